@@ -1,0 +1,59 @@
+# Two commands matter: `make demo` and `make test`. Each makes .venv first, from pinned versions.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STUDY ?= examples/digits.yaml
+PYTEST ?= $(BIN)/python -m pytest
+TORCH_VERSION := 2.13.0
+# What only torch's CUDA build needs. `torch` pins these itself; the lock stays free of them.
+CUDA_PACKAGES := torch triton cuda-bindings cuda-pathfinder cuda-toolkit $(addprefix nvidia-,\
+	cublas cuda-cupti cuda-nvrtc cuda-runtime cudnn-cu13 cufft cufile curand cusolver cusparse \
+	cusparselt-cu13 nccl-cu13 nvjitlink nvshmem-cu13 nvtx)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-all lint fmt types arch lock clean
+
+help:  ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+
+setup: $(VENV)/.installed  ## Make .venv and install the pinned versions
+
+# The stamp holds on to the lock and the package list: a changed lock installs again.
+$(VENV)/.installed: requirements.lock pyproject.toml deploy/install.sh
+	PYTHON="$(PYTHON)" VENV="$(VENV)" TORCH_VERSION="$(TORCH_VERSION)" bash deploy/install.sh
+	@touch $@
+
+demo: setup  ## Run one study end to end on this machine (STUDY=examples/mnist.yaml for MNIST)
+	$(BIN)/python -m service.cli.demo $(STUDY)
+
+test: setup  ## The default tests: fast, real PostgreSQL, no GPU
+	$(PYTEST)
+
+test-all: setup  ## Every test that this machine can run, the slow ones too
+	$(PYTEST) -m "not gpu"
+
+lint: setup  ## Formatting, lint, types, import contracts, spelling
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/basedpyright
+	$(BIN)/codespell
+
+fmt: setup  ## Format and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+types: setup  ## Types only
+	$(BIN)/basedpyright
+
+arch: setup  ## Import contracts only
+	$(BIN)/lint-imports
+
+lock:  ## Resolve the lock again (needs uv); LOCK_ARGS="--upgrade" takes newer releases
+	uv pip compile pyproject.toml --extra all --group dev --python-version 3.11 --universal \
+		--generate-hashes --no-annotate --no-header --no-emit-index-url --no-emit-find-links \
+		$(addprefix --no-emit-package ,$(CUDA_PACKAGES)) $(LOCK_ARGS) -o requirements.lock
+
+clean:  ## Remove the virtual environment and everything that was built
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build *.egg-info

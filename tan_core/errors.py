@@ -1,0 +1,47 @@
+"""Errors of the library. Every message names the argument, its value and what is accepted.
+
+TanError
+├── ParameterError            an argument is outside its domain
+├── UnreachableTargetError    no mechanism of the asked shape meets the (epsilon, delta) target
+├── UnsupportedEventError     an accountant cannot price this event; it names the event
+├── AccountantError           an accountant failed, ran out of time or memory, or two of them differ
+├── UnaccountedError          someone asked a simulation for a privacy guarantee
+└── DatasetError              a dataset is missing, malformed or not what was registered
+"""
+
+
+class TanError(Exception):
+    """Base of every error that this package raises on purpose."""
+
+
+class ParameterError(TanError, ValueError):
+    """An argument is outside its domain.
+
+    Args:
+        message: what is wrong and what is accepted.
+        field: dotted path of the field at fault, where there is one.
+    """
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class UnreachableTargetError(ParameterError):
+    """No mechanism of the asked shape meets the privacy target."""
+
+
+class UnsupportedEventError(TanError, ValueError):
+    """An accountant cannot price this event."""
+
+
+class AccountantError(TanError, RuntimeError):
+    """An accountant failed, ran out of time or memory, or two accountants disagree."""
+
+
+class UnaccountedError(TanError, TypeError):
+    """A simulation has no privacy guarantee, and was asked for one."""
+
+
+class DatasetError(ParameterError):
+    """A dataset is missing, malformed, or not the one that was registered."""

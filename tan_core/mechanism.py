@@ -1,0 +1,122 @@
+r"""The mechanism: the one value that is both priced and executed.
+
+A DP-SGD run is fixed, as far as privacy goes, by six things: the sampling rate :math:`q`, the noise
+multiplier :math:`\sigma`, the clipping norm :math:`C`, the number of steps :math:`S`, the way a batch
+is drawn, and the neighbouring relation. :class:`Mechanism` holds them and nothing else. The
+accountant prices it, the ledger stores it, the engine's sampler draws with its very ``sampling_rate``
+and the engine's noise has its very ``noise_multiplier``: there is no second copy to disagree with.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Self
+
+from tan_core import _validate
+from tan_core.errors import ParameterError
+
+CODEC_VERSION = 1
+
+
+class Sampling(StrEnum):
+    """How a batch is drawn. Only what an accountant here can price is listed."""
+
+    POISSON = "poisson"
+    """Each example enters each batch independently with probability ``sampling_rate``."""
+
+
+class NeighboringRelation(StrEnum):
+    """Which two datasets count as neighbours."""
+
+    ADD_OR_REMOVE_ONE = "add_or_remove_one"
+    REPLACE_ONE = "replace_one"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mechanism:
+    """A DP-SGD run as the accountant and the engine both see it.
+
+    Formal guarantees:
+
+    * Hashable and immutable; equal mechanisms have equal :attr:`fingerprint` on every machine.
+    * ``Mechanism.from_json(m.to_json()) == m`` exactly: floats travel as hexadecimal strings.
+
+    Args:
+        sampling_rate: :math:`q` in (0, 1], probability per unit per step.
+        noise_multiplier: :math:`\\sigma > 0`, noise standard deviation over ``clip_norm``.
+        clip_norm: :math:`C > 0`, gradient norm.
+        steps: :math:`S \\ge 1`, optimiser updates.
+        sampling: how a batch is drawn.
+        neighboring_relation: which datasets are neighbours.
+
+    Raises:
+        ParameterError: an argument is outside the domain above.
+    """
+
+    sampling_rate: float
+    noise_multiplier: float
+    clip_norm: float
+    steps: int
+    sampling: Sampling = Sampling.POISSON
+    neighboring_relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE
+
+    def __post_init__(self) -> None:
+        _validate.positive(
+            sampling_rate=self.sampling_rate,
+            noise_multiplier=self.noise_multiplier,
+            clip_norm=self.clip_norm,
+        )
+        _validate.probability(sampling_rate=self.sampling_rate)
+        _validate.positive_integer(steps=self.steps)
+
+    def with_steps(self, steps: int) -> Self:
+        """The same mechanism run for another number of steps."""
+        return replace(self, steps=steps)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object that any implementation can read; floats are hexadecimal and exact."""
+        return {
+            "codec": CODEC_VERSION,
+            "kind": "dp_sgd",
+            "sampling": self.sampling.value,
+            "sampling_rate": float(self.sampling_rate).hex(),
+            "noise_multiplier": float(self.noise_multiplier).hex(),
+            "clip_norm": float(self.clip_norm).hex(),
+            "steps": self.steps,
+            "neighboring_relation": self.neighboring_relation.value,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """The mechanism that :meth:`to_json` wrote; anything unknown is refused by name."""
+        if data.get("codec") != CODEC_VERSION or data.get("kind") != "dp_sgd":
+            raise ParameterError(
+                f"unknown event codec {data.get('codec')!r} or kind {data.get('kind')!r}; "
+                f"this version reads codec {CODEC_VERSION}, kind 'dp_sgd'",
+                field="codec",
+            )
+        unknown = set(data) - {
+            "codec", "kind", "sampling", "sampling_rate", "noise_multiplier", "clip_norm", "steps",
+            "neighboring_relation",
+        }  # fmt: skip
+        if unknown:
+            raise ParameterError(f"unknown keys in event: {sorted(unknown)}", field="event")
+        try:
+            return cls(
+                sampling_rate=float.fromhex(data["sampling_rate"]),
+                noise_multiplier=float.fromhex(data["noise_multiplier"]),
+                clip_norm=float.fromhex(data["clip_norm"]),
+                steps=data["steps"],
+                sampling=Sampling(data["sampling"]),
+                neighboring_relation=NeighboringRelation(data["neighboring_relation"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ParameterError(f"malformed event {dict(data)!r}: {error}") from error
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the canonical JSON, as hex: what the ledger and the checkpoints compare."""
+        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()

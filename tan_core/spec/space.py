@@ -1,0 +1,69 @@
+"""The search space: fixed values, choices and ranges over trainer and model fields."""
+
+from typing import Annotated, Any, Self
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from tan_core.spec.base import Frozen
+
+Scalar = bool | int | float | str
+
+
+class Choices(Frozen):
+    """One of a list of values, without order."""
+
+    choices: Annotated[list[Scalar], Field(min_length=1, max_length=1000)]
+
+
+class Range(Frozen):
+    """A number between two ends, both included. Two integer ends make an integer dimension."""
+
+    low: int | float
+    high: int | float
+    log: bool = False
+
+    @model_validator(mode="after")
+    def _ends_are_in_order(self) -> Self:
+        if not self.low < self.high:
+            raise ValueError(f"low must be below high, got low={self.low!r}, high={self.high!r}")
+        if self.log and self.low <= 0:
+            raise ValueError(f"a log range needs low > 0, got low={self.low!r}")
+        return self
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether both ends were written as integers."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+
+def _kind(value: Any) -> str | None:
+    if isinstance(value, Choices):
+        return "choices"
+    if isinstance(value, Range):
+        return "range"
+    if isinstance(value, dict):
+        return "choices" if "choices" in value else "range"
+    if isinstance(value, bool | int | float | str):
+        return "fixed"
+    return None
+
+
+Dimension = Annotated[
+    Annotated[Choices, Tag("choices")]
+    | Annotated[Range, Tag("range")]
+    | Annotated[Scalar, Tag("fixed")],
+    Discriminator(
+        _kind,
+        custom_error_type="dimension",
+        custom_error_message="expected a fixed value, {choices: [...]} or {low: .., high: .., log: ..}",
+    ),
+]
+
+
+def probes(dimension: Choices | Range | Scalar) -> list[tuple[str, Scalar]]:
+    """The values at the edge of a dimension with the sub-path of each, to check a field's domain."""
+    if isinstance(dimension, Choices):
+        return [(f".choices.{index}", value) for index, value in enumerate(dimension.choices)]
+    if isinstance(dimension, Range):
+        return [(".low", dimension.low), (".high", dimension.high)]
+    return [("", dimension)]

@@ -1,0 +1,199 @@
+"""``study.yaml`` as a value: what a user may ask for, checked before anything else sees it."""
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from tan_core.spec.base import Frozen
+from tan_core.spec.models import MODEL_TYPES, ModelSpec
+from tan_core.spec.space import Choices, Dimension, Range, Scalar, probes
+from tan_core.spec.train import TrainerConfig, TrainSpec
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+
+
+class Accountant(StrEnum):
+    """Who computes the epsilon that is promised."""
+
+    PLD = "pld"
+    RDP = "rdp"
+    PRV = "prv"
+
+
+class SearchAccounting(StrEnum):
+    """How the search touches the private data (DESIGN, decision 12). There is no default."""
+
+    PUBLIC_PROXY = "public_proxy"
+    ACCOUNTED = "accounted"
+    PRIVATE_SELECTION = "private_selection"
+    DISJOINT_SPLIT = "disjoint_split"
+    DECLARED_UNACCOUNTED = "declared_unaccounted"
+
+
+class PrivacySpec(Frozen):
+    """The target. ``epsilon`` may be left out only when ``train.noise_multiplier`` is fixed."""
+
+    epsilon: Annotated[float, Field(gt=0, le=1000)] | None = None
+    delta: Annotated[float, Field(gt=0, lt=1)]
+    accountant: Accountant = Accountant.PLD
+
+
+class SearchSpec(Frozen):
+    """The simulations: how many, how large, over which space, and on whose data."""
+
+    accounting: SearchAccounting
+    dataset: Name | None = None
+    """``public_proxy`` only: the public dataset that every simulation and score reads."""
+    trials: Annotated[int, Field(ge=1, le=100_000)] = 24
+    rungs: Literal["auto"] | Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1, max_length=8)] = "auto"
+    """Simulated expected batch sizes, smallest first. auto: one rung at B/16."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    space: Annotated[dict[str, Dimension], Field(min_length=1, max_length=64)]
+
+    @model_validator(mode="after")
+    def _rungs_rise(self) -> Self:
+        if self.rungs != "auto" and any(
+            a >= b for a, b in zip(self.rungs, self.rungs[1:], strict=False)
+        ):
+            raise ValueError(f"rungs must rise strictly, smallest first, got {self.rungs}")
+        return self
+
+
+class BudgetSpec(Frozen):
+    """Limits on compute."""
+
+    gpu_hours: Annotated[float, Field(gt=0)] | None = None
+
+
+class StudySpec(Frozen):
+    """A whole study: target in, trained private model and statement out."""
+
+    name: Name
+    privacy: PrivacySpec
+    dataset: Name
+    model: ModelSpec
+    search: SearchSpec
+    train: TrainSpec = TrainSpec()
+    promotion: Literal["automatic", "manual"] = "automatic"
+    budget: BudgetSpec = BudgetSpec()
+
+    @model_validator(mode="after")
+    def _fields_agree(self) -> Self:
+        faults = [*self._target_faults(), *self._proxy_faults(), *self._space_faults()]
+        if faults:
+            raise ValidationError.from_exception_data(type(self).__name__, faults)
+        return self
+
+    def _target_faults(self) -> list[InitErrorDetails]:
+        if self.privacy.epsilon is None and self.train.noise_multiplier is None:
+            return [
+                _fault(
+                    ("privacy", "epsilon"),
+                    None,
+                    "a target is needed: give privacy.epsilon, or fix train.noise_multiplier",
+                )
+            ]
+        if self.train.noise_multiplier is not None and "steps" in self.search.space:
+            return [
+                _fault(
+                    ("search", "space", "steps"),
+                    None,
+                    "steps cannot be searched while train.noise_multiplier is fixed: "
+                    "candidates would not end at one epsilon",
+                )
+            ]
+        return []
+
+    def _proxy_faults(self) -> list[InitErrorDetails]:
+        if self.search.dataset and self.search.accounting is not SearchAccounting.PUBLIC_PROXY:
+            return [
+                _fault(
+                    ("search", "dataset"),
+                    self.search.dataset,
+                    "only search.accounting: public_proxy searches on another dataset",
+                )
+            ]
+        return []
+
+    def _space_faults(self) -> list[InitErrorDetails]:
+        """A dimension must name a field, and each of its values must be one the field accepts."""
+        faults: list[InitErrorDetails] = []
+        rungs = self.search.rungs
+        batch_size = self.train.batch_size
+        if rungs != "auto" and batch_size != "auto" and rungs[-1] > batch_size:
+            faults.append(
+                _fault(
+                    ("search", "rungs", len(rungs) - 1),
+                    rungs[-1],
+                    f"a simulated batch cannot exceed train.batch_size = {batch_size}",
+                )
+            )
+        for key, dimension in self.search.space.items():
+            if self.field_of(key) is None:
+                faults.append(
+                    _fault(
+                        ("search", "space", key),
+                        key,
+                        f"not a trainer or model field; accepted: {', '.join(self.searchable())}",
+                    )
+                )
+                continue
+            for suffix, value in probes(dimension):
+                problem = self._refusal(key, value)
+                if problem is not None:
+                    path = ("search", "space", key, *(p for p in suffix.split(".") if p))
+                    faults.append(_fault(path, value, problem))
+        return faults
+
+    def _refusal(self, key: str, value: Scalar) -> str | None:
+        """Why the field does not accept this value, or None."""
+        section, field = self.field_of(key) or ("", "")
+        try:
+            if section == "model":
+                type(self.model).model_validate({**self.model.model_dump(), field: value})
+            elif field == "steps":
+                TrainSpec.model_validate({"steps": value})
+                if value == "auto":
+                    return "a searched number of steps must be a number"
+            else:
+                TrainerConfig.model_validate({field: value})
+        except ValidationError as error:
+            return error.errors()[0]["msg"]
+        return None
+
+    def field_of(self, key: str) -> tuple[Literal["train", "model"], str] | None:
+        """Where a key of the space points: ``("train", field)`` or ``("model", option)``."""
+        section, _, rest = key.rpartition(".")
+        options = set(MODEL_TYPES[self.model.name].model_fields) - {"name"}
+        if section in ("", "train") and (rest in TrainerConfig.model_fields or rest == "steps"):
+            return "train", rest
+        if section in ("", "model") and rest in options:
+            return "model", rest
+        return None
+
+    def searchable(self) -> list[str]:
+        """Every key that this study's space may hold."""
+        options = sorted(set(MODEL_TYPES[self.model.name].model_fields) - {"name"})
+        return [*TrainerConfig.model_fields, "steps", *(f"model.{name}" for name in options)]
+
+
+def _fault(path: tuple[int | str, ...], value: Any, message: str) -> InitErrorDetails:
+    # PydanticCustomError formats its template, so braces inside the message are escaped.
+    text = message.replace("{", "{{").replace("}", "}}")
+    return InitErrorDetails(type=PydanticCustomError("spec", text), loc=path, input=value)  # type: ignore[arg-type]
+
+
+__all__ = [
+    "Accountant",
+    "BudgetSpec",
+    "Choices",
+    "Dimension",
+    "PrivacySpec",
+    "Range",
+    "Scalar",
+    "SearchAccounting",
+    "SearchSpec",
+    "StudySpec",
+]

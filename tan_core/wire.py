@@ -1,0 +1,231 @@
+"""Messages between the control plane and what runs inside Ray. Versioned; never pickled.
+
+The control plane answers ``GET /worker/runs/{run_id}`` with an :class:`Assignment`; the driver then
+reports. Every report carries the ``fence`` of its attempt: a report with an old fence gets HTTP 409
+and the driver exits, so a zombie can write nothing. Reports are idempotent: sending one twice is
+harmless.
+
+Authentication: ``Authorization: Bearer <run token>``; a token is good for one attempt of one run.
+
+==========================================================  ======================================
+``GET  /worker/runs/{run_id}?fence=F``                      -> Assignment
+``POST /worker/runs/{run_id}/heartbeat``   Heartbeat        -> HeartbeatReply
+``PUT  /worker/runs/{run_id}/trials/{n}``  TrialReport      -> 204
+``POST /worker/runs/{run_id}/segments``    SegmentRequest   -> SegmentGrant
+``POST /worker/runs/{run_id}/segments/{n}/end`` SegmentEnd  -> 204
+``POST /worker/runs/{run_id}/finish``      Finish           -> 204
+==========================================================  ======================================
+"""
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from tan_core.spec.base import Frozen
+from tan_core.spec.models import ModelSpec
+from tan_core.spec.study import SearchSpec
+from tan_core.spec.train import TrainerConfig
+
+WIRE_VERSION = 1
+
+Fence = Annotated[int, Field(ge=1)]
+
+
+class DatasetRef(Frozen):
+    """How a worker finds and checks a registered dataset."""
+
+    name: str
+    source: Literal["digits", "parquet", "image_folder", "npz", "table"]
+    path: str | None = None
+    """Folder or file on storage that every node sees; None for bundled data."""
+    label: str = "label"
+    features: list[str] | None = None
+    """Feature columns of a table; None: every numeric column but the label."""
+    content_sha256: str
+    num_classes: int
+    shape: list[int]
+    """Of one example, channels first: [1, 28, 28]; [F] for a table."""
+    num_train: int
+    num_validation: int
+    num_test: int
+    split_seed: int = 0
+    public: bool = False
+
+
+class MechanismMessage(Frozen):
+    """A mechanism in the ledger's own codec: ``Mechanism.to_json``."""
+
+    event: dict[str, Any]
+
+
+class TrialState(StrEnum):
+    """``interrupted`` trials were running when their driver died: their parameters run again."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    PRUNED = "pruned"
+    DIVERGED = "diverged"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the trial counts towards ``search.trials``."""
+        return self not in (TrialState.RUNNING, TrialState.INTERRUPTED)
+
+
+class RungScore(Frozen):
+    """One rung of one trial: accuracy on the validation split. Never a privacy figure."""
+
+    rung: Annotated[int, Field(ge=0)]
+    expected_batch_size: float
+    noise_multiplier: float
+    steps: int
+    accuracy: float | None
+    """In [0, 1]; None where the run diverged before it could be scored."""
+    train_loss: float | None = None
+    seconds: float
+
+
+class TrialRecord(Frozen):
+    """A trial as the control plane keeps it."""
+
+    number: int
+    state: TrialState
+    params: dict[str, bool | int | float | str]
+    scores: list[RungScore] = []
+    value: float | None = None
+    """Accuracy at the highest rung reached."""
+    reason: str | None = None
+
+
+class TrialReport(Frozen):
+    """The whole present state of one trial; the last one wins unless the trial has finished."""
+
+    fence: Fence
+    trial: TrialRecord
+
+
+class SearchAssignment(Frozen):
+    """What a search driver is to do."""
+
+    kind: Literal["search"] = "search"
+    wire_version: int = WIRE_VERSION
+    run_id: str
+    study_id: str
+    study_name: str
+    attempt: int
+    fence: Fence
+    search: SearchSpec
+    model: ModelSpec
+    trainer: TrainerConfig
+    reference: MechanismMessage
+    """The private run's mechanism. Simulations are ``Simulation.of`` it, on the search dataset."""
+    target: dict[str, Any] | None
+    """{epsilon, delta, accountant, spare_steps rule}: set when ``steps`` is searched."""
+    num_examples: int
+    """N of the private run: with the mechanism's q it gives B."""
+    rungs: list[int]
+    """Simulated expected batch sizes, smallest first."""
+    dataset: DatasetRef
+    """What the simulations read: the study's dataset, or the public proxy."""
+    trials: list[TrialRecord]
+    """Everything known from earlier attempts, in order of number."""
+    microbatch_size: int = 256
+    max_concurrent: int | None = None
+
+
+class Checkpoint(Frozen):
+    """Where a private run goes on from."""
+
+    step: int
+    path: str
+    sha256: str
+
+
+class PrivateAssignment(Frozen):
+    """What a private-run driver is to do."""
+
+    kind: Literal["private"] = "private"
+    wire_version: int = WIRE_VERSION
+    run_id: str
+    study_id: str
+    study_name: str
+    attempt: int
+    fence: Fence
+    mechanism: MechanismMessage
+    num_examples: int
+    model: ModelSpec
+    trainer: TrainerConfig
+    workers: int
+    microbatch_size: int
+    segment_steps: int
+    """Steps between two checkpoints, charged as one when they begin."""
+    dataset: DatasetRef
+    checkpoint: Checkpoint | None
+    storage_path: str
+    """A directory of this run's own; each attempt writes below ``attempt-{n}``."""
+
+
+Assignment = Annotated[SearchAssignment | PrivateAssignment, Field(discriminator="kind")]
+
+
+class Heartbeat(Frozen):
+    """Sent every few seconds; ``step`` is the progress of a private run."""
+
+    fence: Fence
+    step: int | None = None
+    steps_per_second: float | None = None
+
+
+class HeartbeatReply(Frozen):
+    """``cancel``: stop cleanly now."""
+
+    desired: Literal["run", "cancel"]
+
+
+class SegmentRequest(Frozen):
+    """Ask for the charge of the next steps. Answered only after it is committed."""
+
+    fence: Fence
+    start_step: Annotated[int, Field(ge=0)]
+    num_steps: Annotated[int, Field(ge=1)]
+    request_id: str
+    """Fresh per segment, equal on a retry of the same request: the charge happens once."""
+
+
+class SegmentGrant(Frozen):
+    """``num_steps`` may be below what was asked, and 0 when the reservation is used up."""
+
+    segment: int
+    num_steps: Annotated[int, Field(ge=0)]
+
+
+class SegmentEnd(Frozen):
+    """A segment's steps are done and its checkpoint is on storage."""
+
+    fence: Fence
+    checkpoint: Checkpoint
+
+
+class PrivateResult(Frozen):
+    """How a private run ended."""
+
+    steps: int
+    """Steps in the released weights (re-executed steps of crashed attempts not counted)."""
+    test_accuracy: float
+    num_test: int
+    model_path: str
+    model_sha256: str
+    train_seconds: float
+    software: dict[str, str]
+
+
+class Finish(Frozen):
+    """The final report of an attempt."""
+
+    fence: Fence
+    outcome: Literal["succeeded", "failed", "cancelled"]
+    reason: str | None = None
+    result: PrivateResult | None = None
