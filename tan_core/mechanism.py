@@ -34,6 +34,14 @@ class NeighboringRelation(StrEnum):
     REPLACE_ONE = "replace_one"
 
 
+class Accountant(StrEnum):
+    """Who computes the epsilon that is promised."""
+
+    PLD = "pld"
+    RDP = "rdp"
+    PRV = "prv"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mechanism:
     """A DP-SGD run as the accountant and the engine both see it.

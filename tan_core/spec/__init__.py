@@ -1,10 +1,10 @@
 """Specs: what a user may ask for, and what is wrong with it when it cannot be had."""
 
+from tan_core.mechanism import Accountant
 from tan_core.spec.models import MODEL_TYPES, ModelSpec
 from tan_core.spec.problems import FieldProblem, field_problems
 from tan_core.spec.space import Choices, Range, Scalar
 from tan_core.spec.study import (
-    Accountant,
     BudgetSpec,
     PrivacySpec,
     SearchAccounting,

@@ -6,20 +6,13 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from tan_core.mechanism import Accountant
 from tan_core.spec.base import Frozen
 from tan_core.spec.models import MODEL_TYPES, ModelSpec
 from tan_core.spec.space import Choices, Dimension, Range, Scalar, probes
 from tan_core.spec.train import TrainerConfig, TrainSpec
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-
-
-class Accountant(StrEnum):
-    """Who computes the epsilon that is promised."""
-
-    PLD = "pld"
-    RDP = "rdp"
-    PRV = "prv"
 
 
 class SearchAccounting(StrEnum):

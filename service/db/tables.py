@@ -1,0 +1,221 @@
+"""The control plane's tables. The ledger's live in migrations/sql/ledger.sql: only functions write them.
+
+Every table here is a plain state table, written by the control plane alone. Times are UTC.
+
+Locking order, everywhere: ledger head, then study, then run, then attempt, then trial.
+"""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    DateTime,
+    ForeignKey,
+    Index,
+    MetaData,
+    Text,
+    UniqueConstraint,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+NAMING = {
+    "ix": "ix_%(column_0_label)s",
+    "uq": "uq_%(table_name)s_%(column_0_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+
+class Base(DeclarativeBase):
+    """Declarative base with named constraints, so that migrations can name them too."""
+
+    metadata = MetaData(naming_convention=NAMING)
+    type_annotation_map = {  # noqa: RUF012 - SQLAlchemy reads it from the class
+        dict[str, Any]: JSONB,
+        list[Any]: JSONB,
+        datetime: DateTime(timezone=True),
+        str: Text,
+        int: BigInteger,
+    }
+
+
+class Dataset(Base):
+    """A registered dataset. Its budget hangs on ``scope_id`` (None: public, no budget)."""
+
+    __tablename__ = "dataset"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    source: Mapped[str]
+    path: Mapped[str | None]
+    label: Mapped[str]
+    features: Mapped[list[Any] | None]
+    content_sha256: Mapped[str] = mapped_column(unique=True)
+    """Unique over the service: the same bytes cannot be registered twice for a fresh budget."""
+    num_classes: Mapped[int]
+    shape: Mapped[list[Any]]
+    num_train: Mapped[int]
+    num_validation: Mapped[int]
+    num_test: Mapped[int]
+    split_seed: Mapped[int] = mapped_column(server_default="0")
+    unit: Mapped[str]
+    """What is protected: ``record``."""
+    public: Mapped[bool]
+    allowed_modes: Mapped[list[Any]]
+    waiver: Mapped[str | None]
+    """``owner: reason``; without it ``declared_unaccounted`` is refused."""
+    scope_id: Mapped[str | None]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class Study(Base):
+    """One study. ``state`` is moved by the orchestrator only, along service/studies/lifecycle.py."""
+
+    __tablename__ = "study"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    state: Mapped[str] = mapped_column(index=True)
+    reason: Mapped[str | None]
+    """Why the study is in this state, for anything that is not simply running."""
+    spec: Mapped[dict[str, Any]]
+    plan: Mapped[dict[str, Any]]
+    dataset: Mapped[str] = mapped_column(ForeignKey("dataset.name"))
+    search_dataset: Mapped[str] = mapped_column(ForeignKey("dataset.name"))
+    search_accounting: Mapped[str]
+    cancel_requested: Mapped[bool] = mapped_column(server_default=text("false"))
+    promote_requested: Mapped[bool] = mapped_column(server_default=text("false"))
+    promoted_trial: Mapped[int | None]
+    prediction: Mapped[dict[str, Any] | None]
+    error: Mapped[dict[str, Any] | None]
+    reservation_id: Mapped[str | None]
+    """The ledger's hold for the private run; None on a public dataset."""
+    statement: Mapped[dict[str, Any] | None]
+    event_seq: Mapped[int] = mapped_column(server_default="0")
+    """Number of the last event: events are numbered under this row's lock."""
+    lease_owner: Mapped[str | None]
+    lease_until: Mapped[datetime | None]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now(), index=True)
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+
+    __table_args__ = (
+        CheckConstraint(
+            "state in ('queued','simulating','awaiting_approval','training','completed','failed',"
+            "'cancelled')",
+            name="state",
+        ),
+    )
+
+
+class Trial(Base):
+    """One candidate of the search, as wire.TrialRecord. Finished trials are never written again."""
+
+    __tablename__ = "trial"
+
+    study_id: Mapped[str] = mapped_column(ForeignKey("study.id"), primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True)
+    state: Mapped[str]
+    params: Mapped[dict[str, Any]]
+    scores: Mapped[list[Any]]
+    value: Mapped[float | None]
+    reason: Mapped[str | None]
+    attempt: Mapped[int]
+    started_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    updated_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    finished_at: Mapped[datetime | None]
+
+    __table_args__ = (
+        CheckConstraint(
+            "state in ('running','completed','pruned','diverged','failed','interrupted')",
+            name="state",
+        ),
+    )
+
+
+class Run(Base):
+    """One phase of a study: its search or its private run. Attempts follow each other under it."""
+
+    __tablename__ = "run"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    study_id: Mapped[str] = mapped_column(ForeignKey("study.id"), index=True)
+    kind: Mapped[str]
+    state: Mapped[str]
+    """``active`` until it ``succeeded``, ``failed`` or was ``cancelled``."""
+    reason: Mapped[str | None]
+    assignment: Mapped[dict[str, Any]]
+    """The part of the wire Assignment that does not change between attempts."""
+    step: Mapped[int] = mapped_column(server_default="0")
+    """Last step known from a heartbeat or a checkpoint (private runs)."""
+    steps: Mapped[int] = mapped_column(server_default="0")
+    steps_per_second: Mapped[float | None]
+    checkpoint: Mapped[dict[str, Any] | None]
+    result: Mapped[dict[str, Any] | None]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    finished_at: Mapped[datetime | None]
+
+    __table_args__ = (
+        UniqueConstraint("study_id", "kind"),
+        CheckConstraint("kind in ('search','private')", name="kind"),
+        CheckConstraint("state in ('active','succeeded','failed','cancelled')", name="state"),
+    )
+
+
+class Attempt(Base):
+    """One driver of a run, known to Ray as ``{run_id}-a{number}``. ``fence`` equals ``number``.
+
+    At most one attempt of a run is live: a partial unique index says so.
+    """
+
+    __tablename__ = "attempt"
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"), primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True)
+    state: Mapped[str]
+    """``live`` until the driver reported (``succeeded``, ``failed``, ``cancelled``) or was ``lost``."""
+    reason: Mapped[str | None]
+    submission_id: Mapped[str] = mapped_column(unique=True)
+    submitted_at: Mapped[datetime | None]
+    heartbeat_at: Mapped[datetime | None]
+    stop_requested_at: Mapped[datetime | None]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    finished_at: Mapped[datetime | None]
+
+    __table_args__ = (
+        Index("uq_attempt_live", "run_id", unique=True, postgresql_where=text("state = 'live'")),
+        CheckConstraint(
+            "state in ('live','succeeded','failed','cancelled','lost')", name="state"
+        ),
+    )
+
+
+class Event(Base):
+    """The outbox behind ``GET /studies/{id}/events``: gapless per study, replayed exactly.
+
+    A trigger notifies channel ``tan_event`` with ``study_id`` after each insert.
+    """
+
+    __tablename__ = "event"
+
+    study_id: Mapped[str] = mapped_column(ForeignKey("study.id"), primary_key=True)
+    seq: Mapped[int] = mapped_column(primary_key=True)
+    kind: Mapped[str]
+    data: Mapped[dict[str, Any]]
+    at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class IdempotencyKey(Base):
+    """What a key was first used for; the same key with another request is refused."""
+
+    __tablename__ = "idempotency_key"
+
+    key: Mapped[str] = mapped_column(primary_key=True)
+    request_sha256: Mapped[str]
+    study_id: Mapped[str] = mapped_column(ForeignKey("study.id"))
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())

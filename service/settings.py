@@ -1,0 +1,50 @@
+"""Settings of the control plane: the only place in ``service`` that reads the environment."""
+
+from functools import cached_property
+from pathlib import Path
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """Every setting is an environment variable ``TAN_<NAME>``."""
+
+    model_config = SettingsConfigDict(env_prefix="TAN_", extra="ignore")
+
+    home: Path = Path("~/.tan")
+    """State of a local service: database, keys, logs, checkpoints."""
+    host: str = "127.0.0.1"
+    port: int = Field(default=8321, ge=0, le=65535)
+    database_url: SecretStr | None = None
+    """``postgresql://...`` of PostgreSQL 15+, as the application role. Unset: embedded PostgreSQL."""
+    database_owner_url: SecretStr | None = None
+    """The role that owns the tables and runs migrations. Unset: ``database_url``."""
+    ray_address: str | None = None
+    """Address of the Ray Jobs API, ``http://host:8265``. Unset: a local Ray is started."""
+    ray_token_path: Path | None = None
+    """File with the token of the Ray cluster. Unset: none is sent."""
+    worker_url: str | None = None
+    """How workers reach the API, where that differs from how it is bound."""
+    worker_python: str | None = None
+    """Interpreter of the drivers on the Ray head. Unset: this one."""
+    storage: Path | None = None
+    """Shared directory for checkpoints and models. Unset: ``home/runs``."""
+    data_dir: Path | None = None
+    """Where example datasets lie (``mnist/``, ...)."""
+    cpus: int | None = Field(default=None, ge=1)
+    """Cores for the local Ray. Unset: all."""
+    max_running_studies: int = Field(default=1, ge=1)
+    max_attempts: int = Field(default=5, ge=1)
+    heartbeat_timeout_seconds: float = Field(default=30.0, gt=0)
+    tick_seconds: float = Field(default=0.5, gt=0)
+
+    @cached_property
+    def home_path(self) -> Path:
+        """``home``, absolute."""
+        return self.home.expanduser().resolve()
+
+    @cached_property
+    def storage_path(self) -> Path:
+        """``storage``, absolute."""
+        return (self.storage.expanduser() if self.storage else self.home_path / "runs").resolve()
