@@ -228,4 +228,6 @@ class Finish(Frozen):
     fence: Fence
     outcome: Literal["succeeded", "failed", "cancelled"]
     reason: str | None = None
+    retryable: bool = True
+    """False: another attempt would end the same way, e.g. every trial diverged."""
     result: PrivateResult | None = None
