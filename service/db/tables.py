@@ -180,6 +180,8 @@ class Attempt(Base):
     state: Mapped[str]
     """``live`` until the driver reported (``succeeded``, ``failed``, ``cancelled``) or was ``lost``."""
     reason: Mapped[str | None]
+    retryable: Mapped[bool] = mapped_column(server_default=text("true"))
+    """As the driver's Finish said: whether another attempt could end differently."""
     submission_id: Mapped[str] = mapped_column(unique=True)
     submitted_at: Mapped[datetime | None]
     heartbeat_at: Mapped[datetime | None]
