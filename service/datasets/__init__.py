@@ -1,0 +1,1 @@
+"""Registered datasets: files, facts about them, and what their owners allow."""

@@ -1,0 +1,104 @@
+"""Errors of the control plane. Each carries its HTTP status; one handler renders them all.
+
+ServiceError
+├── NotFoundError             404  no such study, dataset, run
+├── InvalidInputError         422  what was sent cannot be had; it lists the fields at fault
+├── ConflictError             409  what was asked contradicts the present state
+│   └── StaleFenceError       409  a driver whose attempt is no longer the live one
+├── UnauthorizedError         401  no token, or a wrong one
+└── UnsupportedMediaError     415  a body that is neither JSON nor YAML
+"""
+
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tan_core.spec import FieldProblem
+
+
+class Problem(BaseModel):
+    """An error as ``application/problem+json`` (RFC 9457)."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "type": "about:blank",
+                    "title": "Unprocessable Content",
+                    "status": 422,
+                    "detail": "search.trials: Input should be greater than or equal to 1",
+                    "instance": None,
+                    "errors": [
+                        {
+                            "path": "search.trials",
+                            "message": "Input should be greater than or equal to 1",
+                            "value": 0,
+                        }
+                    ],
+                }
+            ]
+        }
+    )
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    instance: str | None = None
+    errors: list[FieldProblem] = Field(default_factory=list[FieldProblem])
+    """Every field at fault, with its path as in the YAML."""
+
+
+class ServiceError(Exception):
+    """An error that a caller can act upon."""
+
+    status = 500
+
+    def __init__(self, detail: str, *, problems: Sequence[FieldProblem] = ()) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.problems = list(problems)
+
+
+class NotFoundError(ServiceError):
+    """Nothing has this name."""
+
+    status = 404
+
+
+class InvalidInputError(ServiceError):
+    """What was sent cannot be had."""
+
+    status = 422
+
+    @classmethod
+    def of(cls, problems: Sequence[FieldProblem]) -> "InvalidInputError":
+        """The error that lists these fields; its detail is what a person reads first."""
+        return cls("; ".join(f"{p.path}: {p.message}" for p in problems), problems=problems)
+
+    @classmethod
+    def at(cls, path: str, message: str, value: object = None) -> "InvalidInputError":
+        """The error of one field."""
+        return cls.of([FieldProblem(path=path, message=message, value=value)])
+
+
+class ConflictError(ServiceError):
+    """The request contradicts the present state."""
+
+    status = 409
+
+
+class StaleFenceError(ConflictError):
+    """The driver's attempt is no longer the live one: it must stop and write nothing."""
+
+
+class UnauthorizedError(ServiceError):
+    """A token is missing or wrong."""
+
+    status = 401
+
+
+class UnsupportedMediaError(ServiceError):
+    """The body is neither JSON nor YAML."""
+
+    status = 415

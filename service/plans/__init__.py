@@ -1,0 +1,1 @@
+"""Plans: what a study would do and cost, checked against the data it names."""

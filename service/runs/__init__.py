@@ -1,0 +1,1 @@
+"""Runs: what workers ask for and report while a study is carried out."""

@@ -1,0 +1,1 @@
+"""Privacy statements: built from the ledger, priced twice, signed, verifiable by anyone."""

@@ -1,0 +1,1 @@
+"""Studies: what was asked for, where it stands, what happened."""

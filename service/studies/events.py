@@ -1,0 +1,83 @@
+"""The outbox of a study: numbered events, and the only function that changes a study's state.
+
+Events are numbered under the study's row lock, so a reader that has seen ``seq`` n has seen them all
+up to n: ids handed out by a sequence would become visible out of commit order.
+"""
+
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from sqlalchemy import func, update
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm.attributes import set_committed_value
+
+from service.db.tables import Event, Study
+from service.studies.lifecycle import StudyState, move
+from service.studies.repository import progress_of
+
+EventKind = Literal["state", "trial", "step", "attempt"]
+
+
+async def append_event(
+    session: AsyncSession, study: Study, kind: EventKind, data: dict[str, Any]
+) -> int:
+    """The number of the new event. Holds the study's row lock until the transaction ends."""
+    seq = await session.scalar(
+        update(Study)
+        .where(Study.id == study.id)
+        .values(event_seq=Study.event_seq + 1)
+        .returning(Study.event_seq)
+        .execution_options(synchronize_session=False)
+    )
+    if seq is None:
+        raise LookupError(f"study {study.id!r} is not stored")
+    set_committed_value(study, "event_seq", seq)
+    session.add(Event(study_id=study.id, seq=seq, kind=kind, data=data, at=func.clock_timestamp()))
+    await session.flush()
+    return seq
+
+
+async def set_state(
+    session: AsyncSession, study: Study, state: StudyState | str, reason: str | None = None
+) -> None:
+    """Move a study along its lifecycle and say so in a ``state`` event.
+
+    Proposing the state that the study is in already only renews the reason; nothing is written when
+    that is the same too, or when the state is final.
+
+    Raises:
+        IllegalTransitionError: the lifecycle has no such move.
+    """
+    await session.refresh(study, with_for_update=True)
+    current, proposed = StudyState(study.state), StudyState(state)
+    if current is proposed:
+        if proposed.is_terminal or study.reason == reason:
+            return
+    else:
+        study.state = move(current, proposed)
+        _stamp(study, proposed)
+    study.reason = reason
+    await append_state(session, study)
+
+
+async def append_state(session: AsyncSession, study: Study) -> int:
+    """The ``state`` event of the study as it is now."""
+    progress = await progress_of(session, study)
+    return await append_event(
+        session,
+        study,
+        "state",
+        {
+            "state": study.state,
+            "reason": study.reason,
+            "progress": progress.model_dump(mode="json"),
+        },
+    )
+
+
+def _stamp(study: Study, state: StudyState) -> None:
+    now = datetime.now(UTC)
+    if state is StudyState.SIMULATING and study.started_at is None:
+        study.started_at = now
+    if state.is_terminal:
+        study.finished_at = now

@@ -1,0 +1,200 @@
+"""Queries over studies, their trials, runs and events."""
+
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Self, cast
+
+from sqlalchemy import ColumnElement, case, func, select, text, tuple_
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.db.tables import Attempt, Event, IdempotencyKey, Run, Study, Trial
+from service.errors import InvalidInputError
+from service.studies.lifecycle import StudyState
+from service.studies.schemas import Progress
+from tan_core.wire import RungScore, TrialRecord, TrialState
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """A place in the list of studies, newest first."""
+
+    created_at: datetime
+    id: str
+
+    def encode(self) -> str:
+        """The cursor as callers see it: opaque, safe in a URL."""
+        raw = json.dumps([self.created_at.isoformat(), self.id]).encode()
+        return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+    @classmethod
+    def decode(cls, token: str) -> Self:
+        """The cursor that :meth:`encode` wrote; anything else is refused."""
+        try:
+            raw = base64.urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4))
+            created_at, study_id = json.loads(raw)
+            at = datetime.fromisoformat(created_at)
+            if at.tzinfo is None or not isinstance(study_id, str) or "\x00" in study_id:
+                raise ValueError("not a cursor")
+        except (ValueError, TypeError, RecursionError) as error:
+            raise InvalidInputError.at(
+                "cursor", "not a cursor of this list: pass next_cursor of a page", token[:200]
+            ) from error
+        return cls(created_at=at, id=study_id)
+
+
+async def find(session: AsyncSession, study_id: str, *, lock: bool = False) -> Study | None:
+    """The study, with its row locked on request."""
+    query = select(Study).where(Study.id == study_id)
+    if lock:
+        query = query.with_for_update().execution_options(populate_existing=True)
+    return cast("Study | None", await session.scalar(query))
+
+
+async def page(
+    session: AsyncSession,
+    *,
+    limit: int,
+    cursor: Cursor | None,
+    states: Sequence[StudyState],
+    name: str | None,
+) -> list[Study]:
+    """Up to ``limit`` studies after the cursor, newest first."""
+    query = select(Study).order_by(Study.created_at.desc(), Study.id.desc()).limit(limit)
+    if cursor is not None:
+        query = query.where(tuple_(Study.created_at, Study.id) < (cursor.created_at, cursor.id))
+    if states:
+        query = query.where(Study.state.in_([state.value for state in states]))
+    if name is not None:
+        query = query.where(Study.name == name)
+    return list((await session.scalars(query)).all())
+
+
+async def idempotency_key(session: AsyncSession, key: str) -> IdempotencyKey | None:
+    """What the key was first used for."""
+    return await session.get(IdempotencyKey, key)
+
+
+async def lock_idempotency_key(session: AsyncSession, key: str) -> None:
+    """Wait for whoever else is using this key; held until the transaction ends."""
+    await session.execute(
+        text("SELECT pg_advisory_xact_lock(hashtextextended(:key, 7201))"), {"key": key}
+    )
+
+
+async def best_trial(session: AsyncSession, study_id: str) -> TrialRecord | None:
+    """The completed trial with the highest accuracy; of equals, the first."""
+    trial = await session.scalar(
+        select(Trial)
+        .where(Trial.study_id == study_id, Trial.state == "completed", Trial.value.is_not(None))
+        .order_by(Trial.value.desc(), Trial.number)
+        .limit(1)
+    )
+    return None if trial is None else trial_record(trial)
+
+
+def trial_record(trial: Trial) -> TrialRecord:
+    """The row as the wire and the API show it."""
+    return TrialRecord(
+        number=trial.number,
+        state=TrialState(trial.state),
+        params=trial.params,
+        scores=[RungScore.model_validate(score) for score in trial.scores],
+        value=trial.value,
+        reason=trial.reason,
+    )
+
+
+async def run_of(session: AsyncSession, study_id: str, kind: str) -> Run | None:
+    """The study's search or private run, if it has begun."""
+    return cast(
+        "Run | None",
+        await session.scalar(select(Run).where(Run.study_id == study_id, Run.kind == kind)),
+    )
+
+
+async def last_attempt(session: AsyncSession, run_id: str) -> int | None:
+    """The number of the newest attempt of a run."""
+    return await session.scalar(select(func.max(Attempt.number)).where(Attempt.run_id == run_id))
+
+
+async def progress_of(session: AsyncSession, study: Study) -> Progress:
+    """How far the study is, from the rows as this transaction sees them."""
+    counts = (
+        await session.execute(
+            select(
+                *(_count(name) for name in TrialState),
+                func.max(case((Trial.state == "completed", Trial.value))),
+            ).where(Trial.study_id == study.id)
+        )
+    ).one()
+    by_state = dict(zip(TrialState, counts, strict=False))
+    private = await run_of(session, study.id, "private")
+    current = private or await run_of(session, study.id, "search")
+    return Progress(
+        phase=StudyState(study.state),
+        trials_total=study.spec["search"]["trials"],
+        trials_finished=sum(n for state, n in by_state.items() if state.is_finished),
+        trials_running=by_state[TrialState.RUNNING],
+        trials_diverged=by_state[TrialState.DIVERGED],
+        trials_pruned=by_state[TrialState.PRUNED],
+        trials_failed=by_state[TrialState.FAILED],
+        best_accuracy=counts[-1],
+        step=private.step if private else None,
+        steps=private.steps if private else None,
+        steps_per_second=private.steps_per_second if private else None,
+        attempt=await last_attempt(session, current.id) if current else None,
+    )
+
+
+def _count(state: TrialState) -> ColumnElement[int]:
+    return func.count(case((Trial.state == state.value, 1)))
+
+
+async def results_of(
+    session: AsyncSession, study_ids: Sequence[str]
+) -> dict[str, tuple[float | None, float | None]]:
+    """For a list: best simulated accuracy and test accuracy of each study, in two queries."""
+    best = await session.execute(
+        select(Trial.study_id, func.max(Trial.value))
+        .where(Trial.study_id.in_(study_ids), Trial.state == "completed")
+        .group_by(Trial.study_id)
+    )
+    tested = await session.execute(
+        select(Run.study_id, Run.result["test_accuracy"].as_float()).where(
+            Run.study_id.in_(study_ids), Run.kind == "private", Run.result.is_not(None)
+        )
+    )
+    by_best = {study_id: value for study_id, value in best}
+    by_test = {study_id: value for study_id, value in tested}
+    return {id_: (by_best.get(id_), by_test.get(id_)) for id_ in study_ids}
+
+
+async def events_after(
+    session: AsyncSession, study_id: str, after: int, *, limit: int = 500
+) -> list[Event]:
+    """The events numbered above ``after``, in order."""
+    query = (
+        select(Event)
+        .where(Event.study_id == study_id, Event.seq > after)
+        .order_by(Event.seq)
+        .limit(limit)
+    )
+    return list((await session.scalars(query)).all())
+
+
+async def last_step_event_at(session: AsyncSession, study_id: str) -> datetime | None:
+    """When the newest ``step`` event was written."""
+    return await session.scalar(
+        select(Event.at)
+        .where(Event.study_id == study_id, Event.kind == "step")
+        .order_by(Event.seq.desc())
+        .limit(1)
+    )
+
+
+def event_data(event: Event) -> dict[str, Any]:
+    """The event as subscribers see it."""
+    return {"seq": event.seq, "kind": event.kind, "at": event.at.isoformat(), **event.data}

@@ -1,0 +1,124 @@
+"""What the API says about a study."""
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from service.studies.lifecycle import StudyState
+from tan_core.wire import TrialRecord
+
+SEARCH_NOTES = {
+    "declared_unaccounted": "search on private data NOT accounted",
+    "public_proxy": "hyper-parameters chosen without private data",
+}
+"""Shown wherever epsilon is shown."""
+
+
+class Progress(BaseModel):
+    """How far a study is: its trials while it simulates, its steps while it trains."""
+
+    phase: StudyState
+    trials_total: int
+    trials_finished: int
+    trials_running: int
+    trials_diverged: int
+    trials_pruned: int
+    trials_failed: int
+    best_accuracy: float | None
+    """Best validation accuracy of a completed simulation."""
+    step: int | None
+    """Step of the private run; None before there is one."""
+    steps: int | None
+    steps_per_second: float | None
+    attempt: int | None
+    """Number of the newest attempt of the newest run."""
+
+
+class RunView(BaseModel):
+    """The private run."""
+
+    state: Literal["active", "succeeded", "failed", "cancelled"]
+    reason: str | None
+    step: int
+    steps: int
+    steps_per_second: float | None
+    attempt: int | None
+    test_accuracy: float | None
+    num_test: int | None
+
+
+class LedgerEntryRef(BaseModel):
+    """One journal entry: enough to find it again and to see that it was not edited."""
+
+    scope: str
+    seq: int
+    hash: str
+
+
+class PrivacyView(BaseModel):
+    """What the study promises and what it has spent."""
+
+    epsilon: float | None
+    """Of the private run: as planned, and once it is done as charged."""
+    delta: float
+    accountant: str
+    neighboring_relation: str
+    search_accounting: str
+    search_note: str
+    epsilon_reserved: float | None
+    """With every spare step that the ledger holds; None on a public dataset."""
+    charged_steps: int | None
+    reserved_steps: int | None
+    ledger_entry: LedgerEntryRef | None
+
+
+class StudyView(BaseModel):
+    """A study."""
+
+    id: str
+    name: str
+    state: StudyState
+    reason: str | None
+    spec: dict[str, Any]
+    plan: dict[str, Any]
+    progress: Progress
+    best_trial: TrialRecord | None
+    prediction: dict[str, Any] | None
+    run: RunView | None
+    privacy: PrivacyView
+    error: dict[str, Any] | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+class StudySummary(BaseModel):
+    """A study in a list."""
+
+    id: str
+    name: str
+    state: StudyState
+    reason: str | None
+    dataset: str
+    search_accounting: str
+    epsilon: float | None
+    delta: float | None
+    best_accuracy: float | None
+    test_accuracy: float | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+class StudyPage(BaseModel):
+    """Studies, newest first."""
+
+    items: list[StudySummary]
+    next_cursor: str | None
+
+
+class PromoteRequest(BaseModel):
+    """Which trial to promote; without it, the one the search chose."""
+
+    trial: int | None = None

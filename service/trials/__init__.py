@@ -1,0 +1,1 @@
+"""Trials: the candidates of a study's search."""
