@@ -1,5 +1,6 @@
 """Settings of the control plane: the only place in ``service`` that reads the environment."""
 
+import os
 from functools import cached_property
 from pathlib import Path
 
@@ -48,3 +49,8 @@ class Settings(BaseSettings):
     def storage_path(self) -> Path:
         """``storage``, absolute."""
         return (self.storage.expanduser() if self.storage else self.home_path / "runs").resolve()
+
+
+def child_environment(**overrides: str) -> dict[str, str]:
+    """The environment for a child process: this one's, with settings replaced."""
+    return {**os.environ, **overrides}

@@ -1,0 +1,38 @@
+"""``python -m service.local``: what ``tan-cli serve`` runs. Prints one line ``ready URL`` on stdout."""
+
+import logging
+import sys
+
+from service.db.embedded import EmbeddedPostgresError
+from service.local.supervisor import ServiceError, Supervisor
+from service.settings import Settings
+
+
+def main() -> int:
+    """Run until SIGINT or SIGTERM."""
+    logging.basicConfig(
+        level=logging.WARNING,
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(message)s",
+    )
+    supervisor = Supervisor(Settings(), say=_say)
+    try:
+        supervisor.run(ready=_ready)
+    except (ServiceError, EmbeddedPostgresError) as error:
+        sys.stderr.write(f"tan-cli serve: {error}\n")
+        return 1
+    return 0
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"tan-cli serve: {text}\n")
+    sys.stderr.flush()
+
+
+def _ready(url: str) -> None:
+    sys.stdout.write(f"ready {url}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,291 @@
+"""Starts, watches and stops everything that one machine needs.
+
+PostgreSQL, then Ray beside it, the API, the orchestrator. A child that dies is started again; what was
+running goes on from the database. When the supervisor itself is killed, its children end with it,
+but for PostgreSQL, which is found again by the next start and stopped with that one.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import IO
+
+import httpx
+
+from service.datasets.service import ensure_digits
+from service.db.embedded import EmbeddedPostgres
+from service.db.migrate import upgrade
+from service.db.session import Database
+from service.local.ray_head import RayHead, free_port
+from service.settings import Settings, child_environment
+
+log = logging.getLogger(__name__)
+
+START_TIMEOUT_SECONDS = 180.0
+STOP_TIMEOUT_SECONDS = 45.0
+POLL_SECONDS = 0.3
+HEALTH_SECONDS = 5.0
+STEADY_SECONDS = 60.0
+MAX_BACKOFF_SECONDS = 30.0
+
+
+class ServiceError(Exception):
+    """The local service cannot start; the message says why and what to do."""
+
+
+@dataclass(slots=True)
+class Child:
+    """A process that is kept running."""
+
+    name: str
+    command: Callable[[], list[str]]
+    environment: Mapping[str, str]
+    log_path: Path
+    process: subprocess.Popen[bytes] | None = None
+    started_at: float = 0.0
+    failures: int = 0
+    not_before: float = 0.0
+    _log: IO[bytes] | None = field(default=None, repr=False)
+
+    def start(self) -> None:
+        """Start it in a process group of its own, tethered to this process."""
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        self._log = self.log_path.open("ab")
+        tether = [sys.executable, "-m", "service.local.tether", str(os.getpid())]
+        self.process = subprocess.Popen(
+            [*tether, *self.command()],
+            env=child_environment(**self.environment),
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self.started_at = time.monotonic()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process lives."""
+        return self.process is not None and self.process.poll() is None
+
+    def restart_if_dead(self) -> None:
+        """Start it again after a pause that grows with each quick death."""
+        now = time.monotonic()
+        if self.is_running:
+            if self.failures and now - self.started_at > STEADY_SECONDS:
+                self.failures = 0
+            return
+        if self.not_before == 0.0:
+            code = self.process.returncode if self.process else None
+            pause = min(0.5 * 2**self.failures, MAX_BACKOFF_SECONDS)
+            self.failures += 1
+            self.not_before = now + pause
+            log.warning(
+                "%s ended (exit code %s); starting it again in %.1f s", self.name, code, pause
+            )
+        elif now >= self.not_before:
+            self._end_group(signal.SIGKILL)
+            self.not_before = 0.0
+            self.start()
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL to the whole group if that is not heard."""
+        if self.process is None:
+            return
+        if self.is_running:
+            self.process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(STOP_TIMEOUT_SECONDS)
+        self._end_group(signal.SIGKILL)
+        self.process.wait()
+        if self._log is not None:
+            self._log.close()
+
+    def tail(self, lines: int = 15) -> str:
+        """The end of its log."""
+        with contextlib.suppress(OSError):
+            return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
+        return ""
+
+    def _end_group(self, number: signal.Signals) -> None:
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, number)
+
+
+class Supervisor:
+    """The whole product on one machine, for as long as :meth:`run` runs."""
+
+    def __init__(self, settings: Settings, *, say: Callable[[str], None]) -> None:
+        self._settings = settings
+        self._say = say
+        self._home = settings.home_path
+        self._postgres: EmbeddedPostgres | None = None
+        self._children: list[Child] = []
+        self._stopping = False
+        self._port = settings.port
+        self.url = ""
+
+    def run(self, *, ready: Callable[[str], None]) -> None:
+        """Start everything, say that it is ready, watch over it until SIGINT or SIGTERM."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._on_signal)
+        try:
+            self._start()
+            if not self._stopping:
+                ready(self.url)
+                self._watch()
+        finally:
+            self._stop()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._stopping = True
+
+    def _start(self) -> None:
+        settings = self._settings
+        self._home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._claim_port()
+        environment = {
+            "TAN_HOME": str(self._home),
+            "TAN_HOST": settings.host,
+            "TAN_PORT": str(self._port),
+            "TAN_STORAGE": str(settings.storage_path),
+            "PYTHONUNBUFFERED": "1",
+        }
+        head = self._start_ray(environment)
+        environment["TAN_DATABASE_URL"] = self._start_database()
+        api = self._add("api", lambda: _module("service.app"), environment)
+        self._await("the API", self._api_is_ready, api)
+        if head is not None:
+            ray, child = head
+            self._await("Ray", ray.is_ready, child)
+        self._add("orchestrator", lambda: _module("service.orchestrator"), environment)
+        path = self._home / "server.json"
+        path.write_text(json.dumps({"url": self.url, "pid": os.getpid()}))
+
+    def _claim_port(self) -> None:
+        host, port = self._settings.host, self._settings.port
+        if port == 0:
+            self._port = free_port()
+        else:
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind((host, port))
+                except OSError as error:
+                    raise ServiceError(
+                        f"cannot listen on {host}:{port}: {error.strerror}. Is another "
+                        "tan-cli serve running? Choose another port with --port."
+                    ) from error
+        shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104 - only compared
+        self.url = f"http://{shown}:{self._port}"
+
+    def _start_database(self) -> str:
+        settings = self._settings
+        if settings.database_url is not None:
+            app = settings.database_url.get_secret_value()
+            owner = settings.database_owner_url
+            owner_url = owner.get_secret_value() if owner else app
+        else:
+            self._say("starting PostgreSQL")
+            self._postgres = EmbeddedPostgres(self._home)
+            self._postgres.start()
+            app, owner_url = self._postgres.url_app, self._postgres.url_owner
+        self._say("migrating the database")
+        upgrade(owner_url, app_role=_user_of(app))
+        asyncio.run(_register_bundled_data(app))
+        return app
+
+    def _start_ray(self, environment: dict[str, str]) -> tuple[RayHead, Child] | None:
+        settings = self._settings
+        if settings.ray_address is not None:
+            environment["TAN_RAY_ADDRESS"] = settings.ray_address
+            if settings.ray_token_path is not None:
+                environment["TAN_RAY_TOKEN_PATH"] = str(settings.ray_token_path)
+            return None
+        self._say("starting Ray")
+        head = RayHead(self._home, cpus=settings.cpus)
+        environment["TAN_RAY_ADDRESS"] = head.address
+        environment["TAN_RAY_TOKEN_PATH"] = str(head.token_path)
+        return head, self._add("ray", head.command, head.environment())
+
+    def _add(
+        self, name: str, command: Callable[[], list[str]], environment: Mapping[str, str]
+    ) -> Child:
+        child = Child(
+            name=name,
+            command=command,
+            environment=dict(environment),
+            log_path=self._home / "logs" / f"{name}.log",
+        )
+        self._children.append(child)
+        child.start()
+        return child
+
+    def _api_is_ready(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/readyz", timeout=5).status_code == httpx.codes.OK
+        except httpx.HTTPError:
+            return False
+
+    def _await(self, what: str, is_ready: Callable[[], bool], child: Child) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_SECONDS
+        while not self._stopping and not is_ready():
+            if not child.is_running or time.monotonic() > deadline:
+                raise ServiceError(
+                    f"{what} did not start; the end of {child.log_path}:\n{child.tail()}"
+                )
+            time.sleep(POLL_SECONDS)
+
+    def _watch(self) -> None:
+        next_health = time.monotonic() + HEALTH_SECONDS
+        while not self._stopping:
+            for child in self._children:
+                child.restart_if_dead()
+            if self._postgres is not None and time.monotonic() >= next_health:
+                self._keep_postgres_up(self._postgres)
+                next_health = time.monotonic() + HEALTH_SECONDS
+            time.sleep(POLL_SECONDS)
+
+    def _keep_postgres_up(self, postgres: EmbeddedPostgres) -> None:
+        if postgres.is_healthy():
+            return
+        log.warning("PostgreSQL does not answer; starting it again")
+        try:
+            postgres.start()
+        except Exception:
+            log.exception("PostgreSQL did not start; trying again")
+
+    def _stop(self) -> None:
+        self._say("stopping")
+        (self._home / "server.json").unlink(missing_ok=True)
+        for child in reversed(self._children):
+            child.stop()
+        if self._postgres is not None:
+            self._postgres.stop()
+
+
+async def _register_bundled_data(url: str) -> None:
+    database = Database(url)
+    try:
+        await ensure_digits(database)
+    finally:
+        await database.close()
+
+
+def _module(name: str) -> list[str]:
+    return [sys.executable, "-m", name]
+
+
+def _user_of(url: str) -> str | None:
+    return httpx.URL(url.replace("+psycopg", "")).username or None

@@ -1,0 +1,89 @@
+"""``python -m service.orchestrator``: the loop around the reconciler."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+from datetime import timedelta
+
+from service.auth.secrets import server_secret
+from service.db.session import Database
+from service.orchestrator import claims
+from service.orchestrator.ray_jobs import RayJobs
+from service.orchestrator.reconcile import Reconciler
+from service.settings import Settings
+from tan_core.errors import TanError
+
+log = logging.getLogger("service.orchestrator")
+
+LEASE = timedelta(seconds=15)
+"""How long studies wait for a successor after an orchestrator was killed."""
+
+
+async def run(settings: Settings) -> None:
+    """Reconcile until told to stop; an error with one study does not hold up the others."""
+    if settings.database_url is None or settings.ray_address is None:
+        raise SystemExit("orchestrator: TAN_DATABASE_URL and TAN_RAY_ADDRESS must be set")
+    owner = f"{socket.gethostname()}-{os.getpid()}"
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    database = Database(settings.database_url.get_secret_value())
+    launcher = RayJobs(
+        settings.ray_address, token_path=settings.ray_token_path, python=settings.worker_python
+    )
+    reconciler = Reconciler(
+        settings=settings,
+        database=database,
+        launcher=launcher,
+        worker_url=settings.worker_url or f"http://{settings.host}:{settings.port}",
+        secret=server_secret(settings.home_path),
+        owner=owner,
+    )
+    log.info("orchestrator %s is up", owner)
+    try:
+        while not stop.is_set():
+            await _tick(database, reconciler, owner)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), settings.tick_seconds)
+        async with database.session() as session:
+            await claims.release_all(session, owner=owner)
+    finally:
+        await launcher.close()
+        await database.close()
+
+
+async def _tick(database: Database, reconciler: Reconciler, owner: str) -> None:
+    try:
+        async with database.session() as session:
+            studies = await claims.claim_open(session, owner=owner, lease=LEASE)
+    except Exception:
+        log.exception("cannot claim studies; trying again")
+        return
+    for study_id in studies:
+        try:
+            await reconciler.advance(study_id)
+        except TanError as error:
+            log.exception("study %s cannot go on", study_id)
+            await reconciler.fail(study_id, str(error))
+        except Exception:
+            log.exception("cannot advance study %s; trying again", study_id)
+
+
+def main() -> None:
+    """Entry point."""
+    logging.basicConfig(
+        level=logging.INFO,
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+    )
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    asyncio.run(run(Settings()))
+
+
+if __name__ == "__main__":
+    main()

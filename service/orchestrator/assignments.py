@@ -1,0 +1,98 @@
+"""The part of a driver's assignment that is fixed when its run is made."""
+
+from typing import Any
+
+from sqlalchemy import func, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.db.tables import Dataset, Run, Study, Trial
+from tan_core.planner import Candidate, Plan, Target, segment_rule
+from tan_core.spec import StudySpec
+from tan_core.wire import DatasetRef
+
+
+async def search_run(session: AsyncSession, study: Study) -> Run:
+    """The run that simulates; it reads the search dataset and nothing else."""
+    spec = StudySpec.model_validate(study.spec)
+    plan = Plan.model_validate(study.plan)
+    reference = plan.private_run()
+    target = target_of(spec)
+    return Run(
+        id=f"{study.id}-search",
+        study_id=study.id,
+        kind="search",
+        state="active",
+        assignment={
+            "kind": "search",
+            "study_id": study.id,
+            "study_name": study.name,
+            "search": spec.search.model_dump(mode="json"),
+            "model": spec.model.model_dump(mode="json"),
+            "trainer": spec.train.trainer().model_dump(mode="json"),
+            "reference": {"event": reference.mechanism.to_json()},
+            "target": target.model_dump(mode="json") if target else None,
+            "num_examples": reference.num_examples,
+            "rungs": [round(each.expected_batch_size) for each in plan.simulations],
+            "dataset": await dataset_ref(session, study.search_dataset),
+            "microbatch_size": spec.train.microbatch_size,
+        },
+    )
+
+
+async def private_run(
+    session: AsyncSession, study: Study, candidate: Candidate, *, storage_path: str
+) -> Run:
+    """The run that is charged; it executes the candidate's very mechanism."""
+    spec = StudySpec.model_validate(study.spec)
+    mechanism = candidate.private_run.mechanism
+    run_id = f"{study.id}-private"
+    return Run(
+        id=run_id,
+        study_id=study.id,
+        kind="private",
+        state="active",
+        steps=mechanism.steps,
+        assignment={
+            "kind": "private",
+            "study_id": study.id,
+            "study_name": study.name,
+            "mechanism": {"event": mechanism.to_json()},
+            "num_examples": candidate.private_run.num_examples,
+            "model": candidate.model.model_dump(mode="json"),
+            "trainer": candidate.trainer.model_dump(mode="json"),
+            "workers": spec.train.workers,
+            "microbatch_size": spec.train.microbatch_size,
+            "segment_steps": segment_rule(mechanism.steps).segment_steps,
+            "dataset": await dataset_ref(session, study.dataset),
+            "storage_path": f"{storage_path}/{run_id}",
+        },
+    )
+
+
+def target_of(spec: StudySpec) -> Target | None:
+    """The target each candidate is calibrated to; None where the noise multiplier is fixed."""
+    if spec.privacy.epsilon is None or "steps" not in spec.search.space:
+        return None
+    return Target(
+        epsilon=spec.privacy.epsilon,
+        delta=spec.privacy.delta,
+        accountant=spec.privacy.accountant,
+    )
+
+
+async def dataset_ref(session: AsyncSession, name: str) -> dict[str, Any]:
+    """How workers find a dataset."""
+    dataset = await session.get_one(Dataset, name)
+    fields = DatasetRef.model_fields
+    return DatasetRef.model_validate(
+        {field: getattr(dataset, field) for field in fields}
+    ).model_dump(mode="json")
+
+
+async def interrupt_running_trials(session: AsyncSession, study_id: str) -> None:
+    """Trials that ran under a dead driver; the next driver runs their parameters again."""
+    await session.execute(
+        update(Trial)
+        .where(Trial.study_id == study_id, Trial.state == "running")
+        .values(state="interrupted", reason="its driver died", updated_at=func.now())
+    )

@@ -1,0 +1,70 @@
+"""Claims on studies: one statement takes a study and leases it, so no two orchestrators share one."""
+
+from datetime import timedelta
+
+from sqlalchemy import func, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.db.tables import Study
+
+OPEN_STATES = ("queued", "simulating", "awaiting_approval", "training")
+RUNNING_STATES = ("simulating", "training")
+_SLOTS_LOCK = 0x7A4E_0001
+
+
+async def claim_open(
+    session: AsyncSession, *, owner: str, lease: timedelta, limit: int = 100
+) -> list[str]:
+    """Lease every open study that is free or ours, oldest first, and return their ids."""
+    free = (
+        select(Study.id)
+        .where(
+            Study.state.in_(OPEN_STATES),
+            or_(
+                Study.lease_owner == owner,
+                Study.lease_until.is_(None),
+                Study.lease_until < func.now(),
+            ),
+        )
+        .order_by(Study.created_at)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+    claimed = await session.execute(
+        update(Study)
+        .where(Study.id.in_(free.scalar_subquery()))
+        .values(lease_owner=owner, lease_until=func.now() + lease)
+        .returning(Study.id, Study.created_at)
+    )
+    return [row.id for row in sorted(claimed, key=lambda row: (row.created_at, row.id))]
+
+
+async def locked(session: AsyncSession, study_id: str, *, owner: str) -> Study | None:
+    """The study under its row lock, if its lease is still ours."""
+    return (
+        await session.scalars(
+            select(Study)
+            .where(
+                Study.id == study_id,
+                Study.lease_owner == owner,
+                Study.lease_until > func.now(),
+            )
+            .with_for_update()
+        )
+    ).one_or_none()
+
+
+async def has_free_slot(session: AsyncSession, *, limit: int) -> bool:
+    """Whether another study may start. Holds a lock to the end of the transaction: no overshoot."""
+    await session.execute(select(func.pg_advisory_xact_lock(_SLOTS_LOCK)))
+    running = await session.scalar(
+        select(func.count()).select_from(Study).where(Study.state.in_(RUNNING_STATES))
+    )
+    return (running or 0) < limit
+
+
+async def release_all(session: AsyncSession, *, owner: str) -> None:
+    """Give every lease back, so that a successor need not wait for it to expire."""
+    await session.execute(
+        update(Study).where(Study.lease_owner == owner).values(lease_owner=None, lease_until=None)
+    )

@@ -1,0 +1,108 @@
+"""Launcher over the REST Jobs API of Ray. No ray import: the control plane stays light."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from service.orchestrator.launcher import Job, JobInfo, JobStatus, LauncherUnavailableError
+
+STOP_WAIT_SECONDS = 30
+
+
+class RayJobs:
+    """One Ray cluster, by the address of its dashboard."""
+
+    def __init__(
+        self, address: str, *, token_path: Path | None = None, python: str | None = None
+    ) -> None:
+        self._token_path = token_path
+        self._python = python or sys.executable
+        self._client = httpx.AsyncClient(base_url=address, timeout=30)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def submit(self, job: Job) -> None:
+        """Start the job; a repeated submission is recognised by its metadata."""
+        body = {
+            "entrypoint": shlex.join([self._python, "-m", job.module]),
+            "submission_id": job.submission_id,
+            "metadata": dict(job.metadata),
+            "entrypoint_num_cpus": 0,
+            "runtime_env": {
+                "env_vars": {
+                    **job.environment,
+                    # Ray Tune and Ray Train end cleanly on SIGINT; SIGTERM is caught by neither.
+                    "RAY_JOB_STOP_SIGNAL": "SIGINT",
+                    "RAY_JOB_STOP_WAIT_TIME_S": str(STOP_WAIT_SECONDS),
+                    "RAY_USAGE_STATS_ENABLED": "0",
+                }
+            },
+        }
+        response = await self._request("POST", "/api/jobs/", json=body)
+        # A duplicate answers 500, not 409: only looking tells whether the job is ours.
+        if response.status_code >= httpx.codes.BAD_REQUEST:
+            known = await self._details(job.submission_id)
+            if known is None or known.get("metadata") != dict(job.metadata):
+                raise LauncherUnavailableError(
+                    f"Ray refused job {job.submission_id}: HTTP {response.status_code} "
+                    f"{response.text[-300:]}"
+                )
+
+    async def status(self, submission_id: str) -> JobInfo | None:
+        """What Ray knows of the job."""
+        details = await self._details(submission_id)
+        if details is None:
+            return None
+        return JobInfo(
+            status=JobStatus(str(details["status"]).lower()),
+            exit_code=details.get("driver_exit_code"),
+            message=details.get("message"),
+        )
+
+    async def stop(self, submission_id: str) -> None:
+        """SIGINT to the driver's process tree, SIGKILL after 30 s."""
+        await self._request("POST", f"/api/jobs/{submission_id}/stop")
+
+    async def last_words(self, submission_id: str, *, lines: int = 40) -> str:
+        """The end of the driver's log."""
+        try:
+            response = await self._request("GET", f"/api/jobs/{submission_id}/logs")
+        except LauncherUnavailableError:
+            return ""
+        if response.status_code != httpx.codes.OK:
+            return ""
+        return "\n".join(response.json().get("logs", "").splitlines()[-lines:])
+
+    async def _details(self, submission_id: str) -> dict[str, Any] | None:
+        response = await self._request("GET", f"/api/jobs/{submission_id}")
+        if response.status_code == httpx.codes.NOT_FOUND:
+            return None
+        if response.status_code != httpx.codes.OK:
+            raise LauncherUnavailableError(
+                f"Ray answered HTTP {response.status_code} for job {submission_id}"
+            )
+        return response.json()
+
+    async def _request(self, method: str, path: str, **kwargs: Any) -> httpx.Response:
+        headers = {}
+        if self._token_path is not None:
+            try:
+                headers["Authorization"] = f"Bearer {self._token_path.read_text().strip()}"
+            except OSError as error:
+                raise LauncherUnavailableError(f"cannot read Ray's token: {error}") from error
+        try:
+            response = await self._client.request(method, path, headers=headers, **kwargs)
+        except httpx.HTTPError as error:
+            raise LauncherUnavailableError(
+                f"Ray does not answer at {self._client.base_url}: {error!r}"
+            ) from error
+        if response.status_code == httpx.codes.UNAUTHORIZED:
+            raise LauncherUnavailableError(
+                "Ray refused our token: set TAN_RAY_TOKEN_PATH to the cluster's token file"
+            )
+        return response
