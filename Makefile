@@ -12,7 +12,7 @@ CUDA_PACKAGES := torch triton cuda-bindings cuda-pathfinder cuda-toolkit $(addpr
 	cusparselt-cu13 nccl-cu13 nvjitlink nvshmem-cu13 nvtx)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint fmt types arch lock clean
+.PHONY: help setup demo test test-heavy test-all lint fmt types arch lock clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -30,8 +30,10 @@ demo: setup  ## Run one study end to end on this machine (STUDY=examples/mnist.y
 test: setup  ## The default tests: fast, real PostgreSQL, no GPU
 	$(PYTEST)
 
-test-all: setup  ## Every test that this machine can run, the slow ones too
-	$(PYTEST) -m "not gpu"
+test-heavy: setup  ## What `make test` leaves out: Ray, kills, browser, statistics, whole studies
+	$(PYTEST) -m "(slow or ray or browser or statistical) and not gpu"
+
+test-all: test test-heavy  ## Every test that this machine can run
 
 lint: setup  ## Formatting, lint, types, import contracts, spelling
 	$(BIN)/ruff format --check .

@@ -7,7 +7,7 @@ import sys
 import threading
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO
 
 from service.settings import child_environment
 
