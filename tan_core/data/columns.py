@@ -1,0 +1,209 @@
+"""Parquet and CSV: images in the Hugging Face layout, or flat numeric columns.
+
+A table is never scaled by its own statistics: a mean or a range of private records would be a release
+of its own. Columns stored as 8-bit unsigned integers are mapped to [-1, 1] because their type says so;
+every other column enters as it is written, so scale features by public constants before registering.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pa_parquet
+from numpy.typing import NDArray
+
+from tan_core.data.images import ImageInputs
+from tan_core.data.part import (
+    ArrayInputs,
+    Columns,
+    Inputs,
+    Labels,
+    Part,
+    Parts,
+    files_by_role,
+    integer_labels,
+)
+from tan_core.errors import DatasetError
+
+
+def has_images(path: Path) -> bool:
+    """Whether the Parquet files hold an image column."""
+    files = next(iter(files_by_role(path, suffix=".parquet").values()), [])
+    return bool(files) and _image_column(_schema(files[0])) is not None
+
+
+def read_images(path: Path, columns: Columns) -> Parts:
+    """Every part of Parquet files with a column ``image: {bytes, path}``."""
+
+    def inputs(table: pa.Table, where: str) -> Inputs:
+        name = _image_column(table.schema)
+        if name is None:
+            raise DatasetError(
+                f"{where}: no image column; columns are {table.column_names}", field="path"
+            )
+        return ImageInputs(_encoded(table.column(name), where=where), where)
+
+    return _read(path, suffix=".parquet", read=_read_parquet, columns=columns, inputs=inputs)
+
+
+def read_table(path: Path, columns: Columns) -> Parts:
+    """Every part of Parquet or CSV files with numeric feature columns."""
+    suffix = _table_suffix(path)
+    read = _read_csv if suffix == ".csv" else _read_parquet
+
+    def inputs(table: pa.Table, where: str) -> Inputs:
+        return ArrayInputs(_features(table, columns, where=where))
+
+    return _read(path, suffix=suffix, read=read, columns=columns, inputs=inputs)
+
+
+def table_files(path: Path) -> dict[Any, list[Path]]:
+    """The files of a table and the part each belongs to."""
+    return files_by_role(path, suffix=_table_suffix(path))
+
+
+def _table_suffix(path: Path) -> str:
+    if path.is_file():
+        return path.suffix.lower()
+    return ".csv" if files_by_role(path, suffix=".csv") else ".parquet"
+
+
+def _read(
+    path: Path,
+    *,
+    suffix: str,
+    read: Callable[[Path], pa.Table],
+    columns: Columns,
+    inputs: Callable[[pa.Table, str], Inputs],
+) -> Parts:
+    parts: Parts = {}
+    for role, files in files_by_role(path, suffix=suffix).items():
+        where = f"{path} ({role})"
+        tables = [read(file) for file in files]
+        try:
+            table = pa.concat_tables(tables)
+        except pa.ArrowInvalid as error:
+            raise DatasetError(
+                f"{where}: the files differ in columns: {error}", field="path"
+            ) from error
+        if table.num_rows == 0:
+            raise DatasetError(f"{where}: no records", field="path")
+        labels = _labels(table, columns, where=where)
+        parts[role] = Part(inputs(table, where), labels)
+    return parts
+
+
+def _schema(file: Path) -> pa.Schema:
+    try:
+        return pa_parquet.read_schema(file)
+    except (pa.ArrowException, OSError) as error:
+        raise DatasetError(f"{file}: not a readable Parquet file: {error}", field="path") from error
+
+
+def _read_parquet(file: Path) -> pa.Table:
+    try:
+        return pa_parquet.ParquetFile(file).read(use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        raise DatasetError(f"{file}: not a readable Parquet file: {error}", field="path") from error
+
+
+def _read_csv(file: Path) -> pa.Table:
+    try:
+        return pa_csv.read_csv(file)
+    except (pa.ArrowException, OSError) as error:
+        raise DatasetError(f"{file}: not a readable CSV file: {error}", field="path") from error
+
+
+def _image_column(schema: pa.Schema) -> str | None:
+    """The first column of encoded images: binary, or a struct with a binary ``bytes``."""
+    for field in schema:
+        kind = field.type
+        if pa.types.is_struct(kind):
+            index = kind.get_field_index("bytes")
+            if index >= 0 and _is_binary(kind.field(index).type):
+                return field.name
+        elif _is_binary(kind):
+            return field.name
+    return None
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+
+
+def _encoded(column: pa.ChunkedArray, *, where: str) -> list[bytes]:
+    chunks = [c.field("bytes") if pa.types.is_struct(c.type) else c for c in column.chunks]
+    records: list[bytes | None] = [value for chunk in chunks for value in chunk.to_pylist()]
+    for row, record in enumerate(records):
+        if record is None:
+            raise DatasetError(f"{where}, record {row}: the image has no bytes", field="path")
+    return [record for record in records if record is not None]
+
+
+def _labels(table: pa.Table, columns: Columns, *, where: str) -> Labels:
+    name = columns.label
+    if name not in table.column_names:
+        raise DatasetError(
+            f"{where}: no column {name!r}; columns are {table.column_names}", field="label"
+        )
+    column = table.column(name)
+    if not pa.types.is_integer(column.type):
+        raise DatasetError(
+            f"{where}: column {name!r} is {column.type}; labels must be integers from 0",
+            field="label",
+        )
+    _refuse_null(column, name, where=where, field="label")
+    return integer_labels(column.to_numpy(), where=where)
+
+
+def _features(table: pa.Table, columns: Columns, *, where: str) -> NDArray[np.float32]:
+    names = columns.features or tuple(
+        f.name for f in table.schema if f.name != columns.label and _is_number(f.type)
+    )
+    if not names:
+        raise DatasetError(
+            f"{where}: no numeric column beside the label {columns.label!r}; "
+            f"columns are {table.column_names}",
+            field="features",
+        )
+    out = np.empty((table.num_rows, len(names)), dtype=np.float32)
+    for at, name in enumerate(names):
+        out[:, at] = _feature(table, name, columns.label, where=where)
+    return out
+
+
+def _feature(table: pa.Table, name: str, label: str, *, where: str) -> NDArray[np.float32]:
+    if name not in table.column_names or name == label:
+        raise DatasetError(
+            f"{where}: {name!r} is not a feature column; columns are "
+            f"{[c for c in table.column_names if c != label]}",
+            field="features",
+        )
+    column = table.column(name)
+    if not _is_number(column.type):
+        raise DatasetError(
+            f"{where}: column {name!r} is {column.type}; features must be numbers", field="features"
+        )
+    _refuse_null(column, name, where=where, field="features")
+    values = column.to_numpy().astype(np.float32)
+    if not np.isfinite(values).all():
+        row = int(np.flatnonzero(~np.isfinite(values))[0])
+        raise DatasetError(
+            f"{where}: column {name!r} of record {row} is {values[row]}", field="features"
+        )
+    if pa.types.is_uint8(column.type):
+        values = values / np.float32(127.5) - np.float32(1)
+    return values
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+
+
+def _refuse_null(column: pa.ChunkedArray, name: str, *, where: str, field: str) -> None:
+    if column.null_count:
+        row = int(np.flatnonzero(column.is_null().to_numpy())[0])
+        raise DatasetError(f"{where}: column {name!r} of record {row} is empty", field=field)

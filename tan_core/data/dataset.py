@@ -1,0 +1,308 @@
+"""Inspect a dataset, read a split of it, and check that it is still the one that was registered."""
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tan_core.data import columns, digits, image_folder, npz
+from tan_core.data.part import ROLES, Columns, Labels, Parts, Role, Source, files_by_role
+from tan_core.data.splits import split_indices
+from tan_core.errors import DatasetError
+from tan_core.wire import DatasetRef
+
+SOURCES: tuple[Source, ...] = get_args(Source)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetFacts:
+    """What a registration stores about a dataset."""
+
+    source: Source
+    content_sha256: str
+    num_classes: int
+    shape: tuple[int, ...]
+    """Of one record, channels first; (F,) for a table."""
+    num_train: int
+    num_validation: int
+    num_test: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """One split in memory; record ``i`` is ``inputs[i], labels[i]``."""
+
+    inputs: NDArray[Any]
+    """uint8 [N, C, H, W] for images, float32 [N, F] for tables."""
+    labels: Labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def inspect(
+    path: str | None,
+    *,
+    source: str | None = None,
+    label: str = "label",
+    features: Sequence[str] | None = None,
+    num_classes: int | None = None,
+    split_seed: int = 0,
+) -> DatasetFacts:
+    """The facts of a dataset, after a check of every label and every image header.
+
+    Args:
+        path: folder or file; None for the bundled ``digits``.
+        source: one of :data:`SOURCES`; None: found out from what is at ``path``.
+        label: name of the label column.
+        features: feature columns of a table; None: every numeric column but the label.
+        num_classes: how many classes there are; None: the largest train label plus one, which is
+            read off the records, so state it where the number of classes is not public.
+        split_seed: fixes the splits that are cut where none is stored.
+
+    Raises:
+        DatasetError: missing, unreadable or malformed data; ``field`` names the argument at fault.
+    """
+    found = _source(path, source)
+    parts = _read(found, path, _columns(label, features))
+    shape = _common_shape(parts)
+    if num_classes is None:
+        num_classes = int(parts["train"].labels.max()) + 1
+    _check_labels(parts, num_classes)
+    splits = split_indices(parts, split_seed=split_seed)
+    return DatasetFacts(
+        source=found,
+        content_sha256=_content_sha256(found, path),
+        num_classes=num_classes,
+        shape=shape,
+        num_train=len(splits["train"][1]),
+        num_validation=len(splits["validation"][1]),
+        num_test=len(splits["test"][1]),
+    )
+
+
+def load_split(ref: DatasetRef, split: Role, *, cache_dir: Path | None = None) -> Split:
+    """One split of a registered dataset, in stored order.
+
+    Args:
+        ref: the dataset as it was registered.
+        split: train, validation or test.
+        cache_dir: where decoded splits are kept for the next reader; they hold the records
+            themselves, so this is storage as private as the dataset. None: decode every time.
+
+    Raises:
+        DatasetError: the data cannot be read, or differs from the registration in counts or shape.
+    """
+    if split not in ROLES:
+        raise DatasetError(f"split must be one of {list(ROLES)}, got {split!r}", field="split")
+    cached = _cache_file(ref, split, cache_dir)
+    if cached is not None and cached.is_file():
+        return _check_loaded(_read_cache(cached), ref, split)
+    parts = _read(ref.source, ref.path, _columns(ref.label, ref.features))
+    _check_labels(parts, ref.num_classes)
+    role, indices = split_indices(parts, split_seed=ref.split_seed)[split]
+    part = parts[role]
+    loaded = Split(inputs=part.inputs.load(indices), labels=part.labels[indices])
+    _check_loaded(loaded, ref, split)
+    if cached is not None:
+        _write_cache(cached, loaded)
+    return loaded
+
+
+def verify(ref: DatasetRef) -> None:
+    """Refuse data whose bytes are not those that were registered; reads files, decodes nothing.
+
+    Raises:
+        DatasetError: with ``field="content_sha256"`` when the content has changed.
+    """
+    actual = _content_sha256(ref.source, ref.path)
+    if actual != ref.content_sha256:
+        raise DatasetError(
+            f"dataset {ref.name!r} is not the one that was registered: its content is "
+            f"sha256 {actual[:16]}..., registered was {ref.content_sha256[:16]}...",
+            field="content_sha256",
+        )
+
+
+def _columns(label: str, features: Sequence[str] | None) -> Columns:
+    return Columns(label=label, features=tuple(features) if features else None)
+
+
+def _source(path: str | None, asked: str | None) -> Source:
+    """The source at ``path``; ``asked`` must fit it."""
+    for known in SOURCES:
+        if asked == known:
+            return known
+    if asked is not None:
+        raise DatasetError(f"source must be one of {list(SOURCES)}, got {asked!r}", field="source")
+    if path is None:
+        raise DatasetError("a path is needed; only source digits has none", field="path")
+    place = _existing(path)
+    if place.suffix.lower() == ".npz":
+        return "npz"
+    if place.suffix.lower() == ".csv" or (place.is_dir() and files_by_role(place, suffix=".csv")):
+        return "table"
+    if place.suffix.lower() == ".parquet" or place.is_dir():
+        if files_by_role(place, suffix=".parquet"):
+            return "parquet" if columns.has_images(place) else "table"
+        if image_folder.recognises(place):
+            return "image_folder"
+    raise DatasetError(
+        f"{place}: found no Parquet, CSV or .npz file and no class folders with images",
+        field="path",
+    )
+
+
+def _existing(path: str | None) -> Path:
+    if not path:
+        raise DatasetError("a path is needed; only source digits has none", field="path")
+    place = Path(path)
+    try:
+        if not place.exists():
+            raise DatasetError(f"{path}: no such file or folder", field="path")
+        if place.is_dir() and not any(place.iterdir()):
+            raise DatasetError(f"{path}: the folder is empty", field="path")
+        if place.is_file() and place.stat().st_size == 0:
+            raise DatasetError(f"{path}: the file is empty", field="path")
+    except OSError as error:
+        raise DatasetError(f"{path}: cannot be read: {error.strerror}", field="path") from error
+    return place
+
+
+def _read(source: Source, path: str | None, names: Columns) -> Parts:
+    if source == "digits":
+        return digits.read()
+    place = _existing(path)
+    try:
+        parts = _read_files(source, place, names)
+    except OSError as error:
+        raise DatasetError(f"{place}: cannot be read: {error}", field="path") from error
+    if "train" not in parts:
+        raise DatasetError(f"{place}: no records for source {source}", field="path")
+    return parts
+
+
+def _read_files(source: Source, place: Path, names: Columns) -> Parts:
+    if source == "parquet":
+        return columns.read_images(place, names)
+    if source == "table":
+        return columns.read_table(place, names)
+    if source == "npz":
+        return npz.read(place)
+    return image_folder.read(place)
+
+
+def _common_shape(parts: Parts) -> tuple[int, ...]:
+    shapes = {role: part.inputs.shape() for role, part in parts.items()}
+    for role, shape in shapes.items():
+        if shape != shapes["train"]:
+            raise DatasetError(
+                f"records of train have shape {list(shapes['train'])}, "
+                f"of {role} {list(shape)}; all must be of one shape",
+                field="path",
+            )
+    return shapes["train"]
+
+
+def _check_labels(parts: Parts, num_classes: int) -> None:
+    if num_classes < 2:
+        raise DatasetError(
+            f"at least 2 classes are needed, got num_classes {num_classes}", field="num_classes"
+        )
+    for role, part in parts.items():
+        bad = np.flatnonzero((part.labels < 0) | (part.labels >= num_classes))
+        if bad.size:
+            row = int(bad[0])
+            raise DatasetError(
+                f"{role} record {row} has label {part.labels[row]}; "
+                f"accepted: 0 to {num_classes - 1}",
+                field="label",
+            )
+
+
+def _content_sha256(source: Source, path: str | None) -> str:
+    """SHA-256 over (role, digest of the file) of every file, sorted: renaming a file changes nothing.
+
+    The class folder of an image is part of its role, because there it is the label.
+    """
+    if source == "digits":
+        return digits.content_sha256()
+    place = _existing(path)
+    try:
+        entries = [f"{role}:{_file_sha256(file)}" for role, file in _files(source, place)]
+    except OSError as error:
+        raise DatasetError(f"{place}: cannot be read: {error}", field="path") from error
+    return hashlib.sha256("\n".join(sorted(entries)).encode()).hexdigest()
+
+
+def _files(source: Source, place: Path) -> list[tuple[str, Path]]:
+    if source == "npz":
+        return [("train", place)]
+    if source == "image_folder":
+        return [
+            (f"{role}/{name}", file)
+            for role, classes in image_folder.files_by_class(place).items()
+            for name, files in classes.items()
+            for file in files
+        ]
+    by_role = (
+        columns.table_files(place) if source == "table" else files_by_role(place, suffix=".parquet")
+    )
+    return [(role, file) for role, files in by_role.items() for file in files]
+
+
+def _file_sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _check_loaded(loaded: Split, ref: DatasetRef, split: Role) -> Split:
+    expected = {"train": ref.num_train, "validation": ref.num_validation, "test": ref.num_test}
+    if len(loaded) != expected[split]:
+        raise DatasetError(
+            f"dataset {ref.name!r}: {split} has {len(loaded)} records, "
+            f"registered were {expected[split]}",
+            field="path",
+        )
+    if list(loaded.inputs.shape[1:]) != ref.shape:
+        raise DatasetError(
+            f"dataset {ref.name!r}: records have shape {list(loaded.inputs.shape[1:])}, "
+            f"registered was {ref.shape}",
+            field="path",
+        )
+    return loaded
+
+
+def _cache_file(ref: DatasetRef, split: Role, cache_dir: Path | None) -> Path | None:
+    if cache_dir is None:
+        return None
+    what = json.dumps([ref.content_sha256, ref.label, ref.features, ref.split_seed, split])
+    return cache_dir / f"{hashlib.sha256(what.encode()).hexdigest()[:32]}.npy"
+
+
+def _read_cache(file: Path) -> Split:
+    # Copy-on-write maps: the readers of one machine share the pages, and nobody can spoil the file.
+    return Split(
+        inputs=np.load(file, mmap_mode="c", allow_pickle=False),
+        labels=np.load(_labels_file(file), allow_pickle=False),
+    )
+
+
+def _write_cache(file: Path, split: Split) -> None:
+    """Labels first: where the inputs are, the labels are too. Readable by the owner only."""
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for target, values in ((_labels_file(file), split.labels), (file, split.inputs)):
+        with NamedTemporaryFile(dir=file.parent, suffix=".tmp", delete=False) as stream:
+            np.save(stream, values, allow_pickle=False)
+        os.replace(stream.name, target)
+
+
+def _labels_file(file: Path) -> Path:
+    return file.with_suffix(".labels.npy")

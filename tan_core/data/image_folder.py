@@ -1,0 +1,72 @@
+"""One folder per class, below ``train/`` and ``test/`` when those are present."""
+
+from pathlib import Path
+
+import numpy as np
+
+from tan_core.data.images import ImageInputs
+from tan_core.data.part import Part, Parts, Role, role_of
+from tan_core.errors import DatasetError
+
+SUFFIXES = frozenset([".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"])  # fmt: skip
+
+
+def recognises(path: Path) -> bool:
+    """Whether some class folder below holds an image."""
+    return path.is_dir() and any(_images(c) for r in _roots(path).values() for c in _folders(r))
+
+
+def files_by_class(path: Path) -> dict[Role, dict[str, list[Path]]]:
+    """Image files of every class of every part; the classes of train say what a label means."""
+    found: dict[Role, dict[str, list[Path]]] = {
+        role: {folder.name: _images(folder) for folder in _folders(root)}
+        for role, root in _roots(path).items()
+    }
+    if "train" not in found or not any(found["train"].values()):
+        raise DatasetError(f"{path}: no class folders with images", field="path")
+    return found
+
+
+def read(path: Path) -> Parts:
+    """Every part; labels number the class folders in order of their names, digits by value."""
+    found = files_by_class(path)
+    number = {name: label for label, name in enumerate(sorted(found["train"], key=_class_order))}
+    parts: Parts = {}
+    for role, classes in found.items():
+        unknown = sorted(set(classes) - set(number))
+        if unknown:
+            raise DatasetError(
+                f"{path}: {role} has the class {unknown[0]!r} that train does not have",
+                field="path",
+            )
+        pairs = [
+            (f, number[name]) for name in sorted(classes, key=_class_order) for f in classes[name]
+        ]
+        if not pairs:
+            continue
+        parts[role] = Part(
+            ImageInputs([file for file, _ in pairs], f"{path} ({role})"),
+            np.array([label for _, label in pairs], dtype=np.int64),
+        )
+    return parts
+
+
+def _roots(path: Path) -> dict[Role, Path]:
+    roots: dict[Role, Path] = {}
+    for child in _folders(path):
+        role = role_of(child.name)
+        if role is not None:
+            roots[role] = child
+    return roots or {"train": path}
+
+
+def _folders(path: Path) -> list[Path]:
+    return sorted(c for c in path.iterdir() if c.is_dir() and not c.name.startswith("."))
+
+
+def _images(folder: Path) -> list[Path]:
+    return sorted(f for f in folder.iterdir() if f.suffix.lower() in SUFFIXES and f.is_file())
+
+
+def _class_order(name: str) -> tuple[int, int, str]:
+    return (0, int(name), name) if name.isdecimal() else (1, 0, name)

@@ -1,0 +1,105 @@
+"""NumPy archives: ``x_train, y_train, x_test, y_test``, or one part as ``x, y``. Never pickled."""
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tan_core.data.part import ArrayInputs, Part, Parts, Role, integer_labels
+from tan_core.errors import DatasetError
+
+MAX_BYTES = 2**36
+"""Of all arrays together once unpacked: a small archive can claim to be any size."""
+
+_SUFFIXES: dict[str, Role] = {
+    "_train": "train",
+    "_validation": "validation",
+    "_val": "validation",
+    "_test": "test",
+}
+
+
+def read(path: Path) -> Parts:
+    """Every part of the archive.
+
+    Images are uint8 [N, H, W], [N, H, W, C] or [N, C, H, W] with 1 or 3 channels; anything of two
+    dimensions is a table of features.
+    """
+    arrays = _arrays(path)
+    if {"x", "y"} <= set(arrays):
+        return {"train": _part(arrays["x"], arrays["y"], where=f"{path} (x, y)")}
+    parts: Parts = {}
+    for suffix, role in _SUFFIXES.items():
+        if "x" + suffix in arrays and "y" + suffix in arrays:
+            where = f"{path} (x{suffix}, y{suffix})"
+            parts[role] = _part(arrays["x" + suffix], arrays["y" + suffix], where=where)
+    if "train" not in parts:
+        raise DatasetError(
+            f"{path} holds {sorted(arrays)}; accepted: x and y, or x_train and y_train "
+            "with x_test and y_test",
+            field="path",
+        )
+    return parts
+
+
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            total = sum(member.file_size for member in archive.infolist())
+        if total > MAX_BYTES:
+            raise DatasetError(f"{path} unpacks to {total:,} bytes", field="path")
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+        if isinstance(error, DatasetError):
+            raise
+        raise DatasetError(f"{path}: not a readable .npz archive: {error}", field="path") from error
+
+
+def _part(x: NDArray[Any], y: NDArray[Any], *, where: str) -> Part:
+    if len(x) != len(y):
+        raise DatasetError(f"{where}: {len(x)} records but {len(y)} labels", field="path")
+    inputs = _features(x, where=where) if x.ndim == 2 else _images(x, where=where)
+    return Part(ArrayInputs(inputs), integer_labels(y, where=where))
+
+
+def _features(x: NDArray[Any], *, where: str) -> NDArray[np.float32]:
+    if x.dtype == np.uint8:
+        return x.astype(np.float32) / np.float32(127.5) - np.float32(1)
+    if not (np.issubdtype(x.dtype, np.floating) or np.issubdtype(x.dtype, np.integer)):
+        raise DatasetError(f"{where}: features must be numbers, got {x.dtype}", field="features")
+    values = x.astype(np.float32)
+    if not np.isfinite(values).all():
+        row, column = np.argwhere(~np.isfinite(values))[0]
+        raise DatasetError(
+            f"{where}: feature {column} of record {row} is {x[row, column]!r}", field="features"
+        )
+    return values
+
+
+def _images(x: NDArray[Any], *, where: str) -> NDArray[np.uint8]:
+    if x.ndim not in (3, 4):
+        raise DatasetError(
+            f"{where}: images have 3 or 4 dimensions and tables 2, got shape {list(x.shape)}",
+            field="path",
+        )
+    in_range = np.issubdtype(x.dtype, np.integer) and (
+        x.dtype == np.uint8 or x.size == 0 or (x.min() >= 0 and x.max() <= 255)
+    )
+    if not in_range:
+        raise DatasetError(
+            f"{where}: pixels must be integers from 0 to 255, got {x.dtype}", field="path"
+        )
+    pixels = x.astype(np.uint8, copy=False)
+    if pixels.ndim == 3:
+        return pixels[:, None]
+    if pixels.shape[3] in (1, 3):
+        return np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))
+    if pixels.shape[1] in (1, 3):
+        return pixels
+    raise DatasetError(
+        f"{where}: images need 1 or 3 channels, first or last, got shape {list(x.shape)}",
+        field="path",
+    )

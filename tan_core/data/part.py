@@ -1,0 +1,146 @@
+"""One stored part of a dataset (train, validation or test), before it is split or decoded."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tan_core.errors import DatasetError
+
+Source = Literal["digits", "parquet", "image_folder", "npz", "table"]
+Role = Literal["train", "validation", "test"]
+Labels = NDArray[np.int64]
+
+ROLES: tuple[Role, ...] = ("train", "validation", "test")
+_STEMS: Mapping[str, Role] = {
+    "train": "train",
+    "training": "train",
+    "validation": "validation",
+    "valid": "validation",
+    "val": "validation",
+    "dev": "validation",
+    "test": "test",
+}
+
+
+class Inputs(Protocol):
+    """The records of one part: cheap to describe, decoded only when asked."""
+
+    def __len__(self) -> int:
+        """How many records."""
+        ...
+
+    def shape(self) -> tuple[int, ...]:
+        """Shape of every record, channels first; a DatasetError when they differ."""
+        ...
+
+    def load(self, indices: NDArray[np.intp]) -> NDArray[Any]:
+        """The records at ``indices``, in that order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Records and labels that were stored together under one role."""
+
+    inputs: Inputs
+    labels: Labels
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which columns hold the label and the features."""
+
+    label: str = "label"
+    features: tuple[str, ...] | None = None
+
+
+Parts = dict[Role, Part]
+"""At least ``train``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayInputs:
+    """Records that are in memory already: uint8 [N, C, H, W] or float32 [N, F]."""
+
+    values: NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def shape(self) -> tuple[int, ...]:
+        """Shape of every record."""
+        return self.values.shape[1:]
+
+    def load(self, indices: NDArray[np.intp]) -> NDArray[Any]:
+        """The records at ``indices``."""
+        return self.values[indices]
+
+
+def role_of(name: str) -> Role | None:
+    """The role that a file's stem or a folder's name claims: ``train-00000-of-00002`` is train."""
+    head = name.lower().split(".")[0]
+    for separator in ("-", "_"):
+        head = head.split(separator)[0]
+    return _STEMS.get(head)
+
+
+def files_by_role(path: Path, *, suffix: str) -> dict[Role, list[Path]]:
+    """The files with this suffix and the part each belongs to; one file alone is all train.
+
+    A folder may hold the files itself, under ``data/``, or under one folder per role.
+    """
+    if path.is_file():
+        return {"train": [path]}
+    found: dict[Role, list[Path]] = {}
+    unnamed: list[Path] = []
+    for file in sorted(visible_files(path, suffix=suffix)):
+        role = role_of(file.name) or role_of(file.parent.name)
+        if role is None:
+            unnamed.append(file)
+        else:
+            found.setdefault(role, []).append(file)
+    if not found and unnamed:
+        return {"train": unnamed}
+    if unnamed:
+        raise DatasetError(
+            f"{unnamed[0]}: cannot tell which split this file belongs to; "
+            "names start with train, validation or test",
+            field="path",
+        )
+    if found and "train" not in found:
+        raise DatasetError(f"{path} holds no train part, only {sorted(found)}", field="path")
+    return found
+
+
+def visible_files(folder: Path, *, suffix: str) -> list[Path]:
+    """Files of a folder and of its ``data``, ``train``, ... sub-folders; hidden ones are left out."""
+    folders = [folder, *(f for f in (folder / "data", *_role_folders(folder)) if f.is_dir())]
+    return [
+        file
+        for place in folders
+        for file in place.iterdir()
+        if file.suffix.lower() == suffix and not file.name.startswith(".") and file.is_file()
+    ]
+
+
+def _role_folders(folder: Path) -> list[Path]:
+    return [child for child in folder.iterdir() if child.is_dir() and role_of(child.name)]
+
+
+def integer_labels(values: NDArray[Any], *, where: str) -> Labels:
+    """Labels as int64, or a DatasetError that says what they are instead."""
+    flat = values.reshape(len(values)) if values.size == len(values) else values
+    if flat.ndim != 1:
+        raise DatasetError(
+            f"{where}: labels must be one integer per record, got shape {list(values.shape)}",
+            field="label",
+        )
+    if not np.issubdtype(flat.dtype, np.integer):
+        raise DatasetError(
+            f"{where}: labels must be integers from 0, got {flat.dtype}", field="label"
+        )
+    return flat.astype(np.int64)
