@@ -1,0 +1,105 @@
+"""Connections to PostgreSQL: sessions for statements, and a channel to listen on."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import psycopg
+from psycopg import sql
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
+
+from tan_core.errors import ParameterError
+
+DRIVER = "postgresql+psycopg"
+_RECONNECT_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
+
+
+def normalise_url(url: str) -> URL:
+    """``url`` for our driver; ``postgres://`` and ``postgresql://`` are what users write.
+
+    Raises:
+        ParameterError: it is no URL, or of another database than PostgreSQL.
+    """
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise ParameterError(
+            "the database URL cannot be read: expected postgresql://user:password@host:port/name",
+            field="database_url",
+        ) from None
+    if parsed.drivername not in ("postgres", "postgresql", DRIVER):
+        raise ParameterError(
+            f"the database must be PostgreSQL (postgresql://...), got {parsed.drivername}://",
+            field="database_url",
+        )
+    return parsed.set(drivername=DRIVER)
+
+
+class Database:
+    """One PostgreSQL database as one role, with a pool that outlives a restart of the server.
+
+    Args:
+        url: ``postgresql://user:password@host:port/name``.
+        pool_size: connections kept open; as many again may be opened under load.
+    """
+
+    def __init__(self, url: str, *, pool_size: int = 8) -> None:
+        self.url = normalise_url(url)
+        self.engine: AsyncEngine = create_async_engine(
+            self.url,
+            pool_size=pool_size,
+            max_overflow=pool_size,
+            pool_pre_ping=True,
+            pool_recycle=1800,
+            connect_args={"connect_timeout": 10, "application_name": "tan-search"},
+        )
+        self._sessions = async_sessionmaker(self.engine, expire_on_commit=False)
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[AsyncSession]:
+        """A session in one transaction: committed at the end, rolled back on an error."""
+        async with self._sessions() as session, session.begin():
+            yield session
+
+    async def listen(self, channel: str) -> AsyncIterator[str]:
+        """The payloads notified on ``channel``, for ever, on a connection of its own.
+
+        An empty string is yielded after each connect, the first one included: from here on nothing
+        is missed, and whatever happened before must be read from the tables.
+        """
+        failures = 0
+        while True:
+            try:
+                async with await self._listener(channel) as connection:
+                    failures = 0
+                    yield ""
+                    async for notification in connection.notifies():
+                        yield notification.payload
+            except psycopg.OperationalError:
+                pause = _RECONNECT_SECONDS[min(failures, len(_RECONNECT_SECONDS) - 1)]
+                failures += 1
+                await asyncio.sleep(pause)
+
+    async def _listener(self, channel: str) -> psycopg.AsyncConnection:
+        connection = await psycopg.AsyncConnection.connect(
+            self.url.set(drivername="postgresql").render_as_string(hide_password=False),
+            autocommit=True,
+            application_name="tan-listen",
+            connect_timeout=10,
+            keepalives_idle=30,
+            keepalives_interval=10,
+            keepalives_count=3,
+        )
+        try:
+            await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+        except BaseException:
+            with suppress(psycopg.Error):
+                await connection.close()
+            raise
+        return connection
+
+    async def close(self) -> None:
+        """Close every pooled connection."""
+        await self.engine.dispose()
