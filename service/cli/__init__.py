@@ -1,0 +1,1 @@
+"""``tan-cli``: a client of the API. It owns no rule: the control plane decides, this shows."""

@@ -1,0 +1,61 @@
+"""Standard output for answers, standard error for everything else."""
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from service.cli.errors import CliError
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+PIPE_WIDTH = 120
+
+
+def console(*, error: bool = False) -> "Console":
+    """A console that takes text as it is: a study named ``[red]`` stays named so."""
+    from rich.console import Console
+
+    stream = sys.stderr if error else sys.stdout
+    return Console(
+        file=stream,
+        width=None if stream.isatty() else PIPE_WIDTH,
+        markup=False,
+        highlight=False,
+        emoji=False,
+    )
+
+
+def show(*renderables: "RenderableType") -> None:
+    """Print for people."""
+    screen = console()
+    for renderable in renderables:
+        screen.print(renderable)
+
+
+def show_json(document: Any) -> None:
+    """Print for scripts: one document, nothing else."""
+    print(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def show_json_line(document: Any) -> None:
+    """Print one document of a stream on a line of its own."""
+    print(json.dumps(document, ensure_ascii=False), flush=True)
+
+
+def show_error(error: CliError) -> None:
+    """Every fault on a line of its own, on standard error."""
+    screen = console(error=True)
+    if not error.faults:
+        screen.print(f"error: {error.message}", style="red", soft_wrap=True)
+        return
+    count = len(error.faults)
+    head = error.message if error.message and not _repeats(error) else "the input was refused"
+    screen.print(f"error: {head} ({count} fault{'s' * (count > 1)})", style="red", soft_wrap=True)
+    for fault in error.faults:
+        screen.print(f"  {fault}", soft_wrap=True)
+
+
+def _repeats(error: CliError) -> bool:
+    """Whether the message only says the faults once more."""
+    return all(fault.message in error.message for fault in error.faults)

@@ -1,0 +1,79 @@
+"""How numbers are written for people. A privacy figure is never written smaller than it is."""
+
+import math
+from decimal import ROUND_CEILING, Decimal
+from typing import Any
+
+MISSING = "-"
+
+
+def epsilon(value: float | None) -> str:
+    """ε rounded up: two decimals from 1 on, three significant digits below.
+
+    Example:
+        >>> epsilon(2.991), epsilon(6.579), epsilon(0.012341), epsilon(None)
+        ('3.00', '6.58', '0.0124', '-')
+    """
+    if value is None:
+        return MISSING
+    if not math.isfinite(value):
+        return "∞" if value > 0 else str(value)
+    # From the shortest decimal of the float, so that 2.95 is not written 2.96.
+    exact = Decimal(repr(float(value)))
+    digits = 2 if exact >= 1 or exact <= 0 else 2 - exact.adjusted()
+    return f"{exact.quantize(Decimal(1).scaleb(-digits), rounding=ROUND_CEILING):f}"
+
+
+def estimate(value: float | None) -> str:
+    """A figure that promises nothing, to the nearest hundredth."""
+    return MISSING if value is None else f"{value:.2f}"
+
+
+def percent(share: float | None) -> str:
+    """A share in [0, 1] as a percentage."""
+    return MISSING if share is None else f"{100 * share:.1f} %"
+
+
+def number(value: float | None) -> str:
+    """A count or a parameter, short and exact enough to type again."""
+    if value is None:
+        return MISSING
+    if float(value).is_integer() and abs(value) < 1e15:  # noqa: PLR2004 - beyond it, digits are noise
+        return f"{int(value):,}"
+    return f"{value:.5g}"
+
+
+def parameters(params: dict[str, Any]) -> str:
+    """A trial's parameters on one line."""
+    return "  ".join(f"{name}={_parameter(value)}" for name, value in params.items()) or MISSING
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as ``1h02m``, ``3m05s`` or ``12s``."""
+    if seconds is None or not math.isfinite(seconds) or seconds < 0:
+        return MISSING
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h{minutes:02d}m"
+    return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
+
+
+def when(timestamp: str | None) -> str:
+    """An ISO time, to the second, in UTC."""
+    if not timestamp:
+        return MISSING
+    return timestamp[:19].replace("T", " ")
+
+
+def guarantee(privacy: dict[str, Any]) -> str:
+    """ε with everything it means nothing without."""
+    return (
+        f"ε = {epsilon(privacy.get('epsilon'))} at δ = {privacy['delta']:g}, "
+        f"accountant {str(privacy['accountant']).upper()}, "
+        f"neighbours {privacy['neighboring_relation']}; {privacy['search_note']}"
+    )
+
+
+def _parameter(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
