@@ -1,0 +1,139 @@
+"""A study from submission to statement, on real PostgreSQL, real Ray and real data."""
+
+from pathlib import Path
+
+import dp_accounting
+import pytest
+import yaml
+from dp_accounting import pld
+
+from tests.support.live import LiveService, digits_study
+
+pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(900)]
+
+
+def independent_epsilon(events: list[dict], delta: float) -> float:
+    """Epsilon of a statement's events by dp_accounting alone, without any code of ours."""
+    accountant = pld.PLDAccountant(
+        dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=1e-4
+    )
+    for event in events:
+        assert event["kind"] == "dp_sgd"
+        assert event["sampling"] == "poisson"
+        accountant.compose(
+            dp_accounting.PoissonSampledDpEvent(
+                float.fromhex(event["sampling_rate"]),
+                dp_accounting.GaussianDpEvent(float.fromhex(event["noise_multiplier"])),
+            ),
+            event["steps"],
+        )
+    return accountant.get_epsilon(delta)
+
+
+class TestDigits:
+    def test_a_study_walks_from_submission_to_statement(self, service: LiveService) -> None:
+        study_id = service.submit(digits_study("walk"))
+        study = service.complete(study_id)
+
+        assert study["progress"]["trials_finished"] == 4
+        assert study["run"]["test_accuracy"] > 0.7
+        assert study["run"]["step"] == 100
+        assert study["privacy"]["search_note"] == "search on private data NOT accounted"
+
+        statement = service.get(f"/studies/{study_id}/statement")
+        epsilon = independent_epsilon(statement["events"], 1e-5)
+        assert epsilon <= statement["epsilon"] * (1 + 1e-3)
+        assert 2.85 <= epsilon <= 3.0
+        assert study["privacy"]["epsilon_reserved"] <= 3.0
+
+        trials = service.get(f"/studies/{study_id}/trials")["items"]
+        assert [trial["number"] for trial in trials] == [0, 1, 2, 3]
+        assert service.request("GET", f"/studies/{study_id}/model").content[:8]
+
+    def test_steps_may_be_searched_and_every_candidate_meets_the_target(
+        self, service: LiveService
+    ) -> None:
+        study = digits_study("steps")
+        study["search"]["space"]["steps"] = {"choices": [60, 120]}
+        done = service.complete(service.submit(study))
+
+        statement = service.get(f"/studies/{done['id']}/statement")
+        assert 2.85 <= independent_epsilon(statement["events"], 1e-5) <= 3.0
+        assert statement["events"][0]["steps"] in (60, 120)
+
+    def test_a_hopeless_learning_rate_is_recorded_as_diverged(self, service: LiveService) -> None:
+        study = digits_study("diverges")
+        study["search"]["space"] = {"learning_rate": {"choices": [2.0, 1e9]}}
+        study["search"]["trials"] = 6
+        done = service.complete(service.submit(study))
+
+        trials = service.get(f"/studies/{done['id']}/trials")["items"]
+        wild = [trial for trial in trials if trial["params"]["learning_rate"] == 1e9]
+        assert wild
+        assert all(trial["state"] == "diverged" and trial["reason"] for trial in wild)
+        assert done["best_trial"]["params"]["learning_rate"] == 2.0
+
+    def test_a_manual_promotion_waits_and_takes_the_named_trial(self, service: LiveService) -> None:
+        study_id = service.submit(digits_study("manual", promotion="manual"))
+        service.wait(study_id, lambda study: study["state"] == "awaiting_approval")
+
+        response = service.request("POST", f"/studies/{study_id}/promote", json={"trial": 1})
+        assert response.status_code in (200, 202), response.text
+        done = service.complete(study_id)
+
+        trials = service.get(f"/studies/{study_id}/trials")["items"]
+        assert done["best_trial"] is not None
+        assert trials[1]["state"] == "completed"
+
+    def test_a_cancelled_search_gives_its_budget_back(self, service: LiveService) -> None:
+        before = service.get("/datasets/digits/ledger")
+        study = digits_study("cancel")
+        study["search"]["trials"] = 500
+        study_id = service.submit(study)
+        service.wait(study_id, lambda study: study["progress"]["trials_finished"] >= 1)
+
+        service.request("POST", f"/studies/{study_id}/cancel")
+        ended = service.wait(study_id, seconds=90)
+
+        assert ended["state"] == "cancelled"
+        after = service.get("/datasets/digits/ledger")
+        assert after["epsilon_committed"] == pytest.approx(before["epsilon_committed"])
+
+    def test_a_budget_that_does_not_suffice_is_refused_before_anything_runs(
+        self, service: LiveService
+    ) -> None:
+        study = digits_study("greedy", privacy={"epsilon": 400.0, "delta": 1e-5})
+        before = len(service.get("/studies?limit=100")["items"])
+
+        response = service.request("POST", "/studies", json=study)
+
+        assert response.status_code == 409
+        assert "budget" in response.json()["detail"]
+        assert len(service.get("/studies?limit=100")["items"]) == before
+
+
+class TestMnist:
+    def test_the_example_reaches_95_percent_at_epsilon_3(
+        self, service: LiveService, mnist: Path
+    ) -> None:
+        registered = service.request(
+            "POST",
+            "/datasets",
+            json={
+                "name": "mnist",
+                "path": str(mnist),
+                "epsilon": 100.0,
+                "delta": 1e-3,
+                "allow": ["declared_unaccounted"],
+                "waiver": "tests: MNIST is published data",
+            },
+        )
+        assert registered.status_code == 201, registered.text
+        study = yaml.safe_load(Path("examples/mnist.yaml").read_text())
+
+        done = service.complete(service.submit(study), seconds=800)
+
+        assert done["run"]["test_accuracy"] >= 0.95
+        statement = service.get(f"/studies/{done['id']}/statement")
+        assert 2.85 <= independent_epsilon(statement["events"], 1e-5) <= 3.0
+        assert done["privacy"]["epsilon_reserved"] <= 3.0

@@ -1,0 +1,138 @@
+"""kill -9 of each process while a study runs: it goes on and completes, and nothing is counted twice."""
+
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.support.live import LiveService, digits_study
+
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.slow,
+    pytest.mark.ray,
+    pytest.mark.timeout(420),
+]
+
+
+def some_trials_done(study: dict[str, Any]) -> bool:
+    return study["progress"]["trials_finished"] >= 2
+
+
+def mid_private_run(study: dict[str, Any]) -> bool:
+    return bool(study["run"]) and study["run"]["step"] >= 20
+
+
+def searching(name: str) -> dict[str, Any]:
+    """Enough trials that a kill lands in the middle of them."""
+    return digits_study(name, search={"trials": 10}, train={"steps": 400})
+
+
+def training(name: str) -> dict[str, Any]:
+    """A private run of enough steps that a kill lands in the middle of it."""
+    study = digits_study(name, search={"trials": 1}, train={"steps": 1500})
+    study["model"] = {"name": "tanh-cnn"}
+    return study
+
+
+def assert_nothing_was_lost(
+    service: LiveService, study: dict[str, Any], *, finished_before: list[dict[str, Any]]
+) -> None:
+    """Finished trials stand as they were; the ledger charged every step and stayed inside."""
+    trials = {
+        trial["number"]: trial
+        for trial in service.get(f"/studies/{study['id']}/trials?limit=200")["items"]
+    }
+    for trial in finished_before:
+        assert trials[trial["number"]] == trial
+    finished = [t for t in trials.values() if t["state"] not in ("running", "interrupted")]
+    assert len(finished) == study["spec"]["search"]["trials"]
+    assert study["privacy"]["charged_steps"] >= study["run"]["step"]
+    assert study["privacy"]["charged_steps"] <= study["privacy"]["reserved_steps"]
+    assert study["privacy"]["epsilon"] <= 3.0
+
+
+def finished_trials(service: LiveService, study_id: str) -> list[dict[str, Any]]:
+    items = service.get(f"/studies/{study_id}/trials?limit=200")["items"]
+    return [trial for trial in items if trial["state"] not in ("running", "interrupted")]
+
+
+class TestSearch:
+    @pytest.mark.parametrize(
+        "words",
+        [
+            pytest.param(("service.orchestrator",), id="orchestrator"),
+            pytest.param(("service.app",), id="api"),
+            pytest.param(("worker.simulate",), id="search-driver"),
+        ],
+    )
+    def test_a_killed_process_costs_no_finished_trial(
+        self, service: LiveService, words: tuple[str, ...]
+    ) -> None:
+        study_id = service.submit(searching(f"kill-{words[0]}"))
+        service.wait(study_id, some_trials_done)
+        before = finished_trials(service, study_id)
+
+        service.kill(*words)
+
+        study = service.complete(study_id)
+        assert_nothing_was_lost(service, study, finished_before=before)
+
+    def test_a_killed_trial_worker_is_replaced(self, service: LiveService) -> None:
+        study_id = service.submit(searching("kill-trial-worker"))
+        service.wait(study_id, some_trials_done)
+        before = finished_trials(service, study_id)
+
+        service.kill("ray::", "rial")
+
+        study = service.complete(study_id)
+        assert_nothing_was_lost(service, study, finished_before=before)
+        assert study["progress"]["trials_failed"] == 0
+
+
+class TestPrivateRun:
+    @pytest.mark.parametrize(
+        ("words", "new_attempt"),
+        [
+            pytest.param(("service.orchestrator",), False, id="orchestrator"),
+            pytest.param(("service.app",), False, id="api"),
+            pytest.param(("worker.train",), True, id="train-driver"),
+            pytest.param(("ray::", "TrainWorker"), True, id="training-rank"),
+        ],
+    )
+    def test_a_killed_process_costs_at_most_the_segments_it_had_begun(
+        self, service: LiveService, words: tuple[str, ...], *, new_attempt: bool
+    ) -> None:
+        study_id = service.submit(training(f"kill-private-{words[-1]}"))
+        at_kill = service.wait(study_id, mid_private_run)
+
+        service.kill(*words)
+
+        study = service.complete(study_id)
+        assert_nothing_was_lost(service, study, finished_before=[])
+        assert study["run"]["step"] == 1500
+        attempts = study["run"]["attempt"]
+        assert attempts == (2 if new_attempt else 1)
+        # What ran twice is what was begun after the checkpoint: at most one segment per attempt.
+        re_executed = study["privacy"]["charged_steps"] - 1500
+        assert 0 <= re_executed <= 30
+        assert at_kill["run"]["attempt"] == 1
+
+
+class TestEverything:
+    def test_a_killed_supervisor_leaves_a_study_that_completes_after_a_restart(
+        self, service: LiveService
+    ) -> None:
+        study_id = service.submit(training("kill-everything"))
+        service.wait(study_id, mid_private_run)
+        postgres = service.processes("postgres")
+        others = [child for child in service.processes() if child not in postgres]
+
+        psutil.Process(service.pid).kill()
+        _, alive = psutil.wait_procs(others, timeout=60)
+        assert not alive, "only PostgreSQL outlives its owner"
+        service.start()
+
+        study = service.complete(study_id)
+        assert_nothing_was_lost(service, study, finished_before=[])
+        assert study["run"]["attempt"] == 2

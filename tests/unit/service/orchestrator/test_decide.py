@@ -1,0 +1,135 @@
+from datetime import UTC, datetime, timedelta
+from itertools import product
+
+import pytest
+
+from service.orchestrator.decide import START_GRACE, STOP_GRACE, Action, AttemptView, decide
+from service.orchestrator.launcher import JobInfo, JobStatus
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+TIMEOUT = timedelta(seconds=30)
+
+
+def attempt(**changes: object) -> AttemptView:
+    values: dict[str, object] = {
+        "number": 1,
+        "state": "live",
+        "created_at": NOW - timedelta(seconds=10),
+        "submitted_at": NOW - timedelta(seconds=9),
+        "heartbeat_at": NOW - timedelta(seconds=1),
+        "stop_requested_at": None,
+        **changes,
+    }
+    return AttemptView(**values)  # type: ignore[arg-type]
+
+
+def job(status: JobStatus, exit_code: int | None = None) -> JobInfo:
+    return JobInfo(status=status, exit_code=exit_code, message=None)
+
+
+def action(
+    last: AttemptView | None,
+    info: JobInfo | None = None,
+    *,
+    cancel: bool = False,
+    max_attempts: int = 3,
+) -> Action:
+    return decide(
+        last=last,
+        job=info,
+        cancel_requested=cancel,
+        max_attempts=max_attempts,
+        now=NOW,
+        heartbeat_timeout=TIMEOUT,
+    ).action
+
+
+class TestBeforeAndAfterAttempts:
+    def test_a_run_without_an_attempt_gets_one(self) -> None:
+        assert action(None) is Action.START_ATTEMPT
+
+    def test_a_cancelled_run_without_an_attempt_never_starts(self) -> None:
+        assert action(None, cancel=True) is Action.CANCEL
+
+    def test_a_reported_success_counts_even_when_a_cancel_came_too_late(self) -> None:
+        assert action(attempt(state="succeeded"), cancel=True) is Action.SUCCEED
+
+    @pytest.mark.parametrize("state", ["lost", "failed"])
+    def test_an_attempt_that_ended_early_is_followed_by_another(self, state: str) -> None:
+        assert action(attempt(state=state, number=2)) is Action.START_ATTEMPT
+
+    @pytest.mark.parametrize("state", ["lost", "failed"])
+    def test_attempts_are_limited(self, state: str) -> None:
+        assert action(attempt(state=state, number=3)) is Action.FAIL
+
+    def test_a_failure_that_would_repeat_itself_is_final(self) -> None:
+        assert action(attempt(state="failed", retryable=False)) is Action.FAIL
+
+
+class TestLiveAttempts:
+    def test_one_that_the_cluster_never_saw_is_submitted(self) -> None:
+        assert action(attempt(submitted_at=None, heartbeat_at=None)) is Action.SUBMIT
+
+    def test_one_that_the_cluster_has_forgotten_is_lost(self) -> None:
+        assert action(attempt()) is Action.LOSE
+
+    def test_one_with_a_heartbeat_is_left_alone(self) -> None:
+        assert action(attempt(), job(JobStatus.RUNNING)) is Action.WAIT
+
+    def test_a_silent_one_is_stopped_although_the_cluster_calls_it_running(self) -> None:
+        silent = attempt(heartbeat_at=NOW - TIMEOUT - timedelta(seconds=1))
+
+        assert action(silent, job(JobStatus.RUNNING)) is Action.STOP
+
+    def test_one_that_is_still_importing_has_time(self) -> None:
+        young = attempt(heartbeat_at=None, submitted_at=NOW - START_GRACE + timedelta(seconds=1))
+        old = attempt(heartbeat_at=None, submitted_at=NOW - START_GRACE - timedelta(seconds=1))
+
+        assert action(young, job(JobStatus.RUNNING)) is Action.WAIT
+        assert action(old, job(JobStatus.RUNNING)) is Action.STOP
+
+    def test_one_that_waits_in_the_clusters_queue_is_not_silent(self) -> None:
+        waiting = attempt(heartbeat_at=None, submitted_at=NOW - 10 * START_GRACE)
+
+        assert action(waiting, job(JobStatus.PENDING)) is Action.WAIT
+
+    @pytest.mark.parametrize("status", [JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.STOPPED])
+    def test_a_driver_that_ended_without_a_report_is_lost(self, status: JobStatus) -> None:
+        decision = decide(
+            last=attempt(),
+            job=job(status, exit_code=137),
+            cancel_requested=False,
+            max_attempts=3,
+            now=NOW,
+            heartbeat_timeout=TIMEOUT,
+        )
+
+        assert decision.action is Action.LOSE
+        assert decision.reason is not None
+        assert "137" in decision.reason
+
+    def test_a_stop_is_asked_for_once_and_then_waited_for(self) -> None:
+        asked = attempt(stop_requested_at=NOW - timedelta(seconds=5))
+
+        assert action(attempt(), job(JobStatus.RUNNING), cancel=True) is Action.STOP
+        assert action(asked, job(JobStatus.RUNNING), cancel=True) is Action.WAIT
+
+    def test_a_job_that_will_not_end_is_given_up(self) -> None:
+        asked = attempt(stop_requested_at=NOW - STOP_GRACE - timedelta(seconds=1))
+
+        assert action(asked, job(JobStatus.RUNNING)) is Action.LOSE
+
+
+def test_no_combination_starts_a_second_attempt_beside_a_live_one() -> None:
+    infos = [None, *(job(status) for status in JobStatus)]
+    for info, cancel, submitted, heartbeat, stopped in product(
+        infos, [False, True], [None, NOW], [None, NOW], [None, NOW]
+    ):
+        live = attempt(submitted_at=submitted, heartbeat_at=heartbeat, stop_requested_at=stopped)
+
+        assert action(live, info, cancel=cancel) not in (
+            Action.START_ATTEMPT,
+            Action.SUCCEED,
+            Action.FAIL,
+            Action.CANCEL,
+        )
