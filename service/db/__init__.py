@@ -1,0 +1,1 @@
+"""PostgreSQL: the embedded server, sessions, tables and their migrations."""

@@ -35,7 +35,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -252,7 +252,7 @@ class EmbeddedPostgres:
     # Files of the home
 
     @contextlib.contextmanager
-    def _clear_errors(self) -> Iterator[None]:
+    def _clear_errors(self) -> Generator[None]:
         """What the file system refuses, said with the path and a way out."""
         try:
             yield
@@ -374,13 +374,14 @@ class EmbeddedPostgres:
         if not self._is_initialised():
             self._initialise(installation, identity)
         _hand_over(self.data, identity)
+        complaint = self._try_to_start(installation, identity)
         for _ in range(_START_TRIES):
-            complaint = self._try_to_start(installation, identity)
             if complaint is None:
                 return
             if not any(fault in complaint for fault in _PASSING_FAULTS):
                 break
             time.sleep(0.25)
+            complaint = self._try_to_start(installation, identity)
         raise EmbeddedPostgresError(f"PostgreSQL did not start in {self.data}:\n{complaint}")
 
     def _is_initialised(self) -> bool:
@@ -440,13 +441,13 @@ class EmbeddedPostgres:
         arguments = [f"--{name}={value}" for name, value in settings.items()]
         with self.log.open("ab") as log:
             logged = log.tell()
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 [*identity.prefix, installation.tool("postgres"), "-D", str(self.data), *arguments],
                 stdout=log, stderr=log, start_new_session=True, **identity.spawn_options,
             )  # fmt: skip
-        self._pid = self._process.pid
+        self._process, self._pid = process, process.pid
         deadline = time.monotonic() + self._timeout_seconds
-        while self._process.poll() is None:
+        while process.poll() is None:
             if self._serves_our_data(self._port):
                 return None
             if time.monotonic() > deadline:

@@ -1,14 +1,19 @@
 """Connections to PostgreSQL: sessions for statements, and a channel to listen on."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
 import psycopg
 from psycopg import sql
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.ext.asyncio import (
+    AsyncEngine,
+    AsyncSession,
+    async_sessionmaker,
+    create_async_engine,
+)
 
 from tan_core.errors import ParameterError
 
@@ -58,12 +63,12 @@ class Database:
         self._sessions = async_sessionmaker(self.engine, expire_on_commit=False)
 
     @asynccontextmanager
-    async def session(self) -> AsyncIterator[AsyncSession]:
+    async def session(self) -> AsyncGenerator[AsyncSession]:
         """A session in one transaction: committed at the end, rolled back on an error."""
         async with self._sessions() as session, session.begin():
             yield session
 
-    async def listen(self, channel: str) -> AsyncIterator[str]:
+    async def listen(self, channel: str) -> AsyncGenerator[str]:
         """The payloads notified on ``channel``, for ever, on a connection of its own.
 
         An empty string is yielded after each connect, the first one included: from here on nothing

@@ -191,9 +191,7 @@ class Attempt(Base):
 
     __table_args__ = (
         Index("uq_attempt_live", "run_id", unique=True, postgresql_where=text("state = 'live'")),
-        CheckConstraint(
-            "state in ('live','succeeded','failed','cancelled','lost')", name="state"
-        ),
+        CheckConstraint("state in ('live','succeeded','failed','cancelled','lost')", name="state"),
     )
 
 

@@ -1,0 +1,170 @@
+"""Bring a database to the schema of this version: ``python -m service.db.migrate``.
+
+Runs as the role that owns the tables. Several starters may race: one migrates, the others wait and
+find nothing to do. Everything happens in one transaction, so a failed upgrade leaves no trace.
+"""
+
+import logging
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from pydantic import SecretStr
+from sqlalchemy import URL, Connection, NullPool, create_engine, text
+from sqlalchemy.exc import DBAPIError, OperationalError
+
+from service.db.embedded import APP, MINIMUM_VERSION, EmbeddedPostgres
+from service.db.session import normalise_url
+from service.db.tables import Base
+from service.settings import Settings
+from tan_core.errors import TanError
+
+logger = logging.getLogger(__name__)
+
+ADVISORY_LOCK = 0x7A4E_5EA2C4
+_WAIT_FOR_OTHERS = "120s"
+_WAIT_FOR_TABLES = "15s"
+
+
+class MigrationError(TanError, RuntimeError):
+    """The database cannot be brought to this version's schema; the message says why."""
+
+
+def upgrade(owner_url: str, app_role: str | None = None) -> None:
+    """Migrate to the newest schema, then grant ``app_role`` what the service needs, no more.
+
+    Args:
+        owner_url: the database as the role that owns (or will own) the tables.
+        app_role: existing role of the service; None: the service runs as the owner.
+
+    Raises:
+        MigrationError: unreachable, too old, locked by someone, newer than this program, no such role.
+    """
+    url = normalise_url(owner_url)
+    engine = create_engine(url, poolclass=NullPool, connect_args={"connect_timeout": 10})
+    with _clear_errors(url), engine.connect() as connection, connection.begin():
+        _check_version(connection)
+        _queue_up(connection)
+        _check_not_newer(connection)
+        command.upgrade(_config(connection), "head")
+        if app_role is not None and app_role != url.username:
+            _grant(connection, app_role)
+
+
+def head_revision() -> str:
+    """The newest schema revision that this program knows."""
+    head = ScriptDirectory.from_config(_config()).get_current_head()
+    if head is None:
+        raise MigrationError("this installation has no migrations: it is incomplete")
+    return head
+
+
+def _config(connection: Connection | None = None) -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).with_name("migrations")))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    return config
+
+
+@contextmanager
+def _clear_errors(url: URL) -> Generator[None]:
+    where = url.render_as_string(hide_password=True)
+    try:
+        yield
+    except DBAPIError as error:
+        reason = str(error.orig).strip()
+        if getattr(error.orig, "sqlstate", None) == "55P03":
+            reason = f"a table is in use ({reason}): stop the service and try again"
+        elif isinstance(error, OperationalError):
+            reason = f"cannot be reached or used: {reason}"
+        raise MigrationError(f"database {where}: {reason}") from error
+
+
+def _check_version(connection: Connection) -> None:
+    number = int(connection.scalar(text("SHOW server_version_num")) or 0)
+    if number < MINIMUM_VERSION * 10_000:
+        version = connection.scalar(text("SHOW server_version"))
+        raise MigrationError(f"PostgreSQL {version} is too old: {MINIMUM_VERSION} or newer needed")
+
+
+def _queue_up(connection: Connection) -> None:
+    """Wait for other starters; after that wait for table locks only briefly."""
+    connection.execute(text(f"SET LOCAL lock_timeout = '{_WAIT_FOR_OTHERS}'"))
+    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": ADVISORY_LOCK})
+    connection.execute(text(f"SET LOCAL lock_timeout = '{_WAIT_FOR_TABLES}'"))
+
+
+def _check_not_newer(connection: Connection) -> None:
+    current = MigrationContext.configure(connection).get_current_revision()
+    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
+    if current is not None and current not in known:
+        raise MigrationError(
+            f"the database is at schema {current}, this program knows up to {head_revision()}: "
+            "upgrade the program"
+        )
+
+
+def _grant(connection: Connection, role: str) -> None:
+    """Rows of state tables may be written; the ledger is read, and written through functions."""
+    known = connection.scalar(text("SELECT 1 FROM pg_roles WHERE rolname = :role"), {"role": role})
+    if not known:
+        raise MigrationError(f"there is no role {role!r} to grant to: create it first")
+    name = connection.dialect.identifier_preparer.quote(role)
+    tables = ", ".join(Base.metadata.tables)
+    connection.execute(text(f"GRANT USAGE ON SCHEMA public TO {name}"))
+    connection.execute(text(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO {name}"))
+    connection.execute(text(f"GRANT SELECT ON alembic_version TO {name}"))
+    for table in _ledger_tables(connection):
+        connection.execute(text(f"GRANT SELECT ON {table} TO {name}"))
+    for function in _ledger_functions(connection):
+        connection.execute(text(f"GRANT EXECUTE ON FUNCTION {function} TO {name}"))
+
+
+def _ledger_tables(connection: Connection) -> list[str]:
+    query = (
+        "SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r' AND relname LIKE 'ledger\\_%'"
+    )
+    return list(connection.scalars(text(query)))
+
+
+def _ledger_functions(connection: Connection) -> list[str]:
+    """What may be called: the security definers. Helpers and triggers are not granted."""
+    query = (
+        "SELECT oid::regprocedure::text FROM pg_proc "
+        "WHERE proname LIKE 'ledger\\_%' AND prosecdef AND pronamespace = 'public'::regnamespace"
+    )
+    return list(connection.scalars(text(query)))
+
+
+def main() -> int:
+    """Migrate the database of the settings, or the embedded one of ``TAN_HOME``."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    settings = Settings()
+    try:
+        if settings.database_url is None and settings.database_owner_url is None:
+            with EmbeddedPostgres(settings.home_path) as server:
+                upgrade(server.url_owner, APP)
+        else:
+            upgrade(*_urls(settings.database_url, settings.database_owner_url))
+    except TanError as error:
+        logger.error("%s", error)
+        return 1
+    logger.info("schema is at %s", head_revision())
+    return 0
+
+
+def _urls(app: SecretStr | None, owner: SecretStr | None) -> tuple[str, str | None]:
+    """The owner's URL, and the role of the service where it is another."""
+    known = [url.get_secret_value() for url in (owner, app) if url is not None]
+    role = normalise_url(app.get_secret_value()).username if app is not None else None
+    return known[0], role
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""Sessions and listening on a real PostgreSQL."""
+
+import asyncio
+from contextlib import aclosing
+
+import psycopg
+import pytest
+from sqlalchemy import text
+
+from service.db.session import Database
+from tests.fixtures.postgres import DatabaseUrls
+
+INSERT = text(
+    "INSERT INTO dataset (name, source, label, content_sha256, num_classes, shape, num_train,"
+    " num_validation, num_test, unit, public, allowed_modes)"
+    " VALUES (:name, 'digits', 'label', :name, 10, '[1]', 1, 1, 1, 'record', true, '[]')"
+)
+COUNT = text("SELECT count(*) FROM dataset")
+
+
+async def test_a_session_commits_at_its_end(database: Database) -> None:
+    async with database.session() as session:
+        await session.execute(INSERT, {"name": "a"})
+    async with database.session() as session:
+        assert await session.scalar(COUNT) == 1
+
+
+async def test_a_session_rolls_back_on_an_error(database: Database) -> None:
+    with pytest.raises(RuntimeError, match="half way"):
+        async with database.session() as session:
+            await session.execute(INSERT, {"name": "a"})
+            raise RuntimeError("half way")
+    async with database.session() as session:
+        assert await session.scalar(COUNT) == 0
+
+
+async def test_sessions_outlive_a_broken_connection(
+    database: Database, database_urls: DatabaseUrls
+) -> None:
+    async with database.session() as session:
+        await session.execute(COUNT)
+    _break_connections(database_urls, "tan-search")
+    async with database.session() as session:
+        assert await session.scalar(COUNT) == 0
+
+
+async def test_a_listener_hears_commits_and_comes_back_after_a_break(
+    database: Database, database_urls: DatabaseUrls
+) -> None:
+    async with asyncio.timeout(20), aclosing(database.listen("room")) as heard:
+        assert await anext(heard) == ""
+        await _notify(database, "one")
+        assert await anext(heard) == "one"
+        _break_connections(database_urls, "tan-listen")
+        assert await anext(heard) == ""
+        await _notify(database, "two")
+        assert await anext(heard) == "two"
+
+
+async def test_a_new_event_wakes_its_study(database: Database, database_urls: DatabaseUrls) -> None:
+    async with asyncio.timeout(20), aclosing(database.listen("tan_event")) as heard:
+        await anext(heard)
+        with psycopg.connect(database_urls.superuser, autocommit=True) as connection:
+            # A study is not needed to see the trigger fire.
+            connection.execute("ALTER TABLE event DROP CONSTRAINT fk_event_study_id_study")
+        async with database.session() as session:
+            await session.execute(
+                text(
+                    "INSERT INTO event (study_id, seq, kind, data) VALUES ('s1', 1, 'state', '{}')"
+                )
+            )
+        assert await anext(heard) == "s1"
+
+
+async def _notify(database: Database, payload: str) -> None:
+    async with database.session() as session:
+        await session.execute(text("SELECT pg_notify('room', :payload)"), {"payload": payload})
+
+
+def _break_connections(urls: DatabaseUrls, application: str) -> None:
+    with psycopg.connect(urls.superuser, autocommit=True) as connection:
+        broken = connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = %s AND application_name = %s",
+            (urls.name, application),
+        ).fetchall()
+        assert broken
