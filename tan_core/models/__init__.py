@@ -1,15 +1,19 @@
 """The models that a study may name: one file per family, built from a spec, a shape and a generator."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
 from tan_core.models import linear, mlp, tanh_cnn, wide_resnet
 from tan_core.models.initialise import initialise
+from tan_core.spec.base import Frozen
 from tan_core.spec.models import LinearModel, MlpModel, ModelSpec, TanhCnnModel, WideResNetModel
 
-BUILDERS = {
+Builder = Callable[[Any, tuple[int, ...], int], nn.Module]
+
+BUILDERS: Mapping[type[Frozen], Builder] = {
     LinearModel: linear.build,
     MlpModel: mlp.build,
     TanhCnnModel: tanh_cnn.build,

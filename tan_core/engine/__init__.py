@@ -1,0 +1,23 @@
+"""DP-SGD: one file per station, none of which knows the planner or the cluster.
+
+    randomness.mask -> gather -> augment -> gradients.clipped_sum -> noise once -> all-reduce
+    -> divide by the expected batch -> optimiser -> average
+
+:class:`Trainer` walks them; :mod:`tan_core.engine.checkpoint` keeps its state.
+"""
+
+from tan_core.engine.gradients import ClippedSum, check_model, clipped_sum
+from tan_core.engine.randomness import PrivateRandomness, Randomness, SeededRandomness
+from tan_core.engine.trainer import StepStats, Trainer, TrainerState
+
+__all__ = [
+    "ClippedSum",
+    "PrivateRandomness",
+    "Randomness",
+    "SeededRandomness",
+    "StepStats",
+    "Trainer",
+    "TrainerState",
+    "check_model",
+    "clipped_sum",
+]

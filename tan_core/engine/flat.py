@@ -1,0 +1,32 @@
+"""The trainable parameters of a model as one vector."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+
+class FlatParameters:
+    """One contiguous vector; the model's trainable parameters become views into it.
+
+    Args:
+        model: its parameters keep their values and names.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        self.layout: tuple[tuple[str, tuple[int, ...]], ...] = tuple(
+            (name, tuple(p.shape)) for name, p in named
+        )
+        self.vector = torch.cat([p.detach().reshape(-1) for _, p in named])
+        for (_, parameter), view in zip(named, self.views(self.vector).values(), strict=True):
+            parameter.data = view
+
+    def views(self, vector: Tensor) -> Mapping[str, Tensor]:
+        """``vector`` cut into the parameters' shapes, by name."""
+        sizes = [torch.Size(shape).numel() for _, shape in self.layout]
+        pieces = vector.split(sizes)
+        return {
+            name: piece.view(shape)
+            for (name, shape), piece in zip(self.layout, pieces, strict=True)
+        }

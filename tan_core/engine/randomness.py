@@ -1,0 +1,187 @@
+"""Where the draws, the noise and the augmentations of a run come from.
+
+Every draw is a function of (key or seed, attempt or stream, step, purpose): all ranks see the same
+Poisson draw, no state has to be saved, and nothing that other code does to the global generators of
+torch or NumPy can reach it.
+"""
+
+import hashlib
+import math
+import struct
+from typing import Final, Literal, Protocol
+
+import numpy as np
+import torch
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tan_core import _validate
+from tan_core.errors import ParameterError
+
+Purpose = Literal["mask", "noise", "augmentation"]
+
+KEY_BYTES: Final = 32
+
+
+class Randomness(Protocol):
+    """All the randomness of one run; each method is a pure function of ``step``."""
+
+    def mask(self, step: int, *, num_examples: int, sampling_rate: float) -> NDArray[np.int64]:
+        """Rising indices of the step's Poisson draw over the whole dataset; it may be empty."""
+        ...
+
+    def noise(self, step: int, size: int) -> Tensor:
+        """Standard normal noise, float32 [size], on the CPU."""
+        ...
+
+    def augmentation(self, step: int) -> torch.Generator:
+        """A generator for the step's augmentations; they need no secrecy."""
+        ...
+
+
+class PrivateRandomness:
+    r"""Randomness of a private run: AES-256 in counter mode, keyed per (attempt, step, purpose).
+
+    Formal guarantees:
+
+    * An example is drawn with probability :math:`\lfloor q 2^{64} \rfloor / 2^{64}`: never above
+      ``sampling_rate``, and below it by less than :math:`2^{-64}`.
+    * Different (key, attempt, step, purpose) never share a stream. One object gives each stream
+      once: asking again for a step that has been drawn, or an earlier one, is an error, because the
+      same noise on two gradients would reveal their difference.
+    * The key shows up in no representation of the object.
+
+    NOTE: the noise is a rounded float32 normal. Attacks on the low bits of floating-point noise
+    (Mironov 2012) are outside this guarantee.
+
+    Args:
+        key: 32 bytes from the operating system, one per run; never stored or logged.
+        attempt: number of the attempt, at least 1; a new attempt draws everything afresh.
+
+    Raises:
+        ParameterError: the key is not 32 bytes, or the attempt is not an integer >= 1.
+    """
+
+    __slots__ = ("_attempt", "_drawn", "_key")
+
+    def __init__(self, key: bytes, attempt: int) -> None:
+        if not isinstance(key, bytes) or len(key) != KEY_BYTES:  # pyright: ignore[reportUnnecessaryIsInstance] a str key would be a disaster
+            raise ParameterError(f"key must be {KEY_BYTES} bytes", field="key")
+        _validate.positive_integer(attempt=attempt)
+        self._key = key
+        self._attempt = attempt
+        self._drawn: dict[Purpose, int] = {}
+
+    def __repr__(self) -> str:
+        return f"PrivateRandomness(key=<hidden>, attempt={self._attempt})"
+
+    def __reduce__(self) -> str:
+        raise TypeError("private randomness holds a key and is never serialised")
+
+    def mask(self, step: int, *, num_examples: int, sampling_rate: float) -> NDArray[np.int64]:
+        """Rising indices of the step's Poisson draw; int64, between 0 and ``num_examples`` of them."""
+        _check_draw(num_examples, sampling_rate)
+        words = self._words("mask", step, num_examples)
+        return _below(words, sampling_rate)
+
+    def noise(self, step: int, size: int) -> Tensor:
+        """Standard normal noise by Box and Muller from 53-bit uniforms; float32 [size]."""
+        num_pairs = (size + 1) // 2
+        words = self._words("noise", step, 2 * num_pairs).view(np.int64)
+        return _box_muller(torch.from_numpy(words))[:size]
+
+    def augmentation(self, step: int) -> torch.Generator:
+        """A generator seeded from the key for the step's augmentations."""
+        return _seeded(int(self._words("augmentation", step, 1)[0]))
+
+    def _words(self, purpose: Purpose, step: int, count: int) -> NDArray[np.uint64]:
+        """The first ``count`` 64-bit words of the stream; each stream is opened once."""
+        last = self._drawn.get(purpose, -1)
+        if step <= last:
+            raise ParameterError(
+                f"the {purpose} stream of step {step} must not be drawn again (last was {last}); "
+                "a new attempt draws afresh",
+                field="step",
+            )
+        self._drawn[purpose] = step
+        stream_key = hashlib.blake2b(
+            struct.pack("<QQ", self._attempt, step),
+            key=self._key,
+            person=purpose.encode(),
+            digest_size=32,
+        ).digest()
+        encryptor = Cipher(algorithms.AES(stream_key), modes.CTR(bytes(16))).encryptor()
+        words = np.zeros(count + 2, dtype="<u8")  # room for the cipher's own block rounding
+        encryptor.update_into(bytes(8 * count), words.view(np.uint8).data)
+        return words[:count].astype(np.uint64, copy=False)
+
+
+class SeededRandomness:
+    """Fast, reproducible randomness for simulations; never for a private run.
+
+    Args:
+        seed: of the study.
+        stream: tells trials of one seed apart.
+    """
+
+    __slots__ = ("_seed", "_stream")
+
+    def __init__(self, seed: int, stream: int = 0) -> None:
+        for name, value in (("seed", seed), ("stream", stream)):
+            if not 0 <= value < 2**63:
+                raise ParameterError(f"{name} must be in [0, 2**63), got {value!r}", field=name)
+        self._seed = seed
+        self._stream = stream
+
+    def __repr__(self) -> str:
+        return f"SeededRandomness(seed={self._seed}, stream={self._stream})"
+
+    def mask(self, step: int, *, num_examples: int, sampling_rate: float) -> NDArray[np.int64]:
+        """Rising indices of the step's Poisson draw over the whole dataset; it may be empty."""
+        _check_draw(num_examples, sampling_rate)
+        bits = np.random.Philox(key=self._word("mask", step))
+        return _below(bits.random_raw(num_examples), sampling_rate)
+
+    def noise(self, step: int, size: int) -> Tensor:
+        """Standard normal noise, float32 [size], on the CPU."""
+        return torch.randn(size, generator=_seeded(self._word("noise", step)))
+
+    def augmentation(self, step: int) -> torch.Generator:
+        """A generator for the step's augmentations."""
+        return _seeded(self._word("augmentation", step))
+
+    def _word(self, purpose: Purpose, step: int) -> int:
+        message = struct.pack("<QQQ", self._seed, self._stream, step)
+        digest = hashlib.blake2b(message, person=purpose.encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "little")
+
+
+def _check_draw(num_examples: int, sampling_rate: float) -> None:
+    _validate.positive_integer(num_examples=num_examples)
+    _validate.probability(sampling_rate=sampling_rate)
+
+
+def _below(words: NDArray[np.uint64], probability: float) -> NDArray[np.int64]:
+    """Indices of the words below probability * 2**64, rounded down: exact up to 2**-64."""
+    threshold = int(math.ldexp(probability, 64))
+    if threshold == 2**64:
+        return np.arange(len(words), dtype=np.int64)
+    return np.flatnonzero(words < np.uint64(threshold)).astype(np.int64, copy=False)
+
+
+def _box_muller(words: Tensor) -> Tensor:
+    """One standard normal per 64-bit word, float32; the first uniform is in (0, 1]: no log(0)."""
+    half = len(words) // 2
+    # An arithmetic shift keeps the sign; the mask leaves the upper 53 bits as a number >= 0.
+    bits = (words >> 11) & (2**53 - 1)
+    radius = bits[:half].add(1).to(torch.float64).mul_(2.0**-53).log_().mul_(-2).sqrt_()
+    angle = bits[half:].to(torch.float64).mul_(2.0**-52 * math.pi)
+    out = torch.empty(len(words), dtype=torch.float32)
+    torch.mul(radius, angle.cos(), out=out[:half])
+    torch.mul(radius, angle.sin_(), out=out[half:])
+    return out
+
+
+def _seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)

@@ -1,0 +1,334 @@
+"""DP-SGD step by step: draw, clip, sum, add noise once, divide by the expected batch, update.
+
+A step is a function of the parameters, the data and the randomness of that step. Neither the number
+of ranks nor the microbatch size is part of the mechanism, and neither changes the update beyond float
+rounding.
+"""
+
+# Shape legend: B = examples of this step (varies, may be 0), P = parameters, flattened.
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from tan_core import _validate
+from tan_core.engine.augment import Augmentation
+from tan_core.engine.divergence import is_diverged
+from tan_core.engine.flat import FlatParameters
+from tan_core.engine.gradients import check_model, clipped_sum
+from tan_core.engine.optimizers import make_optimizer
+from tan_core.engine.randomness import Randomness, SeededRandomness
+from tan_core.errors import ParameterError
+from tan_core.execution import PrivateRun, Simulation
+from tan_core.mechanism import Mechanism
+from tan_core.spec.train import TrainerConfig
+
+AllReduce = Callable[[Tensor], None]
+Array = NDArray[Any] | Tensor
+
+STATE_VERSION: Final = 1
+_EVALUATION_BATCH: Final = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepStats:
+    """What a step may tell. The data-dependent fields are None in a private run: they have a price."""
+
+    step: int
+    """Steps taken so far, this one included."""
+    num_drawn: int | None = None
+    """Examples of the global draw."""
+    train_loss: float | None = None
+    """Mean over this rank's share of the draw; None when the share is empty."""
+    clipped_fraction: float | None = None
+    """Share of this rank's examples with a norm above the clipping norm."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerState:
+    """All that the next step depends on beside data and randomness. It holds no key and no seed."""
+
+    tensors: Mapping[str, Tensor]
+    meta: Mapping[str, Any]
+
+
+class Trainer:
+    """One rank of a DP-SGD run, private or simulated.
+
+    Formal guarantees:
+
+    * The draw has the mechanism's own ``sampling_rate``; noise of standard deviation
+      ``noise_multiplier * clip_norm`` is added once over all ranks, also to an empty draw.
+    * The noisy sum is divided by the fixed expected batch size, never by the number drawn.
+    * It refuses to take more steps than the mechanism has.
+    * ``torch.manual_seed`` and ``numpy.random.seed`` have no influence.
+
+    Args:
+        model: passes :func:`~tan_core.engine.gradients.check_model`; its parameters become views of
+            one vector and always hold the current (not the averaged) weights.
+        execution: what is executed; its mechanism is the one that is priced.
+        config: optimiser, averaging and augmentation. Its ``clip_norm`` must be the mechanism's.
+        inputs: the whole training split, uint8 [N, C, H, W] or float [N, F]; N is
+            ``execution.num_examples``.
+        labels: [N], integers.
+        randomness: equal on all ranks.
+        microbatch_size: views in memory at once.
+        rank: of this process, in [0, world_size).
+        world_size: processes that share every draw.
+        all_reduce: sums a tensor over all ranks in place; needed when ``world_size`` > 1.
+        device: where the model computes; the data stay where they are.
+
+    Raises:
+        ParameterError: the arguments do not fit each other; the message names the field.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: nn.Module,
+        execution: PrivateRun | Simulation,
+        config: TrainerConfig,
+        inputs: Array,
+        labels: Array,
+        randomness: Randomness,
+        microbatch_size: int = 256,
+        rank: int = 0,
+        world_size: int = 1,
+        all_reduce: AllReduce | None = None,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        _validate.positive_integer(microbatch_size=microbatch_size, world_size=world_size)
+        _validate.in_range(0, world_size - 1, rank=rank)
+        self._execution = execution
+        self._mechanism = _mechanism_of(execution)
+        self._config = config
+        self._inputs, self._labels = _as_tensor(inputs), _as_tensor(labels).long()
+        self._check_arguments(randomness, world_size, all_reduce)
+        check_model(model)
+        self._randomness = randomness
+        self._microbatch_size = microbatch_size
+        self._rank, self._world_size, self._all_reduce = rank, world_size, all_reduce
+        self._device = torch.device(device)
+        self._augmentation = Augmentation.of(
+            tuple(self._inputs.shape[1:]),
+            multiplicity=config.augmentation_multiplicity,
+            crop_padding=config.crop_padding,
+            horizontal_flip=config.horizontal_flip,
+        )
+        self._model = model.to(self._device)
+        self._flat = FlatParameters(self._model)
+        self._ema = self._flat.vector.clone() if config.ema_decay else None
+        self._optimizer = make_optimizer(config, self._flat.vector)
+        self._steps_done = 0
+
+    @property
+    def steps_done(self) -> int:
+        """Steps taken, those before a checkpoint included."""
+        return self._steps_done
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """What a step executes."""
+        return self._mechanism
+
+    @property
+    def is_diverged(self) -> bool:
+        """Whether a parameter is no longer a finite number."""
+        return is_diverged(self._flat.vector)
+
+    @torch.no_grad()
+    def step(self) -> StepStats:
+        """Take one step on the global Poisson draw; an empty draw is a step of noise only."""
+        if self._steps_done >= self._mechanism.steps:
+            raise ParameterError(
+                f"the mechanism has {self._mechanism.steps} steps and all are taken", field="steps"
+            )
+        drawn = self._randomness.mask(
+            self._steps_done,
+            num_examples=len(self._inputs),
+            sampling_rate=self._mechanism.sampling_rate,
+        )
+        noisy_sum, stats = self._clipped_share(drawn)
+        if self._rank == 0:
+            self._add_noise(noisy_sum)
+        if self._all_reduce is not None:
+            self._all_reduce(noisy_sum)
+        divisor = self._mechanism.clip_norm * self._execution.expected_batch_size
+        self._optimizer.update(self._flat.vector, noisy_sum.div_(divisor))
+        self._average()
+        self._steps_done += 1
+        return stats
+
+    def evaluate(self, inputs: Array, labels: Array) -> float:
+        """Accuracy in [0, 1] on a split, with the averaged weights where averaging is on."""
+        inputs, labels = _as_tensor(inputs), _as_tensor(labels)
+        if len(labels) == 0:
+            raise ParameterError("cannot evaluate on an empty split", field="inputs")
+        weights = dict(self._flat.views(self._released_vector()))
+        num_correct = 0
+        with torch.inference_mode():
+            for start in range(0, len(labels), _EVALUATION_BATCH):
+                chunk = slice(start, start + _EVALUATION_BATCH)
+                logits = functional_call(self._model, weights, (self._normalised(inputs[chunk]),))
+                num_correct += int((logits.argmax(1).cpu() == labels[chunk]).sum())
+        return num_correct / len(labels)
+
+    def released_weights(self) -> dict[str, Tensor]:
+        """A copy of what is published, by parameter name: averaged weights where averaging is on."""
+        weights = {name: value.detach() for name, value in self._model.state_dict().items()}
+        weights.update(self._flat.views(self._released_vector()))
+        return {name: value.to("cpu", copy=True).contiguous() for name, value in weights.items()}
+
+    def state(self) -> TrainerState:
+        """A copy of everything the next step depends on beside data and randomness."""
+        tensors = {name: value.to("cpu", copy=True) for name, value in self._tensors().items()}
+        return TrainerState(tensors=tensors, meta={**self._identity(), "step": self._steps_done})
+
+    def load_state(self, state: TrainerState) -> None:
+        """Go on from ``state``, which must be of this very mechanism, configuration and model.
+
+        Raises:
+            ParameterError: it is not; the message names what differs.
+        """
+        for key, expected in self._identity().items():
+            if state.meta.get(key) != expected:
+                raise ParameterError(
+                    f"the checkpoint is of another run: its {key} is {state.meta.get(key)!r}, "
+                    f"expected {expected!r}",
+                    field=key,
+                )
+        tensors = self._tensors()
+        if set(state.tensors) != set(tensors):
+            raise ParameterError(
+                f"the checkpoint holds {sorted(state.tensors)}, expected {sorted(tensors)}",
+                field="tensors",
+            )
+        for name, tensor in tensors.items():
+            tensor.copy_(state.tensors[name])
+        self._steps_done = int(state.meta["step"])
+
+    def _check_arguments(
+        self, randomness: Randomness, world_size: int, all_reduce: AllReduce | None
+    ) -> None:
+        if len(self._inputs) != self._execution.num_examples:
+            raise ParameterError(
+                f"inputs hold {len(self._inputs)} examples, the execution was planned for "
+                f"{self._execution.num_examples}",
+                field="inputs",
+            )
+        if len(self._labels) != len(self._inputs):
+            raise ParameterError(
+                f"{len(self._inputs)} inputs but {len(self._labels)} labels", field="labels"
+            )
+        if self._config.clip_norm != self._mechanism.clip_norm:
+            raise ParameterError(
+                f"config.clip_norm is {self._config.clip_norm!r}, the mechanism's is "
+                f"{self._mechanism.clip_norm!r}; they must be equal",
+                field="clip_norm",
+            )
+        if isinstance(self._execution, PrivateRun) and isinstance(randomness, SeededRandomness):
+            raise ParameterError(
+                "a private run needs PrivateRandomness: a known seed voids the guarantee",
+                field="randomness",
+            )
+        if world_size > 1 and all_reduce is None:
+            raise ParameterError(f"all_reduce is needed for {world_size} ranks", field="all_reduce")
+
+    def _clipped_share(self, drawn: NDArray[np.int64]) -> tuple[Tensor, StepStats]:
+        """This rank's part of the clipped sum, [P], and the step's stats."""
+        total_P = torch.zeros_like(self._flat.vector)
+        # Views are drawn for the global batch, so that a rank's are the same for any world size.
+        views = None
+        if not self._augmentation.is_identity:
+            generator = self._randomness.augmentation(self._steps_done)
+            views = self._augmentation.draw(len(drawn), generator)[self._rank :: self._world_size]
+        share = torch.from_numpy(drawn[self._rank :: self._world_size])
+        at_once = max(1, self._microbatch_size // self._augmentation.views)
+        losses: list[Tensor] = []
+        norms: list[Tensor] = []
+        for start in range(0, len(share), at_once):
+            chunk = share[start : start + at_once]
+            inputs = self._inputs.index_select(0, chunk).to(self._device)
+            if views is not None:
+                inputs = views[start : start + at_once].of(inputs)
+            part = clipped_sum(
+                self._model,
+                self._normalised(inputs),
+                self._labels.index_select(0, chunk).to(self._device),
+                clip_norm=self._mechanism.clip_norm,
+                views=self._augmentation.views,
+                microbatch_size=self._microbatch_size,
+            )
+            total_P += part.sum
+            losses.append(part.losses)
+            norms.append(part.norms)
+        return total_P, self._stats(len(drawn), losses, norms)
+
+    def _stats(self, num_drawn: int, losses: list[Tensor], norms: list[Tensor]) -> StepStats:
+        step = self._steps_done + 1
+        if isinstance(self._execution, PrivateRun):
+            return StepStats(step=step)
+        if not losses:
+            return StepStats(step=step, num_drawn=num_drawn)
+        is_clipped = torch.cat(norms) > self._mechanism.clip_norm
+        return StepStats(
+            step=step,
+            num_drawn=num_drawn,
+            train_loss=float(torch.cat(losses).mean()),
+            clipped_fraction=float(is_clipped.float().mean()),
+        )
+
+    def _add_noise(self, total_P: Tensor) -> None:
+        noise_P = self._randomness.noise(self._steps_done, total_P.numel())
+        deviation = self._mechanism.noise_multiplier * self._mechanism.clip_norm
+        total_P.add_(noise_P.to(total_P), alpha=deviation)
+
+    def _average(self) -> None:
+        """Move the average by min(decay, (1 + t) / (10 + t)): early weights are soon forgotten."""
+        if self._ema is not None:
+            t = self._steps_done
+            decay = min(self._config.ema_decay, (1 + t) / (10 + t))
+            self._ema.lerp_(self._flat.vector, 1 - decay)
+
+    def _normalised(self, inputs: Tensor) -> Tensor:
+        """Pixels as floats in [-1, 1], by fixed constants; features as they are."""
+        dtype = self._flat.vector.dtype
+        if inputs.dtype == torch.uint8:
+            return inputs.to(self._device, dtype).mul_(1 / 127.5).sub_(1)
+        return inputs.to(self._device, dtype)
+
+    def _released_vector(self) -> Tensor:
+        return self._flat.vector if self._ema is None else self._ema
+
+    def _tensors(self) -> dict[str, Tensor]:
+        tensors = {"parameters": self._flat.vector}
+        if self._ema is not None:
+            tensors["ema"] = self._ema
+        return tensors | {f"optimizer.{k}": v for k, v in self._optimizer.state().items()}
+
+    def _identity(self) -> dict[str, Any]:
+        """What must agree between a checkpoint and the trainer that goes on from it; JSON."""
+        return {
+            "version": STATE_VERSION,
+            "execution": type(self._execution).__name__,
+            "fingerprint": self._mechanism.fingerprint,
+            "num_examples": self._execution.num_examples,
+            "config": self._config.model_dump(mode="json"),
+            "layout": [[name, list(shape)] for name, shape in self._flat.layout],
+        }
+
+
+def _mechanism_of(execution: PrivateRun | Simulation) -> Mechanism:
+    return execution.mechanism if isinstance(execution, PrivateRun) else execution.dynamics
+
+
+def _as_tensor(values: Array) -> Tensor:
+    """A tensor over the same memory where it can be written to; torch warns of read-only arrays."""
+    if isinstance(values, Tensor):
+        return values
+    return torch.from_numpy(values if values.flags.writeable else values.copy())
