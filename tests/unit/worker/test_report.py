@@ -1,0 +1,272 @@
+"""The client of the control plane against a real HTTP server on this machine."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from pydantic import SecretStr
+
+from tan_core.wire import Checkpoint, TrialRecord, TrialState
+from worker.report import (
+    EXIT_FENCED,
+    EXIT_REFUSED,
+    ControlPlane,
+    FencedError,
+    Heartbeats,
+    Patience,
+    RefusedError,
+    TrialReporter,
+    UnreachableError,
+)
+from worker.settings import WorkerSettings
+
+IMPATIENT = Patience(deadline_seconds=5.0, first_pause_seconds=0.01, longest_pause_seconds=0.05)
+
+
+class Plane(ThreadingHTTPServer):
+    """Answers from a script: status codes to give first, then 200 with ``reply``."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.statuses: list[int] = []
+        self.reply: object = {}
+        self.seen: list[tuple[str, str, dict[str, object] | None]] = []
+        self.tokens: set[str | None] = set()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Plane
+
+    def answer(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        body = json.loads(self.rfile.read(length)) if length else None
+        self.server.seen.append((self.command, self.path, body))
+        self.server.tokens.add(self.headers.get("Authorization"))
+        status = self.server.statuses.pop(0) if self.server.statuses else 200
+        said = self.server.reply if status == 200 else {"title": "no", "detail": "attempt 2 lives"}
+        content = json.dumps(said).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_GET = do_POST = do_PUT = answer
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def plane() -> Iterator[Plane]:
+    server = Plane()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def control(plane: Plane) -> Iterator[ControlPlane]:
+    client = ControlPlane(settings(plane.url), patience=IMPATIENT)
+    yield client
+    client.close()
+
+
+def settings(url: str) -> WorkerSettings:
+    return WorkerSettings(api_url=url, run_id="s1-search", fence=1, run_token=SecretStr("secret"))
+
+
+def trial(number: int, state: TrialState = TrialState.RUNNING) -> TrialRecord:
+    return TrialRecord(number=number, state=state, params={"learning_rate": 1.0})
+
+
+def test_a_request_carries_the_fence_and_the_run_token(plane: Plane, control: ControlPlane) -> None:
+    control.report_trial(trial(3))
+    method, path, body = plane.seen[0]
+    assert (method, path) == ("PUT", "/worker/runs/s1-search/trials/3")
+    assert body is not None
+    assert body["fence"] == 1
+    assert plane.tokens == {"Bearer secret"}
+
+
+def test_the_token_shows_in_no_representation_of_the_settings() -> None:
+    assert "secret" not in repr(settings("http://127.0.0.1:1"))
+
+
+def test_server_errors_are_retried_until_the_answer(plane: Plane, control: ControlPlane) -> None:
+    plane.statuses = [500, 503, 502]
+    control.report_trial(trial(0))
+    assert len(plane.seen) == 4
+
+
+def test_a_retried_segment_request_keeps_its_request_id(
+    plane: Plane, control: ControlPlane
+) -> None:
+    plane.statuses = [500, 500]
+    plane.reply = {"segment": 7, "num_steps": 20}
+    assert control.request_segment(start_step=0, num_steps=20).segment == 7
+    assert control.request_segment(start_step=20, num_steps=20).num_steps == 20
+    ids = [body["request_id"] for _, _, body in plane.seen if body]
+    assert len(ids) == 4
+    assert len(set(ids[:3])) == 1
+    assert ids[3] != ids[0]
+
+
+def test_a_conflict_is_not_retried(plane: Plane, control: ControlPlane) -> None:
+    plane.statuses = [409]
+    with pytest.raises(FencedError, match="attempt 2 lives"):
+        control.end_segment(1, Checkpoint(step=5, path="/x", sha256="0"))
+    assert len(plane.seen) == 1
+
+
+@pytest.mark.parametrize("status", [401, 404, 422])
+def test_an_answer_that_repeating_cannot_change_is_not_retried(
+    plane: Plane, control: ControlPlane, status: int
+) -> None:
+    plane.statuses = [status]
+    with pytest.raises(RefusedError, match=f"HTTP {status}"):
+        control.finish("succeeded")
+    assert len(plane.seen) == 1
+
+
+def test_a_control_plane_that_stays_away_is_given_up_at_the_deadline() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as closed:
+        port = closed.server_address[1]
+    patience = Patience(deadline_seconds=0.3, first_pause_seconds=0.02, longest_pause_seconds=0.1)
+    client = ControlPlane(settings(f"http://127.0.0.1:{port}"), patience=patience)
+    started = time.monotonic()
+    with pytest.raises(UnreachableError, match=r"within 0.3 s; the last one: ConnectError"):
+        client.report_trial(trial(0))
+    client.close()
+    assert time.monotonic() - started < 2.0
+
+
+def test_a_control_plane_that_comes_back_gets_the_report() -> None:
+    first = Plane()
+    port = first.server_address[1]
+    first.server_close()
+    client = ControlPlane(settings(f"http://127.0.0.1:{port}"), patience=IMPATIENT)
+    sender = threading.Thread(target=client.report_trial, args=(trial(4),))
+    sender.start()
+    time.sleep(0.2)
+    ThreadingHTTPServer.allow_reuse_address = True
+    again = Plane.__new__(Plane)
+    ThreadingHTTPServer.__init__(again, ("127.0.0.1", port), Handler)
+    again.statuses, again.reply, again.seen, again.tokens = [], {}, [], set()
+    server = threading.Thread(target=again.serve_forever, daemon=True)
+    server.start()
+    sender.join(timeout=5)
+    client.close()
+    again.shutdown()
+    again.server_close()
+    server.join()
+    assert [path for _, path, _ in again.seen] == ["/worker/runs/s1-search/trials/4"]
+
+
+def test_pauses_grow_up_to_a_ceiling() -> None:
+    patience = Patience()
+    pauses = [patience.pause(tries) for tries in (1, 2, 3, 10, 10_000)]
+    assert pauses == [0.2, 0.4, 0.8, 10.0, 10.0]
+
+
+def test_heartbeats_carry_the_newest_step_and_learn_of_a_cancel(
+    plane: Plane, control: ControlPlane
+) -> None:
+    plane.reply = {"desired": "run"}
+    with Heartbeats(control, interval_seconds=0.02) as heartbeats:
+        heartbeats.progress(12, 3.5)
+        time.sleep(0.15)
+        assert not heartbeats.cancelled.is_set()
+        plane.reply = {"desired": "cancel"}
+        assert heartbeats.cancelled.wait(2.0)
+    last = plane.seen[-1][2]
+    assert last is not None
+    assert (last["step"], last["steps_per_second"]) == (12, 3.5)
+
+
+def test_missed_heartbeats_do_not_end_the_driver(plane: Plane, control: ControlPlane) -> None:
+    plane.reply = {"desired": "run"}
+    plane.statuses = [500, 503]
+    with Heartbeats(control, interval_seconds=0.02):
+        time.sleep(0.3)
+    assert len(plane.seen) > 3
+
+
+def test_a_refused_heartbeat_after_the_final_report_is_no_alarm(
+    plane: Plane, control: ControlPlane
+) -> None:
+    with Heartbeats(control, interval_seconds=0.02) as heartbeats:
+        plane.reply = {"desired": "run"}
+        heartbeats.expect_end()
+        plane.statuses = [409]
+        time.sleep(0.2)
+    assert not plane.statuses
+
+
+def test_trial_reports_arrive_in_the_order_they_were_queued(
+    plane: Plane, control: ControlPlane
+) -> None:
+    plane.statuses = [503, 200, 500]
+    with TrialReporter(control) as reporter:
+        for number in range(20):
+            reporter.put(trial(number))
+            reporter.put(trial(number, TrialState.COMPLETED))
+    stored = list(dict.fromkeys(_key(body) for _, _, body in plane.seen))
+    assert stored == [(n, state) for n in range(20) for state in ("running", "completed")]
+
+
+def test_a_refused_trial_report_surfaces_at_the_end(plane: Plane, control: ControlPlane) -> None:
+    plane.statuses = [422]
+    with pytest.raises(RefusedError), TrialReporter(control) as reporter:
+        reporter.put(trial(0))
+
+
+def _key(body: dict[str, object] | None) -> tuple[object, object]:
+    assert body is not None
+    record = body["trial"]
+    assert isinstance(record, dict)
+    return record["number"], record["state"]
+
+
+DRIVER = """
+import time
+from pydantic import SecretStr
+from worker.report import ControlPlane, Heartbeats
+from worker.settings import WorkerSettings
+settings = WorkerSettings(api_url={url!r}, run_id="r", fence=1, run_token=SecretStr("t"))
+with Heartbeats(ControlPlane(settings), interval_seconds=0.05):
+    try:
+        time.sleep(30)
+    finally:
+        print("an orderly exit")
+"""
+
+
+@pytest.mark.parametrize(("status", "code"), [(409, EXIT_FENCED), (401, EXIT_REFUSED)])
+def test_a_driver_without_standing_ends_at_once(plane: Plane, status: int, code: int) -> None:
+    plane.reply = {"desired": "run"}
+    plane.statuses = [200, status]
+    ended = subprocess.run(
+        [sys.executable, "-c", DRIVER.format(url=plane.url)],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert ended.returncode == code
+    assert "an orderly exit" not in ended.stdout
+    assert "attempt 2 lives" in ended.stderr

@@ -1,0 +1,105 @@
+"""What every driver does around its work: fetch the assignment, keep the lease, say how it ended."""
+
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from tan_core.wire import PrivateAssignment, PrivateResult, SearchAssignment
+from worker.report import (
+    ControlPlane,
+    ControlPlaneError,
+    FencedError,
+    Heartbeats,
+    RefusedError,
+    leave,
+)
+from worker.settings import WorkerSettings
+
+EXIT_DONE = 0
+EXIT_FAILED = 1
+
+TAssignment = TypeVar("TAssignment", SearchAssignment, PrivateAssignment)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How an attempt ended, for its final report."""
+
+    outcome: Literal["succeeded", "failed", "cancelled"]
+    reason: str | None = None
+    retryable: bool = True
+    result: PrivateResult | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Driver:
+    """What the work of an attempt may use."""
+
+    settings: WorkerSettings
+    control: ControlPlane
+    heartbeats: Heartbeats
+
+
+def drive(kind: type[TAssignment], work: Callable[[TAssignment, Driver], Outcome]) -> int:
+    """Run one attempt and return the exit code of its process.
+
+    The lease is kept from before ``work`` starts, which imports torch and Ray, until the final report
+    is stored. SIGINT asks ``work`` to stop, as a cancelled study does.
+    """
+    settings = WorkerSettings.model_validate({})
+    try:
+        with closing(ControlPlane(settings)) as control:
+            assignment = control.assignment()
+            if not isinstance(assignment, kind):
+                raise RefusedError(
+                    f"{settings.run_id} is a {assignment.kind} run: this driver runs {kind.__name__}"
+                )
+            with Heartbeats(control) as heartbeats:
+                signal.signal(signal.SIGINT, lambda *_: heartbeats.cancel())
+                driver = Driver(settings=settings, control=control, heartbeats=heartbeats)
+                outcome = _attempt(assignment, work, driver)
+                heartbeats.expect_end()
+                control.finish(
+                    outcome.outcome,
+                    reason=outcome.reason,
+                    retryable=outcome.retryable,
+                    result=outcome.result,
+                )
+    except (FencedError, RefusedError) as error:
+        leave(error)
+    except ControlPlaneError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_FAILED
+    return EXIT_FAILED if outcome.outcome == "failed" else EXIT_DONE
+
+
+def _attempt(
+    assignment: TAssignment, work: Callable[[TAssignment, Driver], Outcome], driver: Driver
+) -> Outcome:
+    try:
+        return work(assignment, driver)
+    except ControlPlaneError:
+        raise
+    except KeyboardInterrupt:
+        return Outcome(outcome="cancelled", reason="interrupted")
+    except Exception as error:  # noqa: BLE001 - whatever went wrong is the reason of the attempt
+        traceback.print_exc()
+        return Outcome(outcome="failed", reason=last_line(error))
+
+
+def last_line(error: BaseException | str) -> str:
+    """The one line of a failure that a user is shown."""
+    text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:500] if lines else type(error).__name__
+
+
+def connect(namespace: str) -> None:
+    """Join the cluster that this driver's job runs on."""
+    import ray  # worker.report and worker.driver load before Ray does, to keep the lease meanwhile
+
+    ray.init(address="auto", namespace=namespace, log_to_driver=False, logging_level="ERROR")

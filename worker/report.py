@@ -1,0 +1,304 @@
+"""What a driver says to the control plane, and how it goes on saying it while that is away.
+
+Every request is idempotent, so each one is repeated with growing pauses until it is answered or its
+deadline has passed. Two answers end an attempt: 409, because a newer attempt lives, and 401.
+"""
+
+import os
+import sys
+import threading
+import time
+import uuid
+from dataclasses import dataclass
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, Literal, NoReturn, Self
+
+import httpx
+from pydantic import BaseModel, TypeAdapter
+
+from tan_core.errors import TanError
+from tan_core.wire import (
+    Assignment,
+    Checkpoint,
+    Finish,
+    Heartbeat,
+    HeartbeatReply,
+    PrivateAssignment,
+    PrivateResult,
+    SearchAssignment,
+    SegmentEnd,
+    SegmentGrant,
+    SegmentRequest,
+    TrialRecord,
+    TrialReport,
+)
+from worker.settings import WorkerSettings
+
+EXIT_FENCED = 40
+EXIT_REFUSED = 41
+HEARTBEAT_SECONDS = 2.0
+_WORTH_REPEATING = frozenset({408, 425, 429})
+
+
+class ControlPlaneError(TanError):
+    """A request to the control plane came to nothing."""
+
+
+class FencedError(ControlPlaneError):
+    """409: this attempt is over, another one lives or the run has ended."""
+
+
+class RefusedError(ControlPlaneError):
+    """401 or another answer that repeating cannot change."""
+
+
+class UnreachableError(ControlPlaneError):
+    """No answer before the deadline."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long a request is repeated, and the pauses between two tries."""
+
+    deadline_seconds: float = 600.0
+    first_pause_seconds: float = 0.2
+    longest_pause_seconds: float = 10.0
+
+    def pause(self, tries: int) -> float:
+        """Seconds to wait after so many tries have failed."""
+        return min(self.longest_pause_seconds, self.first_pause_seconds * 2.0 ** min(tries - 1, 30))
+
+
+PATIENT = Patience()
+ONE_TRY = Patience(deadline_seconds=0.0)
+
+
+class ControlPlane:
+    """The control plane as one attempt of one run sees it. Safe to share between threads."""
+
+    def __init__(self, settings: WorkerSettings, *, patience: Patience = PATIENT) -> None:
+        self._fence = settings.fence
+        self._patience = patience
+        self._http = httpx.Client(
+            base_url=f"{settings.api_url.rstrip('/')}/worker/runs/{settings.run_id}",
+            headers={"Authorization": f"Bearer {settings.run_token.get_secret_value()}"},
+            timeout=httpx.Timeout(30.0, connect=5.0),
+            # The control plane is named by the operator: no proxy of the environment stands between.
+            trust_env=False,
+        )
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._http.close()
+
+    def assignment(self) -> SearchAssignment | PrivateAssignment:
+        """What this attempt is to do."""
+        response = self._request("GET", "", params={"fence": self._fence})
+        return TypeAdapter[SearchAssignment | PrivateAssignment](Assignment).validate_json(
+            response.content
+        )
+
+    def heartbeat(
+        self, *, step: int | None = None, steps_per_second: float | None = None
+    ) -> HeartbeatReply:
+        """Keep the lease alive. Tried once: the next heartbeat is the repetition."""
+        body = Heartbeat(fence=self._fence, step=step, steps_per_second=steps_per_second)
+        response = self._request("POST", "/heartbeat", body, patience=ONE_TRY)
+        return HeartbeatReply.model_validate_json(response.content)
+
+    def report_trial(self, trial: TrialRecord) -> None:
+        """Store the present state of a trial."""
+        body = TrialReport(fence=self._fence, trial=trial)
+        self._request("PUT", f"/trials/{trial.number}", body)
+
+    def request_segment(self, *, start_step: int, num_steps: int) -> SegmentGrant:
+        """Charge the next steps. Returns only after the charge is committed."""
+        body = SegmentRequest(
+            fence=self._fence,
+            start_step=start_step,
+            num_steps=num_steps,
+            request_id=uuid.uuid4().hex,
+        )
+        return SegmentGrant.model_validate_json(self._request("POST", "/segments", body).content)
+
+    def end_segment(self, segment: int, checkpoint: Checkpoint) -> None:
+        """Say that a segment's steps are done and where its checkpoint is."""
+        body = SegmentEnd(fence=self._fence, checkpoint=checkpoint)
+        self._request("POST", f"/segments/{segment}/end", body)
+
+    def finish(
+        self,
+        outcome: Literal["succeeded", "failed", "cancelled"],
+        *,
+        reason: str | None = None,
+        retryable: bool = True,
+        result: PrivateResult | None = None,
+    ) -> None:
+        """The last report of an attempt."""
+        body = Finish(
+            fence=self._fence, outcome=outcome, reason=reason, retryable=retryable, result=result
+        )
+        self._request("POST", "/finish", body)
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        body: BaseModel | None = None,
+        *,
+        params: dict[str, Any] | None = None,
+        patience: Patience | None = None,
+    ) -> httpx.Response:
+        patience = patience or self._patience
+        content = body.model_dump_json() if body is not None else None
+        headers = {"Content-Type": "application/json"} if body is not None else None
+        deadline = time.monotonic() + patience.deadline_seconds
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                response = self._http.request(
+                    method, path, content=content, params=params, headers=headers
+                )
+            except httpx.TransportError as error:
+                trouble = f"{type(error).__name__}: {error}"
+            else:
+                if response.is_success:
+                    return response
+                if response.status_code < 500 and response.status_code not in _WORTH_REPEATING:
+                    raise _refusal(response)
+                trouble = f"HTTP {response.status_code}"
+            pause = patience.pause(tries)
+            if time.monotonic() + pause > deadline:
+                raise UnreachableError(
+                    f"{method} {self._http.base_url}{path.lstrip('/')}: no answer in {tries} "
+                    f"tries within {patience.deadline_seconds:g} s; the last one: {trouble}"
+                )
+            time.sleep(pause)
+
+
+def _refusal(response: httpx.Response) -> ControlPlaneError:
+    try:
+        said = response.json()
+        detail = said.get("detail") or said.get("title") if isinstance(said, dict) else said
+    except ValueError:
+        detail = response.text[:200]
+    kind = FencedError if response.status_code == httpx.codes.CONFLICT else RefusedError
+    request = response.request
+    return kind(f"{request.method} {request.url.path}: HTTP {response.status_code}: {detail}")
+
+
+def leave(error: FencedError | RefusedError) -> NoReturn:
+    """End this process at once, from any thread, and touch nothing else.
+
+    The attempt is not ours any more. An orderly exit could still write: ``os._exit`` cannot.
+    """
+    sys.stderr.write(f"this attempt has no standing any more: {error}\n")
+    sys.stderr.flush()
+    os._exit(EXIT_FENCED if isinstance(error, FencedError) else EXIT_REFUSED)
+
+
+class Heartbeats:
+    """A thread that keeps the lease alive and learns of a wish to cancel.
+
+    Args:
+        control: where the heartbeats go.
+        interval_seconds: time between two of them.
+    """
+
+    def __init__(
+        self, control: ControlPlane, *, interval_seconds: float = HEARTBEAT_SECONDS
+    ) -> None:
+        self.cancelled = threading.Event()
+        """Set once the control plane, or whoever calls :meth:`cancel`, wants the run to stop."""
+        self._control = control
+        self._interval_seconds = interval_seconds
+        self._stopped = threading.Event()
+        self._ending = False
+        self._progress: tuple[int | None, float | None] = (None, None)
+        self._thread = threading.Thread(target=self._beat, name="heartbeats", daemon=True)
+
+    def progress(self, step: int, steps_per_second: float | None) -> None:
+        """What the next heartbeat says."""
+        self._progress = (step, steps_per_second)
+
+    def cancel(self) -> None:
+        """As if the control plane had asked for it."""
+        self.cancelled.set()
+
+    def expect_end(self) -> None:
+        """From now on a refused heartbeat is no alarm: the final report may have closed the run."""
+        self._ending = True
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _beat(self) -> None:
+        while True:
+            step, rate = self._progress
+            try:
+                reply = self._control.heartbeat(step=step, steps_per_second=rate)
+            except UnreachableError:
+                pass  # The next heartbeat is the repetition.
+            except (FencedError, RefusedError) as error:
+                if self._ending:
+                    return
+                leave(error)
+            else:
+                if reply.desired == "cancel":
+                    self.cancelled.set()
+            if self._stopped.wait(self._interval_seconds):
+                return
+
+
+class TrialReporter:
+    """Sends trial reports in order from a thread of its own, so that no caller ever waits for HTTP."""
+
+    def __init__(self, control: ControlPlane) -> None:
+        self._control = control
+        self._queue: SimpleQueue[TrialRecord | None] = SimpleQueue()
+        self._failure: ControlPlaneError | None = None
+        self._thread = threading.Thread(target=self._send, name="trial-reports", daemon=True)
+
+    def put(self, trial: TrialRecord) -> None:
+        """Queue a report. Raises what an earlier one failed with, if one did."""
+        if self._failure is not None:
+            raise self._failure
+        self._queue.put(trial)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Wait until everything queued is stored."""
+        self._queue.put(None)
+        self._thread.join()
+        if self._failure is not None and error is None:
+            raise self._failure
+
+    def _send(self) -> None:
+        while (trial := self._queue.get()) is not None:
+            try:
+                self._control.report_trial(trial)
+            except FencedError as error:
+                leave(error)
+            except ControlPlaneError as error:
+                self._failure = error
+                return

@@ -1,0 +1,35 @@
+"""Settings of a driver: the only place in ``worker`` that reads the environment."""
+
+import os
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class WorkerSettings(BaseSettings):
+    """Set by the control plane on the Ray job of one attempt, as ``TAN_<NAME>``."""
+
+    model_config = SettingsConfigDict(env_prefix="TAN_", extra="ignore", frozen=True)
+
+    api_url: str
+    """Base URL of the control plane, as workers reach it."""
+    run_id: str
+    fence: int = Field(ge=1)
+    """The attempt's number: reports with an older one are refused."""
+    run_token: SecretStr
+    """Good for this attempt of this run only."""
+
+
+def quieten_ray() -> None:
+    """Tell Ray, before it is imported, to keep still. What an operator has set stays."""
+    for name, value in {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_AIR_NEW_OUTPUT": "0",
+        # The control plane keeps the scores; Tune's CSV, JSON and TensorBoard files would cost time.
+        "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+        # SIGINT is handled by worker.driver.
+        "TUNE_DISABLE_SIGINT_HANDLER": "1",
+        # A search is resumed from the control plane's trials, never from Tune's snapshots.
+        "TUNE_GLOBAL_CHECKPOINT_S": "3600",
+    }.items():
+        os.environ.setdefault(name, value)
