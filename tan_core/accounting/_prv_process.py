@@ -1,0 +1,62 @@
+"""The child process that runs Opacus' PRV accountant: one JSON request on stdin, one answer on stdout.
+
+A process of its own, because the accountant may ask for gigabytes or run for minutes, and neither can
+be stopped from inside. Opacus' PRV files use numpy and scipy only, but its packages import torch; they
+are entered here through empty parents, so this process starts without torch.
+"""
+
+import json
+import resource
+import sys
+import types
+import warnings
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+
+def main() -> None:
+    """Answer ``{"epsilon": ...}`` or ``{"error": ...}``."""
+    try:
+        request = json.load(sys.stdin)
+        resource.setrlimit(resource.RLIMIT_AS, (request["memory_bytes"],) * 2)
+        answer = {"epsilon": _epsilon(request)}
+    except MemoryError:
+        answer = {"error": "it ran out of the memory it was given"}
+    except Exception as error:  # noqa: BLE001 - whatever it was, the parent is to know the reason
+        answer = {"error": f"{type(error).__name__}: {error}"}
+    json.dump(answer, sys.stdout)
+
+
+def _epsilon(request: dict[str, Any]) -> float:
+    """The upper end of the accountant's interval."""
+    _enter_without_torch()
+    from opacus.accountants.prv import PRVAccountant
+
+    warnings.simplefilter("ignore")
+    accountant = PRVAccountant()
+    accountant.history = [tuple(entry) for entry in request["history"]]
+    return float(accountant.get_epsilon(request["delta"], eps_error=request["eps_error"]))
+
+
+def _enter_without_torch() -> None:
+    """Register parent packages that hold a path and nothing else."""
+    spec = find_spec("opacus")
+    if spec is None or not spec.submodule_search_locations:
+        raise ModuleNotFoundError("opacus is not installed")
+    root = Path(spec.submodule_search_locations[0])
+    _register("opacus", root)
+    _register("opacus.accountants", root / "accountants")
+    optimizers = _register("opacus.optimizers", root / "nowhere")
+    optimizers.__dict__["DPOptimizer"] = object  # the accountants name it in an annotation
+
+
+def _register(name: str, path: Path) -> types.ModuleType:
+    module = types.ModuleType(name)
+    module.__path__ = [str(path)]
+    sys.modules[name] = module
+    return module
+
+
+if __name__ == "__main__":
+    main()
