@@ -62,15 +62,14 @@ def calibrate_noise_multiplier(
         >>> f"{sigma:.2f}"
         '2.58'
     """
-
+    _validate.positive(epsilon=epsilon, low=low, clip_norm=clip_norm)
     probe = Mechanism(
         sampling_rate=sampling_rate,
         noise_multiplier=high,
-        clip_norm=clip_norm,
+        clip_norm=1.0,
         steps=steps,
         neighboring_relation=neighboring_relation,
     )
-    _validate.positive(epsilon=epsilon, low=low)
     return _calibrated(probe, epsilon, delta, accountant, low)
 
 

@@ -20,7 +20,9 @@ class MlpModel(Frozen):
     """Fully connected network."""
 
     name: Literal["mlp"] = "mlp"
-    hidden: Annotated[list[Annotated[int, Field(ge=1, le=65536)]], Field(min_length=1, max_length=8)] = [64]
+    hidden: Annotated[
+        list[Annotated[int, Field(ge=1, le=65536)]], Field(min_length=1, max_length=8)
+    ] = [64]
     activation: Literal["tanh", "relu"] = "tanh"
 
 

@@ -8,7 +8,8 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from tan_core.mechanism import Accountant
 from tan_core.spec.base import Frozen
-from tan_core.spec.models import MODEL_TYPES, ModelSpec
+from tan_core.spec.fields import Place, field_of, searchable_keys
+from tan_core.spec.models import ModelSpec
 from tan_core.spec.space import Choices, Dimension, Range, Scalar, probes
 from tan_core.spec.train import TrainerConfig, TrainSpec
 
@@ -40,7 +41,10 @@ class SearchSpec(Frozen):
     dataset: Name | None = None
     """``public_proxy`` only: the public dataset that every simulation and score reads."""
     trials: Annotated[int, Field(ge=1, le=100_000)] = 24
-    rungs: Literal["auto"] | Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1, max_length=8)] = "auto"
+    rungs: (
+        Literal["auto"]
+        | Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1, max_length=8)]
+    ) = "auto"
     """Simulated expected batch sizes, smallest first. auto: one rung at B/16."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     space: Annotated[dict[str, Dimension], Field(min_length=1, max_length=64)]
@@ -156,20 +160,13 @@ class StudySpec(Frozen):
             return error.errors()[0]["msg"]
         return None
 
-    def field_of(self, key: str) -> tuple[Literal["train", "model"], str] | None:
+    def field_of(self, key: str) -> Place | None:
         """Where a key of the space points: ``("train", field)`` or ``("model", option)``."""
-        section, _, rest = key.rpartition(".")
-        options = set(MODEL_TYPES[self.model.name].model_fields) - {"name"}
-        if section in ("", "train") and (rest in TrainerConfig.model_fields or rest == "steps"):
-            return "train", rest
-        if section in ("", "model") and rest in options:
-            return "model", rest
-        return None
+        return field_of(key, self.model)
 
     def searchable(self) -> list[str]:
         """Every key that this study's space may hold."""
-        options = sorted(set(MODEL_TYPES[self.model.name].model_fields) - {"name"})
-        return [*TrainerConfig.model_fields, "steps", *(f"model.{name}" for name in options)]
+        return searchable_keys(self.model)
 
 
 def _fault(path: tuple[int | str, ...], value: Any, message: str) -> InitErrorDetails:

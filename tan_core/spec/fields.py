@@ -1,0 +1,32 @@
+"""Where a key of the search space points."""
+
+from typing import Literal
+
+from tan_core.spec.models import MODEL_TYPES, ModelSpec
+from tan_core.spec.train import TrainerConfig
+
+Place = tuple[Literal["train", "model"], str]
+
+
+def field_of(key: str, model: ModelSpec) -> Place | None:
+    """``("train", field)`` or ``("model", option)``; None where there is no such field.
+
+    Both the bare name and the dotted one are accepted: ``width`` and ``model.width``.
+    """
+    section, _, name = key.rpartition(".")
+    if section in ("", "train") and (name in TrainerConfig.model_fields or name == "steps"):
+        return "train", name
+    if section in ("", "model") and name in model_options(model):
+        return "model", name
+    return None
+
+
+def searchable_keys(model: ModelSpec) -> list[str]:
+    """Every key that the space of a study with this model may hold."""
+    options = (f"model.{name}" for name in sorted(model_options(model)))
+    return [*TrainerConfig.model_fields, "steps", *options]
+
+
+def model_options(model: ModelSpec) -> set[str]:
+    """The options of a model beside its name."""
+    return set(MODEL_TYPES[model.name].model_fields) - {"name"}
