@@ -29,10 +29,11 @@ def follow(
     Raises:
         UnreachableError: the server stayed away for ``PATIENCE_SECONDS``.
     """
-    progress = study_progress.of_study(study)
+    progress = study_progress.StudyProgress()
     last_event_id: str | None = None
-    if display:
-        display.update(progress)
+    if display and study["state"] == "queued":
+        # Of a study that has begun, the stream tells the story from its beginning.
+        display.update(study_progress.of_study(study))
     seen_at, tries = clock(), 0
     while True:
         try:

@@ -8,19 +8,19 @@ MISSING = "-"
 
 
 def epsilon(value: float | None) -> str:
-    """ε rounded up: two decimals from 1 on, three significant digits below.
+    """ε rounded up: three decimals from 1 on, three significant digits below.
 
     Example:
-        >>> epsilon(2.991), epsilon(6.579), epsilon(0.012341), epsilon(None)
-        ('3.00', '6.58', '0.0124', '-')
+        >>> epsilon(2.9911), epsilon(6.58), epsilon(0.012341), epsilon(None)
+        ('2.992', '6.580', '0.0124', '-')
     """
     if value is None:
         return MISSING
     if not math.isfinite(value):
         return "∞" if value > 0 else str(value)
-    # From the shortest decimal of the float, so that 2.95 is not written 2.96.
+    # From the shortest decimal of the float, so that 2.95 is not written 2.951.
     exact = Decimal(repr(float(value)))
-    digits = 2 if exact >= 1 or exact <= 0 else 2 - exact.adjusted()
+    digits = 3 if exact >= 1 or exact <= 0 else 2 - exact.adjusted()
     return f"{exact.quantize(Decimal(1).scaleb(-digits), rounding=ROUND_CEILING):f}"
 
 

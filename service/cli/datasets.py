@@ -1,0 +1,123 @@
+"""Commands on datasets: add, list, show."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from service.cli.options import JsonFlag
+
+Json = dict[str, Any]
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+DatasetName = Annotated[str, typer.Argument(metavar="NAME", help="The name studies use.")]
+
+
+@app.command("add")
+def add(
+    name: DatasetName,
+    path: Annotated[
+        Path | None, typer.Option(help="File or folder, on storage that every node sees.")
+    ] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Total ε over every study that ever reads the data.")
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="Total δ.")] = None,
+    unit: Annotated[str, typer.Option(help="What is protected.")] = "record",
+    label: Annotated[str, typer.Option(help="Label column.")] = "label",
+    feature: Annotated[
+        list[str] | None,
+        typer.Option(help="Feature column of a table; may be repeated. Default: numeric columns."),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(help="digits, parquet, image_folder, npz or table; default: from the path."),
+    ] = None,
+    classes: Annotated[
+        int | None, typer.Option(help="Number of classes; default: read off the labels.")
+    ] = None,
+    public: Annotated[bool, typer.Option("--public", help="Public data: no budget.")] = False,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODE", help="A search.accounting mode to allow; may be repeated."),
+    ] = None,
+    waiver: Annotated[
+        str | None,
+        typer.Option(help='"owner: reason", needed to allow declared_unaccounted.'),
+    ] = None,
+    relation: Annotated[
+        str | None, typer.Option(help="Neighbouring relation; default: add_or_remove_one.")
+    ] = None,
+    split_seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed of the validation split, where one is cut.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Register a dataset with its total privacy budget."""
+    registration: Json = {
+        "name": name,
+        "path": None if path is None else str(path.expanduser().absolute()),
+        "epsilon": epsilon,
+        "delta": delta,
+        "unit": unit,
+        "label": label,
+        "features": feature or None,
+        "source": source,
+        "num_classes": classes,
+        "public": public,
+        "allow": allow or None,
+        "waiver": waiver,
+        "neighboring_relation": relation,
+        "split_seed": split_seed,
+    }
+    from service.cli.client import open_client
+
+    with open_client() as client:
+        made = client.add_dataset(stated(registration))
+    _show_one(made, as_json=as_json)
+
+
+@app.command("list")
+def list_datasets(as_json: JsonFlag = False) -> None:
+    """List the registered datasets."""
+    from service.cli.client import open_client
+
+    with open_client() as client:
+        items = client.datasets()
+    if as_json:
+        from service.cli.output import show_json
+
+        show_json(items)
+    else:
+        from service.cli import views
+        from service.cli.output import show
+
+        show(views.datasets(items))
+
+
+@app.command("show")
+def show_dataset(name: DatasetName, as_json: JsonFlag = False) -> None:
+    """Show one dataset."""
+    from service.cli.client import open_client
+
+    with open_client() as client:
+        found = client.dataset(name)
+    _show_one(found, as_json=as_json)
+
+
+def stated(registration: Json) -> Json:
+    """Only what was said: every default is the server's."""
+    return {name: value for name, value in registration.items() if value is not None}
+
+
+def _show_one(dataset: Json, *, as_json: bool) -> None:
+    if as_json:
+        from service.cli.output import show_json
+
+        show_json(dataset)
+    else:
+        from service.cli import views
+        from service.cli.output import show
+
+        show(views.dataset(dataset))

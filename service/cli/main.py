@@ -1,0 +1,64 @@
+"""``tan-cli``: the commands, and how an error becomes an exit code.
+
+Start-up matters for a command line: a module that a command needs is imported inside the command.
+"""
+
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from service.cli import datasets, plans, results, serve, studies
+from service.cli.errors import CliError, Exit
+
+app = typer.Typer(
+    name="tan-cli",
+    help=(
+        "Hyper-parameter search and private training at constant TAN. The server is TAN_API_URL "
+        "(default: the one that `tan-cli serve` runs here), the token TAN_API_TOKEN. Exit codes: "
+        "0 done, 1 failed, 2 bad input, 3 over budget."
+    ),
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("serve")(serve.serve)
+app.command("init")(plans.init)
+app.command("plan")(plans.plan)
+app.command("submit")(studies.submit)
+app.command("list")(studies.list_studies)
+app.command("show")(studies.show_study)
+app.command("watch")(studies.watch)
+app.command("cancel")(studies.cancel)
+app.command("promote")(studies.promote)
+app.command("ledger")(results.ledger)
+app.command("statement")(results.statement)
+app.command("download")(studies.download)
+app.add_typer(datasets.app, name="dataset", help="Register datasets and list them.")
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """The exit code of one command line."""
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="tan-cli")
+    except CliError as error:
+        from service.cli.output import show_error
+
+        show_error(error)
+        return error.exit_code
+    except SystemExit as exit_:
+        return exit_.code if isinstance(exit_.code, int) else Exit.FAILED
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    return Exit.DONE
+
+
+def main() -> None:
+    """Entry point of ``tan-cli``."""
+    sys.exit(run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+"""Options that several commands share."""
+
+from typing import Annotated
+
+import typer
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON, and only JSON.")]
+StudyReference = Annotated[
+    str,
+    typer.Argument(
+        metavar="STUDY",
+        help="Id, unique beginning of an id, or name (the newest of that name).",
+        show_default=False,
+    ),
+]
+StudyFile = Annotated[
+    str,
+    typer.Argument(metavar="STUDY.yaml", help="The study; - reads standard input."),
+]

@@ -1,0 +1,161 @@
+"""Commands before a study: write one, and see what it would do and cost."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from service.cli.errors import Fault, InputError
+from service.cli.options import JsonFlag
+
+Json = dict[str, Any]
+
+DEFAULT_TRIALS = 24
+
+
+def init(
+    path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("study.yaml"),
+) -> None:
+    """Write a first study.yaml to start from."""
+    from service.cli.output import show
+    from service.cli.template import STUDY
+
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(STUDY)
+    except FileExistsError as error:
+        raise InputError(f"{path} exists already; nothing was written") from error
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+    show(f"wrote {path}; next: tan-cli plan {path}, tan-cli submit {path} --watch")
+
+
+def plan(
+    study_yaml: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[STUDY.yaml]",
+            help="The study, planned by the server; - reads standard input. "
+            "Without it, the options below describe a run, planned here.",
+            show_default=False,
+        ),
+    ] = None,
+    num_examples: Annotated[int | None, typer.Option(help="N, training examples.")] = None,
+    batch_size: Annotated[float | None, typer.Option(help="B, expected batch size.")] = None,
+    noise_multiplier: Annotated[
+        float | None, typer.Option(help="σ: then ε is computed.")
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="ε: then σ is calibrated to it.")] = None,
+    steps: Annotated[int | None, typer.Option(help="S, steps of the private run.")] = None,
+    delta: Annotated[float | None, typer.Option(help="δ, below 1/N.")] = None,
+    accountant: Annotated[str, typer.Option(help="pld, rdp or prv.")] = "pld",
+    trials: Annotated[int, typer.Option(help="Trials of the search.")] = DEFAULT_TRIALS,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what a study would do and cost. Nothing is stored, nothing is spent."""
+    shape: Json = {
+        "--num-examples": num_examples,
+        "--batch-size": batch_size,
+        "--noise-multiplier": noise_multiplier,
+        "--epsilon": epsilon,
+        "--steps": steps,
+        "--delta": delta,
+    }
+    if study_yaml is None:
+        document = plan_here(shape, accountant=accountant, trials=trials)
+    else:
+        document = _plan_there(study_yaml, shape)
+    if as_json:
+        from service.cli.output import show_json
+
+        show_json(document)
+    else:
+        from service.cli import plan_view
+        from service.cli.output import show
+
+        show(plan_view.plan(document))
+
+
+def plan_here(shape: Json, *, accountant: str, trials: int) -> Json:
+    """The plan of a run that options describe, computed without a server.
+
+    Raises:
+        InputError: an option is missing, or outside its domain.
+    """
+    _check_shape(shape)
+    from tan_core.errors import AccountantError, ParameterError
+    from tan_core.mechanism import Accountant
+    from tan_core.planner import plan_mechanism
+
+    if accountant not in tuple(Accountant):
+        accepted = ", ".join(Accountant)
+        raise InputError("", faults=[Fault("--accountant", f"accepted: {accepted}", accountant)])
+    try:
+        made = plan_mechanism(
+            num_examples=shape["--num-examples"],
+            expected_batch_size=shape["--batch-size"],
+            noise_multiplier=_noise_multiplier(shape, Accountant(accountant)),
+            steps=shape["--steps"],
+            delta=shape["--delta"],
+            accountant=Accountant(accountant),
+            trials=trials,
+        )
+    except ParameterError as error:
+        raise InputError(str(error), faults=[Fault(_option(error.field), str(error))]) from error
+    except AccountantError as error:
+        raise InputError(str(error)) from error
+    return made.model_dump(mode="json")
+
+
+def _noise_multiplier(shape: Json, accountant: Any) -> float:
+    if shape["--noise-multiplier"] is not None:
+        return shape["--noise-multiplier"]
+    from tan_core.accounting import calibrate_noise_multiplier
+    from tan_core.errors import ParameterError
+
+    if shape["--batch-size"] > shape["--num-examples"]:
+        raise ParameterError(
+            f"the expected batch size cannot exceed num_examples = {shape['--num-examples']}",
+            field="expected_batch_size",
+        )
+    return calibrate_noise_multiplier(
+        sampling_rate=shape["--batch-size"] / shape["--num-examples"],
+        steps=shape["--steps"],
+        epsilon=shape["--epsilon"],
+        delta=shape["--delta"],
+        accountant=accountant,
+    )
+
+
+def _check_shape(shape: Json) -> None:
+    needed = ("--num-examples", "--batch-size", "--steps", "--delta")
+    faults = [Fault(name, "is needed without a STUDY.yaml") for name in needed if shape[name] is None]
+    given = [name for name in ("--noise-multiplier", "--epsilon") if shape[name] is not None]
+    if len(given) != 1:
+        faults.append(Fault("--noise-multiplier, --epsilon", "exactly one of the two is needed"))
+    faults += [
+        Fault(name, "must be above 0", value)
+        for name, value in shape.items()
+        if value is not None and value <= 0
+    ]
+    if faults:
+        raise InputError("", faults=faults)
+
+
+def _plan_there(study_yaml: str, shape: Json) -> Json:
+    given = [name for name, value in shape.items() if value is not None]
+    if given:
+        raise InputError(
+            f"{', '.join(given)}: a STUDY.yaml says this itself; leave the options out"
+        )
+    from service.cli.client import open_client
+    from service.cli.study_file import read_study
+
+    study = read_study(study_yaml)
+    with open_client() as client:
+        return client.plan(study)
+
+
+def _option(field: str | None) -> str:
+    known = {"expected_batch_size": "--batch-size", "sampling_rate": "--batch-size"}
+    return known.get(field or "", f"--{(field or 'plan').replace('_', '-')}")

@@ -1,0 +1,81 @@
+"""``tan-cli serve``: the whole product on one machine, until Ctrl-C."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from service.cli.errors import CliError, Exit
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable
+
+
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on (TAN_HOST).")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port; 0 takes a free one (TAN_PORT).")
+    ] = None,
+    home: Annotated[
+        Path | None, typer.Option(help="Where state is kept (TAN_HOME, default ~/.tan).")
+    ] = None,
+    cpus: Annotated[
+        int | None, typer.Option(min=1, help="Cores for the local Ray (TAN_CPUS, default all).")
+    ] = None,
+    open_browser: Annotated[
+        bool, typer.Option("--open", help="Open the dashboard in a browser.")
+    ] = False,
+) -> None:
+    """Run the whole product on this machine: PostgreSQL, Ray, API, orchestrator, dashboard."""
+    chosen = {"TAN_HOST": host, "TAN_PORT": port, "TAN_HOME": home, "TAN_CPUS": cpus}
+    overrides = {name: str(value) for name, value in chosen.items() if value is not None}
+    raise typer.Exit(run_service(overrides, on_ready=lambda url: _greet(url, open_browser)))
+
+
+def run_service(overrides: dict[str, str], *, on_ready: "Callable[[str], None]") -> int:
+    """The service's exit code, once SIGINT or SIGTERM has stopped it.
+
+    The service is a child process that ends when this one does, in a process group of its own: a
+    Ctrl-C reaches it once, through us.
+    """
+    import os
+    import signal
+    import subprocess
+    import sys
+
+    from service.settings import child_environment
+
+    process = subprocess.Popen(
+        [
+            sys.executable, "-m", "service.local.tether", str(os.getpid()),
+            sys.executable, "-m", "service.local",
+        ],
+        env=child_environment(**overrides),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: process.terminate())
+    with process:
+        _await_ready(process, on_ready)
+        return Exit.DONE if process.wait() == 0 else Exit.FAILED
+
+
+def _await_ready(process: "subprocess.Popen[str]", on_ready: "Callable[[str], None]") -> None:
+    if process.stdout is None:
+        raise CliError("the service has no standard output to read from")
+    word, _, url = process.stdout.readline().strip().partition(" ")
+    if word == "ready":
+        on_ready(url)
+
+
+def _greet(url: str, open_browser: bool) -> None:
+    print(f"TAN Search is ready: dashboard and API at {url} (API reference: {url}/docs)")
+    print("Ctrl-C stops it. Next: tan-cli submit examples/digits.yaml --watch", flush=True)
+    if open_browser:
+        import webbrowser
+
+        webbrowser.open(url)

@@ -1,0 +1,215 @@
+"""Commands on studies: submit, list, show, watch, cancel, promote, download."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from service.cli.errors import CliError, Exit
+from service.cli.options import JsonFlag, StudyFile, StudyReference
+
+if TYPE_CHECKING:
+    from service.cli.client import ApiClient
+
+Json = dict[str, Any]
+
+
+def submit(
+    study_yaml: StudyFile,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Stay until the study has ended; exit 1 if it failed.")
+    ] = False,
+    as_json: JsonFlag = False,
+    idempotency_key: Annotated[
+        str | None,
+        typer.Option(help="The same key again gives the same study instead of a second one."),
+    ] = None,
+) -> None:
+    """Submit a study."""
+    from service.cli.client import open_client
+    from service.cli.output import show_json
+    from service.cli.study_file import read_study
+
+    spec = read_study(study_yaml)
+    with open_client() as client:
+        study = send(client, spec, idempotency_key=idempotency_key, quiet=as_json)
+        if watch:
+            study = accompany(client, study, quiet=as_json)
+    if as_json:
+        show_json(study)
+    elif watch:
+        _show_study(study)
+    raise typer.Exit(outcome(study) if watch else Exit.DONE)
+
+
+def list_studies(
+    state: Annotated[
+        list[str] | None, typer.Option(help="Only studies in this state; may be repeated.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many, newest first.")] = 20,
+    as_json: JsonFlag = False,
+) -> None:
+    """List studies, newest first."""
+    from service.cli.client import open_client
+
+    with open_client() as client:
+        items = list(client.studies(states=state or [], limit=limit))
+    if as_json:
+        from service.cli.output import show_json
+
+        show_json(items)
+    else:
+        from service.cli import views
+        from service.cli.output import show
+
+        show(views.studies(items))
+
+
+def show_study(study: StudyReference, as_json: JsonFlag = False) -> None:
+    """Show one study."""
+    from service.cli.client import find_study, open_client
+    from service.cli.output import show_json
+
+    with open_client() as client:
+        found = find_study(client, study)
+    if as_json:
+        show_json(found)
+    else:
+        _show_study(found)
+
+
+def watch(
+    study: StudyReference,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print every event as one line of JSON.")
+    ] = False,
+) -> None:
+    """Watch a study until it has ended; exit 1 if it did not complete."""
+    from service.cli.client import find_study, open_client
+
+    with open_client() as client:
+        found = find_study(client, study)
+        if as_json:
+            from service.cli.follow import follow
+            from service.cli.output import show_json_line
+
+            final = follow(client, found, on_event=lambda event: show_json_line(event.data))
+        else:
+            final = accompany(client, found)
+            _show_study(final)
+    raise typer.Exit(outcome(final))
+
+
+def cancel(study: StudyReference, as_json: JsonFlag = False) -> None:
+    """Cancel a study; what was spent stays spent, what never began is released."""
+    from service.cli.client import find_study, open_client
+    from service.cli.output import show, show_json
+
+    with open_client() as client:
+        answer = client.cancel(find_study(client, study)["id"])
+    if as_json:
+        show_json(answer)
+    else:
+        is_over = answer.get("state") == "cancelled"
+        show(f"{_label(answer)} is cancelled" if is_over else f"{_label(answer)} is being cancelled")
+
+
+def promote(
+    study: StudyReference,
+    trial: Annotated[
+        int | None, typer.Option(min=0, help="The trial to promote; default: the search's winner.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Start the private run of a study that awaits approval."""
+    from service.cli.client import find_study, open_client
+    from service.cli.output import show, show_json
+
+    with open_client() as client:
+        answer = client.promote(find_study(client, study)["id"], trial=trial)
+    if as_json:
+        show_json(answer)
+    else:
+        which = "the search's winner" if trial is None else f"trial {trial}"
+        show(f"{_label(answer)}: {which} is promoted to the private run")
+
+
+def download(
+    study: StudyReference,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="File to write; default: NAME.safetensors."),
+    ] = None,
+) -> None:
+    """Download the private model (safetensors)."""
+    import os
+    import tempfile
+
+    from service.cli.client import find_study, open_client
+    from service.cli.output import show
+
+    with open_client() as client:
+        found = find_study(client, study)
+        target = output or Path(f"{found['name']}.safetensors")
+        try:
+            # Beside the target, so that a broken download leaves no half a model under its name.
+            with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as part:
+                try:
+                    written = client.download_model(found["id"], part.file)
+                except BaseException:
+                    os.unlink(part.name)
+                    raise
+            os.replace(part.name, target)
+        except OSError as error:
+            raise CliError(f"cannot write {target}: {error.strerror or error}") from error
+    from service.cli.text import guarantee
+
+    show(f"{target}: {written:,} bytes; {guarantee(found['privacy'])}")
+
+
+def send(
+    client: "ApiClient", spec: Json, *, idempotency_key: str | None = None, quiet: bool = False
+) -> Json:
+    """The study that the server stored, announced on standard output unless ``quiet``."""
+    from service.cli.output import show
+
+    study = client.submit(spec, idempotency_key=idempotency_key)
+    if not quiet:
+        show(f"submitted {_label(study)}; watch it with `tan-cli watch {study['id']}`")
+    return study
+
+
+def accompany(client: "ApiClient", study: Json, *, quiet: bool = False) -> Json:
+    """The study as it ended; its progress is shown on the way, on standard error if ``quiet``."""
+    from service.cli.follow import follow
+    from service.cli.live import open_display
+    from service.cli.output import console
+
+    screen = console(error=quiet)
+    if quiet and not screen.is_terminal:
+        return follow(client, study)
+    try:
+        with open_display(screen, study["name"]) as display:
+            return follow(client, study, display=display)
+    except KeyboardInterrupt:
+        console(error=True).print(
+            f"\nno longer watching; the study goes on: `tan-cli watch {study['id']}`, "
+            f"`tan-cli cancel {study['id']}`"
+        )
+        raise
+
+
+def outcome(study: Json) -> Exit:
+    """The exit code of a study that has ended."""
+    return Exit.DONE if study["state"] == "completed" else Exit.FAILED
+
+
+def _show_study(study: Json) -> None:
+    from service.cli import views
+    from service.cli.output import show
+
+    show(views.study(study))
+
+
+def _label(study: Json) -> str:
+    return f"{study['name']} ({study['id']})"

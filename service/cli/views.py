@@ -1,0 +1,176 @@
+"""Answers of the API as tables that a person can read."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from service.cli import text
+from service.cli.live import steps_line, trials_line
+from service.cli.progress import of_study
+
+Json = dict[str, Any]
+
+NOT_PRIVATE = "not private"
+
+
+def table(title: str | None, *columns: str, right: Sequence[str] = ()) -> Table:
+    """An empty table in the house's style; the columns in ``right`` hold numbers."""
+    made = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    return made
+
+
+def facts(title: str | None, rows: Iterable[tuple[str, str | None]]) -> RenderableType:
+    """Names and values, one pair a line; a pair without a value is left out."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in rows:
+        if value is not None:
+            grid.add_row(name, value)
+    return grid if title is None else Group(Text(title, style="bold"), grid)
+
+
+def studies(items: Sequence[Json]) -> RenderableType:
+    """A list of studies. ε stands beside δ and how the search was accounted."""
+    if not items:
+        return Text("no studies yet; `tan-cli submit examples/digits.yaml` makes one")
+    made = table(
+        None, "id", "name", "state", "dataset", "best trial", "test", "ε", "δ", "search", "created",
+        right=("best trial", "test", "ε", "δ"),
+    )  # fmt: skip
+    for item in items:
+        delta = item.get("delta")
+        made.add_row(
+            item["id"],
+            item["name"],
+            item["state"],
+            item["dataset"],
+            text.percent(item.get("best_accuracy")),
+            text.percent(item.get("test_accuracy")),
+            text.epsilon(item.get("epsilon")),
+            text.MISSING if delta is None else f"{delta:g}",
+            item["search_accounting"],
+            text.when(item.get("created_at")),
+        )
+    return made
+
+
+def study(item: Json) -> RenderableType:
+    """Everything about one study that fits a screen."""
+    progress = of_study(item)
+    search = item["spec"]["search"]
+    rows: list[tuple[str, str | None]] = [
+        ("id", item["id"]),
+        ("state", item["state"] + (f": {item['reason']}" if item.get("reason") else "")),
+        ("dataset", item["spec"]["dataset"]),
+        ("model", str(item["spec"]["model"]["name"])),
+        ("search", f"{trials_line(progress)}; {search['accounting']}"),
+        ("best trial", best_trial(item.get("best_trial"))),
+        ("private run", _run(item.get("run"), steps_line(progress))),
+        ("privacy", text.guarantee(item["privacy"])),
+        ("ledger", ledger_line(item["privacy"])),
+        ("created", f"{text.when(item.get('created_at'))} UTC"),
+        ("error", _error(item.get("error"))),
+    ]
+    return facts(item["name"], rows)
+
+
+def best_trial(trial: Json | None) -> str | None:
+    """The best trial; its score is a simulation's and promises nothing."""
+    if trial is None:
+        return None
+    return (
+        f"number {trial['number']}, validation accuracy {text.percent(trial.get('value'))} "
+        f"(simulation, {NOT_PRIVATE}): {text.parameters(trial['params'])}"
+    )
+
+
+def ledger_line(privacy: Json) -> str | None:
+    """What the ledger holds and has charged for the study."""
+    reserved, charged = privacy.get("epsilon_reserved"), privacy.get("charged_steps")
+    if reserved is None:
+        return None
+    line = f"reserved ε = {text.epsilon(reserved)}"
+    if charged is not None:
+        line += f", charged {charged:,} of {privacy.get('reserved_steps') or 0:,} steps"
+    entry = privacy.get("ledger_entry")
+    if entry:
+        line += f", entry {entry['seq']} of {entry['scope']}, hash {entry['hash']}"
+    return line
+
+
+def datasets(items: Sequence[Json]) -> RenderableType:
+    """Registered datasets and their budgets."""
+    if not items:
+        return Text("no datasets yet; `tan-cli dataset add` registers one")
+    made = table(
+        None, "name", "source", "classes", "train", "validation", "test", "budget ε", "δ", "relation",
+        "search modes", right=("classes", "train", "validation", "test", "budget ε", "δ"),
+    )  # fmt: skip
+    for item in items:
+        budget = item.get("budget")
+        made.add_row(
+            item["name"],
+            item["source"],
+            text.number(item["num_classes"]),
+            text.number(item["num_train"]),
+            text.number(item["num_validation"]),
+            text.number(item["num_test"]),
+            f"{budget['epsilon']:g}" if budget else "public",
+            f"{budget['delta']:g}" if budget else text.MISSING,
+            item.get("neighboring_relation") or text.MISSING,
+            ", ".join(item["allowed_modes"]),
+        )
+    return made
+
+
+def dataset(item: Json) -> RenderableType:
+    """One registered dataset."""
+    budget = item.get("budget")
+    relation = item.get("neighboring_relation")
+    return facts(
+        item["name"],
+        [
+            ("source", item["source"]),
+            ("path", item.get("path")),
+            ("label", item.get("label")),
+            ("classes", text.number(item["num_classes"])),
+            ("shape", " x ".join(map(str, item["shape"]))),
+            (
+                "examples",
+                f"{item['num_train']:,} train, {item['num_validation']:,} validation, "
+                f"{item['num_test']:,} test",
+            ),
+            ("unit of privacy", item["unit"]),
+            (
+                "budget",
+                f"ε = {budget['epsilon']:g}, δ = {budget['delta']:g} in total, neighbours {relation}"
+                if budget
+                else "none: public data",
+            ),
+            ("search modes", ", ".join(item["allowed_modes"])),
+            ("waiver", item.get("waiver")),
+            ("sha256", item["content_sha256"]),
+        ],
+    )
+
+
+def _run(run: Json | None, steps: str) -> str | None:
+    if run is None:
+        return None
+    line = f"{run['state']}, {steps}"
+    if run.get("test_accuracy") is not None:
+        line += f", test accuracy {text.percent(run['test_accuracy'])}"
+    return line
+
+
+def _error(error: Json | None) -> str | None:
+    if not error:
+        return None
+    return str(error.get("detail") or error.get("message") or error.get("reason") or error)
