@@ -62,7 +62,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    do_GET = do_POST = do_PUT = answer
+    do_GET = do_POST = do_PUT = answer  # noqa: N815 - names of http.server
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -71,7 +71,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def plane() -> Iterator[Plane]:
     server = Plane()
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     yield server
     server.shutdown()

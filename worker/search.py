@@ -1,0 +1,109 @@
+"""The search: an assignment becomes trials in Tune, and their scores reports."""
+
+from collections import Counter
+from collections.abc import Iterable
+from tempfile import TemporaryDirectory
+
+import optuna
+import ray
+from ray import tune
+
+from tan_core.data import load_split, verify
+from tan_core.wire import SearchAssignment, TrialRecord, TrialState
+from worker.driver import Driver, Outcome, connect
+from worker.progress import SearchProgress
+from worker.report import TrialReporter
+from worker.schedule import build_scheduler
+from worker.searcher import ConstantTanSearch
+from worker.trial import SimulatedTrial, TrialData
+
+LOST_WORKERS_PER_TRIAL = 3
+
+
+def search(assignment: SearchAssignment, driver: Driver) -> Outcome:
+    """Run every trial that no earlier attempt has finished."""
+    finished = sum(trial.state.is_finished for trial in assignment.trials)
+    left = assignment.search.trials - finished
+    records: Iterable[TrialRecord] = assignment.trials
+    if left > 0:
+        connect(assignment.run_id)
+        records = _run_trials(assignment, driver, left)
+        if driver.heartbeats.cancelled.is_set():
+            return Outcome(outcome="cancelled")
+    return verdict(records)
+
+
+def _run_trials(
+    assignment: SearchAssignment, driver: Driver, num_trials: int
+) -> Iterable[TrialRecord]:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    known = assignment.trials
+    cancelled = driver.heartbeats.cancelled
+    data = _load(assignment)
+    with TrialReporter(driver.control) as reporter, TemporaryDirectory() as scratch:
+        progress = SearchProgress(known, reporter, cancelled)
+        tuner = tune.Tuner(
+            tune.with_resources(
+                tune.with_parameters(SimulatedTrial, assignment=assignment, data=data),
+                _trial_resources(),
+            ),
+            tune_config=tune.TuneConfig(
+                search_alg=ConstantTanSearch(assignment.search, known),
+                scheduler=build_scheduler(assignment.rungs, known),
+                num_samples=num_trials,
+                max_concurrent_trials=assignment.max_concurrent,
+                # A process per trial would cost more than most simulations.
+                reuse_actors=True,
+            ),
+            run_config=tune.RunConfig(
+                name=f"{assignment.run_id}-a{assignment.attempt}",
+                storage_path=scratch,
+                verbose=0,
+                # A trial reports its own errors; what Tune sees fail is a lost worker.
+                failure_config=tune.FailureConfig(max_failures=LOST_WORKERS_PER_TRIAL),
+                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+                callbacks=[progress],
+            ),
+        )
+        try:
+            tuner.fit()
+        except Exception:
+            # Tune wraps what a callback raises, a wish to cancel too.
+            if not cancelled.is_set():
+                raise
+    return progress.records.values()
+
+
+def _load(assignment: SearchAssignment) -> TrialData:
+    """The train and validation splits. The test split is never read by a search."""
+    verify(assignment.dataset)
+    return TrialData(
+        train=load_split(assignment.dataset, "train"),
+        validation=load_split(assignment.dataset, "validation"),
+    )
+
+
+def _trial_resources() -> dict[str, float]:
+    """One core per trial, and one GPU where the cluster has any."""
+    gpus = ray.cluster_resources().get("GPU", 0)
+    return {"cpu": 1, "gpu": 1} if gpus else {"cpu": 1}
+
+
+def verdict(records: Iterable[TrialRecord]) -> Outcome:
+    """A search has succeeded when at least one trial reached the last rung."""
+    trials = list(records)
+    count = Counter(trial.state for trial in trials)
+    if count[TrialState.COMPLETED]:
+        return Outcome(outcome="succeeded")
+    told = ", ".join(
+        f"{count[state]} {state}"
+        for state in (TrialState.DIVERGED, TrialState.FAILED, TrialState.PRUNED)
+        if count[state]
+    )
+    reasons = [trial.reason for trial in trials if trial.reason]
+    last = f"; the last reason: {reasons[-1]}" if reasons else ""
+    return Outcome(
+        outcome="failed",
+        reason=f"no trial of {len(trials)} completed: {told}{last}",
+        retryable=False,
+    )

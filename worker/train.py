@@ -1,0 +1,115 @@
+"""``python -m worker.train``: the driver of one attempt of one private run.
+
+It holds the lease and Ray's view of the job; rank 0 charges, checkpoints and evaluates
+(:mod:`worker.train_loop`). A lost rank ends the attempt: the control plane starts the next one from
+the last checkpoint that was reported, under a new fence and a new key. Ray Train's own retries stay
+off, because they would take steps that nobody charged.
+"""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tan_core.wire import PrivateAssignment
+from worker.driver import Driver, Outcome, connect, drive, last_line
+from worker.report import Heartbeats
+from worker.settings import quieten_ray
+
+PROCESS_GROUP_TIMEOUT_SECONDS = 1800
+"""Ranks wait for rank 0 while it waits for the control plane; a dead rank is noticed at once."""
+CANCEL_GRACE_SECONDS = 20.0
+
+
+def train(assignment: PrivateAssignment, driver: Driver) -> Outcome:
+    """Run the ranks to their end."""
+    quieten_ray()
+    # Ray and torch take seconds to load: by now the lease is being kept.
+    from ray.train import FailureConfig, RunConfig, ScalingConfig
+    from ray.train.torch import TorchConfig, TorchTrainer
+
+    from worker.train_loop import train_loop
+
+    connect(assignment.run_id)
+    use_gpu, num_workers = _placement(assignment.workers)
+    trainer = TorchTrainer(
+        train_loop,
+        train_loop_config={"assignment": assignment, "settings": driver.settings},
+        torch_config=TorchConfig(
+            backend="nccl" if use_gpu else "gloo", timeout_s=PROCESS_GROUP_TIMEOUT_SECONDS
+        ),
+        scaling_config=ScalingConfig(
+            num_workers=num_workers, use_gpu=use_gpu, resources_per_worker=_resources(use_gpu)
+        ),
+        run_config=RunConfig(
+            name=f"{assignment.run_id}-a{assignment.attempt}",
+            storage_path=f"{assignment.storage_path}/ray",
+            failure_config=FailureConfig(max_failures=0),
+        ),
+    )
+    heartbeats = driver.heartbeats
+    try:
+        with _interrupted_when_cancelled(heartbeats):
+            ended = trainer.fit().return_value
+    except SystemExit:
+        # Ray Train leaves so after SIGINT.
+        return Outcome(outcome="cancelled", reason="interrupted")
+    except Exception as error:  # noqa: BLE001 - whatever ended the ranks is the reason of the attempt
+        if heartbeats.cancelled.is_set():
+            return Outcome(outcome="cancelled")
+        return Outcome(outcome="failed", reason=_reason(error))
+    if not isinstance(ended, Outcome):
+        return Outcome(outcome="failed", reason="rank 0 ended without a result")
+    return ended
+
+
+def _placement(workers: int) -> tuple[bool, int]:
+    """Whether ranks get GPUs, and how many ranks fit. World size is no part of the mechanism."""
+    import ray
+
+    resources: dict[str, Any] = ray.cluster_resources()
+    gpus = int(resources.get("GPU", 0))
+    slots = gpus or int(resources.get("CPU", 1))
+    return gpus > 0, max(1, min(workers, slots))
+
+
+def _resources(use_gpu: bool) -> dict[str, float]:
+    return {"CPU": 1, "GPU": 1} if use_gpu else {"CPU": 1}
+
+
+@contextmanager
+def _interrupted_when_cancelled(heartbeats: Heartbeats) -> Iterator[None]:
+    """Rank 0 stops at a step boundary by itself; if it has not started, Ray Train is interrupted."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not heartbeats.cancelled.wait(0.5):
+            if over.is_set():
+                return
+        if not over.wait(CANCEL_GRACE_SECONDS):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=watch, name="cancel", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _reason(error: Exception) -> str:
+    """What each rank failed with, in one line."""
+    failures: dict[int, Exception] = getattr(error, "worker_failures", None) or {}
+    if not failures:
+        return last_line(error)
+    return "; ".join(f"rank {rank}: {last_line(failures[rank])}" for rank in sorted(failures))[
+        :1000
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(drive(PrivateAssignment, train))
