@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from sqlalchemy import ColumnElement, case, func, select, text, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -47,10 +47,29 @@ class Cursor:
 
 async def find(session: AsyncSession, study_id: str, *, lock: bool = False) -> Study | None:
     """The study, with its row locked on request."""
+    if "\x00" in study_id:  # PostgreSQL has no such text, so no such study
+        return None
     query = select(Study).where(Study.id == study_id)
     if lock:
         query = query.with_for_update().execution_options(populate_existing=True)
-    return cast("Study | None", await session.scalar(query))
+    return await session.scalar(query)
+
+
+async def insert(session: AsyncSession, study: Study) -> None:
+    """Store a new study, with what the database fills in."""
+    session.add(study)
+    await session.flush()
+    await session.refresh(study)
+
+
+async def completed_trials(session: AsyncSession, study_id: str) -> list[int]:
+    """Numbers of the trials that may be promoted."""
+    query = (
+        select(Trial.number)
+        .where(Trial.study_id == study_id, Trial.state == "completed")
+        .order_by(Trial.number)
+    )
+    return list((await session.scalars(query)).all())
 
 
 async def page(
@@ -109,10 +128,7 @@ def trial_record(trial: Trial) -> TrialRecord:
 
 async def run_of(session: AsyncSession, study_id: str, kind: str) -> Run | None:
     """The study's search or private run, if it has begun."""
-    return cast(
-        "Run | None",
-        await session.scalar(select(Run).where(Run.study_id == study_id, Run.kind == kind)),
-    )
+    return await session.scalar(select(Run).where(Run.study_id == study_id, Run.kind == kind))
 
 
 async def last_attempt(session: AsyncSession, run_id: str) -> int | None:
@@ -167,8 +183,8 @@ async def results_of(
             Run.study_id.in_(study_ids), Run.kind == "private", Run.result.is_not(None)
         )
     )
-    by_best = {study_id: value for study_id, value in best}
-    by_test = {study_id: value for study_id, value in tested}
+    by_best = dict(best.tuples().all())
+    by_test = dict(tested.tuples().all())
     return {id_: (by_best.get(id_), by_test.get(id_)) for id_ in study_ids}
 
 

@@ -1,0 +1,33 @@
+"""What every request may use: made once per process, found through ``ContextDep``."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from service.auth.secrets import server_secret
+from service.db.session import Database
+from service.hub import EventHub
+from service.settings import Settings
+
+
+@dataclass(frozen=True)
+class Context:
+    """The process's shared parts."""
+
+    settings: Settings
+    database: Database
+    hub: EventHub
+
+    @cached_property
+    def secret(self) -> bytes:
+        """The server secret that run tokens are derived from."""
+        return server_secret(self.settings.home_path)
+
+
+def _context(request: Request) -> Context:
+    return request.app.state.context
+
+
+ContextDep = Annotated[Context, Depends(_context)]

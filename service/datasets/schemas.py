@@ -1,0 +1,138 @@
+"""What a dataset's owner states when registering it, and what the API says about it."""
+
+from datetime import datetime
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from tan_core.mechanism import NeighboringRelation
+from tan_core.spec import SearchAccounting
+from tan_core.spec.base import Frozen
+from tan_core.spec.study import Name
+
+SUPPORTED_MODES = (SearchAccounting.PUBLIC_PROXY, SearchAccounting.DECLARED_UNACCOUNTED)
+"""The ``search.accounting`` modes that a study can be run under today."""
+
+Text = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=r"^[^\x00]+$")]
+Source = Literal["digits", "parquet", "image_folder", "npz", "table"]
+
+
+class DatasetRegistration(Frozen):
+    """A dataset as its owner registers it. A private one states its whole budget, once."""
+
+    name: Name
+    path: Text | None = None
+    """Folder or file on storage that every node sees; none for ``digits``."""
+    source: Source | None = None
+    """Found out from the path when left out."""
+    label: Text = "label"
+    features: Annotated[list[Text], Field(min_length=1, max_length=10_000)] | None = None
+    num_classes: Annotated[int, Field(ge=2, le=100_000)] | None = None
+    """State it where the number of classes is not public; otherwise it is read off the labels."""
+    unit: Annotated[str, StringConstraints(max_length=200)] = "record"
+    epsilon: Annotated[float, Field(gt=0, le=1000)] | None = None
+    """Total over every study that ever reads the dataset."""
+    delta: Annotated[float, Field(gt=0, lt=1)] | None = None
+    neighboring_relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE
+    public: bool = False
+    allow: list[SearchAccounting] | None = None
+    """Modes of ``search.accounting``; default: public_proxy, and what a waiver allows."""
+    waiver: Annotated[str, StringConstraints(max_length=2000)] | None = None
+    """``owner: reason``: who accepts that a search on this data is not accounted, and why."""
+    split_seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+    @model_validator(mode="after")
+    def _fields_agree(self) -> Self:
+        faults = [*self._budget_faults(), *self._waiver_faults()]
+        if self.unit != "record":
+            faults.append(
+                _fault("unit", self.unit, "record is supported today: one row, one protected unit")
+            )
+        if faults:
+            raise ValidationError.from_exception_data(type(self).__name__, faults)
+        return self
+
+    def _budget_faults(self) -> list[InitErrorDetails]:
+        stated = {"epsilon": self.epsilon, "delta": self.delta}
+        if self.public:
+            return [
+                _fault(name, value, "a public dataset has no budget; leave it out")
+                for name, value in stated.items()
+                if value is not None
+            ]
+        return [
+            _fault(
+                name, None, f"a private dataset needs its total {name}; public data: public: true"
+            )
+            for name, value in stated.items()
+            if value is None
+        ]
+
+    def _waiver_faults(self) -> list[InitErrorDetails]:
+        if self.waiver is not None:
+            owner, colon, reason = self.waiver.partition(":")
+            if not (colon and owner.strip() and reason.strip()) or "\x00" in self.waiver:
+                return [_fault("waiver", self.waiver, 'expected "owner: reason", both stated')]
+        elif self.allow and SearchAccounting.DECLARED_UNACCOUNTED in self.allow:
+            return [
+                _fault(
+                    "waiver",
+                    None,
+                    'allowing declared_unaccounted needs a waiver "owner: reason": '
+                    "who accepts that the search is not accounted, and why",
+                )
+            ]
+        return []
+
+    def allowed_modes(self) -> list[SearchAccounting]:
+        """What was allowed, or the default."""
+        if self.allow is not None:
+            return list(dict.fromkeys(self.allow))
+        return [
+            SearchAccounting.PUBLIC_PROXY,
+            *([SearchAccounting.DECLARED_UNACCOUNTED] if self.waiver else []),
+        ]
+
+
+class BudgetView(Frozen):
+    """The total budget of a private dataset."""
+
+    epsilon: float
+    delta: float
+
+
+class DatasetView(Frozen):
+    """A registered dataset."""
+
+    name: str
+    source: Source
+    path: str | None
+    label: str
+    features: list[str] | None
+    content_sha256: str
+    num_classes: int
+    shape: list[int]
+    num_train: int
+    num_validation: int
+    num_test: int
+    split_seed: int
+    unit: str
+    public: bool
+    allowed_modes: list[SearchAccounting]
+    waiver: str | None
+    neighboring_relation: NeighboringRelation | None
+    """None for a public dataset: nothing is protected."""
+    budget: BudgetView | None
+    created_at: datetime
+
+
+class DatasetList(Frozen):
+    """Every registered dataset, by name."""
+
+    items: list[DatasetView]
+
+
+def _fault(field: str, value: object, message: str) -> InitErrorDetails:
+    text = message.replace("{", "{{").replace("}", "}}")
+    return InitErrorDetails(type=PydanticCustomError("dataset", text), loc=(field,), input=value)  # type: ignore[arg-type]

@@ -1,0 +1,185 @@
+"""Registration: look at the data, hold it to its first registration, open its budget."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from anyio import to_thread
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.datasets import repository
+from service.datasets.schemas import BudgetView, DatasetRegistration, DatasetView
+from service.db.session import Database
+from service.db.tables import Dataset
+from service.errors import ConflictError, InvalidInputError, NotFoundError
+from service.ledger import repository as ledger
+from service.ledger.service import Ledger
+from tan_core.data import DatasetFacts, inspect
+from tan_core.errors import DatasetError
+from tan_core.mechanism import NeighboringRelation
+from tan_core.spec import SearchAccounting
+
+DIGITS = DatasetRegistration(
+    name="digits",
+    source="digits",
+    epsilon=100.0,
+    delta=1e-3,
+    allow=[SearchAccounting.PUBLIC_PROXY, SearchAccounting.DECLARED_UNACCOUNTED],
+    waiver="tan-search: published data bundled with scikit-learn, there to try the service out",
+)
+
+
+@dataclass(frozen=True)
+class Protection:
+    """What a private dataset's budget says; None of it for public data."""
+
+    neighboring_relation: NeighboringRelation
+    budget: BudgetView
+
+
+async def register(
+    database: Database, registration: DatasetRegistration, *, actor: str
+) -> DatasetView:
+    """Look at the data and store what was found, with its budget, in one transaction.
+
+    Raises:
+        DatasetError: the data is missing, unreadable or malformed.
+        InvalidInputError: the path is not absolute.
+        ConflictError: the name, or these very bytes, are registered already.
+    """
+    _check_path(registration)
+    async with database.session() as session:
+        if await repository.find(session, registration.name) is not None:
+            raise ConflictError(f"a dataset {registration.name!r} is registered already")
+    facts = await to_thread.run_sync(_inspect, registration)
+    async with database.session() as session:
+        dataset = _row(registration, facts)
+        if not await repository.insert(session, dataset):
+            raise await _conflict(session, registration.name, facts.content_sha256)
+        if not registration.public:
+            await _open_scope(session, dataset, registration, actor=actor)
+        await session.refresh(dataset)
+        return await view(session, dataset)
+
+
+async def ensure_digits(database: Database) -> None:
+    """Register the dataset bundled with scikit-learn, once."""
+    async with database.session() as session:
+        if await repository.find(session, DIGITS.name) is not None:
+            return
+    try:
+        await register(database, DIGITS, actor="local")
+    except ConflictError:
+        return  # another starter was first, or its bytes are known by another name
+
+
+async def find(session: AsyncSession, name: str) -> Dataset:
+    """The dataset of this name."""
+    dataset = await repository.find(session, name)
+    if dataset is None:
+        known = ", ".join(await repository.names(session)) or "none yet"
+        raise NotFoundError(f"there is no dataset {name!r}; registered: {known}")
+    return dataset
+
+
+async def protection(session: AsyncSession, dataset: Dataset) -> Protection | None:
+    """The budget behind a private dataset."""
+    if dataset.scope_id is None:
+        return None
+    scope = await ledger.scope(session, dataset.scope_id)
+    return Protection(
+        neighboring_relation=scope.neighboring_relation,
+        budget=BudgetView(epsilon=scope.epsilon, delta=scope.delta),
+    )
+
+
+async def view(session: AsyncSession, dataset: Dataset) -> DatasetView:
+    """The row and its budget as the API shows them."""
+    protected = await protection(session, dataset)
+    stored = {
+        name: getattr(dataset, name) for name in DatasetView.model_fields if name not in _OF_SCOPE
+    }
+    return DatasetView.model_validate(
+        {
+            **stored,
+            "neighboring_relation": protected.neighboring_relation if protected else None,
+            "budget": protected.budget if protected else None,
+        }
+    )
+
+
+_OF_SCOPE = frozenset({"neighboring_relation", "budget"})
+
+
+def _check_path(registration: DatasetRegistration) -> None:
+    if registration.path is not None and not Path(registration.path).is_absolute():
+        raise InvalidInputError.at(
+            "path",
+            "an absolute path is needed: the service and its workers run in other folders",
+            registration.path,
+        )
+
+
+def _inspect(registration: DatasetRegistration) -> DatasetFacts:
+    try:
+        return inspect(
+            registration.path,
+            source=registration.source,
+            label=registration.label,
+            features=registration.features,
+            num_classes=registration.num_classes,
+            split_seed=registration.split_seed,
+        )
+    except ValueError as error:
+        if isinstance(error, DatasetError):
+            raise
+        raise DatasetError(f"cannot be read: {error}", field="path") from error
+
+
+def _row(registration: DatasetRegistration, facts: DatasetFacts) -> Dataset:
+    private = not registration.public
+    return Dataset(
+        name=registration.name,
+        source=facts.source,
+        path=registration.path if facts.source != "digits" else None,
+        label=registration.label,
+        **({"features": registration.features} if registration.features else {}),
+        content_sha256=facts.content_sha256,
+        num_classes=facts.num_classes,
+        shape=list(facts.shape),
+        num_train=facts.num_train,
+        num_validation=facts.num_validation,
+        num_test=facts.num_test,
+        split_seed=registration.split_seed,
+        unit=registration.unit,
+        public=registration.public,
+        allowed_modes=[mode.value for mode in registration.allowed_modes()],
+        waiver=registration.waiver,
+        scope_id=f"dataset:{registration.name}" if private else None,
+    )
+
+
+async def _open_scope(
+    session: AsyncSession, dataset: Dataset, registration: DatasetRegistration, *, actor: str
+) -> None:
+    assert dataset.scope_id is not None  # noqa: S101 - private
+    assert registration.epsilon is not None  # noqa: S101 - private
+    assert registration.delta is not None  # noqa: S101 - private
+    await Ledger().open_scope(
+        session,
+        scope_id=dataset.scope_id,
+        unit=registration.unit,
+        neighboring_relation=registration.neighboring_relation,
+        epsilon=registration.epsilon,
+        delta=registration.delta,
+        actor=actor,
+    )
+
+
+async def _conflict(session: AsyncSession, name: str, content_sha256: str) -> ConflictError:
+    first = await repository.same_name_or_content(session, name, content_sha256)
+    if first is not None and first.name != name:
+        return ConflictError(
+            f"the same data is registered already, as {first.name!r}: "
+            "one dataset has one budget, whatever it is called"
+        )
+    return ConflictError(f"a dataset {name!r} is registered already")

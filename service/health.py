@@ -1,0 +1,47 @@
+"""``/healthz`` and ``/readyz``: is the process alive, can it serve."""
+
+import asyncio
+import logging
+from typing import Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel
+from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.responses import Response
+
+from service.context import ContextDep
+from service.db.migrate import head_revision
+from service.problems import described, problem_response
+
+router = APIRouter(tags=["health"])
+TIMEOUT_SECONDS = 3.0
+_log = logging.getLogger(__name__)
+
+
+class Health(BaseModel):
+    """A good answer."""
+
+    status: Literal["ok"] = "ok"
+
+
+@router.get("/healthz")
+async def healthz() -> Health:
+    """The process answers."""
+    return Health()
+
+
+@router.get("/readyz", response_model=Health, responses=described(503))
+async def readyz(context: ContextDep) -> Health | Response:
+    """The database answers and is at this version's schema."""
+    try:
+        async with asyncio.timeout(TIMEOUT_SECONDS), context.database.session() as session:
+            current = await session.scalar(text("SELECT version_num FROM alembic_version"))
+    except (SQLAlchemyError, TimeoutError, OSError) as error:
+        _log.warning("not ready: %r", error)
+        return problem_response(503, "the database does not answer")
+    if current != head_revision():
+        return problem_response(
+            503, f"the database is at schema {current}, this version needs {head_revision()}"
+        )
+    return Health()

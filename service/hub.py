@@ -1,0 +1,79 @@
+"""One LISTEN connection per process, shared by every subscriber."""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+
+from service.db.session import Database
+
+EVENT_CHANNEL = "tan_event"
+_log = logging.getLogger(__name__)
+
+
+class EventHub:
+    """Wakes the subscribers of a key when it is notified. Listens only while someone subscribes.
+
+    Formal guarantees:
+
+    * A subscriber that reads its table after :meth:`subscribe` and again after each wake-up misses
+      nothing: whatever is committed later than the subscription wakes it.
+    * After a lost connection every subscriber is woken, since anything may have happened meanwhile.
+    """
+
+    def __init__(self, database: Database, channel: str = EVENT_CHANNEL) -> None:
+        self._database = database
+        self._channel = channel
+        self._subscribers: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        self._listener: asyncio.Task[None] | None = None
+        self.is_closed = False
+
+    @asynccontextmanager
+    async def subscribe(self, key: str) -> AsyncGenerator[asyncio.Event]:
+        """An event that is set whenever ``key`` is notified. The subscriber clears it."""
+        wake = asyncio.Event()
+        self._subscribers[key].add(wake)
+        if self._listener is None and not self.is_closed:
+            self._listener = asyncio.create_task(self._listen(), name="event-hub")
+        try:
+            yield wake
+        finally:
+            self._subscribers[key].discard(wake)
+            if not self._subscribers[key]:
+                del self._subscribers[key]
+
+    def shut(self) -> None:
+        """Let every subscriber come to its end; no new ones are woken."""
+        self.is_closed = True
+        self._wake_all()
+
+    async def close(self) -> None:
+        """Shut, and close the connection."""
+        self.shut()
+        if self._listener is not None:
+            self._listener.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._listener
+            self._listener = None
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                async for key in self._database.listen(self._channel):
+                    if key:
+                        self._wake(key)
+                    else:
+                        self._wake_all()
+            except Exception:  # noqa: BLE001 - subscribers also poll: without a listener they are slower
+                _log.exception("cannot listen for events; trying again")
+                await asyncio.sleep(1)
+
+    def _wake(self, key: str) -> None:
+        for wake in self._subscribers.get(key, ()):
+            wake.set()
+
+    def _wake_all(self) -> None:
+        for subscribers in self._subscribers.values():
+            for wake in subscribers:
+                wake.set()

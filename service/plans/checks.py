@@ -1,0 +1,146 @@
+"""Whether a study may and can be run on the data it names. Pure: rows in, faults out."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from service.datasets.schemas import SUPPORTED_MODES
+from service.db.tables import Dataset
+from tan_core.spec import FieldProblem, SearchAccounting, StudySpec
+from tan_core.spec.models import WideResNetModel
+
+SMALLEST_SIDE = {"tanh-cnn": 4, "wrn-16-4": 8}
+"""Models of images, and the smallest image each can read (tan_core.models, which needs torch)."""
+WRN_NARROWEST = 16
+
+
+def unknown_dataset(path: str, name: str, known: Sequence[str]) -> FieldProblem:
+    """The fault of a name that is not registered."""
+    listed = ", ".join(known) or "none yet: tan-cli dataset add"
+    return FieldProblem(
+        path=path,
+        message=f"no dataset of this name is registered; registered: {listed}",
+        value=name,
+    )
+
+
+def faults(spec: StudySpec, private: Dataset, search: Dataset) -> list[FieldProblem]:
+    """Everything that stands between the spec and its data."""
+    return [
+        *_mode_faults(spec, private, search),
+        *_file_faults("dataset", private),
+        *(_file_faults("search.dataset", search) if search is not private else ()),
+        *_model_faults(spec, private),
+    ]
+
+
+def mode_faults(spec: StudySpec) -> Iterator[FieldProblem]:
+    """Modes that no dataset can be searched under today."""
+    mode = spec.search.accounting
+    if mode not in SUPPORTED_MODES:
+        accepted = " and ".join(each.value for each in SUPPORTED_MODES)
+        yield FieldProblem(
+            path="search.accounting",
+            message=f"{mode.value} is not supported yet; accepted today: {accepted}",
+            value=mode.value,
+        )
+
+
+def _mode_faults(spec: StudySpec, private: Dataset, search: Dataset) -> Iterator[FieldProblem]:
+    mode = spec.search.accounting
+    if mode not in SUPPORTED_MODES:
+        yield from mode_faults(spec)
+        return
+    if mode is SearchAccounting.DECLARED_UNACCOUNTED and not private.waiver:
+        yield FieldProblem(
+            path="search.accounting",
+            message=(
+                f"the owner of dataset {private.name!r} has not waived the accounting of searches; "
+                f'register it with: tan-cli dataset add {private.name} ... --waiver "owner: reason"'
+            ),
+            value=mode.value,
+        )
+    elif mode.value not in private.allowed_modes:
+        yield FieldProblem(
+            path="search.accounting",
+            message=(
+                f"dataset {private.name!r} does not allow {mode.value}; "
+                f"it allows: {', '.join(private.allowed_modes) or 'none'}"
+            ),
+            value=mode.value,
+        )
+    if mode is SearchAccounting.PUBLIC_PROXY:
+        yield from _proxy_faults(private, search)
+
+
+def _proxy_faults(private: Dataset, search: Dataset) -> Iterator[FieldProblem]:
+    if search is private and not private.public:
+        yield FieldProblem(
+            path="search.dataset",
+            message=(
+                f"public_proxy needs a public dataset to search on: {private.name!r} is private"
+            ),
+        )
+        return
+    if not search.public:
+        yield FieldProblem(
+            path="search.dataset",
+            message=f"dataset {search.name!r} is not registered as public",
+            value=search.name,
+        )
+    for what in ("shape", "num_classes"):
+        wanted, found = getattr(private, what), getattr(search, what)
+        if wanted != found:
+            yield FieldProblem(
+                path="search.dataset",
+                message=f"{what} of {search.name!r} is {found}, of {private.name!r} {wanted}; "
+                "they must be equal",
+                value=search.name,
+            )
+
+
+def _file_faults(path: str, dataset: Dataset) -> Iterator[FieldProblem]:
+    if dataset.path is not None and not Path(dataset.path).exists():
+        yield FieldProblem(
+            path=path,
+            message=f"the files of {dataset.name!r} are no longer at {dataset.path}",
+            value=dataset.name,
+        )
+
+
+def _model_faults(spec: StudySpec, dataset: Dataset) -> Iterator[FieldProblem]:
+    name, shape = spec.model.name, dataset.shape
+    smallest = SMALLEST_SIDE.get(name)
+    if smallest is not None and len(shape) != 3:
+        yield FieldProblem(
+            path="model.name",
+            message=f"{name} needs images; {dataset.name!r} has records of shape {shape}; "
+            "accepted: linear, mlp",
+            value=name,
+        )
+    elif smallest is not None and min(shape[1:]) < smallest:
+        yield FieldProblem(
+            path="model.name",
+            message=f"{name} needs images of at least {smallest}x{smallest} pixels; "
+            f"{dataset.name!r} has {shape[1]}x{shape[2]}",
+            value=name,
+        )
+    if isinstance(spec.model, WideResNetModel) and WRN_NARROWEST % spec.model.groups:
+        yield FieldProblem(
+            path="model.groups",
+            message=f"must divide the {WRN_NARROWEST} channels of the first layer: 1, 2, 4, 8 or 16",
+            value=spec.model.groups,
+        )
+    if len(shape) != 3:
+        yield from _augmentation_faults(spec, dataset)
+
+
+def _augmentation_faults(spec: StudySpec, dataset: Dataset) -> Iterator[FieldProblem]:
+    """A table has no views: nothing can be cropped or flipped."""
+    message = f"{dataset.name!r} is a table: only images can be augmented"
+    for field, neutral in (("augmentation_multiplicity", 1), ("horizontal_flip", False)):
+        value = getattr(spec.train, field)
+        if value != neutral:
+            yield FieldProblem(path=f"train.{field}", message=message, value=value)
+        for key in (field, f"train.{field}"):
+            if key in spec.search.space:
+                yield FieldProblem(path=f"search.space.{key}", message=message)

@@ -1,0 +1,139 @@
+"""Planning: the spec against its data, then the arithmetic, in a thread. Nothing is stored."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from anyio import to_thread
+
+from service.body import validate
+from service.datasets import repository as datasets
+from service.datasets.service import protection
+from service.db.session import Database
+from service.db.tables import Dataset
+from service.errors import InvalidInputError
+from service.plans.checks import faults, mode_faults, unknown_dataset
+from service.plans.schemas import MechanismPlanRequest, UnregisteredDataset
+from tan_core.mechanism import NeighboringRelation
+from tan_core.planner import Plan, plan_mechanism, plan_study
+from tan_core.spec import FieldProblem, StudySpec
+
+_PLACEHOLDER = "unregistered"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A study that can be run: what was asked for, its data, and the plan."""
+
+    spec: StudySpec
+    plan: Plan
+    dataset: Dataset
+    search_dataset: Dataset
+
+
+async def prepare(database: Database, spec: StudySpec) -> Prepared:
+    """Check a study against the data it names, and plan it.
+
+    Raises:
+        InvalidInputError: a dataset is unknown, or does not allow or fit what the study asks.
+        ParameterError: no plan meets the target.
+    """
+    async with database.session() as session:
+        found = {
+            path: (name, await datasets.find(session, name))
+            for path, name in _named_datasets(spec).items()
+        }
+        known = await datasets.names(session)
+        problems = [
+            unknown_dataset(path, name, known)
+            for path, (name, dataset) in found.items()
+            if dataset is None
+        ]
+        if problems:
+            raise InvalidInputError.of([*problems, *mode_faults(spec)])
+        rows = {path: dataset for path, (_, dataset) in found.items() if dataset is not None}
+        private = rows["dataset"]
+        search = rows.get("search.dataset", private)
+        protected = await protection(session, private)
+    if problems := faults(spec, private, search):
+        raise InvalidInputError.of(problems)
+    relation = (
+        protected.neighboring_relation if protected else NeighboringRelation.ADD_OR_REMOVE_ONE
+    )
+    plan = await to_thread.run_sync(
+        partial(
+            plan_study,
+            spec,
+            num_examples=private.num_train,
+            search_num_examples=search.num_train,
+            neighboring_relation=relation,
+        )
+    )
+    return Prepared(spec=spec, plan=plan, dataset=private, search_dataset=search)
+
+
+async def plan_body(database: Database, body: Mapping[str, Any]) -> Plan:
+    """The plan of whichever form of request this is."""
+    if "mechanism" in body:
+        return await _plan_mechanism(validate(MechanismPlanRequest, dict(body)))
+    if "num_examples" in body or isinstance(body.get("dataset"), Mapping):
+        return await _plan_unregistered(dict(body))
+    return (await prepare(database, validate(StudySpec, dict(body)))).plan
+
+
+async def _plan_unregistered(body: dict[str, Any]) -> Plan:
+    if "num_examples" in body and isinstance(body.get("dataset"), Mapping):
+        raise InvalidInputError.at("num_examples", "stated twice: here and in dataset.num_examples")
+    if "num_examples" in body:
+        size = validate(UnregisteredDataset, {"num_examples": body.pop("num_examples")})
+        body.setdefault("dataset", _PLACEHOLDER)
+    else:
+        size = validate(UnregisteredDataset, body["dataset"], prefix=("dataset",))
+        body["dataset"] = _PLACEHOLDER
+    spec = validate(StudySpec, body)
+    if problems := list(mode_faults(spec)):
+        raise InvalidInputError.of(problems)
+    return await to_thread.run_sync(
+        partial(
+            plan_study,
+            spec,
+            num_examples=size.num_examples,
+            neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE,
+        )
+    )
+
+
+async def _plan_mechanism(request: MechanismPlanRequest) -> Plan:
+    shape = request.mechanism
+    if shape.expected_batch_size > shape.num_examples:
+        raise InvalidInputError.of(
+            [
+                FieldProblem(
+                    path="mechanism.expected_batch_size",
+                    message=f"cannot exceed num_examples = {shape.num_examples}",
+                    value=shape.expected_batch_size,
+                )
+            ]
+        )
+    return await to_thread.run_sync(
+        partial(
+            plan_mechanism,
+            num_examples=shape.num_examples,
+            expected_batch_size=shape.expected_batch_size,
+            noise_multiplier=shape.noise_multiplier,
+            steps=shape.steps,
+            clip_norm=shape.clip_norm,
+            delta=request.delta,
+            accountant=request.accountant,
+            trials=request.trials,
+            rungs=request.rungs,
+        )
+    )
+
+
+def _named_datasets(spec: StudySpec) -> dict[str, str]:
+    named = {"dataset": spec.dataset}
+    if spec.search.dataset is not None:
+        named["search.dataset"] = spec.search.dataset
+    return named

@@ -1,0 +1,135 @@
+"""Every error as ``application/problem+json``: the handlers, and how OpenAPI describes them."""
+
+import logging
+import math
+import secrets
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from service.errors import Problem, ServiceError
+from tan_core.errors import AccountantError, ParameterError, TanError
+from tan_core.spec import FieldProblem
+
+MEDIA_TYPE = "application/problem+json"
+_log = logging.getLogger(__name__)
+
+
+def problem_response(
+    status: int,
+    detail: str,
+    *,
+    errors: Sequence[FieldProblem] = (),
+    instance: str | None = None,
+    headers: dict[str, str] | None = None,
+) -> JSONResponse:
+    """The response for one error."""
+    problem = Problem(
+        title=HTTPStatus(status).phrase,
+        status=status,
+        detail=_printable(detail),
+        instance=instance,
+        errors=[_shown(error) for error in errors],
+    )
+    return JSONResponse(
+        problem.model_dump(mode="json"), status, headers=headers, media_type=MEDIA_TYPE
+    )
+
+
+def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """``responses=`` of a route that may answer with these problems."""
+    schema = {"$ref": "#/components/schemas/Problem"}
+    return {
+        status: {
+            "description": HTTPStatus(status).phrase,
+            "content": {MEDIA_TYPE: {"schema": schema}},
+        }
+        for status in statuses
+    }
+
+
+def install(app: FastAPI) -> None:
+    """Render every error that a route or the router raises."""
+    app.add_exception_handler(ServiceError, _service_error)
+    app.add_exception_handler(TanError, _library_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(HTTPException, _http_error)
+
+
+def unexpected(error: Exception, path: str) -> JSONResponse:
+    """The response for a bug: an id to quote, and nothing from inside."""
+    error_id = secrets.token_hex(6)
+    _log.error("error %s at %s", error_id, path, exc_info=error)
+    return problem_response(
+        500, f"the service failed; its log has the details under {error_id}", instance=error_id
+    )
+
+
+async def _service_error(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, ServiceError)  # noqa: S101 - registered for this type only
+    headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else None
+    return problem_response(error.status, error.detail, errors=error.problems, headers=headers)
+
+
+async def _library_error(request: Request, error: Exception) -> JSONResponse:
+    """What the library refuses is the caller's input, except where an accountant broke down."""
+    if isinstance(error, ParameterError):
+        field = getattr(error, "field", None)
+        errors = [FieldProblem(path=field, message=str(error))] if field else []
+        return problem_response(422, str(error), errors=errors)
+    if isinstance(error, AccountantError):
+        path = "privacy.accountant"
+        return problem_response(
+            422, str(error), errors=[FieldProblem(path=path, message=str(error))]
+        )
+    return unexpected(error, request.url.path)
+
+
+async def _validation_error(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this type only
+    details = error.errors()
+    if any(detail["type"] == "json_invalid" for detail in details):
+        return problem_response(400, "the body is not JSON")
+    errors = [
+        FieldProblem(
+            path=".".join(str(part) for part in detail["loc"][1:]) or str(detail["loc"][0]),
+            message="unknown key" if detail["type"] == "extra_forbidden" else detail["msg"],
+            value=detail.get("input") if detail["type"] != "missing" else None,
+        )
+        for detail in details
+    ]
+    return problem_response(422, "; ".join(f"{e.path}: {e.message}" for e in errors), errors=errors)
+
+
+async def _http_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for this type only
+    detail = error.detail
+    if error.status_code == 404 and detail == "Not Found":
+        detail = f"there is nothing at {request.url.path}"
+    elif error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "")
+        detail = f"{request.method} is not possible here; accepted: {allowed}"
+    return problem_response(error.status_code, str(detail), headers=dict(error.headers or {}))
+
+
+def _shown(problem: FieldProblem) -> FieldProblem:
+    """The problem with a value that JSON can carry and a person can read."""
+    value = problem.value
+    if isinstance(value, float) and not math.isfinite(value):
+        value = repr(value)
+    elif value is not None and not isinstance(value, bool | int | float):
+        text = value if isinstance(value, str) else repr(value)
+        value = _printable(text if len(text) <= 200 else text[:197] + "...")
+    return FieldProblem(
+        path=_printable(problem.path), message=_printable(problem.message), value=value
+    )
+
+
+def _printable(text: str) -> str:
+    """Lone surrogates are valid in JSON escapes but not in UTF-8."""
+    return text.encode("utf-8", "replace").decode()

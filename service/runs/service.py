@@ -1,0 +1,260 @@
+"""What a driver may ask and report. Every call is fenced, and harmless when it is sent twice.
+
+Locks are taken in the order study, run, attempt, trial. The ledger's are taken before all of these, so
+a segment's charge and the bookkeeping around it are two transactions, the charge first.
+"""
+
+import hmac
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from pydantic import TypeAdapter
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.auth.secrets import run_token
+from service.context import Context
+from service.db.tables import Attempt, Run, Study
+from service.errors import ConflictError, InvalidInputError, StaleFenceError, UnauthorizedError
+from service.ledger.service import Ledger
+from service.runs import repository
+from service.studies import repository as studies
+from service.studies.events import append_event
+from service.trials import repository as trials
+from service.trials import service as trial_service
+from tan_core.mechanism import Mechanism
+from tan_core.wire import (
+    Assignment,
+    Finish,
+    Heartbeat,
+    HeartbeatReply,
+    SegmentEnd,
+    SegmentGrant,
+    SegmentRequest,
+    TrialReport,
+)
+
+STEP_EVENT_INTERVAL = timedelta(seconds=1)
+_ASSIGNMENT: TypeAdapter[Assignment] = TypeAdapter(Assignment)
+
+
+@dataclass(frozen=True)
+class Driver:
+    """Who is calling: one attempt of one run, whose token has been checked."""
+
+    run_id: str
+    fence: int
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The rows that a report is about, locked in the house's order."""
+
+    study: Study
+    run: Run
+    attempt: Attempt
+
+
+def authenticate(context: Context, run_id: str, fence: int, authorization: str | None) -> Driver:
+    """The driver whose token this is; a token is good for one attempt of one run."""
+    expected = run_token(context.secret, f"{run_id}-a{fence}")
+    given = (authorization or "").removeprefix("Bearer ")
+    if not hmac.compare_digest(given.encode(), expected.encode()):
+        raise UnauthorizedError("this is not the token of that attempt of that run")
+    return Driver(run_id, fence)
+
+
+async def assignment(context: Context, driver: Driver) -> Assignment:
+    """What the driver is to do, with everything known from earlier attempts."""
+    async with _scene(context, driver) as (session, scene):
+        run, study = scene.run, scene.study
+        await repository.beat(session, run.id, driver.fence)
+        live: dict[str, Any] = {
+            "run_id": run.id,
+            "attempt": scene.attempt.number,
+            "fence": driver.fence,
+        }
+        if run.kind == "search":
+            await trial_service.interrupt_running(
+                session, study, before_attempt=driver.fence, reason="its driver died"
+            )
+            known = await trials.every(session, study.id)
+            live["trials"] = [studies.trial_record(trial).model_dump() for trial in known]
+        else:
+            live["checkpoint"] = run.checkpoint
+        return _ASSIGNMENT.validate_python({**run.assignment, **live})
+
+
+async def heartbeat(context: Context, driver: Driver, report: Heartbeat) -> HeartbeatReply:
+    """Note that the driver lives and how far it is; say whether it is still wanted."""
+    async with _scene(context, driver) as (session, scene):
+        await repository.beat(session, driver.run_id, driver.fence)
+        if scene.run.kind == "private" and report.step is not None:
+            await _note_step(session, scene, report.step, report.steps_per_second)
+        stop = scene.study.cancel_requested or scene.attempt.stop_requested_at is not None
+        return HeartbeatReply(desired="cancel" if stop else "run")
+
+
+async def report_trial(context: Context, driver: Driver, number: int, report: TrialReport) -> None:
+    """Store the present state of a trial."""
+    if report.trial.number != number:
+        raise InvalidInputError.at(
+            "trial.number", f"the address says trial {number}", report.trial.number
+        )
+    async with _scene(context, driver) as (session, scene):
+        _expect_kind(scene.run, "search")
+        await repository.beat(session, driver.run_id, driver.fence)
+        await trial_service.report(session, scene.study, report.trial, attempt=driver.fence)
+
+
+async def begin_segment(context: Context, driver: Driver, ask: SegmentRequest) -> SegmentGrant:
+    """Charge the next steps. The answer leaves only after the charge is committed."""
+    async with _scene(context, driver, lock=False) as (_, scene):
+        _expect_kind(scene.run, "private")
+        if scene.study.cancel_requested:
+            raise ConflictError("the study is being cancelled: no further steps are charged")
+        reservation_id = scene.study.reservation_id
+        mechanism = Mechanism.from_json(scene.run.assignment["mechanism"]["event"])
+    _check_start(ask, mechanism.steps)
+    wanted = min(ask.num_steps, mechanism.steps - ask.start_step)
+    if reservation_id is None:  # public data: nothing to charge
+        return SegmentGrant(segment=ask.start_step, num_steps=wanted)
+    async with context.database.session() as session:
+        segment, granted = await Ledger().begin_segment(
+            session,
+            reservation_id,
+            epoch=driver.fence,
+            start_step=ask.start_step,
+            num_steps=wanted,
+            request_id=ask.request_id,
+        )
+    return SegmentGrant(segment=segment, num_steps=granted)
+
+
+async def end_segment(context: Context, driver: Driver, segment: int, end: SegmentEnd) -> None:
+    """Close a segment: its checkpoint is where the next attempt goes on."""
+    async with _scene(context, driver, lock=False) as (_, scene):
+        _expect_kind(scene.run, "private")
+        reservation_id = scene.study.reservation_id
+        _check_checkpoint(scene.run, end)
+    if reservation_id is not None:
+        async with context.database.session() as session:
+            await Ledger().end_segment(
+                session,
+                reservation_id,
+                epoch=driver.fence,
+                segment=segment,
+                checkpoint_step=end.checkpoint.step,
+                checkpoint_sha256=end.checkpoint.sha256,
+            )
+    async with _scene(context, driver) as (session, scene):
+        known = scene.run.checkpoint
+        if known is None or known["step"] <= end.checkpoint.step:
+            scene.run.checkpoint = end.checkpoint.model_dump(mode="json")
+        await repository.beat(session, driver.run_id, driver.fence)
+        await _note_step(session, scene, end.checkpoint.step, None)
+
+
+async def finish(context: Context, driver: Driver, report: Finish) -> None:
+    """The final report of an attempt; the orchestrator takes it from there."""
+    if report.outcome == "succeeded" and report.result is None:
+        kind = driver.run_id.rpartition("-")[2]
+        if kind == "private":
+            raise InvalidInputError.at("result", "a private run that succeeded has a result")
+    async with _scene(context, driver, finished_as=report.outcome) as (session, scene):
+        attempt, run = scene.attempt, scene.run
+        if attempt.state == report.outcome:
+            return
+        attempt.state, attempt.reason = report.outcome, report.reason
+        attempt.retryable = report.retryable
+        attempt.finished_at = await repository.clock(session)
+        if report.result is not None:
+            run.result = report.result.model_dump(mode="json")
+            run.step = max(run.step, report.result.steps)
+        if run.kind == "search":
+            await trial_service.interrupt_running(
+                session,
+                scene.study,
+                before_attempt=attempt.number + 1,
+                reason="its driver ended",
+            )
+        await append_event(
+            session,
+            scene.study,
+            "attempt",
+            {
+                "run": run.id,
+                "kind": run.kind,
+                "attempt": attempt.number,
+                "state": attempt.state,
+                "reason": attempt.reason,
+            },
+        )
+
+
+@asynccontextmanager
+async def _scene(
+    context: Context, driver: Driver, *, lock: bool = True, finished_as: str | None = None
+) -> AsyncGenerator[tuple[AsyncSession, Scene]]:
+    """A transaction with the caller's rows, if its attempt is the live one (or ended as it says)."""
+    async with context.database.session() as session:
+        run = await repository.find(session, driver.run_id)
+        study = await studies.find(session, run.study_id, lock=lock) if run else None
+        run = await repository.find(session, driver.run_id, lock=lock)
+        attempt = await repository.attempt(session, driver.run_id, driver.fence, lock=lock)
+        if study is None or run is None or attempt is None:
+            raise StaleFenceError(f"run {driver.run_id!r} has no attempt {driver.fence}: stop")
+        if attempt.state not in ("live", finished_as):
+            raise StaleFenceError(
+                f"attempt {driver.fence} of run {driver.run_id!r} is {attempt.state}, no longer "
+                "live: stop and write nothing"
+            )
+        yield session, Scene(study, run, attempt)
+
+
+async def _note_step(
+    session: AsyncSession, scene: Scene, step: int, steps_per_second: float | None
+) -> None:
+    """Raise the run's step, and tell subscribers at most once a second."""
+    run = scene.run
+    run.step = max(run.step, min(step, run.steps or step))
+    if steps_per_second is not None:
+        run.steps_per_second = steps_per_second
+    await session.flush()
+    last = await studies.last_step_event_at(session, scene.study.id)
+    if last is not None and await repository.clock(session) - last < STEP_EVENT_INTERVAL:
+        return
+    progress = await studies.progress_of(session, scene.study)
+    await append_event(
+        session,
+        scene.study,
+        "step",
+        {
+            "step": run.step,
+            "steps": run.steps,
+            "steps_per_second": run.steps_per_second,
+            "progress": progress.model_dump(mode="json"),
+        },
+    )
+
+
+def _expect_kind(run: Run, kind: str) -> None:
+    if run.kind != kind:
+        raise ConflictError(f"run {run.id!r} is a {run.kind} run; this is for a {kind} run")
+
+
+def _check_start(ask: SegmentRequest, steps: int) -> None:
+    if ask.start_step >= steps:
+        raise InvalidInputError.at(
+            "start_step", f"the run has {steps} steps: nothing starts there", ask.start_step
+        )
+
+
+def _check_checkpoint(run: Run, end: SegmentEnd) -> None:
+    """A checkpoint is of a step of the run."""
+    if not 0 < end.checkpoint.step <= run.steps:
+        raise InvalidInputError.at(
+            "checkpoint.step", f"must be in [1, {run.steps}]", end.checkpoint.step
+        )

@@ -1,0 +1,53 @@
+"""What a privacy statement is made of. Plain values: no database, no network."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from tan_core.mechanism import Mechanism
+from tan_core.spec import StudySpec
+from tan_core.wire import PrivateResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerEntry:
+    """The newest entry about the run's reservation, and the budget it counts against."""
+
+    scope: str
+    reservation: str
+    seq: int
+    hash: str
+    budget_epsilon: float
+    budget_delta: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Charge:
+    """The mechanism and how many of its steps were charged."""
+
+    mechanism: Mechanism
+    charged_steps: int
+    reserved_steps: int | None
+    """None on a public dataset: nothing was reserved."""
+    entry: LedgerEntry | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Everything that a statement says, before it is priced."""
+
+    study_id: str
+    study_name: str
+    spec: StudySpec
+    dataset_name: str
+    dataset_sha256: str
+    search_dataset: str
+    unit: str
+    is_public: bool
+    num_examples: int
+    planned_steps: int
+    waiver: str | None
+    result: PrivateResult
+    charge: Charge
+    issued_at: datetime
+    versions: Mapping[str, str]

@@ -1,0 +1,99 @@
+"""The privacy statement of a finished private run: built from the ledger, never from intentions."""
+
+import json
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+from anyio import to_thread
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.db.tables import Dataset, Run, Study
+from service.ledger import repository as ledger
+from service.settings import Settings
+from service.statements.facts import Charge, Facts, LedgerEntry
+from service.statements.signing import sign, signing_key
+from service.statements.statement import StatementError, build
+from service.studies import repository as studies
+from tan_core.mechanism import Mechanism
+from tan_core.spec import StudySpec
+from tan_core.wire import PrivateResult
+
+
+async def issue_statement(
+    session: AsyncSession, study: Study, settings: Settings
+) -> dict[str, Any]:
+    """Build, price twice, sign and store the statement of a study whose private run succeeded.
+
+    Issued once: a study that has its statement keeps it.
+
+    Raises:
+        StatementError: the run has no result, nothing was charged, or two implementations disagree.
+    """
+    if study.statement is not None:
+        return study.statement
+    facts = await _facts(session, study)
+    statement = await to_thread.run_sync(build, facts)
+    document = sign(statement, signing_key(settings.home_path))
+    study.statement = document
+    await session.flush()
+    return document
+
+
+async def _facts(session: AsyncSession, study: Study) -> Facts:
+    run = await studies.run_of(session, study.id, "private")
+    if run is None or run.result is None:
+        raise StatementError(
+            f"study {study.id!r} has no finished private run to make a statement of"
+        )
+    result = PrivateResult.model_validate(run.result)
+    dataset = await session.get_one(Dataset, study.dataset)
+    return Facts(
+        study_id=study.id,
+        study_name=study.name,
+        spec=StudySpec.model_validate(study.spec),
+        dataset_name=dataset.name,
+        dataset_sha256=dataset.content_sha256,
+        search_dataset=study.search_dataset,
+        unit=dataset.unit,
+        is_public=dataset.public,
+        num_examples=dataset.num_train,
+        planned_steps=run.steps,
+        waiver=dataset.waiver,
+        result=result,
+        charge=await _charge(session, study, run, result),
+        issued_at=datetime.now(UTC),
+        versions={
+            "tan-search": version("tan-search"),
+            "dp-accounting": version("dp-accounting"),
+            **result.software,
+        },
+    )
+
+
+async def _charge(session: AsyncSession, study: Study, run: Run, result: PrivateResult) -> Charge:
+    """What the ledger charged; on public data, what was released."""
+    mechanism = Mechanism.from_json(run.assignment["mechanism"]["event"])
+    if study.reservation_id is None:
+        return Charge(mechanism=mechanism, charged_steps=result.steps, reserved_steps=None)
+    held = await ledger.reservation(session, study.reservation_id)
+    reserved = Mechanism.from_json(json.loads(held.event))
+    if reserved.with_steps(mechanism.steps) != mechanism:
+        raise StatementError(
+            f"the ledger holds another mechanism for study {study.id!r} than the one that was run"
+        )
+    scope = await ledger.scope(session, held.scope_id)
+    entry = await ledger.last_entry_of(session, study.reservation_id)
+    return Charge(
+        mechanism=reserved,
+        charged_steps=held.charged_steps,
+        reserved_steps=held.reserved_steps,
+        entry=LedgerEntry(
+            scope=held.scope_id,
+            reservation=held.reservation_id,
+            seq=entry.seq,
+            hash=entry.hash,
+            budget_epsilon=scope.epsilon,
+            budget_delta=scope.delta,
+        ),
+    )

@@ -1,0 +1,71 @@
+"""The key that signs privacy statements, and signatures over canonical JSON (RFC 8785)."""
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import rfc8785
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+from service.auth.secrets import write_private
+
+ALGORITHM = "Ed25519"
+KEY_PATH = Path("keys") / "statement-ed25519.pem"
+
+
+def signing_key(home: Path) -> Ed25519PrivateKey:
+    """The service's key in ``home/keys``, readable by its owner only, made on first use."""
+    path = home / KEY_PATH
+    if not path.exists():
+        fresh = Ed25519PrivateKey.generate()
+        write_private(path, fresh.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    key = load_pem_private_key(path.read_bytes(), password=None)
+    if not isinstance(key, Ed25519PrivateKey):
+        raise RuntimeError(f"{path} is not an Ed25519 key")
+    return key
+
+
+def sign(statement: Mapping[str, Any], key: Ed25519PrivateKey) -> dict[str, Any]:
+    """The statement with its signature and the public key to check it with."""
+    public = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+    return {
+        "statement": dict(statement),
+        "signature": {
+            "algorithm": ALGORITHM,
+            "canonicalization": "RFC 8785",
+            "key_id": key_id(public),
+            "public_key": base64.b64encode(public).decode(),
+            "value": base64.b64encode(key.sign(rfc8785.dumps(dict(statement)))).decode(),
+        },
+    }
+
+
+def is_signed(document: Mapping[str, Any]) -> bool:
+    """Whether the signature is by the public key that stands beside it."""
+    try:
+        signature = document["signature"]
+        public = base64.b64decode(signature["public_key"], validate=True)
+        if signature["algorithm"] != ALGORITHM or signature["key_id"] != key_id(public):
+            return False
+        Ed25519PublicKey.from_public_bytes(public).verify(
+            base64.b64decode(signature["value"], validate=True),
+            rfc8785.dumps(document["statement"]),
+        )
+    except (InvalidSignature, KeyError, TypeError, ValueError):
+        return False
+    return True
+
+
+def key_id(public: bytes) -> str:
+    """A short name for a public key, to compare with one obtained another way."""
+    return hashlib.sha256(public).hexdigest()[:16]

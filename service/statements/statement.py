@@ -1,0 +1,154 @@
+"""A statement from its facts: priced by two implementations, refused when they disagree. Pure."""
+
+from typing import Any
+
+from service.statements.facts import Facts
+from service.statements.verify import (
+    SCHEMA,
+    TOLERANCE,
+    agrees,
+    epsilon_of_events,
+    rdp_epsilon_of_events,
+)
+from tan_core.accounting import MIN_DELTA, price
+from tan_core.errors import TanError
+from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
+from tan_core.spec import SearchAccounting
+
+SEARCH_NOTES = {
+    SearchAccounting.DECLARED_UNACCOUNTED: "search on private data NOT accounted",
+    SearchAccounting.PUBLIC_PROXY: "hyper-parameters chosen without private data",
+}
+ASSUMPTIONS = (
+    "Each record enters each batch independently with probability sampling_rate (Poisson sampling), "
+    "drawn from a cryptographic generator keyed by the operating system's entropy.",
+    "Each record's gradient is clipped to clip_norm before Gaussian noise of standard deviation "
+    "noise_multiplier * clip_norm is added, once per step over all workers.",
+    "Noise is floating-point Gaussian; attacks on its representation are outside the accountant's model.",
+    "The number of training records N is treated as public.",
+    "The number of steps was fixed before the run; crashes are taken not to depend on the records.",
+    "Re-executed steps of crashed attempts used fresh noise and fresh batches, and are in the events.",
+)
+COVERAGE = (
+    "Covered: the released weights, every checkpoint, and everything computed from them alone.",
+    "Not covered: the test accuracy, which reads the test split; the records of the validation split "
+    "that simulations score on, unless the search is accounted for below.",
+)
+
+
+class StatementError(TanError, RuntimeError):
+    """No statement can be made that would be true."""
+
+
+def build(facts: Facts) -> dict[str, Any]:
+    """The statement, unsigned.
+
+    Formal guarantees:
+
+    * ``privacy.epsilon`` is that of the steps charged in the ledger, never of fewer.
+    * It was computed twice, from the mechanism and from the very JSON in ``events`` by code that
+      shares nothing with the first, and both agree within 0.1 %.
+
+    Raises:
+        StatementError: fewer steps were charged than released, or the implementations disagree.
+    """
+    charge, result = facts.charge, facts.result
+    if not 1 <= result.steps <= charge.charged_steps:
+        raise StatementError(
+            f"{charge.charged_steps} steps were charged, {result.steps} are in the weights: "
+            "the ledger must cover every released step"
+        )
+    executed = charge.mechanism.with_steps(charge.charged_steps)
+    events = [executed.to_json()]
+    return {
+        "schema": SCHEMA,
+        "study": {"id": facts.study_id, "name": facts.study_name},
+        "issued_at": facts.issued_at.isoformat(timespec="seconds"),
+        "dataset": {"name": facts.dataset_name, "sha256": facts.dataset_sha256},
+        "protects": not facts.is_public,
+        "unit": facts.unit,
+        "neighboring_relation": executed.neighboring_relation.value,
+        "num_examples": {"value": facts.num_examples, "is_public": True},
+        "events": events,
+        "privacy": _privacy(facts, executed, events),
+        "search": _search(facts),
+        "pretraining": {"data": None, "note": "weights start from a random initialisation"},
+        "steps": {
+            "planned": facts.planned_steps,
+            "reserved": charge.reserved_steps,
+            "charged": charge.charged_steps,
+            "released": result.steps,
+            "charged_again": charge.charged_steps - result.steps,
+        },
+        "weights": {"format": "safetensors", "sha256": result.model_sha256},
+        "ledger": _ledger(facts),
+        "software": dict(facts.versions),
+        "assumptions": list(ASSUMPTIONS),
+        "coverage": list(COVERAGE),
+    }
+
+
+def _privacy(facts: Facts, executed: Mechanism, events: list[dict[str, Any]]) -> dict[str, Any]:
+    target = facts.spec.privacy
+    relation, delta = executed.neighboring_relation, target.delta
+    stated = price([executed], delta=delta, accountant=target.accountant)
+    by_accountant = {Accountant.PLD: price([executed], delta=delta).epsilon}
+    by_accountant[target.accountant] = stated.epsilon
+    again = epsilon_of_events(events, delta=delta, neighboring_relation=relation)
+    _expect_agreement(by_accountant[Accountant.PLD], again, "pld")
+    _expect_agreement(stated.epsilon, again, target.accountant)
+    if relation is NeighboringRelation.ADD_OR_REMOVE_ONE:
+        bound = rdp_epsilon_of_events(events, delta=delta, neighboring_relation=relation)
+        if bound < again * (1 - TOLERANCE):
+            raise StatementError(
+                f"rdp gives epsilon {bound:.6g}, below pld's {again:.6g}: one of them is wrong"
+            )
+        by_accountant.setdefault(Accountant.RDP, bound)
+    return {
+        "epsilon": stated.epsilon,
+        "delta": delta,
+        "target_epsilon": target.epsilon,
+        "accountant": stated.accountant.value,
+        "conversion": stated.conversion,
+        "library": stated.library,
+        "library_version": stated.library_version,
+        "epsilon_by_accountant": {name.value: value for name, value in by_accountant.items()},
+        "computed_again": {"epsilon": again, "tolerance": TOLERANCE},
+        "curve": [
+            {"delta": at, "epsilon": price([executed], delta=at).epsilon}
+            for at in (delta * 10, delta, delta / 10)
+            if MIN_DELTA <= at < 1
+        ],
+    }
+
+
+def _expect_agreement(stated: float, again: float, accountant: str) -> None:
+    if not agrees(stated, again, accountant):
+        raise StatementError(
+            f"{accountant} gives epsilon {stated:.8g}, computed again from the stored events it is "
+            f"{again:.8g}: they differ by more than {TOLERANCE:.1%}, so none is stated"
+        )
+
+
+def _search(facts: Facts) -> dict[str, Any]:
+    mode = facts.spec.search.accounting
+    free = mode is SearchAccounting.PUBLIC_PROXY
+    return {
+        "accounting": mode.value,
+        "note": SEARCH_NOTES[mode],
+        "dataset": facts.search_dataset,
+        "epsilon": 0.0 if free else None,
+        "waiver": None if free else facts.waiver,
+    }
+
+
+def _ledger(facts: Facts) -> dict[str, Any] | None:
+    entry = facts.charge.entry
+    if entry is None:
+        return None
+    return {
+        "scope": entry.scope,
+        "reservation": entry.reservation,
+        "entry": {"seq": entry.seq, "hash": entry.hash},
+        "budget": {"epsilon": entry.budget_epsilon, "delta": entry.budget_delta},
+    }

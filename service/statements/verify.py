@@ -1,0 +1,202 @@
+"""Verification of a privacy statement by anyone: no database, no service, only the document.
+
+Epsilon is computed again from the mechanism events in the document with dp-accounting alone. This
+module shares no code with ``tan_core.accounting``: it is the second voice that every statement
+must agree with before it is issued.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dp_accounting
+import numpy as np
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
+
+from service.statements.signing import is_signed
+
+SCHEMA = "tan-search/privacy-statement/1"
+TOLERANCE = 1e-3
+"""Two implementations that differ by more than this fraction: one of them is wrong."""
+PRV_SLACK = 0.02
+"""PRV answers within an additive error of its own."""
+
+_GRID_FRACTION = 0.03
+_RELATIONS = {
+    "add_or_remove_one": dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE,
+    "replace_one": dp_accounting.NeighboringRelation.REPLACE_ONE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was checked."""
+
+    name: str
+    is_good: bool
+    detail: str
+
+
+class EventError(ValueError):
+    """An event in the document is not one that can be priced."""
+
+
+def verify_statement(document: Mapping[str, Any], *, key_id: str | None = None) -> list[Check]:
+    """What was checked and whether it holds. Good statements have no bad check.
+
+    Args:
+        document: as ``GET /studies/{id}/statement`` answers.
+        key_id: of the service's key where it is known from elsewhere; without it the signature only
+            shows that the document is unchanged since whoever holds the enclosed key signed it.
+    """
+    statement = document.get("statement")
+    if not isinstance(statement, Mapping) or statement.get("schema") != SCHEMA:
+        return [Check("format", False, f"expected a statement of schema {SCHEMA!r}")]
+    return [
+        Check("format", True, SCHEMA),
+        _check_signature(document, key_id),
+        *_check_epsilon(statement),
+        _check_steps(statement),
+    ]
+
+
+def epsilon_of_events(
+    events: Sequence[Mapping[str, Any]], *, delta: float, neighboring_relation: str
+) -> float:
+    """PLD epsilon of the events as stored, straight from their JSON.
+
+    Raises:
+        EventError: an event of an unknown kind, codec, sampling or relation.
+    """
+    relation = _relation(neighboring_relation)
+    decoded = [_decode(event, neighboring_relation) for event in events]
+    if not decoded:
+        raise EventError("there are no events")
+    accountant = PLDAccountant(
+        neighboring_relation=relation,
+        value_discretization_interval=_grid(decoded, relation),
+    )
+    with np.errstate(all="ignore"):
+        for rate, noise, steps in decoded:
+            accountant.compose(_step(rate, noise), steps)
+        return float(accountant.get_epsilon(delta))
+
+
+def rdp_epsilon_of_events(
+    events: Sequence[Mapping[str, Any]], *, delta: float, neighboring_relation: str
+) -> float:
+    """Rényi epsilon at integer orders: a looser bound by another theory."""
+    accountant = RdpAccountant(
+        orders=[*range(2, 65), 80, 96, 128, 192, 256, 512],
+        neighboring_relation=_relation(neighboring_relation),
+    )
+    with np.errstate(all="ignore"):
+        for event in events:
+            rate, noise, steps = _decode(event, neighboring_relation)
+            accountant.compose(_step(rate, noise), steps)
+        return float(accountant.get_epsilon(delta))
+
+
+def agrees(stated: float, recomputed: float, accountant: str) -> bool:
+    """Whether a stated epsilon is one that its accountant may give where PLD gives the other."""
+    if not (math.isfinite(stated) and math.isfinite(recomputed)):
+        return False
+    if stated < recomputed * (1 - TOLERANCE):
+        return False
+    if accountant == "rdp":
+        return True
+    slack = PRV_SLACK if accountant == "prv" else 0.0
+    return stated <= recomputed * (1 + TOLERANCE) + slack * max(1.0, recomputed)
+
+
+def _check_signature(document: Mapping[str, Any], expected_key_id: str | None) -> Check:
+    if not is_signed(document):
+        return Check("signature", False, "the document was changed, or was not signed")
+    found = document["signature"]["key_id"]
+    if expected_key_id is not None and found != expected_key_id:
+        return Check("signature", False, f"signed by key {found}, expected {expected_key_id}")
+    return Check("signature", True, f"unchanged since it was signed by key {found}")
+
+
+def _check_epsilon(statement: Mapping[str, Any]) -> list[Check]:
+    try:
+        privacy = statement["privacy"]
+        stated, delta = float(privacy["epsilon"]), float(privacy["delta"])
+        recomputed = epsilon_of_events(
+            statement["events"],
+            delta=delta,
+            neighboring_relation=statement["neighboring_relation"],
+        )
+        accountant = str(privacy["accountant"])
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+        return [Check("epsilon", False, f"cannot be computed again: {error}")]
+    detail = f"stated {stated:.6g} ({accountant}), computed again {recomputed:.6g} (pld)"
+    return [
+        Check("epsilon", agrees(stated, recomputed, accountant), f"{detail} at delta {delta:g}")
+    ]
+
+
+def _check_steps(statement: Mapping[str, Any]) -> Check:
+    """Every step that was charged is in the events."""
+    try:
+        charged = statement["steps"]["charged"]
+        released = statement["steps"]["released"]
+        in_events = sum(event["steps"] for event in statement["events"])
+    except (KeyError, TypeError) as error:
+        return Check("steps", False, f"not stated: {error}")
+    return Check(
+        "steps",
+        in_events == charged >= released,
+        f"{in_events} in the events, {charged} charged, {released} in the released weights",
+    )
+
+
+def _decode(event: Mapping[str, Any], relation: str) -> tuple[float, float, int]:
+    """(q, sigma, steps) of a stored event; whatever is unknown is refused by name."""
+    if event.get("codec") != 1 or event.get("kind") != "dp_sgd":
+        raise EventError(f"unknown codec {event.get('codec')!r} or kind {event.get('kind')!r}")
+    if event.get("sampling") != "poisson":
+        raise EventError(f"unknown sampling {event.get('sampling')!r}")
+    if event.get("neighboring_relation") != relation:
+        raise EventError(
+            f"the event is for {event.get('neighboring_relation')!r}, not {relation!r}"
+        )
+    try:
+        rate = float.fromhex(event["sampling_rate"])
+        noise = float.fromhex(event["noise_multiplier"])
+        steps = event["steps"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise EventError(f"malformed event: {error}") from error
+    known = isinstance(steps, int) and not isinstance(steps, bool) and steps >= 1
+    if not (known and 0 < rate <= 1 and 0 < noise < math.inf):
+        raise EventError(f"out of domain: q = {rate}, sigma = {noise}, steps = {steps!r}")
+    return rate, noise, steps
+
+
+def _relation(name: str) -> dp_accounting.NeighboringRelation:
+    if name not in _RELATIONS:
+        raise EventError(f"unknown neighboring_relation {name!r}")
+    return _RELATIONS[name]
+
+
+def _step(rate: float, noise: float) -> dp_accounting.DpEvent:
+    return dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(noise))
+
+
+def _grid(
+    events: Sequence[tuple[float, float, int]], relation: dp_accounting.NeighboringRelation
+) -> float:
+    """Fine against one step's loss, coarse enough to compose within seconds. Rounds up on any grid."""
+    moved = 2.0 if relation is dp_accounting.NeighboringRelation.REPLACE_ONE else 1.0
+    finest, variance, span = math.inf, 0.0, 0.0
+    for rate, noise, steps in events:
+        shift = moved / noise
+        exact = rate * math.sqrt(math.expm1(noise**-2)) if noise > 0.04 else math.inf
+        deviation = min(exact, math.sqrt(rate * (shift**4 / 4 + shift**2)))
+        finest = min(finest, exact)
+        variance += steps * deviation**2
+        span = max(span, shift**2 / 2 + 12 * shift)
+    wanted = min(max(_GRID_FRACTION * finest, 1e-6), 1e-2)
+    return max(wanted, span / 2**18, 12 * math.sqrt(variance) / 2**21)

@@ -1,0 +1,314 @@
+"""What may be asked of studies, decided here; the orchestrator carries it out."""
+
+import hashlib
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.context import Context
+from service.db.tables import IdempotencyKey, Run, Study
+from service.errors import ConflictError, InvalidInputError, NotFoundError
+from service.ledger import repository as ledger
+from service.ledger.service import Ledger
+from service.plans.service import Prepared, prepare
+from service.studies import repository
+from service.studies.events import append_state
+from service.studies.lifecycle import StudyState
+from service.studies.repository import Cursor
+from service.studies.schemas import (
+    SEARCH_NOTES,
+    LedgerEntryRef,
+    PrivacyView,
+    RunView,
+    StudyPage,
+    StudySummary,
+    StudyView,
+)
+from tan_core.planner import Plan, reserved_mechanism
+from tan_core.spec import StudySpec
+
+
+@dataclass(frozen=True)
+class ReleasedModel:
+    """Weights on storage, ready to be downloaded."""
+
+    name: str
+    path: Path
+    sha256: str
+
+
+async def submit(
+    context: Context, spec: StudySpec, *, idempotency_key: str | None
+) -> tuple[StudyView, bool]:
+    """The study and whether it is new. One transaction reserves and stores, or nothing happens.
+
+    Raises:
+        InvalidInputError: the spec cannot be had, or the key was used for another one.
+        BudgetExceededError: the dataset's budget does not hold the whole plan.
+    """
+    request_sha256 = _digest(spec)
+    if idempotency_key is not None:
+        async with context.database.session() as session:
+            known = await _replay(session, idempotency_key, request_sha256)
+            if known is not None:
+                return known, False
+    prepared = await prepare(context.database, spec)
+    async with context.database.session() as session:
+        if idempotency_key is not None:
+            await repository.lock_idempotency_key(session, idempotency_key)
+            known = await _replay(session, idempotency_key, request_sha256)
+            if known is not None:
+                return known, False
+        study = await _store(session, prepared)
+        if idempotency_key is not None:
+            session.add(
+                IdempotencyKey(
+                    key=idempotency_key, request_sha256=request_sha256, study_id=study.id
+                )
+            )
+        return await view(session, study), True
+
+
+async def page(
+    context: Context,
+    *,
+    limit: int,
+    cursor: Cursor | None,
+    states: Sequence[StudyState],
+    name: str | None,
+) -> StudyPage:
+    """One page of studies, newest first."""
+    async with context.database.session() as session:
+        found = await repository.page(
+            session, limit=limit + 1, cursor=cursor, states=states, name=name
+        )
+        shown = found[:limit]
+        results = await repository.results_of(session, [study.id for study in shown])
+    more = len(found) > limit
+    return StudyPage(
+        items=[_summary(study, *results[study.id]) for study in shown],
+        next_cursor=Cursor(shown[-1].created_at, shown[-1].id).encode() if more else None,
+    )
+
+
+async def get(context: Context, study_id: str) -> StudyView:
+    """One study."""
+    async with context.database.session() as session:
+        return await view(session, await _find(session, study_id))
+
+
+async def expect(context: Context, study_id: str) -> None:
+    """Raise NotFoundError unless the study exists."""
+    async with context.database.session() as session:
+        await _find(session, study_id)
+
+
+async def cancel(context: Context, study_id: str) -> StudyView:
+    """Ask the orchestrator to stop the study."""
+    async with context.database.session() as session:
+        study = await _find(session, study_id, lock=True)
+        if StudyState(study.state).is_terminal:
+            raise ConflictError(f"study {study_id!r} is {study.state}: there is nothing to cancel")
+        study.cancel_requested = True
+        return await view(session, study)
+
+
+async def promote(context: Context, study_id: str, trial: int | None) -> StudyView:
+    """Approve the promotion of a study that waits for it."""
+    async with context.database.session() as session:
+        study = await _find(session, study_id, lock=True)
+        if study.state != StudyState.AWAITING_APPROVAL or study.cancel_requested:
+            state = "being cancelled" if study.cancel_requested else study.state
+            raise ConflictError(
+                f"study {study_id!r} is {state}; only a study that is awaiting_approval "
+                "can be promoted"
+            )
+        completed = await repository.completed_trials(session, study_id)
+        if trial is not None and trial not in completed:
+            listed = ", ".join(str(number) for number in completed[:50]) or "none"
+            raise InvalidInputError.at(
+                "trial", f"not a completed trial of this study; completed: {listed}", trial
+            )
+        if not completed:
+            raise ConflictError("no trial completed, so there is nothing to promote")
+        study.promote_requested = True
+        if trial is not None:
+            study.promoted_trial = trial
+        return await view(session, study)
+
+
+async def statement(context: Context, study_id: str) -> dict[str, Any]:
+    """The signed privacy statement."""
+    async with context.database.session() as session:
+        study = await _find(session, study_id)
+    if study.statement is None:
+        raise NotFoundError(_not_yet(study, "privacy statement"))
+    return study.statement
+
+
+async def model(context: Context, study_id: str) -> ReleasedModel:
+    """The released weights. Only a file below the storage directory is ever served."""
+    async with context.database.session() as session:
+        study = await _find(session, study_id)
+        run = await repository.run_of(session, study_id, "private")
+    if study.state != StudyState.COMPLETED or run is None or run.result is None:
+        raise NotFoundError(_not_yet(study, "model"))
+    path = _below(context.settings.storage_path, run.result["model_path"])
+    if path is None:
+        raise NotFoundError(f"the model of study {study_id!r} is no longer on storage")
+    return ReleasedModel(name=study.name, path=path, sha256=run.result["model_sha256"])
+
+
+async def view(session: AsyncSession, study: Study) -> StudyView:
+    """The study as the API shows it."""
+    await session.flush()
+    run = await repository.run_of(session, study.id, "private")
+    return StudyView(
+        id=study.id,
+        name=study.name,
+        state=StudyState(study.state),
+        reason=study.reason,
+        spec=study.spec,
+        plan=study.plan,
+        progress=await repository.progress_of(session, study),
+        best_trial=await repository.best_trial(session, study.id),
+        prediction=study.prediction,
+        run=await _run_view(session, run) if run else None,
+        privacy=await _privacy_view(session, study),
+        error=study.error,
+        created_at=study.created_at,
+        started_at=study.started_at,
+        finished_at=study.finished_at,
+    )
+
+
+async def _find(session: AsyncSession, study_id: str, *, lock: bool = False) -> Study:
+    study = await repository.find(session, study_id, lock=lock)
+    if study is None:
+        raise NotFoundError(f"there is no study {study_id!r}")
+    return study
+
+
+async def _replay(session: AsyncSession, key: str, request_sha256: str) -> StudyView | None:
+    """The study that this key made before, if any."""
+    known = await repository.idempotency_key(session, key)
+    if known is None:
+        return None
+    if known.request_sha256 != request_sha256:
+        raise InvalidInputError.at(
+            "Idempotency-Key",
+            f"was used for another request, which made study {known.study_id!r}; "
+            "use a fresh key for a new study",
+            key,
+        )
+    return await view(session, await _find(session, known.study_id))
+
+
+async def _store(session: AsyncSession, prepared: Prepared) -> Study:
+    spec, plan = prepared.spec, prepared.plan
+    study_id = f"s-{secrets.token_hex(6)}"
+    reservation: dict[str, str] = {}
+    if prepared.dataset.scope_id is not None:
+        reservation["reservation_id"] = study_id
+        await Ledger().admit_and_reserve(
+            session,
+            scope_id=prepared.dataset.scope_id,
+            reservation_id=study_id,
+            study_id=study_id,
+            mechanism=reserved_mechanism(plan.private_run().mechanism),
+            actor="api",
+        )
+    study = Study(
+        id=study_id,
+        name=spec.name,
+        state=StudyState.QUEUED,
+        spec=spec.model_dump(mode="json"),
+        plan=plan.model_dump(mode="json"),
+        dataset=prepared.dataset.name,
+        search_dataset=prepared.search_dataset.name,
+        search_accounting=spec.search.accounting.value,
+        **reservation,
+    )
+    await repository.insert(session, study)
+    await append_state(session, study)
+    return study
+
+
+def _summary(study: Study, best: float | None, tested: float | None) -> StudySummary:
+    privacy = study.plan.get("privacy", {})
+    return StudySummary(
+        id=study.id,
+        name=study.name,
+        state=StudyState(study.state),
+        reason=study.reason,
+        dataset=study.dataset,
+        search_accounting=study.search_accounting,
+        epsilon=privacy.get("epsilon"),
+        delta=privacy.get("delta"),
+        best_accuracy=best,
+        test_accuracy=tested,
+        created_at=study.created_at,
+        started_at=study.started_at,
+        finished_at=study.finished_at,
+    )
+
+
+async def _run_view(session: AsyncSession, run: Run) -> RunView:
+    result = run.result or {}
+    return RunView.model_validate(
+        {
+            "state": run.state,
+            "reason": run.reason,
+            "step": run.step,
+            "steps": run.steps,
+            "steps_per_second": run.steps_per_second,
+            "attempt": await repository.last_attempt(session, run.id),
+            "test_accuracy": result.get("test_accuracy"),
+            "num_test": result.get("num_test"),
+        }
+    )
+
+
+async def _privacy_view(session: AsyncSession, study: Study) -> PrivacyView:
+    planned = Plan.model_validate(study.plan).privacy
+    stated = study.statement["statement"]["privacy"] if study.statement else None
+    held, entry = None, None
+    if study.reservation_id is not None:
+        held = await ledger.reservation(session, study.reservation_id)
+        last = await ledger.last_entry_of(session, study.reservation_id)
+        entry = LedgerEntryRef(scope=held.scope_id, seq=last.seq, hash=last.hash)
+    return PrivacyView(
+        epsilon=stated["epsilon"] if stated else planned.epsilon,
+        delta=planned.delta,
+        accountant=planned.accountant,
+        neighboring_relation=planned.neighboring_relation,
+        search_accounting=study.search_accounting,
+        search_note=SEARCH_NOTES[study.search_accounting],
+        epsilon_reserved=planned.epsilon_reserved if held else None,
+        charged_steps=held.charged_steps if held else None,
+        reserved_steps=held.reserved_steps if held else None,
+        ledger_entry=entry,
+    )
+
+
+def _below(storage: Path, name: str) -> Path | None:
+    """The file, if there is one and it lies below the storage directory, links followed."""
+    path = Path(name).resolve()
+    return path if path.is_relative_to(storage) and path.is_file() else None
+
+
+def _not_yet(study: Study, what: str) -> str:
+    if StudyState(study.state).is_terminal and study.state != StudyState.COMPLETED:
+        return f"study {study.id!r} is {study.state}: it has no {what}"
+    return f"study {study.id!r} is {study.state}: its {what} exists once it is completed"
+
+
+def _digest(spec: StudySpec) -> str:
+    """Equal for equal studies, however they were written down."""
+    text = json.dumps(spec.model_dump(mode="json"), sort_keys=True)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

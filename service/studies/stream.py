@@ -1,0 +1,81 @@
+"""``GET /studies/{id}/events``: exact replay, then live, until the study has come to its end."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
+
+from service.context import Context
+from service.studies import repository
+from service.studies.lifecycle import StudyState
+
+POLL_SECONDS = 5.0
+"""Backstop for a notification that got lost with its connection."""
+KEEPALIVE_SECONDS = 15.0
+_BATCH = 500
+
+
+@dataclass(frozen=True)
+class _Batch:
+    events: list[dict[str, Any]]
+    is_last: bool
+    """The study is final and these are its last events."""
+
+
+async def stream(context: Context, study_id: str, after: int) -> AsyncIterator[bytes]:
+    """Every event numbered above ``after``, each once and in order, as it is committed."""
+    async with context.hub.subscribe(study_id) as wake:
+        last_sent = time.monotonic()
+        while not context.hub.is_closed:
+            wake.clear()
+            batch = await _fetch(context, study_id, after)
+            for event in batch.events:
+                yield _encode(event)
+                after = event["seq"]
+                last_sent = time.monotonic()
+            if batch.is_last:
+                return
+            if len(batch.events) == _BATCH:
+                continue
+            if time.monotonic() - last_sent >= KEEPALIVE_SECONDS:
+                yield KEEPALIVE_COMMENT
+                last_sent = time.monotonic()
+            await _wait(wake)
+
+
+async def is_over(context: Context, study_id: str, after: int) -> bool:
+    """Whether the study is final and nothing is numbered above ``after``."""
+    batch = await _fetch(context, study_id, after)
+    return batch.is_last and not batch.events
+
+
+async def _fetch(context: Context, study_id: str, after: int) -> _Batch:
+    # A client that leaves cancels its response. A query that is cancelled half-way costs the pool
+    # a connection, so it is let run to its end.
+    return await asyncio.shield(asyncio.create_task(_read(context, study_id, after)))
+
+
+async def _read(context: Context, study_id: str, after: int) -> _Batch:
+    async with context.database.session() as session:
+        # The state first: when it is final, the event that says so is visible to the next query.
+        study = await repository.find(session, study_id)
+        is_final = study is None or StudyState(study.state).is_terminal
+        found = await repository.events_after(session, study_id, after, limit=_BATCH)
+    events = [repository.event_data(event) for event in found]
+    return _Batch(events=events, is_last=is_final and len(events) < _BATCH)
+
+
+async def _wait(wake: asyncio.Event) -> None:
+    try:
+        await asyncio.wait_for(wake.wait(), POLL_SECONDS)
+    except TimeoutError:
+        return
+
+
+def _encode(event: dict[str, Any]) -> bytes:
+    data = json.dumps(event, separators=(",", ":"), allow_nan=False)
+    return format_sse_event(data_str=data, event=event["kind"], id=str(event["seq"]))
