@@ -183,7 +183,7 @@ class EmbeddedPostgres:
         self._settings = _SETTINGS | dict(settings or {})
         self._timeout_seconds = timeout_seconds
         self._lock: int | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[Any] | None = None
         self._pid: int | None = None
         self._port: int | None = None
 

@@ -1,0 +1,1 @@
+"""The privacy ledger: what is reserved, charged and left of every budget."""

@@ -1,0 +1,100 @@
+"""What the ledger refuses.
+
+ServiceError
+├── NotFoundError
+│   └── UnknownReservationError    no such scope, reservation or segment
+├── InvalidInputError
+│   └── LedgerArgumentError        an argument is outside its domain
+├── ConflictError
+│   ├── BudgetExceededError        the budget does not hold what was asked
+│   ├── HeadMovedError             someone else wrote since the head was read
+│   ├── ReservationReusedError     the identifier was used before, for another request
+│   └── ReservationClosedError     nothing more can be charged to it
+├── StaleFenceError
+│   └── StaleEpochError            a successor holds the reservation
+└── LedgerImmutableError           something tried to edit the journal
+"""
+
+from service.errors import (
+    ConflictError,
+    InvalidInputError,
+    NotFoundError,
+    ServiceError,
+    StaleFenceError,
+)
+
+
+class BudgetExceededError(ConflictError):
+    """The scope's budget does not hold the commitments together with what was asked.
+
+    Args:
+        scope_id: whose budget.
+        asked: epsilon of the new mechanism alone.
+        committed: epsilon of everything committed so far.
+        composed: epsilon of both together: what would have to fit.
+        total: epsilon of the budget.
+        delta: the scope's delta, at which all of these hold.
+    """
+
+    def __init__(
+        self,
+        *,
+        scope_id: str,
+        asked: float,
+        committed: float,
+        composed: float,
+        total: float,
+        delta: float,
+    ) -> None:
+        self.scope_id, self.delta = scope_id, delta
+        self.asked, self.committed, self.composed, self.total = asked, committed, composed, total
+        super().__init__(
+            f"over the budget of {scope_id}: epsilon {asked:.4g} was asked, {self.remaining:.4g} "
+            f"of {total:.4g} remains; together with what is committed ({committed:.4g}) it would "
+            f"be {composed:.4g} at delta {delta:.3g}"
+        )
+
+    @property
+    def remaining(self) -> float:
+        """Epsilon of the budget above what is committed."""
+        return max(0.0, self.total - self.committed)
+
+
+class HeadMovedError(ConflictError):
+    """Someone else wrote to the scope since its head was read: price again."""
+
+
+class UnknownReservationError(NotFoundError):
+    """No such scope, reservation or segment."""
+
+
+class ReservationReusedError(ConflictError):
+    """The identifier was used before, for another request."""
+
+
+class ReservationClosedError(ConflictError):
+    """The reservation is closed: nothing more can be charged to it."""
+
+
+class StaleEpochError(StaleFenceError):
+    """A successor holds the reservation: the caller must stop."""
+
+
+class LedgerArgumentError(InvalidInputError):
+    """An argument is outside its domain."""
+
+
+class LedgerImmutableError(ServiceError):
+    """Something tried to edit the journal."""
+
+
+BY_SQLSTATE: dict[str, type[ServiceError]] = {
+    "TN001": HeadMovedError,
+    "TN002": StaleEpochError,
+    "TN003": UnknownReservationError,
+    "TN004": ReservationReusedError,
+    "TN005": ReservationClosedError,
+    "TN006": LedgerArgumentError,
+    "TN007": LedgerImmutableError,
+    "TN008": UnknownReservationError,
+}

@@ -1,0 +1,150 @@
+"""Verification of a journal, independent of the database that keeps it.
+
+An entry's hash is ``sha256(prev_hash || "scope|seq|kind|reservation|" || body)``, with an empty
+``prev_hash`` at entry 1. The state tables must be what the entries fold to.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from service.ledger.schemas import ChainReport, Entry, Head, Reservation, Scope
+
+State = dict[str, dict[str, Any]]
+_FOLDED = (
+    "study_id", "seq", "reserved_steps", "charged_steps", "released_steps", "epoch", "segments",
+    "open_segment", "ended_segment", "checkpoint_step", "checkpoint_sha256", "state",
+)  # fmt: skip
+
+
+def entry_hash(
+    scope_id: str, seq: int, kind: str, reservation_id: str | None, body: str, prev_hash: str
+) -> str:
+    """The hash that an entry must have, as hex."""
+    text = f"{scope_id}|{seq}|{kind}|{reservation_id or ''}|{body}"
+    return hashlib.sha256(bytes.fromhex(prev_hash) + text.encode()).hexdigest()
+
+
+def verify(
+    scope: Scope, head: Head, entries: Iterable[Entry], reservations: Iterable[Reservation]
+) -> ChainReport:
+    """Whether the entries chain up to the head and fold to the state; the first that does not."""
+    seq, last_hash, state = 0, "", State()
+    for entry in entries:
+        fault = _entry_fault(scope, entry, seq, last_hash) or _fold(scope, state, entry)
+        if fault is not None:
+            return _report(scope, head, seq, fault, first_bad_seq=entry.seq)
+        seq, last_hash = entry.seq, entry.hash
+    if (head.seq, head.hash) != (seq, last_hash):
+        fault = f"the head is at entry {head.seq} ({head.hash}), the journal ends at {seq}"
+        return _report(scope, head, seq, fault, first_bad_seq=min(seq, head.seq) + 1)
+    return _report(scope, head, seq, _state_fault(state, reservations))
+
+
+def _report(
+    scope: Scope, head: Head, seq: int, fault: str | None, first_bad_seq: int | None = None
+) -> ChainReport:
+    return ChainReport(
+        scope_id=scope.scope_id, is_valid=fault is None, num_entries=seq, head=head,
+        first_bad_seq=first_bad_seq, fault=fault,
+    )  # fmt: skip
+
+
+def _entry_fault(scope: Scope, entry: Entry, last_seq: int, last_hash: str) -> str | None:
+    if entry.seq != last_seq + 1:
+        return f"entry {last_seq + 1} is missing: entry {entry.seq} follows entry {last_seq}"
+    if entry.prev_hash != last_hash:
+        return f"entry {entry.seq} does not follow the hash of the entry before it"
+    expected = entry_hash(
+        scope.scope_id, entry.seq, entry.kind, entry.reservation_id, entry.body, entry.prev_hash
+    )
+    if entry.hash != expected:
+        return f"entry {entry.seq} was edited: its content hashes to {expected}"
+    return None
+
+
+def _fold(scope: Scope, state: State, entry: Entry) -> str | None:
+    """Apply an entry to ``state``; what is impossible about it, if anything."""
+    body = json.loads(entry.body)
+    if entry.kind == "open":
+        return _open_fault(scope, body)
+    if entry.kind == "reserve":
+        state[entry.reservation_id or ""] = _reserved(entry, body)
+        return None
+    held = state.get(entry.reservation_id or "")
+    if held is None:
+        return f"entry {entry.seq} is about {entry.reservation_id!r}, which was never reserved"
+    _apply(held, entry.kind, body)
+    if held["charged_steps"] + held["released_steps"] > held["reserved_steps"]:
+        return f"entry {entry.seq} charges {entry.reservation_id!r} beyond what it reserved"
+    return None
+
+
+def _open_fault(scope: Scope, body: dict[str, Any]) -> str | None:
+    """The budget in the table must be the one that the journal opened with."""
+    stated = (
+        body["name"], body["unit"], body["neighboring_relation"],
+        float.fromhex(body["epsilon"]), float.fromhex(body["delta"]),
+    )  # fmt: skip
+    known = (scope.name, scope.unit, scope.neighboring_relation, scope.epsilon, scope.delta)
+    return None if stated == known else f"the scope was opened as {stated}, its row says {known}"
+
+
+def _reserved(entry: Entry, body: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "study_id": body["study"],
+        "seq": entry.seq,
+        "event": body["event"],
+        "reserved_steps": body["steps"],
+        "charged_steps": 0,
+        "released_steps": 0,
+        "epoch": 0,
+        "segments": 0,
+        "open_segment": None,
+        "ended_segment": 0,
+        "checkpoint_step": 0,
+        "checkpoint_sha256": None,
+        "state": "open",
+    }
+
+
+def _apply(held: dict[str, Any], kind: str, body: dict[str, Any]) -> None:
+    match kind:
+        case "acquire":
+            held |= {"epoch": body["epoch"], "open_segment": None}
+        case "begin":
+            held["charged_steps"] += body["num_steps"]
+            held |= {"segments": body["segment"], "open_segment": body["segment"]}
+        case "end":
+            if held["open_segment"] == body["segment"]:
+                held["open_segment"] = None
+            if held["ended_segment"] < body["segment"]:
+                held["ended_segment"] = body["segment"]
+                held["checkpoint_step"] = body["step"]
+                held["checkpoint_sha256"] = body["checkpoint_sha256"]
+        case "release":
+            held["released_steps"] += body["released_steps"]
+            held |= {"state": "closed", "open_segment": None}
+        case _:
+            pass  # an attestation binds a fact and moves nothing
+
+
+def _state_fault(state: State, reservations: Iterable[Reservation]) -> str | None:
+    """Where the state tables differ from what the journal folds to."""
+    known = {held.reservation_id: held for held in reservations}
+    if known.keys() != state.keys():
+        return (
+            f"reservations {sorted(known.keys() ^ state.keys())} are not in table and journal alike"
+        )
+    for reservation_id, folded in state.items():
+        held = known[reservation_id]
+        for field in _FOLDED:
+            if getattr(held, field) != folded[field]:
+                return (
+                    f"reservation {reservation_id!r}: {field} is {getattr(held, field)!r}, "
+                    f"the journal says {folded[field]!r}"
+                )
+        if json.loads(held.event) != folded["event"]:
+            return f"reservation {reservation_id!r}: its event is not the one in the journal"
+    return None

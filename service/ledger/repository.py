@@ -1,0 +1,115 @@
+"""The ledger's SQL: queries, and calls of the only functions that may write."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from sqlalchemy import Row, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.ledger.errors import BY_SQLSTATE, UnknownReservationError
+from service.ledger.schemas import Entry, Evaluation, Head, Reservation, Scope
+
+_ENTRY = (
+    "SELECT seq, kind, reservation_id, body, encode(prev_hash, 'hex') AS prev_hash,"
+    " encode(hash, 'hex') AS hash FROM ledger_entry WHERE scope_id = :scope "
+)
+_RESERVATION = "SELECT * FROM ledger_reservation WHERE "
+
+
+async def call(session: AsyncSession, function: str, *arguments: object) -> Row[Any]:
+    """The row that a ledger function answers; its refusals become our errors.
+
+    A refusal leaves the transaction as it was: the call has a savepoint of its own.
+    """
+    names = [f"a{index}" for index in range(len(arguments))]
+    statement = text(f"SELECT * FROM {function}({', '.join(f':{name}' for name in names)})")  # noqa: S608 - our own names
+    async with _translated(), session.begin_nested():
+        answer = await session.execute(statement, dict(zip(names, arguments, strict=True)))
+        return answer.one()
+
+
+@asynccontextmanager
+async def _translated() -> AsyncGenerator[None]:
+    try:
+        yield
+    except DBAPIError as error:
+        refusal = BY_SQLSTATE.get(getattr(error.orig, "sqlstate", None) or "")
+        if refusal is None:
+            raise
+        raise refusal(_message(error)) from error
+
+
+def _message(error: DBAPIError) -> str:
+    diagnosis = getattr(error.orig, "diag", None)
+    return getattr(diagnosis, "message_primary", None) or str(error.orig)
+
+
+async def scope(session: AsyncSession, scope_id: str) -> Scope:
+    """A scope and its budget."""
+    query = text("SELECT * FROM ledger_scope WHERE scope_id = :scope")
+    row = (await session.execute(query, {"scope": scope_id})).mappings().one_or_none()
+    if row is None:
+        raise UnknownReservationError(f"no ledger scope {scope_id!r}")
+    floats = {name: float.fromhex(row[name]) for name in ("epsilon", "delta")}
+    return Scope.model_validate({**row, **floats})
+
+
+async def head(session: AsyncSession, scope_id: str) -> Head:
+    """The number and hash of a scope's last entry."""
+    query = text("SELECT seq, encode(hash, 'hex') AS hash FROM ledger_head WHERE scope_id = :scope")
+    row = (await session.execute(query, {"scope": scope_id})).mappings().one_or_none()
+    if row is None:
+        raise UnknownReservationError(f"no ledger scope {scope_id!r}")
+    return Head.model_validate(dict(row))
+
+
+async def reservation(session: AsyncSession, reservation_id: str) -> Reservation:
+    """One reservation as it stands."""
+    query = text(_RESERVATION + "reservation_id = :id")
+    row = (await session.execute(query, {"id": reservation_id})).mappings().one_or_none()
+    if row is None:
+        raise UnknownReservationError(f"no reservation {reservation_id!r}")
+    return Reservation.model_validate(dict(row))
+
+
+async def reservations(session: AsyncSession, scope_id: str) -> list[Reservation]:
+    """Every reservation of a scope, in the order of their making."""
+    query = text(_RESERVATION + "scope_id = :scope ORDER BY seq")
+    rows = (await session.execute(query, {"scope": scope_id})).mappings()
+    return [Reservation.model_validate(dict(row)) for row in rows]
+
+
+async def entries(session: AsyncSession, scope_id: str, *, last: int | None = None) -> list[Entry]:
+    """The scope's journal, oldest first: all of it, or its ``last`` entries."""
+    query = text(_ENTRY + "ORDER BY seq DESC LIMIT :last")
+    rows = (await session.execute(query, {"scope": scope_id, "last": last})).mappings().all()
+    return [Entry.model_validate(dict(row)) for row in reversed(rows)]
+
+
+async def entry(session: AsyncSession, scope_id: str, seq: int) -> Entry:
+    """One entry of a scope's journal."""
+    query = text(_ENTRY + "AND seq = :seq")
+    row = (await session.execute(query, {"scope": scope_id, "seq": seq})).mappings()
+    return Entry.model_validate(dict(row.one()))
+
+
+async def last_entry_of(session: AsyncSession, reservation_id: str) -> Entry:
+    """The newest entry about a reservation."""
+    held = await reservation(session, reservation_id)
+    query = text(_ENTRY + "AND reservation_id = :id ORDER BY seq DESC LIMIT 1")
+    row = (await session.execute(query, {"scope": held.scope_id, "id": reservation_id})).mappings()
+    return Entry.model_validate(dict(row.one()))
+
+
+async def evaluations(session: AsyncSession, scope_id: str) -> Sequence[Evaluation]:
+    """What was computed for the scope's entries, in order."""
+    query = text("SELECT * FROM ledger_evaluation WHERE scope_id = :scope ORDER BY evaluation_id")
+    rows = (await session.execute(query, {"scope": scope_id})).mappings()
+    return [
+        Evaluation.model_validate(
+            {**row, **{name: float.fromhex(row[name]) for name in ("epsilon", "delta")}}
+        )
+        for row in rows
+    ]

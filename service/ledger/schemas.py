@@ -1,0 +1,135 @@
+"""What the ledger tells: entries, reservations, accounts and the verdict on a chain."""
+
+import json
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from tan_core.mechanism import Mechanism, NeighboringRelation
+
+
+class View(BaseModel):
+    """A frozen answer of the ledger."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class Scope(View):
+    """A protected population and its whole budget."""
+
+    scope_id: str
+    name: str
+    unit: str
+    neighboring_relation: NeighboringRelation
+    epsilon: float
+    delta: float
+
+
+class Head(View):
+    """The last entry of a scope: publish it, and a rewritten history will not match."""
+
+    seq: int
+    hash: str
+
+
+class Entry(View):
+    """One row of the journal."""
+
+    seq: int
+    kind: Literal["open", "reserve", "acquire", "begin", "end", "release", "attest"]
+    reservation_id: str | None
+    body: str
+    """The exact JSON text that the hash covers."""
+    prev_hash: str
+    hash: str
+
+
+class Reservation(View):
+    """Steps of one mechanism held for one study."""
+
+    reservation_id: str
+    scope_id: str
+    study_id: str
+    seq: int
+    """The entry that made it."""
+    event: str
+    """``Mechanism.to_json`` of the whole reservation, as text."""
+    reserved_steps: int
+    charged_steps: int
+    released_steps: int
+    epoch: int
+    """Of the worker that may charge to it; 0 before the first one."""
+    segments: int
+    open_segment: int | None
+    ended_segment: int
+    checkpoint_step: int
+    checkpoint_sha256: str | None
+    state: Literal["open", "closed"]
+
+    @property
+    def committed_steps(self) -> int:
+        """Steps that count against the budget: all but the released ones."""
+        return self.reserved_steps - self.released_steps
+
+    @property
+    def committed(self) -> Mechanism | None:
+        """What counts against the budget: charged and still held; None when all was released."""
+        return self._mechanism(self.committed_steps)
+
+    @property
+    def charged(self) -> Mechanism | None:
+        """What has begun, re-executed steps included; None before the first segment."""
+        return self._mechanism(self.charged_steps)
+
+    def _mechanism(self, steps: int) -> Mechanism | None:
+        whole = Mechanism.from_json(json.loads(self.event))
+        return whole.with_steps(steps) if steps else None
+
+
+class Admission(View):
+    """A reservation that the budget holds."""
+
+    scope_id: str
+    reservation_id: str
+    seq: int
+    """Its journal entry."""
+    hash: str
+
+
+class Evaluation(View):
+    """What an accountant made of the journal up to an entry."""
+
+    seq: int
+    accountant: str
+    version: str
+    epsilon: float
+    delta: float
+
+
+class Account(View):
+    """A scope's budget and where it went; every epsilon is at the scope's delta."""
+
+    scope: Scope
+    accountant: str
+    committed_epsilon: float
+    """Of everything that may still run or has run: what admission compares to the budget."""
+    charged_epsilon: float
+    """Of the steps that have begun."""
+    remaining_epsilon: float
+    """The budget's epsilon above what is committed."""
+    head: Head
+    reservations: list[Reservation]
+    entries: list[Entry]
+    """The newest ones, oldest first."""
+
+
+class ChainReport(View):
+    """The verdict on a scope's journal."""
+
+    scope_id: str
+    is_valid: bool
+    num_entries: int
+    head: Head
+    first_bad_seq: int | None = None
+    """The first entry that does not verify; None also where only the state tables differ."""
+    fault: str | None = None

@@ -1,0 +1,422 @@
+"""The ledger: reserve before anything runs, charge before a segment begins, never give back a begun step.
+
+Admission composes every commitment of the scope with the new mechanism, outside any lock, and then
+reserves only if the scope's head has not moved meanwhile. Every method works in the caller's
+transaction; what it refuses leaves that transaction usable.
+"""
+
+import asyncio
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.errors import InvalidInputError
+from service.ledger import journal, repository
+from service.ledger.errors import (
+    BudgetExceededError,
+    HeadMovedError,
+    LedgerArgumentError,
+    LedgerImmutableError,
+    ReservationClosedError,
+    ReservationReusedError,
+    StaleEpochError,
+    UnknownReservationError,
+)
+from service.ledger.schemas import (
+    Account,
+    Admission,
+    ChainReport,
+    Entry,
+    Evaluation,
+    Reservation,
+    Scope,
+)
+from tan_core.accounting import Price, price
+from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
+
+__all__ = [
+    "BudgetExceededError",
+    "HeadMovedError",
+    "Ledger",
+    "LedgerArgumentError",
+    "LedgerImmutableError",
+    "ReservationClosedError",
+    "ReservationReusedError",
+    "StaleEpochError",
+    "UnknownReservationError",
+    "merge",
+]
+
+_OPTIMISTIC_TRIES = 3
+_MAX_TEXT = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    """What is to be reserved, and what it takes the place of."""
+
+    scope_id: str
+    reservation_id: str
+    study_id: str
+    mechanism: Mechanism
+    actor: str
+    instead_of: str | None = None
+
+    @property
+    def event(self) -> str:
+        return json.dumps(self.mechanism.to_json(), separators=(",", ":"))
+
+
+class Ledger:
+    """Budgets, reservations and charges.
+
+    Args:
+        accountant: who prices what admission compares with the budget.
+    """
+
+    def __init__(self, accountant: Accountant = Accountant.PLD) -> None:
+        self._accountant = accountant
+
+    # Budgets
+
+    async def open_scope(
+        self,
+        session: AsyncSession,
+        *,
+        scope_id: str,
+        unit: str,
+        neighboring_relation: NeighboringRelation,
+        epsilon: float,
+        delta: float,
+        actor: str,
+        name: str | None = None,
+    ) -> int:
+        """Open a scope with its whole budget; its first entry. Harmless to repeat unchanged.
+
+        Raises:
+            ReservationReusedError: it is open already, with another budget, unit or relation.
+            LedgerArgumentError: an argument is outside its domain.
+        """
+        if not (math.isfinite(epsilon) and epsilon > 0 and 0 < delta < 1):
+            raise LedgerArgumentError(
+                f"a budget needs a finite epsilon > 0 and a delta in (0, 1), got {epsilon}, {delta}"
+            )
+        (seq,) = await repository.call(
+            session, "ledger_open_scope", scope_id, name or scope_id, unit,
+            NeighboringRelation(neighboring_relation).value, float(epsilon).hex(),
+            float(delta).hex(), actor,
+        )  # fmt: skip
+        return seq
+
+    async def scope(self, session: AsyncSession, scope_id: str) -> Scope:
+        """A scope and its budget."""
+        return await repository.scope(session, scope_id)
+
+    async def spent(self, session: AsyncSession, scope_id: str) -> list[Mechanism]:
+        """The scope's live commitments: what was charged and what is still held."""
+        held = await repository.reservations(session, scope_id)
+        return [committed for each in held if (committed := each.committed)]
+
+    async def account(
+        self, session: AsyncSession, scope_id: str, *, last_entries: int = 50
+    ) -> Account:
+        """A scope's budget, where it went, and its newest entries."""
+        scope = await repository.scope(session, scope_id)
+        head = await repository.head(session, scope_id)
+        held = await repository.reservations(session, scope_id)
+        committed = await self._epsilon([each.committed for each in held], scope.delta)
+        charged = await self._epsilon([each.charged for each in held], scope.delta)
+        return Account(
+            scope=scope,
+            accountant=self._accountant.value,
+            committed_epsilon=committed,
+            charged_epsilon=charged,
+            remaining_epsilon=max(0.0, scope.epsilon - committed),
+            head=head,
+            reservations=held,
+            entries=await repository.entries(session, scope_id, last=last_entries),
+        )
+
+    # Admission
+
+    async def admit_and_reserve(
+        self,
+        session: AsyncSession,
+        *,
+        scope_id: str,
+        reservation_id: str,
+        study_id: str,
+        mechanism: Mechanism,
+        actor: str,
+        delta: float | None = None,
+    ) -> Admission:
+        """Reserve ``mechanism`` (the plan and its spare steps) if the budget holds it.
+
+        The same ``reservation_id`` with the same request is answered again, reserved once. ``delta``
+        is the study's; it may not be above the scope's.
+
+        Raises:
+            BudgetExceededError: it does not fit.
+            InvalidInputError: its delta or neighbouring relation is not the scope's.
+            ReservationReusedError: ``reservation_id`` was used for another request.
+        """
+        return await self._admit(
+            session,
+            _Request(
+                scope_id=scope_id, reservation_id=reservation_id, study_id=study_id,
+                mechanism=mechanism, actor=actor,
+            ),
+            delta,
+        )  # fmt: skip
+
+    async def swap(
+        self,
+        session: AsyncSession,
+        reservation_id: str,
+        *,
+        new_reservation_id: str,
+        study_id: str,
+        mechanism: Mechanism,
+        actor: str,
+    ) -> str:
+        """Release a reservation and hold another mechanism in its place; the new identifier.
+
+        Both or neither: where the new one does not fit, the old one stays.
+
+        Raises:
+            BudgetExceededError: it does not fit, even with what the old one frees.
+        """
+        old = await repository.reservation(session, reservation_id)
+        if new_reservation_id == reservation_id:
+            raise ReservationReusedError(
+                f"reservation {reservation_id!r} cannot take its own place: use a new identifier"
+            )
+        admission = await self._admit(
+            session,
+            _Request(
+                scope_id=old.scope_id, reservation_id=new_reservation_id, study_id=study_id,
+                mechanism=mechanism, actor=actor, instead_of=reservation_id,
+            ),
+        )  # fmt: skip
+        return admission.reservation_id
+
+    async def _admit(
+        self, session: AsyncSession, request: _Request, delta: float | None = None
+    ) -> Admission:
+        scope = await repository.scope(session, request.scope_id)
+        _check_dimensions(scope, request.mechanism, delta)
+        for _ in range(_OPTIMISTIC_TRIES):
+            head = await repository.head(session, request.scope_id)
+            try:
+                return await self._try_to_admit(session, scope, request, head.seq)
+            except HeadMovedError:
+                continue
+        # Too busy a scope for optimism: hold it while pricing.
+        seq = await _hold(session, request.scope_id)
+        return await self._try_to_admit(session, scope, request, seq)
+
+    async def _try_to_admit(
+        self, session: AsyncSession, scope: Scope, request: _Request, seq: int
+    ) -> Admission:
+        """Price what is committed at entry ``seq``, then reserve if nothing came after it."""
+        held = await repository.reservations(session, scope.scope_id)
+        if any(each.reservation_id == request.reservation_id for each in held):
+            return await _reserve(session, request, seq)
+        await self._check_budget(scope, request, held)
+        async with session.begin_nested():
+            if await _hold(session, scope.scope_id) != seq:
+                raise HeadMovedError(f"scope {scope.scope_id} has moved past entry {seq}")
+            if request.instead_of is not None:
+                reason = f"replaced by {request.reservation_id}"
+                await self.release(session, request.instead_of, actor=request.actor, reason=reason)
+                seq = (await repository.head(session, scope.scope_id)).seq
+            return await _reserve(session, request, seq)
+
+    async def _check_budget(
+        self, scope: Scope, request: _Request, held: Sequence[Reservation]
+    ) -> None:
+        committed = [
+            each.charged if each.reservation_id == request.instead_of else each.committed
+            for each in held
+        ]
+        composed = await self._epsilon([*committed, request.mechanism], scope.delta)
+        if not composed <= scope.epsilon:  # also refuses what is not a number
+            raise BudgetExceededError(
+                scope_id=scope.scope_id,
+                asked=await self._epsilon([request.mechanism], scope.delta),
+                committed=await self._epsilon(committed, scope.delta),
+                composed=composed,
+                total=scope.epsilon,
+                delta=scope.delta,
+            )
+
+    async def _epsilon(self, mechanisms: Iterable[Mechanism | None], delta: float) -> float:
+        """The composed epsilon, computed in a thread: it is work for a processor."""
+        merged = merge(mechanism for mechanism in mechanisms if mechanism is not None)
+        if not merged:
+            return 0.0
+        priced: Price = await asyncio.to_thread(
+            price, merged, delta=delta, accountant=self._accountant
+        )
+        return priced.epsilon
+
+    # Charges
+
+    async def acquire(self, session: AsyncSession, reservation_id: str, *, epoch: int) -> None:
+        """Hand the reservation to the worker of ``epoch``; every earlier epoch is refused from now on.
+
+        Raises:
+            StaleEpochError: ``epoch`` is not above the present one.
+            ReservationClosedError: it was released.
+        """
+        await repository.call(session, "ledger_acquire", reservation_id, epoch)
+
+    async def begin_segment(
+        self,
+        session: AsyncSession,
+        reservation_id: str,
+        *,
+        epoch: int,
+        start_step: int,
+        num_steps: int,
+        request_id: str,
+    ) -> tuple[int, int]:
+        """Charge the next steps: the segment's number, and how many steps may run.
+
+        Commit before the first of them runs. Fewer steps than asked are granted when fewer are
+        left, (0, 0) when none is. The same ``request_id`` is answered again, charged once.
+
+        Raises:
+            StaleEpochError: a successor holds the reservation.
+            ReservationClosedError: it was released.
+            ReservationReusedError: ``request_id`` was used for other steps.
+        """
+        answer = await repository.call(
+            session,
+            "ledger_begin_segment",
+            reservation_id,
+            epoch,
+            start_step,
+            num_steps,
+            request_id,
+        )
+        return answer.segment, answer.granted
+
+    async def end_segment(
+        self,
+        session: AsyncSession,
+        reservation_id: str,
+        *,
+        epoch: int,
+        segment: int,
+        checkpoint_step: int,
+        checkpoint_sha256: str,
+    ) -> None:
+        """Note the checkpoint that a segment ended with. Harmless to repeat.
+
+        Raises:
+            StaleEpochError: a successor holds the reservation.
+            UnknownReservationError: this epoch began no such segment, or ended it elsewhere.
+            LedgerArgumentError: the step is outside the segment.
+        """
+        await repository.call(
+            session, "ledger_end_segment", reservation_id, epoch, segment, checkpoint_step,
+            checkpoint_sha256,
+        )  # fmt: skip
+
+    async def release(
+        self, session: AsyncSession, reservation_id: str, *, actor: str, reason: str
+    ) -> int:
+        """Give back the steps that never began, and close the reservation; how many they were."""
+        (released,) = await repository.call(
+            session, "ledger_release", reservation_id, actor, _clean(reason)
+        )
+        return released
+
+    # Evidence
+
+    async def attest(
+        self, session: AsyncSession, reservation_id: str, *, note: dict[str, object], actor: str
+    ) -> int:
+        """Bind a fact, such as the hash of released weights, to the chain; its entry."""
+        (seq,) = await repository.call(
+            session, "ledger_attest", reservation_id, json.dumps(note, separators=(",", ":")), actor
+        )
+        return seq
+
+    async def record_evaluation(
+        self, session: AsyncSession, scope_id: str, seq: int, priced: Price
+    ) -> None:
+        """Keep what an accountant computed for the journal up to entry ``seq``."""
+        await repository.call(
+            session, "ledger_record_evaluation", scope_id, seq, priced.accountant.value,
+            f"{priced.library} {priced.library_version}", priced.epsilon.hex(), priced.delta.hex(),
+        )  # fmt: skip
+
+    async def evaluations(self, session: AsyncSession, scope_id: str) -> Sequence[Evaluation]:
+        """What was computed for the scope's entries, in order."""
+        return await repository.evaluations(session, scope_id)
+
+    async def reservation(self, session: AsyncSession, reservation_id: str) -> Reservation:
+        """One reservation as it stands."""
+        return await repository.reservation(session, reservation_id)
+
+    async def last_entry_of(self, session: AsyncSession, reservation_id: str) -> Entry:
+        """The newest entry about a reservation: its hash covers everything before it."""
+        return await repository.last_entry_of(session, reservation_id)
+
+    async def verify_chain(self, session: AsyncSession, scope_id: str) -> ChainReport:
+        """Whether the journal chains and the state is its fold; else the first bad entry."""
+        await _hold(session, scope_id)  # a picture of one moment
+        return journal.verify(
+            await repository.scope(session, scope_id),
+            await repository.head(session, scope_id),
+            await repository.entries(session, scope_id),
+            await repository.reservations(session, scope_id),
+        )
+
+
+def merge(mechanisms: Iterable[Mechanism]) -> tuple[Mechanism, ...]:
+    """The same composition with equal mechanisms joined, in an order of its own."""
+    steps: dict[Mechanism, int] = {}
+    for mechanism in mechanisms:
+        alone = mechanism.with_steps(1)
+        steps[alone] = steps.get(alone, 0) + mechanism.steps
+    joined = [alone.with_steps(count) for alone, count in steps.items()]
+    return tuple(sorted(joined, key=lambda mechanism: mechanism.fingerprint))
+
+
+def _check_dimensions(scope: Scope, mechanism: Mechanism, delta: float | None) -> None:
+    if mechanism.neighboring_relation is not scope.neighboring_relation:
+        raise InvalidInputError(
+            f"the budget of {scope.scope_id} is stated for neighbours by "
+            f"{scope.neighboring_relation}, the run for {mechanism.neighboring_relation}"
+        )
+    if delta is not None and not delta <= scope.delta:
+        raise InvalidInputError.at(
+            "privacy.delta", f"the budget of {scope.scope_id} ends at delta {scope.delta:g}", delta
+        )
+
+
+async def _hold(session: AsyncSession, scope_id: str) -> int:
+    (seq,) = await repository.call(session, "ledger_hold_scope", scope_id)
+    return seq
+
+
+async def _reserve(session: AsyncSession, request: _Request, expected_seq: int) -> Admission:
+    (seq,) = await repository.call(
+        session, "ledger_reserve", request.scope_id, expected_seq, request.reservation_id,
+        request.study_id, request.event, request.mechanism.steps, request.actor,
+    )  # fmt: skip
+    entry = await repository.entry(session, request.scope_id, seq)
+    return Admission(
+        scope_id=request.scope_id, reservation_id=request.reservation_id, seq=seq, hash=entry.hash
+    )
+
+
+def _clean(reason: str) -> str:
+    """A reason as the journal takes it: PostgreSQL's text holds no NUL."""
+    return reason.replace("\x00", "�")[:_MAX_TEXT]

@@ -1,0 +1,291 @@
+"""Reserve, begin, end, release on a real PostgreSQL."""
+
+import pytest
+
+from service.db.session import Database
+from service.errors import InvalidInputError
+from service.ledger.service import (
+    BudgetExceededError,
+    Ledger,
+    LedgerArgumentError,
+    ReservationClosedError,
+    ReservationReusedError,
+    StaleEpochError,
+    UnknownReservationError,
+)
+from tan_core.accounting import price
+from tan_core.mechanism import Mechanism, NeighboringRelation
+
+SHA = "a" * 64
+
+
+@pytest.fixture
+async def held(database: Database, ledger: Ledger, scope: str, mechanism: Mechanism) -> str:
+    """A reservation of 100 steps, acquired by epoch 1."""
+    async with database.session() as session:
+        await ledger.admit_and_reserve(
+            session, scope_id=scope, reservation_id="r1", study_id="s1", mechanism=mechanism,
+            actor="test",
+        )  # fmt: skip
+        await ledger.acquire(session, "r1", epoch=1)
+    return "r1"
+
+
+async def begin(
+    database: Database, ledger: Ledger, *, epoch: int = 1, start: int = 0, steps: int = 10,
+    request: str = "q1",
+) -> tuple[int, int]:  # fmt: skip
+    async with database.session() as session:
+        return await ledger.begin_segment(
+            session, "r1", epoch=epoch, start_step=start, num_steps=steps, request_id=request
+        )
+
+
+async def test_a_reservation_counts_against_the_budget_at_once(
+    database: Database, ledger: Ledger, scope: str, held: str, mechanism: Mechanism
+) -> None:
+    async with database.session() as session:
+        account = await ledger.account(session, scope)
+    assert account.committed_epsilon == price([mechanism], delta=1e-5).epsilon
+    assert account.charged_epsilon == 0.0
+    assert account.remaining_epsilon == 1.0 - account.committed_epsilon
+
+
+async def test_what_does_not_fit_is_refused_with_every_figure(
+    database: Database, ledger: Ledger, scope: str, held: str, mechanism: Mechanism
+) -> None:
+    big = mechanism.with_steps(1000)
+    async with database.session() as session:
+        with pytest.raises(BudgetExceededError, match="remains") as refusal:
+            await ledger.admit_and_reserve(
+                session, scope_id=scope, reservation_id="r2", study_id="s2", mechanism=big,
+                actor="test",
+            )  # fmt: skip
+        assert await ledger.spent(session, scope) == [mechanism]
+    error = refusal.value
+    assert error.asked == price([big], delta=1e-5).epsilon
+    assert error.remaining == 1.0 - price([mechanism], delta=1e-5).epsilon
+    assert (error.total, error.scope_id, error.status) == (1.0, scope, 409)
+
+
+async def test_the_same_reservation_is_made_once(
+    database: Database, ledger: Ledger, scope: str, held: str, mechanism: Mechanism
+) -> None:
+    async with database.session() as session:
+        again = await ledger.admit_and_reserve(
+            session, scope_id=scope, reservation_id=held, study_id="s1", mechanism=mechanism,
+            actor="test",
+        )  # fmt: skip
+        assert again.seq == 2
+        with pytest.raises(ReservationReusedError):
+            await ledger.admit_and_reserve(
+                session, scope_id=scope, reservation_id=held, study_id="s2", mechanism=mechanism,
+                actor="test",
+            )  # fmt: skip
+        assert await ledger.spent(session, scope) == [mechanism]
+
+
+async def test_a_scope_opens_once_and_only_with_one_budget(
+    database: Database, ledger: Ledger, scope: str
+) -> None:
+    relation = NeighboringRelation.ADD_OR_REMOVE_ONE
+    async with database.session() as session:
+        again = await ledger.open_scope(
+            session, scope_id=scope, unit="record", neighboring_relation=relation, epsilon=1.0,
+            delta=1e-5, actor="someone",
+        )  # fmt: skip
+        assert again == 1
+        with pytest.raises(ReservationReusedError):
+            await ledger.open_scope(
+                session, scope_id=scope, unit="record", neighboring_relation=relation, epsilon=2.0,
+                delta=1e-5, actor="someone",
+            )  # fmt: skip
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(float("nan"), 1e-5), (0.0, 1e-5), (1.0, 1.0)])
+async def test_a_budget_outside_its_domain_is_refused(
+    database: Database, ledger: Ledger, epsilon: float, delta: float
+) -> None:
+    async with database.session() as session:
+        with pytest.raises(LedgerArgumentError):
+            await ledger.open_scope(
+                session, scope_id="s", unit="record",
+                neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE, epsilon=epsilon,
+                delta=delta, actor="test",
+            )  # fmt: skip
+
+
+async def test_delta_and_relation_must_be_the_scopes(
+    database: Database, ledger: Ledger, scope: str, mechanism: Mechanism
+) -> None:
+    other = Mechanism(
+        sampling_rate=0.02, noise_multiplier=2.0, clip_norm=1.0, steps=1,
+        neighboring_relation=NeighboringRelation.REPLACE_ONE,
+    )  # fmt: skip
+    async with database.session() as session:
+        for case, delta in ((mechanism, 1e-4), (other, 1e-6)):
+            with pytest.raises(InvalidInputError):
+                await ledger.admit_and_reserve(
+                    session, scope_id=scope, reservation_id="r", study_id="s", mechanism=case,
+                    actor="test", delta=delta,
+                )  # fmt: skip
+
+
+async def test_a_segment_is_charged_when_it_begins(
+    database: Database, ledger: Ledger, scope: str, held: str
+) -> None:
+    assert await begin(database, ledger, steps=10) == (1, 10)
+    async with database.session() as session:
+        assert (await ledger.reservation(session, held)).charged_steps == 10
+
+
+async def test_the_same_request_is_charged_once(
+    database: Database, ledger: Ledger, held: str
+) -> None:
+    assert await begin(database, ledger) == await begin(database, ledger) == (1, 10)
+    with pytest.raises(ReservationReusedError):
+        await begin(database, ledger, steps=11)
+    async with database.session() as session:
+        assert (await ledger.reservation(session, held)).charged_steps == 10
+
+
+async def test_no_more_is_granted_than_is_left(
+    database: Database, ledger: Ledger, held: str
+) -> None:
+    assert await begin(database, ledger, steps=70, request="a") == (1, 70)
+    assert await begin(database, ledger, steps=70, request="b") == (2, 30)
+    assert await begin(database, ledger, steps=70, request="c") == (0, 0)
+    assert await begin(database, ledger, steps=70, request="b") == (2, 30)
+
+
+async def test_a_successor_shuts_out_the_worker_before_it(
+    database: Database, ledger: Ledger, held: str
+) -> None:
+    await begin(database, ledger, steps=10, request="a")
+    async with database.session() as session:
+        await ledger.acquire(session, held, epoch=2)
+    with pytest.raises(StaleEpochError):
+        await begin(database, ledger, epoch=1, request="b")
+    with pytest.raises(StaleEpochError):
+        await begin(database, ledger, epoch=1, request="a")
+    async with database.session() as session:
+        with pytest.raises(StaleEpochError):
+            await ledger.end_segment(
+                session, held, epoch=1, segment=1, checkpoint_step=10, checkpoint_sha256=SHA
+            )
+        with pytest.raises(StaleEpochError):
+            await ledger.acquire(session, held, epoch=2)
+        assert (await ledger.reservation(session, held)).charged_steps == 10
+
+
+async def test_nobody_charges_before_acquiring(
+    database: Database, ledger: Ledger, scope: str, mechanism: Mechanism
+) -> None:
+    async with database.session() as session:
+        await ledger.admit_and_reserve(
+            session, scope_id=scope, reservation_id="r1", study_id="s1", mechanism=mechanism,
+            actor="test",
+        )  # fmt: skip
+    with pytest.raises(StaleEpochError):
+        await begin(database, ledger, epoch=0)
+
+
+async def test_an_ended_segment_moves_the_checkpoint_once(
+    database: Database, ledger: Ledger, held: str
+) -> None:
+    await begin(database, ledger, steps=10)
+    end = {"epoch": 1, "segment": 1, "checkpoint_step": 10}
+    async with database.session() as session:
+        for _ in range(2):
+            await ledger.end_segment(session, held, **end, checkpoint_sha256=SHA)
+        with pytest.raises(UnknownReservationError, match="another checkpoint"):
+            await ledger.end_segment(session, held, **end, checkpoint_sha256="b" * 64)
+        with pytest.raises(UnknownReservationError):
+            await ledger.end_segment(session, held, **end | {"segment": 2}, checkpoint_sha256=SHA)
+        now = await ledger.reservation(session, held)
+    assert (now.checkpoint_step, now.checkpoint_sha256, now.open_segment) == (10, SHA, None)
+
+
+async def test_a_segment_cannot_end_beyond_its_steps(
+    database: Database, ledger: Ledger, held: str
+) -> None:
+    await begin(database, ledger, steps=10)
+    async with database.session() as session:
+        with pytest.raises(LedgerArgumentError):
+            await ledger.end_segment(
+                session, held, epoch=1, segment=1, checkpoint_step=11, checkpoint_sha256=SHA
+            )
+
+
+async def test_release_gives_back_only_what_never_began(
+    database: Database, ledger: Ledger, scope: str, held: str, mechanism: Mechanism
+) -> None:
+    await begin(database, ledger, steps=30)
+    async with database.session() as session:
+        assert await ledger.release(session, held, actor="test", reason="done") == 70
+        assert await ledger.release(session, held, actor="test", reason="done") == 0
+        assert await ledger.spent(session, scope) == [mechanism.with_steps(30)]
+    with pytest.raises(ReservationClosedError):
+        await begin(database, ledger, request="b")
+
+
+async def test_a_swap_releases_and_reserves_together(
+    database: Database, ledger: Ledger, scope: str, held: str, mechanism: Mechanism
+) -> None:
+    await begin(database, ledger, steps=10)
+    other = Mechanism(sampling_rate=0.02, noise_multiplier=2.5, clip_norm=1.0, steps=120)
+    async with database.session() as session:
+        new = await ledger.swap(
+            session, held, new_reservation_id="r2", study_id="s1", mechanism=other, actor="test"
+        )
+        assert new == "r2"
+        again = await ledger.swap(
+            session, held, new_reservation_id="r2", study_id="s1", mechanism=other, actor="test"
+        )
+        assert again == "r2"
+        assert await ledger.spent(session, scope) == [mechanism.with_steps(10), other]
+
+
+async def test_a_swap_that_does_not_fit_changes_nothing(
+    database: Database, ledger: Ledger, scope: str, held: str, mechanism: Mechanism
+) -> None:
+    async with database.session() as session:
+        with pytest.raises(BudgetExceededError):
+            await ledger.swap(
+                session, held, new_reservation_id="r2", study_id="s1",
+                mechanism=mechanism.with_steps(1000), actor="test",
+            )  # fmt: skip
+        assert await ledger.spent(session, scope) == [mechanism]
+        assert (await ledger.reservation(session, held)).state == "open"
+
+
+async def test_a_refusal_leaves_the_callers_transaction_usable(
+    database: Database, ledger: Ledger, scope: str, held: str
+) -> None:
+    async with database.session() as session:
+        with pytest.raises(StaleEpochError):
+            await ledger.acquire(session, held, epoch=1)
+        await ledger.acquire(session, held, epoch=2)
+    async with database.session() as session:
+        assert (await ledger.reservation(session, held)).epoch == 2
+
+
+async def test_unknown_names_are_refused(database: Database, ledger: Ledger) -> None:
+    async with database.session() as session:
+        with pytest.raises(UnknownReservationError):
+            await ledger.release(session, "nothing", actor="test", reason="")
+        with pytest.raises(UnknownReservationError):
+            await ledger.account(session, "nothing")
+
+
+async def test_facts_and_evaluations_are_kept(
+    database: Database, ledger: Ledger, scope: str, held: str, mechanism: Mechanism
+) -> None:
+    priced = price([mechanism], delta=1e-5)
+    async with database.session() as session:
+        seq = await ledger.attest(session, held, note={"weights_sha256": SHA}, actor="test")
+        await ledger.record_evaluation(session, scope, seq, priced)
+        (kept,) = await ledger.evaluations(session, scope)
+        assert (await ledger.last_entry_of(session, held)).seq == seq
+        assert (await ledger.verify_chain(session, scope)).is_valid
+    assert (kept.seq, kept.epsilon, kept.accountant) == (seq, priced.epsilon, "pld")
