@@ -97,12 +97,14 @@ class Views:
         pixels = (rows[:, :, None] * width + columns[:, None, :]).reshape(
             num_examples, 1, views, height * width
         )
-        pixels = pixels.expand(-1, channels, -1, -1).reshape(num_examples, channels, -1)
+        pixels = pixels.expand(-1, channels, -1, -1).reshape(
+            num_examples, channels, views * height * width
+        )
         taken = images_BCHW.flatten(2).gather(2, pixels.to(images_BCHW.device))
         return (
             taken.view(num_examples, channels, views, height, width)
             .transpose(1, 2)
-            .reshape(-1, channels, height, width)
+            .reshape(num_examples * views, channels, height, width)
         )
 
 

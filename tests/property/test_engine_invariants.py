@@ -1,0 +1,111 @@
+"""What must hold for every batch, microbatch size, number of views and world size."""
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tan_core import models
+from tan_core.engine import PrivateRandomness, SeededRandomness, clipped_sum
+from tan_core.spec.models import MODEL_TYPES
+
+FAST = settings(max_examples=40, deadline=None, derandomize=True)
+SHAPE = (1, 8, 8)
+MODELS = {
+    name: models.build(
+        MODEL_TYPES[name](), shape=SHAPE, num_classes=3, generator=torch.Generator().manual_seed(0)
+    ).double()
+    for name in ("linear", "mlp", "tanh-cnn")
+}
+
+
+def make_batch(examples: int, views: int, seed: int):
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(examples * views, *SHAPE, generator=generator, dtype=torch.float64)
+    return inputs, torch.randint(0, 3, (examples,), generator=generator)
+
+
+class TestClippedSum:
+    @FAST
+    @given(
+        name=st.sampled_from(sorted(MODELS)),
+        examples=st.integers(0, 9),
+        views=st.sampled_from([1, 4]),
+        microbatch_size=st.integers(1, 40),
+        clip_norm=st.floats(1e-3, 1e3),
+        seed=st.integers(0, 1000),
+    )
+    def test_any_microbatch_split_gives_the_same_sum(
+        self, name, examples, views, microbatch_size, clip_norm, seed
+    ) -> None:
+        inputs, labels = make_batch(examples, views, seed)
+
+        def total(size: int) -> torch.Tensor:
+            return clipped_sum(
+                MODELS[name],
+                inputs,
+                labels,
+                clip_norm=clip_norm,
+                views=views,
+                microbatch_size=size,
+            ).sum
+
+        whole, split = total(1000), total(microbatch_size)
+
+        assert float((whole - split).norm()) <= 1e-6 * float(whole.norm())
+
+    @FAST
+    @given(
+        name=st.sampled_from(sorted(MODELS)),
+        examples=st.integers(1, 6),
+        views=st.sampled_from([1, 4]),
+        scale=st.floats(1e-3, 1e6),
+        clip_norm=st.floats(1e-3, 1e3),
+        seed=st.integers(0, 1000),
+    )
+    def test_one_example_moves_the_sum_by_at_most_the_clip_norm(
+        self, name, examples, views, scale, clip_norm, seed
+    ) -> None:
+        inputs, labels = make_batch(examples, views, seed)
+        inputs = inputs * scale
+        at_most = clip_norm * (1 + 1e-6)
+
+        whole = clipped_sum(MODELS[name], inputs, labels, clip_norm=clip_norm, views=views).sum
+        fewer = clipped_sum(
+            MODELS[name], inputs[views:], labels[1:], clip_norm=clip_norm, views=views
+        ).sum
+
+        assert float((whole - fewer).norm()) <= at_most
+
+
+class TestMask:
+    @FAST
+    @given(
+        num_examples=st.integers(1, 500),
+        rate=st.floats(0, 1),
+        more=st.floats(0, 1),
+        world_size=st.integers(1, 7),
+        step=st.integers(0, 2**40),
+    )
+    def test_the_shares_of_all_ranks_are_the_draw_and_more_rate_draws_more(
+        self, num_examples, rate, more, world_size, step
+    ) -> None:
+        def mask(q: float) -> np.ndarray:
+            return PrivateRandomness(bytes(32), 1).mask(
+                step, num_examples=num_examples, sampling_rate=q
+            )
+
+        drawn = mask(rate)
+        shares = [drawn[rank::world_size] for rank in range(world_size)]
+
+        assert np.array_equal(np.sort(np.concatenate(shares)), drawn)
+        assert max(map(len, shares)) - min(map(len, shares)) <= 1
+        assert set(drawn) <= set(mask(max(rate, more)))
+
+    @FAST
+    @given(seed=st.integers(0, 2**62), stream=st.integers(0, 2**62), step=st.integers(0, 2**40))
+    def test_any_seed_stream_and_step_is_accepted(self, seed: int, stream: int, step: int) -> None:
+        randomness = SeededRandomness(seed, stream)
+
+        assert len(randomness.mask(step, num_examples=5, sampling_rate=1.0)) == 5
+        assert randomness.noise(step, 3).isfinite().all()

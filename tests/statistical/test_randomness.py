@@ -1,0 +1,131 @@
+"""The laws of the draws, at fixed seeds. Each test says how often it would be wrong by chance."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from tan_core.engine import PrivateRandomness, SeededRandomness, Trainer
+from tan_core.execution import PrivateRun
+from tan_core.mechanism import Mechanism
+from tan_core.spec.train import TrainerConfig
+from tests.unit.tan_core.engine.support import ThreadRanks, run
+
+pytestmark = pytest.mark.statistical
+
+KEY = bytes(range(32))
+CHANCE = 1e-4
+"""False-alarm rate of every single test here."""
+
+
+@pytest.fixture(params=["private", "seeded"])
+def randomness(request):
+    return PrivateRandomness(KEY, 1) if request.param == "private" else SeededRandomness(0)
+
+
+class TestNoise:
+    @pytest.mark.parametrize(
+        ("deviation", "is_accepted"), [(1.0, True), (2 / 3, False), (3 / 2, False)]
+    )
+    def test_kolmogorov_smirnov_accepts_the_right_deviation_only(
+        self, randomness, deviation: float, is_accepted: bool
+    ) -> None:
+        noise = randomness.noise(0, 100_000).numpy()
+
+        p_value = stats.kstest(noise, stats.norm(scale=deviation).cdf).pvalue
+
+        assert (p_value > CHANCE) == is_accepted
+
+    def test_moments_are_those_of_the_normal(self, randomness) -> None:
+        noise = randomness.noise(0, 4_000_000).double().numpy()
+        size = len(noise)
+
+        z = [
+            noise.mean() * size**0.5,
+            (noise.var() - 1) / (2 / size) ** 0.5,
+            stats.skew(noise) / (6 / size) ** 0.5,
+            stats.kurtosis(noise) / (24 / size) ** 0.5,
+        ]
+
+        assert max(map(abs, z)) < stats.norm.isf(CHANCE / 8)
+
+    def test_steps_and_neighbouring_values_are_uncorrelated(self, randomness) -> None:
+        first, second = (randomness.noise(step, 1_000_000).numpy() for step in (0, 1))
+
+        correlations = [first @ second, first[:-1] @ first[1:], first[::2] @ first[1::2]]
+
+        assert max(map(abs, correlations)) / 1000 < stats.norm.isf(CHANCE / 6)
+
+
+class TestMask:
+    def test_size_is_binomial_at_the_exact_rate(self, randomness) -> None:
+        """1,000 draws at q = .08192 from 50,000: mean 4096 and variance 3760."""
+        q, n, draws = 0.08192, 50_000, 1000
+
+        sizes = np.array(
+            [len(randomness.mask(s, num_examples=n, sampling_rate=q)) for s in range(draws)]
+        )
+
+        deviation = (n * q * (1 - q) / draws) ** 0.5
+        assert abs(sizes.mean() - n * q) < stats.norm.isf(CHANCE / 2) * deviation
+        ratio = sizes.var(ddof=1) / (n * q * (1 - q)) * (draws - 1)
+        assert stats.chi2.ppf(CHANCE / 2, draws - 1) < ratio < stats.chi2.isf(CHANCE / 2, draws - 1)
+
+    def test_every_example_is_drawn_equally_often_and_alone(self, randomness) -> None:
+        q, n, draws = 0.3, 200, 4000
+        drawn = np.zeros((draws, n))
+        for step in range(draws):
+            drawn[step, randomness.mask(step, num_examples=n, sampling_rate=q)] = 1
+
+        z = (drawn.mean(0) - q) / (q * (1 - q) / draws) ** 0.5
+        correlation = np.corrcoef(drawn.T)[np.triu_indices(n, 1)] * draws**0.5
+
+        assert stats.chi2.sf((z**2).sum(), n) > CHANCE
+        assert abs(correlation).max() < stats.norm.isf(CHANCE / 2 / len(correlation))
+
+    def test_two_attempts_share_no_more_than_chance(self) -> None:
+        first, second = (
+            PrivateRandomness(KEY, attempt).mask(0, num_examples=100_000, sampling_rate=0.5)
+            for attempt in (1, 2)
+        )
+
+        shared = len(np.intersect1d(first, second))
+
+        assert abs(shared - 25_000) < stats.norm.isf(CHANCE / 2) * (100_000 * 3 / 16) ** 0.5
+
+
+class TestNoisySum:
+    @pytest.mark.parametrize("world_size", [1, 4])
+    def test_its_deviation_is_sigma_c_over_b_on_any_number_of_ranks(self, world_size: int) -> None:
+        """No gradient: zero inputs and a bias-free layer, so that a step is noise alone."""
+        sigma, clip_norm, expected_batch, size = 1.7, 0.3, 40, 100_000
+        execution = PrivateRun(
+            mechanism=Mechanism(
+                sampling_rate=0.5, noise_multiplier=sigma, clip_norm=clip_norm, steps=1
+            ),
+            num_examples=80,
+        )
+        ranks = ThreadRanks(1)
+
+        def make(rank: int) -> Trainer:
+            model = torch.nn.Linear(size // 2, 2, bias=False)
+            torch.nn.init.zeros_(model.weight)
+            return Trainer(
+                model=model,
+                execution=execution,
+                config=TrainerConfig(clip_norm=clip_norm),
+                inputs=np.zeros((80, size // 2), np.float32),
+                labels=np.zeros(80, np.int64),
+                randomness=PrivateRandomness(KEY, 1),
+                microbatch_size=16,
+                rank=rank,
+                world_size=world_size,
+                all_reduce=ranks.all_reduce(0),
+            )
+
+        shares = [run(make(r), 1).state().tensors["parameters"] for r in range(world_size)]
+        moved = sum(shares).numpy()
+
+        expected = sigma / expected_batch  # learning rate 1 in units of one clipped gradient
+        assert stats.kstest(moved, stats.norm(scale=expected).cdf).pvalue > CHANCE
+        assert moved.std() == pytest.approx(expected, rel=0.01)

@@ -1,0 +1,431 @@
+"""Datasets of every source: what inspect finds, what load_split reads, what is refused and how."""
+
+import dataclasses
+import io
+import os
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from tan_core import data
+from tan_core.errors import DatasetError
+from tan_core.wire import DatasetRef
+
+MNIST = Path(os.environ.get("TAN_DATA_DIR", Path(__file__).parents[5] / "shared" / "data"), "mnist")
+
+
+def make_ref(facts: data.DatasetFacts, path: Path | None, **changes) -> DatasetRef:
+    fields = dataclasses.asdict(facts) | {"shape": list(facts.shape)}
+    return DatasetRef(name="made", path=None if path is None else str(path), **fields | changes)
+
+
+def png(pixels: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, format="PNG")
+    return stream.getvalue()
+
+
+def grey_images(count: int, side: int = 5, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (count, side, side), dtype=np.uint8)
+
+
+def write_images(file: Path, pixels, labels, *, label: str = "label") -> Path:
+    images = [{"bytes": png(image), "path": f"{i}.png"} for i, image in enumerate(pixels)]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"image": images, label: pa.array(labels, pa.int64())}), file)
+    return file
+
+
+@pytest.fixture
+def image_parquet(tmp_path: Path) -> Path:
+    folder = tmp_path / "images"
+    write_images(folder / "train.parquet", grey_images(40), [i % 4 for i in range(40)])
+    write_images(folder / "test.parquet", grey_images(8, seed=1), [i % 4 for i in range(8)])
+    return folder
+
+
+class TestDigits:
+    def test_the_bundled_digits_are_cut_into_three_splits_that_share_no_record(self) -> None:
+        facts = data.inspect(None, source="digits")
+        ref = make_ref(facts, None)
+
+        splits = {role: data.load_split(ref, role) for role in ("train", "validation", "test")}
+
+        assert (facts.num_train, facts.num_validation, facts.num_test) == (1295, 143, 359)
+        assert facts.shape == (1, 8, 8)
+        assert facts.num_classes == 10
+        assert sum(len(split) for split in splits.values()) == 1797
+        assert {int(split.inputs.max()) for split in splits.values()} == {255}
+
+    def test_another_split_seed_cuts_other_records_and_the_same_seed_the_same(self) -> None:
+        refs = [
+            make_ref(data.inspect(None, source="digits", split_seed=s), None, split_seed=s)
+            for s in (0, 0, 1)
+        ]
+
+        first, again, other = (data.load_split(ref, "test") for ref in refs)
+
+        assert np.array_equal(first.inputs, again.inputs)
+        assert not np.array_equal(first.inputs, other.inputs)
+
+
+class TestParquetImages:
+    def test_a_stored_test_part_is_taken_whole_and_in_order(self, image_parquet: Path) -> None:
+        facts = data.inspect(str(image_parquet))
+
+        test = data.load_split(make_ref(facts, image_parquet), "test")
+
+        assert facts.source == "parquet"
+        assert (facts.num_train, facts.num_validation, facts.num_test) == (36, 4, 8)
+        assert np.array_equal(test.inputs, grey_images(8, seed=1)[:, None])
+        assert test.labels.tolist() == [0, 1, 2, 3, 0, 1, 2, 3]
+
+    def test_shards_are_read_in_the_order_of_their_names(self, tmp_path: Path) -> None:
+        pixels, labels = grey_images(30), [i % 3 for i in range(30)]
+        write_images(tmp_path / "data/train-00001-of-00002.parquet", pixels[15:], labels[15:])
+        write_images(tmp_path / "data/train-00000-of-00002.parquet", pixels[:15], labels[:15])
+        one_file = write_images(tmp_path / "one/all.parquet", pixels, labels)
+
+        shards = make_ref(data.inspect(str(tmp_path)), tmp_path)
+        whole = make_ref(data.inspect(str(one_file)), one_file)
+
+        assert np.array_equal(
+            data.load_split(shards, "train").inputs, data.load_split(whole, "train").inputs
+        )
+
+    def test_one_colour_image_makes_every_image_colour(self, tmp_path: Path) -> None:
+        pixels = [*grey_images(19), np.zeros((5, 5, 3), np.uint8)]
+        file = write_images(tmp_path / "a.parquet", pixels, [i % 2 for i in range(20)])
+
+        assert data.inspect(str(file)).shape == (3, 5, 5)
+
+    def test_a_missing_label_column_is_named_with_the_columns_there_are(
+        self, tmp_path: Path
+    ) -> None:
+        file = write_images(tmp_path / "a.parquet", grey_images(20), [0] * 20, label="digit")
+
+        with pytest.raises(DatasetError, match=r"no column 'label'.*\['image', 'digit'\]") as error:
+            data.inspect(str(file))
+
+        assert error.value.field == "label"
+
+    def test_mixed_sizes_are_refused_with_the_record(self, tmp_path: Path) -> None:
+        pixels = [*grey_images(3), *grey_images(1, side=6)]
+        file = write_images(tmp_path / "a.parquet", pixels, [0, 1, 0, 1])
+
+        with pytest.raises(DatasetError, match="record 0 is 5x5, record 3 is 6x6"):
+            data.inspect(str(file))
+
+    def test_an_image_that_claims_to_be_huge_is_refused_before_it_is_decoded(
+        self, tmp_path: Path
+    ) -> None:
+        header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 0, 0, 0, 0)
+        chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(b"")), (b"IEND", b"")]
+        bomb = b"\x89PNG\r\n\x1a\n" + b"".join(
+            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+            for kind, body in chunks
+        )
+        table = {"image": [{"bytes": bomb, "path": ""}], "label": [0]}
+        pq.write_table(pa.table(table), tmp_path / "a.parquet")
+
+        with pytest.raises(DatasetError, match=r"record 0.*pixels"):
+            data.inspect(str(tmp_path / "a.parquet"))
+
+    def test_bytes_that_are_no_image_are_refused_with_the_record(self, tmp_path: Path) -> None:
+        table = {"image": [{"bytes": b"nonsense", "path": ""}], "label": [0]}
+        pq.write_table(pa.table(table), tmp_path / "a.parquet")
+
+        with pytest.raises(DatasetError, match="record 0: not a readable image"):
+            data.inspect(str(tmp_path / "a.parquet"))
+
+    def test_a_file_that_is_no_parquet_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "train.parquet").write_bytes(b"not parquet at all")
+
+        with pytest.raises(DatasetError, match="not a readable Parquet file") as error:
+            data.inspect(str(tmp_path))
+
+        assert error.value.field == "path"
+
+    def test_a_file_of_unknown_role_beside_train_is_refused(self, image_parquet: Path) -> None:
+        write_images(image_parquet / "extra.parquet", grey_images(2), [0, 1])
+
+        with pytest.raises(DatasetError, match=r"extra\.parquet: cannot tell which split"):
+            data.inspect(str(image_parquet))
+
+
+class TestLabels:
+    @pytest.mark.parametrize(("label", "num_classes"), [(7, 4), (-1, None)])
+    def test_a_label_out_of_range_is_named_with_its_row(
+        self, tmp_path: Path, label: int, num_classes: int | None
+    ) -> None:
+        labels = [0, 1, 2, 3] * 5
+        labels[6] = label
+        np.savez(tmp_path / "a.npz", x=grey_images(20), y=np.array(labels))
+
+        with pytest.raises(DatasetError, match=f"train record 6 has label {label}; accepted: 0 to"):
+            data.inspect(str(tmp_path / "a.npz"), num_classes=num_classes)
+
+    def test_a_test_label_that_train_never_shows_is_refused(self, tmp_path: Path) -> None:
+        x, y = grey_images(20), np.arange(20) % 4
+        np.savez(tmp_path / "a.npz", x_train=x, y_train=y, x_test=x[:2], y_test=np.array([0, 4]))
+
+        with pytest.raises(DatasetError, match="test record 1 has label 4; accepted: 0 to 3"):
+            data.inspect(str(tmp_path / "a.npz"))
+
+    def test_labels_that_are_no_integers_are_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "a.csv").write_text("a,label\n1,cat\n2,dog\n")
+
+        with pytest.raises(DatasetError, match="'label' is string; labels must be integers"):
+            data.inspect(str(tmp_path / "a.csv"))
+
+    def test_a_single_class_is_refused(self, tmp_path: Path) -> None:
+        np.savez(tmp_path / "a.npz", x=grey_images(20), y=np.zeros(20, np.int64))
+
+        with pytest.raises(DatasetError, match="at least 2 classes"):
+            data.inspect(str(tmp_path / "a.npz"))
+
+
+class TestImageFolder:
+    def make(self, root: Path, classes, *, per_class: int = 10) -> Path:
+        for at, name in enumerate(classes):
+            (root / name).mkdir(parents=True)
+            for i, image in enumerate(grey_images(per_class, seed=at)):
+                Image.fromarray(image).save(root / name / f"{i:03}.png")
+        return root
+
+    def test_classes_are_numbered_by_name_and_digits_by_value(self, tmp_path: Path) -> None:
+        self.make(tmp_path, ["10", "9", "2"])
+
+        facts = data.inspect(str(tmp_path))
+        train = data.load_split(make_ref(facts, tmp_path), "train")
+
+        assert facts.source == "image_folder"
+        assert facts.num_classes == 3
+        shown = {image.tobytes() for image in grey_images(10, seed=2)}  # class "2" comes first
+        assert all(
+            (image.tobytes() in shown) == (label == 0)
+            for image, label in zip(train.inputs, train.labels, strict=True)
+        )
+
+    def test_train_and_test_folders_are_the_stored_parts(self, tmp_path: Path) -> None:
+        self.make(tmp_path / "train", ["a", "b"])
+        self.make(tmp_path / "test", ["a"], per_class=3)
+
+        facts = data.inspect(str(tmp_path))
+
+        assert (facts.num_train, facts.num_validation, facts.num_test) == (18, 2, 3)
+
+    def test_a_class_that_only_test_has_is_refused(self, tmp_path: Path) -> None:
+        self.make(tmp_path / "train", ["a", "b"])
+        self.make(tmp_path / "test", ["c"])
+
+        with pytest.raises(DatasetError, match="test has the class 'c'"):
+            data.inspect(str(tmp_path))
+
+    def test_an_image_moved_to_another_class_changes_the_content_hash(self, tmp_path: Path) -> None:
+        self.make(tmp_path, ["a", "b"])
+        ref = make_ref(data.inspect(str(tmp_path)), tmp_path)
+
+        (tmp_path / "a/000.png").rename(tmp_path / "b/moved.png")
+
+        with pytest.raises(DatasetError, match="not the one that was registered"):
+            data.verify(ref)
+
+
+class TestNpz:
+    @pytest.mark.parametrize(
+        ("shape", "expected"),
+        [((20, 6, 5), (1, 6, 5)), ((20, 6, 5, 3), (3, 6, 5)), ((20, 3, 6, 5), (3, 6, 5))],
+    )
+    def test_channels_come_first_whatever_the_layout(
+        self, tmp_path: Path, shape: tuple[int, ...], expected: tuple[int, ...]
+    ) -> None:
+        np.savez(tmp_path / "a.npz", x=np.zeros(shape, np.uint8), y=np.arange(20) % 2)
+
+        assert data.inspect(str(tmp_path / "a.npz")).shape == expected
+
+    def test_two_dimensions_are_a_table_that_enters_as_written(self, tmp_path: Path) -> None:
+        x = np.random.default_rng(0).normal(size=(20, 3))
+        np.savez(tmp_path / "a.npz", x_train=x, y_train=np.arange(20) % 2, x_test=x, y_test=np.arange(20) % 2)  # fmt: skip
+
+        ref = make_ref(data.inspect(str(tmp_path / "a.npz")), tmp_path / "a.npz")
+
+        assert np.array_equal(data.load_split(ref, "test").inputs, x.astype(np.float32))
+
+    def test_pickled_objects_are_refused(self, tmp_path: Path) -> None:
+        np.savez(tmp_path / "a.npz", x=np.array([{}], dtype=object), y=np.array([0]))
+
+        with pytest.raises(DatasetError, match=r"not a readable \.npz"):
+            data.inspect(str(tmp_path / "a.npz"))
+
+    def test_unknown_names_are_listed(self, tmp_path: Path) -> None:
+        np.savez(tmp_path / "a.npz", images=np.zeros(3), labels=np.zeros(3))
+
+        with pytest.raises(DatasetError, match=r"\['images', 'labels'\]; accepted: x and y"):
+            data.inspect(str(tmp_path / "a.npz"))
+
+
+class TestTable:
+    def test_numeric_columns_are_features_and_the_label_is_not(self, tmp_path: Path) -> None:
+        rows = "\n".join(f"{i},n{i},{i / 10},{i % 2}" for i in range(20))
+        (tmp_path / "a.csv").write_text(f"a,name,b,y\n{rows}\n")
+
+        facts = data.inspect(str(tmp_path / "a.csv"), label="y")
+
+        assert facts.source == "table"
+        assert facts.shape == (2,)
+
+    def test_values_of_other_records_do_not_change_a_record(self, tmp_path: Path) -> None:
+        """Scaling by a statistic of the data would be a release of its own."""
+        loaded = []
+        for name, last in (("a", 1.0), ("b", 1e6)):
+            (tmp_path / name).mkdir()
+            values = [*np.linspace(0, 1, 19), last]
+            table = pa.table({"x": values, "label": [i % 2 for i in range(20)]})
+            for part in ("train", "test"):
+                pq.write_table(table, tmp_path / name / f"{part}.parquet")
+            ref = make_ref(data.inspect(str(tmp_path / name)), tmp_path / name)
+            loaded.append(data.load_split(ref, "test").inputs[:19])
+
+        assert np.array_equal(*loaded)
+
+    def test_bytes_are_mapped_to_minus_one_to_one_by_their_type(self, tmp_path: Path) -> None:
+        table = pa.table({"x": pa.array([0, 255] * 10, pa.uint8()), "label": [0, 1] * 10})
+        pq.write_table(table, tmp_path / "test.parquet")
+        pq.write_table(table, tmp_path / "train.parquet")
+
+        ref = make_ref(data.inspect(str(tmp_path)), tmp_path)
+
+        assert set(data.load_split(ref, "test").inputs.ravel().tolist()) == {-1.0, 1.0}
+
+    @pytest.mark.parametrize(
+        ("text", "features", "field", "message"),
+        [
+            ("a,label\n1,0\n,1\n", None, "features", "'a' of record 1 is empty"),
+            ("a,label\n1,0\ninf,1\n", None, "features", "'a' of record 1 is inf"),
+            ("a,label\n1,0\n2,1\n", ["z"], "features", "'z' is not a feature column"),
+            ("a,label\n1,0\n2,1\n", ["label"], "features", "'label' is not a feature column"),
+            ("a,label\nx,0\ny,1\n", ["a"], "features", "'a' is string"),
+            ("a,label\nx,0\ny,1\n", None, "features", "no numeric column"),
+            ("a,label\n", None, "path", "no records"),
+            ("a,label\n1,0\n2\n", None, "path", "not a readable CSV"),
+        ],
+    )
+    def test_what_is_wrong_with_a_table_is_named(
+        self, tmp_path: Path, text: str, features, field: str, message: str
+    ) -> None:
+        (tmp_path / "a.csv").write_text(text)
+
+        with pytest.raises(DatasetError, match=message) as error:
+            data.inspect(str(tmp_path / "a.csv"), features=features)
+
+        assert error.value.field == field
+
+
+class TestInspect:
+    def test_a_path_that_is_not_there_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(DatasetError, match="no such file or folder") as error:
+            data.inspect(str(tmp_path / "nowhere"))
+
+        assert error.value.field == "path"
+
+    def test_an_empty_folder_and_an_empty_file_are_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "folder").mkdir()
+        (tmp_path / "a.csv").touch()
+
+        for name in ("folder", "a.csv"):
+            with pytest.raises(DatasetError, match="is empty"):
+                data.inspect(str(tmp_path / name))
+
+    def test_an_unknown_source_lists_the_known_ones(self) -> None:
+        with pytest.raises(DatasetError, match="source must be one of") as error:
+            data.inspect(None, source="tfrecord")
+
+        assert error.value.field == "source"
+
+    def test_no_path_and_no_source_is_refused(self) -> None:
+        with pytest.raises(DatasetError, match="a path is needed"):
+            data.inspect(None)
+
+    def test_too_few_records_to_cut_a_split_are_refused(self, tmp_path: Path) -> None:
+        np.savez(tmp_path / "a.npz", x=grey_images(4), y=np.arange(4) % 2)
+
+        with pytest.raises(DatasetError, match="4 train records are too few to cut a"):
+            data.inspect(str(tmp_path / "a.npz"))
+
+    def test_the_content_hash_follows_the_bytes_and_not_the_file_names(
+        self, tmp_path: Path
+    ) -> None:
+        first = write_images(tmp_path / "a/train.parquet", grey_images(20), [0, 1] * 10)
+        renamed = tmp_path / "b/train-renamed.parquet"
+        renamed.parent.mkdir()
+        renamed.write_bytes(first.read_bytes())
+        other = write_images(tmp_path / "c/train.parquet", grey_images(20, seed=1), [0, 1] * 10)
+
+        hashes = [data.inspect(str(f.parent)).content_sha256 for f in (first, renamed, other)]
+
+        assert hashes[0] == hashes[1]
+        assert hashes[0] != hashes[2]
+
+
+class TestLoadSplit:
+    def test_the_cache_gives_the_same_split_and_survives_the_source(
+        self, image_parquet: Path, tmp_path: Path
+    ) -> None:
+        ref = make_ref(data.inspect(str(image_parquet)), image_parquet)
+        decoded = data.load_split(ref, "train", cache_dir=tmp_path / "cache")
+        (image_parquet / "train.parquet").unlink()
+
+        cached = data.load_split(ref, "train", cache_dir=tmp_path / "cache")
+
+        assert np.array_equal(cached.inputs, decoded.inputs)
+        assert np.array_equal(cached.labels, decoded.labels)
+        assert {file.stat().st_mode & 0o077 for file in (tmp_path / "cache").iterdir()} == {0}
+
+    def test_data_that_shrank_since_registration_is_refused(self, image_parquet: Path) -> None:
+        ref = make_ref(data.inspect(str(image_parquet)), image_parquet)
+        write_images(image_parquet / "train.parquet", grey_images(30), [i % 4 for i in range(30)])
+
+        with pytest.raises(DatasetError, match="train has 27 records, registered were 36"):
+            data.load_split(ref, "train")
+
+    def test_verify_accepts_what_was_registered_and_refuses_a_changed_byte(
+        self, image_parquet: Path
+    ) -> None:
+        ref = make_ref(data.inspect(str(image_parquet)), image_parquet)
+        data.verify(ref)
+        with (image_parquet / "test.parquet").open("r+b") as stream:
+            stream.seek(100)
+            stream.write(b"\xff\x00\xff")
+
+        with pytest.raises(DatasetError) as error:
+            data.verify(ref)
+
+        assert error.value.field == "content_sha256"
+
+
+@pytest.mark.skipif(not MNIST.is_dir(), reason=f"no MNIST at {MNIST}; set TAN_DATA_DIR")
+class TestMnist:
+    def test_every_image_arrives_in_its_split(self) -> None:
+        facts = data.inspect(str(MNIST))
+        test = data.load_split(make_ref(facts, MNIST), "test")
+
+        assert facts.shape == (1, 28, 28)
+        assert (facts.num_train, facts.num_validation, facts.num_test) == (54_000, 6_000, 10_000)
+        assert test.inputs.shape == (10_000, 1, 28, 28)
+        assert test.inputs.mean() == pytest.approx(33.79, abs=0.01)
+
+
+class TestWeight:
+    def test_importing_the_room_loads_no_torch(self) -> None:
+        script = "import sys, tan_core.data; sys.exit('torch' in sys.modules)"
+
+        assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

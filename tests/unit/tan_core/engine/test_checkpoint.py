@@ -1,0 +1,119 @@
+"""Checkpoints: going on is the same as never having stopped, and nothing else is accepted."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tan_core.engine import checkpoint
+from tan_core.engine.trainer import TrainerState
+from tan_core.errors import ParameterError
+from tan_core.execution import Simulation
+from tests.unit.tan_core.engine.support import KEY, make_run, make_trainer, run, vector
+
+CONFIGS = {
+    "sgd": {},
+    "momentum-average": {"momentum": 0.9, "ema_decay": 0.9},
+    "adam": {"optimizer": "adam", "learning_rate": 0.01},
+}
+
+
+class TestSaveAndLoad:
+    @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+    def test_five_steps_and_five_more_are_ten(self, tmp_path: Path, config) -> None:
+        straight = run(make_trainer(config=config), 10)
+        sha256 = checkpoint.save(tmp_path / "c", run(make_trainer(config=config), 5))
+
+        resumed = make_trainer(config=config)
+        resumed.load_state(checkpoint.load(tmp_path / "c", sha256).state)
+        run(resumed, 5)
+
+        assert resumed.steps_done == 10
+        for name, tensor in straight.state().tensors.items():
+            assert torch.equal(tensor, resumed.state().tensors[name])
+
+    def test_extra_and_step_come_back(self, tmp_path: Path) -> None:
+        sha256 = checkpoint.save(tmp_path / "c", run(make_trainer(), 3), {"segment": 7})
+
+        loaded = checkpoint.load(tmp_path / "c", sha256)
+
+        assert (loaded.step, loaded.extra) == (3, {"segment": 7})
+
+    def test_the_run_key_is_not_in_the_file(self, tmp_path: Path) -> None:
+        checkpoint.save(tmp_path / "c", run(make_trainer(), 1))
+
+        content = (tmp_path / "c").read_bytes()
+
+        assert KEY not in content
+        assert KEY.hex().encode() not in content
+
+    @pytest.mark.parametrize("at", [4, 40, -1])
+    def test_a_flipped_bit_anywhere_is_found(self, tmp_path: Path, at: int) -> None:
+        sha256 = checkpoint.save(tmp_path / "c", make_trainer())
+        content = bytearray((tmp_path / "c").read_bytes())
+        content[at] ^= 1
+        (tmp_path / "c").write_bytes(content)
+
+        with pytest.raises(ParameterError, match="reported was") as error:
+            checkpoint.load(tmp_path / "c", sha256)
+
+        assert error.value.field == "checkpoint"
+
+    def test_a_missing_file_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(ParameterError, match="gone: No such file"):
+            checkpoint.load(tmp_path / "gone", "0" * 64)
+
+    def test_a_file_that_is_no_checkpoint_is_refused(self, tmp_path: Path) -> None:
+        sha256 = checkpoint.save_weights(tmp_path / "w", make_trainer().released_weights())
+
+        with pytest.raises(ParameterError, match="not a checkpoint"):
+            checkpoint.load(tmp_path / "w", sha256)
+
+    def test_a_failed_write_leaves_the_old_checkpoint(self, tmp_path: Path, monkeypatch) -> None:
+        trainer = run(make_trainer(), 1)
+        sha256 = checkpoint.save(tmp_path / "c", trainer)
+
+        def fail(_descriptor: int) -> None:
+            raise OSError("no space left on device")
+
+        monkeypatch.setattr("tan_core.engine.checkpoint.os.fsync", fail)
+        with pytest.raises(OSError, match="no space"):
+            checkpoint.save(tmp_path / "c", run(trainer, 1))
+
+        assert checkpoint.load(tmp_path / "c", sha256).step == 1
+        assert [file.name for file in tmp_path.iterdir()] == ["c"]
+
+
+class TestLoadState:
+    @pytest.mark.parametrize(
+        ("other", "field"),
+        [
+            (lambda: make_trainer(make_run(sigma=1.5)), "fingerprint"),
+            (lambda: make_trainer(config={"learning_rate": 2.0}), "config"),
+            (
+                lambda: make_trainer(Simulation.of(make_run(), expected_batch_size=12)),
+                "execution",
+            ),
+        ],
+        ids=["mechanism", "config", "simulation"],
+    )
+    def test_a_checkpoint_of_another_run_is_refused_by_what_differs(self, other, field) -> None:
+        with pytest.raises(ParameterError, match="checkpoint is of another run") as error:
+            make_trainer().load_state(other().state())
+
+        assert error.value.field == field
+
+    def test_missing_tensors_are_refused(self) -> None:
+        state = make_trainer().state()
+
+        with pytest.raises(ParameterError, match=r"holds \[\], expected \['parameters'\]"):
+            make_trainer().load_state(TrainerState(tensors={}, meta=state.meta))
+
+    def test_a_state_is_a_copy(self) -> None:
+        trainer = make_trainer()
+        before = vector(trainer).clone()
+        state = trainer.state()
+
+        run(trainer, 1)
+
+        assert torch.equal(state.tensors["parameters"], before)

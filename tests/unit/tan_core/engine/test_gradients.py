@@ -1,0 +1,168 @@
+"""Per-example gradients: exact against one backward pass per example, bounded, safe against NaN."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from tan_core import models
+from tan_core.engine import check_model, clipped_sum
+from tan_core.errors import ParameterError
+from tan_core.spec.models import MODEL_TYPES, MlpModel
+
+
+def make_model(name: str, shape=(1, 8, 8), seed: int = 0) -> nn.Module:
+    generator = torch.Generator().manual_seed(seed)
+    spec = MODEL_TYPES[name]()
+    return models.build(spec, shape=shape, num_classes=3, generator=generator).double()
+
+
+def make_batch(examples: int, views: int = 1, shape=(1, 8, 8), seed: int = 0):
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(examples * views, *shape, generator=generator, dtype=torch.float64)
+    return inputs, torch.randint(0, 3, (examples,), generator=generator)
+
+
+def one_backward_per_example(model, inputs, labels, *, clip_norm: float, views: int):
+    """The definition, written out."""
+    total, norms = 0.0, []
+    for example, label in enumerate(labels):
+        own = inputs[example * views : (example + 1) * views]
+        loss = functional.cross_entropy(model(own), label.repeat(views))
+        gradient = torch.cat(
+            [g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))]
+        )
+        norms.append(gradient.norm())
+        total = total + gradient * min(1.0, clip_norm / float(gradient.norm()))
+    return total, torch.stack(norms)
+
+
+class TestClippedSum:
+    @pytest.mark.parametrize("views", [1, 4])
+    @pytest.mark.parametrize("name", MODEL_TYPES)
+    def test_equals_one_backward_pass_per_example(self, name: str, views: int) -> None:
+        model = make_model(name)
+        inputs, labels = make_batch(3, views)
+        _, norms = one_backward_per_example(model, inputs, labels, clip_norm=1.0, views=views)
+        clip_norm = float(norms.median())  # some are clipped and some are not
+        expected, norms = one_backward_per_example(
+            model, inputs, labels, clip_norm=clip_norm, views=views
+        )
+
+        got = clipped_sum(model, inputs, labels, clip_norm=clip_norm, views=views)
+
+        assert float((got.sum - expected).norm() / expected.norm()) < 1e-6
+        assert torch.allclose(got.norms, norms, rtol=1e-6)
+
+    @pytest.mark.parametrize("name", MODEL_TYPES)
+    def test_leaving_out_one_example_moves_the_sum_by_at_most_the_clip_norm(
+        self, name: str
+    ) -> None:
+        model = make_model(name).float()
+        inputs, labels = make_batch(6)
+        inputs = inputs.float() * 30
+        whole = clipped_sum(model, inputs, labels, clip_norm=0.1).sum
+
+        for left_out in range(6):
+            kept = [i for i in range(6) if i != left_out]
+            part = clipped_sum(model, inputs[kept], labels[kept], clip_norm=0.1).sum
+            assert float((whole - part).norm()) <= 0.1 * (1 + 1e-5)
+
+    def test_one_example_weighs_as_much_with_many_views_as_with_one(self) -> None:
+        model = make_model("mlp").float()
+        inputs, labels = make_batch(1, views=16)
+
+        got = clipped_sum(model, inputs.float() * 30, labels, clip_norm=0.01, views=16)
+
+        assert float(got.sum.norm()) == pytest.approx(0.01, rel=1e-5)
+
+    @pytest.mark.parametrize("poison", [float("nan"), float("inf"), 1e38])
+    def test_a_non_finite_example_contributes_exactly_zero(self, poison: float) -> None:
+        """1e38 is finite, but the norm of its gradient is not."""
+        model = make_model("linear").float()
+        inputs, labels = make_batch(4)
+        inputs = inputs.float()
+        inputs[3] = poison
+
+        alone = clipped_sum(model, inputs[3:], labels[3:], clip_norm=0.5).sum
+        healthy = clipped_sum(model, inputs[:3], labels[:3], clip_norm=0.5).sum
+        together = clipped_sum(model, inputs, labels, clip_norm=0.5)
+
+        assert torch.equal(alone, torch.zeros_like(alone))
+        assert torch.allclose(together.sum, healthy, atol=1e-6)
+        assert not together.norms[3].isfinite()
+
+    def test_an_empty_batch_sums_to_zero(self) -> None:
+        model = make_model("tanh-cnn")
+        inputs, labels = make_batch(0)
+
+        got = clipped_sum(model, inputs, labels, clip_norm=1.0, views=4)
+
+        assert torch.equal(got.sum, torch.zeros_like(got.sum))
+        assert got.norms.shape == got.losses.shape == (0,)
+
+    def test_losses_are_the_mean_over_the_views(self) -> None:
+        model = make_model("mlp")
+        inputs, labels = make_batch(3, views=2)
+        each = functional.cross_entropy(
+            model(inputs), labels.repeat_interleave(2), reduction="none"
+        )
+
+        got = clipped_sum(model, inputs, labels, clip_norm=1.0, views=2)
+
+        assert torch.allclose(got.losses, each.view(3, 2).mean(1))
+
+    def test_the_model_is_left_without_gradients(self) -> None:
+        model = make_model("mlp")
+
+        clipped_sum(model, *make_batch(3), clip_norm=1.0)
+
+        assert all(parameter.grad is None for parameter in model.parameters())
+
+    def test_counts_that_do_not_fit_are_refused(self) -> None:
+        inputs, labels = make_batch(3)
+
+        with pytest.raises(ParameterError, match="2 views of each of 3 examples, got 3"):
+            clipped_sum(make_model("mlp"), inputs, labels, clip_norm=1.0, views=2)
+
+
+class TestCheckModel:
+    @pytest.mark.parametrize("name", MODEL_TYPES)
+    def test_every_registered_model_passes(self, name: str) -> None:
+        check_model(make_model(name))
+
+    @pytest.mark.parametrize(
+        ("layer", "message"),
+        [
+            (nn.BatchNorm2d(4), "'1' is BatchNorm2d: it mixes the examples"),
+            (nn.SyncBatchNorm(4), "'1' is SyncBatchNorm: it mixes the examples"),
+            (nn.InstanceNorm2d(4, track_running_stats=True), "keeps running statistics"),
+            (nn.Dropout(0.5), "'1' is Dropout: it draws from torch's global generator"),
+        ],
+    )
+    def test_a_layer_that_breaks_the_guarantee_is_refused_by_name(
+        self, layer: nn.Module, message: str
+    ) -> None:
+        with pytest.raises(ParameterError, match=message):
+            check_model(nn.Sequential(nn.Conv2d(1, 4, 3), layer))
+
+    def test_a_shared_parameter_is_refused(self) -> None:
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+        model[1].weight = model[0].weight
+
+        with pytest.raises(ParameterError, match=r"'1\.weight' is shared with '0\.weight'"):
+            check_model(model)
+
+    def test_a_model_with_nothing_to_train_is_refused(self) -> None:
+        with pytest.raises(ParameterError, match="no trainable parameter"):
+            check_model(nn.Flatten())
+
+    def test_a_frozen_layer_takes_no_part_in_the_sum(self) -> None:
+        model = models.build(
+            MlpModel(hidden=[4]), shape=(64,), num_classes=3, generator=torch.Generator()
+        )
+        model[1].requires_grad_(False)
+
+        got = clipped_sum(model, torch.randn(2, 64), torch.tensor([0, 1]), clip_norm=1.0)
+
+        assert got.sum.shape == (4 * 3 + 3,)

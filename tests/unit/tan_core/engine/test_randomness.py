@@ -1,0 +1,174 @@
+"""Draws and noise: exact probabilities, streams that never meet, nothing global."""
+
+import pickle
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from tan_core.engine import PrivateRandomness, SeededRandomness
+from tan_core.engine.randomness import _below, _box_muller
+from tan_core.errors import ParameterError
+
+KEY = bytes(range(32))
+
+
+@pytest.fixture(params=["private", "seeded"])
+def make(request):
+    """Makes equal objects of one kind: a private stream is only given once by each."""
+    if request.param == "private":
+        return lambda: PrivateRandomness(KEY, 1)
+    return lambda: SeededRandomness(7, 3)
+
+
+def draw(randomness, step: int = 0):
+    mask = randomness.mask(step, num_examples=1000, sampling_rate=0.3)
+    return mask, randomness.noise(step, 501), randomness.augmentation(step).initial_seed()
+
+
+def same(first, second) -> list[bool]:
+    return [
+        np.array_equal(first[0], second[0]),
+        torch.equal(first[1], second[1]),
+        first[2] == second[2],
+    ]
+
+
+class TestBoth:
+    def test_equal_seeds_draw_equally_whatever_the_global_seeds_are(self, make) -> None:
+        torch.manual_seed(1)
+        np.random.seed(1)  # noqa: NPY002 the global state is the point
+        first = draw(make())
+        torch.manual_seed(2)
+        np.random.seed(2)  # noqa: NPY002 the global state is the point
+
+        assert same(first, draw(make())) == [True, True, True]
+
+    def test_drawing_does_not_move_the_global_generators(self, make) -> None:
+        torch_before = torch.get_rng_state()
+        numpy_before = np.random.get_state()[1].copy()  # noqa: NPY002 the global state is the point
+
+        draw(make())
+
+        assert torch.equal(torch.get_rng_state(), torch_before)
+        assert np.array_equal(np.random.get_state()[1], numpy_before)  # noqa: NPY002 as above
+
+    def test_every_step_draws_afresh(self, make) -> None:
+        randomness = make()
+
+        assert same(draw(randomness, 0), draw(randomness, 1)) == [False, False, False]
+
+    def test_a_mask_holds_rising_indices_of_the_dataset(self, make) -> None:
+        mask = make().mask(0, num_examples=1000, sampling_rate=0.3)
+
+        assert mask.dtype == np.int64
+        assert (np.diff(mask) > 0).all()
+        assert mask.min() >= 0
+        assert mask.max() < 1000
+
+    def test_rate_one_draws_everybody_and_a_tiny_rate_nobody(self, make) -> None:
+        randomness = make()
+
+        assert len(randomness.mask(0, num_examples=50, sampling_rate=1.0)) == 50
+        assert len(randomness.mask(1, num_examples=50, sampling_rate=1e-12)) == 0
+
+    def test_noise_is_float32_of_any_size(self, make) -> None:
+        randomness = make()
+
+        assert [randomness.noise(step, size).shape for step, size in enumerate((0, 1, 2, 7))] == [
+            (0,), (1,), (2,), (7,)
+        ]  # fmt: skip
+        assert randomness.noise(9, 3).dtype == torch.float32
+
+    @pytest.mark.parametrize(("count", "rate"), [(0, 0.5), (10, 1.5), (10, float("nan"))])
+    def test_a_draw_outside_its_domain_is_refused(self, make, count: int, rate: float) -> None:
+        with pytest.raises(ParameterError):
+            make().mask(0, num_examples=count, sampling_rate=rate)
+
+
+class TestPrivateRandomness:
+    def test_another_attempt_or_key_draws_afresh(self) -> None:
+        first = draw(PrivateRandomness(KEY, 1))
+
+        assert same(first, draw(PrivateRandomness(KEY, 2))) == [False, False, False]
+        assert same(first, draw(PrivateRandomness(KEY[::-1], 1))) == [False, False, False]
+
+    def test_no_stream_is_given_twice(self) -> None:
+        randomness = PrivateRandomness(KEY, 1)
+        draw(randomness, 3)
+
+        for step in (3, 2):
+            with pytest.raises(ParameterError, match="must not be drawn again"):
+                randomness.noise(step, 1)
+            with pytest.raises(ParameterError, match="must not be drawn again"):
+                randomness.mask(step, num_examples=1, sampling_rate=0.5)
+
+    def test_the_mask_tells_nothing_about_the_noise(self) -> None:
+        randomness = PrivateRandomness(KEY, 1)
+
+        words = [randomness._words(p, 0, 64) for p in ("mask", "noise", "augmentation")]
+
+        assert len(np.unique(np.concatenate(words))) == 3 * 64
+
+    def test_a_longer_draw_begins_like_a_shorter_one(self) -> None:
+        short = PrivateRandomness(KEY, 1)._words("mask", 0, 5)
+        long = PrivateRandomness(KEY, 1)._words("mask", 0, 1001)
+
+        assert np.array_equal(short, long[:5])
+
+    def test_the_key_shows_up_nowhere(self) -> None:
+        randomness = PrivateRandomness(KEY, 1)
+
+        for text in (repr(randomness), str(randomness), f"{randomness!r:>10}"):
+            assert KEY.hex() not in text
+            assert repr(KEY) not in text
+        with pytest.raises(TypeError, match="never serialised"):
+            pickle.dumps(randomness)
+
+    @pytest.mark.parametrize("key", [b"short", bytes(33), "a" * 32])
+    def test_a_wrong_key_is_refused_without_being_shown(self, key) -> None:
+        with pytest.raises(ParameterError, match=r"^key must be 32 bytes$"):
+            PrivateRandomness(key, 1)
+
+    def test_attempts_start_at_one(self) -> None:
+        with pytest.raises(ParameterError, match="attempt must be an integer >= 1"):
+            PrivateRandomness(KEY, 0)
+
+
+class TestSeededRandomness:
+    def test_another_stream_or_seed_draws_afresh(self) -> None:
+        first = draw(SeededRandomness(7, 3))
+
+        assert same(first, draw(SeededRandomness(7, 4))) == [False, False, False]
+        assert same(first, draw(SeededRandomness(8, 3))) == [False, False, False]
+
+    def test_a_step_may_be_drawn_again(self) -> None:
+        randomness = SeededRandomness(7)
+
+        assert same(draw(randomness), draw(randomness)) == [True, True, True]
+
+
+class TestThreshold:
+    @pytest.mark.parametrize("rate", [0.5, 128 / 1295, 0.08192, 1e-3, 2**-40, 1 - 2**-53])
+    def test_the_number_of_words_that_are_drawn_is_exactly_the_rate(self, rate: float) -> None:
+        drawn = int(Fraction(rate) * 2**64)  # words 0 .. drawn - 1 are below the threshold
+
+        around = np.array([0, drawn - 1, drawn, 2**64 - 1], dtype=np.uint64)
+
+        assert _below(around, rate).tolist() == [0, 1]
+
+    def test_rounding_never_samples_more_than_was_priced(self) -> None:
+        rate = 3 * 2.0**-66  # 0.75 of one word
+
+        assert len(_below(np.array([0], dtype=np.uint64), rate)) == 0
+
+
+class TestBoxMuller:
+    def test_the_extreme_words_give_finite_noise(self) -> None:
+        words = np.array([0, 2**64 - 1, 0, 2**64 - 1], dtype=np.uint64).view(np.int64)
+
+        noise = _box_muller(torch.from_numpy(words))
+
+        assert noise.isfinite().all()
+        assert float(noise.abs().max()) == pytest.approx((106 * np.log(2)) ** 0.5, rel=1e-6)

@@ -1,0 +1,315 @@
+"""The step: what is divided by what, who adds noise, what may not change the update."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from tan_core import data, models
+from tan_core.engine import PrivateRandomness, SeededRandomness, Trainer
+from tan_core.errors import ParameterError
+from tan_core.execution import PrivateRun, Simulation
+from tan_core.mechanism import Mechanism
+from tan_core.spec.models import MlpModel
+from tan_core.spec.train import TrainerConfig
+from tan_core.wire import DatasetRef
+from tests.unit.tan_core.engine.support import (
+    KEY,
+    NUM_EXAMPLES,
+    SHAPE,
+    make_data,
+    make_run,
+    make_trainer,
+    run,
+    run_ranks,
+    vector,
+)
+
+
+class FixedRandomness:
+    """Draws the given indices and constant noise."""
+
+    def __init__(self, drawn, noise: float = 0.0) -> None:
+        self.drawn, self.value = drawn, noise
+
+    def mask(self, step, *, num_examples, sampling_rate):
+        return np.array(self.drawn, dtype=np.int64)
+
+    def noise(self, step, size):
+        return torch.full((size,), self.value)
+
+    def augmentation(self, step):
+        return torch.Generator().manual_seed(step)
+
+
+class TestUpdate:
+    def test_without_noise_and_clipping_it_is_plain_gradient_descent(self) -> None:
+        clip_norm = 1e6
+        execution = make_run(q=1.0, sigma=1e-12, clip_norm=clip_norm)
+        trainer = make_trainer(execution, config={"learning_rate": 0.3 * clip_norm})
+        plain = models.build(
+            MlpModel(hidden=[4]), shape=SHAPE, num_classes=3, generator=torch.Generator().manual_seed(0)
+        )  # fmt: skip
+        inputs, labels = (torch.from_numpy(a) for a in make_data())
+        optimizer = torch.optim.SGD(plain.parameters(), lr=0.3)
+
+        for _ in range(5):
+            optimizer.zero_grad()
+            functional.cross_entropy(plain(inputs / 127.5 - 1), labels).backward()
+            optimizer.step()
+        run(trainer, 5)
+
+        expected = torch.cat([p.detach().flatten() for p in plain.parameters()])
+        assert torch.allclose(vector(trainer), expected, atol=1e-5)
+
+    def test_the_divisor_is_the_expected_batch_and_never_the_drawn_one(self) -> None:
+        """The same example drawn alone must move the weights as far as it does in company."""
+        alone = make_trainer(randomness=FixedRandomness([3]))
+        start = vector(alone)
+        moved = vector(run(alone, 1)) - start
+        others = vector(run(make_trainer(randomness=FixedRandomness([5, 9])), 1)) - start
+
+        together = vector(run(make_trainer(randomness=FixedRandomness([3, 5, 9])), 1)) - start
+
+        assert torch.allclose(together, moved + others, atol=1e-7)
+
+    def test_an_empty_draw_still_adds_noise_and_counts(self) -> None:
+        execution = make_run(q=0.2, sigma=2.0, clip_norm=0.5)
+        trainer = make_trainer(execution, randomness=FixedRandomness([], noise=1.0))
+        start = vector(trainer)
+
+        trainer.step()
+
+        # learning rate 1 x noise 1 x sigma x C, over (C x expected batch)
+        assert torch.allclose(vector(trainer) - start, torch.tensor(-2.0 / (0.2 * NUM_EXAMPLES)))
+        assert trainer.steps_done == 1
+
+    def test_one_example_moves_the_update_by_at_most_one_clipped_gradient(self) -> None:
+        everybody = run(make_trainer(randomness=FixedRandomness(range(10))), 1)
+
+        for left_out in range(10):
+            drawn = [i for i in range(10) if i != left_out]
+            fewer = run(make_trainer(randomness=FixedRandomness(drawn)), 1)
+            moved = float((vector(everybody) - vector(fewer)).norm())
+            assert moved <= 1 / (0.2 * NUM_EXAMPLES) * (1 + 1e-4)
+
+    def test_the_clip_norm_scales_out_of_the_noise(self) -> None:
+        moves = []
+        for clip_norm in (0.1, 10.0):
+            trainer = make_trainer(
+                make_run(clip_norm=clip_norm), randomness=FixedRandomness([], noise=1.0)
+            )
+            start = vector(trainer)
+            moves.append(vector(run(trainer, 1)) - start)
+
+        assert torch.allclose(moves[0], moves[1])
+
+    @pytest.mark.parametrize("microbatch_size", [1, 3, 7, 1000])
+    @pytest.mark.parametrize("multiplicity", [1, 4])
+    def test_the_microbatch_size_does_not_change_the_update(
+        self, microbatch_size: int, multiplicity: int
+    ) -> None:
+        config = {"augmentation_multiplicity": multiplicity, "horizontal_flip": True}
+        reference = run(make_trainer(config=config), 3)
+
+        split = run(make_trainer(config=config, microbatch_size=microbatch_size), 3)
+
+        assert torch.allclose(vector(split), vector(reference), rtol=1e-6, atol=1e-6)
+
+    @pytest.mark.parametrize("multiplicity", [1, 4])
+    @pytest.mark.parametrize("world_size", [2, 4])
+    def test_the_number_of_ranks_does_not_change_the_update(
+        self, world_size: int, multiplicity: int
+    ) -> None:
+        config = {"augmentation_multiplicity": multiplicity, "ema_decay": 0.9}
+        alone = run(make_trainer(config=config), 5)
+
+        ranks = run_ranks(world_size, 5, config=config)
+
+        for trainer in ranks:
+            assert torch.allclose(vector(trainer), vector(alone), rtol=1e-6, atol=1e-6)
+
+    def test_noise_of_four_ranks_is_that_of_one(self) -> None:
+        noise_only = FixedRandomness([], noise=1.0)
+        alone = run(make_trainer(randomness=noise_only), 3)
+
+        ranks = run_ranks(4, 3, randomness=noise_only)
+
+        assert torch.allclose(vector(ranks[0]), vector(alone), rtol=1e-6)
+
+    def test_global_seeds_do_not_influence_a_run(self) -> None:
+        torch.manual_seed(1)
+        first = run(make_trainer(config={"augmentation_multiplicity": 2}), 3)
+        torch.manual_seed(2)
+        second = run(make_trainer(config={"augmentation_multiplicity": 2}), 3)
+
+        assert torch.equal(vector(first), vector(second))
+
+    def test_a_new_attempt_draws_fresh_noise(self) -> None:
+        assert not torch.allclose(
+            vector(run(make_trainer(attempt=1), 1)), vector(run(make_trainer(attempt=2), 1))
+        )
+
+    def test_a_poisoned_example_leaves_the_run_healthy(self) -> None:
+        inputs, labels = make_data()
+        inputs = inputs.astype(np.float32)
+        inputs[4] = np.nan
+
+        trainer = run(make_trainer(make_run(q=1.0), inputs=inputs, labels=labels), 3)
+
+        assert not trainer.is_diverged
+
+    def test_no_step_is_taken_beyond_the_mechanism(self) -> None:
+        trainer = run(make_trainer(make_run(steps=2)), 2)
+
+        with pytest.raises(ParameterError, match="has 2 steps and all are taken"):
+            trainer.step()
+
+
+class TestOptimizers:
+    """Each against torch's own, fed with the same gradient of 1 everywhere."""
+
+    @pytest.mark.parametrize(
+        ("config", "make_reference"),
+        [
+            ({"momentum": 0.9}, lambda p: torch.optim.SGD(p, lr=0.5, momentum=0.9)),
+            ({"optimizer": "adam"}, lambda p: torch.optim.Adam(p, lr=0.5)),
+            (
+                {"optimizer": "adam", "momentum": 0.5},
+                lambda p: torch.optim.Adam(p, lr=0.5, betas=(0.5, 0.999)),
+            ),
+        ],
+        ids=["momentum", "adam", "adam-momentum"],
+    )
+    def test_updates_are_those_of_torch(self, config, make_reference) -> None:
+        noise = FixedRandomness([], noise=12.0)  # expected batch 12, C = sigma = 1: a gradient of 1
+        trainer = make_trainer(config={"learning_rate": 0.5, **config}, randomness=noise)
+        parameter = vector(trainer).clone().requires_grad_()
+        reference = make_reference([parameter])
+
+        for _ in range(4):
+            parameter.grad = torch.ones_like(parameter)
+            reference.step()
+        run(trainer, 4)
+
+        assert torch.allclose(vector(trainer), parameter.detach(), rtol=1e-5, atol=1e-6)
+
+
+class TestAverage:
+    def test_it_follows_the_warm_up_and_is_what_is_released(self) -> None:
+        trainer = make_trainer(
+            config={"ema_decay": 0.25}, randomness=FixedRandomness([], noise=12.0)
+        )
+        start = vector(trainer)
+        average, current = start.clone(), start.clone()
+
+        for step in range(6):
+            trainer.step()
+            current = current - 1
+            decay = min(0.25, (1 + step) / (10 + step))
+            average = decay * average + (1 - decay) * current
+
+        released = torch.cat([w.flatten() for w in trainer.released_weights().values()])
+        assert torch.allclose(released, average, atol=1e-5)
+        assert torch.allclose(vector(trainer), current, atol=1e-5)
+
+    def test_evaluation_uses_the_average(self) -> None:
+        trainer = run(make_trainer(config={"ema_decay": 0.9, "learning_rate": 50.0}), 5)
+        inputs, labels = make_data()
+        model = models.build(
+            MlpModel(hidden=[4]), shape=SHAPE, num_classes=3, generator=torch.Generator()
+        )
+        model.load_state_dict(trainer.released_weights())
+
+        predicted = model(torch.from_numpy(inputs) / 127.5 - 1).argmax(1).numpy()
+
+        assert trainer.evaluate(inputs, labels) == pytest.approx((predicted == labels).mean())
+
+    def test_released_weights_are_a_copy(self) -> None:
+        trainer = make_trainer()
+        released = trainer.released_weights()
+        before = {name: weight.clone() for name, weight in released.items()}
+
+        run(trainer, 1)
+
+        assert all(torch.equal(released[name], before[name]) for name in before)
+
+
+class TestStats:
+    def test_a_simulation_tells_its_loss_and_a_private_run_does_not(self) -> None:
+        simulation = Simulation.of(make_run(), expected_batch_size=6)
+
+        simulated, private = make_trainer(simulation).step(), make_trainer().step()
+
+        assert simulated.train_loss is not None
+        assert simulated.num_drawn is not None
+        assert (private.step, private.train_loss) == (1, None)
+        assert (private.num_drawn, private.clipped_fraction) == (None, None)
+
+
+class TestArguments:
+    @pytest.mark.parametrize(
+        ("changes", "field"),
+        [
+            ({"config": {"clip_norm": 2.0}}, "clip_norm"),
+            ({"randomness": SeededRandomness(0)}, "randomness"),
+            ({"world_size": 2}, "all_reduce"),
+            ({"rank": 1}, "rank"),
+            ({"inputs": make_data(59)[0]}, "inputs"),
+            ({"labels": make_data(59)[1]}, "labels"),
+            ({"microbatch_size": 0}, "microbatch_size"),
+            ({"model": torch.nn.Sequential(torch.nn.Flatten(), torch.nn.BatchNorm1d(64))}, "model"),
+        ],
+        ids=lambda value: value if isinstance(value, str) else "",
+    )
+    def test_what_does_not_fit_is_refused_by_name(self, changes, field: str) -> None:
+        with pytest.raises(ParameterError) as error:
+            make_trainer(**changes)
+
+        assert error.value.field == field
+
+    def test_read_only_data_is_accepted(self) -> None:
+        inputs, labels = make_data()
+        inputs.flags.writeable = labels.flags.writeable = False
+
+        run(make_trainer(inputs=inputs, labels=labels), 1)
+
+    def test_an_empty_split_cannot_be_evaluated(self) -> None:
+        inputs, labels = make_data()
+
+        with pytest.raises(ParameterError, match="empty split"):
+            make_trainer().evaluate(inputs[:0], labels[:0])
+
+
+class TestDigits:
+    def test_digits_are_learnt_under_epsilon_3(self) -> None:
+        """Noise 2.56 at q = 128/1295 and 300 steps is epsilon 3 at delta 1e-5 (PLD)."""
+        facts = data.inspect(None, source="digits")
+        ref = DatasetRef(
+            name="digits",
+            source="digits",
+            content_sha256=facts.content_sha256,
+            num_classes=facts.num_classes,
+            shape=list(facts.shape),
+            num_train=facts.num_train,
+            num_validation=facts.num_validation,
+            num_test=facts.num_test,
+        )
+        train, test = data.load_split(ref, "train"), data.load_split(ref, "test")
+        mechanism = Mechanism(
+            sampling_rate=128 / len(train), noise_multiplier=2.56, clip_norm=0.1, steps=300
+        )
+        trainer = Trainer(
+            model=models.build(
+                MlpModel(), shape=facts.shape, num_classes=10, generator=torch.Generator()
+            ),
+            execution=PrivateRun(mechanism=mechanism, num_examples=len(train)),
+            config=TrainerConfig(clip_norm=0.1, ema_decay=0.95),
+            inputs=train.inputs,
+            labels=train.labels,
+            randomness=PrivateRandomness(KEY, 1),
+        )
+
+        run(trainer, 300)
+
+        assert trainer.evaluate(test.inputs, test.labels) > 0.88
