@@ -12,6 +12,7 @@ from tan_core.spec.study import (
     StudySpec,
 )
 from tan_core.spec.train import Optimizer, TrainerConfig, TrainSpec
+from tan_core.spec.yaml import load_study, parse_yaml
 
 __all__ = [
     "MODEL_TYPES",
@@ -30,4 +31,6 @@ __all__ = [
     "TrainSpec",
     "TrainerConfig",
     "field_problems",
+    "load_study",
+    "parse_yaml",
 ]

@@ -1,6 +1,6 @@
 """Where a key of the search space points."""
 
-from typing import Literal
+from typing import Literal, get_origin
 
 from tan_core.spec.models import MODEL_TYPES, ModelSpec
 from tan_core.spec.train import TrainerConfig
@@ -28,5 +28,8 @@ def searchable_keys(model: ModelSpec) -> list[str]:
 
 
 def model_options(model: ModelSpec) -> set[str]:
-    """The options of a model beside its name."""
-    return set(MODEL_TYPES[model.name].model_fields) - {"name"}
+    """The options of a model that one scalar can set: not its name, and no lists."""
+    fields = MODEL_TYPES[model.name].model_fields
+    return {name for name, field in fields.items() if get_origin(field.annotation) is not list} - {
+        "name"
+    }

@@ -22,7 +22,7 @@ class MlpModel(Frozen):
     name: Literal["mlp"] = "mlp"
     hidden: Annotated[
         list[Annotated[int, Field(ge=1, le=65536)]], Field(min_length=1, max_length=8)
-    ] = [64]
+    ] = Field(default=[64])
     activation: Literal["tanh", "relu"] = "tanh"
 
 

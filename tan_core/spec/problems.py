@@ -1,6 +1,12 @@
 """What is wrong with a user's input: the path, the value, and what would be accepted."""
 
+import math
+from collections.abc import Sequence
+from typing import Any
+
 from pydantic import BaseModel, ValidationError
+
+from tan_core.spec.models import MODEL_TYPES
 
 
 class FieldProblem(BaseModel):
@@ -10,48 +16,98 @@ class FieldProblem(BaseModel):
     """Dotted path as in the YAML, e.g. ``search.space.learning_rate.low``."""
     message: str
     value: object | None = None
+    """JSON-safe: NaN, infinities and anything large are text."""
 
 
-# Pydantic names the member of a union that it tried; the user wrote no such key.
-_UNION_TAGS = frozenset(
-    ["choices", "range", "fixed", "linear", "mlp", "tanh-cnn", "wrn-16-4", "list[constrained-int]"]
-)
+_SCALARS = frozenset(["bool", "int", "float", "str"])
+_MESSAGES = {
+    "extra_forbidden": "unknown key",
+    "missing": "a value is needed here",
+    "model_type": "expected a mapping of keys",
+    "model_attributes_type": "expected a mapping of keys",
+    "dict_type": "expected a mapping of keys",
+}
+_AUTO = "Input should be 'auto'"
+_MAX_VALUE_LENGTH = 200
 
 
 def field_problems(error: ValidationError, *, prefix: tuple[str, ...] = ()) -> list[FieldProblem]:
     """Every fault of a pydantic error, once per path, in the user's own words."""
     problems: dict[str, FieldProblem] = {}
     for detail in error.errors(include_url=False, include_context=False):
-        path = _user_path((*prefix, *detail["loc"]))
-        value = detail["input"] if detail["type"] != "missing" else None
-        message = detail["msg"].removeprefix("Value error, ")
-        if detail["type"] == "extra_forbidden":
-            message = "unknown key"
-        known = problems.get(path)
-        if known is not None and message not in known.message:
-            problems[path] = known.model_copy(update={"message": f"{known.message}; or: {message}"})
-        else:
-            problems[path] = FieldProblem(path=path, message=message, value=_short(value))
-    return list(problems.values())
+        problem = _problem(detail, (*prefix, *detail["loc"]))
+        known = problems.get(problem.path)
+        if known is None or (known.message == _AUTO and isinstance(detail["input"], list)):
+            problems[problem.path] = problem
+        elif problem.message not in known.message:
+            message = f"{known.message}; or: {problem.message}"
+            problems[problem.path] = known.model_copy(update={"message": message})
+    return [p for p in problems.values() if not _is_other_branch(p, problems)]
 
 
-def _user_path(loc: tuple[int | str, ...]) -> str:
+def _problem(detail: Any, loc: tuple[int | str, ...]) -> FieldProblem:
+    kind, value = detail["type"], detail["input"]
+    if kind in ("union_tag_invalid", "union_tag_not_found") and loc[-1:] == ("model",):
+        name = value.get("name") if isinstance(value, dict) else value
+        found = "a model needs a name" if name is None else f"unknown model {name!r}"
+        return FieldProblem(
+            path=".".join(map(str, (*loc, "name"))),
+            message=f"{found}; accepted: {', '.join(MODEL_TYPES)}",
+            value=_short(name),
+        )
+    parts = _user_path(loc)
+    message = detail["msg"].removeprefix("Value error, ")
+    if len(parts) < len(loc) and loc[-1] in _SCALARS:
+        message = (
+            "expected a finite number"
+            if parts[-1] in ("low", "high")
+            else "expected a number, a text or true/false"
+        )
+    return FieldProblem(
+        path=".".join(parts),
+        message=_MESSAGES.get(kind, message),
+        value=None if kind == "missing" else _short(value),
+    )
+
+
+def _user_path(loc: Sequence[int | str]) -> list[str]:
+    """The location without what pydantic adds: validators, list types and members of unions."""
     parts: list[str] = []
+    space_at: int | None = None  # where the key of search.space stands in ``loc``
     for index, part in enumerate(loc):
-        text = str(part)
-        if text.startswith(("literal[", "constrained-", "function-", "union[", "list[")):
+        text, parent = str(part), str(loc[index - 1]) if index else ""
+        if text.startswith(("literal[", "constrained-", "function-", "union[", "list[", "lax-or-")):
             continue
-        # A union tag follows its own field: model.<tag>.width, space.<key>.<tag>.low.
-        before = [str(p) for p in loc[:index]]
-        if text in _UNION_TAGS and (before[-1:] == ["model"] or before[-2:-1] == ["space"]):
-            continue
-        parts.append(text)
-    return ".".join(parts)
+        if parent == "space" and space_at is None:
+            space_at = index
+        is_member = parent == "model" and text in MODEL_TYPES
+        if space_at is not None:
+            is_kind = index == space_at + 1 and _is_tag(text, loc[index + 1 :])
+            is_type = space_at < index == len(loc) - 1 and text in _SCALARS
+            is_member = is_member or is_kind or is_type
+        if not is_member:
+            parts.append(text)
+    return parts
+
+
+def _is_tag(text: str, rest: Sequence[int | str]) -> bool:
+    """Whether this is the kind of a dimension, and not the key ``choices`` below one."""
+    if text == "choices":
+        return bool(rest) and isinstance(rest[0], str)
+    return text in ("range", "fixed")
+
+
+def _is_other_branch(problem: FieldProblem, problems: dict[str, FieldProblem]) -> bool:
+    """Whether this only says that a list, which has a fault of its own, is not 'auto'."""
+    below = f"{problem.path}."
+    return problem.message == _AUTO and any(path.startswith(below) for path in problems)
 
 
 def _short(value: object) -> object | None:
-    """The value if it is small enough to show in an error."""
-    if value is None or isinstance(value, bool | int | float):
+    """The value if it is small enough to show in an error, and as JSON can hold it."""
+    if value is None or isinstance(value, bool | int):
         return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
     text = value if isinstance(value, str) else repr(value)
-    return text if len(text) <= 200 else text[:197] + "..."
+    return text if len(text) <= _MAX_VALUE_LENGTH else text[: _MAX_VALUE_LENGTH - 3] + "..."

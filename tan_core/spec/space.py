@@ -1,5 +1,6 @@
 """The search space: fixed values, choices and ranges over trainer and model fields."""
 
+import math
 from typing import Annotated, Any, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
@@ -34,6 +35,11 @@ class Range(Frozen):
     def is_integer(self) -> bool:
         """Whether both ends were written as integers."""
         return isinstance(self.low, int) and isinstance(self.high, int)
+
+    @property
+    def inside(self) -> float:
+        """A number between the ends that is no integer, to ask a field whether it takes such."""
+        return self.low + (self.high - self.low) / math.pi
 
 
 def _kind(value: Any) -> str | None:

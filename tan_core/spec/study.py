@@ -1,9 +1,10 @@
 """``study.yaml`` as a value: what a user may ask for, checked before anything else sees it."""
 
 from enum import StrEnum
+from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from tan_core.mechanism import Accountant
@@ -14,6 +15,17 @@ from tan_core.spec.space import Choices, Dimension, Range, Scalar, probes
 from tan_core.spec.train import TrainerConfig, TrainSpec
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+
+
+def _rising(rungs: list[int]) -> list[int]:
+    if any(a >= b for a, b in pairwise(rungs)):
+        raise ValueError(f"rungs must rise strictly, smallest first, got {rungs}")
+    return rungs
+
+
+Rungs = Annotated[
+    list[Annotated[int, Field(ge=1)]], Field(min_length=1, max_length=8), AfterValidator(_rising)
+]
 
 
 class SearchAccounting(StrEnum):
@@ -41,21 +53,10 @@ class SearchSpec(Frozen):
     dataset: Name | None = None
     """``public_proxy`` only: the public dataset that every simulation and score reads."""
     trials: Annotated[int, Field(ge=1, le=100_000)] = 24
-    rungs: (
-        Literal["auto"]
-        | Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1, max_length=8)]
-    ) = "auto"
+    rungs: Literal["auto"] | Rungs = "auto"
     """Simulated expected batch sizes, smallest first. auto: one rung at B/16."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     space: Annotated[dict[str, Dimension], Field(min_length=1, max_length=64)]
-
-    @model_validator(mode="after")
-    def _rungs_rise(self) -> Self:
-        if self.rungs != "auto" and any(
-            a >= b for a, b in zip(self.rungs, self.rungs[1:], strict=False)
-        ):
-            raise ValueError(f"rungs must rise strictly, smallest first, got {self.rungs}")
-        return self
 
 
 class BudgetSpec(Frozen):
@@ -78,7 +79,12 @@ class StudySpec(Frozen):
 
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:
-        faults = [*self._target_faults(), *self._proxy_faults(), *self._space_faults()]
+        faults = [
+            *self._target_faults(),
+            *self._proxy_faults(),
+            *self._rung_faults(),
+            *self._space_faults(),
+        ]
         if faults:
             raise ValidationError.from_exception_data(type(self).__name__, faults)
         return self
@@ -92,16 +98,18 @@ class StudySpec(Frozen):
                     "a target is needed: give privacy.epsilon, or fix train.noise_multiplier",
                 )
             ]
-        if self.train.noise_multiplier is not None and "steps" in self.search.space:
-            return [
-                _fault(
-                    ("search", "space", "steps"),
-                    None,
-                    "steps cannot be searched while train.noise_multiplier is fixed: "
-                    "candidates would not end at one epsilon",
-                )
-            ]
-        return []
+        if self.train.noise_multiplier is None:
+            return []
+        return [
+            _fault(
+                ("search", "space", key),
+                None,
+                "steps cannot be searched while train.noise_multiplier is fixed: "
+                "candidates would not end at one epsilon",
+            )
+            for key in self.search.space
+            if self.field_of(key) == ("train", "steps")
+        ]
 
     def _proxy_faults(self) -> list[InitErrorDetails]:
         if self.search.dataset and self.search.accounting is not SearchAccounting.PUBLIC_PROXY:
@@ -114,21 +122,25 @@ class StudySpec(Frozen):
             ]
         return []
 
-    def _space_faults(self) -> list[InitErrorDetails]:
-        """A dimension must name a field, and each of its values must be one the field accepts."""
-        faults: list[InitErrorDetails] = []
-        rungs = self.search.rungs
-        batch_size = self.train.batch_size
-        if rungs != "auto" and batch_size != "auto" and rungs[-1] > batch_size:
-            faults.append(
-                _fault(
-                    ("search", "rungs", len(rungs) - 1),
-                    rungs[-1],
-                    f"a simulated batch cannot exceed train.batch_size = {batch_size}",
-                )
+    def _rung_faults(self) -> list[InitErrorDetails]:
+        rungs, batch_size = self.search.rungs, self.train.batch_size
+        if rungs == "auto" or batch_size == "auto" or rungs[-1] <= batch_size:
+            return []
+        return [
+            _fault(
+                ("search", "rungs"),
+                rungs[-1],
+                f"a simulated batch cannot exceed train.batch_size = {batch_size}",
             )
+        ]
+
+    def _space_faults(self) -> list[InitErrorDetails]:
+        """A dimension must name a field of its own, and hold only values that the field accepts."""
+        faults: list[InitErrorDetails] = []
+        named: dict[Place, str] = {}
         for key, dimension in self.search.space.items():
-            if self.field_of(key) is None:
+            place = self.field_of(key)
+            if place is None:
                 faults.append(
                     _fault(
                         ("search", "space", key),
@@ -137,12 +149,35 @@ class StudySpec(Frozen):
                     )
                 )
                 continue
-            for suffix, value in probes(dimension):
-                problem = self._refusal(key, value)
-                if problem is not None:
-                    path = ("search", "space", key, *(p for p in suffix.split(".") if p))
-                    faults.append(_fault(path, value, problem))
+            if named.setdefault(place, key) != key:
+                problem = f"{named[place]} already names this field"
+                faults.append(_fault(("search", "space", key), key, problem))
+                continue
+            faults.extend(self._value_faults(key, dimension))
         return faults
+
+    def _value_faults(
+        self, key: str, dimension: Choices | Range | Scalar
+    ) -> list[InitErrorDetails]:
+        """One fault for each value at the edge of a dimension that its field does not accept."""
+        root = ("search", "space", key)
+        faults = [
+            _fault(
+                (*root, *(int(p) if p.isdigit() else p for p in suffix.split(".") if p)),
+                value,
+                problem,
+            )
+            for suffix, value in probes(dimension)
+            if (problem := self._refusal(key, value)) is not None
+        ]
+        if faults or not isinstance(dimension, Range) or dimension.is_integer:
+            return faults
+        if self._refusal(key, dimension.inside) is not None:
+            ends = f"low={dimension.low!r}, high={dimension.high!r}"
+            return [
+                _fault(root, ends, f"this field takes integers: write both ends so, got {ends}")
+            ]
+        return []
 
     def _refusal(self, key: str, value: Scalar) -> str | None:
         """Why the field does not accept this value, or None."""
@@ -157,7 +192,8 @@ class StudySpec(Frozen):
             else:
                 TrainerConfig.model_validate({field: value})
         except ValidationError as error:
-            return error.errors()[0]["msg"]
+            # The last one: before it may stand "should be 'auto'", which no dimension can be.
+            return error.errors()[-1]["msg"].removeprefix("Value error, ")
         return None
 
     def field_of(self, key: str) -> Place | None:
