@@ -80,8 +80,10 @@ class ControlPlane:
     def __init__(self, settings: WorkerSettings, *, patience: Patience = PATIENT) -> None:
         self._fence = settings.fence
         self._patience = patience
+        # Not httpx's base_url: it would end the assignment's own path in a slash.
+        self._root = f"/worker/runs/{settings.run_id}"
         self._http = httpx.Client(
-            base_url=f"{settings.api_url.rstrip('/')}/worker/runs/{settings.run_id}",
+            base_url=settings.api_url,
             headers={"Authorization": f"Bearer {settings.run_token.get_secret_value()}"},
             timeout=httpx.Timeout(30.0, connect=5.0),
             # The control plane is named by the operator: no proxy of the environment stands between.
@@ -159,7 +161,7 @@ class ControlPlane:
             tries += 1
             try:
                 response = self._http.request(
-                    method, path, content=content, params=params, headers=headers
+                    method, self._root + path, content=content, params=params, headers=headers
                 )
             except httpx.TransportError as error:
                 trouble = f"{type(error).__name__}: {error}"
@@ -172,7 +174,7 @@ class ControlPlane:
             pause = patience.pause(tries)
             if time.monotonic() + pause > deadline:
                 raise UnreachableError(
-                    f"{method} {self._http.base_url}{path.lstrip('/')}: no answer in {tries} "
+                    f"{method} {self._root}{path}: no answer in {tries} "
                     f"tries within {patience.deadline_seconds:g} s; the last one: {trouble}"
                 )
             time.sleep(pause)

@@ -30,7 +30,7 @@ async def search_run(session: AsyncSession, study: Study) -> Run:
             "model": spec.model.model_dump(mode="json"),
             "trainer": spec.train.trainer().model_dump(mode="json"),
             "reference": {"event": reference.mechanism.to_json()},
-            "target": target.model_dump(mode="json") if target else None,
+            "target": target.to_json() if target else None,
             "num_examples": reference.num_examples,
             "rungs": [round(each.expected_batch_size) for each in plan.simulations],
             "dataset": await dataset_ref(session, study.search_dataset),

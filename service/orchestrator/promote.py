@@ -22,14 +22,16 @@ async def start_private_run(
         await _fail(session, study, ledger, "no trial completed, so there is nothing to promote")
         return
     spec = StudySpec.model_validate(study.spec)
+    reference = Plan.model_validate(study.plan).private_run()
     chosen = candidate(
         trainer=spec.train.trainer(),
         model=spec.model,
-        reference=Plan.model_validate(study.plan).private_run(),
+        reference=reference,
         params=winner.params,
         target=assignments.target_of(spec),
     )
-    if study.reservation_id is not None:
+    differs = chosen.private_run.mechanism != reference.mechanism
+    if study.reservation_id is not None and differs:
         try:
             # A point of its own: a refusal must leave nothing half done.
             async with session.begin_nested():

@@ -1,5 +1,6 @@
 """Launcher over the REST Jobs API of Ray. No ray import: the control plane stays light."""
 
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import httpx
 from service.orchestrator.launcher import Job, JobInfo, JobStatus, LauncherUnavailableError
 
 STOP_WAIT_SECONDS = 30
+_RAYS_OWN_LINE = re.compile(r"^Running entrypoint for job |\b(INFO|WARNING) \w+\.py:\d+ -- ")
 
 
 class RayJobs:
@@ -69,14 +71,19 @@ class RayJobs:
         await self._request("POST", f"/api/jobs/{submission_id}/stop")
 
     async def last_words(self, submission_id: str, *, lines: int = 40) -> str:
-        """The end of the driver's log."""
+        """The end of the driver's log, without what Ray itself says in it."""
         try:
             response = await self._request("GET", f"/api/jobs/{submission_id}/logs")
         except LauncherUnavailableError:
             return ""
         if response.status_code != httpx.codes.OK:
             return ""
-        return "\n".join(response.json().get("logs", "").splitlines()[-lines:])
+        said = [
+            line
+            for line in response.json().get("logs", "").splitlines()
+            if line.strip() and not _RAYS_OWN_LINE.search(line)
+        ]
+        return "\n".join(said[-lines:])
 
     async def _details(self, submission_id: str) -> dict[str, Any] | None:
         response = await self._request("GET", f"/api/jobs/{submission_id}")
