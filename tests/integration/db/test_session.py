@@ -26,10 +26,13 @@ async def test_a_session_commits_at_its_end(database: Database) -> None:
 
 
 async def test_a_session_rolls_back_on_an_error(database: Database) -> None:
-    with pytest.raises(RuntimeError, match="half way"):
+    async def fail_half_way() -> None:
         async with database.session() as session:
             await session.execute(INSERT, {"name": "a"})
             raise RuntimeError("half way")
+
+    with pytest.raises(RuntimeError, match="half way"):
+        await fail_half_way()
     async with database.session() as session:
         assert await session.scalar(COUNT) == 0
 

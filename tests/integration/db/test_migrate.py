@@ -1,0 +1,120 @@
+"""Migrations on a real PostgreSQL."""
+
+import asyncio
+import subprocess
+import sys
+from typing import Any
+
+import psycopg
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import create_engine
+
+from service.db.embedded import APP
+from service.db.migrate import ADVISORY_LOCK, MigrationError, head_revision, upgrade
+from service.db.session import normalise_url
+from service.db.tables import Base
+from tests.fixtures.postgres import DatabaseUrls
+
+SCHEMA = """
+SELECT 'column', c.relname || '.' || a.attname,
+       format_type(a.atttypid, a.atttypmod) || ' ' || a.attnotnull || ' '
+           || coalesce(trim(both '''' from split_part(pg_get_expr(d.adbin, d.adrelid), '::', 1)), '')
+  FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+  LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
+ WHERE c.relname = ANY(%(tables)s) AND a.attnum > 0 AND NOT a.attisdropped
+UNION ALL
+SELECT 'constraint', conname, pg_get_constraintdef(oid) FROM pg_constraint
+ WHERE conrelid::regclass::text = ANY(%(tables)s) AND contype <> 'n'
+UNION ALL
+SELECT 'index', indexname, indexdef FROM pg_indexes WHERE tablename = ANY(%(tables)s)
+ORDER BY 1, 2
+"""
+
+
+def schema(url: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(url) as connection:
+        return connection.execute(SCHEMA, {"tables": list(Base.metadata.tables)}).fetchall()
+
+
+def test_alembic_sees_no_drift_between_models_and_migrations(database_urls: DatabaseUrls) -> None:
+    engine = create_engine(normalise_url(database_urls.owner))
+    with engine.connect() as connection:
+        context = MigrationContext.configure(
+            connection,
+            opts={"include_name": lambda name, kind, _: kind != "table" or not is_ledger(name)},
+        )
+        assert compare_metadata(context, Base.metadata) == []
+    engine.dispose()
+
+
+def is_ledger(table: str | None) -> bool:
+    return (table or "").startswith("ledger_")
+
+
+def test_migrations_make_the_very_columns_constraints_and_indexes_of_the_models(
+    database_urls: DatabaseUrls, empty_database: DatabaseUrls
+) -> None:
+    engine = create_engine(normalise_url(empty_database.owner))
+    Base.metadata.create_all(engine)
+    engine.dispose()
+    assert schema(database_urls.owner) == schema(empty_database.owner)
+
+
+def test_an_upgrade_repeats_harmlessly(database_urls: DatabaseUrls) -> None:
+    upgrade(database_urls.owner, APP)
+    with psycopg.connect(database_urls.app) as connection:
+        row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    assert row == (head_revision(),)
+
+
+async def test_starters_that_race_migrate_once(empty_database: DatabaseUrls) -> None:
+    await asyncio.gather(*(asyncio.to_thread(upgrade, empty_database.owner, APP) for _ in range(4)))
+    with psycopg.connect(empty_database.app) as connection:
+        assert connection.execute("SELECT count(*) FROM study").fetchone() == (0,)
+
+
+async def test_a_second_starter_waits_for_the_first(empty_database: DatabaseUrls) -> None:
+    with psycopg.connect(empty_database.owner) as first:
+        first.execute("SELECT pg_advisory_xact_lock(%s)", (ADVISORY_LOCK,))
+        second = asyncio.create_task(asyncio.to_thread(upgrade, empty_database.owner, APP))
+        await asyncio.sleep(0.5)
+        assert not second.done()
+    await second
+
+
+def test_a_failed_upgrade_leaves_no_trace(empty_database: DatabaseUrls) -> None:
+    with pytest.raises(MigrationError, match="no role 'nobody_here'"):
+        upgrade(empty_database.owner, "nobody_here")
+    assert schema(empty_database.owner) == []
+
+
+def test_a_newer_schema_is_refused(database_urls: DatabaseUrls) -> None:
+    with psycopg.connect(database_urls.owner) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(MigrationError, match="schema 9999"):
+        upgrade(database_urls.owner, APP)
+
+
+def test_an_unreachable_database_is_named_without_its_password() -> None:
+    with pytest.raises(MigrationError, match=r"127\.0\.0\.1:1/x") as error:
+        upgrade("postgresql://who:hunter2@127.0.0.1:1/x")
+    assert "hunter2" not in str(error.value)
+
+
+def test_the_command_migrates_the_database_of_the_settings(empty_database: DatabaseUrls) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "service.db.migrate"],
+        env={
+            "PATH": "/usr/bin:/bin",
+            "TAN_DATABASE_URL": empty_database.app,
+            "TAN_DATABASE_OWNER_URL": empty_database.owner,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (0, "schema is at 0002")
+    with psycopg.connect(empty_database.app) as connection:
+        assert connection.execute("SELECT count(*) FROM ledger_scope").fetchone() == (0,)

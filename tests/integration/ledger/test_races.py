@@ -1,0 +1,100 @@
+"""Many clients, one budget."""
+
+import asyncio
+
+import pytest
+
+from service.db.session import Database
+from service.ledger.service import BudgetExceededError, Ledger, ReservationReusedError
+from tan_core.accounting import price
+from tan_core.mechanism import Mechanism
+
+NUM_CLIENTS = 10
+
+
+@pytest.fixture
+def mechanism() -> Mechanism:
+    return Mechanism(sampling_rate=0.02, noise_multiplier=2.0, clip_norm=1.0, steps=70)
+
+
+async def admit(
+    database: Database, ledger: Ledger, scope: str, mechanism: Mechanism, name: str
+) -> bool:
+    async with database.session() as session:
+        try:
+            await ledger.admit_and_reserve(
+                session, scope_id=scope, reservation_id=name, study_id=name, mechanism=mechanism,
+                actor=name,
+            )  # fmt: skip
+        except BudgetExceededError:
+            return False
+        return True
+
+
+async def test_racing_clients_admit_exactly_what_fits(
+    database: Database, ledger: Ledger, scope: str, mechanism: Mechanism
+) -> None:
+    admitted = await asyncio.gather(
+        *(admit(database, ledger, scope, mechanism, f"r{n}") for n in range(NUM_CLIENTS * 2))
+    )
+    async with database.session() as session:
+        account = await ledger.account(session, scope)
+        assert (await ledger.verify_chain(session, scope)).is_valid
+    most = max(
+        count
+        for count in range(1, NUM_CLIENTS * 2)
+        if price([mechanism.with_steps(70 * count)], delta=1e-5).epsilon <= 1.0
+    )
+    assert 1 < most < NUM_CLIENTS
+    assert sum(admitted) == most == len(account.reservations)
+    assert account.committed_epsilon <= 1.0
+
+
+async def test_racing_clients_with_one_name_make_one_reservation(
+    database: Database, ledger: Ledger, scope: str, mechanism: Mechanism
+) -> None:
+    done = await asyncio.gather(
+        *(admit(database, ledger, scope, mechanism, "same") for _ in range(NUM_CLIENTS))
+    )
+    async with database.session() as session:
+        assert await ledger.spent(session, scope) == [mechanism]
+    assert all(done)
+
+
+async def test_a_name_belongs_to_one_request_even_in_a_race(
+    database: Database, ledger: Ledger, scope: str, mechanism: Mechanism
+) -> None:
+    outcomes = await asyncio.gather(
+        *(
+            admit(database, ledger, scope, mechanism.with_steps(1 + n), "same")
+            for n in range(NUM_CLIENTS)
+        ),
+        return_exceptions=True,
+    )
+    assert outcomes.count(True) == 1
+    assert sum(isinstance(each, ReservationReusedError) for each in outcomes) == NUM_CLIENTS - 1
+
+
+async def test_charges_during_admission_do_not_starve_it(
+    database: Database, ledger: Ledger, scope: str, mechanism: Mechanism
+) -> None:
+    await admit(database, ledger, scope, mechanism, "busy")
+    async with database.session() as session:
+        await ledger.acquire(session, "busy", epoch=1)
+    arrived = asyncio.Event()
+
+    async def keep_charging() -> None:
+        step = 0
+        while not arrived.is_set():
+            async with database.session() as session:
+                await ledger.begin_segment(
+                    session, "busy", epoch=1, start_step=step, num_steps=1, request_id=f"q{step}"
+                )
+            step += 1
+
+    charging = asyncio.create_task(keep_charging())
+    async with asyncio.timeout(30):
+        other = Mechanism(sampling_rate=0.013, noise_multiplier=3.1, clip_norm=1.0, steps=10)
+        assert await admit(database, ledger, scope, other, "new")
+    arrived.set()
+    await charging

@@ -1,0 +1,152 @@
+"""Nobody edits the journal: not the service, not the owner; and whoever forces it is found."""
+
+import psycopg
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+
+from service.db.session import Database
+from service.ledger.schemas import ChainReport
+from service.ledger.service import Ledger
+from tan_core.mechanism import Mechanism
+from tests.fixtures.postgres import DatabaseUrls
+
+TABLES = (
+    "ledger_scope",
+    "ledger_head",
+    "ledger_entry",
+    "ledger_reservation",
+    "ledger_segment",
+    "ledger_evaluation",
+)
+
+
+@pytest.fixture
+async def journal(database: Database, ledger: Ledger, scope: str, mechanism: Mechanism) -> str:
+    """A scope with four entries: open, reserve, acquire, begin."""
+    async with database.session() as session:
+        await ledger.admit_and_reserve(
+            session, scope_id=scope, reservation_id="r1", study_id="s1", mechanism=mechanism,
+            actor="test",
+        )  # fmt: skip
+        await ledger.acquire(session, "r1", epoch=1)
+        await ledger.begin_segment(
+            session, "r1", epoch=1, start_step=0, num_steps=10, request_id="q"
+        )
+    return scope
+
+
+def force(urls: DatabaseUrls, table: str, statement: str) -> None:
+    """Do what only an owner can who first switches the triggers off."""
+    with psycopg.connect(urls.owner, autocommit=True) as connection:
+        connection.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")
+        connection.execute(statement)
+        connection.execute(f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER refuse_rows")
+
+
+async def verify(database: Database, ledger: Ledger, scope: str) -> ChainReport:
+    async with database.session() as session:
+        return await ledger.verify_chain(session, scope)
+
+
+async def test_an_untouched_journal_is_valid(
+    database: Database, ledger: Ledger, journal: str
+) -> None:
+    report = await verify(database, ledger, journal)
+    assert report.is_valid
+    assert (report.num_entries, report.fault) == (4, None)
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("verb", ["INSERT INTO {} DEFAULT VALUES", "DELETE FROM {}", "TRUNCATE {}"])
+async def test_the_service_role_can_only_read_the_tables(
+    database: Database, journal: str, table: str, verb: str
+) -> None:
+    async with database.session() as session:
+        await session.execute(text(f"SELECT 1 FROM {table}"))
+    with pytest.raises(DBAPIError, match="permission denied"):
+        async with database.session() as session:
+            await session.execute(text(verb.format(table)))
+
+
+async def test_the_service_role_can_neither_make_tables_nor_call_the_helpers(
+    database: Database, journal: str
+) -> None:
+    helper = f"SELECT ledger_append('{journal}', 'attest', NULL, '{{}}')"
+    for statement in ("CREATE TABLE mine (x int)", helper):
+        with pytest.raises(DBAPIError, match="permission denied"):
+            async with database.session() as session:
+                await session.execute(text(statement))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE ledger_entry SET body = '{}'",
+        "DELETE FROM ledger_entry",
+        "TRUNCATE ledger_entry CASCADE",
+        "UPDATE ledger_scope SET epsilon = '0x1p+9'",
+        "DELETE FROM ledger_segment",
+        "DELETE FROM ledger_head",
+    ],
+)
+@pytest.mark.parametrize("role", ["origin", "replica"])
+def test_even_the_superuser_is_refused(
+    database_urls: DatabaseUrls, journal: str, statement: str, role: str
+) -> None:
+    with psycopg.connect(database_urls.superuser, autocommit=True) as connection:
+        connection.execute(f"SET session_replication_role = {role}")
+        with pytest.raises(psycopg.DatabaseError, match="append-only") as refusal:
+            connection.execute(statement)
+    assert refusal.value.sqlstate == "TN007"
+
+
+@pytest.mark.parametrize("seq", [1, 2, 3, 4])
+async def test_an_edited_entry_is_named(
+    database: Database, ledger: Ledger, database_urls: DatabaseUrls, journal: str, seq: int
+) -> None:
+    edit = (
+        f"UPDATE ledger_entry SET body = replace(body, '\"v\" : 1', '\"v\" : 2') WHERE seq = {seq}"
+    )
+    force(database_urls, "ledger_entry", edit)
+    report = await verify(database, ledger, journal)
+    assert (report.is_valid, report.first_bad_seq) == (False, seq)
+    assert "was edited" in (report.fault or "")
+
+
+@pytest.mark.parametrize(("seq", "bad"), [(3, 3), (4, 4)])
+async def test_a_removed_entry_is_missed(
+    database: Database,
+    ledger: Ledger,
+    database_urls: DatabaseUrls,
+    journal: str,
+    seq: int,
+    bad: int,
+) -> None:
+    force(database_urls, "ledger_entry", f"DELETE FROM ledger_entry WHERE seq = {seq}")
+    report = await verify(database, ledger, journal)
+    assert not report.is_valid
+    assert report.first_bad_seq in (bad, bad + 1)
+
+
+@pytest.mark.parametrize(
+    ("table", "edit", "named"),
+    [
+        ("ledger_reservation", "UPDATE ledger_reservation SET charged_steps = 0", "charged_steps"),
+        ("ledger_reservation", "UPDATE ledger_reservation SET reserved_steps = 999", "reserved"),
+        ("ledger_scope", "UPDATE ledger_scope SET epsilon = '0x1.0p+9'", "opened as"),
+    ],
+)
+async def test_state_that_is_not_the_fold_of_the_journal_is_named(
+    database: Database,
+    ledger: Ledger,
+    database_urls: DatabaseUrls,
+    journal: str,
+    table: str,
+    edit: str,
+    named: str,
+) -> None:
+    force(database_urls, table, edit)
+    report = await verify(database, ledger, journal)
+    assert not report.is_valid
+    assert named in (report.fault or "")

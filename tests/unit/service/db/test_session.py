@@ -1,0 +1,28 @@
+"""Database URLs as users write them."""
+
+import pytest
+
+from service.db.session import normalise_url
+from tan_core.errors import ParameterError
+
+
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg"])
+def test_every_postgresql_scheme_means_our_driver(scheme: str) -> None:
+    url = normalise_url(f"{scheme}://u:p%40ss@h:5/d?sslmode=require")
+    assert url.drivername == "postgresql+psycopg"
+    assert (url.username, url.password, url.host, url.port, url.database) == (
+        "u", "p@ss", "h", 5, "d",
+    )  # fmt: skip
+    assert url.query == {"sslmode": "require"}
+
+
+@pytest.mark.parametrize("url", ["sqlite:///x.db", "mysql://u:p@h/d", "postgresql+asyncpg://h/d"])
+def test_another_database_is_refused_by_name(url: str) -> None:
+    with pytest.raises(ParameterError, match="must be PostgreSQL"):
+        normalise_url(url)
+
+
+def test_what_is_no_url_is_refused_without_repeating_it() -> None:
+    with pytest.raises(ParameterError, match="cannot be read") as error:
+        normalise_url("hunter2")
+    assert "hunter2" not in str(error.value)
