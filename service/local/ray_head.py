@@ -65,6 +65,8 @@ class RayHead:
             "RAY_AUTH_TOKEN_PATH": str(self.token_path),
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_DEDUP_LOGS": "1",
+            # Nothing to hand over to on one machine: what was running goes on after the next start.
+            "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
             "RAY_COLOR_PREFIX": "0",
             "RAY_enable_open_telemetry": "false",
             "PYTHONUNBUFFERED": "1",
