@@ -1,0 +1,1 @@
+"""The dashboard: server-rendered pages over the API's own views."""

@@ -1,0 +1,205 @@
+"""The pages: ``/`` and ``/ui``. They show what the API says and store nothing.
+
+A page updates itself by being asked for again: its script fetches the same address and exchanges the
+parts marked ``data-live`` that have changed. So every number is rendered in one place only.
+"""
+
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse
+from fastapi.routing import APIRoute
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.context import ContextDep
+from service.dashboard import queries, view
+from service.dashboard.assets import assets
+from service.dashboard.chart import search_chart
+from service.dashboard.render import page
+from service.datasets import repository as dataset_rows
+from service.datasets import service as datasets
+from service.errors import NotFoundError, ServiceError
+from service.ledger.schemas import Account
+from service.ledger.service import Ledger
+from service.studies import repository as study_rows
+from service.studies import service as studies
+from service.studies.schemas import SEARCH_NOTES
+
+STUDIES_PER_PAGE = 25
+TRIALS_PER_PAGE = 50
+LAST_ENTRIES = 200
+UNACCOUNTED_NOTE = SEARCH_NOTES["declared_unaccounted"]
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class PageRoute(APIRoute):
+    """A route whose errors are pages: someone looks at them."""
+
+    def get_route_handler(self) -> Handler:
+        """The handler, with refusals rendered."""
+        handle = super().get_route_handler()
+
+        async def handle_page(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except ServiceError as error:
+                return _error_page(request, error.status, error.detail)
+            except RequestValidationError as error:
+                details = "; ".join(f"{d['loc'][-1]}: {d['msg']}" for d in error.errors())
+                return _error_page(request, 422, details)
+
+        return handle_page
+
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+@router.get("/")
+async def list_studies(
+    request: Request,
+    context: ContextDep,
+    cursor: Annotated[str | None, Query(max_length=500)] = None,
+) -> HTMLResponse:
+    """Every study, newest first."""
+    place = study_rows.Cursor.decode(cursor) if cursor else None
+    found = await studies.page(context, limit=STUDIES_PER_PAGE, cursor=place, states=[], name=None)
+    async with context.database.session() as session:
+        rows = await queries.list_rows(session, [study.id for study in found.items])
+        now = await queries.database_clock(session)
+    return page(
+        request,
+        "studies.html",
+        studies=found.items,
+        rows=rows,
+        notes=SEARCH_NOTES,
+        cursor=cursor,
+        next_cursor=found.next_cursor,
+        now=now,
+    )
+
+
+@router.get("/ui/studies/{study_id}")
+async def show_study(
+    request: Request,
+    context: ContextDep,
+    study_id: Annotated[str, Path(max_length=200)],
+    order: queries.TrialOrder = "newest",
+    trials: Annotated[int, Query(ge=1, le=100_000, description="Page of the trials")] = 1,
+) -> HTMLResponse:
+    """One study, live."""
+    study = await studies.get(context, study_id)
+    async with context.database.session() as session:
+        points = await queries.trial_points(session, study_id)
+        num_pages = max(1, -(-len(points) // TRIALS_PER_PAGE))
+        number = min(trials, num_pages)
+        shown = await queries.trial_page(
+            session,
+            study_id,
+            order=order,
+            offset=(number - 1) * TRIALS_PER_PAGE,
+            limit=TRIALS_PER_PAGE,
+        )
+        flags = await queries.flags(session, study_id)
+        now = await queries.database_clock(session)
+    return page(
+        request,
+        "study.html",
+        study=study,
+        flags=flags,
+        chart=search_chart(points),
+        trials=shown,
+        num_trials=len(points),
+        order=order,
+        number=number,
+        num_pages=num_pages,
+        trial_seconds=view.trial_seconds,
+        announcement=view.announcement(study),
+        seconds_taken=view.seconds_taken(study, now),
+        search_seconds_left=view.search_seconds_left(study, now),
+        run_seconds_left=view.run_seconds_left(study.progress),
+        error_text=view.error_text(study),
+        what_to_do=view.what_to_do(study),
+        now=now,
+    )
+
+
+@router.get("/ui/datasets")
+async def list_datasets(request: Request, context: ContextDep) -> HTMLResponse:
+    """Every registered dataset with what is left of its budget."""
+    async with context.database.session() as session:
+        listed = [
+            (await datasets.view(session, row), await _account(session, row.scope_id))
+            for row in await dataset_rows.every(session)
+        ]
+        unaccounted = await queries.unaccounted_searches(session)
+    return page(
+        request,
+        "datasets.html",
+        datasets=listed,
+        shares=view.shares,
+        unaccounted=unaccounted,
+        note=UNACCOUNTED_NOTE,
+    )
+
+
+@router.get("/ui/datasets/{name}")
+async def show_dataset(
+    request: Request, context: ContextDep, name: Annotated[str, Path(max_length=200)]
+) -> HTMLResponse:
+    """One dataset: its budget, who holds it, and the journal."""
+    async with context.database.session() as session:
+        row = await datasets.find(session, name)
+        item = await datasets.view(session, row)
+        account = await _account(session, row.scope_id)
+        held = account.reservations if account else []
+        studies_of = {each.reservation_id: each.study_id for each in held}
+        holders = await queries.holders(session, list(studies_of.values()))
+        unaccounted = (await queries.unaccounted_searches(session)).get(name, 0)
+    return page(
+        request,
+        "dataset.html",
+        dataset=item,
+        account=account,
+        shares=view.shares(account) if account else None,
+        entries=list(reversed(account.entries)) if account else [],
+        studies_of=studies_of,
+        holders=holders,
+        notes=SEARCH_NOTES,
+        unaccounted=unaccounted,
+        note=UNACCOUNTED_NOTE,
+    )
+
+
+@router.get("/ui/static/{name}")
+async def get_asset(name: str) -> Response:
+    """A stylesheet, script or icon. Its address changes with its content."""
+    asset = assets().get(name)
+    if asset is None:
+        raise NotFoundError(f"there is no file {name!r}")
+    return Response(
+        asset.content,
+        media_type=asset.media_type,
+        headers={
+            "Cache-Control": "public, max-age=31536000, immutable",
+            "ETag": f'"{asset.version}"',
+        },
+    )
+
+
+@router.get("/ui/{path:path}")
+async def nothing_here(path: str) -> Response:
+    """Any other address below ``/ui``."""
+    raise NotFoundError(f"there is nothing at /ui/{path}")
+
+
+async def _account(session: AsyncSession, scope_id: str | None) -> Account | None:
+    if scope_id is None:
+        return None
+    return await Ledger().account(session, scope_id, last_entries=LAST_ENTRIES)
+
+
+def _error_page(request: Request, status: int, detail: str) -> HTMLResponse:
+    return page(request, "error.html", status=status, code=status, detail=detail)

@@ -1,0 +1,134 @@
+"""What the pages show that no view of the API holds. Read only."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.dashboard.chart import Point
+from service.db.tables import Study, Trial
+from service.studies import repository as studies
+from service.studies.lifecycle import StudyState
+from service.studies.schemas import Progress
+from service.trials.schemas import TrialView
+from service.trials.service import view as trial_view
+from tan_core.spec import SearchAccounting
+
+UNDER_WAY = (StudyState.SIMULATING, StudyState.AWAITING_APPROVAL, StudyState.TRAINING)
+
+TrialOrder = Literal["newest", "best", "number"]
+_ORDERS: dict[TrialOrder, list[ColumnElement[Any]]] = {
+    "newest": [Trial.number.desc()],
+    "best": [Trial.value.desc().nulls_last(), Trial.number.asc()],
+    "number": [Trial.number.asc()],
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the list of studies adds to a summary."""
+
+    accountant: str | None
+    progress: Progress | None
+    """Of a study that is under way."""
+    cancel_requested: bool
+
+
+@dataclass(frozen=True)
+class Flags:
+    """What was asked of a study and has not happened yet, and where its events stand."""
+
+    cancel_requested: bool
+    promote_requested: bool
+    promoted_trial: int | None
+    has_statement: bool
+    event_seq: int
+
+
+async def database_clock(session: AsyncSession) -> datetime:
+    """Now, by the clock that stamped the rows."""
+    return (await session.execute(select(func.now()))).scalar_one()
+
+
+async def list_rows(session: AsyncSession, study_ids: Sequence[str]) -> dict[str, Row]:
+    """The additions for one page of the list."""
+    found = await session.scalars(select(Study).where(Study.id.in_(study_ids)))
+    return {
+        study.id: Row(
+            accountant=study.plan.get("privacy", {}).get("accountant"),
+            progress=await studies.progress_of(session, study)
+            if study.state in UNDER_WAY
+            else None,
+            cancel_requested=study.cancel_requested,
+        )
+        for study in found.all()
+    }
+
+
+async def flags(session: AsyncSession, study_id: str) -> Flags:
+    """What the study's row says beside its view."""
+    row = (
+        await session.execute(
+            select(
+                Study.cancel_requested,
+                Study.promote_requested,
+                Study.promoted_trial,
+                Study.statement.is_not(None),
+                Study.event_seq,
+            ).where(Study.id == study_id)
+        )
+    ).one()
+    return Flags(*row)
+
+
+async def trial_points(session: AsyncSession, study_id: str) -> list[Point]:
+    """Every trial as a point, in order of number."""
+    rows = await session.execute(
+        select(Trial.number, Trial.state, Trial.value)
+        .where(Trial.study_id == study_id)
+        .order_by(Trial.number)
+    )
+    return [Point(*row) for row in rows]
+
+
+async def trial_page(
+    session: AsyncSession, study_id: str, *, order: TrialOrder, offset: int, limit: int
+) -> list[TrialView]:
+    """One page of the trials table."""
+    found = await session.scalars(
+        select(Trial)
+        .where(Trial.study_id == study_id)
+        .order_by(*_ORDERS[order])
+        .offset(offset)
+        .limit(limit)
+    )
+    return [trial_view(trial) for trial in found]
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A study that holds a part of a budget."""
+
+    name: str
+    search_accounting: str
+
+
+async def holders(session: AsyncSession, study_ids: Sequence[str]) -> dict[str, Holder]:
+    """The studies behind a scope's reservations."""
+    rows = await session.execute(
+        select(Study.id, Study.name, Study.search_accounting).where(Study.id.in_(study_ids))
+    )
+    return {id_: Holder(name, mode) for id_, name, mode in rows}
+
+
+async def unaccounted_searches(session: AsyncSession) -> dict[str, int]:
+    """How many studies searched each private dataset without accounting for it."""
+    rows = await session.execute(
+        select(Study.dataset, func.count())
+        .where(Study.search_accounting == SearchAccounting.DECLARED_UNACCOUNTED)
+        .group_by(Study.dataset)
+    )
+    return dict(rows.tuples().all())

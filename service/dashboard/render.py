@@ -1,0 +1,150 @@
+"""Templates, and how they write numbers: as the command line does, from the same functions."""
+
+import json
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import ROUND_FLOOR, Decimal
+from pathlib import Path
+from typing import Any
+
+import yaml
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from service.cli import text
+from service.dashboard.assets import assets
+from service.dashboard.view import entry_text
+from service.studies.lifecycle import TERMINAL
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
+        "object-src 'none'"
+    ),
+}
+"""No inline script and no inline style: nothing that got into a page by mistake can run."""
+ACCOUNTANTS = {"pld": "PLD", "rdp": "RDP", "prv": "PRV"}
+STATES = {"awaiting_approval": "awaiting approval"}
+RELATIONS = {"add_or_remove_one": "add or remove one", "replace_one": "replace one"}
+_AGES = ((86_400, "d"), (3600, "h"), (60, "min"))
+
+
+def page(request: Request, template: str, *, status: int = 200, **values: object) -> HTMLResponse:
+    """The page. Links keep the prefix that a proxy puts before every path."""
+    base = str(request.scope.get("root_path", "")).rstrip("/")
+    html = _environment.get_template(template).render(base=base, path=request.url.path, **values)
+    return HTMLResponse(html, status, headers=HEADERS)
+
+
+def age(then: datetime, now: datetime) -> str:
+    """How long ago, in one unit.
+
+    Example:
+        >>> noon = datetime(2026, 1, 2, 12, tzinfo=UTC)
+        >>> age(datetime(2026, 1, 2, 11, 57, 1, tzinfo=UTC), noon), age(noon, noon)
+        ('2 min ago', 'just now')
+    """
+    seconds = (now - then).total_seconds()
+    for size, unit in _AGES:
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit} ago"
+    return "just now"
+
+
+def moment(at: datetime) -> str:
+    """A time to the minute, in UTC."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def remaining(value: float) -> str:
+    """What is left of a budget, rounded down: never more than there is.
+
+    Example:
+        >>> remaining(96.009), remaining(0.0), remaining(0.012349)
+        ('96.00', '0.00', '0.0123')
+    """
+    if not math.isfinite(value):
+        return str(value)
+    exact = Decimal(repr(float(value)))
+    digits = 2 if exact >= 1 or exact <= 0 else 2 - exact.adjusted()
+    return f"{exact.quantize(Decimal(1).scaleb(-digits), rounding=ROUND_FLOOR):f}"
+
+
+def figure(value: float | None, shown: str) -> str:
+    """A number as shown, with the exact one that the API gives beside it."""
+    if value is None:
+        return text.MISSING
+    return Markup('<data value="{}">{}</data>').format(repr(value), shown)
+
+
+def _epsilon(value: float | None) -> str:
+    return figure(value, text.epsilon(value))
+
+
+def _remaining(value: float) -> str:
+    return figure(value, remaining(value))
+
+
+def _estimate(value: float | None) -> str:
+    return figure(value, text.estimate(value))
+
+
+def _percent(value: float | None) -> str:
+    return figure(value, text.percent(value))
+
+
+def _number(value: float | None) -> str:
+    return figure(value, text.number(value))
+
+
+def _to_yaml(value: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100)
+
+
+def _to_json(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def _word(value: str, words: Mapping[str, str]) -> str:
+    return words.get(value, value)
+
+
+def _make_environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters: dict[str, Any] = {
+        "age": age,
+        "moment": moment,
+        "duration": text.duration,
+        "epsilon": _epsilon,
+        "estimate": _estimate,
+        "remaining": _remaining,
+        "entry_text": entry_text,
+        "percent": _percent,
+        "number": _number,
+        "parameter": _parameter,
+        "to_yaml": _to_yaml,
+        "to_json": _to_json,
+        "accountant": lambda name: _word(str(name), ACCOUNTANTS),
+        "relation": lambda name: _word(str(name), RELATIONS),
+        "state": lambda name: _word(str(name), STATES),
+    }
+    names: dict[str, Any] = {"assets": assets(), "TERMINAL": TERMINAL}
+    made.filters.update(filters)
+    made.globals.update(names)
+    return made
+
+
+def _parameter(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+_environment = _make_environment()

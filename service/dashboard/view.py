@@ -1,0 +1,127 @@
+"""What the pages derive from the API's views: time left, what to announce, what to do. Pure."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from service.ledger.schemas import Account, Entry
+from service.studies.lifecycle import StudyState
+from service.studies.schemas import Progress, StudyView
+from service.trials.schemas import TrialView
+
+
+def seconds_taken(study: StudyView, now: datetime) -> float | None:
+    """From the start of the search to the end of the study, or to now."""
+    if study.started_at is None:
+        return None
+    return ((study.finished_at or now) - study.started_at).total_seconds()
+
+
+def search_seconds_left(study: StudyView, now: datetime) -> float | None:
+    """Of the search, at its mean pace so far."""
+    progress = study.progress
+    if study.state != StudyState.SIMULATING or study.started_at is None:
+        return None
+    if not progress.trials_finished:
+        return None
+    left = progress.trials_total - progress.trials_finished
+    return max(0, left) * (now - study.started_at).total_seconds() / progress.trials_finished
+
+
+def run_seconds_left(progress: Progress) -> float | None:
+    """Of the private run, at its present rate."""
+    if progress.phase != StudyState.TRAINING or not progress.steps_per_second:
+        return None
+    return ((progress.steps or 0) - (progress.step or 0)) / progress.steps_per_second
+
+
+def trial_seconds(trial: TrialView) -> float | None:
+    """Compute time of the rungs that were scored."""
+    return sum(score.seconds for score in trial.scores) if trial.scores else None
+
+
+def announcement(study: StudyView) -> str:
+    """What a screen reader is told; it changes ten times a phase, not at every step."""
+    progress = study.progress
+    if study.state == StudyState.SIMULATING:
+        tenths = 10 * progress.trials_finished // max(1, progress.trials_total)
+        return f"Simulating: {10 * tenths} percent of the trials are finished."
+    if study.state == StudyState.TRAINING:
+        tenths = 10 * (progress.step or 0) // max(1, progress.steps or 1)
+        return f"Private run: {10 * tenths} percent of the steps are done."
+    reason = f": {study.reason}" if study.reason else ""
+    return f"The study is {study.state.replace('_', ' ')}{reason}."
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Parts of a budget in thousandths of it, for the bar; together at most 1000."""
+
+    charged: int
+    reserved: int
+
+
+def shares(account: Account) -> Shares:
+    """The bar of a budget. A part that exists is never too thin to be seen."""
+    total = account.scope.epsilon
+    charged = _thousandths(account.charged_epsilon, total)
+    committed = max(charged, _thousandths(account.committed_epsilon, total))
+    return Shares(charged=charged, reserved=committed - charged)
+
+
+def _thousandths(part: float, total: float) -> int:
+    return 0 if part <= 0 else min(1000, max(4, round(1000 * part / total)))
+
+
+def what_to_do(study: StudyView) -> str:
+    """The next step after a failure."""
+    reason = _error_text(study.error) or study.reason or ""
+    if "budget" in reason:
+        return (
+            "The dataset's budget does not hold this plan. Ask for a smaller epsilon, fewer steps, or "
+            "another dataset; the page of the dataset shows what is left."
+        )
+    if "diverged" in reason or "no trial" in reason.lower():
+        return (
+            "No candidate could be trained. Lower the learning rates in search.space, or raise the "
+            "smallest rung, and submit again."
+        )
+    return (
+        "Read the reason above, then submit the study again. Trials on the way were kept; steps that "
+        "were charged stay charged, and what never ran went back to the budget."
+    )
+
+
+def _error_text(error: Mapping[str, Any] | None) -> str | None:
+    if not error:
+        return None
+    return str(error.get("detail") or error.get("message") or error.get("reason") or "") or None
+
+
+def error_text(study: StudyView) -> str:
+    """Why the study failed, in one paragraph."""
+    return _error_text(study.error) or study.reason or "no reason was recorded"
+
+
+def entry_text(entry: Entry) -> str:
+    """A journal entry in words; its exact body is in the API."""
+    body = json.loads(entry.body)
+    match entry.kind:
+        case "open":
+            epsilon, delta = (float.fromhex(body[name]) for name in ("epsilon", "delta"))
+            return f"budget of ε {epsilon:g} at δ {delta:g}"
+        case "reserve":
+            return f"holds {body['steps']:,} steps"
+        case "acquire":
+            return f"attempt {body['epoch']} may charge"
+        case "begin":
+            first = body["start_step"]
+            return f"charges {body['num_steps']:,} steps from step {first:,}, before they run"
+        case "end":
+            return f"checkpoint at step {body['step']:,}"
+        case "release":
+            return f"gives back {body['released_steps']:,} steps: {body['reason']}"
+        case "attest":
+            return "binds " + ", ".join(map(str, body["note"]))
