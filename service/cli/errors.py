@@ -71,7 +71,7 @@ class ApiError(CliError):
         super().__init__(detail, faults=_faults(problem))
         self.status = status
         self.problem = problem
-        if status == 409 and str(problem.get("type", "")).endswith("over-budget"):  # noqa: PLR2004
+        if status == 409 and str(problem.get("type", "")).endswith("over-budget"):
             self.exit_code = Exit.OVER_BUDGET
         elif status in (400, 413, 415, 422):
             self.exit_code = Exit.BAD_INPUT

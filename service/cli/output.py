@@ -9,7 +9,7 @@ from service.cli.errors import CliError
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-PIPE_WIDTH = 120
+PIPE_WIDTH = 160
 
 
 def console(*, error: bool = False) -> "Console":

@@ -42,9 +42,7 @@ def plan(
     ] = None,
     num_examples: Annotated[int | None, typer.Option(help="N, training examples.")] = None,
     batch_size: Annotated[float | None, typer.Option(help="B, expected batch size.")] = None,
-    noise_multiplier: Annotated[
-        float | None, typer.Option(help="σ: then ε is computed.")
-    ] = None,
+    noise_multiplier: Annotated[float | None, typer.Option(help="σ: then ε is computed.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="ε: then σ is calibrated to it.")] = None,
     steps: Annotated[int | None, typer.Option(help="S, steps of the private run.")] = None,
     delta: Annotated[float | None, typer.Option(help="δ, below 1/N.")] = None,
@@ -129,7 +127,9 @@ def _noise_multiplier(shape: Json, accountant: Any) -> float:
 
 def _check_shape(shape: Json) -> None:
     needed = ("--num-examples", "--batch-size", "--steps", "--delta")
-    faults = [Fault(name, "is needed without a STUDY.yaml") for name in needed if shape[name] is None]
+    faults = [
+        Fault(name, "is needed without a STUDY.yaml") for name in needed if shape[name] is None
+    ]
     given = [name for name in ("--noise-multiplier", "--epsilon") if shape[name] is not None]
     if len(given) != 1:
         faults.append(Fault("--noise-multiplier, --epsilon", "exactly one of the two is needed"))
@@ -157,5 +157,6 @@ def _plan_there(study_yaml: str, shape: Json) -> Json:
 
 
 def _option(field: str | None) -> str:
-    known = {"expected_batch_size": "--batch-size", "sampling_rate": "--batch-size"}
-    return known.get(field or "", f"--{(field or 'plan').replace('_', '-')}")
+    name = (field or "plan").rpartition(".")[2]
+    name = {"expected_batch_size": "batch_size", "sampling_rate": "batch_size"}.get(name, name)
+    return f"--{name.replace('_', '-')}"

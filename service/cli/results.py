@@ -33,11 +33,15 @@ def ledger(
 def statement(
     study: Annotated[
         str | None,
-        typer.Argument(metavar="[STUDY]", help="Id, beginning of an id, or name.", show_default=False),
+        typer.Argument(
+            metavar="[STUDY]", help="Id, beginning of an id, or name.", show_default=False
+        ),
     ] = None,
     verify: Annotated[
         bool,
-        typer.Option("--verify", help="Compute ε again from the events, check signature and chain."),
+        typer.Option(
+            "--verify", help="Compute ε again from the events, check signature and chain."
+        ),
     ] = False,
     file: Annotated[
         Path | None, typer.Option(help="A statement kept in a file, instead of asking the server.")

@@ -111,7 +111,9 @@ def cancel(study: StudyReference, as_json: JsonFlag = False) -> None:
         show_json(answer)
     else:
         is_over = answer.get("state") == "cancelled"
-        show(f"{_label(answer)} is cancelled" if is_over else f"{_label(answer)} is being cancelled")
+        show(
+            f"{_label(answer)} is cancelled" if is_over else f"{_label(answer)} is being cancelled"
+        )
 
 
 def promote(

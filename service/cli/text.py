@@ -38,7 +38,7 @@ def number(value: float | None) -> str:
     """A count or a parameter, short and exact enough to type again."""
     if value is None:
         return MISSING
-    if float(value).is_integer() and abs(value) < 1e15:  # noqa: PLR2004 - beyond it, digits are noise
+    if float(value).is_integer() and abs(value) < 1e15:
         return f"{int(value):,}"
     return f"{value:.5g}"
 
@@ -60,10 +60,10 @@ def duration(seconds: float | None) -> str:
 
 
 def when(timestamp: str | None) -> str:
-    """An ISO time, to the second, in UTC."""
+    """An ISO time, to the minute, in UTC."""
     if not timestamp:
         return MISSING
-    return timestamp[:19].replace("T", " ")
+    return timestamp[:16].replace("T", " ")
 
 
 def guarantee(privacy: dict[str, Any]) -> str:

@@ -15,11 +15,14 @@ from service.cli.progress import of_study
 Json = dict[str, Any]
 
 NOT_PRIVATE = "not private"
+UNACCOUNTED = "search on private data NOT accounted"
 
 
 def table(title: str | None, *columns: str, right: Sequence[str] = ()) -> Table:
     """An empty table in the house's style; the columns in ``right`` hold numbers."""
-    made = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    made = Table(
+        title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False
+    )
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", overflow="fold")
     return made
@@ -44,6 +47,7 @@ def studies(items: Sequence[Json]) -> RenderableType:
         None, "id", "name", "state", "dataset", "best trial", "test", "ε", "δ", "search", "created",
         right=("best trial", "test", "ε", "δ"),
     )  # fmt: skip
+    made.columns[0].no_wrap = True
     for item in items:
         delta = item.get("delta")
         made.add_row(
@@ -53,12 +57,27 @@ def studies(items: Sequence[Json]) -> RenderableType:
             item["dataset"],
             text.percent(item.get("best_accuracy")),
             text.percent(item.get("test_accuracy")),
-            text.epsilon(item.get("epsilon")),
+            _epsilon_of(item),
             text.MISSING if delta is None else f"{delta:g}",
             item["search_accounting"],
             text.when(item.get("created_at")),
         )
-    return made
+    return Group(made, *map(Text, _legend(items)))
+
+
+def _epsilon_of(item: Json) -> str:
+    shown = text.epsilon(item.get("epsilon"))
+    accountant = item.get("accountant")
+    return f"{shown} ({str(accountant).upper()})" if accountant else shown
+
+
+def _legend(items: Sequence[Json]) -> list[str]:
+    """What ε means nothing without, where it does not fit in a column."""
+    relations = sorted({str(r) for item in items if (r := item.get("neighboring_relation"))})
+    lines = [f"ε holds for neighbours {', '.join(relations)}"] if relations else []
+    if any(item["search_accounting"] == "declared_unaccounted" for item in items):
+        lines.append(f"declared_unaccounted: {UNACCOUNTED}")
+    return lines
 
 
 def study(item: Json) -> RenderableType:

@@ -1,0 +1,279 @@
+"""Answers in the shape of the API's contract, and a real HTTP server that gives them."""
+
+import contextlib
+import copy
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+
+Json = dict[str, Any]
+
+PLAN: Json = {
+    "reference": {
+        "num_examples": 1295,
+        "sampling_rate": 0.19768,
+        "expected_batch_size": 256,
+        "noise_multiplier": 4.883,
+        "steps": 300,
+        "clip_norm": 0.5,
+    },
+    "privacy": {
+        "epsilon": 2.9401,
+        "delta": 1e-5,
+        "accountant": "pld",
+        "neighboring_relation": "add_or_remove_one",
+        "epsilon_by_accountant": {"pld": 2.9401, "rdp": 3.2003, "prv": None},
+        "epsilon_tan": 3.3304,
+        "signal_to_noise": 0.4958,
+        "overcharge": 1.0271,
+        "epsilon_reserved": 2.9998,
+        "target_epsilon": 3.0,
+    },
+    "reservation": {"steps": 312, "slack_steps": 12, "segment_steps": 6},
+    "simulations": [
+        {
+            "scale_factor": 8,
+            "expected_batch_size": 32,
+            "sampling_rate": 0.02471,
+            "noise_multiplier": 0.610375,
+            "steps": 300,
+            "learning_rate_factor": 1.0,
+            "private": False,
+        }
+    ],
+    "cost": {
+        "private_run_examples": 76800,
+        "search_examples": 115200,
+        "full_search_examples": 921600,
+        "saving": 8.0,
+    },
+    "warnings": ["prv was not asked"],
+}
+TRIAL: Json = {
+    "number": 1,
+    "state": "completed",
+    "params": {"learning_rate": 0.512345, "ema_decay": 0.9},
+    "scores": [],
+    "value": 0.9301,
+    "reason": None,
+}
+PROGRESS: Json = {
+    "phase": "completed",
+    "trials_total": 2,
+    "trials_finished": 2,
+    "trials_running": 0,
+    "trials_diverged": 1,
+    "trials_pruned": 0,
+    "trials_failed": 0,
+    "best_accuracy": 0.9301,
+    "step": 300,
+    "steps": 300,
+    "steps_per_second": 41.5,
+    "attempt": 1,
+}
+STUDY: Json = {
+    "id": "s-0123456789ab",
+    "name": "digits-eps3",
+    "state": "completed",
+    "reason": None,
+    "spec": {
+        "name": "digits-eps3",
+        "dataset": "digits",
+        "model": {"name": "mlp", "hidden": [64]},
+        "search": {"accounting": "declared_unaccounted", "trials": 2},
+    },
+    "plan": PLAN,
+    "progress": PROGRESS,
+    "best_trial": TRIAL,
+    "prediction": None,
+    "run": {
+        "state": "succeeded",
+        "reason": None,
+        "step": 300,
+        "steps": 300,
+        "steps_per_second": 41.5,
+        "attempt": 1,
+        "test_accuracy": 0.9248,
+        "num_test": 359,
+    },
+    "privacy": {
+        "epsilon": 2.9401,
+        "delta": 1e-5,
+        "accountant": "pld",
+        "neighboring_relation": "add_or_remove_one",
+        "search_accounting": "declared_unaccounted",
+        "search_note": "search on private data NOT accounted",
+        "epsilon_reserved": 2.9998,
+        "charged_steps": 300,
+        "reserved_steps": 312,
+        "ledger_entry": {"scope": "digits", "seq": 54, "hash": "ab" * 32},
+    },
+    "error": None,
+    "created_at": "2026-01-02T03:04:05.678+00:00",
+    "started_at": "2026-01-02T03:04:06+00:00",
+    "finished_at": "2026-01-02T03:05:06+00:00",
+}
+SUMMARY: Json = {
+    "id": STUDY["id"],
+    "name": STUDY["name"],
+    "state": "completed",
+    "reason": None,
+    "dataset": "digits",
+    "search_accounting": "declared_unaccounted",
+    "epsilon": 2.9401,
+    "delta": 1e-5,
+    "best_accuracy": 0.9301,
+    "test_accuracy": 0.9248,
+    "created_at": STUDY["created_at"],
+    "started_at": STUDY["started_at"],
+    "finished_at": STUDY["finished_at"],
+}
+DATASET: Json = {
+    "name": "digits",
+    "source": "digits",
+    "path": None,
+    "label": "label",
+    "features": None,
+    "content_sha256": "cd" * 32,
+    "num_classes": 10,
+    "shape": [1, 8, 8],
+    "num_train": 1295,
+    "num_validation": 143,
+    "num_test": 359,
+    "split_seed": 0,
+    "unit": "record",
+    "public": False,
+    "allowed_modes": ["public_proxy", "declared_unaccounted"],
+    "waiver": "the scikit-learn authors: published data",
+    "neighboring_relation": "add_or_remove_one",
+    "budget": {"epsilon": 100.0, "delta": 1e-3},
+    "created_at": "2026-01-01T00:00:00+00:00",
+}
+
+
+def progress(phase: str, **changes: Any) -> Json:
+    blank = {**PROGRESS, "trials_finished": 0, "trials_diverged": 0, "best_accuracy": None}
+    return {**blank, "phase": phase, "step": None, "steps": None, "attempt": 1, **changes}
+
+
+def state_event(state: str, **changes: Any) -> Json:
+    shown = progress(state, **changes)
+    return {"kind": "state", "state": state, "reason": None, "progress": shown}
+
+
+def story() -> list[Json]:
+    """The events of a study that completes."""
+    done = {"trials_finished": 2, "trials_diverged": 1, "best_accuracy": 0.9301}
+    diverged = {**TRIAL, "number": 0, "state": "diverged", "value": None, "reason": "loss is NaN"}
+    step = {"step": 150, "steps": 300, "steps_per_second": 50.0}
+    events = [
+        state_event("queued", attempt=None),
+        state_event("simulating"),
+        {"kind": "attempt", "run": "r", "attempt": 1, "state": "live", "reason": None},
+        {
+            "kind": "trial",
+            "trial": diverged,
+            "progress": progress("simulating", trials_finished=1, trials_diverged=1),
+        },
+        {"kind": "trial", "trial": TRIAL, "progress": progress("simulating", **done)},
+        state_event("training", **done, step=0, steps=300),
+        {"kind": "step", **step, "progress": progress("training", **done, **step)},
+        state_event("completed", **done, step=300, steps=300),
+    ]
+    return [
+        {"seq": number, "at": "2026-01-02T03:04:05+00:00", **event}
+        for number, event in enumerate(events, start=1)
+    ]
+
+
+class RecordedServer:
+    """Remembers what was asked; ``study``, ``events`` and ``answers`` say what it replies."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.study = copy.deepcopy(STUDY)
+        self.summaries = [copy.deepcopy(SUMMARY)]
+        self.datasets = [copy.deepcopy(DATASET)]
+        self.events = story()
+        self.cut_after: int | None = None
+        """The first stream ends after this event, as if the line had broken."""
+        self.answers: dict[str, tuple[int, Json]] = {}
+        """Fixed answers by ``METHOD path``."""
+        self.requests: list[tuple[str, Json | None, dict[str, str]]] = []
+        self.app = FastAPI()
+        self.app.add_api_route(
+            "/{path:path}", self._answer, methods=["GET", "POST"], response_model=None
+        )
+
+    def asked(self, what: str) -> list[tuple[Json | None, dict[str, str]]]:
+        """Bodies and headers of the requests ``METHOD path``."""
+        return [(body, headers) for asked, body, headers in self.requests if asked == what]
+
+    async def _answer(self, path: str, request: Request) -> Response:
+        raw = await request.body()
+        what = f"{request.method} /{path}"
+        headers = dict(request.headers)
+        self.requests.append((what, json.loads(raw) if raw else None, headers))
+        if what in self.answers:
+            status, document = self.answers[what]
+            return JSONResponse(document, status)
+        known = {
+            "POST /plans": (200, PLAN),
+            "POST /studies": (201, {**self.study, "state": "queued", "run": None}),
+            "GET /studies": (200, {"items": self._filtered(request), "next_cursor": None}),
+            f"GET /studies/{STUDY['id']}": (200, self.study),
+            f"POST /studies/{STUDY['id']}/cancel": (202, {**self.study, "state": "cancelled"}),
+            f"POST /studies/{STUDY['id']}/promote": (202, {**self.study, "state": "training"}),
+            "GET /datasets": (200, {"items": self.datasets}),
+            "GET /datasets/digits": (200, DATASET),
+            "POST /datasets": (201, DATASET),
+        }
+        if what == f"GET /studies/{STUDY['id']}/events":
+            return self._stream(int(headers.get("last-event-id", "0")))
+        if what == f"GET /studies/{STUDY['id']}/model":
+            return Response(b"weights!", media_type="application/octet-stream")
+        status, document = known.get(what, (404, {"title": "Not Found", "detail": f"no {path}"}))
+        return JSONResponse(document, status)
+
+    def _filtered(self, request: Request) -> list[Json]:
+        name = request.query_params.get("name")
+        return [item for item in self.summaries if name in (None, item["name"])]
+
+    def _stream(self, after: int) -> Response:
+        left = [event for event in self.events if event["seq"] > after]
+        if not left:
+            return Response(status_code=204)
+        if self.cut_after is not None and after == 0:
+            left = [event for event in left if event["seq"] <= self.cut_after]
+        return StreamingResponse(iter(map(sse, left)), media_type="text/event-stream")
+
+
+def sse(event: Json) -> str:
+    """An event on the wire, with a keep-alive comment before it."""
+    return (
+        f": keep-alive\n\nid: {event['seq']}\nevent: {event['kind']}\ndata: {json.dumps(event)}\n\n"
+    )
+
+
+@contextlib.contextmanager
+def serving(recorded: RecordedServer) -> Iterator[RecordedServer]:
+    """Serve on a free port in a thread."""
+    config = uvicorn.Config(recorded.app, port=0, log_level="error", lifespan="off", ws="none")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    recorded.url = f"http://127.0.0.1:{port}"
+    try:
+        yield recorded
+    finally:
+        server.should_exit = True
+        thread.join(10)

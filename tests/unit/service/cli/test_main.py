@@ -1,0 +1,356 @@
+"""The commands against a real HTTP server that answers in the contract's shape."""
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.service.cli.conftest import Cli
+from tests.unit.service.cli.recorded import STUDY, RecordedServer
+
+ID = STUDY["id"]
+NOTE = "search on private data NOT accounted"
+
+
+def problem(status: int, **fields: object) -> tuple[int, dict]:
+    return status, {"type": "about:blank", "title": "No", "status": status, **fields}
+
+
+class TestStart:
+    def test_help_loads_neither_rich_nor_httpx_nor_pydantic_nor_a_database(self) -> None:
+        code = (
+            "import sys; from service.cli.main import run; run(['--help']); "
+            "heavy = {'rich', 'httpx', 'pydantic', 'numpy', 'sqlalchemy', 'torch', 'ray', 'yaml'}; "
+            "sys.exit(', '.join(sorted(heavy & set(sys.modules))) or 0)"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+    def test_help_takes_well_under_half_a_second(self) -> None:
+        def cpu_seconds() -> float:
+            # Of the processor, not of the clock: other tests may run beside this one.
+            usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+            return usage.ru_utime + usage.ru_stime
+
+        before = cpu_seconds()
+        subprocess.run(
+            [sys.executable, "-m", "service.cli.main", "--help"], capture_output=True, check=True
+        )
+        assert cpu_seconds() - before < 0.4
+
+    def test_every_command_of_the_contract_is_there(self, cli: Cli) -> None:
+        listed = cli("--help").out
+        for command in (
+            "serve", "init", "plan", "submit", "list", "show", "watch", "cancel", "promote",
+            "dataset", "ledger", "statement", "download",
+        ):  # fmt: skip
+            assert f"  {command} " in listed
+
+    def test_an_unknown_option_is_bad_input(self, cli: Cli) -> None:
+        assert cli("list", "--colour").code == 2
+
+
+class TestServerAway:
+    def test_the_error_names_the_address_and_how_to_start_one(
+        self, cli: Cli, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TAN_API_URL", "http://127.0.0.1:1")
+        done = cli("list")
+        assert done.code == 1
+        assert done.out == ""
+        assert "http://127.0.0.1:1" in done.err
+        assert "tan-cli serve" in done.err
+
+    def test_an_address_that_is_none_is_said_to_be_none(
+        self, cli: Cli, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TAN_API_URL", "localhost")
+        done = cli("list")
+        assert done.code == 1
+        assert "localhost" in done.err
+
+    def test_something_that_is_not_our_server_is_recognised(
+        self, cli: Cli, server: RecordedServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TAN_API_URL", f"{server.url}/studies/{ID}/model?x=")
+        assert cli("list").code == 1
+
+
+class TestPlan:
+    def test_the_published_cifar_setting_prints_the_published_figures(self, cli: Cli) -> None:
+        arguments = [
+            "plan", "--num-examples", "50000", "--batch-size", "4096", "--noise-multiplier", "3",
+            "--steps", "2500", "--delta", "1e-5",
+        ]  # fmt: skip
+        figures = json.loads(cli(*arguments, "--json").out)
+        voices = figures["privacy"]["epsilon_by_accountant"]
+        assert voices["pld"] == pytest.approx(6.58, abs=0.01)
+        assert voices["rdp"] == pytest.approx(7.10, abs=0.01)
+
+        done = cli(*arguments)
+        assert done.code == 0
+        assert row(done.out, "PLD")[1] == pytest.approx(6.58, abs=0.01)
+        assert row(done.out, "RDP")[1] == pytest.approx(7.10, abs=0.01)
+        assert row(done.out, "ε_TAN")[1] == pytest.approx(7.48, abs=0.01)
+        assert "asymptotic estimate, not a guarantee" in done.out
+        assert "add_or_remove_one" in done.out
+        simulation = next(line for line in done.out.splitlines() if "0.1875" in line)
+        assert simulation.split()[0] == "256"
+        assert "not private" in simulation
+
+    def test_a_target_calibrates_the_noise(self, cli: Cli) -> None:
+        done = cli(
+            "plan", "--num-examples", "60000", "--batch-size", "2048", "--epsilon", "3",
+            "--steps", "300", "--delta", "1e-5", "--json",
+        )  # fmt: skip
+        assert 2.99 <= json.loads(done.out)["privacy"]["epsilon"] <= 3.0
+
+    def test_every_missing_option_is_named_at_once(self, cli: Cli) -> None:
+        done = cli("plan", "--steps", "10")
+        assert done.code == 2
+        assert done.out == ""
+        for option in ("--num-examples", "--batch-size", "--delta", "--epsilon"):
+            assert option in done.err
+
+    @pytest.mark.parametrize(
+        ("option", "value"),
+        [("--delta", "1.5"), ("--batch-size", "70000"), ("--steps", "0"), ("--accountant", "x")],
+    )
+    def test_an_option_outside_its_domain_is_named(self, cli: Cli, option: str, value: str) -> None:
+        options = {
+            "--num-examples": "60000", "--batch-size": "2048", "--noise-multiplier": "2",
+            "--steps": "300", "--delta": "1e-5", option: value,
+        }  # fmt: skip
+        done = cli("plan", *(word for pair in options.items() for word in pair))
+        assert done.code == 2
+        assert option in done.err
+
+    def test_a_study_is_planned_by_the_server(
+        self, cli: Cli, server: RecordedServer, study_yaml: str
+    ) -> None:
+        done = cli("plan", study_yaml)
+        assert done.code == 0
+        assert server.asked("POST /plans")[0][0]["privacy"] == {"epsilon": 3, "delta": 1e-5}
+        assert "warning: prv was not asked" in done.out
+        assert "2.941" in done.out
+
+    def test_a_study_and_options_contradict_each_other(
+        self, cli: Cli, server: RecordedServer, study_yaml: str
+    ) -> None:
+        assert cli("plan", study_yaml, "--steps", "3").code == 2
+        assert server.requests == []
+
+
+class TestSubmit:
+    def test_it_prints_the_id_to_watch(
+        self, cli: Cli, server: RecordedServer, study_yaml: str
+    ) -> None:
+        done = cli("submit", study_yaml, "--idempotency-key", "k1")
+        assert done.code == 0
+        assert ID in done.out
+        assert server.asked("POST /studies")[0][1]["idempotency-key"] == "k1"
+
+    def test_the_token_goes_along(
+        self,
+        cli: Cli,
+        server: RecordedServer,
+        study_yaml: str,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setenv("TAN_API_TOKEN", "open-sesame")
+        cli("submit", study_yaml)
+        assert server.asked("POST /studies")[0][1]["authorization"] == "Bearer open-sesame"
+
+    def test_watching_shows_phases_trials_steps_and_the_guarantee_with_its_note(
+        self, cli: Cli, server: RecordedServer, study_yaml: str
+    ) -> None:
+        done = cli("submit", study_yaml, "--watch")
+        assert done.code == 0
+        for words in (
+            "simulating",
+            "trial 0 diverged",
+            "trial 1 completed 93.0 %; 2 of 2 trials, best 93.0 %",
+            "training",
+            "test accuracy 92.5 %",
+            "ε = 2.941 at δ = 1e-05, accountant PLD, neighbours add_or_remove_one; " + NOTE,
+            "simulation, not private",
+            "entry 54 of digits",
+        ):
+            assert words in done.out
+
+    def test_watching_with_json_prints_one_document_and_nothing_else(
+        self, cli: Cli, server: RecordedServer, study_yaml: str
+    ) -> None:
+        done = cli("submit", study_yaml, "--watch", "--json")
+        assert json.loads(done.out) == server.study
+        assert done.err == ""
+
+    @pytest.mark.parametrize(("state", "code"), [("completed", 0), ("failed", 1), ("cancelled", 1)])
+    def test_the_exit_code_says_how_the_study_ended(
+        self, cli: Cli, server: RecordedServer, study_yaml: str, state: str, code: int
+    ) -> None:
+        server.study["state"] = state
+        server.study["error"] = {"detail": "no trial completed"} if code else None
+        done = cli("submit", study_yaml, "--watch")
+        assert done.code == code
+        assert ("no trial completed" in done.out) == bool(code)
+
+    def test_every_fault_is_shown_with_path_and_value_on_one_screen(
+        self, cli: Cli, server: RecordedServer, study_yaml: str
+    ) -> None:
+        errors = [
+            {"path": "search.trials", "message": "must be at least 1", "value": 0},
+            {"path": "privacy.delta", "message": "must be below 1", "value": 2.0},
+        ]
+        detail = "; ".join(f"{e['path']}: {e['message']}" for e in errors)
+        server.answers["POST /studies"] = problem(422, detail=detail, errors=errors)
+        done = cli("submit", study_yaml)
+        assert done.code == 2
+        assert done.out == ""
+        assert "  search.trials: must be at least 1 (got 0)\n" in done.err
+        assert "  privacy.delta: must be below 1 (got 2.0)\n" in done.err
+        assert done.err.count("must be at least 1") == 1
+        assert len(done.err.splitlines()) <= 24
+
+    def test_over_budget_exits_3_with_what_is_left(
+        self, cli: Cli, server: RecordedServer, study_yaml: str
+    ) -> None:
+        answer = problem(409, detail="epsilon 3 was asked, 1.2 of 100 remains")
+        answer[1]["type"] = "/problems/over-budget"
+        server.answers["POST /studies"] = answer
+        done = cli("submit", study_yaml)
+        assert done.code == 3
+        assert "1.2 of 100 remains" in done.err
+
+    def test_another_conflict_exits_1(
+        self, cli: Cli, server: RecordedServer, study_yaml: str
+    ) -> None:
+        server.answers["POST /studies"] = problem(409, detail="the key was used before")
+        assert cli("submit", study_yaml).code == 1
+
+    def test_a_broken_server_exits_1(
+        self, cli: Cli, server: RecordedServer, study_yaml: str
+    ) -> None:
+        server.answers["POST /studies"] = problem(500, detail="quote 1a2b3c")
+        done = cli("submit", study_yaml)
+        assert (done.code, "1a2b3c" in done.err) == (1, True)
+
+
+class TestRead:
+    def test_a_list_shows_epsilon_with_delta_and_how_the_search_was_accounted(
+        self, cli: Cli, server: RecordedServer
+    ) -> None:
+        server.summaries[0] |= {"accountant": "pld", "neighboring_relation": "add_or_remove_one"}
+        shown = cli("list").out
+        line = next(line for line in shown.splitlines() if ID in line)
+        for words in ("2.941 (PLD)", "1e-05", "declared_unaccounted", "92.5 %"):
+            assert words in line
+        assert f"declared_unaccounted: {NOTE}" in shown
+        assert "neighbours add_or_remove_one" in shown
+
+    def test_an_empty_list_says_what_to_do(self, cli: Cli, server: RecordedServer) -> None:
+        server.summaries = []
+        assert "tan-cli submit" in cli("list").out
+
+    def test_json_is_what_the_server_said(self, cli: Cli, server: RecordedServer) -> None:
+        assert json.loads(cli("show", ID, "--json").out) == server.study
+        assert json.loads(cli("list", "--json").out) == server.summaries
+        assert json.loads(cli("dataset", "list", "--json").out) == server.datasets
+
+    @pytest.mark.parametrize("reference", [ID, ID[:6], "digits-eps3"])
+    def test_a_study_is_found_by_id_by_its_beginning_and_by_name(
+        self, cli: Cli, server: RecordedServer, reference: str
+    ) -> None:
+        assert NOTE in cli("show", reference).out
+
+    def test_a_beginning_that_two_studies_share_is_refused_with_both(
+        self, cli: Cli, server: RecordedServer
+    ) -> None:
+        server.summaries.append({**server.summaries[0], "id": "s-0123ffff"})
+        done = cli("show", "s-0123")
+        assert done.code == 1
+        assert "s-0123ffff" in done.err
+        assert ID in done.err
+
+    def test_a_study_that_is_not_there_is_said_not_to_be(
+        self, cli: Cli, server: RecordedServer
+    ) -> None:
+        done = cli("show", "nothing")
+        assert (done.code, "nothing" in done.err) == (1, True)
+
+    def test_text_from_the_server_is_never_taken_for_markup(
+        self, cli: Cli, server: RecordedServer
+    ) -> None:
+        server.study["reason"] = "[bold]no[/bold] [/] :smile:"
+        assert "[bold]no[/bold] [/] :smile:" in cli("show", ID).out
+
+
+class TestWatch:
+    def test_json_prints_every_event_once_on_a_line_of_its_own(
+        self, cli: Cli, server: RecordedServer
+    ) -> None:
+        lines = cli("watch", ID, "--json").out.splitlines()
+        assert [json.loads(line) for line in lines] == server.events
+
+
+class TestAct:
+    def test_cancel_and_promote_say_what_happened(self, cli: Cli, server: RecordedServer) -> None:
+        assert "is cancelled" in cli("cancel", ID).out
+        assert "trial 1 is promoted" in cli("promote", ID, "--trial", "1").out
+        assert server.asked(f"POST /studies/{ID}/promote")[0][0] == {"trial": 1}
+
+    def test_download_writes_the_model_and_repeats_the_guarantee(
+        self, cli: Cli, server: RecordedServer, tmp_path: Path
+    ) -> None:
+        target = tmp_path / "model.safetensors"
+        done = cli("download", ID, "-o", str(target))
+        assert target.read_bytes() == b"weights!"
+        assert NOTE in done.out
+
+    def test_a_refused_download_leaves_no_file(
+        self, cli: Cli, server: RecordedServer, tmp_path: Path
+    ) -> None:
+        server.answers[f"GET /studies/{ID}/model"] = problem(404, detail="not completed")
+        assert cli("download", ID, "-o", str(tmp_path / "model")).code == 1
+        assert list(tmp_path.iterdir()) == []
+
+    def test_dataset_add_sends_only_what_was_said(
+        self, cli: Cli, server: RecordedServer, tmp_path: Path
+    ) -> None:
+        done = cli(
+            "dataset", "add", "mine", "--path", str(tmp_path), "--epsilon", "8", "--delta", "1e-6",
+            "--allow", "public_proxy", "--allow", "declared_unaccounted", "--waiver", "me: a test",
+        )  # fmt: skip
+        assert done.code == 0
+        assert server.asked("POST /datasets")[0][0] == {
+            "name": "mine",
+            "path": str(tmp_path),
+            "epsilon": 8.0,
+            "delta": 1e-6,
+            "unit": "record",
+            "label": "label",
+            "public": False,
+            "allow": ["public_proxy", "declared_unaccounted"],
+            "waiver": "me: a test",
+        }
+
+    def test_dataset_show_states_budget_and_relation(
+        self, cli: Cli, server: RecordedServer
+    ) -> None:
+        shown = cli("dataset", "show", "digits").out
+        assert "ε = 100, δ = 0.001 in total, neighbours add_or_remove_one" in shown
+
+    def test_init_writes_a_study_once(self, cli: Cli, tmp_path: Path) -> None:
+        path = tmp_path / "study.yaml"
+        assert cli("init", str(path)).code == 0
+        assert cli("init", str(path)).code == 2
+        assert path.read_text() == Path("examples/digits.yaml").read_text()
+
+
+def row(output: str, name: str) -> tuple[str, float]:
+    """A table's row: its first two cells."""
+    cells = next(line for line in output.splitlines() if line.split()[:1] == [name]).split()
+    return cells[0], float(cells[1])

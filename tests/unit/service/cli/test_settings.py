@@ -1,0 +1,39 @@
+import json
+import os
+from pathlib import Path
+
+from service.cli.settings import DEFAULT_URL, ClientSettings
+
+NO_PROCESS = 2**22 + 1
+
+
+def write_server(home: Path, pid: int) -> None:
+    (home / "server.json").write_text(json.dumps({"url": "http://127.0.0.1:9", "pid": pid}))
+
+
+def test_the_stated_address_wins(tmp_path: Path) -> None:
+    write_server(tmp_path, os.getpid())
+    environ = {
+        "TAN_HOME": str(tmp_path),
+        "TAN_API_URL": "https://tan.example/",
+        "TAN_API_TOKEN": "t",
+    }
+    settings = ClientSettings.from_environment(environ)
+    assert (settings.api_url, settings.token) == ("https://tan.example", "t")
+
+
+def test_a_running_local_server_is_found_through_its_home(tmp_path: Path) -> None:
+    write_server(tmp_path, os.getpid())
+    found = ClientSettings.from_environment({"TAN_HOME": str(tmp_path)})
+    assert found.api_url == "http://127.0.0.1:9"
+
+
+def test_a_dead_local_server_is_not_believed(tmp_path: Path) -> None:
+    write_server(tmp_path, NO_PROCESS)
+    assert ClientSettings.from_environment({"TAN_HOME": str(tmp_path)}).api_url == DEFAULT_URL
+
+
+def test_a_broken_or_missing_server_file_means_the_default(tmp_path: Path) -> None:
+    assert ClientSettings.from_environment({"TAN_HOME": str(tmp_path)}).api_url == DEFAULT_URL
+    (tmp_path / "server.json").write_text("{")
+    assert ClientSettings.from_environment({"TAN_HOME": str(tmp_path)}).api_url == DEFAULT_URL
