@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import compile_path
 
 from service.errors import Problem, ServiceError
 from tan_core.errors import AccountantError, ParameterError, TanError
@@ -111,10 +112,23 @@ async def _http_error(request: Request, error: Exception) -> JSONResponse:
     detail = error.detail
     if error.status_code == 404 and detail == "Not Found":
         detail = f"there is nothing at {request.url.path}"
-    elif error.status_code == 405:
-        allowed = (error.headers or {}).get("Allow", "")
-        detail = f"{request.method} is not possible here; accepted: {allowed}"
-    return problem_response(error.status_code, str(detail), headers=dict(error.headers or {}))
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["Allow"] = _allowed_methods(request) or headers.get("Allow", "")
+        detail = f"{request.method} is not possible here; accepted: {headers['Allow']}"
+    return problem_response(error.status_code, str(detail), headers=headers)
+
+
+def _allowed_methods(request: Request) -> str:
+    """Every method that some route has at this path; the router names those of the first only."""
+    app: FastAPI = request.app
+    methods = {
+        method.upper()
+        for path, operations in app.openapi()["paths"].items()
+        if compile_path(path)[0].match(request.url.path)
+        for method in operations
+    }
+    return ", ".join(sorted(methods))
 
 
 def _shown(problem: FieldProblem) -> FieldProblem:

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Dataset, Run, Study
 from service.ledger import repository as ledger
+from service.ledger.service import Ledger
 from service.settings import Settings
 from service.statements.facts import Charge, Facts, LedgerEntry
 from service.statements.signing import sign, signing_key
@@ -76,6 +77,13 @@ async def _charge(session: AsyncSession, study: Study, run: Run, result: Private
     mechanism = Mechanism.from_json(run.assignment["mechanism"]["event"])
     if study.reservation_id is None:
         return Charge(mechanism=mechanism, charged_steps=result.steps, reserved_steps=None)
+    # The weights join the hash chain: the entry that the statement names covers them.
+    await Ledger().attest(
+        session,
+        study.reservation_id,
+        note={"study": study.id, "weights_sha256": result.model_sha256, "steps": result.steps},
+        actor="statements",
+    )
     held = await ledger.reservation(session, study.reservation_id)
     reserved = Mechanism.from_json(json.loads(held.event))
     if reserved.with_steps(mechanism.steps) != mechanism:

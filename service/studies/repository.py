@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
 
-from sqlalchemy import ColumnElement, case, func, select, text, tuple_
+from sqlalchemy import ColumnElement, Double, case, func, select, text, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Attempt, Event, IdempotencyKey, Run, Study, Trial
@@ -179,12 +179,12 @@ async def results_of(
         .group_by(Trial.study_id)
     )
     tested = await session.execute(
-        select(Run.study_id, Run.result["test_accuracy"].as_float()).where(
+        select(Run.study_id, Run.result["test_accuracy"].astext.cast(Double)).where(
             Run.study_id.in_(study_ids), Run.kind == "private", Run.result.is_not(None)
         )
     )
-    by_best = dict(best.tuples().all())
-    by_test = dict(tested.tuples().all())
+    by_best = dict(best.all())
+    by_test = dict(tested.all())
     return {id_: (by_best.get(id_), by_test.get(id_)) for id_ in study_ids}
 
 

@@ -222,6 +222,7 @@ async def _store(session: AsyncSession, prepared: Prepared) -> Study:
             study_id=study_id,
             mechanism=reserved_mechanism(plan.private_run().mechanism),
             actor="api",
+            delta=spec.privacy.delta,
         )
     study = Study(
         id=study_id,

@@ -1,0 +1,237 @@
+import copy
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from service.statements import statement as statements
+from service.statements.facts import Charge, Facts, LedgerEntry
+from service.statements.signing import sign, signing_key
+from service.statements.statement import StatementError, build
+from service.statements.verify import (
+    EventError,
+    agrees,
+    epsilon_of_events,
+    verify_statement,
+)
+from tan_core.mechanism import Mechanism
+from tan_core.spec import StudySpec
+from tan_core.wire import PrivateResult
+
+MECHANISM = Mechanism(sampling_rate=0.1, noise_multiplier=3.0, clip_norm=1.0, steps=104)
+
+
+def make_spec(accountant="pld", accounting="declared_unaccounted"):
+    return StudySpec.model_validate(
+        {
+            "name": "digits-eps3",
+            "privacy": {"epsilon": 3.0, "delta": 1e-5, "accountant": accountant},
+            "dataset": "digits",
+            "model": {"name": "linear"},
+            "search": {
+                "accounting": accounting,
+                "space": {"learning_rate": {"low": 0.25, "high": 4.0, "log": True}},
+            },
+        }
+    )
+
+
+def make_facts(*, released=100, charged=102, **changes):
+    facts = Facts(
+        study_id="s-1",
+        study_name="digits-eps3",
+        spec=make_spec(),
+        dataset_name="digits",
+        dataset_sha256="ab" * 32,
+        search_dataset="digits",
+        unit="record",
+        is_public=False,
+        num_examples=1437,
+        planned_steps=100,
+        waiver="owner: published data",
+        result=PrivateResult(
+            steps=released,
+            test_accuracy=0.9,
+            num_test=180,
+            model_path="/x",
+            model_sha256="cd" * 32,
+            train_seconds=1.0,
+            software={"torch": "2"},
+        ),
+        charge=Charge(
+            mechanism=MECHANISM,
+            charged_steps=charged,
+            reserved_steps=104,
+            entry=LedgerEntry(
+                scope="dataset:digits",
+                reservation="s-1",
+                seq=7,
+                hash="ef" * 32,
+                budget_epsilon=100.0,
+                budget_delta=1e-3,
+            ),
+        ),
+        issued_at=datetime(2026, 1, 1, tzinfo=UTC),
+        versions={"tan-search": "0"},
+    )
+    return replace(facts, **changes)
+
+
+@pytest.fixture(scope="module")
+def key(tmp_path_factory):
+    return signing_key(tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(scope="module")
+def document(key):
+    return sign(build(make_facts()), key)
+
+
+def bad_checks(document, **kwargs):
+    return [check.name for check in verify_statement(document, **kwargs) if not check.is_good]
+
+
+class TestBuild:
+    def test_epsilon_is_that_of_the_charged_steps_not_of_the_released_ones(self):
+        statement = build(make_facts(released=100, charged=104))
+
+        assert statement["events"] == [MECHANISM.to_json()]
+        assert statement["steps"]["charged_again"] == 4
+        assert (
+            statement["privacy"]["epsilon"] > build(make_facts(charged=100))["privacy"]["epsilon"]
+        )
+
+    def test_fewer_charged_than_released_steps_are_refused(self):
+        with pytest.raises(StatementError, match="99 steps were charged, 100 are in the weights"):
+            build(make_facts(released=100, charged=99))
+
+    def test_a_disagreement_above_a_thousandth_is_refused(self, monkeypatch):
+        honest = statements.epsilon_of_events
+        monkeypatch.setattr(
+            statements, "epsilon_of_events", lambda *a, **k: honest(*a, **k) * 1.0015
+        )
+        with pytest.raises(StatementError, match=r"differ by more than 0\.1%"):
+            build(make_facts())
+
+    def test_a_renyi_bound_below_pld_is_refused(self, monkeypatch):
+        monkeypatch.setattr(statements, "rdp_epsilon_of_events", lambda *a, **k: 0.1)
+        with pytest.raises(StatementError, match="one of them is wrong"):
+            build(make_facts())
+
+    def test_an_unaccounted_search_is_named_and_has_no_cost(self):
+        search = build(make_facts())["search"]
+        assert search["note"] == "search on private data NOT accounted"
+        assert search["epsilon"] is None
+        assert search["waiver"] == "owner: published data"
+
+    def test_a_search_on_public_data_costs_nothing(self):
+        search = build(make_facts(spec=make_spec(accounting="public_proxy")))["search"]
+        assert search["epsilon"] == 0.0
+        assert search["note"] == "hyper-parameters chosen without private data"
+
+    def test_an_accountant_of_the_study_is_the_one_that_is_stated(self):
+        privacy = build(make_facts(spec=make_spec(accountant="rdp")))["privacy"]
+        assert privacy["accountant"] == "rdp"
+        assert privacy["epsilon"] > privacy["epsilon_by_accountant"]["pld"]
+
+    def test_public_data_has_no_ledger_and_protects_nothing(self):
+        charge = Charge(mechanism=MECHANISM, charged_steps=100, reserved_steps=None)
+        statement = build(make_facts(is_public=True, charge=charge))
+        assert statement["ledger"] is None
+        assert statement["protects"] is False
+
+
+class TestVerifyStatement:
+    def test_an_issued_statement_passes_every_check(self, document):
+        assert bad_checks(document) == []
+        assert {check.name for check in verify_statement(document)} == {
+            "format",
+            "signature",
+            "epsilon",
+            "steps",
+        }
+
+    def test_any_edit_breaks_the_signature(self, document):
+        edited = copy.deepcopy(document)
+        edited["statement"]["study"]["name"] = "another"
+        assert bad_checks(edited) == ["signature"]
+
+    def test_a_flattered_epsilon_is_found_even_when_it_is_signed(self, document, key):
+        statement = copy.deepcopy(document["statement"])
+        statement["privacy"]["epsilon"] *= 0.99
+        assert bad_checks(sign(statement, key)) == ["epsilon"]
+
+    def test_an_event_with_fewer_steps_is_found_even_when_it_is_signed(self, document, key):
+        statement = copy.deepcopy(document["statement"])
+        statement["events"][0]["steps"] = 50
+        assert bad_checks(sign(statement, key)) == ["epsilon", "steps"]
+
+    def test_a_signature_of_another_key_is_found(self, document, tmp_path):
+        forged = sign(document["statement"], signing_key(tmp_path))
+        expected = document["signature"]["key_id"]
+        assert bad_checks(forged) == []
+        assert bad_checks(forged, key_id=expected) == ["signature"]
+
+    @pytest.mark.parametrize(
+        "document", [{}, {"statement": 1}, {"statement": {"schema": "x"}}, {"statement": None}]
+    )
+    def test_another_document_is_no_statement(self, document):
+        assert bad_checks(document) == ["format"]
+
+    @pytest.mark.parametrize("gone", ["events", "privacy", "steps", "neighboring_relation"])
+    def test_a_missing_part_is_a_bad_check_not_a_crash(self, document, key, gone):
+        statement = copy.deepcopy(document["statement"])
+        del statement[gone]
+        assert bad_checks(sign(statement, key)) != []
+
+    def test_an_event_that_names_code_is_refused(self, document, key):
+        statement = copy.deepcopy(document["statement"])
+        statement["events"][0] |= {"kind": "os.system"}
+        assert "epsilon" in bad_checks(sign(statement, key))
+
+
+class TestEpsilonOfEvents:
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"codec": 2},
+            {"sampling": "shuffled"},
+            {"neighboring_relation": "replace_one"},
+            {"sampling_rate": "nan"},
+            {"sampling_rate": 0.5},
+            {"noise_multiplier": "-0x1p0"},
+            {"noise_multiplier": "inf"},
+            {"steps": 0},
+            {"steps": True},
+            {"steps": 1.5},
+        ],
+        ids=str,
+    )
+    def test_what_is_unknown_or_out_of_domain_is_refused(self, change):
+        with pytest.raises(EventError):
+            epsilon_of_events(
+                [MECHANISM.to_json() | change],
+                delta=1e-5,
+                neighboring_relation="add_or_remove_one",
+            )
+
+    def test_no_events_are_refused(self):
+        with pytest.raises(EventError, match="no events"):
+            epsilon_of_events([], delta=1e-5, neighboring_relation="add_or_remove_one")
+
+
+class TestAgrees:
+    @pytest.mark.parametrize("accountant", ["pld", "rdp", "prv"])
+    def test_no_accountant_may_state_less(self, accountant):
+        assert not agrees(2.99, 3.0, accountant)
+
+    def test_pld_may_not_state_more_either(self):
+        assert agrees(3.002, 3.0, "pld")
+        assert not agrees(3.01, 3.0, "pld")
+
+    def test_renyi_states_more(self):
+        assert agrees(3.3, 3.0, "rdp")
+
+    @pytest.mark.parametrize("stated", [float("nan"), float("inf")])
+    def test_what_is_not_a_number_agrees_with_nothing(self, stated):
+        assert not agrees(stated, 3.0, "rdp")
