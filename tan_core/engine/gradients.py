@@ -1,7 +1,7 @@
 """Per-example gradients, clipped and summed: the one place where sensitivity is bounded."""
 
 # Shape legend: B = examples (varies, may be 0), K = views of each, P = parameters, flattened.
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +10,8 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.nn import functional
 
 from tan_core import _validate
+from tan_core.engine import bookkeeping
+from tan_core.engine.bookkeeping import BatchGradients, squared_norms
 from tan_core.errors import ParameterError
 
 _BATCH_NORMS = (
@@ -76,19 +78,51 @@ def clipped_sum(
             f"inputs must hold {views} views of each of {len(labels)} examples, got {len(inputs)}",
             field="inputs",
         )
-    parameters = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
-    total_P = _zeros_like_flat(parameters)
-    norms_B = torch.empty(len(labels), dtype=total_P.dtype, device=total_P.device)
+    names = {name: p.numel() for name, p in model.named_parameters() if p.requires_grad}
+    like = next(p for p in model.parameters() if p.requires_grad)
+    total_P = like.new_zeros(sum(names.values()), requires_grad=False)
+    norms_B = total_P.new_empty(len(labels))
     losses_B = torch.empty_like(norms_B)
-    per_example = _per_example_gradients(model)
+    gradients = bookkeeping.batch_gradients if bookkeeping.supports(model) else batch_gradients
     examples_at_once = max(1, microbatch_size // views)
-    inputs_BK = inputs.unflatten(0, (len(labels), views)) if len(labels) else inputs
     for start in range(0, len(labels), examples_at_once):
         chunk = slice(start, start + examples_at_once)
-        grads, losses = per_example(parameters, inputs_BK[chunk], labels[chunk])
-        losses_B[chunk] = losses
-        norms_B[chunk] = _add_clipped(total_P, grads, losses, clip_norm=clip_norm)
+        of_views = slice(start * views, (start + examples_at_once) * views)
+        batch = gradients(model, inputs[of_views], labels[chunk], views=views)
+        norms_B[chunk], losses_B[chunk] = batch.norms, batch.losses
+        is_finite_B = batch.norms.isfinite() & batch.losses.isfinite()
+        if not bool(is_finite_B.all()):
+            # 0 * NaN is NaN: such examples are taken out of the batch, not weighted with zero.
+            is_finite_V = is_finite_B.repeat_interleave(views)
+            kept, kept_labels = inputs[of_views][is_finite_V], labels[chunk][is_finite_B]
+            if len(kept_labels) == 0:
+                continue
+            batch = gradients(model, kept, kept_labels, views=views)
+        _add_clipped(total_P, names, batch, clip_norm=clip_norm)
     return ClippedSum(sum=total_P, norms=norms_B, losses=losses_B)
+
+
+def batch_gradients(
+    model: nn.Module, inputs: Tensor, labels: Tensor, *, views: int
+) -> BatchGradients:
+    """Norms, losses and weighted sums of a batch by per-example differentiation: any layer, slower."""
+    parameters = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
+
+    def loss(parameters: dict[str, Tensor], inputs_K: Tensor, label: Tensor) -> Tensor:
+        logits_K = functional_call(model, parameters, (inputs_K,))
+        return functional.cross_entropy(logits_K, label.expand(len(inputs_K)))
+
+    per_example = vmap(grad_and_value(loss), in_dims=(None, 0, 0))
+    grads, losses_B = per_example(parameters, inputs.unflatten(0, (-1, views)), labels)
+    flat = {name: grad.flatten(1) for name, grad in grads.items()}
+    squared = [squared_norms(grad) for grad in flat.values()]
+
+    def weighted_sum(weights_B: Tensor) -> dict[str, Tensor]:
+        return {name: weights_B @ grad for name, grad in flat.items()}
+
+    return BatchGradients(
+        norms=torch.stack(squared).sum(0).sqrt(), losses=losses_B, weighted_sum=weighted_sum
+    )
 
 
 def check_model(model: nn.Module) -> None:
@@ -129,43 +163,16 @@ def check_model(model: nn.Module) -> None:
         raise ParameterError("the model has no trainable parameter", field="model")
 
 
-PerExample = Callable[[dict[str, Tensor], Tensor, Tensor], tuple[dict[str, Tensor], Tensor]]
-
-
-def _per_example_gradients(model: nn.Module) -> PerExample:
-    """(parameters, inputs [B, K, ...], labels [B]) -> (gradients [B, ...] by name, losses [B])."""
-
-    def loss(parameters: dict[str, Tensor], inputs_K: Tensor, label: Tensor) -> Tensor:
-        logits_K = functional_call(model, parameters, (inputs_K,))
-        return functional.cross_entropy(logits_K, label.expand(len(inputs_K)))
-
-    return vmap(grad_and_value(loss), in_dims=(None, 0, 0))
-
-
 def _add_clipped(
-    total_P: Tensor, grads: dict[str, Tensor], losses_B: Tensor, *, clip_norm: float
-) -> Tensor:
-    """Add the clipped gradients into ``total_P``; the norms before clipping, [B]."""
-    flat = [grad.flatten(1) for grad in grads.values()]
-    squared_B = sum(
-        torch.linalg.vector_norm(grad, dim=1).to(torch.float64).square() for grad in flat
-    )
-    norms_B = torch.as_tensor(squared_B).sqrt()
-    is_finite_B = norms_B.isfinite() & losses_B.isfinite()
-    scale_B = (clip_norm / norms_B.clamp_min(torch.finfo(total_P.dtype).tiny)).clamp_max(1)
-    scale_B = scale_B.to(total_P.dtype)
-    if not bool(is_finite_B.all()):
-        # 0 * NaN is NaN: the gradients themselves have to go, not only their weight.
-        scale_B = scale_B.where(is_finite_B, 0)
-        flat = [grad.where(is_finite_B[:, None], 0) for grad in flat]
+    total_P: Tensor, names: Mapping[str, int], batch: BatchGradients, *, clip_norm: float
+) -> None:
+    """Add the clipped gradients of a batch into ``total_P``; every parameter must be among them."""
+    tiny = torch.finfo(total_P.dtype).tiny
+    scale_B = (clip_norm / batch.norms.clamp_min(tiny)).clamp_max(1).to(total_P.dtype)
+    sums = batch.weighted_sum(scale_B)
+    if sums.keys() != names.keys():
+        raise RuntimeError(f"no gradients for {sorted(names.keys() ^ sums.keys())}")
     at = 0
-    for grad in flat:
-        size = grad.shape[1]
-        total_P[at : at + size].addmv_(grad.t(), scale_B)
+    for name, size in names.items():
+        total_P[at : at + size] += sums[name].reshape(-1)
         at += size
-    return norms_B.to(total_P.dtype)
-
-
-def _zeros_like_flat(parameters: dict[str, Tensor]) -> Tensor:
-    first = next(iter(parameters.values()))
-    return first.new_zeros(sum(p.numel() for p in parameters.values()))

@@ -20,7 +20,7 @@ def augmentation(**changes) -> Augmentation:
     return Augmentation.of((1, 28, 28), **asked)
 
 
-class TestOf:
+class TestAsked:
     def test_one_view_without_crop_or_flip_is_the_example_itself(self) -> None:
         assert augmentation().is_identity
 
