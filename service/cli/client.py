@@ -2,10 +2,10 @@
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import IO, Any, Self
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -90,11 +90,6 @@ class ApiClient:
         """One study."""
         return self._json("GET", f"/studies/{_part(study_id)}")
 
-    def trials(self, study_id: str) -> list[Json]:
-        """The study's trials."""
-        answer: Any = self._json("GET", f"/studies/{_part(study_id)}/trials")
-        return answer["items"] if isinstance(answer, dict) else answer
-
     def cancel(self, study_id: str) -> Json:
         """Ask for the study to stop; what was spent stays spent."""
         return self._json("POST", f"/studies/{_part(study_id)}/cancel")
@@ -107,7 +102,7 @@ class ApiClient:
         """The signed privacy statement."""
         return self._json("GET", f"/studies/{_part(study_id)}/statement")
 
-    def download_model(self, study_id: str, target: BinaryIO) -> int:
+    def download_model(self, study_id: str, target: IO[bytes]) -> int:
         """Bytes of the private model (safetensors) that were written to ``target``."""
         written = 0
         with self._stream("GET", f"/studies/{_part(study_id)}/model") as response:
@@ -136,16 +131,19 @@ class ApiClient:
 
     def datasets(self) -> list[Json]:
         """Every registered dataset."""
-        answer: Any = self._json("GET", "/datasets")
-        return answer["items"] if isinstance(answer, dict) else answer
+        return self._json("GET", "/datasets")["items"]
 
     def dataset(self, name: str) -> Json:
         """One registered dataset."""
         return self._json("GET", f"/datasets/{_part(name)}")
 
-    def ledger(self, dataset: str) -> Json:
-        """The dataset's budget and journal."""
-        return self._json("GET", f"/datasets/{_part(dataset)}/ledger")
+    def ledger(self, dataset: str, *, entries: int = 50) -> Json:
+        """The dataset's budget, where it went, and the newest entries of its journal."""
+        return self._json("GET", f"/datasets/{_part(dataset)}/ledger", params={"entries": entries})
+
+    def verify_ledger(self, dataset: str) -> Json:
+        """Whether the dataset's journal is whole."""
+        return self._json("GET", f"/datasets/{_part(dataset)}/ledger/verify")
 
     # How a request is made
 
@@ -169,7 +167,7 @@ class ApiClient:
         return response
 
     @contextlib.contextmanager
-    def _stream(self, method: str, path: str, **options: Any) -> Iterator[httpx.Response]:
+    def _stream(self, method: str, path: str, **options: Any) -> Generator[httpx.Response]:
         try:
             with self._http.stream(method, path, **_without_none(options)) as response:
                 if response.is_error:

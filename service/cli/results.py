@@ -1,33 +1,49 @@
-"""Commands on what was spent: ledger, statement."""
+"""Commands on what was spent and promised: ledger, statement."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from service.cli.errors import CliError, Exit, InputError
 from service.cli.options import JsonFlag
 
+if TYPE_CHECKING:
+    from service.cli.client import ApiClient
+    from service.statements.verify import Check
+
 Json = dict[str, Any]
+
+ALL_ENTRIES = 10_000
 
 
 def ledger(
     dataset: Annotated[str, typer.Argument(metavar="DATASET", help="A registered dataset.")],
+    entries: Annotated[
+        int, typer.Option(min=0, max=ALL_ENTRIES, help="So many of the newest entries.")
+    ] = 50,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Check the whole hash chain; exit 1 if it is broken.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show a dataset's budget and every entry of its ledger."""
+    """Show a dataset's budget, who holds what of it, and its journal."""
     from service.cli.client import open_client
+    from service.cli.output import show, show_json
 
     with open_client() as client:
-        document = client.ledger(dataset)
+        report = client.verify_ledger(dataset) if verify else None
+        account = client.ledger(dataset, entries=entries)
+        about = client.dataset(dataset)
     if as_json:
-        from service.cli.output import show_json
-
-        show_json(document)
+        show_json(account if report is None else {**account, "verification": report})
     else:
         from service.cli import privacy_view
-        from service.cli.output import show
 
-        show(privacy_view.ledger(document))
+        show(privacy_view.ledger(account, about))
+        if report is not None:
+            show(privacy_view.chain(report))
+    raise typer.Exit(Exit.DONE if report is None or report["is_valid"] else Exit.FAILED)
 
 
 def statement(
@@ -40,13 +56,92 @@ def statement(
     verify: Annotated[
         bool,
         typer.Option(
-            "--verify", help="Compute ε again from the events, check signature and chain."
+            "--verify",
+            help="Compute ε again from the events, check the signature and the ledger's chain; "
+            "exit 1 if anything does not hold.",
         ),
     ] = False,
     file: Annotated[
-        Path | None, typer.Option(help="A statement kept in a file, instead of asking the server.")
+        Path | None,
+        typer.Option(help="A statement kept in a file. It is verified without any server."),
+    ] = None,
+    key_id: Annotated[
+        str | None,
+        typer.Option(help="The signing key that --verify expects, known from elsewhere."),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Show or verify the privacy statement of a completed study."""
-    raise NotImplementedError(study, verify, file, as_json)
+    if (study is None) == (file is None):
+        raise InputError("give either a STUDY or --file, not both")
+    found: list[Check] = []
+    if file is not None:
+        from service.cli.client import read_json
+
+        document = read_json(file)
+        if verify:
+            found = _verify(document, key_id)
+    else:
+        from service.cli.client import find_study, open_client
+
+        with open_client() as client:
+            document = client.statement(find_study(client, study or "")["id"])
+            if verify:
+                found = [*_verify(document, key_id), *_check_ledger(client, document)]
+    _show(document, found, as_json=as_json, verify=verify)
+    raise typer.Exit(Exit.DONE if all(check.is_good for check in found) else Exit.FAILED)
+
+
+def _verify(document: Json, key_id: str | None) -> "list[Check]":
+    from service.statements.verify import verify_statement
+
+    return verify_statement(document, key_id=key_id)
+
+
+def _check_ledger(client: "ApiClient", document: Json) -> "list[Check]":
+    """Whether the ledger still holds the entry that was signed, in a chain that is whole."""
+    from service.cli.privacy_view import body
+    from service.statements.verify import Check
+
+    said = body(document)
+    signed = said.get("ledger")
+    if not signed:
+        return [Check("ledger", True, "none: the data is public")]
+    dataset, entry = said["dataset"]["name"], signed["entry"]
+    report = client.verify_ledger(dataset)
+    entries = client.ledger(dataset, entries=ALL_ENTRIES)["entries"]
+    kept = next((one for one in entries if one["seq"] == entry["seq"]), None)
+    holds = kept is not None and kept["hash"] == entry["hash"]
+    where = f"entry {entry['seq']} of {signed['scope']}"
+    return [
+        Check(
+            "ledger entry",
+            holds,
+            f"{where} {'is the one that was signed' if holds else 'is no longer the signed one'}",
+        ),
+        Check(
+            "hash chain", report["is_valid"], report["fault"] or f"{report['num_entries']} entries"
+        ),
+    ]
+
+
+def _show(document: Json, found: "list[Check]", *, as_json: bool, verify: bool) -> None:
+    from service.cli.output import show, show_json
+
+    if as_json:
+        verdict = [
+            {"name": check.name, "is_good": check.is_good, "detail": check.detail}
+            for check in found
+        ]
+        show_json({**document, "checks": verdict} if verify else document)
+        return
+    from service.cli import privacy_view
+
+    try:
+        show(privacy_view.statement(document))
+    except (KeyError, TypeError, AttributeError) as error:
+        # What cannot be read can still be verified, and then says itself what is wrong with it.
+        if not verify:
+            raise CliError(f"this is no privacy statement that I can read: {error!r}") from error
+    if verify:
+        show("", privacy_view.checks(found))

@@ -1,49 +1,14 @@
 """Reads ``study.yaml`` into the JSON that is sent. What the fields mean is the server's business."""
 
-import json
 import math
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from service.cli.errors import Fault, InputError
-
-_FLOAT = re.compile(
-    r"^[-+]?(?:(?:[0-9][0-9_]*)(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)"
-    r"|(?:[0-9][0-9_]*)?\.[0-9_]+(?:[eE][-+]?[0-9]+)?"
-    r"|[0-9][0-9_]*\.(?:[eE][-+]?[0-9]+)?"
-    r"|\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
-)
-
-
-class _StudyLoader(yaml.SafeLoader):
-    """YAML as people write it: ``1e-5`` is a number, a date is text, a key is written once."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """A mapping whose keys are distinct text."""
-        seen: set[str] = set()
-        for key_node, _ in node.value:
-            key = str(key_node.value)
-            if key in seen:
-                line = key_node.start_mark.line + 1
-                raise InputError(f"line {line}: the key {key!r} is written twice")
-            seen.add(key)
-        return super().construct_mapping(node, deep=deep)
-
-
-_StudyLoader.yaml_implicit_resolvers = {
-    first: [
-        (tag, pattern)
-        for tag, pattern in resolvers
-        if tag not in ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:float")
-    ]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_StudyLoader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))
+from tan_core.errors import ParameterError
+from tan_core.spec.yaml import parse_yaml
 
 
 def read_study(source: str) -> dict[str, Any]:
@@ -54,19 +19,9 @@ def read_study(source: str) -> dict[str, Any]:
     """
     text = _text_of(source)
     try:
-        # The loader is a SafeLoader: it builds plain values only.
-        study = yaml.load(text, Loader=_StudyLoader)  # noqa: S506
-    except yaml.MarkedYAMLError as error:
-        raise InputError(f"{_label(source)} is not YAML: {_where(error)}") from error
-    except (yaml.YAMLError, RecursionError) as error:
-        raise InputError(f"{_label(source)} is not YAML: {error}") from error
-    except InputError as error:
-        raise InputError(f"{_label(source)}: {error.message}") from error
-    if not isinstance(study, dict):
-        raise InputError(
-            f"{_label(source)} holds {_kind(study)}, not a study: "
-            "it starts with keys such as name, privacy, dataset"
-        )
+        study = parse_yaml(text)
+    except ParameterError as error:
+        raise InputError(f"{_label(source)}: {error}") from error
     faults = list(_unsendable(study, ()))
     if faults:
         raise InputError(f"{_label(source)} cannot be sent", faults=faults)
@@ -85,7 +40,7 @@ def _text_of(source: str) -> str:
 
 
 def _unsendable(value: object, path: tuple[str, ...]) -> Iterator[Fault]:
-    """What JSON has no word for."""
+    """What YAML can say and JSON cannot: infinities, NaN, tagged values such as dates."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _unsendable(item, (*path, str(key)))
@@ -94,22 +49,9 @@ def _unsendable(value: object, path: tuple[str, ...]) -> Iterator[Fault]:
             yield from _unsendable(item, (*path, str(index)))
     elif isinstance(value, float) and not math.isfinite(value):
         yield Fault(".".join(path), "must be a finite number", value)
-    else:
-        try:
-            json.dumps(value)
-        except (TypeError, ValueError):
-            yield Fault(".".join(path), f"{type(value).__name__} is not accepted here")
-
-
-def _where(error: yaml.MarkedYAMLError) -> str:
-    mark = error.problem_mark
-    place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-    return f"{place}{error.problem or error.context or 'cannot be read'}"
+    elif not (value is None or isinstance(value, bool | int | float | str)):
+        yield Fault(".".join(path), f"{type(value).__name__} is not accepted here")
 
 
 def _label(source: str) -> str:
     return "standard input" if source == "-" else source
-
-
-def _kind(value: object) -> str:
-    return "nothing" if value is None else f"a {type(value).__name__}"

@@ -1,7 +1,7 @@
 """How numbers are written for people. A privacy figure is never written smaller than it is."""
 
 import math
-from decimal import ROUND_CEILING, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
 
 MISSING = "-"
@@ -14,6 +14,15 @@ def epsilon(value: float | None) -> str:
         >>> epsilon(2.9911), epsilon(6.58), epsilon(0.012341), epsilon(None)
         ('2.992', '6.580', '0.0124', '-')
     """
+    return _decimal(value, ROUND_CEILING)
+
+
+def rounded_down(value: float | None) -> str:
+    """An ε that may still be spent, never written larger than it is."""
+    return _decimal(value, ROUND_FLOOR)
+
+
+def _decimal(value: float | None, rounding: str) -> str:
     if value is None:
         return MISSING
     if not math.isfinite(value):
@@ -21,7 +30,7 @@ def epsilon(value: float | None) -> str:
     # From the shortest decimal of the float, so that 2.95 is not written 2.951.
     exact = Decimal(repr(float(value)))
     digits = 3 if exact >= 1 or exact <= 0 else 2 - exact.adjusted()
-    return f"{exact.quantize(Decimal(1).scaleb(-digits), rounding=ROUND_CEILING):f}"
+    return f"{exact.quantize(Decimal(1).scaleb(-digits), rounding=rounding):f}"
 
 
 def estimate(value: float | None) -> str:

@@ -29,10 +29,10 @@ def test_standard_input_is_read_for_a_dash(monkeypatch: pytest.MonkeyPatch) -> N
     ("text", "message"),
     [
         ("a: [1", "line 1, column 6"),
-        ("a: 1\nb: 2\na: 3", "line 3: the key 'a' is written twice"),
-        ("- a\n- b", "holds a list"),
-        ("", "holds nothing"),
-        ("a: !!python/object:os.system {}", "not YAML"),
+        ("a: 1\nb: 2\na: 3", "line 3, column 1: key 'a' is given twice"),
+        ("- a\n- b", "got a list"),
+        ("", "got nothing"),
+        ("a: !!python/object:os.system {}", "line 1, column 4"),
         ("a: \x00", "not YAML"),
     ],
 )

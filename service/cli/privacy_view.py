@@ -1,0 +1,160 @@
+"""What was spent and what is promised: the ledger, the statement and the checks on both."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from service.cli import text
+from service.cli.views import UNACCOUNTED, facts, table
+
+if TYPE_CHECKING:
+    from service.statements.verify import Check
+
+Json = dict[str, Any]
+
+HASH_LENGTH = 16
+
+
+def ledger(account: Json, dataset: Json) -> RenderableType:
+    """A dataset's budget, who holds what of it, and the newest entries of its journal."""
+    scope = account["scope"]
+    return Group(
+        facts(
+            f"Ledger of {dataset['name']}",
+            [
+                ("budget", f"ε = {scope['epsilon']:g} at δ = {scope['delta']:g} in total"),
+                ("committed", f"ε = {text.epsilon(account['committed_epsilon'])}"),
+                ("charged", f"ε = {text.epsilon(account['charged_epsilon'])}, for steps begun"),
+                # Rounded down: what is left must not look like more than it is.
+                ("remaining", f"ε = {text.rounded_down(account['remaining_epsilon'])}"),
+                ("accountant", str(account["accountant"]).upper()),
+                ("protects", f"one {scope['unit']}, neighbours {scope['neighboring_relation']}"),
+                ("search", _search_note(dataset)),
+                ("head", f"entry {account['head']['seq']}, hash {account['head']['hash']}"),
+            ],
+        ),
+        Text(),
+        _reservations(account["reservations"]),
+        _entries(account["entries"], account["head"]["seq"]),
+    )
+
+
+def chain(report: Json) -> RenderableType:
+    """The verdict on a journal."""
+    if report["is_valid"]:
+        return Text(f"the journal is whole: {report['num_entries']} entries, chained and folded")
+    where = report.get("first_bad_seq")
+    place = "" if where is None else f" at entry {where}"
+    return Text(f"the journal is broken{place}: {report['fault']}", style="red")
+
+
+def statement(document: Json) -> RenderableType:
+    """A privacy statement, its guarantee first."""
+    said = body(document)
+    privacy, search = said["privacy"], said["search"]
+    return facts(
+        f"Privacy statement of {said['study']['name']} ({said['study']['id']})",
+        [
+            (
+                "guarantee",
+                text.guarantee(
+                    {
+                        **privacy,
+                        "neighboring_relation": said["neighboring_relation"],
+                        "search_note": search["note"],
+                    }
+                ),
+            ),
+            ("protects", f"one {said['unit']} of {said['dataset']['name']}" if said["protects"] else "nothing: the data is public"),
+            ("search", f"{search['accounting']}: {search['note']}"),
+            ("waiver", search.get("waiver")),
+            ("ε by accountant", _by_accountant(privacy.get("epsilon_by_accountant") or {})),
+            *(("mechanism", _mechanism(event)) for event in said["events"]),
+            ("steps", ", ".join(f"{n} {word}" for word, n in said["steps"].items() if n is not None)),
+            ("weights", f"sha256 {said['weights']['sha256']}"),
+            ("ledger", _ledger_entry(said.get("ledger"))),
+            ("software", ", ".join(f"{k} {v}" for k, v in said["software"].items())),
+            *(("assumes", line) for line in said.get("assumptions", [])),
+            *(("coverage", line) for line in said.get("coverage", [])),
+            ("signed by", _signer(document)),
+            ("issued", f"{text.when(said['issued_at'])} UTC"),
+        ],
+    )  # fmt: skip
+
+
+def checks(found: "Sequence[Check]") -> RenderableType:
+    """What was checked, one line each."""
+    made = table("Checks", "check", "verdict", "")
+    for check in found:
+        style = None if check.is_good else "red"
+        made.add_row(check.name, "good" if check.is_good else "BAD", check.detail, style=style)
+    return made
+
+
+def body(document: Json) -> Json:
+    """What was signed, inside its envelope."""
+    return document["statement"]
+
+
+def _reservations(reservations: Sequence[Json]) -> RenderableType:
+    if not reservations:
+        return Text("nothing was ever reserved")
+    columns = ("reserved", "charged", "released")
+    made = table("Reservations, in steps", "study", "state", *columns, "entry", right=columns)
+    for one in reservations:
+        made.add_row(
+            one["study_id"],
+            one["state"],
+            *(text.number(one[f"{column}_steps"]) for column in columns),
+            str(one["seq"]),
+        )
+    return made
+
+
+def _entries(entries: Sequence[Json], head: int) -> RenderableType:
+    title = "Journal" if len(entries) == head else f"Journal, the newest {len(entries)} of {head}"
+    made = table(title, "entry", "kind", "reservation", "hash", right=("entry",))
+    for one in entries:
+        made.add_row(
+            str(one["seq"]),
+            one["kind"],
+            one.get("reservation_id") or text.MISSING,
+            one["hash"][:HASH_LENGTH],
+        )
+    return made
+
+
+def _search_note(dataset: Json) -> str:
+    if "declared_unaccounted" in dataset["allowed_modes"]:
+        return f"where a study declared it unaccounted: {UNACCOUNTED}; these figures hold no search"
+    return "no search reads this data without being accounted"
+
+
+def _by_accountant(figures: Json) -> str | None:
+    return ", ".join(f"{text.epsilon(v)} ({k.upper()})" for k, v in figures.items()) or None
+
+
+def _mechanism(event: Json) -> str:
+    """A stored event for people; anything unexpected is shown as it is."""
+    try:
+        rate = float.fromhex(event["sampling_rate"])
+        noise = float.fromhex(event["noise_multiplier"])
+        sampling, steps = event["sampling"], event["steps"]
+    except (KeyError, TypeError, ValueError):
+        return str(event)
+    return (
+        f"{event.get('kind')}, {sampling} sampling, q = {rate:.6g}, σ = {noise:.6g}, S = {steps:,}"
+    )
+
+
+def _ledger_entry(entry: Json | None) -> str | None:
+    if not entry:
+        return None
+    return f"entry {entry['entry']['seq']} of {entry['scope']}, hash {entry['entry']['hash']}"
+
+
+def _signer(document: Json) -> str | None:
+    signature = document.get("signature") or {}
+    return f"{signature.get('algorithm')} key {signature.get('key_id')}" if signature else None
