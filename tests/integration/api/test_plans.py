@@ -1,0 +1,84 @@
+import pytest
+from sqlalchemy import text
+
+from tests.fixtures.api import make_spec
+
+MECHANISM = {
+    "num_examples": 50_000,
+    "expected_batch_size": 4096,
+    "noise_multiplier": 3.0,
+    "steps": 2500,
+}
+
+
+class TestPlans:
+    async def test_a_study_on_registered_data_uses_its_size(self, client):
+        plan = (await client.post("/plans", json=make_spec())).json()
+        assert plan["reference"]["num_examples"] == 1295
+        assert plan["privacy"]["epsilon"] <= 3.0
+
+    @pytest.mark.parametrize(
+        "size", [{"num_examples": 50_000}, {"dataset": {"num_examples": 50_000}}], ids=str
+    )
+    async def test_unregistered_data_needs_only_its_size(self, client, size):
+        spec = make_spec() | {"dataset": "not-there"} | size
+        response = await client.post("/plans", json=spec)
+        assert response.status_code == 200, response.text
+        assert response.json()["reference"]["num_examples"] == 50_000
+
+    async def test_a_mechanism_is_priced_as_published(self, client):
+        response = await client.post("/plans", json={"mechanism": MECHANISM, "delta": 1e-5})
+        plan = response.json()
+        assert plan["privacy"]["epsilon"] == pytest.approx(6.58, abs=0.01)
+        assert plan["privacy"]["epsilon_by_accountant"]["rdp"] == pytest.approx(7.10, abs=0.01)
+        assert plan["simulations"][0]["noise_multiplier"] == 0.1875
+        assert plan["cost"]["saving"] == 16.0
+
+    @pytest.mark.parametrize(
+        ("body", "path"),
+        [
+            ({"mechanism": MECHANISM}, "delta"),
+            ({"mechanism": MECHANISM, "delta": 1e-5, "x": 1}, "x"),
+            ({"mechanism": {**MECHANISM, "steps": 0}, "delta": 1e-5}, "mechanism.steps"),
+            ({"mechanism": 7, "delta": 1e-5}, "mechanism"),
+            (
+                {"mechanism": {**MECHANISM, "expected_batch_size": 60_000}, "delta": 1e-5},
+                "mechanism.expected_batch_size",
+            ),
+            (make_spec(dataset={"num_examples": 0}), "dataset.num_examples"),
+            (make_spec(dataset={"num_examples": 100, "x": 1}), "dataset.x"),
+            (make_spec(num_examples="many"), "num_examples"),
+            (make_spec(num_examples=100), "train.batch_size"),
+            ({}, "name"),
+        ],
+        ids=str,
+    )
+    async def test_a_malformed_request_names_its_field(self, client, body, path):
+        response = await client.post("/plans", json=body)
+        assert response.status_code == 422, response.text
+        assert path in [error["path"] for error in response.json()["errors"]], response.text
+
+    async def test_nothing_is_stored(self, client, database):
+        await client.post("/plans", json=make_spec())
+        async with database.session() as session:
+            assert await session.scalar(text("SELECT count(*) FROM study")) == 0
+            assert await session.scalar(text("SELECT count(*) FROM ledger_reservation")) == 0
+
+    @pytest.mark.parametrize(
+        ("content", "status"),
+        [("{", 400), ("[]", 422), ("[" * 100_000, 400), ("", 400)],
+        ids=["cut", "list", "deep", "empty"],
+    )
+    async def test_what_is_no_mapping_is_refused(self, client, content, status):
+        response = await client.post(
+            "/plans", content=content, headers={"Content-Type": "application/json"}
+        )
+        assert response.status_code == status
+
+    async def test_odd_values_come_back_as_text(self, client):
+        body = '{"name": "\\ud800", "privacy": {"epsilon": NaN, "delta": 1e400}}'
+        response = await client.post(
+            "/plans", content=body, headers={"Content-Type": "application/json"}
+        )
+        assert response.status_code == 422
+        assert "errors" in response.json()

@@ -1,0 +1,386 @@
+import asyncio
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from service.db.tables import Attempt, Run, Study, Trial
+from service.ledger.service import Ledger
+from service.orchestrator import assignments
+from service.orchestrator.assignments import search_run
+from service.statements.service import issue_statement
+from service.statements.verify import verify_statement
+from service.studies.events import set_state
+from service.studies.stream import stream
+from tan_core.planner import Candidate, Plan
+from tan_core.spec import StudySpec
+from tests.fixtures.api import driver_headers, make_spec
+
+
+@pytest.fixture
+async def study_id(client):
+    response = await client.post("/studies", json=make_spec())
+    assert response.status_code == 201, response.text
+    return response.json()["id"]
+
+
+async def add_attempt(database, run_id, number, state="live"):
+    async with database.session() as session:
+        session.add(
+            Attempt(run_id=run_id, number=number, state=state, submission_id=f"{run_id}-a{number}")
+        )
+
+
+async def lose_attempt(database, run_id, number):
+    async with database.session() as session:
+        attempt = await session.get(Attempt, (run_id, number))
+        attempt.state = "lost"
+
+
+@pytest.fixture
+async def search(database, study_id):
+    """The id of a search run with one live attempt."""
+    async with database.session() as session:
+        study = await session.get(Study, study_id)
+        session.add(await search_run(session, study))
+        await set_state(session, study, "simulating")
+    await add_attempt(database, f"{study_id}-search", 1)
+    return f"{study_id}-search"
+
+
+@pytest.fixture
+async def private(database, study_id, settings):
+    """The id of a private run with one live attempt that holds the reservation."""
+    async with database.session() as session:
+        study = await session.get(Study, study_id)
+        spec, plan = StudySpec.model_validate(study.spec), Plan.model_validate(study.plan)
+        candidate = Candidate(
+            private_run=plan.private_run(), trainer=spec.train.trainer(), model=spec.model
+        )
+        run = await assignments.private_run(
+            session, study, candidate, storage_path=str(settings.storage_path)
+        )
+        session.add(run)
+        await set_state(session, study, "simulating")
+        await set_state(session, study, "training")
+    await take_over(database, study_id, 1)
+    return f"{study_id}-private"
+
+
+async def take_over(database, study_id, number):
+    await add_attempt(database, f"{study_id}-private", number)
+    async with database.session() as session:
+        study = await session.get(Study, study_id)
+        await Ledger().acquire(session, study.reservation_id, epoch=number)
+
+
+class Driver:
+    """One attempt's driver, as a client of /worker."""
+
+    def __init__(self, client, settings, run_id, fence=1):
+        self.client, self.run_id, self.fence = client, run_id, fence
+        self.headers = driver_headers(settings, run_id, fence)
+
+    async def call(self, method: str, path: str = "", **body: Any):
+        url = f"/worker/runs/{self.run_id}{path}"
+        if method == "GET":
+            return await self.client.get(url, params={"fence": self.fence}, headers=self.headers)
+        body = {"fence": self.fence, **body}
+        return await self.client.request(method, url, json=body, headers=self.headers)
+
+    async def segment(self, start: int, count: int, request_id: str):
+        return await self.call(
+            "POST", "/segments", start_step=start, num_steps=count, request_id=request_id
+        )
+
+    async def end(self, segment: int, step: int):
+        checkpoint = {"step": step, "path": "/x", "sha256": "ab" * 32}
+        return await self.call("POST", f"/segments/{segment}/end", checkpoint=checkpoint)
+
+
+def make_trial(number=0, state="running", **changes):
+    return {"number": number, "state": state, "params": {"learning_rate": 1.0}, **changes}
+
+
+def make_result(steps=100):
+    return {
+        "steps": steps,
+        "test_accuracy": 0.91,
+        "num_test": 359,
+        "model_path": "/x/model.safetensors",
+        "model_sha256": "cd" * 32,
+        "train_seconds": 1.5,
+        "software": {"torch": "2.13"},
+    }
+
+
+class TestAuthentication:
+    async def test_a_token_is_good_for_its_own_attempt_only(self, client, settings, search):
+        driver = Driver(client, settings, search)
+        assert (await driver.call("GET")).status_code == 200
+        driver.fence = 2
+        assert (await driver.call("GET")).status_code == 401
+
+    @pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer x", "Basic abc"])
+    async def test_without_the_token_nothing_is_told(self, client, search, header):
+        headers = {"Authorization": header} if header is not None else {}
+        response = await client.get(f"/worker/runs/{search}?fence=1", headers=headers)
+        assert response.status_code == 401
+
+    async def test_a_lost_attempt_is_fenced_off_everywhere(
+        self, client, settings, database, private
+    ):
+        driver = Driver(client, settings, private)
+        await lose_attempt(database, private, 1)
+        calls = [
+            driver.call("GET"),
+            driver.call("POST", "/heartbeat"),
+            driver.segment(0, 2, "r"),
+            driver.end(1, 2),
+            driver.call("POST", "/finish", outcome="succeeded", result=make_result()),
+        ]
+        assert [(await call).status_code for call in calls] == [409] * 5
+
+    async def test_a_run_that_is_not_there_is_fenced_off(self, client, settings):
+        assert (await Driver(client, settings, "nobody").call("GET")).status_code == 409
+
+
+class TestSearch:
+    async def test_the_assignment_is_complete(self, client, settings, search):
+        assignment = (await Driver(client, settings, search).call("GET")).json()
+        assert assignment["kind"] == "search"
+        assert assignment["run_id"] == search
+        assert (assignment["attempt"], assignment["fence"]) == (1, 1)
+        assert assignment["trials"] == []
+        assert assignment["rungs"] == [16]
+
+    async def test_reports_become_rows_events_and_progress(
+        self, client, settings, search, study_id
+    ):
+        driver = Driver(client, settings, search)
+        await driver.call("PUT", "/trials/0", trial=make_trial())
+        done = make_trial(state="completed", value=0.8)
+        response = await driver.call("PUT", "/trials/0", trial=done)
+
+        assert response.status_code == 204
+        study = (await client.get(f"/studies/{study_id}")).json()
+        assert study["progress"]["trials_finished"] == 1
+        assert study["best_trial"]["value"] == 0.8
+
+    async def test_a_finished_trial_is_never_overwritten(self, client, settings, search, study_id):
+        driver = Driver(client, settings, search)
+        for state, value in [("completed", 0.8), ("running", None), ("failed", None)]:
+            trial = make_trial(state=state, value=value)
+            assert (await driver.call("PUT", "/trials/0", trial=trial)).status_code == 204
+        (trial,) = (await client.get(f"/studies/{study_id}/trials")).json()["items"]
+        assert (trial["state"], trial["value"]) == ("completed", 0.8)
+        assert trial["finished_at"] is not None
+
+    async def test_a_repeated_report_makes_no_second_event(
+        self, client, settings, database, search, study_id
+    ):
+        driver = Driver(client, settings, search)
+        for _ in range(3):
+            await driver.call("PUT", "/trials/0", trial=make_trial())
+        async with database.session() as session:
+            count = await session.scalar(
+                text("SELECT count(*) FROM event WHERE kind = 'trial' AND study_id = :id"),
+                {"id": study_id},
+            )
+        assert count == 1
+
+    async def test_the_address_and_the_report_must_agree(self, client, settings, search):
+        driver = Driver(client, settings, search)
+        response = await driver.call("PUT", "/trials/1", trial=make_trial(number=0))
+        assert response.status_code == 422
+        assert response.json()["errors"][0]["path"] == "trial.number"
+
+    async def test_a_successor_finds_what_is_known_and_what_was_interrupted(
+        self, client, settings, database, search
+    ):
+        first = Driver(client, settings, search)
+        await first.call("PUT", "/trials/0", trial=make_trial(0, "completed", value=0.7))
+        await first.call("PUT", "/trials/1", trial=make_trial(1))
+        await lose_attempt(database, search, 1)
+        await add_attempt(database, search, 2)
+
+        assignment = (await Driver(client, settings, search, 2).call("GET")).json()
+
+        states = [trial["state"] for trial in assignment["trials"]]
+        assert states == ["completed", "interrupted"]
+
+    async def test_segments_are_not_for_a_search(self, client, settings, search):
+        assert (await Driver(client, settings, search).segment(0, 1, "r")).status_code == 409
+
+
+class TestHeartbeat:
+    async def test_it_says_run_until_someone_cancels(self, client, settings, search, study_id):
+        driver = Driver(client, settings, search)
+        before = (await driver.call("POST", "/heartbeat")).json()
+        await client.post(f"/studies/{study_id}/cancel")
+        after = (await driver.call("POST", "/heartbeat")).json()
+        assert (before["desired"], after["desired"]) == ("run", "cancel")
+
+    async def test_steps_only_rise(self, client, settings, private, study_id):
+        driver = Driver(client, settings, private)
+        for step in (10, 30, 20):
+            await driver.call("POST", "/heartbeat", step=step, steps_per_second=5.0)
+        study = (await client.get(f"/studies/{study_id}")).json()
+        assert study["run"]["step"] == 30
+        assert study["progress"]["steps"] == 100
+
+    async def test_subscribers_hear_of_steps_at_most_once_a_second(
+        self, client, settings, database, private
+    ):
+        driver = Driver(client, settings, private)
+        for step in range(1, 6):
+            await driver.call("POST", "/heartbeat", step=step)
+        async with database.session() as session:
+            count = await session.scalar(text("SELECT count(*) FROM event WHERE kind = 'step'"))
+        assert count <= 2
+
+
+class TestSegments:
+    async def test_a_grant_is_charged_before_it_is_answered(
+        self, client, settings, private, study_id
+    ):
+        driver = Driver(client, settings, private)
+        grant = (await driver.segment(0, 10, "r1")).json()
+        again = (await driver.segment(0, 10, "r1")).json()
+
+        assert grant == again
+        assert grant["num_steps"] == 10
+        study = (await client.get(f"/studies/{study_id}")).json()
+        assert study["privacy"]["charged_steps"] == 10
+
+    async def test_a_checkpoint_is_where_the_successor_goes_on(
+        self, client, settings, database, private, study_id
+    ):
+        driver = Driver(client, settings, private)
+        grant = (await driver.segment(0, 10, "r1")).json()
+        for _ in range(2):
+            assert (await driver.end(grant["segment"], 10)).status_code == 204
+        await driver.segment(10, 2, "r2")
+        await lose_attempt(database, private, 1)
+        await take_over(database, study_id, 2)
+
+        successor = Driver(client, settings, private, 2)
+        assignment = (await successor.call("GET")).json()
+        grant = (await successor.segment(10, 2, "r3")).json()
+
+        assert assignment["checkpoint"]["step"] == 10
+        assert grant["num_steps"] == 2
+        study = (await client.get(f"/studies/{study_id}")).json()
+        assert study["privacy"]["charged_steps"] == 14  # the crashed segment stays charged
+        assert (await driver.segment(12, 2, "r4")).status_code == 409
+
+    async def test_no_more_than_was_reserved_is_ever_granted(self, client, settings, private):
+        driver = Driver(client, settings, private)
+        granted = []
+        for number in range(8):
+            grant = (await driver.segment(0, 30, f"r{number}")).json()
+            granted.append(grant["num_steps"])
+            if grant["num_steps"]:
+                await driver.end(grant["segment"], grant["num_steps"])
+        assert sum(granted) == 104
+        assert granted[-1] == 0
+
+    async def test_nothing_starts_beyond_the_run(self, client, settings, private):
+        response = await Driver(client, settings, private).segment(100, 1, "r")
+        assert response.status_code == 422
+
+    async def test_a_cancelled_study_is_charged_no_further(
+        self, client, settings, private, study_id
+    ):
+        await client.post(f"/studies/{study_id}/cancel")
+        response = await Driver(client, settings, private).segment(0, 2, "r")
+        assert response.status_code == 409
+
+
+class TestFinish:
+    async def test_it_is_idempotent(self, client, settings, database, private):
+        driver = Driver(client, settings, private)
+        for _ in range(2):
+            response = await driver.call(
+                "POST", "/finish", outcome="succeeded", result=make_result()
+            )
+            assert response.status_code == 204
+        async with database.session() as session:
+            attempt = await session.get(Attempt, (private, 1))
+            run = await session.get(Run, private)
+        assert (attempt.state, run.state) == ("succeeded", "active")
+        assert run.result["test_accuracy"] == 0.91
+
+    async def test_another_outcome_after_the_first_is_refused(self, client, settings, search):
+        driver = Driver(client, settings, search)
+        await driver.call("POST", "/finish", outcome="succeeded")
+        response = await driver.call("POST", "/finish", outcome="failed", reason="late")
+        assert response.status_code == 409
+
+    async def test_why_it_failed_and_whether_to_try_again_is_kept(
+        self, client, settings, database, search
+    ):
+        driver = Driver(client, settings, search)
+        await driver.call(
+            "POST", "/finish", outcome="failed", reason="all diverged", retryable=False
+        )
+        async with database.session() as session:
+            attempt = await session.get(Attempt, (search, 1))
+        assert (attempt.reason, attempt.retryable) == ("all diverged", False)
+
+    async def test_a_private_run_cannot_succeed_without_a_result(self, client, settings, private):
+        response = await Driver(client, settings, private).call(
+            "POST", "/finish", outcome="succeeded"
+        )
+        assert response.status_code == 422
+
+    async def test_what_a_search_left_running_is_interrupted(
+        self, client, settings, database, search, study_id
+    ):
+        driver = Driver(client, settings, search)
+        await driver.call("PUT", "/trials/0", trial=make_trial())
+        await driver.call("POST", "/finish", outcome="cancelled")
+        async with database.session() as session:
+            assert (await session.get(Trial, (study_id, 0))).state == "interrupted"
+
+
+class TestStatement:
+    async def test_a_finished_run_is_stated_as_charged(
+        self, client, settings, database, private, study_id
+    ):
+        driver = Driver(client, settings, private)
+        for start in range(0, 100, 25):
+            grant = (await driver.segment(start, 25, f"r{start}")).json()
+            await driver.end(grant["segment"], start + 25)
+        await driver.call("POST", "/finish", outcome="succeeded", result=make_result())
+        async with database.session() as session:
+            study = await session.get(Study, study_id)
+            await Ledger().release(session, study.reservation_id, actor="test", reason="done")
+            await issue_statement(session, study, settings)
+            await set_state(session, study, "completed")
+
+        document = (await client.get(f"/studies/{study_id}/statement")).json()
+
+        assert [check for check in verify_statement(document) if not check.is_good] == []
+        statement = document["statement"]
+        assert statement["steps"]["charged"] == 100
+        assert statement["privacy"]["epsilon"] <= 3.0
+        account = (await client.get("/datasets/digits/ledger")).json()
+        entry = statement["ledger"]["entry"]
+        assert {"seq": account["head"]["seq"], "hash": account["head"]["hash"]} == entry
+        study = (await client.get(f"/studies/{study_id}")).json()
+        assert study["privacy"]["epsilon"] == statement["privacy"]["epsilon"]
+        assert study["run"]["test_accuracy"] == 0.91
+
+
+class TestStream:
+    async def test_a_reader_that_leaves_costs_no_connection(self, client, database, study_id):
+        context = client._transport.app.state.context
+        for _ in range(20):
+            reader = asyncio.create_task(anext(aiter(stream(context, study_id, 1))))
+            await asyncio.sleep(0.01)
+            reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)
+        await asyncio.sleep(0.1)
+        assert database.engine.pool.checkedout() == 0
+        assert (await client.get("/readyz")).status_code == 200
