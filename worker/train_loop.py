@@ -95,9 +95,18 @@ class Leader:
 
     def charge(self, start_step: int, num_steps: int) -> SegmentGrant:
         """Have the next steps charged; as many as were granted may run."""
+        nothing = SegmentGrant(segment=0, num_steps=0)
         if self.is_cancelled:
-            return SegmentGrant(segment=0, num_steps=0)
-        return self._control.request_segment(start_step=start_step, num_steps=num_steps)
+            return nothing
+        try:
+            return self._control.request_segment(start_step=start_step, num_steps=num_steps)
+        except FencedError:
+            # Nothing is charged for a run that is being cancelled, either. Only a live attempt is
+            # told so: for any other this heartbeat is refused as well.
+            if self._control.heartbeat(step=start_step).desired != "cancel":
+                raise
+            self._heartbeats.cancel()
+            return nothing
 
     def progressed(self, step: int) -> None:
         """Let the next heartbeat say how far the run is."""

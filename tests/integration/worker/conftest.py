@@ -15,13 +15,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tan_core.data import inspect
 from tan_core.mechanism import Mechanism
 from tan_core.spec import SearchSpec, TrainerConfig
 from tan_core.wire import (
-    Checkpoint,
     DatasetRef,
     Finish,
     Heartbeat,
@@ -36,7 +36,7 @@ from tan_core.wire import (
     TrialReport,
 )
 
-TOKEN = "token-of-one-attempt"  # noqa: S105 - nothing is behind it
+TOKEN = "token-of-one-attempt"
 
 
 @dataclass
@@ -57,6 +57,7 @@ class Books:
     first_trial_at: float | None = None
     first_step_at: float | None = None
     charged_until: int = 0
+    log: list[tuple[float, str, str]] = field(default_factory=list)
 
     @property
     def charged(self) -> int:
@@ -120,12 +121,15 @@ class Handler(BaseHTTPRequestHandler):
 
     def _route(self, body: bytes) -> tuple[int, str]:
         books = self.server.books
+        books.log.append((time.monotonic(), self.command, self.path))
         path, _, query = self.path.removeprefix("/worker/runs/").partition("?")
         run_id, *parts = path.split("/")
         if self.headers.get("Authorization") != f"Bearer {TOKEN}":
             return 401, '{"detail": "unknown token"}'
         if run_id != books.assignment.run_id:
             return 404, '{"detail": "no such run"}'
+        if parts == ["segments"] and books.desired == "cancel":
+            return 409, '{"detail": "the study is being cancelled"}'
         fence = json.loads(body)["fence"] if body else int(query.removeprefix("fence="))
         if fence != books.fence or books.finishes:
             return 409, json.dumps({"detail": f"attempt {fence} is over"})
@@ -183,8 +187,26 @@ def plane() -> Iterator[ControlPlaneServer]:
     thread.join()
 
 
+@dataclass(frozen=True)
+class RayHead:
+    address: str
+    process: subprocess.Popen[bytes]
+
+    def workers(self, title: str) -> list[psutil.Process]:
+        """Processes of this head, and of no other Ray on the machine, by their title."""
+        below = psutil.Process(self.process.pid).children(recursive=True)
+        return [each for each in below if title_of(each).startswith(f"ray::{title}")]
+
+
+def title_of(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
 @pytest.fixture(scope="session")
-def ray_address() -> Iterator[str]:
+def ray_head() -> Iterator[RayHead]:
     """A Ray head of two cores as a child of the tests."""
     home = Path(tempfile.mkdtemp(prefix="tr", dir="/tmp"))
     port = free_port()
@@ -199,10 +221,9 @@ def ray_address() -> Iterator[str]:
     ]  # fmt: skip
     with (home / "head.log").open("wb") as log:
         head = subprocess.Popen(command, env=ray_environment(), stdout=log, stderr=log)
-    address = f"127.0.0.1:{port}"
     try:
         wait_for(lambda: accepts(port), seconds=60)
-        yield address
+        yield RayHead(f"127.0.0.1:{port}", head)
     finally:
         head.terminate()
         head.wait(timeout=60)
@@ -214,6 +235,8 @@ def ray_environment() -> dict[str, str]:
         **{key: value for key, value in os.environ.items() if not key.startswith(("RAY_", "TAN_"))},
         "RAY_AUTH_MODE": "disabled",
         "RAY_USAGE_STATS_ENABLED": "0",
+        # Ray Train leaves an actor behind that SIGTERM would wait 30 s for.
+        "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
         "OMP_NUM_THREADS": "1",
     }
 
@@ -242,14 +265,14 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
-def start(ray_address: str, plane: ControlPlaneServer) -> Iterator[Start]:
+def start(ray_head: RayHead, plane: ControlPlaneServer) -> Iterator[Start]:
     """Starts a driver as the Jobs API would: a process with five environment variables."""
     drivers: list[subprocess.Popen[str]] = []
 
     def start(module: str, **changes: str) -> "subprocess.Popen[str]":
         environment = {
             **ray_environment(),
-            "RAY_ADDRESS": ray_address,
+            "RAY_ADDRESS": ray_head.address,
             "TAN_API_URL": plane.url,
             "TAN_RUN_ID": plane.books.assignment.run_id,
             "TAN_FENCE": str(plane.books.fence),
@@ -347,4 +370,4 @@ def mechanism(digits: DatasetRef, *, steps: int) -> Mechanism:
     )
 
 
-__all__ = ["Books", "Checkpoint", "ControlPlaneServer", "Start"]
+__all__ = ["Books", "ControlPlaneServer", "RayHead", "Start"]

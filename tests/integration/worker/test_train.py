@@ -1,0 +1,144 @@
+"""A private run on two ranks, from its assignment to its final report, on a real Ray."""
+
+import hashlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from safetensors.numpy import load_file
+
+from tan_core.wire import PrivateAssignment
+from worker.report import EXIT_FENCED
+
+if TYPE_CHECKING:
+    from conftest import Books, ControlPlaneServer, RayHead, Start
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(280)]
+
+PrivateOf = Callable[..., PrivateAssignment]
+NewBooks = Callable[..., "Books"]
+
+
+def check_books(books: "Books") -> None:
+    """Charged >= executed, and every reported checkpoint is on storage as reported."""
+    assert books.faults == []
+    assert all(end.checkpoint.step <= books.charged for end in books.ended)
+    last = books.ended[-1].checkpoint
+    assert hashlib.sha256(Path(last.path).read_bytes()).hexdigest() == last.sha256
+
+
+def test_a_private_run_on_two_ranks_completes(
+    plane: "ControlPlaneServer", start: "Start", private_of: PrivateOf, new_books: NewBooks
+) -> None:
+    plane.books = books = new_books(private_of(steps=45))
+    driver = start("worker.train")
+    out, _ = driver.communicate(timeout=200)
+    assert driver.returncode == 0, out
+    check_books(books)
+    asked = [(request.start_step, grant.num_steps) for request, grant in books.segments.values()]
+    assert asked == [(0, 10), (10, 10), (20, 10), (30, 10), (40, 5)]
+    (finish,) = books.finishes
+    assert finish.outcome == "succeeded"
+    result = finish.result
+    assert result is not None
+    assert result.steps == 45
+    assert result.test_accuracy > 0.5
+    assert result.num_test == books.assignment.dataset.num_test
+    model = Path(result.model_path)
+    assert hashlib.sha256(model.read_bytes()).hexdigest() == result.model_sha256
+    assert all(value.dtype == "float32" for value in load_file(model).values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["rank 0", "rank 1"])
+def test_a_killed_rank_ends_the_attempt_and_the_next_one_resumes(
+    plane: "ControlPlaneServer",
+    start: "Start",
+    ray_head: "RayHead",
+    private_of: PrivateOf,
+    new_books: NewBooks,
+    victim: str,
+) -> None:
+    plane.books = books = new_books(private_of(steps=100_000, segment_steps=20))
+    driver = start("worker.train")
+    wait_until(lambda: len(books.ended) > 2, driver)
+    kill_rank(ray_head, plane, victim)
+    killed_at = time.monotonic()
+    out, _ = driver.communicate(timeout=100)
+    assert driver.returncode == 1, out
+    assert time.monotonic() - killed_at < 60
+    (finish,) = books.finishes
+    assert (finish.outcome, finish.retryable) == ("failed", True)
+    assert finish.reason is not None
+    assert "rank" in finish.reason
+    check_books(books)
+
+    resumed_at = books.ended[-1].checkpoint.step
+    books.finishes.clear()
+    charged = books.charged
+    books.reservation = charged + 50
+    books.next_attempt()
+    driver = start("worker.train")
+    out, _ = driver.communicate(timeout=200)
+    assert driver.returncode == 0, out
+    check_books(books)
+    second = [(request, grant) for request, grant in books.segments.values() if request.fence == 2]
+    assert [request.start_step for request, _ in second][:2] == [resumed_at, resumed_at + 20]
+    (finish,) = books.finishes
+    assert finish.result is not None
+    assert finish.result.steps == resumed_at + 50
+    assert "attempt-2" in finish.result.model_path
+
+
+def test_a_cancelled_run_stops_between_two_steps_and_says_so(
+    plane: "ControlPlaneServer", start: "Start", private_of: PrivateOf, new_books: NewBooks
+) -> None:
+    plane.books = books = new_books(private_of(steps=100_000, segment_steps=20))
+    driver = start("worker.train")
+    wait_until(lambda: books.ended, driver)
+    books.desired = "cancel"
+    out, _ = driver.communicate(timeout=60)
+    assert driver.returncode == 0, out
+    assert [finish.outcome for finish in books.finishes] == ["cancelled"]
+    check_books(books)
+
+
+def test_a_fenced_attempt_ends_without_another_word(
+    plane: "ControlPlaneServer", start: "Start", private_of: PrivateOf, new_books: NewBooks
+) -> None:
+    plane.books = books = new_books(private_of(steps=100_000, segment_steps=20))
+    driver = start("worker.train")
+    wait_until(lambda: books.ended, driver)
+    with plane.lock:
+        books.next_attempt()
+        charged, ended = books.charged, len(books.ended)
+    driver.communicate(timeout=60)
+    assert driver.returncode == EXIT_FENCED
+    assert (books.charged, len(books.ended), books.finishes) == (charged, ended, [])
+
+
+def wait_until(
+    condition: Callable[[], object], driver: "subprocess.Popen[str]", seconds: float = 100.0
+) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert driver.poll() is None, driver.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def kill_rank(ray_head: "RayHead", plane: "ControlPlaneServer", victim: str) -> None:
+    """SIGKILL to one rank; rank 0 is the one that talks to the control plane."""
+    port = plane.server_address[1]
+    ranks = ray_head.workers("RayTrainWorker")
+    assert len(ranks) == 2
+    leads = [
+        any(c.raddr and c.raddr.port == port for c in rank.net_connections("tcp")) for rank in ranks
+    ]
+    assert sorted(leads) == [False, True]
+    os.kill(ranks[leads.index(victim == "rank 0")].pid, signal.SIGKILL)
