@@ -63,7 +63,7 @@ def run(source: str, home: Path) -> int:
     try:
         with (
             LocalService(home) as url,
-            ApiClient(ClientSettings(api_url=url)) as client,
+            ApiClient(ClientSettings(api_url=url, token=_token())) as client,
         ):
             show(f"ready: dashboard and API at {url}")
             register_missing(client, dataset_names(spec), data_folders(Settings()))
@@ -142,6 +142,11 @@ def report(study: Json, *, url: str, home: Path) -> Any:
             ("dashboard", f"{url} (stopped now; `tan-cli serve --home {_short(home)}` shows it again)"),
         ],
     )  # fmt: skip
+
+
+def _token() -> str | None:
+    token = Settings().api_token
+    return token.get_secret_value() if token else None
 
 
 def _over_budget_advice(home: Path) -> str:

@@ -1,0 +1,180 @@
+"""``tan-cli`` against the real API on a real PostgreSQL. Nothing runs the studies here."""
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import uvicorn
+
+from service.app import create_app
+from service.cli.main import run
+from service.datasets.service import ensure_digits
+from service.db.session import Database
+from service.settings import Settings
+from tests.fixtures.postgres import DatabaseUrls
+
+EXAMPLE = "examples/digits.yaml"
+NOTE = "search on private data NOT accounted"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+
+Cli = Callable[..., Outcome]
+
+
+@pytest.fixture
+def api(
+    database_urls: DatabaseUrls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """The real application on a free port, with ``digits`` registered as ``tan-cli serve`` does."""
+    threads = _in_thread(_register_digits(database_urls.app))
+    threads.join()
+    settings = Settings(home=tmp_path, database_url=database_urls.app, api_token=None)  # type: ignore[arg-type]
+    config = uvicorn.Config(create_app(settings), port=0, log_level="error", ws="none")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    monkeypatch.setenv("TAN_API_URL", url)
+    monkeypatch.delenv("TAN_API_TOKEN", raising=False)
+    yield url
+    server.should_exit = True
+    thread.join(15)
+
+
+@pytest.fixture
+def cli(api: str, capsys: pytest.CaptureFixture[str]) -> Cli:
+    def call(*arguments: str) -> Outcome:
+        capsys.readouterr()
+        code = run(list(arguments))
+        captured = capsys.readouterr()
+        return Outcome(code, captured.out, captured.err)
+
+    return call
+
+
+async def _register_digits(url: str) -> None:
+    database = Database(url)
+    try:
+        await ensure_digits(database)
+    finally:
+        await database.close()
+
+
+def _in_thread(coroutine) -> threading.Thread:
+    thread = threading.Thread(target=asyncio.run, args=(coroutine,))
+    thread.start()
+    return thread
+
+
+def edited(tmp_path: Path, before: str, after: str) -> str:
+    """The example with one thing changed."""
+    text = Path(EXAMPLE).read_text()
+    assert before in text
+    path = tmp_path / "edited.yaml"
+    path.write_text(text.replace(before, after))
+    return str(path)
+
+
+def test_the_first_study_can_be_planned_submitted_listed_shown_and_cancelled(cli: Cli) -> None:
+    planned = cli("plan", EXAMPLE)
+    assert planned.code == 0, planned.err
+    assert "not private" in planned.out
+
+    submitted = json.loads(cli("submit", EXAMPLE, "--json").out)
+    assert submitted["state"] == "queued"
+    assert submitted["privacy"]["epsilon_reserved"] <= 3.0
+
+    listed = cli("list").out
+    assert submitted["id"] in listed
+    assert NOTE in listed
+    assert NOTE in cli("show", submitted["id"][:8]).out
+    assert cli("show", "digits-eps3", "--json").code == 0
+    assert cli("statement", submitted["id"]).code == 1
+    assert cli("download", submitted["id"]).code == 1
+    assert cli("promote", submitted["id"]).code == 1
+    assert "being cancelled" in cli("cancel", submitted["id"]).out
+
+
+def test_what_a_study_reserves_stands_in_the_ledger_and_the_chain_verifies(cli: Cli) -> None:
+    study = json.loads(cli("submit", EXAMPLE, "--json").out)
+    ledger = cli("ledger", "digits", "--verify")
+    assert ledger.code == 0, ledger.err
+    assert study["id"] in ledger.out
+    assert "the journal is whole" in ledger.out
+    assert NOTE in ledger.out
+    assert "PLD" in ledger.out
+
+
+def test_the_same_key_makes_one_study(cli: Cli) -> None:
+    ids = {
+        json.loads(cli("submit", EXAMPLE, "--json", "--idempotency-key", "k").out)["id"]
+        for _ in range(2)
+    }
+    assert len(ids) == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "path"),
+    [
+        ("epsilon: 3.0", "epsilon: -3.0", "privacy.epsilon"),
+        ("delta: 1.0e-5", "delta: 1.5", "privacy.delta"),
+        ("trials: 12", "trials: 0", "search.trials"),
+        ("dataset: digits", "dataset: nowhere", "dataset"),
+        ("workers: 2", "wrokers: 2", "train.wrokers"),
+        ("declared_unaccounted", "accounted", "search.accounting"),
+        ("name: mlp\n  hidden: [64]", "name: gpt", "model.name"),
+    ],
+)
+def test_a_fault_exits_2_with_its_path_and_stores_nothing(
+    cli: Cli, tmp_path: Path, before: str, after: str, path: str
+) -> None:
+    done = cli("submit", edited(tmp_path, before, after))
+    assert done.code == 2
+    assert done.out == ""
+    assert f"  {path.partition('.name')[0]}" in done.err
+    assert json.loads(cli("list", "--json").out) == []
+
+
+def test_over_budget_exits_3_and_stores_nothing(cli: Cli, tmp_path: Path) -> None:
+    done = cli("submit", edited(tmp_path, "epsilon: 3.0", "epsilon: 400.0"))
+    assert done.code == 3, done.err
+    assert json.loads(cli("list", "--json").out) == []
+
+
+def test_a_dataset_is_registered_shown_and_refused_a_second_time(cli: Cli, tmp_path: Path) -> None:
+    table = tmp_path / "train.csv"
+    table.write_text("x,y,label\n" + "".join(f"{i},{i % 7},{i % 2}\n" for i in range(200)))
+    arguments = [
+        "dataset",
+        "add",
+        "mine",
+        "--path",
+        str(table),
+        "--epsilon",
+        "8",
+        "--delta",
+        "1e-5",
+    ]
+
+    added = cli(*arguments)
+    assert added.code == 0, added.err
+    assert "ε = 8, δ = 1e-05 in total" in added.out
+    assert "mine" in cli("dataset", "list").out
+    assert cli("dataset", "show", "mine").code == 0
+    assert cli(*[word if word != "mine" else "again" for word in arguments]).code == 1
+    refused = cli("dataset", "add", "other", "--path", str(tmp_path / "no"), "--public")
+    assert refused.code == 2
+    assert "path" in refused.err
