@@ -1,0 +1,269 @@
+import logging
+import subprocess
+import sys
+import time
+
+import mpmath
+import pytest
+
+from tan_core.accounting import gdp_delta, gdp_epsilon, gdp_mu, price, prv, round_up
+from tan_core.accounting.rdp import ORDERS
+from tan_core.errors import AccountantError, ParameterError, UnsupportedEventError
+from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
+
+
+def run_of(
+    q: float = 4096 / 50_000,
+    sigma: float = 3.0,
+    steps: int = 2500,
+    relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE,
+) -> Mechanism:
+    return Mechanism(
+        sampling_rate=q,
+        noise_multiplier=sigma,
+        clip_norm=1.0,
+        steps=steps,
+        neighboring_relation=relation,
+    )
+
+
+def pld(*mechanisms: Mechanism, delta: float = 1e-5) -> float:
+    return price(mechanisms, delta=delta).epsilon
+
+
+class TestPrice:
+    def test_says_everything_that_is_needed_to_compute_it_again(self) -> None:
+        found = price([run_of()], delta=1e-5)
+
+        assert (found.delta, found.accountant, found.library) == (1e-5, "pld", "dp-accounting")
+        assert found.conversion == "pld connect-the-dots"
+        assert found.neighboring_relation is NeighboringRelation.ADD_OR_REMOVE_ONE
+        assert found.library_version.startswith("0.6")
+
+    @pytest.mark.parametrize(
+        ("batch", "sigma", "steps", "rdp", "expected"),
+        [
+            (8192, 6, 2500, 6.880, 6.382),
+            (2048, 1.5, 2500, 8.004, 7.399),
+            (1024, 0.75, 2500, 13.731, 12.444),
+            (512, 0.375, 2500, 63.03, 55.66),
+            (8192, 3, 625, 7.159, 6.624),
+            (2048, 3, 10_000, 7.062, 6.550),
+            (4096, 6, 10_000, 6.865, 6.371),
+            (2048, 2.1213, 5000, 7.352, 6.814),
+            (8192, 4.2426, 1250, 6.972, 6.461),
+        ],
+    )
+    def test_one_total_noise_has_many_prices(
+        self, batch: int, sigma: float, steps: int, rdp: float, expected: float
+    ) -> None:
+        """Sander et al. (2023), constant-TAN moves of (4096, 3, 2500); METHOD A6."""
+        run = run_of(batch / 50_000, sigma, steps)
+
+        assert pld(run) == pytest.approx(expected, rel=2e-3)
+        by_rdp = price([run], delta=1e-5, accountant=Accountant.RDP).epsilon
+        assert by_rdp == pytest.approx(rdp, rel=5e-3)
+
+    @pytest.mark.parametrize(
+        ("sigma", "low_noise_free", "high"),
+        [
+            (0.5, 5.347, 26.73),
+            (1, 0.966, 8.941),
+            (2, 0.725, 6.777),
+            (4, 0.679, 6.343),
+            (8, 0.668, 6.231),
+        ],
+    )
+    def test_epsilon_climbs_the_wall_below_noise_two(
+        self, sigma: float, low_noise_free: float, high: float
+    ) -> None:
+        """METHOD A5: the same total noise, eta = .13 and .95, at S = 2500."""
+        for eta, expected in ((0.13, low_noise_free), (0.95, high)):
+            run = run_of(q=eta * sigma / (2500 / 2) ** 0.5, sigma=sigma)
+
+            assert pld(run) == pytest.approx(expected, abs=0.01, rel=1e-3)
+
+    def test_a_simulation_is_not_private_and_its_price_says_so_at_once(self) -> None:
+        started = time.process_time()
+
+        found = pld(run_of(256 / 50_000, 0.1875))
+
+        assert found == pytest.approx(298.3, abs=0.1)
+        assert time.process_time() - started < 5
+
+    @pytest.mark.parametrize(
+        ("sigma", "steps"), [(0.0195, 18_000), (0.001, 100), (0.3, 10_000_000)]
+    )
+    def test_hopeless_noise_gets_a_finite_bound_in_bounded_time(
+        self, sigma: float, steps: int
+    ) -> None:
+        started = time.process_time()
+
+        found = pld(run_of(0.01, sigma, steps))
+
+        assert 1000 < found < 1e9
+        assert time.process_time() - started < 20
+
+    def test_noise_below_the_domain_is_refused_by_name(self) -> None:
+        with pytest.raises(AccountantError, match=r"noise_multiplier >= 0\.001"):
+            pld(run_of(sigma=1e-4))
+
+    def test_unlike_mechanisms_compose_below_the_sum_of_their_prices(self) -> None:
+        one, other = run_of(), run_of(0.01, 1.0, 1000)
+
+        both = pld(one, other)
+
+        assert max(pld(one), pld(other)) < both < pld(one) + pld(other)
+        assert both == pytest.approx(pld(other, one))
+
+    def test_composing_a_run_with_itself_is_running_it_twice(self) -> None:
+        assert pld(run_of(), run_of()) == pytest.approx(pld(run_of(steps=5000)), rel=1e-4)
+
+    def test_unlike_neighboring_relations_are_refused_by_name(self) -> None:
+        mechanisms = [run_of(), run_of(relation=NeighboringRelation.REPLACE_ONE)]
+
+        with pytest.raises(ParameterError, match="add_or_remove_one, replace_one"):
+            pld(*mechanisms)
+
+    def test_replacing_one_costs_more_than_removing_one(self) -> None:
+        run = run_of(sigma=2.5764, relation=NeighboringRelation.REPLACE_ONE)
+
+        assert pld(run) == pytest.approx(17.9, abs=0.05)  # LEDGER A6
+
+    @pytest.mark.parametrize("accountant", [Accountant.RDP, Accountant.PRV])
+    def test_an_accountant_names_the_relation_that_it_cannot_price(
+        self, accountant: Accountant
+    ) -> None:
+        run = run_of(relation=NeighboringRelation.REPLACE_ONE)
+
+        with pytest.raises(UnsupportedEventError, match=f"{accountant.value} .* replace_one"):
+            price([run], delta=1e-5, accountant=accountant)
+
+    @pytest.mark.parametrize("delta", [0.0, 1.0, 1e-13, float("nan")])
+    def test_a_delta_out_of_range_is_refused(self, delta: float) -> None:
+        with pytest.raises(ParameterError, match="delta"):
+            price([run_of()], delta=delta)
+
+    def test_nothing_has_no_price(self) -> None:
+        with pytest.raises(ParameterError, match="at least one"):
+            price([], delta=1e-5)
+
+
+class TestRdp:
+    def test_orders_that_do_not_converge_are_left_out_in_silence(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with caplog.at_level(logging.WARNING):
+            price([run_of(0.5, 0.4, 10)], delta=1e-5, accountant=Accountant.RDP)
+
+        assert caplog.records == []
+
+    def test_other_warnings_of_the_library_still_pass(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        price([run_of()], delta=1e-5, accountant=Accountant.RDP)
+
+        with caplog.at_level(logging.WARNING):
+            logging.getLogger("absl").warning("_compute_log_a_frac failed to converge after 1")
+
+        assert len(caplog.records) == 1
+
+    def test_the_orders_are_distinct_and_rise(self) -> None:
+        assert list(ORDERS) == sorted(set(ORDERS))
+        assert (ORDERS[0], ORDERS[-1]) == (1.1, 1024.0)
+
+
+class TestPrv:
+    def test_agrees_with_pld_from_above(self) -> None:
+        found = price([run_of()], delta=1e-5, accountant=Accountant.PRV)
+
+        assert pld(run_of()) * 0.999 <= found.epsilon <= pld(run_of()) + 0.02
+        assert (found.library, found.conversion) == ("opacus", "prv upper")
+
+    def test_the_child_starts_without_torch(self) -> None:
+        code = (
+            "import sys; from tan_core.accounting import _prv_process as p; p._enter_without_torch();"
+            "import opacus.accountants.prv; print('torch' in sys.modules)"
+        )
+
+        child = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+
+        assert child.stdout.strip() == "False"
+
+    def test_running_out_of_time_is_an_accountant_error(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(prv, "TIME_LIMIT_SECONDS", 0.01)
+
+        with pytest.raises(AccountantError, match=r"no answer within 0\.01 s"):
+            price([run_of(steps=2501)], delta=1e-5, accountant=Accountant.PRV)
+
+    def test_running_out_of_memory_is_an_accountant_error(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(prv, "MEMORY_LIMIT_BYTES", 2**28)
+
+        with pytest.raises(AccountantError, match="prv failed"):
+            price([run_of(steps=2502)], delta=1e-5, accountant=Accountant.PRV)
+
+
+class TestGaussianTradeOff:
+    @pytest.mark.parametrize(("mu", "epsilon"), [(0.2, 0.5), (1.3653, 6.3), (5.0, 30.0)])
+    def test_delta_is_the_hockey_stick_of_two_gaussians(self, mu: float, epsilon: float) -> None:
+        def excess(x: mpmath.mpf) -> mpmath.mpf:
+            kept, taken = mpmath.npdf(x - mu), mpmath.exp(epsilon) * mpmath.npdf(x)
+            return kept - taken
+
+        with mpmath.workdps(40):
+            start = mpmath.mpf(epsilon) / mu + mpmath.mpf(mu) / 2
+            exact = mpmath.quad(excess, [start, start + 1, start + 4, start + 12, start + 40])
+
+        assert gdp_delta(mu=mu, epsilon=epsilon) == pytest.approx(float(exact), rel=1e-9)
+
+    @pytest.mark.parametrize("delta", [1e-5, 8e-7, 1e-12])
+    @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 8.0, 300.0])
+    def test_mu_and_epsilon_invert_each_other(self, epsilon: float, delta: float) -> None:
+        assert gdp_epsilon(mu=gdp_mu(epsilon=epsilon, delta=delta), delta=delta) == pytest.approx(
+            epsilon, rel=1e-6
+        )
+
+    @pytest.mark.parametrize(
+        ("eta", "delta", "expected"),
+        [(0.13, 1e-5, 0.662), (0.95, 1e-5, 6.185), (0.9654, 1e-5, 6.304), (0.9706, 8e-7, 7.100)],
+    )
+    def test_the_limit_of_constant_tan_reproduces(
+        self, eta: float, delta: float, expected: float
+    ) -> None:
+        """METHOD A3."""
+        assert gdp_epsilon(mu=2**0.5 * eta, delta=delta) == pytest.approx(expected, abs=2e-3)
+
+    def test_a_delta_that_covers_the_mechanism_leaves_epsilon_zero(self) -> None:
+        assert gdp_epsilon(mu=1e-6, delta=1e-5) == 0
+
+    @pytest.mark.parametrize(("sigma", "steps"), [(20.0, 100), (5.0, 10), (1.0, 1)])
+    def test_without_sampling_pld_is_the_plain_gaussian_mechanism(
+        self, sigma: float, steps: int
+    ) -> None:
+        exact = gdp_epsilon(mu=steps**0.5 / sigma, delta=1e-5)
+
+        assert exact - 1e-6 <= pld(run_of(1.0, sigma, steps)) <= exact * 1.001
+
+
+class TestRoundUp:
+    @pytest.mark.parametrize(
+        ("value", "digits", "expected"),
+        [
+            (6.57901, 3, 6.58),
+            (6.579, 3, 6.579),
+            (1e-9, 4, 1e-4),
+            (0.0, 4, 0.0),
+            (2.00001, 4, 2.0001),
+        ],
+    )
+    def test_never_shows_less_than_the_value(
+        self, value: float, digits: int, expected: float
+    ) -> None:
+        assert round_up(value, digits) == expected
+        assert round_up(value, digits) >= value

@@ -1,0 +1,293 @@
+import json
+from typing import Any
+
+import pytest
+
+from tan_core.accounting import price
+from tan_core.errors import AccountantError, ParameterError, UnreachableTargetError
+from tan_core.mechanism import Accountant, NeighboringRelation
+from tan_core.planner import (
+    Plan,
+    build,
+    plan_mechanism,
+    plan_study,
+    reserved_mechanism,
+    segment_rule,
+)
+from tan_core.spec import StudySpec
+
+N = 60_000
+
+
+@pytest.fixture(autouse=True)
+def _two_voices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PRV takes a process per answer; the one test that wants it asks for it."""
+    monkeypatch.setattr(build, "PRV_MAX_EPSILON", 0.0)
+
+
+def study(
+    *,
+    epsilon: float | None = 3.0,
+    delta: float = 1e-5,
+    accountant: str = "pld",
+    space: dict[str, Any] | None = None,
+    search: dict[str, Any] | None = None,
+    **train: Any,
+) -> StudySpec:
+    return StudySpec.model_validate(
+        {
+            "name": "study",
+            "privacy": {"epsilon": epsilon, "delta": delta, "accountant": accountant},
+            "dataset": "data",
+            "model": {"name": "tanh-cnn"},
+            "search": {
+                "accounting": "public_proxy",
+                "space": space or {"learning_rate": {"low": 0.25, "high": 16.0, "log": True}},
+                **(search or {}),
+            },
+            "train": train,
+        }
+    )
+
+
+def cifar(**changes: Any) -> Plan:
+    return plan_mechanism(
+        **{
+            "num_examples": 50_000,
+            "expected_batch_size": 4096,
+            "noise_multiplier": 3.0,
+            "steps": 2500,
+            "delta": 1e-5,
+            **changes,
+        }
+    )
+
+
+class TestPlanMechanism:
+    def test_reproduces_the_paper_reference(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(build, "PRV_MAX_EPSILON", 50.0)
+
+        plan = json.loads(cifar().model_dump_json())
+
+        privacy = plan["privacy"]
+        assert privacy["epsilon"] == pytest.approx(6.579, abs=0.005)
+        assert privacy["epsilon_by_accountant"] == {
+            "pld": pytest.approx(6.579, abs=0.005),
+            "rdp": pytest.approx(7.098, abs=0.005),
+            "prv": pytest.approx(6.585, abs=0.01),
+        }
+        assert privacy["epsilon_tan"] == pytest.approx(7.484, abs=1e-3)
+        assert privacy["signal_to_noise"] == pytest.approx(0.9654, abs=1e-4)
+        assert privacy["overcharge"] == pytest.approx(1.044, abs=1e-3)
+        assert plan["simulations"] == [
+            {
+                "scale_factor": 16,
+                "expected_batch_size": 256,
+                "sampling_rate": 0.00512,
+                "noise_multiplier": 0.1875,
+                "steps": 2500,
+                "learning_rate_factor": 1.0,
+                "private": False,
+            }
+        ]
+        assert plan["cost"] == {
+            "private_run_examples": 10_240_000,
+            "search_examples": 15_360_000,
+            "full_search_examples": 245_760_000,
+            "saving": 16.0,
+        }
+        assert plan["reservation"] == {"steps": 2600, "slack_steps": 100, "segment_steps": 50}
+
+    def test_gives_back_the_mechanism_that_was_priced_bit_by_bit(self) -> None:
+        plan = cifar(expected_batch_size=777.7, noise_multiplier=1 / 3, clip_norm=0.1)
+
+        run = Plan.model_validate_json(plan.model_dump_json()).private_run()
+
+        assert run == plan.private_run()
+        assert run.mechanism.noise_multiplier == 1 / 3
+        assert run.mechanism.sampling_rate == 777.7 / 50_000
+
+    def test_shows_no_epsilon_below_the_price(self) -> None:
+        plan = cifar()
+
+        exact = price([plan.private_run().mechanism], delta=1e-5).epsilon
+
+        assert exact <= plan.privacy.epsilon <= exact + 1e-4
+        assert plan.privacy.epsilon < plan.privacy.epsilon_reserved
+
+    def test_warns_of_an_overcharge_with_its_ratio(self) -> None:
+        assert any(
+            "overcharged" in w and "1.97" in w
+            for w in cifar(expected_batch_size=1024, noise_multiplier=0.75).warnings
+        )
+        assert not any("overcharged" in w for w in cifar().warnings)
+
+    def test_warns_when_one_record_could_be_released_whole(self) -> None:
+        assert any("1/num_examples" in warning for warning in cifar(delta=2e-5).warnings)
+
+    def test_an_accountant_that_fails_is_silent_with_a_reason(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def failing(
+            mechanisms: Any, *, delta: float, accountant: Accountant = Accountant.PLD
+        ) -> Any:
+            if accountant is Accountant.PRV:
+                raise AccountantError("prv failed: out of memory")
+            return price(mechanisms, delta=delta, accountant=accountant)
+
+        monkeypatch.setattr(build, "PRV_MAX_EPSILON", 50.0)
+        monkeypatch.setattr(build, "price", failing)
+
+        plan = cifar()
+
+        assert plan.privacy.epsilon_by_accountant[Accountant.PRV] is None
+        assert "prv failed: out of memory" in plan.warnings
+
+    def test_rungs_above_the_batch_are_refused_by_path(self) -> None:
+        with pytest.raises(ParameterError, match="4096") as caught:
+            cifar(rungs=[256, 8192])
+
+        assert caught.value.field == "search.rungs"
+
+    def test_the_search_is_priced_at_every_rung(self) -> None:
+        plan = cifar(rungs=[64, 256], trials=10)
+
+        assert plan.cost.search_examples == 10 * (64 + 256) * 2500
+        assert plan.rungs == [64, 256]
+
+
+class TestPlanStudy:
+    @pytest.mark.parametrize("steps", [50, 300, 2000])
+    @pytest.mark.parametrize("epsilon", [0.5, 3.0, 8.0])
+    def test_steps_and_slack_meet_the_target_and_little_is_left(
+        self, epsilon: float, steps: int
+    ) -> None:
+        plan = plan_study(study(epsilon=epsilon, steps=steps), num_examples=N)
+
+        mechanism = plan.private_run().mechanism
+        assert price([reserved_mechanism(mechanism)], delta=1e-5).epsilon <= epsilon
+        assert 0.95 <= plan.privacy.epsilon / epsilon < 1
+        assert plan.privacy.target_epsilon == epsilon
+
+    def test_the_promise_is_kept_by_the_accountant_of_the_study(self) -> None:
+        plan = plan_study(study(accountant="rdp"), num_examples=N)
+
+        reserved = reserved_mechanism(plan.private_run().mechanism)
+        by_rdp = price([reserved], delta=1e-5, accountant=Accountant.RDP).epsilon
+        assert 2.99 < by_rdp <= 3.0
+
+    def test_auto_takes_the_smallest_batch_with_enough_noise(self) -> None:
+        chosen = plan_study(study(), num_examples=N).reference
+        half = plan_study(
+            study(batch_size=int(chosen.expected_batch_size) // 2), num_examples=N
+        ).reference
+
+        assert chosen.expected_batch_size == 8192
+        assert chosen.noise_multiplier >= 2 > half.noise_multiplier
+        assert chosen.steps == build.AUTO_STEPS
+
+    def test_auto_says_when_the_data_is_too_small_for_enough_noise(self) -> None:
+        plan = plan_study(study(epsilon=500.0), num_examples=N)
+
+        assert plan.reference.expected_batch_size == 32_768
+        assert any("batch_size: auto" in warning for warning in plan.warnings)
+
+    def test_a_tiny_dataset_still_has_a_plan(self) -> None:
+        plan = plan_study(study(), num_examples=10)
+
+        assert plan.reference.expected_batch_size == 8
+        assert plan.rungs == [8]
+
+    def test_searched_steps_set_the_reference_to_their_largest(self) -> None:
+        space = {"steps": {"choices": [600, 2400, 1200]}}
+
+        assert plan_study(study(space=space), num_examples=N).reference.steps == 2400
+        assert plan_study(study(space=space, steps=100), num_examples=N).reference.steps == 100
+
+    def test_fixed_noise_is_priced_not_calibrated(self) -> None:
+        plan = plan_study(
+            study(epsilon=None, noise_multiplier=1.35, batch_size=2048), num_examples=N
+        )
+
+        assert plan.reference.noise_multiplier == 1.35
+        assert plan.privacy.target_epsilon is None
+        assert plan.privacy.epsilon == pytest.approx(2.2355, abs=1e-3)
+
+    def test_fixed_noise_takes_the_largest_batch_inside_the_target(self) -> None:
+        plan = plan_study(study(epsilon=2.0, noise_multiplier=3.0), num_examples=N)
+
+        assert plan.reference.expected_batch_size == 4096
+        assert plan.privacy.epsilon_reserved <= 2.0
+
+    @pytest.mark.parametrize(
+        ("spec", "num_examples", "field", "fragment"),
+        [
+            (
+                study(noise_multiplier=1.35, batch_size=2048, epsilon=2.0),
+                N,
+                "train.noise_multiplier",
+                "2.28",
+            ),
+            (study(batch_size=512), 500, "train.batch_size", "500"),
+            (study(search={"rungs": [64, 16_384]}), N, "search.rungs", "8192"),
+            (study(delta=1e-15), N, "privacy.delta", "1e-12"),
+            (study(epsilon=None, noise_multiplier=2.0), N, "train.batch_size", "give a number"),
+        ],
+    )
+    def test_what_cannot_be_had_is_refused_by_path(
+        self, spec: StudySpec, num_examples: int, field: str, fragment: str
+    ) -> None:
+        with pytest.raises(ParameterError, match=fragment) as caught:
+            plan_study(spec, num_examples=num_examples)
+
+        assert caught.value.field == field
+
+    def test_an_impossible_target_says_what_is_possible(self) -> None:
+        with pytest.raises(UnreachableTargetError, match="the smallest is") as caught:
+            plan_study(study(epsilon=1e-6, delta=1e-9, batch_size=60_000), num_examples=N)
+
+        assert caught.value.field == "privacy.epsilon"
+
+    def test_a_rung_above_the_proxy_is_refused_by_path(self) -> None:
+        with pytest.raises(ParameterError, match="100 examples") as caught:
+            plan_study(study(search={"rungs": [128]}), num_examples=N, search_num_examples=100)
+
+        assert caught.value.field == "search.rungs"
+
+    def test_a_proxy_of_another_size_keeps_batch_and_noise(self) -> None:
+        own, proxy = (
+            plan_study(study(), num_examples=N, search_num_examples=size).simulations[0]
+            for size in (None, 10_000)
+        )
+
+        assert proxy.noise_multiplier == own.noise_multiplier
+        assert proxy.sampling_rate == 512 / 10_000
+
+    def test_replace_one_is_promised_by_pld_alone(self) -> None:
+        relation = NeighboringRelation.REPLACE_ONE
+
+        plan = plan_study(study(), num_examples=N, neighboring_relation=relation)
+
+        assert plan.private_run().mechanism.neighboring_relation is relation
+        assert plan.privacy.epsilon_by_accountant[Accountant.RDP] is None
+        with pytest.raises(ParameterError, match="accepted: pld") as caught:
+            plan_study(study(accountant="rdp"), num_examples=N, neighboring_relation=relation)
+        assert caught.value.field == "privacy.accountant"
+
+    def test_views_multiply_the_cost(self) -> None:
+        one = plan_study(study(), num_examples=N).cost
+        searched = plan_study(
+            study(space={"augmentation_multiplicity": {"choices": [1, 4]}}), num_examples=N
+        ).cost
+
+        assert searched.search_examples == 4 * one.search_examples
+
+
+class TestSegments:
+    @pytest.mark.parametrize(("steps", "segment"), [(1, 1), (50, 1), (51, 2), (300, 6), (2500, 50)])
+    def test_a_run_has_at_most_fifty_segments_and_slack_for_two(
+        self, steps: int, segment: int
+    ) -> None:
+        rule = segment_rule(steps)
+
+        assert (rule.segment_steps, rule.slack_steps) == (segment, 2 * segment)
