@@ -12,7 +12,13 @@ from tan_core.tan import epsilon_tan, signal_to_noise
 
 TABLE = Path(__file__).parents[3] / "golden" / "accountants.csv"
 with TABLE.open(newline="") as _file:
-    ROWS = [pytest.param(row, id=f"row-{row['id']}") for row in csv.DictReader(_file)]
+    ALL_ROWS = list(csv.DictReader(_file))
+
+
+def rows_with(column: str) -> pytest.MarkDecorator:
+    """Every row that has a value in a column; the id of the row is the id of the test."""
+    rows = [row for row in ALL_ROWS if row[column]]
+    return pytest.mark.parametrize("row", rows, ids=[f"row-{row['id']}" for row in rows])
 
 
 def mechanism_of(row: dict[str, str]) -> Mechanism:
@@ -24,8 +30,8 @@ def mechanism_of(row: dict[str, str]) -> Mechanism:
     )
 
 
-@pytest.mark.parametrize("row", ROWS)
 class TestGoldenTable:
+    @rows_with("pld")
     def test_pld_reproduces_the_reference(self, row: dict[str, str]) -> None:
         expected = float(row["pld"])
 
@@ -33,14 +39,13 @@ class TestGoldenTable:
 
         assert found == pytest.approx(expected, abs=0.02 if expected > 15 else 0.01)
 
+    @rows_with("pld_low")
     def test_pld_lies_between_both_roundings_of_the_loss(self, row: dict[str, str]) -> None:
-        if not row["pld_low"]:
-            pytest.skip("too many steps for the oracle")
-
         found = price([mechanism_of(row)], delta=float(row["delta"])).epsilon
 
         assert float(row["pld_low"]) <= found <= float(row["pld_high"])
 
+    @rows_with("rdp_exact")
     def test_rdp_is_a_bound_close_to_the_best_order(self, row: dict[str, str]) -> None:
         exact = float(row["rdp_exact"])
 
@@ -52,9 +57,8 @@ class TestGoldenTable:
         if row["rdp"]:
             assert found == pytest.approx(float(row["rdp"]), abs=0.01)
 
+    @rows_with("signal_to_noise")
     def test_the_closed_forms_reproduce_the_paper(self, row: dict[str, str]) -> None:
-        if not row["signal_to_noise"]:
-            pytest.skip("the source gives none")
         run = mechanism_of(row)
 
         eta = signal_to_noise(

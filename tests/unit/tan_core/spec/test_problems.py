@@ -67,7 +67,7 @@ class TestFieldProblems:
             ("privacy/epsilon", None, "privacy.epsilon", "a target is needed"),
             ("privacy/epsilon", float("inf"), "privacy.epsilon", "finite"),
             ("train/batch_size", 0, "train.batch_size", "greater"),
-            ("trian", {}, "trian", "unknown key"),
+            ("surplus", {}, "surplus", "unknown key"),
         ],
     )  # fmt: skip
     def test_a_fault_has_the_path_that_the_user_wrote(
