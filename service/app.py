@@ -10,8 +10,9 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from service import gate, health, openapi, problems
+from service import docs, gate, health, openapi, problems
 from service.context import Context
+from service.dashboard import endpoints as dashboard
 from service.datasets import endpoints as datasets
 from service.db.session import Database
 from service.hub import EventHub
@@ -54,13 +55,15 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         version=_version(),
         description=DESCRIPTION,
         lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
         responses=problems.described(400, 500),
     )
     app.state.context = context
     app.add_middleware(gate.Gate, settings=settings)
     problems.install(app)
     openapi.install(app)
-    for room in (health, studies, trials, plans, datasets, ledger, runs):
+    for room in (health, studies, trials, plans, datasets, ledger, runs, docs, dashboard):
         app.include_router(room.router)
     return app
 

@@ -3,10 +3,11 @@
 * Bodies above 1 MiB are refused.
 * On a loopback address only loopback names are served: a page that rebinds its own name to this
   machine gets nothing. A change asked for by another site's page is refused by its ``Origin``.
-* With ``TAN_API_TOKEN`` set, users need ``Authorization: Bearer``.
+* With ``TAN_API_TOKEN`` set, users need ``Authorization: Bearer``; a browser asks for it as a password.
 * A bug answers 500 with an id and nothing from inside.
 """
 
+import base64
 import hmac
 import ipaddress
 from collections.abc import MutableMapping
@@ -97,17 +98,28 @@ class Gate:
         ):
             return problem_response(403, f"a change cannot be asked for from {origin[:200]!r}")
         if self._token and not scope["path"].startswith(OPEN_PATHS):
-            given = headers.get("authorization", "").removeprefix("Bearer ")
-            if not hmac.compare_digest(given.encode(), self._token.encode()):
+            given = _presented_token(headers.get("authorization", ""))
+            if not hmac.compare_digest(given, self._token.encode()):
                 return problem_response(
                     401,
                     "a token is needed: Authorization: Bearer <TAN_API_TOKEN>",
-                    headers={"WWW-Authenticate": "Bearer"},
+                    headers={"WWW-Authenticate": 'Bearer, Basic realm="tan-search"'},
                 )
         return None
 
     def _is_served(self, host: str | None) -> bool:
         return host is not None and (is_loopback(host) or host == self._worker_host)
+
+
+def _presented_token(authorization: str) -> bytes:
+    """The token of a program (Bearer), or of a browser: Basic, as the password of any user."""
+    scheme, _, value = authorization.partition(" ")
+    if scheme.lower() != "basic":
+        return value.encode() if scheme.lower() == "bearer" else b""
+    try:
+        return base64.b64decode(value, validate=True).partition(b":")[2]
+    except ValueError:
+        return b""
 
 
 def _hostname(host: str) -> str | None:

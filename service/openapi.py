@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from service.errors import Problem
+from service.problems import described
 
 _REF = "#/components/schemas/{model}"
 _described: dict[str, type[BaseModel]] = {"Problem": Problem}
@@ -44,7 +45,19 @@ def install(app: FastAPI) -> None:
             )
             for name, schema in extra["$defs"].items():
                 schemas.setdefault(name, schema)
+            _say_problem(document)
             app.openapi_schema = document
         return app.openapi_schema
 
     app.openapi = openapi
+
+
+def _say_problem(document: dict[str, Any]) -> None:
+    """Replace the framework's own description of a 422, which is never the one that is sent."""
+    problem = described(422)[422]
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            if "application/json" in operation["responses"].get("422", {}).get("content", {}):
+                operation["responses"]["422"] = problem
+    for name in ("HTTPValidationError", "ValidationError"):
+        document["components"]["schemas"].pop(name, None)

@@ -15,6 +15,7 @@ SUPPORTED_MODES = (SearchAccounting.PUBLIC_PROXY, SearchAccounting.DECLARED_UNAC
 """The ``search.accounting`` modes that a study can be run under today."""
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=r"^[^\x00]+$")]
+Column = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^\x00]+$")]
 Source = Literal["digits", "parquet", "image_folder", "npz", "table"]
 
 
@@ -26,8 +27,8 @@ class DatasetRegistration(Frozen):
     """Folder or file on storage that every node sees; none for ``digits``."""
     source: Source | None = None
     """Found out from the path when left out."""
-    label: Text = "label"
-    features: Annotated[list[Text], Field(min_length=1, max_length=10_000)] | None = None
+    label: Column = "label"
+    features: Annotated[list[Column], Field(min_length=1)] | None = None
     num_classes: Annotated[int, Field(ge=2, le=100_000)] | None = None
     """State it where the number of classes is not public; otherwise it is read off the labels."""
     unit: Annotated[str, StringConstraints(max_length=200)] = "record"

@@ -523,7 +523,17 @@ class TestGate:
             assert wrong.status_code == 401
             right = await client.get("/studies", headers={"Authorization": "Bearer s3cret"})
             assert right.status_code == 200
+            browser = await client.get("/", auth=("anyone", "s3cret"))
+            assert browser.status_code == 200
+            assert (await client.get("/", auth=("anyone", "x"))).status_code == 401
             assert (await client.get("/readyz")).status_code == 200
+
+    async def test_the_docs_fetch_nothing(self, client):
+        page = await client.get("/docs")
+        assert page.status_code == 200
+        assert "/studies/{study_id}/events" in page.text
+        assert "http://" not in page.text.replace("http://127.0.0.1", "")
+        assert "<script" not in page.text
 
     async def test_json_is_needed(self, client):
         response = await client.post("/studies", content="a=1", headers={"Content-Type": "x/y"})
