@@ -29,8 +29,13 @@ def console(*, error: bool = False) -> "Console":
 def show(*renderables: "RenderableType") -> None:
     """Print for people."""
     screen = console()
-    for renderable in renderables:
-        screen.print(renderable)
+    if screen.is_terminal:
+        screen.print(*renderables, sep="\n")
+        return
+    with screen.capture() as captured:
+        screen.print(*renderables, sep="\n")
+    # Tables pad their cells; a file or a pipe has no use for blanks at the end of a line.
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()), flush=True)
 
 
 def show_json(document: Any) -> None:
