@@ -1,37 +1,112 @@
 """A search from its assignment to its final report, on a real Ray."""
 
+import os
+import signal
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tan_core.wire import SearchAssignment, TrialState
+from tan_core.wire import SearchAssignment, TrialRecord, TrialState
 
 if TYPE_CHECKING:
-    from conftest import ControlPlaneServer, Start
+    from conftest import Books, ControlPlaneServer, RayHead, Start
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(280)]
 
 SearchOf = Callable[..., SearchAssignment]
+NewBooks = Callable[..., "Books"]
 
 
 def test_a_search_of_six_trials_completes(
-    plane: "ControlPlaneServer", start: "Start", search_of: SearchOf, new_books: Any
+    plane: "ControlPlaneServer", start: "Start", search_of: SearchOf, new_books: NewBooks
 ) -> None:
-    plane.books = new_books(search_of())
-    began = time.monotonic()
+    plane.books = books = new_books(search_of())
     driver = start("worker.simulate")
     out, _ = driver.communicate(timeout=200)
     assert driver.returncode == 0, out
-    trials = plane.books.trials
-    assert sorted(trials) == list(range(6))
-    assert all(trial.state.is_finished for trial in trials.values())
-    finished = [t for t in trials.values() if t.state is TrialState.COMPLETED]
-    assert finished
-    assert all(len(t.scores) == 2 for t in finished)
-    assert max(t.value or 0 for t in finished) > 0.5
-    print("first trial", (plane.books.first_trial_at or 0) - began, "all", time.monotonic() - began)
-    print({n: (t.state.value, t.value, [s.seconds for s in t.scores]) for n, t in trials.items()})
-    print(out)
-    assert [f.outcome for f in plane.books.finishes] == ["succeeded"]
+    assert sorted(books.trials) == list(range(6))
+    assert all(trial.state.is_finished for trial in books.trials.values())
+    completed = [t for t in books.trials.values() if t.state is TrialState.COMPLETED]
+    assert completed
+    assert all(len(trial.scores) == 2 for trial in completed)
+    assert max(trial.value or 0 for trial in completed) > 0.5
+    assert [finish.outcome for finish in books.finishes] == ["succeeded"]
+
+
+def test_a_resumed_search_runs_only_what_is_left(
+    plane: "ControlPlaneServer", start: "Start", search_of: SearchOf, new_books: NewBooks
+) -> None:
+    known = [
+        TrialRecord(
+            number=0, state=TrialState.COMPLETED, params={"learning_rate": 2.0}, value=0.99
+        ),
+        TrialRecord(number=1, state=TrialState.INTERRUPTED, params={"learning_rate": 3.25}),
+        TrialRecord(number=2, state=TrialState.DIVERGED, params={"learning_rate": 8.0}),
+    ]
+    plane.books = books = new_books(search_of(trials=known))
+    driver = start("worker.simulate")
+    out, _ = driver.communicate(timeout=200)
+    assert driver.returncode == 0, out
+    assert sorted(books.trials) == [1, 3, 4, 5]
+    assert books.trials[1].params == {"learning_rate": 3.25}
+    assert [finish.outcome for finish in books.finishes] == ["succeeded"]
+
+
+@pytest.mark.slow
+def test_a_trial_whose_worker_was_killed_runs_again(
+    plane: "ControlPlaneServer",
+    start: "Start",
+    ray_head: "RayHead",
+    search_of: SearchOf,
+    new_books: NewBooks,
+) -> None:
+    plane.books = books = new_books(search_of())
+    driver = start("worker.simulate")
+    deadline = time.monotonic() + 100
+    while not (books.trials and ray_head.workers("SimulatedTrial")):
+        assert driver.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.kill(ray_head.workers("SimulatedTrial")[0].pid, signal.SIGKILL)
+    out, _ = driver.communicate(timeout=200)
+    assert driver.returncode == 0, out
+    assert sorted(books.trials) == list(range(6))
+    assert {t.state for t in books.trials.values()} <= {TrialState.COMPLETED, TrialState.PRUNED}
+
+
+@pytest.mark.parametrize("how", ["by the control plane", "by SIGINT"])
+def test_a_cancelled_search_ends_cleanly(
+    plane: "ControlPlaneServer", start: "Start", search_of: SearchOf, new_books: NewBooks, how: str
+) -> None:
+    search = search_of().search.model_copy(update={"trials": 10_000})
+    plane.books = books = new_books(search_of(search=search))
+    driver = start("worker.simulate")
+    deadline = time.monotonic() + 100
+    while len(books.trials) < 3:
+        assert driver.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    if how == "by SIGINT":
+        driver.send_signal(signal.SIGINT)
+    else:
+        books.desired = "cancel"
+    out, _ = driver.communicate(timeout=60)
+    assert driver.returncode == 0, out
+    assert [finish.outcome for finish in books.finishes] == ["cancelled"]
+
+
+def test_a_search_without_a_completed_trial_fails_for_good(
+    plane: "ControlPlaneServer", start: "Start", search_of: SearchOf, new_books: NewBooks
+) -> None:
+    faulty = search_of().search.model_copy(update={"trials": 2, "space": {"nonsense": 1.0}})
+    plane.books = books = new_books(search_of(search=faulty))
+    driver = start("worker.simulate")
+    out, _ = driver.communicate(timeout=200)
+    assert driver.returncode == 1, out
+    (finish,) = books.finishes
+    assert (finish.outcome, finish.retryable) == ("failed", False)
+    assert finish.reason is not None
+    assert finish.reason.startswith("no trial of 2 completed: 2 failed; the last reason: ")
+    assert "'nonsense' is not a trainer field" in finish.reason

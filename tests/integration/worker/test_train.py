@@ -95,13 +95,21 @@ def test_a_killed_rank_ends_the_attempt_and_the_next_one_resumes(
     assert "attempt-2" in finish.result.model_path
 
 
+@pytest.mark.parametrize("how", ["by the control plane", "by SIGINT"])
 def test_a_cancelled_run_stops_between_two_steps_and_says_so(
-    plane: "ControlPlaneServer", start: "Start", private_of: PrivateOf, new_books: NewBooks
+    plane: "ControlPlaneServer",
+    start: "Start",
+    private_of: PrivateOf,
+    new_books: NewBooks,
+    how: str,
 ) -> None:
     plane.books = books = new_books(private_of(steps=100_000, segment_steps=20))
     driver = start("worker.train")
     wait_until(lambda: books.ended, driver)
-    books.desired = "cancel"
+    if how == "by SIGINT":
+        driver.send_signal(signal.SIGINT)
+    else:
+        books.desired = "cancel"
     out, _ = driver.communicate(timeout=60)
     assert driver.returncode == 0, out
     assert [finish.outcome for finish in books.finishes] == ["cancelled"]
