@@ -45,14 +45,17 @@ class Chart:
     """The chart in one sentence, for those who do not see it."""
 
 
-def search_chart(points: Sequence[Point]) -> Chart | None:
-    """The chart of these trials in order of number; None while none has an accuracy."""
+def search_chart(points: Sequence[Point], *, num_expected: int = 0) -> Chart | None:
+    """The chart of these trials in order of number; None while none has an accuracy.
+
+    ``num_expected`` trials leave room for those that are still to come.
+    """
     scored = [(p, p.value) for p in points if p.value is not None and math.isfinite(p.value)]
     if not scored:
         return None
     values = [value for _, value in scored]
     y_ticks = accuracy_ticks(min(values), max(values))
-    x_ticks = number_ticks(points[-1].number)
+    x_ticks = number_ticks(max(points[-1].number, num_expected - 1))
     low, high, last = y_ticks[0], y_ticks[-1], x_ticks[-1]
 
     def x(number: int) -> str:
@@ -97,7 +100,7 @@ def accuracy_ticks(low: float, high: float, *, about: int = 5) -> list[float]:
     return [round(k * step, 9) for k in range(first, last + 1)]
 
 
-def number_ticks(highest: int, *, about: int = 6) -> list[int]:
+def number_ticks(highest: int, *, about: int = 8) -> list[int]:
     """Evenly spaced whole numbers from 0 that hold ``highest``, at least two."""
     step = max(1, math.ceil(_round_step(max(highest, 1) / (about - 1))))
     return list(range(0, max(highest, 1) + step, step))

@@ -109,7 +109,7 @@ async def show_study(
         "study.html",
         study=study,
         flags=flags,
-        chart=search_chart(points),
+        chart=search_chart(points, num_expected=study.progress.trials_total),
         trials=shown,
         num_trials=len(points),
         order=order,

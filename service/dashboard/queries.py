@@ -131,4 +131,4 @@ async def unaccounted_searches(session: AsyncSession) -> dict[str, int]:
         .where(Study.search_accounting == SearchAccounting.DECLARED_UNACCOUNTED)
         .group_by(Study.dataset)
     )
-    return dict(rows.tuples().all())
+    return dict(iter(rows.all()))

@@ -35,7 +35,8 @@ _AGES = ((86_400, "d"), (3600, "h"), (60, "min"))
 def page(request: Request, template: str, *, status: int = 200, **values: object) -> HTMLResponse:
     """The page. Links keep the prefix that a proxy puts before every path."""
     base = str(request.scope.get("root_path", "")).rstrip("/")
-    html = _environment.get_template(template).render(base=base, path=request.url.path, **values)
+    path = str(request.scope["path"]).removeprefix(base)
+    html = _environment.get_template(template).render(base=base, path=path, **values)
     return HTMLResponse(html, status, headers=HEADERS)
 
 
@@ -64,19 +65,19 @@ def remaining(value: float) -> str:
 
     Example:
         >>> remaining(96.009), remaining(0.0), remaining(0.012349)
-        ('96.00', '0.00', '0.0123')
+        ('96.009', '0.000', '0.0123')
     """
     if not math.isfinite(value):
         return str(value)
     exact = Decimal(repr(float(value)))
-    digits = 2 if exact >= 1 or exact <= 0 else 2 - exact.adjusted()
+    digits = 3 if exact >= 1 or exact <= 0 else 2 - exact.adjusted()
     return f"{exact.quantize(Decimal(1).scaleb(-digits), rounding=ROUND_FLOOR):f}"
 
 
 def figure(value: float | None, shown: str) -> str:
     """A number as shown, with the exact one that the API gives beside it."""
     if value is None:
-        return text.MISSING
+        return Markup('<span class="none">–</span>')
     return Markup('<data value="{}">{}</data>').format(repr(value), shown)
 
 

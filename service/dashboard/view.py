@@ -24,10 +24,10 @@ def search_seconds_left(study: StudyView, now: datetime) -> float | None:
     progress = study.progress
     if study.state != StudyState.SIMULATING or study.started_at is None:
         return None
-    if not progress.trials_finished:
-        return None
     left = progress.trials_total - progress.trials_finished
-    return max(0, left) * (now - study.started_at).total_seconds() / progress.trials_finished
+    if left <= 0 or not progress.trials_finished:
+        return None
+    return left * (now - study.started_at).total_seconds() / progress.trials_finished
 
 
 def run_seconds_left(progress: Progress) -> float | None:

@@ -1,0 +1,115 @@
+"""A browser in front of the whole application."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import uvicorn
+from fastapi import FastAPI
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+
+from service.app import create_app
+from service.context import Context
+from service.db.session import Database
+from service.settings import Settings
+
+CHROMIUM = Path("/usr/bin/chromium")
+HAS_CHROMIUM = CHROMIUM.exists()
+FLAGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+
+
+class Service:
+    """The application on a port, to be stopped and started again."""
+
+    def __init__(self, database: Database, home: Path) -> None:
+        self._database, self._home = database, home
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port: int = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.app: FastAPI
+        self._server: uvicorn.Server
+        self._task: asyncio.Task[None]
+
+    @property
+    def context(self) -> Context:
+        return self.app.state.context
+
+    async def start(self) -> None:
+        self.app = create_app(Settings(home=self._home), self._database)
+        config = uvicorn.Config(
+            self.app, port=self.port, log_config=None, timeout_graceful_shutdown=1
+        )
+        self._server = uvicorn.Server(config)
+        self._task = asyncio.create_task(self._server.serve())
+        async with asyncio.timeout(20):
+            while not self._server.started:  # noqa: ASYNC110 - uvicorn has no event to wait for
+                await asyncio.sleep(0.02)
+
+    async def stop(self) -> None:
+        self.context.hub.shut()
+        self._server.should_exit = True
+        await self._task
+
+
+@pytest.fixture
+async def service(database: Database, tmp_path: Path) -> AsyncIterator[Service]:
+    service = Service(database, tmp_path)
+    await service.start()
+    yield service
+    await service.stop()
+
+
+@pytest.fixture(scope="session")
+async def browser() -> AsyncIterator[Browser]:
+    if not HAS_CHROMIUM:
+        pytest.skip(f"{CHROMIUM} is missing: apt-get install chromium")
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        await browser.close()
+
+
+class Tab:
+    """Opens pages, and holds what went wrong on them."""
+
+    def __init__(self, browser: Browser, url: str) -> None:
+        self._browser, self._url = browser, url
+        self.complaints: list[str] = []
+
+    @asynccontextmanager
+    async def open(
+        self, path: str, *, width: int = 1280, scheme: str = "light"
+    ) -> AsyncIterator[Page]:
+        context: BrowserContext = await self._browser.new_context(
+            viewport={"width": width, "height": 900},
+            color_scheme="dark" if scheme == "dark" else "light",
+            base_url=self._url,
+        )
+        page = await context.new_page()
+        page.set_default_timeout(15_000)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on(
+            "console",
+            lambda message: (
+                self.complaints.append(message.text)
+                if message.type in ("error", "warning")
+                else None
+            ),
+        )
+        try:
+            await page.goto(path)
+            yield page
+        finally:
+            await context.close()
+
+
+@pytest.fixture
+def tab(browser: Browser, service: Service) -> Tab:
+    return Tab(browser, service.url)

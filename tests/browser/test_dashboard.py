@@ -1,0 +1,224 @@
+"""The dashboard as someone uses it."""
+
+import pytest
+from playwright.async_api import Dialog, expect
+
+from service.db.tables import Study
+from tests.browser.conftest import Service, Tab
+from tests.integration.dashboard import seeding
+
+pytestmark = pytest.mark.browser
+
+CONTRAST = """() => {
+  const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+  const rgba = (colour) => {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = colour;
+    canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data];
+  };
+  const over = ([r, g, b, a], below) =>
+    [r, g, b].map((c, i) => (c * a + below[i] * (255 - a)) / 255);
+  const ground = (node) => {
+    const layers = [];
+    for (let at = node; at; at = at.parentElement) {
+      const colour = rgba(getComputedStyle(at).backgroundColor);
+      layers.unshift(colour);
+      if (colour[3] === 255) break;
+    }
+    return layers.reduce((below, layer) => over(layer, below), [255, 255, 255]);
+  };
+  const luminance = (rgb) => {
+    const [r, g, b] = rgb.map((c) =>
+      c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const faint = [];
+  const walker = document.createTreeWalker(document.querySelector("body"), NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const node = walker.currentNode.parentElement;
+    if (!walker.currentNode.textContent.trim() || !node.checkVisibility()) continue;
+    if (node.closest("script, noscript")) continue;
+    const below = ground(node);
+    const [one, two] = [over(rgba(getComputedStyle(node).color), below), below].map(luminance);
+    const ratio = (Math.max(one, two) + 0.05) / (Math.min(one, two) + 0.05);
+    if (ratio < 4.5) faint.push(`${ratio.toFixed(2)} ${node.className} ${node.textContent.trim()}`);
+  }
+  return faint;
+}"""
+OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+class TestWatching:
+    async def test_a_trial_appears_by_itself(self, service: Service, tab: Tab) -> None:
+        study_id = await seeding.simulating(service.context, trials=3)
+
+        async with tab.open(f"/ui/studies/{study_id}") as page:
+            await expect(page.locator("#connection")).to_have_text("Live")
+            await seeding.report_trial(service.context, study_id, 3, 0.9876)
+
+            await expect(page.locator("#trials")).to_contain_text("98.8 %")
+            await expect(page.locator("#progress")).to_contain_text("4 of 12 trials")
+            await expect(page.locator("#figures")).to_contain_text("98.8 %")
+        assert tab.complaints == []
+
+    async def test_the_page_comes_to_rest_with_the_study(self, service: Service, tab: Tab) -> None:
+        study_id = await seeding.training(service.context)
+
+        async with tab.open(f"/ui/studies/{study_id}") as page:
+            await expect(page.locator("#connection")).to_have_text("Live")
+            await seeding.end(service.context, study_id, "cancelled")
+
+            await expect(page.locator("#meta")).to_contain_text("cancelled")
+            await expect(page.locator("#connection")).to_be_hidden()
+            await expect(page.get_by_role("button")).to_have_count(0)
+            requests: list[str] = []
+            page.on("request", lambda request: requests.append(request.url))
+            await page.wait_for_timeout(2500)
+            assert requests == []
+        assert tab.complaints == []
+
+    async def test_it_goes_on_after_the_service_was_restarted(
+        self, service: Service, tab: Tab
+    ) -> None:
+        study_id = await seeding.simulating(service.context, trials=3)
+
+        async with tab.open(f"/ui/studies/{study_id}") as page:
+            await expect(page.locator("#connection")).to_have_text("Live")
+            await service.stop()
+            await expect(page.locator("#connection")).not_to_have_text("Live")
+            await service.start()
+            await seeding.report_trial(service.context, study_id, 3, 0.9876)
+
+            await expect(page.locator("#trials")).to_contain_text("98.8 %", timeout=30_000)
+            await expect(page.locator("#connection")).to_have_text("Live", timeout=30_000)
+
+    async def test_the_first_study_appears_in_the_list(self, service: Service, tab: Tab) -> None:
+        async with tab.open("/") as page:
+            await expect(page.get_by_role("heading", name="No study yet")).to_be_visible()
+            await seeding.submitted(service.context, name="the-first")
+
+            await expect(page.get_by_role("link", name="the-first")).to_be_visible()
+        assert tab.complaints == []
+
+    async def test_opened_details_and_focus_survive_news(self, service: Service, tab: Tab) -> None:
+        study_id = await seeding.simulating(service.context, trials=3)
+
+        async with tab.open(f"/ui/studies/{study_id}") as page:
+            await expect(page.locator("#connection")).to_have_text("Live")
+            await page.get_by_text("The plan as JSON").click()
+            await page.locator("#order-best").focus()
+            await seeding.report_trial(service.context, study_id, 3, 0.9876)
+            await expect(page.locator("#trials")).to_contain_text("98.8 %")
+
+            assert await page.evaluate("document.activeElement.id") == "order-best"
+            await expect(page.get_by_label("plan", exact=True)).to_be_visible()
+
+
+class TestActing:
+    async def test_cancelling_asks_first(self, service: Service, tab: Tab) -> None:
+        study_id = await seeding.simulating(service.context)
+        asked: list[str] = []
+
+        async def answer(dialog: Dialog) -> None:
+            asked.append(dialog.message)
+            await (dialog.accept() if len(asked) == 2 else dialog.dismiss())
+
+        async with tab.open(f"/ui/studies/{study_id}") as page:
+            page.on("dialog", answer)
+            await page.get_by_role("button", name="Cancel").click()
+            assert not await _is_cancelling(service, study_id)
+            await page.get_by_role("button", name="Cancel").click()
+
+            await expect(page.get_by_role("button", name="Cancelling")).to_be_disabled()
+            assert await _is_cancelling(service, study_id)
+        assert "charged stay charged" in asked[0]
+        assert tab.complaints == []
+
+    async def test_approving_promotes(self, service: Service, tab: Tab) -> None:
+        study_id = await seeding.awaiting_approval(service.context)
+
+        async with tab.open(f"/ui/studies/{study_id}") as page:
+            page.on("dialog", Dialog.accept)
+            await page.get_by_role("button", name="Approve the private run").click()
+
+            await expect(page.get_by_role("button", name="Approved")).to_be_disabled()
+        async with service.context.database.session() as session:
+            assert (await session.get_one(Study, study_id)).promote_requested
+
+    async def test_a_refusal_is_shown_in_the_services_words(
+        self, service: Service, tab: Tab
+    ) -> None:
+        study_id = await seeding.simulating(service.context)
+
+        async with tab.open(f"/ui/studies/{study_id}") as page:
+            page.on("dialog", Dialog.accept)
+            await expect(page.locator("#connection")).to_have_text("Live")
+            async with service.context.database.session() as session:
+                (await session.get_one(Study, study_id)).state = "failed"  # the page does not know
+            await page.get_by_role("button", name="Cancel").click()
+
+            await expect(page.get_by_role("alert")).to_contain_text("there is nothing to cancel")
+            await expect(page.locator("#meta")).to_contain_text("failed")
+
+    async def test_a_keyboard_is_enough(self, service: Service, tab: Tab) -> None:
+        study_id = await seeding.completed(service.context, name="by-keyboard")
+
+        async with tab.open("/") as page:
+            await page.keyboard.press("Tab")
+            await expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+            await page.keyboard.press("Enter")
+            await page.keyboard.press("Tab")  # the table, which scrolls where it is too wide
+            await page.keyboard.press("Tab")
+            await expect(page.get_by_role("link", name="by-keyboard")).to_be_focused()
+            await page.keyboard.press("Enter")
+
+            await page.wait_for_url(f"**/ui/studies/{study_id}")
+
+
+class TestLooking:
+    async def test_hostile_text_runs_nothing(self, service: Service, tab: Tab) -> None:
+        study_id = await seeding.simulating(service.context)
+        await seeding.rename(service.context, study_id, seeding.HOSTILE)
+        dialogs: list[str] = []
+
+        for path in ("/", f"/ui/studies/{study_id}", "/ui/datasets/digits"):
+            async with tab.open(path) as page:
+                page.on("dialog", lambda dialog: dialogs.append(dialog.message))
+                await expect(page.get_by_text(seeding.HOSTILE).first).to_be_visible()
+
+        assert dialogs == []
+        assert tab.complaints == []
+
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    async def test_text_can_be_read_and_nothing_sticks_out(
+        self, service: Service, tab: Tab, scheme: str
+    ) -> None:
+        running = await seeding.simulating(service.context, name="running")
+        failed = await seeding.failed(service.context, "every trial diverged", name="failed")
+        done = await seeding.completed(service.context, name="done")
+        paths = ["/", "/ui/datasets", "/ui/datasets/digits", "/ui/studies/s-none"]
+        paths += [f"/ui/studies/{id_}" for id_ in (running, failed, done)]
+
+        for path in paths:
+            for width in (360, 1280, 2560):
+                async with tab.open(path, width=width, scheme=scheme) as page:
+                    assert await page.evaluate(OVERFLOW) <= 0, (path, width)
+                    assert await page.evaluate(CONTRAST) == [], (path, width)
+
+    async def test_many_trials_are_there_within_a_second(self, service: Service, tab: Tab) -> None:
+        study_id = await seeding.simulating(service.context, trials=500)
+        async with tab.open(f"/ui/studies/{study_id}"):
+            pass  # warm
+
+        async with tab.open(f"/ui/studies/{study_id}") as page:
+            ready = await page.evaluate(
+                "performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd"
+            )
+
+        assert ready < 1000
+
+
+async def _is_cancelling(service: Service, study_id: str) -> bool:
+    async with service.context.database.session() as session:
+        return (await session.get_one(Study, study_id)).cancel_requested

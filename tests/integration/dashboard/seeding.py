@@ -1,0 +1,220 @@
+"""Studies as they look at every point of their way, made through the service's own functions."""
+
+import math
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import yaml
+from sqlalchemy import func, update
+
+from service.context import Context
+from service.datasets.service import ensure_digits
+from service.db.tables import Attempt, Dataset, Run, Study, Trial
+from service.ledger.service import Ledger
+from service.studies import repository
+from service.studies import service as studies
+from service.studies.events import append_event, append_state
+from service.studies.repository import progress_of
+from tan_core.spec import StudySpec
+
+DIGITS = Path(__file__).parents[3] / "examples" / "digits.yaml"
+HOSTILE = '<script>alert("x")</script>'
+ACCURACIES = (0.62, 0.81, None, 0.795, 0.902, 0.88, 0.913, 0.927, 0.921, 0.944, 0.939, 0.951)
+
+
+def spec(**changes: Any) -> StudySpec:
+    """The example study, with other top-level keys."""
+    return StudySpec.model_validate({**yaml.safe_load(DIGITS.read_text()), **changes})
+
+
+async def submitted(context: Context, **changes: Any) -> str:
+    """The id of a queued study; digits are registered on the way."""
+    await ensure_digits(context.database)
+    view, _ = await studies.submit(context, spec(**changes), idempotency_key=None)
+    return view.id
+
+
+async def simulating(context: Context, *, trials: int = 12, **changes: Any) -> str:
+    """The id of a study half-way through its search."""
+    study_id = await submitted(context, **changes)
+    async with context.database.session() as session:
+        study = await session.get_one(Study, study_id)
+        study.state, study.reason = "simulating", None
+        study.started_at = func.now() - timedelta(seconds=95)
+        run = Run(
+            id=f"{study_id}-search", study_id=study_id, kind="search", state="active", assignment={}
+        )
+        session.add(run)
+        await session.flush()
+        session.add(Attempt(run_id=run.id, number=1, state="live", submission_id=f"{run.id}-a1"))
+        session.add_all(trial(study_id, number) for number in range(trials))
+        await session.flush()
+        await append_state(session, study)
+    return study_id
+
+
+def trial(study_id: str, number: int) -> Trial:
+    """One trial; every tenth or so has diverged and the newest may be running."""
+    value = ACCURACIES[number % len(ACCURACIES)]
+    if value is not None and number >= len(ACCURACIES):
+        value = min(0.97, value + 0.01 * math.sin(number))
+    state = "completed" if value is not None else "diverged"
+    seconds = 3.2 + (number * 37 % 11) / 4
+    scores = [
+        {
+            "rung": 0, "expected_batch_size": 16.0, "noise_multiplier": 0.19, "steps": 300,
+            "accuracy": value, "train_loss": 0.3, "seconds": seconds,
+        }
+    ]  # fmt: skip
+    return Trial(
+        study_id=study_id,
+        number=number,
+        state=state,
+        params={"learning_rate": 0.25 * 1.37 ** (number % 12), "momentum": 0.9},
+        scores=scores,
+        value=value,
+        reason=None if value is not None else "training loss is not finite at step 41",
+        attempt=1,
+    )
+
+
+async def training(context: Context, *, step: int = 140, **changes: Any) -> str:
+    """The id of a study whose private run is on its second attempt."""
+    study_id = await simulating(context, **changes)
+    async with context.database.session() as session:
+        study = await session.get_one(Study, study_id)
+        steps = study.plan["reference"]["steps"]
+        study.state, study.promoted_trial = "training", 11
+        run = Run(
+            id=f"{study_id}-private", study_id=study_id, kind="private", state="active",
+            assignment={}, step=step, steps=steps, steps_per_second=23.4,
+        )  # fmt: skip
+        session.add(run)
+        await session.flush()
+        for number, state in ((1, "lost"), (2, "live")):
+            session.add(
+                Attempt(
+                    run_id=run.id, number=number, state=state, submission_id=f"{run.id}-a{number}"
+                )
+            )
+        await session.flush()
+        ledger = Ledger()
+        assert study.reservation_id
+        for epoch, start, count in ((1, 0, 60), (2, 40, step - 40)):
+            await ledger.acquire(session, study.reservation_id, epoch=epoch)
+            await ledger.begin_segment(
+                session, study.reservation_id, epoch=epoch, start_step=start, num_steps=count,
+                request_id=f"r{epoch}",
+            )  # fmt: skip
+        await append_state(session, study)
+    return study_id
+
+
+async def completed(context: Context, **changes: Any) -> str:
+    """The id of a study that has come to its good end."""
+    study_id = await training(context, **changes)
+    async with context.database.session() as session:
+        study = await session.get_one(Study, study_id)
+        run = await repository.run_of(session, study_id, "private")
+        assert run is not None
+        run.state, run.step = "succeeded", run.steps
+        run.result = {
+            "steps": run.steps, "test_accuracy": 0.9583, "num_test": 360, "model_path": "-",
+            "model_sha256": "0" * 64, "train_seconds": 31.0, "software": {},
+        }  # fmt: skip
+        planned = study.plan["privacy"]
+        study.statement = {"statement": {"privacy": {"epsilon": planned["epsilon"] - 0.01}}}
+        study.state = "completed"
+        study.finished_at = func.now() + timedelta(seconds=30)
+        assert study.reservation_id
+        await Ledger().release(session, study.reservation_id, actor="test", reason="completed")
+        await session.flush()
+        await append_state(session, study)
+    return study_id
+
+
+async def failed(context: Context, reason: str, **changes: Any) -> str:
+    """The id of a study that failed."""
+    study_id = await simulating(context, trials=3, **changes)
+    async with context.database.session() as session:
+        study = await session.get_one(Study, study_id)
+        study.state, study.reason, study.error = "failed", reason, {"reason": reason}
+        study.finished_at = func.now()
+        await session.flush()
+        await append_state(session, study)
+    return study_id
+
+
+async def awaiting_approval(context: Context, **changes: Any) -> str:
+    """The id of a study that waits for someone."""
+    study_id = await simulating(context, promotion="manual", **changes)
+    async with context.database.session() as session:
+        study = await session.get_one(Study, study_id)
+        study.state, study.reason = "awaiting_approval", "waiting for tan-cli promote"
+        await session.flush()
+        await append_state(session, study)
+    return study_id
+
+
+async def copies(context: Context, study_id: str, count: int) -> None:
+    """Older copies of a study, a minute apart."""
+    async with context.database.session() as session:
+        study = await session.get_one(Study, study_id)
+        stored = {column.key: getattr(study, column.key) for column in Study.__table__.columns}
+        stored |= {"reservation_id": None, "event_seq": 0}
+        session.add_all(
+            Study(
+                **{
+                    **{key: value for key, value in stored.items() if value is not None},
+                    "id": f"s-copy-{number:04d}",
+                    "name": f"{study.name}-{number}",
+                    "created_at": study.created_at - timedelta(minutes=number + 1),
+                }
+            )
+            for number in range(count)
+        )
+
+
+async def rename(context: Context, study_id: str, name: str) -> None:
+    """Give a stored study a name that no spec would accept."""
+    async with context.database.session() as session:
+        study = await session.get_one(Study, study_id)
+        study.name, study.reason = name, name
+        study.spec = {**study.spec, "name": name}
+        session.add(Trial(
+            study_id=study_id, number=999, state="failed", params={name: name}, scores=[],
+            value=None, reason=name, attempt=1,
+        ))  # fmt: skip
+
+
+async def report_trial(context: Context, study_id: str, number: int, value: float) -> None:
+    """A new trial arrives, with its event."""
+    async with context.database.session() as session:
+        study = await session.get_one(Study, study_id, with_for_update=True)
+        made = trial(study_id, number)
+        made.state, made.value, made.reason = "completed", value, None
+        session.add(made)
+        await session.flush()
+        progress = await progress_of(session, study)
+        record = repository.trial_record(made).model_dump(mode="json")
+        await append_event(
+            session, study, "trial", {"trial": record, "progress": progress.model_dump(mode="json")}
+        )
+
+
+async def end(context: Context, study_id: str, state: str) -> None:
+    """The study ends."""
+    async with context.database.session() as session:
+        study = await session.get_one(Study, study_id, with_for_update=True)
+        study.state, study.finished_at = state, func.now()
+        await session.flush()
+        await append_state(session, study)
+
+
+async def make_public(context: Context, name: str = "digits") -> None:
+    """Forget a dataset's budget, as if it had been registered as public."""
+    async with context.database.session() as session:
+        await session.execute(
+            update(Dataset).where(Dataset.name == name).values(public=True, scope_id=None)
+        )

@@ -1,0 +1,134 @@
+"""What the pages derive from the API's views."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from service.dashboard import view
+from service.dashboard.render import age, remaining
+from service.ledger.schemas import Account, Entry, Head, Scope
+from service.studies.lifecycle import StudyState
+from service.studies.schemas import PrivacyView, Progress, StudyView
+
+NOW = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
+
+
+def make_study(
+    state: str = "simulating", error: dict[str, Any] | None = None, **figures: Any
+) -> StudyView:
+    known: dict[str, Any] = {
+        "trials_total": 20, "trials_finished": 0, "trials_running": 0, "trials_diverged": 0,
+        "trials_pruned": 0, "trials_failed": 0, "best_accuracy": None, "step": None,
+        "steps": None, "steps_per_second": None, "attempt": None,
+    }  # fmt: skip
+    return StudyView(
+        id="s-1", name="one", state=StudyState(state), reason=None, spec={}, plan={},
+        progress=Progress(phase=StudyState(state), **{**known, **figures}), best_trial=None,
+        prediction=None, run=None,
+        privacy=PrivacyView(
+            epsilon=3.0, delta=1e-5, accountant="pld", neighboring_relation="add_or_remove_one",
+            search_accounting="public_proxy", search_note="", epsilon_reserved=None,
+            charged_steps=None, reserved_steps=None, ledger_entry=None,
+        ),
+        error=error, created_at=NOW - timedelta(minutes=3),
+        started_at=NOW - timedelta(seconds=100), finished_at=None,
+    )  # fmt: skip
+
+
+def make_account(*, charged: float, committed: float) -> Account:
+    scope = Scope(
+        scope_id="dataset:x", name="x", unit="record", neighboring_relation="add_or_remove_one",  # pyright: ignore[reportArgumentType]
+        epsilon=10.0, delta=1e-5,
+    )  # fmt: skip
+    return Account(
+        scope=scope, accountant="pld", committed_epsilon=committed, charged_epsilon=charged,
+        remaining_epsilon=10.0 - committed, head=Head(seq=1, hash=""), reservations=[], entries=[],
+    )  # fmt: skip
+
+
+class TestTimeLeft:
+    def test_the_search_goes_on_at_its_mean_pace(self) -> None:
+        assert view.search_seconds_left(make_study(trials_finished=5), NOW) == 300.0
+
+    @pytest.mark.parametrize("finished", [0, 20, 21])
+    def test_nothing_is_said_of_a_search_that_has_not_begun_or_is_done(self, finished: int) -> None:
+        assert view.search_seconds_left(make_study(trials_finished=finished), NOW) is None
+
+    def test_the_private_run_goes_on_at_its_present_rate(self) -> None:
+        study = make_study("training", step=100, steps=300, steps_per_second=10.0)
+
+        assert view.run_seconds_left(study.progress) == 20.0
+
+    def test_a_finished_run_has_no_time_left(self) -> None:
+        study = make_study("completed", step=300, steps=300, steps_per_second=10.0)
+
+        assert view.run_seconds_left(study.progress) is None
+
+
+class TestAnnouncement:
+    def test_a_screen_reader_hears_of_tenths_only(self) -> None:
+        said = {
+            view.announcement(make_study("training", step=step, steps=1000)) for step in range(1001)
+        }
+
+        assert len(said) == 11
+
+
+class TestShares:
+    def test_the_parts_of_a_bar_never_exceed_it(self) -> None:
+        parts = view.shares(make_account(charged=9.0, committed=12.0))
+
+        assert parts.charged + parts.reserved == 1000
+
+    def test_a_tiny_charge_can_be_seen(self) -> None:
+        assert view.shares(make_account(charged=1e-6, committed=1e-6)).charged > 0
+
+    def test_nothing_charged_is_nothing_drawn(self) -> None:
+        assert view.shares(make_account(charged=0.0, committed=0.0)) == view.Shares(0, 0)
+
+
+class TestWhatToDo:
+    def test_a_refused_budget_points_at_the_dataset(self) -> None:
+        study = make_study("failed", error={"reason": "over budget at promotion: ..."})
+
+        assert "page of the dataset" in view.what_to_do(study)
+
+    def test_a_failure_without_a_reason_still_says_something(self) -> None:
+        study = make_study("failed")
+
+        assert view.error_text(study)
+        assert view.what_to_do(study)
+
+
+class TestEntryText:
+    @pytest.mark.parametrize(
+        ("kind", "body", "said"),
+        [
+            ("open", '{"epsilon": "0x1.8p+1", "delta": "0x1.0p-10"}', "budget of ε 3"),
+            ("reserve", '{"steps": 1312}', "holds 1,312 steps"),
+            ("acquire", '{"epoch": 2}', "attempt 2"),
+            ("begin", '{"num_steps": 30, "start_step": 60}', "charges 30 steps from step 60"),
+            ("end", '{"step": 90}', "checkpoint at step 90"),
+            ("release", '{"released_steps": 12, "reason": "done"}', "gives back 12 steps: done"),
+            ("attest", '{"note": {"model_sha256": "ab"}}', "binds model_sha256"),
+        ],
+    )
+    def test_every_kind_is_put_in_words(self, kind: str, body: str, said: str) -> None:
+        entry = Entry(
+            seq=1, kind=kind, reservation_id=None, body=body, prev_hash="", hash="ab"  # pyright: ignore[reportArgumentType]
+        )  # fmt: skip
+
+        assert said in view.entry_text(entry)
+
+
+class TestNumbers:
+    def test_what_remains_is_never_shown_larger_than_it_is(self) -> None:
+        assert remaining(1.9999) == "1.999"
+
+    @pytest.mark.parametrize(
+        ("seconds", "said"),
+        [(-5, "just now"), (59, "just now"), (7200, "2 h ago"), (2e5, "2 d ago")],
+    )
+    def test_an_age_has_one_unit(self, seconds: float, said: str) -> None:
+        assert age(NOW - timedelta(seconds=seconds), NOW) == said
