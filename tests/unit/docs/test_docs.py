@@ -1,0 +1,101 @@
+"""What the documents say is held to the code."""
+
+import re
+from pathlib import Path
+
+import pytest
+import typer.main
+import yaml
+
+from service.cli.main import app
+from service.cli.template import STUDY
+from service.settings import Settings
+from tan_core.spec import SearchSpec, StudySpec, TrainSpec
+from tan_core.spec.yaml import load_study
+
+ROOT = Path(__file__).parents[3]
+README = (ROOT / "README.md").read_text()
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+SECTIONS = ["Context", "Decision", "Consequences", "Alternatives considered", "References"]
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    ROOT / "docs" / "sharp_edges.md",
+    ROOT / "examples" / "README.md",
+    *DECISIONS,
+]
+
+
+class TestReadme:
+    @pytest.mark.parametrize("name", sorted(Settings.model_fields))
+    def test_every_setting_is_documented(self, name: str) -> None:
+        assert f"| `TAN_{name.upper()}` |" in README
+
+    def test_every_documented_variable_is_read_somewhere(self) -> None:
+        documented = set(re.findall(r"^\| `TAN_([A-Z_]+)` \|", README, re.MULTILINE))
+        read = {name.upper() for name in Settings.model_fields}
+        assert documented - read == {"API_URL", "TORCH", "TORCH_INDEX"}
+        install = (ROOT / "deploy" / "install.sh").read_text()
+        assert "TAN_TORCH:-" in install
+        assert "TAN_TORCH_INDEX:-" in install
+
+    def test_every_command_is_documented(self) -> None:
+        commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+        inner = commands["dataset"].commands
+        names = {*commands} - {"dataset"} | {f"dataset {name}" for name in inner}
+        section = README.partition("## tan-cli")[2].partition("\n## ")[0]
+        assert {name for name in names if f"`{name}`" not in section} == set()
+
+    def test_every_make_target_it_names_exists(self) -> None:
+        makefile = (ROOT / "Makefile").read_text()
+        targets = set(re.findall(r"make ([a-z-]+)", README))
+        assert {
+            name for name in targets if not re.search(rf"^{name}:", makefile, re.MULTILINE)
+        } == set()
+
+    def test_the_study_it_explains_is_the_example(self) -> None:
+        shown = re.search(r"```yaml\n(.*?)```", README, re.DOTALL)
+        assert shown
+        assert yaml.safe_load(shown[1]) == yaml.safe_load(
+            (ROOT / "examples/digits.yaml").read_text()
+        )
+
+
+class TestExamples:
+    @pytest.mark.parametrize(
+        "path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda p: p.name
+    )
+    def test_every_example_is_a_valid_study(self, path: Path) -> None:
+        assert load_study(path.read_text()).name
+
+    def test_the_template_is_the_first_example(self) -> None:
+        assert (ROOT / "examples" / "digits.yaml").read_text() == STUDY
+
+    def test_every_key_is_explained(self) -> None:
+        text = (ROOT / "examples" / "README.md").read_text()
+        keys = [
+            *(f"search.{name}" for name in SearchSpec.model_fields),
+            *(name for name in TrainSpec.model_fields),
+            *(name for name in StudySpec.model_fields if name not in ("search", "train", "model")),
+        ]
+        assert [key for key in keys if key not in text] == []
+
+
+class TestDecisions:
+    def test_they_are_numbered_without_gaps(self) -> None:
+        numbers = [int(path.name[:4]) for path in DECISIONS]
+        assert numbers == list(range(1, len(numbers) + 1))
+
+    @pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.stem)
+    def test_each_has_every_section_and_says_how_it_is_enforced(self, path: Path) -> None:
+        text = path.read_text()
+        assert text.startswith(f"# {int(path.name[:4])}. ")
+        assert re.search(r"^- Status: \w+\n- Date: \d{4}-\d\d-\d\d$", text, re.MULTILINE)
+        assert re.findall(r"^## (.+)$", text, re.MULTILINE) == SECTIONS
+        assert "Enforced: " in text
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_relative_link_leads_somewhere(path: Path) -> None:
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", path.read_text())
+    assert [link for link in links if not (path.parent / link).exists()] == []

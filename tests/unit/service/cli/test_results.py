@@ -1,0 +1,165 @@
+"""``tan-cli ledger`` and ``tan-cli statement``; the statement in the file was issued by a real study."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.service.cli.conftest import Cli
+from tests.unit.service.cli.recorded import STUDY, RecordedServer
+
+KEPT = Path(__file__).with_name("statement.json")
+DOCUMENT: dict[str, Any] = json.loads(KEPT.read_text())
+KEY_ID = DOCUMENT["signature"]["key_id"]
+ENTRY = DOCUMENT["statement"]["ledger"]["entry"]
+NOTE = "search on private data NOT accounted"
+HEAD = {"seq": ENTRY["seq"], "hash": ENTRY["hash"]}
+ACCOUNT = {
+    "scope": {
+        "scope_id": "dataset:digits",
+        "name": "digits",
+        "unit": "record",
+        "neighboring_relation": "add_or_remove_one",
+        "epsilon": 100.0,
+        "delta": 1e-3,
+    },
+    "accountant": "pld",
+    "committed_epsilon": 2.03271,
+    "charged_epsilon": 2.03271,
+    "remaining_epsilon": 97.96729,
+    "head": HEAD,
+    "reservations": [
+        {
+            "reservation_id": STUDY["id"],
+            "study_id": STUDY["id"],
+            "seq": 2,
+            "reserved_steps": 312,
+            "charged_steps": 300,
+            "released_steps": 12,
+            "state": "closed",
+        }
+    ],
+    "entries": [{**HEAD, "kind": "attest", "reservation_id": STUDY["id"], "body": "{}"}],
+}
+WHOLE = {
+    "scope_id": "dataset:digits",
+    "is_valid": True,
+    "num_entries": ENTRY["seq"],
+    "head": HEAD,
+    "first_bad_seq": None,
+    "fault": None,
+}
+BROKEN = {**WHOLE, "is_valid": False, "first_bad_seq": 7, "fault": "entry 7 was edited"}
+
+
+@pytest.fixture(autouse=True)
+def answers(server: RecordedServer) -> dict:
+    server.answers |= {
+        f"GET /studies/{STUDY['id']}/statement": (200, DOCUMENT),
+        "GET /datasets/digits/ledger": (200, ACCOUNT),
+        "GET /datasets/digits/ledger/verify": (200, WHOLE),
+    }
+    return server.answers
+
+
+def kept(tmp_path: Path, **changes: Any) -> str:
+    """The statement in a file, with fields of what was signed replaced."""
+    document = copy.deepcopy(DOCUMENT)
+    document["statement"] |= changes
+    path = tmp_path / "statement.json"
+    path.write_text(json.dumps(document))
+    return str(path)
+
+
+class TestLedger:
+    def test_budget_commitments_holders_and_journal_are_shown_with_the_search_note(
+        self, cli: Cli
+    ) -> None:
+        shown = cli("ledger", "digits").out
+        for words in (
+            "ε = 100 at δ = 0.001 in total",
+            "committed   ε = 2.033",
+            "remaining   ε = 97.967",
+            "PLD",
+            "add_or_remove_one",
+            NOTE,
+            STUDY["id"],
+            "the newest 1 of 105",
+        ):
+            assert words in shown
+
+    def test_a_broken_chain_exits_1_and_names_the_entry(self, cli: Cli, answers: dict) -> None:
+        assert cli("ledger", "digits", "--verify").code == 0
+        answers["GET /datasets/digits/ledger/verify"] = (200, BROKEN)
+        done = cli("ledger", "digits", "--verify")
+        assert done.code == 1
+        assert "broken at entry 7: entry 7 was edited" in done.out
+
+    def test_json_holds_the_verdict_only_when_it_was_asked_for(self, cli: Cli) -> None:
+        assert json.loads(cli("ledger", "digits", "--json").out) == ACCOUNT
+        verdict = json.loads(cli("ledger", "digits", "--verify", "--json").out)["verification"]
+        assert verdict == WHOLE
+
+
+class TestStatement:
+    def test_the_guarantee_stands_first_and_is_never_bare(self, cli: Cli) -> None:
+        lines = cli("statement", STUDY["id"]).out.splitlines()
+        for words in ("ε = 2.935", "δ = 1e-05", "PLD", "add_or_remove_one", NOTE):
+            assert words in lines[1]
+
+    def test_a_true_statement_verifies_against_the_ledger(self, cli: Cli) -> None:
+        done = cli("statement", STUDY["id"], "--verify", "--key-id", KEY_ID)
+        assert done.code == 0
+        assert "BAD" not in done.out
+        for check in ("signature", "epsilon", "steps", "ledger entry", "hash chain"):
+            assert f" {check} " in done.out
+
+    def test_a_true_statement_verifies_without_any_server(
+        self, cli: Cli, server: RecordedServer
+    ) -> None:
+        assert cli("statement", "--file", str(KEPT), "--verify").code == 0
+        assert server.requests == []
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"privacy": {**DOCUMENT["statement"]["privacy"], "epsilon": 1.0}},
+            {"events": [{**DOCUMENT["statement"]["events"][0], "steps": 30}]},
+            {"schema": "something else"},
+            {"dataset": {"name": "another", "sha256": "00"}},
+        ],
+    )
+    def test_an_edited_statement_exits_1(self, cli: Cli, tmp_path: Path, changes: dict) -> None:
+        done = cli("statement", "--file", kept(tmp_path, **changes), "--verify")
+        assert done.code == 1
+        assert "BAD" in done.out
+
+    def test_a_statement_of_another_key_exits_1_when_the_key_is_known(self, cli: Cli) -> None:
+        done = cli("statement", "--file", str(KEPT), "--verify", "--key-id", "0" * 16)
+        assert done.code == 1
+
+    def test_a_ledger_that_was_rewritten_exits_1(self, cli: Cli, answers: dict) -> None:
+        rewritten = {**ACCOUNT, "entries": [{**ACCOUNT["entries"][0], "hash": "00" * 32}]}
+        answers["GET /datasets/digits/ledger"] = (200, rewritten)
+        done = cli("statement", STUDY["id"], "--verify")
+        assert done.code == 1
+        assert "no longer the signed one" in done.out
+
+    def test_json_is_the_document_and_the_checks(self, cli: Cli) -> None:
+        assert json.loads(cli("statement", STUDY["id"], "--json").out) == DOCUMENT
+        verified = json.loads(cli("statement", STUDY["id"], "--verify", "--json").out)
+        assert all(check["is_good"] for check in verified["checks"])
+
+    def test_what_is_no_statement_is_said_to_be_none(self, cli: Cli, tmp_path: Path) -> None:
+        path = tmp_path / "x.json"
+        path.write_text('{"statement": {}}')
+        assert cli("statement", "--file", str(path)).code == 1
+        assert cli("statement", "--file", str(path), "--verify").code == 1
+        path.write_text("[]")
+        assert cli("statement", "--file", str(path)).code == 1
+
+    def test_neither_or_both_of_study_and_file_is_bad_input(self, cli: Cli) -> None:
+        assert cli("statement").code == 2
+        assert cli("statement", "s", "--file", str(KEPT)).code == 2
