@@ -1,0 +1,82 @@
+"""``python -m service.app`` as a process of its own."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from service.datasets.service import ensure_digits
+from tests.fixtures.api import make_spec
+
+
+def environment(home, **settings) -> dict[str, str]:
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("TAN_")}
+    return {**inherited, "TAN_HOME": str(home), **settings}
+
+
+@pytest.fixture
+async def digits(database) -> None:
+    await ensure_digits(database)
+
+
+@pytest.fixture
+def process(tmp_path, digits, database_urls) -> Iterator[tuple[subprocess.Popen, str]]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "service.app"],
+        env=environment(tmp_path, TAN_DATABASE_URL=database_urls.app, TAN_PORT=str(port)),
+    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        wait_until_ready(process, url)
+        yield process, url
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait_until_ready(process: subprocess.Popen, url: str) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        assert process.poll() is None, "the API ended"
+        try:
+            if httpx.get(f"{url}/readyz").status_code == 200:
+                return
+        except httpx.TransportError:
+            time.sleep(0.1)
+    pytest.fail("the API is not ready after a minute")
+
+
+def test_it_ends_in_time_although_someone_follows_a_study(process):
+    api, url = process
+    study = httpx.post(f"{url}/studies", json=make_spec(), timeout=60).json()
+    with httpx.stream("GET", f"{url}/studies/{study['id']}/events", timeout=30) as response:
+        chunks = response.iter_text()
+        assert "queued" in next(chunks)
+
+        api.send_signal(signal.SIGTERM)
+        "".join(chunks)  # ends cleanly: no error is raised
+
+    assert api.wait(timeout=15) in (0, -signal.SIGTERM)
+
+
+def test_other_machines_are_not_served_without_a_token(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "service.app"],
+        env=environment(
+            tmp_path, TAN_HOST="0.0.0.0", TAN_DATABASE_URL="postgresql://x@127.0.0.1/x"
+        ),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert "TAN_API_TOKEN" in done.stderr
