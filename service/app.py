@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import socket
 import sys
 from collections.abc import AsyncGenerator
 from importlib.metadata import PackageNotFoundError, version
@@ -113,7 +114,8 @@ def main() -> int:
         server_header=False,
         timeout_graceful_shutdown=GRACEFUL_SECONDS,
     )
-    Server(config, context.hub).run()
+    inherited = None if settings.listen_fd is None else [socket.socket(fileno=settings.listen_fd)]
+    Server(config, context.hub).run(sockets=inherited)
     return 0
 
 

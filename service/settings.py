@@ -17,6 +17,8 @@ class Settings(BaseSettings):
     """State of a local service: database, keys, logs, checkpoints."""
     host: str = "127.0.0.1"
     port: int = Field(default=8321, ge=0, le=65535)
+    listen_fd: int | None = None
+    """A listening socket to serve on, inherited from a supervisor; overrides ``host`` and ``port``."""
     api_token: SecretStr | None = None
     """Asked of every user request when set; needed to bind to anything but this machine."""
     database_url: SecretStr | None = None

@@ -3,12 +3,15 @@
 Never ``ray stop``: that would end every Ray on the machine. SIGTERM to the child cleans up its own.
 """
 
+import contextlib
 import hashlib
 import os
+import random
 import secrets
 import socket
 import sys
 import tempfile
+from http import HTTPStatus
 from pathlib import Path
 
 import httpx
@@ -16,11 +19,22 @@ import httpx
 OBJECT_STORE_BYTES = 300 * 1024 * 1024
 
 
+# Between Ray's worker ports and the system's ephemeral ones, where others choose at random.
+_PORTS = range(20_000, 32_000)
+
+
 def free_port() -> int:
-    """A TCP port on the loopback that nobody listens on just now."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
+    """A TCP port on the loopback that nobody uses just now, and that few others would take next."""
+    for port in random.SystemRandom().sample(_PORTS, k=200):
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
+    raise OSError("no free TCP port between 20000 and 32000")
+
+
+def _node_address() -> list[str]:
+    """Keeps Ray on the loopback. It replaces 127.0.0.1 by the machine's own address, but no other."""
+    return ["--node-ip-address=127.0.0.2"] if sys.platform == "linux" else []
 
 
 class RayHead:
@@ -30,8 +44,11 @@ class RayHead:
         self.home = home
         self.cpus = cpus or os.cpu_count() or 1
         self.token_path = home / "ray.token"
-        self.dashboard_port = free_port()
-        self.gcs_port = free_port()
+        self.choose_ports()
+
+    def choose_ports(self) -> None:
+        """Choose where it listens; a restarted head keeps its address."""
+        self.dashboard_port, self.gcs_port = free_port(), free_port()
 
     @property
     def address(self) -> str:
@@ -39,7 +56,7 @@ class RayHead:
         return f"http://127.0.0.1:{self.dashboard_port}"
 
     def command(self) -> list[str]:
-        """The command to run in the foreground. A restarted head keeps its address."""
+        """The command to run in the foreground."""
         # Ray's socket paths must stay below 107 characters, whatever the length of TAN_HOME.
         digest = hashlib.sha256(str(self.home).encode()).hexdigest()[:8]
         temp = Path(tempfile.gettempdir()) / f"tan-ray-{os.getuid()}-{digest}"
@@ -47,7 +64,7 @@ class RayHead:
         return [
             str(Path(sys.executable).with_name("ray")),
             "start", "--head", "--block", "--disable-usage-stats",
-            "--node-ip-address=127.0.0.1", f"--port={self.gcs_port}",
+            *_node_address(), f"--port={self.gcs_port}",
             "--include-dashboard=true", "--dashboard-host=127.0.0.1",
             f"--dashboard-port={self.dashboard_port}",
             f"--dashboard-agent-listen-port={free_port()}",
@@ -82,7 +99,7 @@ class RayHead:
             )
         except (httpx.HTTPError, OSError):
             return False
-        return response.status_code == httpx.codes.OK
+        return response.status_code == HTTPStatus.OK
 
     def _ensure_token(self) -> None:
         if not self.token_path.exists():

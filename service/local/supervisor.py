@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from types import FrameType
 from typing import IO
@@ -27,12 +28,13 @@ from service.datasets.service import ensure_digits
 from service.db.embedded import EmbeddedPostgres
 from service.db.migrate import upgrade
 from service.db.session import Database
-from service.local.ray_head import RayHead, free_port
+from service.local.ray_head import RayHead
 from service.settings import Settings, child_environment
 
 log = logging.getLogger(__name__)
 
 START_TIMEOUT_SECONDS = 180.0
+RAY_TRIES = 3
 STOP_TIMEOUT_SECONDS = 45.0
 POLL_SECONDS = 0.3
 HEALTH_SECONDS = 5.0
@@ -52,6 +54,7 @@ class Child:
     command: Callable[[], list[str]]
     environment: Mapping[str, str]
     log_path: Path
+    pass_fds: tuple[int, ...] = ()
     process: subprocess.Popen[bytes] | None = None
     started_at: float = 0.0
     failures: int = 0
@@ -70,6 +73,7 @@ class Child:
             stdout=self._log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            pass_fds=self.pass_fds,
         )
         self.started_at = time.monotonic()
 
@@ -133,7 +137,7 @@ class Supervisor:
         self._postgres: EmbeddedPostgres | None = None
         self._children: list[Child] = []
         self._stopping = False
-        self._port = settings.port
+        self._socket: socket.socket | None = None
         self.url = ""
 
     def run(self, *, ready: Callable[[str], None]) -> None:
@@ -154,41 +158,42 @@ class Supervisor:
     def _start(self) -> None:
         settings = self._settings
         self._home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._claim_port()
+        listener = self._listen()
         environment = {
             "TAN_HOME": str(self._home),
             "TAN_HOST": settings.host,
-            "TAN_PORT": str(self._port),
+            "TAN_PORT": str(listener.getsockname()[1]),
             "TAN_STORAGE": str(settings.storage_path),
             "PYTHONUNBUFFERED": "1",
         }
-        head = self._start_ray(environment)
+        ray = self._start_ray()
         environment["TAN_DATABASE_URL"] = self._start_database()
-        api = self._add("api", lambda: _module("service.app"), environment)
+        api = self._add(
+            "api",
+            lambda: _module("service.app"),
+            {**environment, "TAN_LISTEN_FD": str(listener.fileno())},
+            pass_fds=(listener.fileno(),),
+        )
         self._await("the API", self._api_is_ready, api)
-        if head is not None:
-            ray, child = head
-            self._await("Ray", ray.is_ready, child)
+        environment |= self._ray_environment(ray)
         self._add("orchestrator", lambda: _module("service.orchestrator"), environment)
         path = self._home / "server.json"
         path.write_text(json.dumps({"url": self.url, "pid": os.getpid()}))
 
-    def _claim_port(self) -> None:
+    def _listen(self) -> socket.socket:
+        """The API's socket, held here: it outlives the API, so requests wait while that restarts."""
         host, port = self._settings.host, self._settings.port
-        if port == 0:
-            self._port = free_port()
-        else:
-            with socket.socket() as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                try:
-                    probe.bind((host, port))
-                except OSError as error:
-                    raise ServiceError(
-                        f"cannot listen on {host}:{port}: {error.strerror}. Is another "
-                        "tan-cli serve running? Choose another port with --port."
-                    ) from error
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            self._socket = socket.create_server((host, port), family=family, backlog=1024)
+        except OSError as error:
+            raise ServiceError(
+                f"cannot listen on {host}:{port}: {error.strerror}. Is another tan-cli serve "
+                "running? Choose another port with --port."
+            ) from error
         shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104 - only compared
-        self.url = f"http://{shown}:{self._port}"
+        self.url = f"http://{shown}:{self._socket.getsockname()[1]}"
+        return self._socket
 
     def _start_database(self) -> str:
         settings = self._settings
@@ -206,27 +211,47 @@ class Supervisor:
         asyncio.run(_register_bundled_data(app))
         return app
 
-    def _start_ray(self, environment: dict[str, str]) -> tuple[RayHead, Child] | None:
-        settings = self._settings
-        if settings.ray_address is not None:
-            environment["TAN_RAY_ADDRESS"] = settings.ray_address
-            if settings.ray_token_path is not None:
-                environment["TAN_RAY_TOKEN_PATH"] = str(settings.ray_token_path)
+    def _start_ray(self) -> tuple[RayHead, Child] | None:
+        if self._settings.ray_address is not None:
             return None
         self._say("starting Ray")
-        head = RayHead(self._home, cpus=settings.cpus)
-        environment["TAN_RAY_ADDRESS"] = head.address
-        environment["TAN_RAY_TOKEN_PATH"] = str(head.token_path)
+        head = RayHead(self._home, cpus=self._settings.cpus)
         return head, self._add("ray", head.command, head.environment())
 
+    def _ray_environment(self, ray: tuple[RayHead, Child] | None) -> dict[str, str]:
+        """Where the orchestrator finds Ray, once it answers."""
+        settings = self._settings
+        if ray is None:
+            token = settings.ray_token_path
+            return {
+                "TAN_RAY_ADDRESS": settings.ray_address or "",
+                **({"TAN_RAY_TOKEN_PATH": str(token)} if token else {}),
+            }
+        head, child = ray
+        for _ in range(RAY_TRIES - 1):
+            if self._comes_up(head.is_ready, child):
+                break
+            # Somebody took a port between its choice and its use.
+            child.stop()
+            head.choose_ports()
+            child.start()
+        self._await("Ray", head.is_ready, child)
+        return {"TAN_RAY_ADDRESS": head.address, "TAN_RAY_TOKEN_PATH": str(head.token_path)}
+
     def _add(
-        self, name: str, command: Callable[[], list[str]], environment: Mapping[str, str]
+        self,
+        name: str,
+        command: Callable[[], list[str]],
+        environment: Mapping[str, str],
+        *,
+        pass_fds: tuple[int, ...] = (),
     ) -> Child:
         child = Child(
             name=name,
             command=command,
             environment=dict(environment),
             log_path=self._home / "logs" / f"{name}.log",
+            pass_fds=pass_fds,
         )
         self._children.append(child)
         child.start()
@@ -234,18 +259,23 @@ class Supervisor:
 
     def _api_is_ready(self) -> bool:
         try:
-            return httpx.get(f"{self.url}/readyz", timeout=5).status_code == httpx.codes.OK
+            return httpx.get(f"{self.url}/readyz", timeout=5).status_code == HTTPStatus.OK
         except httpx.HTTPError:
             return False
 
     def _await(self, what: str, is_ready: Callable[[], bool], child: Child) -> None:
+        if not self._comes_up(is_ready, child) and not self._stopping:
+            raise ServiceError(
+                f"{what} did not start; the end of {child.log_path}:\n{child.tail()}"
+            )
+
+    def _comes_up(self, is_ready: Callable[[], bool], child: Child) -> bool:
         deadline = time.monotonic() + START_TIMEOUT_SECONDS
-        while not self._stopping and not is_ready():
-            if not child.is_running or time.monotonic() > deadline:
-                raise ServiceError(
-                    f"{what} did not start; the end of {child.log_path}:\n{child.tail()}"
-                )
+        while not self._stopping and child.is_running and time.monotonic() < deadline:
+            if is_ready():
+                return True
             time.sleep(POLL_SECONDS)
+        return False
 
     def _watch(self) -> None:
         next_health = time.monotonic() + HEALTH_SECONDS
@@ -273,6 +303,8 @@ class Supervisor:
             child.stop()
         if self._postgres is not None:
             self._postgres.stop()
+        if self._socket is not None:
+            self._socket.close()
 
 
 async def _register_bundled_data(url: str) -> None:

@@ -3,6 +3,7 @@
 import re
 import shlex
 import sys
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ class RayJobs:
         }
         response = await self._request("POST", "/api/jobs/", json=body)
         # A duplicate answers 500, not 409: only looking tells whether the job is ours.
-        if response.status_code >= httpx.codes.BAD_REQUEST:
+        if response.status_code >= HTTPStatus.BAD_REQUEST:
             known = await self._details(job.submission_id)
             if known is None or known.get("metadata") != dict(job.metadata):
                 raise LauncherUnavailableError(
@@ -76,7 +77,7 @@ class RayJobs:
             response = await self._request("GET", f"/api/jobs/{submission_id}/logs")
         except LauncherUnavailableError:
             return ""
-        if response.status_code != httpx.codes.OK:
+        if response.status_code != HTTPStatus.OK:
             return ""
         said = [
             line
@@ -87,9 +88,9 @@ class RayJobs:
 
     async def _details(self, submission_id: str) -> dict[str, Any] | None:
         response = await self._request("GET", f"/api/jobs/{submission_id}")
-        if response.status_code == httpx.codes.NOT_FOUND:
+        if response.status_code == HTTPStatus.NOT_FOUND:
             return None
-        if response.status_code != httpx.codes.OK:
+        if response.status_code != HTTPStatus.OK:
             raise LauncherUnavailableError(
                 f"Ray answered HTTP {response.status_code} for job {submission_id}"
             )
@@ -108,7 +109,7 @@ class RayJobs:
             raise LauncherUnavailableError(
                 f"Ray does not answer at {self._client.base_url}: {error!r}"
             ) from error
-        if response.status_code == httpx.codes.UNAUTHORIZED:
+        if response.status_code == HTTPStatus.UNAUTHORIZED:
             raise LauncherUnavailableError(
                 "Ray refused our token: set TAN_RAY_TOKEN_PATH to the cluster's token file"
             )
