@@ -1,0 +1,1 @@
+"""The control plane: API, orchestrator, ledger, dashboard and command line."""

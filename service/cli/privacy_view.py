@@ -94,8 +94,8 @@ def checks(found: "Sequence[Check]") -> RenderableType:
 
 
 def body(document: Json) -> Json:
-    """What was signed, inside its envelope."""
-    return document["statement"]
+    """What was signed: everything but the signature."""
+    return {key: part for key, part in document.items() if key != "signature"}
 
 
 def _reservations(reservations: Sequence[Json]) -> RenderableType:

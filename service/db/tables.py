@@ -2,7 +2,8 @@
 
 Every table here is a plain state table, written by the control plane alone. Times are UTC.
 
-Locking order, everywhere: ledger head, then study, then run, then attempt, then trial.
+Locking order, everywhere: study, run, attempt, trial, and the ledger's head last. A transaction that
+charges a segment locks the ledger's head alone.
 """
 
 from datetime import datetime

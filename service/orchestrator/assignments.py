@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from sqlalchemy import func, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.db.tables import Dataset, Run, Study, Trial
+from service.db.tables import Dataset, Run, Study
 from tan_core.planner import Candidate, Plan, Target, segment_rule
 from tan_core.spec import StudySpec
 from tan_core.wire import DatasetRef
@@ -87,12 +86,3 @@ async def dataset_ref(session: AsyncSession, name: str) -> dict[str, Any]:
     return DatasetRef.model_validate(
         {field: getattr(dataset, field) for field in fields}
     ).model_dump(mode="json")
-
-
-async def interrupt_running_trials(session: AsyncSession, study_id: str) -> None:
-    """Trials that ran under a dead driver; the next driver runs their parameters again."""
-    await session.execute(
-        update(Trial)
-        .where(Trial.study_id == study_id, Trial.state == "running")
-        .values(state="interrupted", reason="its driver died", updated_at=func.now())
-    )

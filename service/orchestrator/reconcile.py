@@ -18,6 +18,7 @@ from service.orchestrator.launcher import Job, JobInfo, Launcher, LauncherUnavai
 from service.settings import Settings
 from service.statements.service import issue_statement
 from service.studies.events import append_event, set_state
+from service.trials.service import interrupt_running
 
 log = logging.getLogger(__name__)
 
@@ -175,7 +176,7 @@ class Reconciler:
             # From here on the ledger refuses every earlier attempt.
             await self._ledger.acquire(session, study.reservation_id, epoch=number)
         if run.kind == "search":
-            await assignments.interrupt_running_trials(session, study.id)
+            await interrupt_running(session, study, before_attempt=number, reason="its driver died")
         session.add(
             Attempt(run_id=run.id, number=number, state="live", submission_id=f"{run.id}-a{number}")
         )

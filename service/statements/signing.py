@@ -36,10 +36,10 @@ def signing_key(home: Path) -> Ed25519PrivateKey:
 
 
 def sign(statement: Mapping[str, Any], key: Ed25519PrivateKey) -> dict[str, Any]:
-    """The statement with its signature and the public key to check it with."""
+    """The statement with one more key, ``signature``: over all the others, and how to check it."""
     public = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
     return {
-        "statement": dict(statement),
+        **statement,
         "signature": {
             "algorithm": ALGORITHM,
             "canonicalization": "RFC 8785",
@@ -59,7 +59,7 @@ def is_signed(document: Mapping[str, Any]) -> bool:
             return False
         Ed25519PublicKey.from_public_bytes(public).verify(
             base64.b64decode(signature["value"], validate=True),
-            rfc8785.dumps(document["statement"]),
+            rfc8785.dumps({key: part for key, part in document.items() if key != "signature"}),
         )
     except (InvalidSignature, KeyError, TypeError, ValueError):
         return False

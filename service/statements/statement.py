@@ -70,6 +70,7 @@ def build(facts: Facts) -> dict[str, Any]:
         "neighboring_relation": executed.neighboring_relation.value,
         "num_examples": {"value": facts.num_examples, "is_public": True},
         "events": events,
+        "mechanisms": [_readable(executed)],
         "privacy": _privacy(facts, executed, events),
         "search": _search(facts),
         "pretraining": {"data": None, "note": "weights start from a random initialisation"},
@@ -85,6 +86,17 @@ def build(facts: Facts) -> dict[str, Any]:
         "software": dict(facts.versions),
         "assumptions": list(ASSUMPTIONS),
         "coverage": list(COVERAGE),
+    }
+
+
+def _readable(mechanism: Mechanism) -> dict[str, Any]:
+    """The event for a reader, in decimals: shortest forms that give back the very floats."""
+    return {
+        "sampling": mechanism.sampling.value,
+        "sampling_rate": mechanism.sampling_rate,
+        "noise_multiplier": mechanism.noise_multiplier,
+        "clip_norm": mechanism.clip_norm,
+        "steps": mechanism.steps,
     }
 
 

@@ -277,7 +277,7 @@ async def _run_view(session: AsyncSession, run: Run) -> RunView:
 
 async def _privacy_view(session: AsyncSession, study: Study) -> PrivacyView:
     planned = Plan.model_validate(study.plan).privacy
-    stated = study.statement["statement"]["privacy"] if study.statement else None
+    stated = study.statement["privacy"] if study.statement else None
     held, entry = None, None
     if study.reservation_id is not None:
         held = await ledger.reservation(session, study.reservation_id)

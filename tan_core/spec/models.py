@@ -38,7 +38,8 @@ class WideResNetModel(Frozen):
     """WRN-16-4 with GroupNorm, ReLU before the norm (Sander et al. 2023, 4.4)."""
 
     name: Literal["wrn-16-4"] = "wrn-16-4"
-    groups: Annotated[int, Field(ge=1, le=64)] = 16
+    groups: Literal[1, 2, 4, 8, 16] = 16
+    """GroupNorm groups; they divide every width of the network."""
 
 
 ModelSpec = Annotated[

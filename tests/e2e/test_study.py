@@ -42,7 +42,7 @@ class TestDigits:
 
         statement = service.get(f"/studies/{study_id}/statement")
         epsilon = independent_epsilon(statement["events"], 1e-5)
-        assert epsilon <= statement["epsilon"] * (1 + 1e-3)
+        assert epsilon <= statement["privacy"]["epsilon"] * (1 + 1e-3)
         assert 2.85 <= epsilon <= 3.0
         assert study["privacy"]["epsilon_reserved"] <= 3.0
 

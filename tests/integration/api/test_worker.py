@@ -362,7 +362,7 @@ class TestStatement:
         document = (await client.get(f"/studies/{study_id}/statement")).json()
 
         assert [check for check in verify_statement(document) if not check.is_good] == []
-        statement = document["statement"]
+        statement = document
         assert statement["steps"]["charged"] == 100
         assert statement["privacy"]["epsilon"] <= 3.0
         account = (await client.get("/datasets/digits/ledger")).json()

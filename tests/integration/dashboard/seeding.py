@@ -124,7 +124,7 @@ async def completed(context: Context, **changes: Any) -> str:
             "model_sha256": "0" * 64, "train_seconds": 31.0, "software": {},
         }  # fmt: skip
         planned = study.plan["privacy"]
-        study.statement = {"statement": {"privacy": {"epsilon": planned["epsilon"] - 0.01}}}
+        study.statement = {"privacy": {"epsilon": planned["epsilon"] - 0.01}}
         study.state = "completed"
         study.finished_at = func.now() + timedelta(seconds=30)
         assert study.reservation_id

@@ -13,7 +13,7 @@ from tests.unit.service.cli.recorded import STUDY, RecordedServer
 KEPT = Path(__file__).with_name("statement.json")
 DOCUMENT: dict[str, Any] = json.loads(KEPT.read_text())
 KEY_ID = DOCUMENT["signature"]["key_id"]
-ENTRY = DOCUMENT["statement"]["ledger"]["entry"]
+ENTRY = DOCUMENT["ledger"]["entry"]
 NOTE = "search on private data NOT accounted"
 HEAD = {"seq": ENTRY["seq"], "hash": ENTRY["hash"]}
 ACCOUNT = {
@@ -67,7 +67,7 @@ def answers(server: RecordedServer) -> dict:
 def kept(tmp_path: Path, **changes: Any) -> str:
     """The statement in a file, with fields of what was signed replaced."""
     document = copy.deepcopy(DOCUMENT)
-    document["statement"] |= changes
+    document |= changes
     path = tmp_path / "statement.json"
     path.write_text(json.dumps(document))
     return str(path)
@@ -125,8 +125,8 @@ class TestStatement:
     @pytest.mark.parametrize(
         "changes",
         [
-            {"privacy": {**DOCUMENT["statement"]["privacy"], "epsilon": 1.0}},
-            {"events": [{**DOCUMENT["statement"]["events"][0], "steps": 30}]},
+            {"privacy": {**DOCUMENT["privacy"], "epsilon": 1.0}},
+            {"events": [{**DOCUMENT["events"][0], "steps": 30}]},
             {"schema": "something else"},
             {"dataset": {"name": "another", "sha256": "00"}},
         ],
@@ -154,7 +154,7 @@ class TestStatement:
 
     def test_what_is_no_statement_is_said_to_be_none(self, cli: Cli, tmp_path: Path) -> None:
         path = tmp_path / "x.json"
-        path.write_text('{"statement": {}}')
+        path.write_text('{"schema": {}}')
         assert cli("statement", "--file", str(path)).code == 1
         assert cli("statement", "--file", str(path), "--verify").code == 1
         path.write_text("[]")
