@@ -133,7 +133,7 @@ def test_the_same_key_makes_one_study(cli: Cli) -> None:
         ("delta: 1.0e-5", "delta: 1.5", "privacy.delta"),
         ("trials: 12", "trials: 0", "search.trials"),
         ("dataset: digits", "dataset: nowhere", "dataset"),
-        ("workers: 2", "wrokers: 2", "train.wrokers"),
+        ("workers: 2", "worker: 2", "train.worker"),
         ("declared_unaccounted", "accounted", "search.accounting"),
         ("name: mlp\n  hidden: [64]", "name: gpt", "model.name"),
     ],
