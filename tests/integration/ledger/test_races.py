@@ -3,8 +3,10 @@
 import asyncio
 
 import pytest
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.session import Database
+from service.ledger import repository
 from service.ledger.service import BudgetExceededError, Ledger, ReservationReusedError
 from tan_core.accounting import price
 from tan_core.mechanism import Mechanism
@@ -98,3 +100,26 @@ async def test_charges_during_admission_do_not_starve_it(
         assert await admit(database, ledger, scope, other, "new")
     arrived.set()
     await charging
+
+
+async def test_a_lock_given_up_in_a_savepoint_can_be_taken_again(
+    database: Database, scope: str
+) -> None:
+    async def hold(session: AsyncSession) -> None:
+        await repository.call(session, "ledger_hold_scope", scope)
+
+    async def visit(seconds: float) -> None:
+        async with database.session() as session:
+            await hold(session)
+            await asyncio.sleep(seconds)
+
+    async with asyncio.timeout(20), database.session() as session:
+        savepoint = await session.begin_nested()
+        await hold(session)
+        waiting = asyncio.create_task(visit(0))
+        await asyncio.sleep(0.3)
+        await savepoint.rollback()
+        newcomer = asyncio.create_task(visit(0.3))
+        await asyncio.sleep(0.1)
+        await hold(session)  # a queue on the row itself ends here, in a deadlock
+    await asyncio.gather(waiting, newcomer)

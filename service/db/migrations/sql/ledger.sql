@@ -2,7 +2,7 @@
 --
 -- Rules
 --   * A scope is a protected population with its whole budget. Its head row is the one lock: every
---     function below takes it first, FOR UPDATE, so READ COMMITTED is enough.
+--     function below takes it first, FOR UPDATE (ledger_lock), so READ COMMITTED is enough.
 --   * An entry's hash covers the one before it:
 --         hash = sha256(prev_hash || utf8('scope|seq|kind|reservation|' || body))
 --     with an empty prev_hash at seq 1. The body is exact text; its floats are hexadecimal strings.
@@ -151,6 +151,9 @@ AS $$
 $$;
 
 -- Lock a scope's head: everything that reads state in order to write it comes after this.
+-- NOTE: the advisory lock is the queue, the row lock the guard. A queue on the row itself deadlocks:
+-- who waits for a lock taken in a savepoint waits for the whole transaction once the savepoint is
+-- released into another; if that one is rolled back and the lock is taken again, they wait in a ring.
 CREATE FUNCTION ledger_lock(p_scope TEXT) RETURNS ledger_head
 LANGUAGE plpgsql
 SET search_path = pg_catalog, public, pg_temp
@@ -158,6 +161,7 @@ AS $$
 DECLARE
     head ledger_head;
 BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended('ledger:' || p_scope, 0));
     SELECT * INTO head FROM ledger_head WHERE scope_id = p_scope FOR UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'no ledger scope %', quote_nullable(p_scope) USING ERRCODE = 'TN003';
