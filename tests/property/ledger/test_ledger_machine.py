@@ -260,7 +260,7 @@ def test_charged_never_falls_below_executed(database_urls: DatabaseUrls) -> None
         run_state_machine_as_test(
             machine,
             settings=settings(
-                max_examples=12,
+                max_examples=30,
                 stateful_step_count=20,
                 deadline=None,
                 report_multiple_bugs=False,
