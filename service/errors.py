@@ -53,6 +53,8 @@ class ServiceError(Exception):
     """An error that a caller can act upon."""
 
     status = 500
+    type = "about:blank"
+    """URI reference of the problem's type, for clients that act on it."""
 
     def __init__(self, detail: str, *, problems: Sequence[FieldProblem] = ()) -> None:
         super().__init__(detail)

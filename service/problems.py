@@ -28,9 +28,11 @@ def problem_response(
     errors: Sequence[FieldProblem] = (),
     instance: str | None = None,
     headers: dict[str, str] | None = None,
+    kind: str = "about:blank",
 ) -> JSONResponse:
     """The response for one error."""
     problem = Problem(
+        type=kind,
         title=HTTPStatus(status).phrase,
         status=status,
         detail=_printable(detail),
@@ -74,7 +76,9 @@ def unexpected(error: Exception, path: str) -> JSONResponse:
 async def _service_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, ServiceError)  # noqa: S101 - registered for this type only
     headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else None
-    return problem_response(error.status, error.detail, errors=error.problems, headers=headers)
+    return problem_response(
+        error.status, error.detail, errors=error.problems, headers=headers, kind=error.type
+    )
 
 
 async def _library_error(request: Request, error: Exception) -> JSONResponse:

@@ -12,7 +12,7 @@ def positive(**values: float) -> None:
             raise ParameterError(f"{name} must be a finite number > 0, got {value!r}", field=name)
 
 
-def positive_integer(**values: int) -> None:
+def positive_integer(**values: object) -> None:
     """Refuse anything that is not an integer of at least 1."""
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:

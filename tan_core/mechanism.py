@@ -44,7 +44,7 @@ class Accountant(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mechanism:
-    """A DP-SGD run as the accountant and the engine both see it.
+    r"""A DP-SGD run as the accountant and the engine both see it.
 
     Formal guarantees:
 
@@ -53,9 +53,9 @@ class Mechanism:
 
     Args:
         sampling_rate: :math:`q` in (0, 1], probability per unit per step.
-        noise_multiplier: :math:`\\sigma > 0`, noise standard deviation over ``clip_norm``.
+        noise_multiplier: :math:`\sigma > 0`, noise standard deviation over ``clip_norm``.
         clip_norm: :math:`C > 0`, gradient norm.
-        steps: :math:`S \\ge 1`, optimiser updates.
+        steps: :math:`S \ge 1`, optimiser updates.
         sampling: how a batch is drawn.
         neighboring_relation: which datasets are neighbours.
 

@@ -94,7 +94,7 @@ class TrialRecord(Frozen):
     number: int
     state: TrialState
     params: dict[str, bool | int | float | str]
-    scores: list[RungScore] = []
+    scores: list[RungScore] = Field(default_factory=list[RungScore])
     value: float | None = None
     """Accuracy at the highest rung reached."""
     reason: str | None = None

@@ -1,5 +1,6 @@
 """What every driver does around its work: fetch the assignment, keep the lease, say how it ended."""
 
+import logging
 import signal
 import sys
 import traceback
@@ -102,4 +103,4 @@ def connect(namespace: str) -> None:
     """Join the cluster that this driver's job runs on."""
     import ray  # worker.report and worker.driver load before Ray does, to keep the lease meanwhile
 
-    ray.init(address="auto", namespace=namespace, log_to_driver=False, logging_level="ERROR")
+    ray.init(address="auto", namespace=namespace, log_to_driver=False, logging_level=logging.ERROR)

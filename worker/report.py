@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from dataclasses import dataclass
+from http import HTTPStatus
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self
@@ -186,7 +187,7 @@ def _refusal(response: httpx.Response) -> ControlPlaneError:
         detail = said.get("detail") or said.get("title") if isinstance(said, dict) else said
     except ValueError:
         detail = response.text[:200]
-    kind = FencedError if response.status_code == httpx.codes.CONFLICT else RefusedError
+    kind = FencedError if response.status_code == HTTPStatus.CONFLICT else RefusedError
     request = response.request
     return kind(f"{request.method} {request.url.path}: HTTP {response.status_code}: {detail}")
 

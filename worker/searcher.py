@@ -114,16 +114,17 @@ class ConstantTanSearch(OptunaSearch):
         if trial_id in self._completed_trials:
             return
         self._completed_trials.add(trial_id)
-        trial = self._ot_trials[trial_id]
+        trial, study = self._ot_trials[trial_id], self._ot_study
+        assert study is not None  # noqa: S101 - a trial completes in the study that suggested it
         outcome = result.get("outcome") if result else None
         if error or result is None or outcome == TrialState.FAILED:
-            self._ot_study.tell(trial, state=OptunaState.FAIL)
+            study.tell(trial, state=OptunaState.FAIL)
             return
         self._tell_rung(trial_id, result)
         if outcome == TrialState.COMPLETED:
-            self._ot_study.tell(trial, result[METRIC], state=OptunaState.COMPLETE)
+            study.tell(trial, result[METRIC], state=OptunaState.COMPLETE)
         else:
-            self._ot_study.tell(trial, state=OptunaState.PRUNED)
+            study.tell(trial, state=OptunaState.PRUNED)
 
     def _tell_rung(self, trial_id: str, result: dict[str, Any]) -> None:
         """An intermediate value, once per rung: a trial that was run again repeats its rungs."""

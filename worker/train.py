@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -81,7 +81,7 @@ def _resources(use_gpu: bool) -> dict[str, float]:
 
 
 @contextmanager
-def _interrupted_when_cancelled(heartbeats: Heartbeats) -> Iterator[None]:
+def _interrupted_when_cancelled(heartbeats: Heartbeats) -> Generator[None]:
     """Rank 0 stops at a step boundary by itself; if it has not started, Ray Train is interrupted."""
     over = threading.Event()
 

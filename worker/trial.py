@@ -56,7 +56,7 @@ class RungResult:
 class SimulatedTrial(Trainable):
     """Tune's view of a trial: a step is a rung."""
 
-    def setup(
+    def setup(  # pyright: ignore[reportIncompatibleMethodOverride] tune.with_parameters adds them
         self, config: dict[str, Any], *, assignment: SearchAssignment, data: TrialData
     ) -> None:
         """Once per worker process."""
@@ -80,7 +80,12 @@ class SimulatedTrial(Trainable):
         """Run one rung and report its score, or why there is none."""
         rung, rungs = self._rung, self._assignment.rungs
         self._rung += 1
-        report = {"rung": rung, RESOURCE: resource(rung, rungs), METRIC: 0.0, "rung_score": None}
+        report: dict[str, Any] = {
+            "rung": rung,
+            RESOURCE: resource(rung, rungs),
+            METRIC: 0.0,
+            "rung_score": None,
+        }
         try:
             # Calibrating a searched number of steps takes a moment: once per trial.
             self._candidate = self._candidate or chosen(self._assignment, self._params)

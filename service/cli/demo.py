@@ -10,7 +10,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from service.cli import plan_view, text, views
+from service import text
+from service.cli import plan_view, views
 from service.cli.client import ApiClient
 from service.cli.errors import CliError, Exit
 from service.cli.output import show, show_error

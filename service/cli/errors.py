@@ -63,6 +63,10 @@ class UnreachableError(CliError):
         self.url = url
 
 
+OVER_BUDGET = "/problems/over-budget"
+"""Type of the ledger's refusal, among the conflicts."""
+
+
 class ApiError(CliError):
     """The server refused. ``problem`` is its answer (RFC 9457)."""
 
@@ -71,17 +75,10 @@ class ApiError(CliError):
         super().__init__(detail, faults=_faults(problem))
         self.status = status
         self.problem = problem
-        if status == 409 and _is_over_budget(problem, detail):
+        if status == 409 and problem.get("type") == OVER_BUDGET:
             self.exit_code = Exit.OVER_BUDGET
         elif status in (400, 413, 415, 422):
             self.exit_code = Exit.BAD_INPUT
-
-
-def _is_over_budget(problem: dict[str, Any], detail: str) -> bool:
-    # Until the ledger's refusal has a type of its own, its words are what tells it from other
-    # conflicts; tests/integration/cli holds the two together.
-    typed = str(problem.get("type", "")).endswith("over-budget")
-    return typed or detail.startswith("over the budget of ")
 
 
 def _faults(problem: dict[str, Any]) -> list[Fault]:

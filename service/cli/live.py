@@ -10,7 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from service.cli import text
+from service import text
 from service.cli.progress import StudyProgress
 
 BAR_WIDTH = 32

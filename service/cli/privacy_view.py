@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from service.cli import text
+from service import text
 from service.cli.views import UNACCOUNTED, facts, table
 
 if TYPE_CHECKING:

@@ -164,7 +164,7 @@ def download(
             os.replace(part.name, target)
         except OSError as error:
             raise CliError(f"cannot write {target}: {error.strerror or error}") from error
-    from service.cli.text import guarantee
+    from service.text import guarantee
 
     show(f"{target}: {written:,} bytes; {guarantee(found['privacy'])}")
 

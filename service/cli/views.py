@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from service.cli import text
+from service import text
 from service.cli.live import steps_line, trials_line
 from service.cli.progress import of_study
 
@@ -66,9 +66,7 @@ def studies(items: Sequence[Json]) -> RenderableType:
 
 
 def _epsilon_of(item: Json) -> str:
-    shown = text.epsilon(item.get("epsilon"))
-    accountant = item.get("accountant")
-    return f"{shown} ({str(accountant).upper()})" if accountant else shown
+    return f"{text.epsilon(item['epsilon'])} ({str(item['accountant']).upper()})"
 
 
 def _legend(items: Sequence[Json]) -> list[str]:

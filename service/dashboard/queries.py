@@ -31,7 +31,6 @@ _ORDERS: dict[TrialOrder, list[ColumnElement[Any]]] = {
 class Row:
     """What the list of studies adds to a summary."""
 
-    accountant: str | None
     progress: Progress | None
     """Of a study that is under way."""
     cancel_requested: bool
@@ -58,7 +57,6 @@ async def list_rows(session: AsyncSession, study_ids: Sequence[str]) -> dict[str
     found = await session.scalars(select(Study).where(Study.id.in_(study_ids)))
     return {
         study.id: Row(
-            accountant=study.plan.get("privacy", {}).get("accountant"),
             progress=await studies.progress_of(session, study)
             if study.state in UNDER_WAY
             else None,

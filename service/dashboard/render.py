@@ -14,7 +14,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from service.cli import text
+from service import text
 from service.dashboard.assets import assets
 from service.dashboard.view import entry_text
 from service.studies.lifecycle import TERMINAL

@@ -36,6 +36,8 @@ class BudgetExceededError(ConflictError):
         delta: the scope's delta, at which all of these hold.
     """
 
+    type = "/problems/over-budget"
+
     def __init__(
         self,
         *,

@@ -54,7 +54,7 @@ def decide(
     *,
     last: AttemptView | None,
     job: JobInfo | None,
-    cancel_requested: bool,
+    is_to_end: bool,
     max_attempts: int,
     now: datetime,
     heartbeat_timeout: timedelta,
@@ -64,16 +64,16 @@ def decide(
     Args:
         last: the newest attempt, or None before the first.
         job: what the cluster says of it; None if the cluster does not know it.
-        cancel_requested: whether the study is to be cancelled.
+        is_to_end: whether the study was cancelled, or has used up its compute budget.
         max_attempts: how many attempts a run may have.
         now: the database's clock.
         heartbeat_timeout: silence after which a driver counts as dead.
     """
     if last is not None and last.state == "live":
-        return _live(last, job, cancel_requested, now, heartbeat_timeout)
+        return _live(last, job, is_to_end, now, heartbeat_timeout)
     if last is not None and last.state == "succeeded":
         return Decision(action=Action.SUCCEED)
-    if cancel_requested or (last is not None and last.state == "cancelled"):
+    if is_to_end or (last is not None and last.state == "cancelled"):
         return Decision(action=Action.CANCEL)
     if last is None:
         return Decision(action=Action.START_ATTEMPT)
@@ -87,15 +87,15 @@ def decide(
 def _live(
     attempt: AttemptView,
     job: JobInfo | None,
-    cancel_requested: bool,
+    is_to_end: bool,
     now: datetime,
     heartbeat_timeout: timedelta,
 ) -> Decision:
     if job is None:
         if attempt.submitted_at is not None:
             return Decision(action=Action.LOSE, reason="the cluster lost the job")
-        if cancel_requested:
-            return Decision(action=Action.LOSE, reason="cancelled before it was submitted")
+        if is_to_end:
+            return Decision(action=Action.LOSE, reason="ended before it was submitted")
         return Decision(action=Action.SUBMIT)
     if job.status.is_terminal:
         return Decision(action=Action.LOSE, reason=_ending(job))
@@ -103,8 +103,8 @@ def _live(
         if now - attempt.stop_requested_at > STOP_GRACE:
             return Decision(action=Action.LOSE, reason="stopped, but its job would not end")
         return WAIT
-    if cancel_requested:
-        return Decision(action=Action.STOP, reason="cancelled")
+    if is_to_end:
+        return Decision(action=Action.STOP, reason="asked to end")
     silence = now - (attempt.heartbeat_at or attempt.submitted_at or attempt.created_at)
     limit = heartbeat_timeout if attempt.heartbeat_at else max(START_GRACE, heartbeat_timeout)
     if job.status is JobStatus.RUNNING and silence > limit:

@@ -12,7 +12,7 @@ from service.auth.secrets import run_token
 from service.db.session import Database
 from service.db.tables import Attempt, Run, Study
 from service.ledger.service import Ledger
-from service.orchestrator import assignments, claims, promote
+from service.orchestrator import assignments, claims, compute, promote
 from service.orchestrator.decide import Action, AttemptView, Decision, decide
 from service.orchestrator.launcher import Job, JobInfo, Launcher, LauncherUnavailableError
 from service.settings import Settings
@@ -107,10 +107,11 @@ class Reconciler:
                 return
             attempt = await self._last_attempt(session, run.id)
             now = await _clock(session)
+            is_used_up = await compute.is_used_up(session, study)
             decision = decide(
                 last=_view(attempt),
                 job=job,
-                cancel_requested=study.cancel_requested,
+                is_to_end=study.cancel_requested or is_used_up,
                 max_attempts=self._settings.max_attempts,
                 now=now,
                 heartbeat_timeout=timedelta(seconds=self._settings.heartbeat_timeout_seconds),
@@ -165,7 +166,13 @@ class Reconciler:
                 await self._end(session, study, "failed", reason)
             case Action.CANCEL:
                 run.state, run.finished_at = "cancelled", now
-                await self._end(session, study, "cancelled", "cancelled by a user")
+                if study.cancel_requested:
+                    await self._end(session, study, "cancelled", "cancelled by a user")
+                else:
+                    limit = study.spec["budget"]["gpu_hours"]
+                    await self._end(
+                        session, study, "failed", f"budget.gpu_hours: {limit:g} are used up"
+                    )
         return None
 
     async def _start_attempt(

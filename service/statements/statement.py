@@ -32,7 +32,7 @@ ASSUMPTIONS = (
 COVERAGE = (
     "Covered: the released weights, every checkpoint, and everything computed from them alone.",
     "Not covered: the test accuracy, which reads the test split; the records of the validation split "
-    "that simulations score on, unless the search is accounted for below.",
+    "that simulations score on, unless the search is accounted for.",
 )
 
 

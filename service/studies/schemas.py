@@ -44,6 +44,8 @@ class RunView(BaseModel):
     steps: int
     steps_per_second: float | None
     attempt: int | None
+    trial: int | None
+    """Number of the promoted trial."""
     test_accuracy: float | None
     num_test: int | None
 
@@ -102,8 +104,12 @@ class StudySummary(BaseModel):
     reason: str | None
     dataset: str
     search_accounting: str
-    epsilon: float | None
-    delta: float | None
+    search_note: str
+    epsilon: float
+    """As planned, and once the private run is done as stated."""
+    delta: float
+    accountant: str
+    neighboring_relation: str
     best_accuracy: float | None
     test_accuracy: float | None
     created_at: datetime

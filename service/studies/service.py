@@ -178,7 +178,7 @@ async def view(session: AsyncSession, study: Study) -> StudyView:
         progress=await repository.progress_of(session, study),
         best_trial=await repository.best_trial(session, study.id),
         prediction=study.prediction,
-        run=await _run_view(session, run) if run else None,
+        run=await _run_view(session, study, run) if run else None,
         privacy=await _privacy_view(session, study),
         error=study.error,
         created_at=study.created_at,
@@ -241,7 +241,7 @@ async def _store(session: AsyncSession, prepared: Prepared) -> Study:
 
 
 def _summary(study: Study, best: float | None, tested: float | None) -> StudySummary:
-    privacy = study.plan.get("privacy", {})
+    planned, stated = study.plan["privacy"], _stated(study)
     return StudySummary(
         id=study.id,
         name=study.name,
@@ -249,8 +249,11 @@ def _summary(study: Study, best: float | None, tested: float | None) -> StudySum
         reason=study.reason,
         dataset=study.dataset,
         search_accounting=study.search_accounting,
-        epsilon=privacy.get("epsilon"),
-        delta=privacy.get("delta"),
+        search_note=SEARCH_NOTES[study.search_accounting],
+        epsilon=(stated or planned)["epsilon"],
+        delta=planned["delta"],
+        accountant=planned["accountant"],
+        neighboring_relation=planned["neighboring_relation"],
         best_accuracy=best,
         test_accuracy=tested,
         created_at=study.created_at,
@@ -259,7 +262,7 @@ def _summary(study: Study, best: float | None, tested: float | None) -> StudySum
     )
 
 
-async def _run_view(session: AsyncSession, run: Run) -> RunView:
+async def _run_view(session: AsyncSession, study: Study, run: Run) -> RunView:
     result = run.result or {}
     return RunView.model_validate(
         {
@@ -269,15 +272,21 @@ async def _run_view(session: AsyncSession, run: Run) -> RunView:
             "steps": run.steps,
             "steps_per_second": run.steps_per_second,
             "attempt": await repository.last_attempt(session, run.id),
+            "trial": study.promoted_trial,
             "test_accuracy": result.get("test_accuracy"),
             "num_test": result.get("num_test"),
         }
     )
 
 
+def _stated(study: Study) -> dict[str, Any] | None:
+    """What the statement says of privacy, once there is one."""
+    return study.statement["privacy"] if study.statement else None
+
+
 async def _privacy_view(session: AsyncSession, study: Study) -> PrivacyView:
     planned = Plan.model_validate(study.plan).privacy
-    stated = study.statement["privacy"] if study.statement else None
+    stated = _stated(study)
     held, entry = None, None
     if study.reservation_id is not None:
         held = await ledger.reservation(session, study.reservation_id)

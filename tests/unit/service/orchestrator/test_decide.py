@@ -37,7 +37,7 @@ def action(
     return decide(
         last=last,
         job=info,
-        cancel_requested=cancel,
+        is_to_end=cancel,
         max_attempts=max_attempts,
         now=NOW,
         heartbeat_timeout=TIMEOUT,
@@ -98,7 +98,7 @@ class TestLiveAttempts:
         decision = decide(
             last=attempt(),
             job=job(status, exit_code=137),
-            cancel_requested=False,
+            is_to_end=False,
             max_attempts=3,
             now=NOW,
             heartbeat_timeout=TIMEOUT,

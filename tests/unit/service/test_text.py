@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.cli import text
+from service import text
 from tests.unit.service.cli.recorded import STUDY
 
 
