@@ -26,11 +26,11 @@ class TestApiError:
         [
             (422, "about:blank", Exit.BAD_INPUT),
             (400, "about:blank", Exit.BAD_INPUT),
-            (409, "urn:tan:over-budget", Exit.OVER_BUDGET),
+            (409, "/problems/over-budget", Exit.OVER_BUDGET),
             (409, "about:blank", Exit.FAILED),
             (404, "about:blank", Exit.FAILED),
             (401, "about:blank", Exit.FAILED),
-            (500, "urn:tan:over-budget", Exit.FAILED),
+            (500, "/problems/over-budget", Exit.FAILED),
         ],
     )
     def test_the_status_and_type_decide_the_exit_code(
