@@ -1,11 +1,23 @@
 """What a study has used of its compute budget."""
 
-from sqlalchemy import Float, cast, func, select
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.db.tables import Attempt, Run, Study, Trial
+from service.db.tables import Study
 
-_HOUR_SECONDS = 3600.0
+# One device per trial while a rung runs; every rank of a private run, for as long as its attempts.
+_DEVICE_HOURS = text("""
+    SELECT (
+        (SELECT coalesce(sum((score ->> 'seconds')::float8), 0)
+         FROM trial, jsonb_array_elements(trial.scores) AS score
+         WHERE trial.study_id = :study)
+        + :ranks *
+        (SELECT coalesce(sum(extract(epoch FROM
+             coalesce(attempt.finished_at, now()) - attempt.submitted_at)::float8), 0)
+         FROM attempt JOIN run ON run.id = attempt.run_id
+         WHERE run.study_id = :study AND run.kind = 'private')
+    ) / 3600
+""")
 
 
 async def is_used_up(session: AsyncSession, study: Study) -> bool:
@@ -15,32 +27,7 @@ async def is_used_up(session: AsyncSession, study: Study) -> bool:
 
 
 async def device_hours(session: AsyncSession, study: Study) -> float:
-    """Hours of one device: a GPU where the cluster has them, else a core.
-
-    A trial counts the time of its rungs; a private run counts each attempt with all its ranks.
-    """
-    score = func.jsonb_array_elements(Trial.scores).table_valued("value").lateral()
-    simulated = select(func.coalesce(func.sum(cast(score.c.value["seconds"].astext, Float)), 0.0))
-    trained = (
-        select(
-            func.coalesce(
-                func.sum(
-                    func.extract(
-                        "epoch",
-                        func.coalesce(Attempt.finished_at, func.now()) - Attempt.submitted_at,
-                    )
-                ),
-                0.0,
-            )
-        )
-        .join(Run, Run.id == Attempt.run_id)
-        .where(Run.study_id == study.id, Run.kind == "private")
-    )
-    trial_seconds = await session.scalar(
-        simulated.select_from(Trial)
-        .join(score, onclause=func.true())
-        .where(Trial.study_id == study.id)
-    )
-    run_seconds = await session.scalar(trained)
-    ranks = int(study.spec["train"]["workers"])
-    return (float(trial_seconds or 0) + ranks * float(run_seconds or 0)) / _HOUR_SECONDS
+    """Hours of one device: a GPU where the cluster has them, else a core."""
+    ranks = float(study.spec["train"]["workers"])
+    used = await session.scalar(_DEVICE_HOURS, {"study": study.id, "ranks": ranks})
+    return float(used or 0.0)

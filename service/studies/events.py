@@ -48,6 +48,8 @@ async def set_state(
     Raises:
         IllegalTransitionError: the lifecycle has no such move.
     """
+    # A refresh forgets what has not been written yet.
+    await session.flush()
     await session.refresh(study, with_for_update=True)
     current, proposed = StudyState(study.state), StudyState(state)
     if current is proposed:

@@ -1,0 +1,387 @@
+"""The reconciler on a real database; the cluster is in memory and the test plays the drivers."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import select, update
+
+from service.auth.secrets import server_secret
+from service.db.session import Database
+from service.db.tables import Attempt, Run, Study, Trial
+from service.orchestrator import claims
+from service.orchestrator.launcher import JobStatus
+from service.orchestrator.reconcile import Reconciler
+from service.settings import Settings
+from tests.fixtures.api import driver_headers, make_spec
+from tests.support.launcher import MemoryLauncher
+
+LEASE = timedelta(seconds=60)
+Advance = Callable[..., Any]
+
+
+class World:
+    """One orchestrator, its cluster, and the API that drivers and users speak to."""
+
+    def __init__(self, client: httpx.AsyncClient, settings: Settings, database: Database) -> None:
+        self.client, self.settings, self.database = client, settings, database
+        self.launcher = MemoryLauncher()
+
+    def reconciler(self, owner: str = "one") -> Reconciler:
+        return Reconciler(
+            settings=self.settings,
+            database=self.database,
+            launcher=self.launcher,
+            worker_url="http://api",
+            secret=server_secret(self.settings.home_path),
+            owner=owner,
+        )
+
+    async def tick(self, times: int = 1, owner: str = "one") -> None:
+        reconciler = self.reconciler(owner)
+        for _ in range(times):
+            async with self.database.session() as session:
+                claimed = await claims.claim_open(session, owner=owner, lease=LEASE)
+            for study_id in claimed:
+                await reconciler.advance(study_id)
+
+    async def submit(self, **changes: Any) -> str:
+        response = await self.client.post("/studies", json=make_spec(**changes))
+        assert response.status_code == 201, response.text
+        return response.json()["id"]
+
+    async def study(self, study_id: str) -> dict[str, Any]:
+        return (await self.client.get(f"/studies/{study_id}")).json()
+
+    async def committed(self) -> float:
+        return (await self.client.get("/datasets/digits/ledger")).json()["committed_epsilon"]
+
+    async def report(self, run_id: str, method: str, path: str, fence: int = 1, **body: Any) -> Any:
+        response = await self.client.request(
+            method,
+            f"/worker/runs/{run_id}{path}",
+            json={"fence": fence, **body},
+            headers=driver_headers(self.settings, run_id, fence),
+        )
+        assert response.is_success, response.text
+        return response.json() if response.content else None
+
+    async def finish_search(
+        self, study_id: str, fence: int = 1, params: dict[str, Any] | None = None
+    ) -> None:
+        run_id = f"{study_id}-search"
+        for number, value in enumerate([0.7, 0.9, 0.8]):
+            trial = {
+                "number": number,
+                "state": "completed",
+                "params": params or {"learning_rate": 1.0},
+                "value": value,
+            }
+            await self.report(run_id, "PUT", f"/trials/{number}", fence, trial=trial)
+        await self.report(run_id, "POST", "/finish", fence, outcome="succeeded")
+
+    async def to_training(self, **changes: Any) -> str:
+        study_id = await self.submit(**changes)
+        await self.tick(3)
+        await self.finish_search(study_id)
+        await self.tick(3)
+        assert (await self.study(study_id))["state"] == "training"
+        return study_id
+
+    async def begin_segment(self, study_id: str, start: int, steps: int, fence: int = 1) -> Any:
+        return await self.report(
+            f"{study_id}-private",
+            "POST",
+            "/segments",
+            fence,
+            start_step=start,
+            num_steps=steps,
+            request_id=f"{fence}-{start}",
+        )
+
+
+@pytest.fixture
+def world(client: httpx.AsyncClient, settings: Settings, database: Database) -> World:
+    return World(client, settings, database)
+
+
+class TestTheWayOfAStudy:
+    async def test_it_is_searched_promoted_trained_and_stated(self, world: World) -> None:
+        study_id = await world.to_training()
+        assert [job.module for job in world.launcher.submitted] == [
+            "worker.simulate",
+            "worker.train",
+        ]
+        await world.begin_segment(study_id, 0, 100)
+        result = {
+            "steps": 100,
+            "test_accuracy": 0.9,
+            "num_test": 359,
+            "model_path": "/x/model.safetensors",
+            "model_sha256": "cd" * 32,
+            "train_seconds": 1.0,
+            "software": {},
+        }
+        await world.report(
+            f"{study_id}-private", "POST", "/finish", outcome="succeeded", result=result
+        )
+        await world.tick(2)
+
+        study = await world.study(study_id)
+        assert study["state"] == "completed"
+        assert study["run"]["trial"] == 1
+        assert study["privacy"]["charged_steps"] == 100
+        assert (await world.client.get(f"/studies/{study_id}/statement")).status_code == 200
+
+    async def test_ticks_that_find_nothing_to_do_submit_nothing_again(self, world: World) -> None:
+        await world.submit()
+
+        await world.tick(6)
+
+        assert len(world.launcher.submitted) == 1
+
+    async def test_only_so_many_studies_run_at_a_time(self, world: World) -> None:
+        first, second = await world.submit(), await world.submit()
+
+        await world.tick(3)
+
+        assert (await world.study(first))["state"] == "simulating"
+        waiting = await world.study(second)
+        assert waiting["state"] == "queued"
+        assert waiting["reason"] == "waiting for a free slot"
+
+    async def test_the_promoted_candidate_is_what_the_ledger_holds(self, world: World) -> None:
+        study_id = await world.submit(
+            search={"space": {"learning_rate": 1.0, "steps": {"choices": [50, 100]}}}
+        )
+        await world.tick(3)
+        await world.finish_search(study_id, params={"learning_rate": 1.0, "steps": 50})
+        before = await world.committed()
+
+        await world.tick(2)
+
+        study = await world.study(study_id)
+        assert study["state"] == "training"
+        assert study["run"]["steps"] == 50
+        assert study["privacy"]["reserved_steps"] == 52
+        assert await world.committed() == pytest.approx(before, rel=0.05)
+
+    async def test_a_manual_promotion_waits_for_a_person(self, world: World) -> None:
+        study_id = await world.submit(promotion="manual")
+        await world.tick(3)
+        await world.finish_search(study_id)
+        await world.tick(3)
+        assert (await world.study(study_id))["state"] == "awaiting_approval"
+
+        await world.client.post(f"/studies/{study_id}/promote", json={"trial": 2})
+        await world.tick(2)
+
+        study = await world.study(study_id)
+        assert (study["state"], study["run"]["trial"]) == ("training", 2)
+
+
+class TestDeadDrivers:
+    async def test_a_driver_that_died_is_followed_by_another_that_keeps_finished_trials(
+        self, world: World, database: Database
+    ) -> None:
+        study_id = await world.submit()
+        await world.tick(3)
+        run_id = f"{study_id}-search"
+        done = {"number": 0, "state": "completed", "params": {"learning_rate": 1.0}, "value": 0.5}
+        running = {"number": 1, "state": "running", "params": {"learning_rate": 2.0}}
+        await world.report(run_id, "PUT", "/trials/0", trial=done)
+        await world.report(run_id, "PUT", "/trials/1", trial=running)
+        world.launcher.end(f"{run_id}-a1", JobStatus.FAILED, 137)
+
+        await world.tick(3)
+
+        assert [job.submission_id for job in world.launcher.submitted] == [
+            f"{run_id}-a1",
+            f"{run_id}-a2",
+        ]
+        async with database.session() as session:
+            states = await session.scalars(select(Trial.state).order_by(Trial.number))
+            lost = await session.get_one(Attempt, (run_id, 1))
+        assert list(states) == ["completed", "interrupted"]
+        assert lost.reason is not None
+        assert "137" in lost.reason
+        assert "out of memory" in lost.reason
+
+    async def test_a_run_that_keeps_dying_fails_and_gives_its_budget_back(
+        self, world: World
+    ) -> None:
+        free = await world.committed()
+        study_id = await world.submit()
+        for number in range(1, world.settings.max_attempts + 1):
+            await world.tick(3)
+            world.launcher.end(f"{study_id}-search-a{number}", JobStatus.FAILED, 1)
+        await world.tick(3)
+
+        study = await world.study(study_id)
+        assert study["state"] == "failed"
+        assert "gave up after 5 attempts" in study["reason"]
+        assert study["error"]["reason"] == study["reason"]
+        assert await world.committed() == free
+
+    async def test_a_new_attempt_of_a_private_run_shuts_the_old_one_out_of_the_ledger(
+        self, world: World
+    ) -> None:
+        study_id = await world.to_training()
+        await world.begin_segment(study_id, 0, 2)
+        world.launcher.end(f"{study_id}-private-a1", JobStatus.FAILED, 137)
+        await world.tick(3)
+
+        zombie = await world.client.post(
+            f"/worker/runs/{study_id}-private/segments",
+            json={"fence": 1, "start_step": 2, "num_steps": 2, "request_id": "z"},
+            headers=driver_headers(world.settings, f"{study_id}-private", 1),
+        )
+
+        assert zombie.status_code == 409
+        granted = await world.begin_segment(study_id, 0, 2, fence=2)
+        assert granted["num_steps"] == 2
+        assert (await world.study(study_id))["privacy"]["charged_steps"] == 4
+
+    async def test_a_cluster_that_does_not_answer_is_named_and_waited_for(
+        self, world: World
+    ) -> None:
+        study_id = await world.submit()
+        await world.tick(1)
+        world.launcher.is_down = True
+        await world.tick(3)
+        assert (await world.study(study_id))["reason"] == "the cluster does not answer"
+
+        world.launcher.is_down = False
+        await world.tick(3)
+
+        study = await world.study(study_id)
+        assert study["reason"] is None
+        assert len(world.launcher.submitted) == 1
+
+
+class TestCancel:
+    async def test_a_queued_study_never_starts(self, world: World) -> None:
+        free = await world.committed()
+        study_id = await world.submit()
+        await world.client.post(f"/studies/{study_id}/cancel")
+
+        await world.tick(2)
+
+        assert (await world.study(study_id))["state"] == "cancelled"
+        assert world.launcher.submitted == []
+        assert await world.committed() == free
+
+    async def test_a_running_search_is_stopped(self, world: World) -> None:
+        free = await world.committed()
+        study_id = await world.submit()
+        await world.tick(3)
+        await world.client.post(f"/studies/{study_id}/cancel")
+
+        await world.tick(4)
+
+        assert world.launcher.stopped == [f"{study_id}-search-a1"]
+        assert (await world.study(study_id))["state"] == "cancelled"
+        assert await world.committed() == free
+
+    async def test_a_private_run_keeps_what_it_began_and_releases_the_rest(
+        self, world: World
+    ) -> None:
+        study_id = await world.to_training()
+        await world.begin_segment(study_id, 0, 2)
+        full = await world.committed()
+        await world.client.post(f"/studies/{study_id}/cancel")
+
+        await world.tick(4)
+
+        study = await world.study(study_id)
+        assert study["state"] == "cancelled"
+        assert study["privacy"]["charged_steps"] == 2
+        assert 0 < await world.committed() < full
+
+    async def test_a_study_that_waits_for_approval_ends(self, world: World) -> None:
+        study_id = await world.submit(promotion="manual")
+        await world.tick(3)
+        await world.finish_search(study_id)
+        await world.tick(2)
+        await world.client.post(f"/studies/{study_id}/cancel")
+
+        await world.tick(1)
+
+        assert (await world.study(study_id))["state"] == "cancelled"
+
+
+class TestComputeBudget:
+    async def test_a_study_that_has_used_it_up_is_stopped_and_says_so(
+        self, world: World, database: Database
+    ) -> None:
+        study_id = await world.submit(budget={"gpu_hours": 1.0})
+        await world.tick(3)
+        score = {
+            "rung": 0,
+            "expected_batch_size": 16.0,
+            "noise_multiplier": 0.1,
+            "steps": 100,
+            "accuracy": 0.5,
+            "seconds": 1801.0,
+        }
+        for number in (0, 1):
+            trial = {"number": number, "state": "completed", "params": {}, "scores": [score]}
+            await world.report(f"{study_id}-search", "PUT", f"/trials/{number}", trial=trial)
+
+        await world.tick(4)
+
+        study = await world.study(study_id)
+        assert study["state"] == "failed"
+        assert study["reason"] == "budget.gpu_hours: 1 are used up"
+        assert world.launcher.stopped == [f"{study_id}-search-a1"]
+
+    async def test_ranks_of_a_private_run_count_each(
+        self, world: World, database: Database
+    ) -> None:
+        study_id = await world.to_training(budget={"gpu_hours": 1.0}, train={"workers": 4})
+        async with database.session() as session:
+            run = await session.get_one(Run, f"{study_id}-private")
+            await session.execute(
+                update(Attempt)
+                .where(Attempt.run_id == run.id)
+                .values(submitted_at=Attempt.submitted_at - timedelta(minutes=16))
+            )
+
+        await world.tick(4)
+
+        assert (await world.study(study_id))["state"] == "failed"
+
+
+class TestTwoOrchestrators:
+    async def test_each_study_is_advanced_by_one_of_them(
+        self, world: World, database: Database
+    ) -> None:
+        ids = {await world.submit() for _ in range(3)}
+
+        async def claim(owner: str) -> list[str]:
+            async with database.session() as session:
+                return await claims.claim_open(session, owner=owner, lease=LEASE)
+
+        taken = await asyncio.gather(*(claim(owner) for owner in "abcd"))
+
+        assert sorted(each for part in taken for each in part) == sorted(ids)
+
+    async def test_a_successor_takes_over_when_the_lease_is_over(
+        self, world: World, database: Database
+    ) -> None:
+        study_id = await world.submit()
+        await world.tick(3, owner="dead")
+        await world.tick(1, owner="next")
+        async with database.session() as session:
+            study = await session.get_one(Study, study_id)
+            assert study.lease_owner == "dead"
+            study.lease_until = study.created_at
+
+        await world.tick(3, owner="next")
+
+        assert len(world.launcher.submitted) == 1
+        async with database.session() as session:
+            assert (await session.get_one(Study, study_id)).lease_owner == "next"

@@ -1,0 +1,39 @@
+"""A cluster in memory, with the same promises as the real one."""
+
+from service.orchestrator.launcher import Job, JobInfo, JobStatus, LauncherUnavailableError
+
+
+class MemoryLauncher:
+    """Keeps jobs in a dictionary; the test plays the drivers."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, JobInfo] = {}
+        self.submitted: list[Job] = []
+        self.stopped: list[str] = []
+        self.is_down = False
+
+    async def submit(self, job: Job) -> None:
+        self._expect_up()
+        if job.submission_id not in self.jobs:
+            self.submitted.append(job)
+            self.jobs[job.submission_id] = JobInfo(JobStatus.RUNNING, None, None)
+
+    async def status(self, submission_id: str) -> JobInfo | None:
+        self._expect_up()
+        return self.jobs.get(submission_id)
+
+    async def stop(self, submission_id: str) -> None:
+        self._expect_up()
+        self.stopped.append(submission_id)
+        self.end(submission_id, JobStatus.STOPPED, None)
+
+    async def last_words(self, submission_id: str, *, lines: int = 40) -> str:
+        return "out of memory" if submission_id in self.jobs else ""
+
+    def end(self, submission_id: str, status: JobStatus, exit_code: int | None) -> None:
+        """The driver ends."""
+        self.jobs[submission_id] = JobInfo(status, exit_code, None)
+
+    def _expect_up(self) -> None:
+        if self.is_down:
+            raise LauncherUnavailableError("the cluster does not answer")
