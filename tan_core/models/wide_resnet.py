@@ -2,7 +2,6 @@
 
 from torch import Tensor, nn
 
-from tan_core.errors import ParameterError
 from tan_core.models.shapes import image_shape
 from tan_core.spec.models import WideResNetModel
 
@@ -39,12 +38,6 @@ class Block(nn.Module):
 def build(spec: WideResNetModel, shape: tuple[int, ...], num_classes: int) -> nn.Module:
     """Depth 16, width 4 (Zagoruyko and Komodakis 2016) in the form of Sander et al. (2023), 4.4."""
     channels, _, _ = image_shape("wrn-16-4", shape, smallest=8)
-    if STEM_WIDTH % spec.groups:
-        raise ParameterError(
-            f"groups must divide the {STEM_WIDTH} channels of the first layer "
-            f"(1, 2, 4, 8 or 16), got {spec.groups}",
-            field="model.groups",
-        )
     layers: list[nn.Module] = [_convolution(channels, STEM_WIDTH)]
     inputs = STEM_WIDTH
     for stage, outputs in enumerate(STAGE_WIDTHS):

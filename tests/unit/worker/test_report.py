@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -88,6 +88,16 @@ def control(plane: Plane) -> Iterator[ControlPlane]:
 
 def settings(url: str) -> WorkerSettings:
     return WorkerSettings(api_url=url, run_id="s1-search", fence=1, run_token=SecretStr("secret"))
+
+
+def soon(claim: Callable[[], bool], seconds: float = 20.0) -> bool:
+    """Whether the claim comes true while waiting for it."""
+    deadline = time.monotonic() + seconds
+    while not claim():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 def trial(number: int, state: TrialState = TrialState.RUNNING) -> TrialRecord:
@@ -189,7 +199,8 @@ def test_heartbeats_carry_the_newest_step_and_learn_of_a_cancel(
     plane.reply = {"desired": "run"}
     with Heartbeats(control, interval_seconds=0.02) as heartbeats:
         heartbeats.progress(12, 3.5)
-        time.sleep(0.15)
+        seen = len(plane.seen)
+        assert soon(lambda: len(plane.seen) > seen + 1)
         assert not heartbeats.cancelled.is_set()
         plane.reply = {"desired": "cancel"}
         assert heartbeats.cancelled.wait(2.0)
@@ -202,19 +213,17 @@ def test_missed_heartbeats_do_not_end_the_driver(plane: Plane, control: ControlP
     plane.reply = {"desired": "run"}
     plane.statuses = [500, 503]
     with Heartbeats(control, interval_seconds=0.02):
-        time.sleep(0.3)
-    assert len(plane.seen) > 3
+        assert soon(lambda: len(plane.seen) > 3)
 
 
 def test_a_refused_heartbeat_after_the_final_report_is_no_alarm(
     plane: Plane, control: ControlPlane
 ) -> None:
+    plane.reply = {"desired": "run"}
     with Heartbeats(control, interval_seconds=0.02) as heartbeats:
-        plane.reply = {"desired": "run"}
         heartbeats.expect_end()
         plane.statuses = [409]
-        time.sleep(0.2)
-    assert not plane.statuses
+        assert soon(lambda: not plane.statuses)
 
 
 def test_trial_reports_arrive_in_the_order_they_were_queued(
