@@ -74,6 +74,15 @@ class Dataset(Base):
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
 
+class DatasetFile(Base):
+    """The files of a dataset, by content: a part of one dataset is not another dataset."""
+
+    __tablename__ = "dataset_file"
+
+    sha256: Mapped[str] = mapped_column(primary_key=True)
+    dataset: Mapped[str] = mapped_column(ForeignKey("dataset.name"), index=True)
+
+
 class Study(Base):
     """One study. ``state`` is moved by the orchestrator only, along service/studies/lifecycle.py."""
 
@@ -97,6 +106,8 @@ class Study(Base):
     reservation_id: Mapped[str | None]
     """The ledger's hold for the private run; None on a public dataset."""
     statement: Mapped[dict[str, Any] | None]
+    charged_epsilon: Mapped[float | None]
+    """Of a study that ended without a statement: epsilon of the steps it was charged, at its delta."""
     event_seq: Mapped[int] = mapped_column(server_default="0")
     """Number of the last event: events are numbered under this row's lock."""
     lease_owner: Mapped[str | None]
@@ -157,6 +168,8 @@ class Run(Base):
     steps: Mapped[int] = mapped_column(server_default="0")
     steps_per_second: Mapped[float | None]
     checkpoint: Mapped[dict[str, Any] | None]
+    progress_attempt: Mapped[int] = mapped_column(server_default="0")
+    """The newest attempt that finished a trial or wrote a checkpoint: retries are counted from it."""
     result: Mapped[dict[str, Any] | None]
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     finished_at: Mapped[datetime | None]

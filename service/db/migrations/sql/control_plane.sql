@@ -23,6 +23,14 @@ CREATE TABLE dataset (
     CONSTRAINT uq_dataset_content_sha256 UNIQUE (content_sha256)
 );
 
+CREATE TABLE dataset_file (
+    sha256 TEXT NOT NULL,
+    dataset TEXT NOT NULL,
+    CONSTRAINT pk_dataset_file PRIMARY KEY (sha256),
+    CONSTRAINT fk_dataset_file_dataset_dataset FOREIGN KEY(dataset) REFERENCES dataset (name)
+);
+CREATE INDEX ix_dataset_file_dataset ON dataset_file (dataset);
+
 CREATE TABLE study (
     id TEXT NOT NULL,
     name TEXT NOT NULL,
@@ -40,6 +48,7 @@ CREATE TABLE study (
     error JSONB,
     reservation_id TEXT,
     statement JSONB,
+    charged_epsilon DOUBLE PRECISION,
     event_seq BIGINT DEFAULT 0 NOT NULL,
     lease_owner TEXT,
     lease_until TIMESTAMPTZ,
@@ -84,6 +93,7 @@ CREATE TABLE run (
     steps BIGINT DEFAULT 0 NOT NULL,
     steps_per_second DOUBLE PRECISION,
     checkpoint JSONB,
+    progress_attempt BIGINT DEFAULT 0 NOT NULL,
     result JSONB,
     created_at TIMESTAMPTZ DEFAULT now() NOT NULL,
     finished_at TIMESTAMPTZ,
