@@ -17,10 +17,11 @@ Authentication: ``Authorization: Bearer <run token>``; a token is good for one a
 ==========================================================  ======================================
 """
 
+import unicodedata
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from tan_core.spec.base import Frozen
 from tan_core.spec.models import ModelSpec
@@ -29,7 +30,40 @@ from tan_core.spec.train import TrainerConfig
 
 WIRE_VERSION = 1
 
+MAX_REASON_LENGTH = 2000
+
 Fence = Annotated[int, Field(ge=1)]
+
+
+def clean_reason(text: str) -> str:
+    r"""The text as a database can store it and a page can show it, at most 2,000 characters.
+
+    Control characters other than newline and tab are dropped, and lone surrogates with them:
+    PostgreSQL holds neither NUL nor what is not UTF-8.
+
+    Example:
+        >>> clean_reason("out of memory\x00\n\ton rank 1\r")
+        'out of memory\n\ton rank 1'
+    """
+    shown = "".join(character for character in text if _is_storable(character))
+    return shown if len(shown) <= MAX_REASON_LENGTH else shown[: MAX_REASON_LENGTH - 1] + "…"
+
+
+def _is_storable(character: str) -> bool:
+    return character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cs")
+
+
+def _exact(text: str) -> str:
+    if not all(map(_is_storable, text)):
+        raise ValueError(f"control characters cannot be stored, got {text[:200]!a}")
+    return text
+
+
+Reason = Annotated[str, AfterValidator(clean_reason)]
+"""Words for people, often those of a library: made storable, whatever they hold."""
+
+Exact = Annotated[str, AfterValidator(_exact)]
+"""Text that programs compare: refused rather than changed when it cannot be stored."""
 
 
 class DatasetRef(Frozen):
@@ -93,11 +127,11 @@ class TrialRecord(Frozen):
 
     number: int
     state: TrialState
-    params: dict[str, bool | int | float | str]
+    params: dict[Exact, bool | int | float | Exact]
     scores: list[RungScore] = Field(default_factory=list[RungScore])
     value: float | None = None
     """Accuracy at the highest rung reached."""
-    reason: str | None = None
+    reason: Reason | None = None
 
 
 class TrialReport(Frozen):
@@ -140,8 +174,8 @@ class Checkpoint(Frozen):
     """Where a private run goes on from."""
 
     step: int
-    path: str
-    sha256: str
+    path: Exact
+    sha256: Exact
 
 
 class PrivateAssignment(Frozen):
@@ -191,7 +225,7 @@ class SegmentRequest(Frozen):
     fence: Fence
     start_step: Annotated[int, Field(ge=0)]
     num_steps: Annotated[int, Field(ge=1)]
-    request_id: str
+    request_id: Exact
     """Fresh per segment, equal on a retry of the same request: the charge happens once."""
 
 
@@ -216,10 +250,10 @@ class PrivateResult(Frozen):
     """Steps in the released weights (re-executed steps of crashed attempts not counted)."""
     test_accuracy: float
     num_test: int
-    model_path: str
-    model_sha256: str
+    model_path: Exact
+    model_sha256: Exact
     train_seconds: float
-    software: dict[str, str]
+    software: dict[Exact, Exact]
 
 
 class Finish(Frozen):
@@ -227,7 +261,7 @@ class Finish(Frozen):
 
     fence: Fence
     outcome: Literal["succeeded", "failed", "cancelled"]
-    reason: str | None = None
+    reason: Reason | None = None
     retryable: bool = True
     """False: another attempt would end the same way, e.g. every trial diverged."""
     result: PrivateResult | None = None
