@@ -58,3 +58,18 @@ class Settings(BaseSettings):
 def child_environment(**overrides: str) -> dict[str, str]:
     """The environment for a child process: this one's, with settings replaced."""
     return {**os.environ, **overrides}
+
+
+def bare_environment(**overrides: str) -> dict[str, str]:
+    """The same without any of our settings: no password or token goes to whom it is not given."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("TAN_")}
+    return {**inherited, **overrides}
+
+
+def own_settings(*, without: frozenset[str] = frozenset()) -> dict[str, str]:
+    """Our settings as they stand in the environment."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith("TAN_") and name not in without
+    }

@@ -29,7 +29,7 @@ from service.db.embedded import EmbeddedPostgres
 from service.db.migrate import upgrade
 from service.db.session import Database
 from service.local.ray_head import RayHead
-from service.settings import Settings, child_environment
+from service.settings import Settings, bare_environment, own_settings
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +39,8 @@ STOP_TIMEOUT_SECONDS = 45.0
 POLL_SECONDS = 0.3
 HEALTH_SECONDS = 5.0
 STEADY_SECONDS = 60.0
+# Only the migration needs the owner of the tables; Ray is given nothing of ours at all.
+_NOT_FOR_CHILDREN = frozenset({"TAN_DATABASE_OWNER_URL"})
 MAX_BACKOFF_SECONDS = 30.0
 
 
@@ -68,7 +70,7 @@ class Child:
         tether = [sys.executable, "-m", "service.local.tether", str(os.getpid())]
         self.process = subprocess.Popen(
             [*tether, *self.command()],
-            env=child_environment(**self.environment),
+            env=bare_environment(**self.environment),
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=subprocess.STDOUT,
@@ -160,6 +162,7 @@ class Supervisor:
         self._home.mkdir(parents=True, exist_ok=True, mode=0o700)
         listener = self._listen()
         environment = {
+            **own_settings(without=_NOT_FOR_CHILDREN),
             "TAN_HOME": str(self._home),
             "TAN_HOST": settings.host,
             "TAN_PORT": str(listener.getsockname()[1]),
@@ -201,6 +204,11 @@ class Supervisor:
             app = settings.database_url.get_secret_value()
             owner = settings.database_owner_url
             owner_url = owner.get_secret_value() if owner else app
+            if owner_url == app:
+                self._say(
+                    "warning: the service owns its tables, so only triggers and the hash chain "
+                    "protect the ledger; set TAN_DATABASE_OWNER_URL to a role of its own"
+                )
         else:
             self._say("starting PostgreSQL")
             self._postgres = EmbeddedPostgres(self._home)

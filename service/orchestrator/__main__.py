@@ -7,11 +7,16 @@ import os
 import signal
 import socket
 import sys
-from datetime import timedelta
+from datetime import datetime, timedelta
+
+from sqlalchemy import func, select
+from sqlalchemy.exc import SQLAlchemyError
 
 from service.auth.secrets import server_secret
 from service.db.session import Database
+from service.errors import ServiceError
 from service.orchestrator import claims
+from service.orchestrator.hearing import Hearing
 from service.orchestrator.ray_jobs import RayJobs
 from service.orchestrator.reconcile import Reconciler
 from service.settings import Settings
@@ -20,7 +25,7 @@ from tan_core.errors import TanError
 log = logging.getLogger("service.orchestrator")
 
 LEASE = timedelta(seconds=15)
-"""How long studies wait for a successor after an orchestrator was killed."""
+"""How long studies wait for a successor after an orchestrator was killed; renewed at every look."""
 
 
 async def run(settings: Settings) -> None:
@@ -36,42 +41,58 @@ async def run(settings: Settings) -> None:
     launcher = RayJobs(
         settings.ray_address, token_path=settings.ray_token_path, python=settings.worker_python
     )
+    api_url = settings.worker_url or f"http://{settings.host}:{settings.port}"
+    hearing = Hearing(api_url)
     reconciler = Reconciler(
         settings=settings,
         database=database,
         launcher=launcher,
-        worker_url=settings.worker_url or f"http://{settings.host}:{settings.port}",
+        worker_url=api_url,
         secret=server_secret(settings.home_path),
         owner=owner,
+        lease=LEASE,
     )
     log.info("orchestrator %s is up", owner)
     try:
         while not stop.is_set():
-            await _tick(database, reconciler, owner)
+            await _tick(database, reconciler, hearing, owner)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), settings.tick_seconds)
         async with database.session() as session:
             await claims.release_all(session, owner=owner)
     finally:
+        await hearing.close()
         await launcher.close()
         await database.close()
 
 
-async def _tick(database: Database, reconciler: Reconciler, owner: str) -> None:
+async def _tick(database: Database, reconciler: Reconciler, hearing: Hearing, owner: str) -> None:
     try:
         async with database.session() as session:
             studies = await claims.claim_open(session, owner=owner, lease=LEASE)
+            now = await session.scalar(select(func.clock_timestamp()))
+        assert now is not None  # noqa: S101 - a SELECT of a function always answers
     except Exception:
         log.exception("cannot claim studies; trying again")
         return
+    listening_since = await hearing.since(now)
     for study_id in studies:
+        await _advance(reconciler, study_id, listening_since)
+
+
+async def _advance(reconciler: Reconciler, study_id: str, listening_since: datetime) -> None:
+    """One study's step. Trouble with one study is written on it and holds up no other."""
+    try:
         try:
-            await reconciler.advance(study_id)
+            await reconciler.advance(study_id, listening_since=listening_since)
         except TanError as error:
             log.exception("study %s cannot go on", study_id)
             await reconciler.fail(study_id, str(error))
-        except Exception:
-            log.exception("cannot advance study %s; trying again", study_id)
+        except (ServiceError, SQLAlchemyError) as error:
+            log.exception("study %s does not move; trying again", study_id)
+            await reconciler.note(study_id, f"trying again: {type(error).__name__}: {error}")
+    except Exception:
+        log.exception("study %s: trying again at the next tick", study_id)
 
 
 def main() -> None:

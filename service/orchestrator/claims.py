@@ -2,12 +2,12 @@
 
 from datetime import timedelta
 
-from sqlalchemy import func, or_, select, update
+from sqlalchemy import and_, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Study
 
-OPEN_STATES = ("queued", "simulating", "awaiting_approval", "training")
+ACTIVE_STATES = ("queued", "simulating", "training")
 RUNNING_STATES = ("simulating", "training")
 _SLOTS_LOCK = 0x7A4E_0001
 
@@ -15,18 +15,23 @@ _SLOTS_LOCK = 0x7A4E_0001
 async def claim_open(
     session: AsyncSession, *, owner: str, lease: timedelta, limit: int = 100
 ) -> list[str]:
-    """Lease every open study that is free or ours, oldest first, and return their ids."""
+    """Lease every open study that is free or ours and return their ids, oldest first.
+
+    A study that waits for a person is left alone until that person has spoken.
+    """
+    spoken = or_(Study.cancel_requested, Study.promote_requested)
     free = (
         select(Study.id)
         .where(
-            Study.state.in_(OPEN_STATES),
+            or_(Study.state.in_(ACTIVE_STATES), and_(Study.state == "awaiting_approval", spoken)),
             or_(
                 Study.lease_owner == owner,
                 Study.lease_until.is_(None),
                 Study.lease_until < func.now(),
             ),
         )
-        .order_by(Study.created_at)
+        # Those that have waited longest come first, so that a long list starves nobody.
+        .order_by(Study.lease_until.nulls_first(), Study.created_at)
         .limit(limit)
         .with_for_update(skip_locked=True)
     )
@@ -39,19 +44,18 @@ async def claim_open(
     return [row.id for row in sorted(claimed, key=lambda row: (row.created_at, row.id))]
 
 
-async def locked(session: AsyncSession, study_id: str, *, owner: str) -> Study | None:
-    """The study under its row lock, if its lease is still ours."""
-    return (
-        await session.scalars(
-            select(Study)
-            .where(
-                Study.id == study_id,
-                Study.lease_owner == owner,
-                Study.lease_until > func.now(),
-            )
-            .with_for_update()
-        )
-    ).one_or_none()
+async def locked(
+    session: AsyncSession, study_id: str, *, owner: str, lease: timedelta
+) -> Study | None:
+    """The study under its row lock with its lease renewed, unless another took it meanwhile."""
+    study = await session.scalar(
+        select(Study).where(Study.id == study_id, Study.lease_owner == owner).with_for_update()
+    )
+    if study is not None:
+        study.lease_until = func.now() + lease
+        await session.flush()
+        await session.refresh(study)
+    return study
 
 
 async def has_free_slot(session: AsyncSession, *, limit: int) -> bool:

@@ -56,7 +56,9 @@ def decide(
     job: JobInfo | None,
     is_to_end: bool,
     max_attempts: int,
+    progress_attempt: int,
     now: datetime,
+    listening_since: datetime,
     heartbeat_timeout: timedelta,
 ) -> Decision:
     """The next step for an active run.
@@ -65,22 +67,25 @@ def decide(
         last: the newest attempt, or None before the first.
         job: what the cluster says of it; None if the cluster does not know it.
         is_to_end: whether the study was cancelled, or has used up its compute budget.
-        max_attempts: how many attempts a run may have.
+        max_attempts: how many attempts in a row may end without progress.
+        progress_attempt: the newest attempt that made progress, 0 if none did.
         now: the database's clock.
+        listening_since: since when heartbeats could arrive: before, silence says nothing.
         heartbeat_timeout: silence after which a driver counts as dead.
     """
     if last is not None and last.state == "live":
-        return _live(last, job, is_to_end, now, heartbeat_timeout)
+        return _live(last, job, is_to_end, now, listening_since, heartbeat_timeout)
     if last is not None and last.state == "succeeded":
         return Decision(action=Action.SUCCEED)
-    if is_to_end or (last is not None and last.state == "cancelled"):
+    if is_to_end:
         return Decision(action=Action.CANCEL)
     if last is None:
         return Decision(action=Action.START_ATTEMPT)
     if not last.retryable:
         return Decision(action=Action.FAIL)
-    if last.number >= max_attempts:
-        return Decision(action=Action.FAIL, reason=f"gave up after {last.number} attempts")
+    in_vain = last.number - progress_attempt
+    if in_vain >= max_attempts:
+        return Decision(action=Action.FAIL, reason=f"gave up after {in_vain} attempts in vain")
     return Decision(action=Action.START_ATTEMPT)
 
 
@@ -89,10 +94,11 @@ def _live(
     job: JobInfo | None,
     is_to_end: bool,
     now: datetime,
+    listening_since: datetime,
     heartbeat_timeout: timedelta,
 ) -> Decision:
     if job is None:
-        if attempt.submitted_at is not None:
+        if attempt.submitted_at is not None or attempt.heartbeat_at is not None:
             return Decision(action=Action.LOSE, reason="the cluster lost the job")
         if is_to_end:
             return Decision(action=Action.LOSE, reason="ended before it was submitted")
@@ -102,10 +108,12 @@ def _live(
     if attempt.stop_requested_at is not None:
         if now - attempt.stop_requested_at > STOP_GRACE:
             return Decision(action=Action.LOSE, reason="stopped, but its job would not end")
-        return WAIT
+        # Said again at every tick: the first time may have been lost.
+        return Decision(action=Action.STOP)
     if is_to_end:
         return Decision(action=Action.STOP, reason="asked to end")
-    silence = now - (attempt.heartbeat_at or attempt.submitted_at or attempt.created_at)
+    heard = attempt.heartbeat_at or attempt.submitted_at or attempt.created_at
+    silence = now - max(heard, listening_since)
     limit = heartbeat_timeout if attempt.heartbeat_at else max(START_GRACE, heartbeat_timeout)
     if job.status is JobStatus.RUNNING and silence > limit:
         return Decision(

@@ -1,13 +1,17 @@
 """From the search to the private run: choose, hold the budget for what will really run, hand over."""
 
+import json
+
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Study, Trial
+from service.ledger import repository
 from service.ledger.service import BudgetExceededError, Ledger
-from service.orchestrator import assignments
+from service.orchestrator import assignments, endings
 from service.settings import Settings
 from service.studies.events import set_state
+from tan_core.mechanism import Mechanism
 from tan_core.planner import Plan, candidate, choose_winner, reserved_mechanism
 from tan_core.spec import StudySpec
 from tan_core.wire import TrialRecord
@@ -22,16 +26,15 @@ async def start_private_run(
         await _fail(session, study, ledger, "no trial completed, so there is nothing to promote")
         return
     spec = StudySpec.model_validate(study.spec)
-    reference = Plan.model_validate(study.plan).private_run()
     chosen = candidate(
         trainer=spec.train.trainer(),
         model=spec.model,
-        reference=reference,
+        reference=Plan.model_validate(study.plan).private_run(),
         params=winner.params,
         target=assignments.target_of(spec),
     )
-    differs = chosen.private_run.mechanism != reference.mechanism
-    if study.reservation_id is not None and differs:
+    needed = reserved_mechanism(chosen.private_run.mechanism)
+    if study.reservation_id is not None and needed != await _held(session, study.reservation_id):
         try:
             # A point of its own: a refusal must leave nothing half done.
             async with session.begin_nested():
@@ -40,7 +43,7 @@ async def start_private_run(
                     study.reservation_id,
                     new_reservation_id=f"{study.id}-t{winner.number}",
                     study_id=study.id,
-                    mechanism=reserved_mechanism(chosen.private_run.mechanism),
+                    mechanism=needed,
                     actor="orchestrator",
                 )
         except BudgetExceededError as error:
@@ -53,6 +56,12 @@ async def start_private_run(
         )
     )
     await set_state(session, study, "training")
+
+
+async def _held(session: AsyncSession, reservation_id: str) -> Mechanism:
+    """The mechanism that the ledger holds for the study."""
+    reservation = await repository.reservation(session, reservation_id)
+    return Mechanism.from_json(json.loads(reservation.event)).with_steps(reservation.reserved_steps)
 
 
 async def _winner(session: AsyncSession, study: Study) -> TrialRecord | None:
@@ -71,7 +80,4 @@ async def _winner(session: AsyncSession, study: Study) -> TrialRecord | None:
 
 
 async def _fail(session: AsyncSession, study: Study, ledger: Ledger, reason: str) -> None:
-    if study.reservation_id is not None:
-        await ledger.release(session, study.reservation_id, actor="orchestrator", reason=reason)
-    study.error = {"reason": reason}
-    await set_state(session, study, "failed", reason)
+    await endings.end(session, study, "failed", reason, ledger=ledger, actor="orchestrator")

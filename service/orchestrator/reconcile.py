@@ -1,8 +1,9 @@
 """One tick for one study: look, decide, act. Every transaction is short; none waits for Ray."""
 
 import logging
+import time
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlalchemy import func, select
@@ -12,21 +13,40 @@ from service.auth.secrets import run_token
 from service.db.session import Database
 from service.db.tables import Attempt, Run, Study
 from service.ledger.service import Ledger
-from service.orchestrator import assignments, claims, compute, promote
+from service.orchestrator import assignments, claims, compute, endings, promote
 from service.orchestrator.decide import Action, AttemptView, Decision, decide
 from service.orchestrator.launcher import Job, JobInfo, Launcher, LauncherUnavailableError
 from service.settings import Settings
-from service.statements.service import issue_statement
+from service.statements.service import attest_weights, make_statement
 from service.studies.events import append_event, set_state
 from service.trials.service import interrupt_running
+from tan_core.errors import TanError
+from tan_core.wire import clean_reason
 
 log = logging.getLogger(__name__)
 
 MODULES = {"search": "worker.simulate", "private": "worker.train"}
+STATEMENT_PAUSE_SECONDS = 30.0
+"""Between two tries to make a statement that could not be made."""
+
+FollowUp = Callable[[], Awaitable[None]]
+
+
+@dataclass(slots=True, kw_only=True)
+class Scene:
+    """A study with its active run and that run's newest attempt, locked; and what Ray says."""
+
+    session: AsyncSession
+    study: Study
+    run: Run
+    attempt: Attempt | None
+    job: JobInfo | None
+    last_words: str
+    now: datetime
 
 
 class Reconciler:
-    """Moves studies along their states. Holds no state of its own.
+    """Moves studies along their states; what it remembers is only when not to try again yet.
 
     Args:
         settings: limits and addresses.
@@ -35,6 +55,7 @@ class Reconciler:
         worker_url: how drivers reach the API.
         secret: the server secret that run tokens are derived from.
         owner: name of this orchestrator in leases.
+        lease: how long a study is held between two looks at it.
     """
 
     def __init__(
@@ -46,6 +67,7 @@ class Reconciler:
         worker_url: str,
         secret: bytes,
         owner: str,
+        lease: timedelta,
     ) -> None:
         self._settings = settings
         self._database = database
@@ -53,204 +75,256 @@ class Reconciler:
         self._worker_url = worker_url
         self._secret = secret
         self._owner = owner
+        self._lease = lease
         self._ledger = Ledger()
+        self._statement_not_before: dict[str, float] = {}
 
-    async def advance(self, study_id: str) -> None:
-        """Take the next step for one study that this orchestrator has leased."""
+    async def advance(self, study_id: str, *, listening_since: datetime) -> None:
+        """Take the next step for one study that this orchestrator has leased.
+
+        Args:
+            study_id: the study.
+            listening_since: since when heartbeats of drivers could arrive.
+        """
         async with self._database.session() as session:
-            study = await claims.locked(session, study_id, owner=self._owner)
+            study = await self._locked(session, study_id)
             if study is None:
                 return
             run = await self._active_run(session, study)
-            if run is None:
+            if run is None and study.state != "training":
                 await self._advance_without_run(session, study)
                 return
-            run_id, submission_id = run.id, await self._live_submission(session, run.id)
-        job: JobInfo | None = None
-        last_words = ""
-        if submission_id is not None:
-            try:
-                job = await self._launcher.status(submission_id)
-                if job is not None and job.status.is_terminal:
-                    last_words = await self._launcher.last_words(submission_id, lines=3)
-            except LauncherUnavailableError as error:
-                await self._note(study_id, str(error))
-                return
-        await self._advance_run(study_id, run_id, job, last_words)
+            submission_id = await self._live_submission(session, run.id) if run else None
+        if run is None:
+            await self._complete(study_id)
+            return
+        try:
+            job, last_words = await self._look_at(submission_id)
+            follow_up = await self._advance_run(study_id, run.id, job, last_words, listening_since)
+            if follow_up is not None:
+                await follow_up()
+        except LauncherUnavailableError as error:
+            await self.note(study_id, str(error))
 
     async def fail(self, study_id: str, reason: str) -> None:
-        """End a study that cannot go on; its live driver finds out by its next report."""
+        """End a study that cannot go on, and the job that may still run for it."""
         async with self._database.session() as session:
-            study = await claims.locked(session, study_id, owner=self._owner)
-            if study is not None:
-                await self._end(session, study, "failed", reason)
+            study = await self._locked(session, study_id)
+            if study is None:
+                return
+            run = await self._active_run(session, study)
+            submission_id = await self._live_submission(session, run.id) if run else None
+            if run is not None:
+                now = await _clock(session)
+                run.state, run.reason, run.finished_at = "failed", clean_reason(reason), now
+                attempt = await self._last_attempt(session, run.id)
+                if attempt is not None and attempt.state == "live":
+                    attempt.state, attempt.finished_at = "lost", now
+            await self._end(session, study, "failed", reason)
+        if submission_id is not None:
+            await self._launcher.stop(submission_id)
+
+    async def note(self, study_id: str, reason: str) -> None:
+        """Say on the study why it does not move."""
+        async with self._database.session() as session:
+            study = await self._locked(session, study_id)
+            reason = clean_reason(reason)
+            if study is not None and study.reason != reason:
+                study.reason = reason
+                log.warning("%s: %s", study_id, reason)
+
+    # Studies between runs
 
     async def _advance_without_run(self, session: AsyncSession, study: Study) -> None:
         if study.cancel_requested:
             await self._end(session, study, "cancelled", "cancelled by a user")
+        elif study.state == "awaiting_approval" and not study.promote_requested:
+            return
+        elif not await claims.has_free_slot(session, limit=self._settings.max_running_studies):
+            study.reason = "waiting for a free slot"
         elif study.state == "queued":
-            if await claims.has_free_slot(session, limit=self._settings.max_running_studies):
-                session.add(await assignments.search_run(session, study))
-                await set_state(session, study, "simulating")
-            elif study.reason is None:
-                study.reason = "waiting for a free slot"
-        elif study.state == "awaiting_approval" and study.promote_requested:
+            session.add(await assignments.search_run(session, study))
+            await set_state(session, study, "simulating")
+        else:
             await promote.start_private_run(session, study, self._ledger, self._settings)
 
-    async def _advance_run(
-        self, study_id: str, run_id: str, job: JobInfo | None, last_words: str
-    ) -> None:
+    async def _complete(self, study_id: str) -> None:
+        """State what the finished private run cost; outside of any lock, for pricing takes time."""
+        if time.monotonic() < self._statement_not_before.get(study_id, 0.0):
+            return
+        try:
+            statement = await make_statement(self._database, study_id, self._settings)
+        except TanError as error:
+            # The weights are there and the charge is in the ledger: only the words are missing.
+            self._statement_not_before[study_id] = time.monotonic() + STATEMENT_PAUSE_SECONDS
+            log.exception("study %s: no statement yet", study_id)
+            await self.note(study_id, f"trained, but the statement cannot be made yet: {error}")
+            return
         async with self._database.session() as session:
-            study = await claims.locked(session, study_id, owner=self._owner)
+            study = await self._locked(session, study_id)
+            if study is not None and study.state == "training":
+                study.statement = statement
+                steps = statement["steps"]
+                is_short = steps["released"] < steps["planned"]
+                reason = f"{steps['released']} of {steps['planned']} steps: crashes used up the spare ones"
+                await set_state(session, study, "completed", reason if is_short else None)
+
+    # Studies with a run
+
+    async def _look_at(self, submission_id: str | None) -> tuple[JobInfo | None, str]:
+        """What the cluster says of the live attempt, and the driver's last words if it ended."""
+        if submission_id is None:
+            return None, ""
+        job = await self._launcher.status(submission_id)
+        if job is None or not job.status.is_terminal:
+            return job, ""
+        return job, await self._launcher.last_words(submission_id, lines=3)
+
+    async def _advance_run(
+        self,
+        study_id: str,
+        run_id: str,
+        job: JobInfo | None,
+        last_words: str,
+        listening_since: datetime,
+    ) -> FollowUp | None:
+        async with self._database.session() as session:
+            study = await self._locked(session, study_id)
             run = await session.get(Run, run_id, with_for_update=True)
             if study is None or run is None or run.state != "active":
-                return
+                return None
             attempt = await self._last_attempt(session, run.id)
             now = await _clock(session)
+            if job is not None and attempt is not None and attempt.submitted_at is None:
+                attempt.submitted_at = now
             is_used_up = await compute.is_used_up(session, study)
             decision = decide(
                 last=_view(attempt),
                 job=job,
                 is_to_end=study.cancel_requested or is_used_up,
                 max_attempts=self._settings.max_attempts,
+                progress_attempt=run.progress_attempt,
                 now=now,
+                listening_since=listening_since,
                 heartbeat_timeout=timedelta(seconds=self._settings.heartbeat_timeout_seconds),
             )
-            if decision.action is Action.LOSE and last_words:
-                decision = replace(decision, reason=f"{decision.reason}: {last_words}")
-            follow_up = await self._act(session, study, run, attempt, decision, now)
-        if follow_up is not None:
-            try:
-                await follow_up()
-            except LauncherUnavailableError as error:
-                await self._note(study_id, str(error))
+            scene = Scene(
+                session=session,
+                study=study,
+                run=run,
+                attempt=attempt,
+                job=job,
+                last_words=last_words,
+                now=now,
+            )
+            return await self._act(scene, decision)
 
-    async def _act(
-        self,
-        session: AsyncSession,
-        study: Study,
-        run: Run,
-        attempt: Attempt | None,
-        decision: Decision,
-        now: datetime,
-    ) -> Callable[[], Awaitable[None]] | None:
+    async def _act(self, scene: Scene, decision: Decision) -> FollowUp | None:
         """Write the decision down; what has to be said to Ray comes back, to be said after."""
+        study, run, attempt = scene.study, scene.run, scene.attempt
         match decision.action:
             case Action.WAIT:
                 study.reason = None
-                return None
             case Action.START_ATTEMPT:
-                await self._start_attempt(session, study, run, attempt)
-                return None
-            case Action.SUBMIT:
-                assert attempt is not None  # noqa: S101 - decide() submits live attempts only
+                await self._start_attempt(scene)
+            case Action.SUBMIT if attempt is not None:
                 job = self._job(study, run, attempt)
                 return lambda: self._submit(job)
-            case Action.STOP:
-                assert attempt is not None  # noqa: S101
-                attempt.stop_requested_at = now
-                attempt.reason = decision.reason
-                submission_id = attempt.submission_id
-                return lambda: self._launcher.stop(submission_id)
-            case Action.LOSE:
-                assert attempt is not None  # noqa: S101
-                await self._lose(session, study, run, attempt, decision, now)
-                return None
+            case Action.STOP if attempt is not None:
+                if attempt.stop_requested_at is None:
+                    attempt.stop_requested_at, attempt.reason = scene.now, decision.reason
+                return self._stopping(attempt.submission_id)
+            case Action.LOSE if attempt is not None:
+                await self._lose(scene, attempt, decision)
+                is_over = scene.job is None or scene.job.status.is_terminal
+                return None if is_over else self._stopping(attempt.submission_id)
             case Action.SUCCEED:
-                await self._succeed(session, study, run, now)
+                await self._succeed(scene)
             case Action.FAIL:
                 reason = "; ".join(
                     filter(None, [decision.reason, attempt.reason if attempt else None])
                 )
-                run.state, run.reason, run.finished_at = "failed", reason, now
-                await self._end(session, study, "failed", reason)
+                run.state, run.reason, run.finished_at = "failed", reason, scene.now
+                await self._end(scene.session, study, "failed", reason)
             case Action.CANCEL:
-                run.state, run.finished_at = "cancelled", now
+                run.state, run.finished_at = "cancelled", scene.now
                 if study.cancel_requested:
-                    await self._end(session, study, "cancelled", "cancelled by a user")
+                    await self._end(scene.session, study, "cancelled", "cancelled by a user")
                 else:
                     limit = study.spec["budget"]["gpu_hours"]
-                    await self._end(
-                        session, study, "failed", f"budget.gpu_hours: {limit:g} are used up"
-                    )
+                    reason = f"budget.gpu_hours: {limit:g} are used up"
+                    await self._end(scene.session, study, "failed", reason)
+            case _:
+                raise AssertionError(f"{decision.action} without an attempt")
         return None
 
-    async def _start_attempt(
-        self, session: AsyncSession, study: Study, run: Run, last: Attempt | None
-    ) -> None:
+    async def _start_attempt(self, scene: Scene) -> None:
+        session, study, run, last = scene.session, scene.study, scene.run, scene.attempt
         number = last.number + 1 if last else 1
         if run.kind == "private" and study.reservation_id is not None:
             # From here on the ledger refuses every earlier attempt.
             await self._ledger.acquire(session, study.reservation_id, epoch=number)
         if run.kind == "search":
             await interrupt_running(session, study, before_attempt=number, reason="its driver died")
-        session.add(
-            Attempt(run_id=run.id, number=number, state="live", submission_id=f"{run.id}-a{number}")
-        )
+        reason = None
         if last is not None:
-            study.reason = f"attempt {number}: {last.reason or 'the one before ended early'}"
-        await append_event(
-            session,
-            study,
-            "attempt",
-            {
-                "run": run.id,
-                "kind": run.kind,
-                "attempt": number,
-                "state": "live",
-                "reason": last.reason if last else None,
-            },
+            reason = f"attempt {number}: {last.reason or 'the one before ended early'}"
+        study.reason = clean_reason(reason) if reason else None
+        fresh = Attempt(
+            run_id=run.id, number=number, state="live", submission_id=f"{run.id}-a{number}"
         )
+        session.add(fresh)
+        await self._announce(scene, fresh, last.reason if last else None)
 
-    async def _lose(
-        self,
-        session: AsyncSession,
-        study: Study,
-        run: Run,
-        attempt: Attempt,
-        decision: Decision,
-        now: datetime,
-    ) -> None:
-        attempt.state, attempt.finished_at = "lost", now
-        stopped_because = attempt.reason if attempt.stop_requested_at else None
-        attempt.reason = stopped_because or decision.reason
+    async def _lose(self, scene: Scene, attempt: Attempt, decision: Decision) -> None:
+        asked = attempt.reason if attempt.stop_requested_at else None
+        reason = asked or decision.reason or "lost"
+        if scene.last_words:
+            reason = f"{reason}: {scene.last_words}"
+        attempt.state, attempt.finished_at = "lost", scene.now
+        attempt.reason = clean_reason(reason)
         log.warning("attempt lost: %s: %s", attempt.submission_id, attempt.reason)
+        await self._announce(scene, attempt, attempt.reason)
+
+    async def _announce(self, scene: Scene, attempt: Attempt, reason: str | None) -> None:
         await append_event(
-            session,
-            study,
+            scene.session,
+            scene.study,
             "attempt",
             {
-                "run": run.id,
-                "kind": run.kind,
+                "run": scene.run.id,
+                "kind": scene.run.kind,
                 "attempt": attempt.number,
-                "state": "lost",
-                "reason": attempt.reason,
+                "state": attempt.state,
+                "reason": reason,
             },
         )
 
-    async def _succeed(self, session: AsyncSession, study: Study, run: Run, now: datetime) -> None:
-        run.state, run.finished_at = "succeeded", now
+    async def _succeed(self, scene: Scene) -> None:
+        session, study, run = scene.session, scene.study, scene.run
+        run.state, run.finished_at = "succeeded", scene.now
         if run.kind == "private":
+            # Stated at the next tick, out of this transaction.
             await self._release(session, study, "the private run is complete")
-            await issue_statement(session, study, self._settings)
-            await set_state(session, study, "completed")
+            await attest_weights(session, study)
         elif study.spec["promotion"] == "manual" and not study.promote_requested:
             await set_state(session, study, "awaiting_approval", "waiting for tan-cli promote")
         else:
             await promote.start_private_run(session, study, self._ledger, self._settings)
 
     async def _end(self, session: AsyncSession, study: Study, state: str, reason: str) -> None:
-        await self._release(session, study, reason)
-        if state == "failed":
-            study.error = {"reason": reason}
-        await set_state(session, study, state, reason)
+        await endings.end(
+            session, study, state, clean_reason(reason), ledger=self._ledger, actor=self._actor
+        )
 
     async def _release(self, session: AsyncSession, study: Study, reason: str) -> None:
         """Give back to the budget what never began. Charged steps stay charged."""
         if study.reservation_id is not None:
             await self._ledger.release(
-                session, study.reservation_id, actor=f"orchestrator:{self._owner}", reason=reason
+                session, study.reservation_id, actor=self._actor, reason=reason
             )
+
+    # What is said to Ray
 
     def _job(self, study: Study, run: Run, attempt: Attempt) -> Job:
         return Job(
@@ -274,12 +348,17 @@ class Reconciler:
             if attempt is not None and attempt.submitted_at is None:
                 attempt.submitted_at = await _clock(session)
 
-    async def _note(self, study_id: str, reason: str) -> None:
-        async with self._database.session() as session:
-            study = await claims.locked(session, study_id, owner=self._owner)
-            if study is not None and study.reason != reason:
-                study.reason = reason
-                log.warning("%s: %s", study_id, reason)
+    def _stopping(self, submission_id: str) -> FollowUp:
+        return lambda: self._launcher.stop(submission_id)
+
+    # Rows
+
+    @property
+    def _actor(self) -> str:
+        return f"orchestrator:{self._owner}"
+
+    async def _locked(self, session: AsyncSession, study_id: str) -> Study | None:
+        return await claims.locked(session, study_id, owner=self._owner, lease=self._lease)
 
     async def _active_run(self, session: AsyncSession, study: Study) -> Run | None:
         return await session.scalar(

@@ -107,6 +107,8 @@ async def report_trial(context: Context, driver: Driver, number: int, report: Tr
         _expect_kind(scene.run, "search")
         await repository.beat(session, driver.run_id, driver.fence)
         await trial_service.report(session, scene.study, report.trial, attempt=driver.fence)
+        if report.trial.state.is_finished:
+            scene.run.progress_attempt = driver.fence
 
 
 async def begin_segment(context: Context, driver: Driver, ask: SegmentRequest) -> SegmentGrant:
@@ -153,6 +155,7 @@ async def end_segment(context: Context, driver: Driver, segment: int, end: Segme
         known = scene.run.checkpoint
         if known is None or known["step"] <= end.checkpoint.step:
             scene.run.checkpoint = end.checkpoint.model_dump(mode="json")
+            scene.run.progress_attempt = driver.fence
         await repository.beat(session, driver.run_id, driver.fence)
         await _note_step(session, scene, end.checkpoint.step, None)
 

@@ -8,6 +8,7 @@ from typing import Any
 from anyio import to_thread
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from service.db.session import Database
 from service.db.tables import Dataset, Run, Study
 from service.ledger import repository as ledger
 from service.ledger.service import Ledger
@@ -21,33 +22,38 @@ from tan_core.spec import StudySpec
 from tan_core.wire import PrivateResult
 
 
-async def issue_statement(
-    session: AsyncSession, study: Study, settings: Settings
-) -> dict[str, Any]:
-    """Build, price twice, sign and store the statement of a study whose private run succeeded.
+async def attest_weights(session: AsyncSession, study: Study) -> None:
+    """Join the released weights to the hash chain, so that the entry a statement names covers them.
 
-    Issued once: a study that has its statement keeps it.
+    Raises:
+        StatementError: the private run has no result.
+    """
+    if study.reservation_id is None:
+        return
+    _, result = await _finished_run(session, study)
+    await Ledger().attest(
+        session,
+        study.reservation_id,
+        note={"study": study.id, "weights_sha256": result.model_sha256, "steps": result.steps},
+        actor="statements",
+    )
+
+
+async def make_statement(database: Database, study_id: str, settings: Settings) -> dict[str, Any]:
+    """The signed statement of a study whose private run succeeded. Nothing is stored or locked.
 
     Raises:
         StatementError: the run has no result, nothing was charged, or two implementations disagree.
+        AccountantError: an accountant failed; it may do better at another time.
     """
-    if study.statement is not None:
-        return study.statement
-    facts = await _facts(session, study)
+    async with database.session() as session:
+        facts = await _facts(session, await session.get_one(Study, study_id))
     statement = await to_thread.run_sync(build, facts)
-    document = sign(statement, signing_key(settings.home_path))
-    study.statement = document
-    await session.flush()
-    return document
+    return sign(statement, signing_key(settings.home_path))
 
 
 async def _facts(session: AsyncSession, study: Study) -> Facts:
-    run = await studies.run_of(session, study.id, "private")
-    if run is None or run.result is None:
-        raise StatementError(
-            f"study {study.id!r} has no finished private run to make a statement of"
-        )
-    result = PrivateResult.model_validate(run.result)
+    run, result = await _finished_run(session, study)
     dataset = await session.get_one(Dataset, study.dataset)
     return Facts(
         study_id=study.id,
@@ -72,18 +78,20 @@ async def _facts(session: AsyncSession, study: Study) -> Facts:
     )
 
 
+async def _finished_run(session: AsyncSession, study: Study) -> tuple[Run, PrivateResult]:
+    run = await studies.run_of(session, study.id, "private")
+    if run is None or run.result is None:
+        raise StatementError(
+            f"study {study.id!r} has no finished private run to make a statement of"
+        )
+    return run, PrivateResult.model_validate(run.result)
+
+
 async def _charge(session: AsyncSession, study: Study, run: Run, result: PrivateResult) -> Charge:
     """What the ledger charged; on public data, what was released."""
     mechanism = Mechanism.from_json(run.assignment["mechanism"]["event"])
     if study.reservation_id is None:
         return Charge(mechanism=mechanism, charged_steps=result.steps, reserved_steps=None)
-    # The weights join the hash chain: the entry that the statement names covers them.
-    await Ledger().attest(
-        session,
-        study.reservation_id,
-        note={"study": study.id, "weights_sha256": result.model_sha256, "steps": result.steps},
-        actor="statements",
-    )
     held = await ledger.reservation(session, study.reservation_id)
     reserved = Mechanism.from_json(json.loads(held.event))
     if reserved.with_steps(mechanism.steps) != mechanism:

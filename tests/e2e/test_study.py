@@ -53,7 +53,7 @@ class TestDigits:
     def test_steps_may_be_searched_and_every_candidate_meets_the_target(
         self, service: LiveService
     ) -> None:
-        study = digits_study("steps")
+        study = digits_study("steps", train={"steps": "auto"})
         study["search"]["space"]["steps"] = {"choices": [60, 120]}
         done = service.complete(service.submit(study))
 

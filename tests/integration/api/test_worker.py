@@ -8,7 +8,7 @@ from service.db.tables import Attempt, Run, Study, Trial
 from service.ledger.service import Ledger
 from service.orchestrator import assignments
 from service.orchestrator.assignments import search_run
-from service.statements.service import issue_statement
+from service.statements.service import attest_weights, make_statement
 from service.statements.verify import verify_statement
 from service.studies.events import set_state
 from service.studies.stream import stream
@@ -356,7 +356,11 @@ class TestStatement:
         async with database.session() as session:
             study = await session.get(Study, study_id)
             await Ledger().release(session, study.reservation_id, actor="test", reason="done")
-            await issue_statement(session, study, settings)
+            await attest_weights(session, study)
+        statement = await make_statement(database, study_id, settings)
+        async with database.session() as session:
+            study = await session.get(Study, study_id)
+            study.statement = statement
             await set_state(session, study, "completed")
 
         document = (await client.get(f"/studies/{study_id}/statement")).json()

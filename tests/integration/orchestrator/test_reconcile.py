@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
@@ -12,10 +12,11 @@ from sqlalchemy import select, update
 from service.auth.secrets import server_secret
 from service.db.session import Database
 from service.db.tables import Attempt, Run, Study, Trial
-from service.orchestrator import claims
+from service.orchestrator import claims, reconcile
 from service.orchestrator.launcher import JobStatus
 from service.orchestrator.reconcile import Reconciler
 from service.settings import Settings
+from tan_core.errors import AccountantError
 from tests.fixtures.api import driver_headers, make_spec
 from tests.support.launcher import MemoryLauncher
 
@@ -29,6 +30,7 @@ class World:
     def __init__(self, client: httpx.AsyncClient, settings: Settings, database: Database) -> None:
         self.client, self.settings, self.database = client, settings, database
         self.launcher = MemoryLauncher()
+        self.listening_since = datetime(2000, 1, 1, tzinfo=UTC)
 
     def reconciler(self, owner: str = "one") -> Reconciler:
         return Reconciler(
@@ -38,6 +40,7 @@ class World:
             worker_url="http://api",
             secret=server_secret(self.settings.home_path),
             owner=owner,
+            lease=LEASE,
         )
 
     async def tick(self, times: int = 1, owner: str = "one") -> None:
@@ -46,7 +49,7 @@ class World:
             async with self.database.session() as session:
                 claimed = await claims.claim_open(session, owner=owner, lease=LEASE)
             for study_id in claimed:
-                await reconciler.advance(study_id)
+                await reconciler.advance(study_id, listening_since=self.listening_since)
 
     async def submit(self, **changes: Any) -> str:
         response = await self.client.post("/studies", json=make_spec(**changes))
@@ -91,6 +94,24 @@ class World:
         assert (await self.study(study_id))["state"] == "training"
         return study_id
 
+    async def trained(self) -> str:
+        """A study whose private run has just reported its end."""
+        study_id = await self.to_training()
+        await self.begin_segment(study_id, 0, 100)
+        result = {
+            "steps": 100,
+            "test_accuracy": 0.9,
+            "num_test": 359,
+            "model_path": "/x/model.safetensors",
+            "model_sha256": "cd" * 32,
+            "train_seconds": 1.0,
+            "software": {},
+        }
+        await self.report(
+            f"{study_id}-private", "POST", "/finish", outcome="succeeded", result=result
+        )
+        return study_id
+
     async def begin_segment(self, study_id: str, start: int, steps: int, fence: int = 1) -> Any:
         return await self.report(
             f"{study_id}-private",
@@ -110,24 +131,11 @@ def world(client: httpx.AsyncClient, settings: Settings, database: Database) -> 
 
 class TestTheWayOfAStudy:
     async def test_it_is_searched_promoted_trained_and_stated(self, world: World) -> None:
-        study_id = await world.to_training()
+        study_id = await world.trained()
         assert [job.module for job in world.launcher.submitted] == [
             "worker.simulate",
             "worker.train",
         ]
-        await world.begin_segment(study_id, 0, 100)
-        result = {
-            "steps": 100,
-            "test_accuracy": 0.9,
-            "num_test": 359,
-            "model_path": "/x/model.safetensors",
-            "model_sha256": "cd" * 32,
-            "train_seconds": 1.0,
-            "software": {},
-        }
-        await world.report(
-            f"{study_id}-private", "POST", "/finish", outcome="succeeded", result=result
-        )
         await world.tick(2)
 
         study = await world.study(study_id)
@@ -155,7 +163,8 @@ class TestTheWayOfAStudy:
 
     async def test_the_promoted_candidate_is_what_the_ledger_holds(self, world: World) -> None:
         study_id = await world.submit(
-            search={"space": {"learning_rate": 1.0, "steps": {"choices": [50, 100]}}}
+            search={"space": {"learning_rate": 1.0, "steps": {"choices": [50, 100]}}},
+            train={"steps": "auto"},
         )
         await world.tick(3)
         await world.finish_search(study_id, params={"learning_rate": 1.0, "steps": 50})
@@ -222,7 +231,7 @@ class TestDeadDrivers:
 
         study = await world.study(study_id)
         assert study["state"] == "failed"
-        assert "gave up after 5 attempts" in study["reason"]
+        assert "gave up after 5 attempts in vain" in study["reason"]
         assert study["error"]["reason"] == study["reason"]
         assert await world.committed() == free
 
@@ -260,6 +269,69 @@ class TestDeadDrivers:
         study = await world.study(study_id)
         assert study["reason"] is None
         assert len(world.launcher.submitted) == 1
+
+    async def test_an_attempt_that_made_progress_is_not_counted_against_the_run(
+        self, world: World
+    ) -> None:
+        study_id = await world.submit()
+        for number in range(1, 2 * world.settings.max_attempts):
+            await world.tick(3)
+            trial = {"number": number, "state": "completed", "params": {}, "value": 0.5}
+            await world.report(
+                f"{study_id}-search", "PUT", f"/trials/{number}", number, trial=trial
+            )
+            world.launcher.end(f"{study_id}-search-a{number}", JobStatus.FAILED, 137)
+        await world.tick(3)
+
+        assert (await world.study(study_id))["state"] == "simulating"
+
+    async def test_a_driver_that_stopped_without_being_asked_to_is_followed_by_another(
+        self, world: World
+    ) -> None:
+        study_id = await world.submit()
+        await world.tick(3)
+        await world.report(f"{study_id}-search", "POST", "/finish", outcome="cancelled")
+
+        await world.tick(3)
+
+        assert (await world.study(study_id))["state"] == "simulating"
+        assert [job.submission_id[-3:] for job in world.launcher.submitted] == ["-a1", "-a2"]
+
+    async def test_silence_counts_only_while_heartbeats_could_be_heard(
+        self, world: World, database: Database
+    ) -> None:
+        await world.submit()
+        await world.tick(3)
+        async with database.session() as session:
+            attempt = (await session.scalars(select(Attempt))).one()
+            attempt.submitted_at = attempt.heartbeat_at = attempt.created_at - timedelta(hours=1)
+            world.listening_since = attempt.created_at
+        await world.tick(2)
+        assert world.launcher.stopped == []
+
+        world.listening_since -= timedelta(hours=1)
+        await world.tick(1)
+
+        assert len(world.launcher.stopped) == 1
+
+    async def test_a_statement_that_cannot_be_made_yet_loses_nothing(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        study_id = await world.trained()
+
+        async def broken(*_: object) -> None:
+            raise AccountantError("out of time")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(reconcile, "make_statement", broken)
+            await world.tick(3)
+        study = await world.study(study_id)
+        assert study["state"] == "training"
+        assert "out of time" in study["reason"]
+
+        await world.tick(2)
+
+        assert (await world.study(study_id))["state"] == "completed"
 
 
 class TestCancel:
@@ -310,7 +382,9 @@ class TestCancel:
 
         await world.tick(1)
 
-        assert (await world.study(study_id))["state"] == "cancelled"
+        study = await world.study(study_id)
+        assert study["state"] == "cancelled"
+        assert study["privacy"]["charged_steps"] == 0
 
 
 class TestComputeBudget:

@@ -33,13 +33,17 @@ def action(
     *,
     cancel: bool = False,
     max_attempts: int = 3,
+    progress_attempt: int = 0,
+    listening_since: datetime = NOW - timedelta(days=1),
 ) -> Action:
     return decide(
         last=last,
         job=info,
         is_to_end=cancel,
         max_attempts=max_attempts,
+        progress_attempt=progress_attempt,
         now=NOW,
+        listening_since=listening_since,
         heartbeat_timeout=TIMEOUT,
     ).action
 
@@ -61,6 +65,14 @@ class TestBeforeAndAfterAttempts:
     @pytest.mark.parametrize("state", ["lost", "failed"])
     def test_attempts_are_limited(self, state: str) -> None:
         assert action(attempt(state=state, number=3)) is Action.FAIL
+
+    def test_only_attempts_in_vain_count(self) -> None:
+        assert action(attempt(state="lost", number=7), progress_attempt=5) is Action.START_ATTEMPT
+        assert action(attempt(state="lost", number=7), progress_attempt=4) is Action.FAIL
+
+    def test_an_attempt_that_stopped_by_itself_ends_no_study(self) -> None:
+        assert action(attempt(state="cancelled")) is Action.START_ATTEMPT
+        assert action(attempt(state="cancelled"), cancel=True) is Action.CANCEL
 
     def test_a_failure_that_would_repeat_itself_is_final(self) -> None:
         assert action(attempt(state="failed", retryable=False)) is Action.FAIL
@@ -100,7 +112,9 @@ class TestLiveAttempts:
             job=job(status, exit_code=137),
             is_to_end=False,
             max_attempts=3,
+            progress_attempt=0,
             now=NOW,
+            listening_since=NOW - timedelta(days=1),
             heartbeat_timeout=TIMEOUT,
         )
 
@@ -108,11 +122,22 @@ class TestLiveAttempts:
         assert decision.reason is not None
         assert "137" in decision.reason
 
-    def test_a_stop_is_asked_for_once_and_then_waited_for(self) -> None:
+    def test_a_stop_is_said_until_the_job_has_ended(self) -> None:
         asked = attempt(stop_requested_at=NOW - timedelta(seconds=5))
 
         assert action(attempt(), job(JobStatus.RUNNING), cancel=True) is Action.STOP
-        assert action(asked, job(JobStatus.RUNNING), cancel=True) is Action.WAIT
+        assert action(asked, job(JobStatus.RUNNING)) is Action.STOP
+        assert action(asked, job(JobStatus.STOPPED)) is Action.LOSE
+
+    def test_silence_counts_only_while_somebody_listened(self) -> None:
+        silent = attempt(heartbeat_at=NOW - timedelta(hours=1))
+
+        running = job(JobStatus.RUNNING)
+        assert action(silent, running, listening_since=NOW - TIMEOUT) is Action.WAIT
+        assert action(silent, running, listening_since=NOW - 2 * TIMEOUT) is Action.STOP
+
+    def test_a_heartbeat_proves_that_it_was_submitted(self) -> None:
+        assert action(attempt(submitted_at=None)) is Action.LOSE
 
     def test_a_job_that_will_not_end_is_given_up(self) -> None:
         asked = attempt(stop_requested_at=NOW - STOP_GRACE - timedelta(seconds=1))
