@@ -21,7 +21,7 @@ router = APIRouter(prefix="/datasets", tags=["datasets"])
 async def register_dataset(
     request: Request, response: Response, context: ContextDep
 ) -> DatasetView:
-    """Register a dataset with its whole budget. The same bytes cannot be registered twice."""
+    """Register a dataset with its whole budget. No file can be registered twice."""
     registration = validate(DatasetRegistration, await read_mapping(request))
     view = await service.register(context.database, registration, actor="api")
     response.headers["Location"] = f"/datasets/{view.name}"

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import or_, select
+import psycopg
+from sqlalchemy import ARRAY, BindParameter, Text, bindparam, func, insert, literal, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.db.tables import Dataset
+from service.db.tables import Dataset, DatasetFile
 
 
 async def find(session: AsyncSession, name: str) -> Dataset | None:
@@ -24,22 +25,41 @@ async def names(session: AsyncSession) -> list[str]:
     return list((await session.scalars(select(Dataset.name).order_by(Dataset.name))).all())
 
 
-async def same_name_or_content(
-    session: AsyncSession, name: str, content_sha256: str
-) -> Dataset | None:
-    """A registration that stands in the way of a new one."""
+async def holder(session: AsyncSession, file_sha256: Sequence[str]) -> DatasetFile | None:
+    """The first of these files that a dataset holds already."""
     return await session.scalar(
-        select(Dataset)
-        .where(or_(Dataset.name == name, Dataset.content_sha256 == content_sha256))
+        select(DatasetFile)
+        .where(DatasetFile.sha256 == func.any(_digests(file_sha256)))
+        .order_by(DatasetFile.sha256)
         .limit(1)
     )
 
 
-async def insert(session: AsyncSession, dataset: Dataset) -> bool:
-    """Store it, unless another registration of the name or the bytes came first."""
+async def store(session: AsyncSession, dataset: Dataset, file_sha256: Sequence[str]) -> bool:
+    """Store it with its files, unless another registration of the name or of one file came first.
+
+    Args:
+        session: in a transaction; it stays usable when nothing was stored.
+        dataset: the row.
+        file_sha256: sorted, so that two registrations wait for one another and never both ways.
+    """
     try:
         async with session.begin_nested():
             session.add(dataset)
-    except IntegrityError:
-        return False
+            await session.flush()
+            await session.execute(
+                insert(DatasetFile).from_select(
+                    ["sha256", "dataset"],
+                    select(func.unnest(_digests(file_sha256)), literal(dataset.name)),
+                )
+            )
+    except IntegrityError as error:
+        if isinstance(error.orig, psycopg.errors.UniqueViolation):
+            return False
+        raise
     return True
+
+
+def _digests(values: Sequence[str]) -> BindParameter[Sequence[str]]:
+    # One array, not one parameter per file: a folder of images may hold a million.
+    return bindparam("file_sha256", list(values), type_=ARRAY(Text))

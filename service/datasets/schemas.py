@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from tan_core.accounting import MIN_DELTA
 from tan_core.mechanism import NeighboringRelation
 from tan_core.spec import SearchAccounting
 from tan_core.spec.base import Frozen
@@ -34,7 +35,8 @@ class DatasetRegistration(Frozen):
     unit: Annotated[str, StringConstraints(max_length=200)] = "record"
     epsilon: Annotated[float, Field(gt=0, le=1000)] | None = None
     """Total over every study that ever reads the dataset."""
-    delta: Annotated[float, Field(gt=0, lt=1)] | None = None
+    delta: Annotated[float, Field(ge=MIN_DELTA, lt=1)] | None = None
+    """Below the least that can be priced, no study could ever be planned."""
     neighboring_relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE
     public: bool = False
     allow: list[SearchAccounting] | None = None

@@ -44,7 +44,7 @@ async def register(
     Raises:
         DatasetError: the data is missing, unreadable or malformed.
         InvalidInputError: the path is not absolute.
-        ConflictError: the name, or these very bytes, are registered already.
+        ConflictError: the name, or the bytes of one of the files, are registered already.
     """
     _check_path(registration)
     async with database.session() as session:
@@ -53,8 +53,8 @@ async def register(
     facts = await to_thread.run_sync(_inspect, registration)
     async with database.session() as session:
         dataset = _row(registration, facts)
-        if not await repository.insert(session, dataset):
-            raise await _conflict(session, registration.name, facts.content_sha256)
+        if not await repository.store(session, dataset, facts.file_sha256):
+            raise await _conflict(session, registration.name, facts)
         if not registration.public:
             await _open_scope(session, dataset, registration, actor=actor)
         await session.refresh(dataset)
@@ -175,11 +175,11 @@ async def _open_scope(
     )
 
 
-async def _conflict(session: AsyncSession, name: str, content_sha256: str) -> ConflictError:
-    first = await repository.same_name_or_content(session, name, content_sha256)
-    if first is not None and first.name != name:
-        return ConflictError(
-            f"the same data is registered already, as {first.name!r}: "
-            "one dataset has one budget, whatever it is called"
-        )
-    return ConflictError(f"a dataset {name!r} is registered already")
+async def _conflict(session: AsyncSession, name: str, facts: DatasetFacts) -> ConflictError:
+    held = await repository.holder(session, facts.file_sha256)
+    if held is None or held.dataset == name:
+        return ConflictError(f"a dataset {name!r} is registered already")
+    return ConflictError(
+        f"the same data is registered already: {facts.files[held.sha256]!r} is in dataset "
+        f"{held.dataset!r}; one dataset has one budget, whatever it is called and however it is cut"
+    )

@@ -3,11 +3,11 @@
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +27,25 @@ class DatasetFacts:
 
     source: Source
     content_sha256: str
+    files: Mapping[str, str]
+    """SHA-256 of the bytes of every file, sorted, to the name of the first file that holds them."""
     num_classes: int
     shape: tuple[int, ...]
     """Of one record, channels first; (F,) for a table."""
     num_train: int
     num_validation: int
     num_test: int
+
+    @property
+    def file_sha256(self) -> tuple[str, ...]:
+        """Every distinct digest, sorted: what is in the dataset, whatever its files are called."""
+        return tuple(self.files)
+
+
+class _File(NamedTuple):
+    role: str
+    name: str
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +90,11 @@ def inspect(
         num_classes = int(parts["train"].labels.max()) + 1
     _check_labels(parts, num_classes)
     splits = split_indices(parts, split_seed=split_seed)
+    files = _hashed_files(found, path)
     return DatasetFacts(
         source=found,
-        content_sha256=_content_sha256(found, path),
+        content_sha256=_content_sha256(found, files),
+        files=_name_by_digest(files),
         num_classes=num_classes,
         shape=shape,
         num_train=len(splits["train"][1]),
@@ -122,7 +137,7 @@ def verify(ref: DatasetRef) -> None:
     Raises:
         DatasetError: with ``field="content_sha256"`` when the content has changed.
     """
-    actual = _content_sha256(ref.source, ref.path)
+    actual = _content_sha256(ref.source, _hashed_files(ref.source, ref.path))
     if actual != ref.content_sha256:
         raise DatasetError(
             f"dataset {ref.name!r} is not the one that was registered: its content is "
@@ -227,19 +242,38 @@ def _check_labels(parts: Parts, num_classes: int) -> None:
             )
 
 
-def _content_sha256(source: Source, path: str | None) -> str:
+def _content_sha256(source: Source, files: Sequence[_File]) -> str:
     """SHA-256 over (role, digest of the file) of every file, sorted: renaming a file changes nothing.
 
-    The class folder of an image is part of its role, because there it is the label.
+    The class folder of an image is part of its role, because there it is the label. The bundled
+    ``digits`` are known by their own digest.
     """
     if source == "digits":
-        return digits.content_sha256()
+        return files[0].sha256
+    entries = sorted(f"{file.role}:{file.sha256}" for file in files)
+    return hashlib.sha256("\n".join(entries).encode()).hexdigest()
+
+
+def _name_by_digest(files: Sequence[_File]) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for file in sorted(files, key=lambda file: (file.sha256, file.name)):
+        names.setdefault(file.sha256, file.name)
+    return names
+
+
+def _hashed_files(source: Source, path: str | None) -> list[_File]:
+    """Every file that is read, named as seen from ``path``; ``digits`` count as one file."""
+    if source == "digits":
+        return [_File("train", "digits", digits.content_sha256())]
     place = _existing(path)
+    root = place if place.is_dir() else place.parent
     try:
-        entries = [f"{role}:{_file_sha256(file)}" for role, file in _files(source, place)]
+        return [
+            _File(role, file.relative_to(root).as_posix(), _file_sha256(file))
+            for role, file in _files(source, place)
+        ]
     except OSError as error:
         raise DatasetError(f"{place}: cannot be read: {error}", field="path") from error
-    return hashlib.sha256("\n".join(sorted(entries)).encode()).hexdigest()
 
 
 def _files(source: Source, place: Path) -> list[tuple[str, Path]]:

@@ -1,17 +1,50 @@
 import asyncio
 
 import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
 
+from service.datasets import repository
 from service.datasets.service import ensure_digits
+from service.db.tables import Dataset
+from tan_core.accounting import MIN_DELTA
 
-ROWS = "\n".join(["a,b,label", *(f"{i / 7:.3f},{i % 5},{i % 2}" for i in range(200))]) + "\n"
+
+def make_row(name):
+    return Dataset(
+        name=name,
+        source="table",
+        path=f"/data/{name}.csv",
+        label="label",
+        content_sha256=name,
+        num_classes=2,
+        shape=[2],
+        num_train=8,
+        num_validation=1,
+        num_test=1,
+        unit="record",
+        public=True,
+        allowed_modes=[],
+    )
 
 
 @pytest.fixture
 def table(tmp_path):
     path = tmp_path / "table.csv"
-    path.write_text(ROWS)
+    path.write_text(make_rows(200))
     return path
+
+
+def make_rows(count, start=0):
+    rows = (f"{i / 7:.3f},{i % 5},{i % 2}" for i in range(start, start + count))
+    return "\n".join(["a,b,label", *rows]) + "\n"
+
+
+def make_folder(folder, **files):
+    folder.mkdir()
+    for name, content in files.items():
+        (folder / f"{name}.csv").write_text(content)
+    return folder
 
 
 def make_body(table, **changes):
@@ -39,6 +72,7 @@ class TestRegister:
             ({"delta": None}, "delta"),
             ({"epsilon": 0}, "epsilon"),
             ({"delta": 1}, "delta"),
+            ({"delta": 9.99e-13}, "delta"),
             ({"public": True}, "epsilon"),
             ({"unit": "user_id"}, "unit"),
             ({"waiver": "no reason"}, "waiver"),
@@ -72,10 +106,67 @@ class TestRegister:
     async def test_the_same_bytes_cannot_have_a_second_budget(self, client, table, tmp_path):
         await client.post("/datasets", json=make_body(table))
         copy = tmp_path / "copy.csv"
-        copy.write_text(ROWS)
+        copy.write_text(make_rows(200))
         response = await client.post("/datasets", json=make_body(copy, name="fresh"))
         assert response.status_code == 409
-        assert "'table'" in response.json()["detail"]
+        assert "'copy.csv' is in dataset 'table'" in response.json()["detail"]
+
+    @pytest.mark.parametrize("public_first", [False, True])
+    @pytest.mark.parametrize("public_second", [False, True])
+    @pytest.mark.parametrize("part", ["train", "test"])
+    async def test_a_part_of_a_dataset_cannot_have_a_budget_of_its_own(
+        self, client, tmp_path, part, public_first, public_second
+    ):
+        whole = make_folder(tmp_path / "whole", train=make_rows(200), test=make_rows(50, 200))
+        budget = {False: {}, True: {"public": True, "epsilon": None, "delta": None}}
+        first = make_body(whole, name="whole", **budget[public_first])
+        second = make_body(whole / f"{part}.csv", name="part", **budget[public_second])
+        assert (await client.post("/datasets", json=first)).status_code == 201
+
+        response = await client.post("/datasets", json=second)
+
+        assert response.status_code == 409
+        assert f"'{part}.csv' is in dataset 'whole'" in response.json()["detail"]
+        assert (await client.get("/datasets/part")).status_code == 404
+        assert (await client.get("/datasets/part/ledger")).status_code == 404
+
+    async def test_a_whole_cannot_be_registered_after_a_part_of_it(self, client, tmp_path):
+        whole = make_folder(tmp_path / "whole", train=make_rows(200), test=make_rows(50, 200))
+        await client.post("/datasets", json=make_body(whole / "test.csv", name="part"))
+        response = await client.post("/datasets", json=make_body(whole, name="whole"))
+        assert response.status_code == 409
+        assert "'test.csv' is in dataset 'part'" in response.json()["detail"]
+
+    async def test_swapped_names_make_no_other_dataset(self, client, tmp_path):
+        one, two = make_rows(200), make_rows(200, 200)
+        first = make_folder(tmp_path / "first", train=one, test=two)
+        swapped = make_folder(tmp_path / "swapped", train=two, test=one)
+        await client.post("/datasets", json=make_body(first, name="first"))
+        response = await client.post("/datasets", json=make_body(swapped, name="swapped"))
+        assert response.status_code == 409
+        assert "is in dataset 'first'" in response.json()["detail"]
+
+    async def test_digits_cannot_be_registered_under_another_name(self, client):
+        body = {"name": "mine", "source": "digits", "epsilon": 5.0, "delta": 1e-5}
+        response = await client.post("/datasets", json=body)
+        assert response.status_code == 409
+        assert "'digits' is in dataset 'digits'" in response.json()["detail"]
+
+    async def test_a_refused_registration_keeps_no_file(self, client, tmp_path):
+        whole = make_folder(tmp_path / "whole", train=make_rows(200), test=make_rows(50, 200))
+        await client.post("/datasets", json=make_body(whole / "test.csv", name="part"))
+        await client.post("/datasets", json=make_body(whole, name="whole"))
+        response = await client.post("/datasets", json=make_body(whole / "train.csv", name="rest"))
+        assert response.status_code == 201
+
+    async def test_two_equal_files_of_one_dataset_are_no_conflict(self, client, tmp_path):
+        folder = make_folder(tmp_path / "twice", train=make_rows(200), test=make_rows(200))
+        response = await client.post("/datasets", json=make_body(folder, name="twice"))
+        assert response.status_code == 201
+
+    async def test_the_least_delta_that_can_be_priced_is_accepted(self, client, table):
+        response = await client.post("/datasets", json=make_body(table, delta=MIN_DELTA))
+        assert response.status_code == 201
 
     async def test_a_name_is_given_once(self, client, table):
         await client.post("/datasets", json=make_body(table))
@@ -87,6 +178,56 @@ class TestRegister:
             *(client.post("/datasets", json=make_body(table, name=f"d{i}")) for i in range(4))
         )
         assert sorted(r.status_code for r in responses) == [201, 409, 409, 409]
+
+    async def test_racing_registrations_that_share_a_file_leave_one_budget(self, client, tmp_path):
+        shared = make_rows(200)
+        bodies = [
+            make_body(
+                make_folder(tmp_path / f"d{i}", train=shared, test=make_rows(50, 1000 * i)),
+                name=f"d{i}",
+            )
+            for i in range(1, 5)
+        ]
+        responses = await asyncio.gather(*(client.post("/datasets", json=b) for b in bodies))
+        assert sorted(r.status_code for r in responses) == [201, 409, 409, 409]
+        winner = next(r.json()["name"] for r in responses if r.status_code == 201)
+        refused = [r.json()["detail"] for r in responses if r.status_code == 409]
+        assert all(f"'train.csv' is in dataset {winner!r}" in detail for detail in refused)
+
+
+class TestStore:
+    async def test_two_open_transactions_are_decided_by_the_first_that_commits(self, database):
+        async with database.session() as session:
+            assert await repository.store(session, make_row("first"), ["a" * 64, "c" * 64])
+            late = asyncio.create_task(self.second(database))
+            await self.waits_for_a_lock(database)
+        assert await late == "first"
+
+    async def test_an_error_that_is_no_conflict_is_not_taken_for_one(self, database):
+        row = make_row("first")
+        row.source = None
+        async with database.session() as session:
+            with pytest.raises(IntegrityError, match="source"):
+                await repository.store(session, row, ["a" * 64])
+
+    async def second(self, database):
+        async with database.session() as session:
+            stored = await repository.store(session, make_row("second"), ["b" * 64, "c" * 64])
+            held = await repository.holder(session, ["b" * 64, "c" * 64])
+        assert not stored
+        return held.dataset
+
+    async def waits_for_a_lock(self, database):
+        waiting = text(
+            "SELECT count(*) FROM pg_stat_activity"
+            " WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        )
+        for _ in range(200):
+            async with database.session() as session:
+                if await session.scalar(waiting):
+                    return
+            await asyncio.sleep(0.05)
+        pytest.fail("the second registration never waited for the first")
 
 
 class TestEnsureDigits:

@@ -1,6 +1,7 @@
 """Datasets of every source: what inspect finds, what load_split reads, what is refused and how."""
 
 import dataclasses
+import hashlib
 import io
 import os
 import struct
@@ -24,6 +25,7 @@ MNIST = Path(os.environ.get("TAN_DATA_DIR", Path(__file__).parents[5] / "shared"
 
 def make_ref(facts: data.DatasetFacts, path: Path | None, **changes) -> DatasetRef:
     fields = dataclasses.asdict(facts) | {"shape": list(facts.shape)}
+    del fields["files"]
     return DatasetRef(name="made", path=None if path is None else str(path), **fields | changes)
 
 
@@ -374,6 +376,59 @@ class TestInspect:
 
         assert hashes[0] == hashes[1]
         assert hashes[0] != hashes[2]
+
+    def test_swapped_roles_change_the_content_hash_and_not_the_digests_of_the_files(
+        self, tmp_path: Path
+    ) -> None:
+        stored, swapped = tmp_path / "stored", tmp_path / "swapped"
+        swapped.mkdir()
+        for at, (old, new) in enumerate((("train", "test"), ("test", "train-00000-of-00001"))):
+            file = write_images(stored / f"{old}.parquet", grey_images(20, seed=at), [0, 1] * 10)
+            (swapped / f"{new}.parquet").write_bytes(file.read_bytes())
+
+        first, second = (data.inspect(str(path)) for path in (stored, swapped))
+
+        assert first.content_sha256 != second.content_sha256
+        assert first.file_sha256 == second.file_sha256
+        assert list(first.file_sha256) == sorted(
+            hashlib.sha256(file.read_bytes()).hexdigest() for file in stored.iterdir()
+        )
+
+    def test_one_file_alone_has_the_digest_it_has_in_its_folder(self, image_parquet: Path) -> None:
+        whole = data.inspect(str(image_parquet))
+        alone = data.inspect(str(image_parquet / "train.parquet"))
+
+        (digest,) = alone.file_sha256
+        assert whole.files[digest] == alone.files[digest] == "train.parquet"
+
+    def test_equal_files_of_one_dataset_count_once_under_the_first_name(
+        self, image_parquet: Path
+    ) -> None:
+        content = (image_parquet / "train.parquet").read_bytes()
+        (image_parquet / "train-again.parquet").write_bytes(content)
+
+        facts = data.inspect(str(image_parquet))
+
+        assert sorted(facts.files.values()) == ["test.parquet", "train-again.parquet"]
+        assert facts.num_train + facts.num_validation == 80
+
+    def test_every_image_of_a_folder_is_a_file_whatever_its_class(self, tmp_path: Path) -> None:
+        for at, image in enumerate(grey_images(20)):
+            for folder, label in (("a", at % 2), ("b", 1 - at % 2)):
+                file = tmp_path / folder / str(label) / f"{folder}{at}.png"
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(png(image))
+
+        first, relabelled = (data.inspect(str(tmp_path / folder)) for folder in "ab")
+
+        assert len(first.file_sha256) == 20
+        assert first.file_sha256 == relabelled.file_sha256
+        assert "0/a0.png" in first.files.values()
+
+    def test_digits_count_as_one_file(self) -> None:
+        facts = data.inspect(None, source="digits")
+
+        assert facts.files == {facts.content_sha256: "digits"}
 
 
 class TestLoadSplit:
