@@ -45,6 +45,7 @@ class LiveService:
 
     def start(self) -> "LiveService":
         """Start it; a service that was killed is started again on what it left."""
+        self.stop()
         self._handle = LocalService(self.home, environment=self._environment)
         self.url = self._handle.start()
         return self
