@@ -9,14 +9,16 @@ from anyio import to_thread
 
 from service.body import validate
 from service.datasets import repository as datasets
+from service.datasets.schemas import BudgetView
 from service.datasets.service import protection
 from service.db.session import Database
 from service.db.tables import Dataset
 from service.errors import InvalidInputError
 from service.plans.checks import faults, mode_faults, unknown_dataset
 from service.plans.schemas import MechanismPlanRequest, UnregisteredDataset
-from tan_core.mechanism import NeighboringRelation
-from tan_core.planner import Plan, plan_mechanism, plan_study
+from tan_core.accounting import price
+from tan_core.mechanism import Mechanism, NeighboringRelation
+from tan_core.planner import Plan, plan_mechanism, plan_study, reservations
 from tan_core.spec import FieldProblem, StudySpec
 
 _PLACEHOLDER = "unregistered"
@@ -24,21 +26,56 @@ _PLACEHOLDER = "unregistered"
 
 @dataclass(frozen=True)
 class Prepared:
-    """A study that can be run: what was asked for, its data, and the plan."""
+    """A study that can be run: what was asked for, its data, the plan, and what it must reserve."""
 
     spec: StudySpec
     plan: Plan
     dataset: Dataset
     search_dataset: Dataset
+    reservation: Mechanism | None
+    """Of the candidate that costs the budget most, slack included; None on a public dataset."""
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """A study that fits its data."""
+
+    plan: Plan
+    dataset: Dataset
+    search_dataset: Dataset
+    budget: BudgetView | None
 
 
 async def prepare(database: Database, spec: StudySpec) -> Prepared:
-    """Check a study against the data it names, and plan it.
+    """Check a study against the data it names, plan it, and say what the ledger must hold for it.
 
     Raises:
         InvalidInputError: a dataset is unknown, or does not allow or fit what the study asks.
         ParameterError: no plan meets the target.
     """
+    planned = await _plan_registered(database, spec)
+    reservation = None
+    if planned.budget is not None:
+        reservation = await to_thread.run_sync(_costliest, spec, planned.plan, planned.budget.delta)
+    return Prepared(
+        spec=spec,
+        plan=planned.plan,
+        dataset=planned.dataset,
+        search_dataset=planned.search_dataset,
+        reservation=reservation,
+    )
+
+
+async def plan_body(database: Database, body: Mapping[str, Any]) -> Plan:
+    """The plan of whichever form of request this is."""
+    if "mechanism" in body:
+        return await _plan_mechanism(validate(MechanismPlanRequest, dict(body)))
+    if "num_examples" in body or isinstance(body.get("dataset"), Mapping):
+        return await _plan_unregistered(dict(body))
+    return (await _plan_registered(database, validate(StudySpec, dict(body)))).plan
+
+
+async def _plan_registered(database: Database, spec: StudySpec) -> _Planned:
     async with database.session() as session:
         found = {
             path: (name, await datasets.find(session, name))
@@ -70,16 +107,16 @@ async def prepare(database: Database, spec: StudySpec) -> Prepared:
             neighboring_relation=relation,
         )
     )
-    return Prepared(spec=spec, plan=plan, dataset=private, search_dataset=search)
+    budget = protected.budget if protected else None
+    return _Planned(plan=plan, dataset=private, search_dataset=search, budget=budget)
 
 
-async def plan_body(database: Database, body: Mapping[str, Any]) -> Plan:
-    """The plan of whichever form of request this is."""
-    if "mechanism" in body:
-        return await _plan_mechanism(validate(MechanismPlanRequest, dict(body)))
-    if "num_examples" in body or isinstance(body.get("dataset"), Mapping):
-        return await _plan_unregistered(dict(body))
-    return (await prepare(database, validate(StudySpec, dict(body)))).plan
+def _costliest(spec: StudySpec, plan: Plan, delta: float) -> Mechanism:
+    """Of all that may be promoted, what costs most at the delta of the budget."""
+    held = reservations(spec, plan)
+    if len(held) == 1:
+        return held[0]
+    return max(held, key=lambda mechanism: price([mechanism], delta=delta).epsilon)
 
 
 async def _plan_unregistered(body: dict[str, Any]) -> Plan:

@@ -29,7 +29,7 @@ from service.studies.schemas import (
     StudySummary,
     StudyView,
 )
-from tan_core.planner import Plan, reserved_mechanism
+from tan_core.planner import Plan
 from tan_core.spec import StudySpec
 
 
@@ -213,14 +213,14 @@ async def _store(session: AsyncSession, prepared: Prepared) -> Study:
     spec, plan = prepared.spec, prepared.plan
     study_id = f"s-{secrets.token_hex(6)}"
     reservation: dict[str, str] = {}
-    if prepared.dataset.scope_id is not None:
+    if prepared.dataset.scope_id is not None and prepared.reservation is not None:
         reservation["reservation_id"] = study_id
         await Ledger().admit_and_reserve(
             session,
             scope_id=prepared.dataset.scope_id,
             reservation_id=study_id,
             study_id=study_id,
-            mechanism=reserved_mechanism(plan.private_run().mechanism),
+            mechanism=prepared.reservation,
             actor="api",
             delta=spec.privacy.delta,
         )

@@ -4,6 +4,7 @@ from tan_core.planner.build import plan_mechanism, plan_study
 from tan_core.planner.candidates import Candidate, Target, candidate, simulation
 from tan_core.planner.plan import Plan
 from tan_core.planner.promotion import choose_winner
+from tan_core.planner.reservations import reservations
 from tan_core.planner.segments import Segments, reserved_mechanism, segment_rule
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "choose_winner",
     "plan_mechanism",
     "plan_study",
+    "reservations",
     "reserved_mechanism",
     "segment_rule",
     "simulation",

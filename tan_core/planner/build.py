@@ -21,7 +21,6 @@ from tan_core.planner.plan import (
 )
 from tan_core.planner.segments import reserved_mechanism, segment_rule
 from tan_core.spec import Choices, Range, StudySpec
-from tan_core.spec.fields import field_of
 from tan_core.tan import epsilon_tan, overcharge, signal_to_noise
 
 AUTO_STEPS = 300
@@ -414,13 +413,12 @@ def _reference_steps(spec: StudySpec) -> int:
 
 def _largest(spec: StudySpec, field: str) -> int | None:
     """The largest value that the space allows a trainer field; None where it is not searched."""
-    for key, dimension in spec.search.space.items():
-        if field_of(key, spec.model) != ("train", field):
-            continue
-        if isinstance(dimension, Choices):
-            return max(int(value) for value in dimension.choices)
-        return int(dimension.high if isinstance(dimension, Range) else dimension)
-    return None
+    dimension = spec.searched(field)
+    if dimension is None:
+        return None
+    if isinstance(dimension, Choices):
+        return max(int(value) for value in dimension.choices)
+    return int(dimension.high if isinstance(dimension, Range) else dimension)
 
 
 def _powers_of_two(num_examples: int) -> list[int]:

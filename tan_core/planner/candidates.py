@@ -14,7 +14,7 @@ from tan_core.errors import ParameterError
 from tan_core.execution import PrivateRun, Simulation
 from tan_core.mechanism import Accountant, Mechanism
 from tan_core.planner.segments import segment_rule
-from tan_core.spec import ModelSpec, Scalar, TrainerConfig, TrainSpec
+from tan_core.spec import ModelSpec, Scalar, StudySpec, TrainerConfig, TrainSpec
 from tan_core.spec.fields import Place, field_of
 
 
@@ -31,6 +31,17 @@ class Target:
     epsilon: float
     delta: float
     accountant: Accountant
+
+    @classmethod
+    def of(cls, spec: StudySpec) -> Self | None:
+        """What a study's candidates must meet; None where its steps are not searched."""
+        if spec.privacy.epsilon is None or spec.searched("steps") is None:
+            return None
+        return cls(
+            epsilon=spec.privacy.epsilon,
+            delta=spec.privacy.delta,
+            accountant=spec.privacy.accountant,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """As in ``SearchAssignment.target``."""

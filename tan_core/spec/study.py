@@ -98,17 +98,25 @@ class StudySpec(Frozen):
                     "a target is needed: give privacy.epsilon, or fix train.noise_multiplier",
                 )
             ]
-        if self.train.noise_multiplier is None:
-            return []
-        return [
-            _fault(
-                ("search", "space", key),
-                None,
+        return self._steps_faults()
+
+    def _steps_faults(self) -> list[InitErrorDetails]:
+        """Searched steps need free noise, and no second number of steps beside them."""
+        problems: list[str] = []
+        if self.train.noise_multiplier is not None:
+            problems.append(
                 "steps cannot be searched while train.noise_multiplier is fixed: "
-                "candidates would not end at one epsilon",
+                "candidates would not end at one epsilon"
             )
+        if self.train.steps != "auto":
+            problems.append(
+                f"steps cannot be searched while train.steps is fixed at {self.train.steps}: "
+                "leave train.steps auto"
+            )
+        return [
+            _fault(("search", "space", key), None, "; ".join(problems))
             for key in self.search.space
-            if self.field_of(key) == ("train", "steps")
+            if problems and self.field_of(key) == ("train", "steps")
         ]
 
     def _proxy_faults(self) -> list[InitErrorDetails]:
@@ -199,6 +207,13 @@ class StudySpec(Frozen):
     def field_of(self, key: str) -> Place | None:
         """Where a key of the space points: ``("train", field)`` or ``("model", option)``."""
         return field_of(key, self.model)
+
+    def searched(self, field: str) -> Dimension | None:
+        """The dimension of a trainer field, under whichever key; None where it is not searched."""
+        for key, dimension in self.search.space.items():
+            if self.field_of(key) == ("train", field):
+                return dimension
+        return None
 
     def searchable(self) -> list[str]:
         """Every key that this study's space may hold."""

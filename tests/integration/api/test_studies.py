@@ -7,6 +7,9 @@ from sqlalchemy import text
 
 from service.db.tables import Run, Study, Trial
 from service.studies.events import append_event, set_state
+from tan_core.accounting import price
+from tan_core.planner import Plan, reservations
+from tan_core.spec import StudySpec
 from tests.fixtures.api import make_settings, make_spec, open_client
 
 TABLES = ("study", "event", "idempotency_key", "ledger_reservation", "ledger_entry", "dataset")
@@ -156,6 +159,28 @@ class TestSubmit:
         spec = make_spec(dataset="table", train={"batch_size": 16})
         response = await client.post("/studies", json=spec)
         assert [e["path"] for e in response.json()["errors"]] == ["dataset"]
+
+    async def test_the_costliest_candidate_at_the_delta_of_the_budget_is_held(
+        self, client, tmp_path
+    ):
+        await register_table(client, tmp_path, epsilon=3.0, delta=1e-5, waiver="me: mine")
+        study = await submit(
+            client,
+            dataset="table",
+            search={"space": {"train.steps": {"choices": [20, 118]}}},
+            train={"batch_size": 16, "steps": "auto"},
+        )
+
+        spec, plan = StudySpec.model_validate(study["spec"]), Plan.model_validate(study["plan"])
+        cost = {m.steps: price([m], delta=1e-5).epsilon for m in reservations(spec, plan)}
+        assert study["plan"]["reservation"]["steps"] == 124
+        assert study["privacy"]["reserved_steps"] == max(cost, key=lambda steps: cost[steps]) == 22
+
+    async def test_steps_that_are_fixed_and_searched_are_refused(self, client):
+        search = {"space": {"steps": {"choices": [20, 50]}}}
+        response = await client.post("/studies", json=make_spec(search=search))
+        (error,) = response.json()["errors"]
+        assert (response.status_code, error["path"]) == (422, "search.space.steps")
 
     async def test_a_public_dataset_needs_no_budget(self, client, tmp_path):
         await register_table(client, tmp_path, public=True)

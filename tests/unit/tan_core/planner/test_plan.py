@@ -202,7 +202,6 @@ class TestPlanStudy:
         space = {"steps": {"choices": [600, 2400, 1200]}}
 
         assert plan_study(study(space=space), num_examples=N).reference.steps == 2400
-        assert plan_study(study(space=space, steps=100), num_examples=N).reference.steps == 100
 
     def test_fixed_noise_is_priced_not_calibrated(self) -> None:
         plan = plan_study(

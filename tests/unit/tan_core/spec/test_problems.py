@@ -127,3 +127,20 @@ class TestFieldProblems:
 
         (found,) = field_problems(caught.value, prefix=("study",))
         assert found.path == "study.model.name"
+
+
+class TestSearchedSteps:
+    @pytest.mark.parametrize("key", ["steps", "train.steps"])
+    @pytest.mark.parametrize("dimension", [600, {"choices": [600, 1200]}, {"low": 10, "high": 99}])
+    def test_fixed_steps_beside_searched_ones_are_refused(self, key: str, dimension: Any) -> None:
+        found = problems({f"search/space/{key}": dimension, "train/steps": 600})
+
+        assert [problem.path for problem in found] == [f"search.space.{key}"]
+        assert "leave train.steps auto" in found[0].message
+
+    def test_every_conflict_is_named_at_once(self) -> None:
+        changes = {"search/space/steps": 600, "train/steps": 600, "train/noise_multiplier": 2.0}
+        [problem] = problems(changes)
+
+        assert "train.noise_multiplier is fixed" in problem.message
+        assert "train.steps is fixed" in problem.message
