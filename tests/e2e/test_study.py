@@ -62,16 +62,16 @@ class TestDigits:
         assert statement["events"][0]["steps"] in (60, 120)
 
     def test_a_hopeless_learning_rate_is_recorded_as_diverged(self, service: LiveService) -> None:
-        study = digits_study("diverges")
-        study["search"]["space"] = {"learning_rate": {"choices": [2.0, 1e9]}}
+        study = digits_study("diverges", model={"name": "tanh-cnn"})
+        study["search"]["space"] = {"learning_rate": {"choices": [0.5, 1e6]}}
         study["search"]["trials"] = 6
         done = service.complete(service.submit(study))
 
         trials = service.get(f"/studies/{done['id']}/trials")["items"]
-        wild = [trial for trial in trials if trial["params"]["learning_rate"] == 1e9]
+        wild = [trial for trial in trials if trial["params"]["learning_rate"] == 1e6]
         assert wild
         assert all(trial["state"] == "diverged" and trial["reason"] for trial in wild)
-        assert done["best_trial"]["params"]["learning_rate"] == 2.0
+        assert done["best_trial"]["params"]["learning_rate"] == 0.5
 
     def test_a_manual_promotion_waits_and_takes_the_named_trial(self, service: LiveService) -> None:
         study_id = service.submit(digits_study("manual", promotion="manual"))
@@ -97,7 +97,7 @@ class TestDigits:
 
         assert ended["state"] == "cancelled"
         after = service.get("/datasets/digits/ledger")
-        assert after["epsilon_committed"] == pytest.approx(before["epsilon_committed"])
+        assert after["committed_epsilon"] == pytest.approx(before["committed_epsilon"])
 
     def test_a_budget_that_does_not_suffice_is_refused_before_anything_runs(
         self, service: LiveService
