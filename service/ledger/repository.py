@@ -81,6 +81,16 @@ async def reservations(session: AsyncSession, scope_id: str) -> list[Reservation
     return [Reservation.model_validate(dict(row)) for row in rows]
 
 
+async def charged_steps(session: AsyncSession, reservation_ids: Sequence[str]) -> dict[str, int]:
+    """Steps charged to each of these reservations."""
+    query = text(
+        "SELECT reservation_id, charged_steps FROM ledger_reservation"
+        " WHERE reservation_id = ANY(:ids)"
+    )
+    rows = await session.execute(query, {"ids": list(reservation_ids)})
+    return {row.reservation_id: row.charged_steps for row in rows}
+
+
 async def entries(session: AsyncSession, scope_id: str, *, last: int | None = None) -> list[Entry]:
     """The scope's journal, oldest first: all of it, or its ``last`` entries."""
     query = text(_ENTRY + "ORDER BY seq DESC LIMIT :last")

@@ -61,15 +61,18 @@ class LedgerEntryRef(BaseModel):
 class PrivacyView(BaseModel):
     """What the study promises and what it has spent."""
 
-    epsilon: float | None
-    """Of the private run: as planned, and once it is done as charged."""
+    epsilon: float
+    """Of the private run, never below what was charged. Completed: as stated. Failed or cancelled:
+    of the steps that were charged, 0 where none was. Under way: as planned; the target where steps
+    are searched; ``epsilon_reserved`` once more steps are charged than were planned."""
     delta: float
     accountant: str
     neighboring_relation: str
     search_accounting: str
     search_note: str
     epsilon_reserved: float | None
-    """With every spare step that the ledger holds; None on a public dataset."""
+    """With every spare step that the ledger holds, the target where steps are searched; None on a
+    public dataset."""
     charged_steps: int | None
     reserved_steps: int | None
     ledger_entry: LedgerEntryRef | None
@@ -106,7 +109,7 @@ class StudySummary(BaseModel):
     search_accounting: str
     search_note: str
     epsilon: float
-    """As planned, and once the private run is done as stated."""
+    """As ``privacy.epsilon`` of the study."""
     delta: float
     accountant: str
     neighboring_relation: str

@@ -16,7 +16,7 @@ from service.errors import ConflictError, InvalidInputError, NotFoundError
 from service.ledger import repository as ledger
 from service.ledger.service import Ledger
 from service.plans.service import Prepared, prepare
-from service.studies import repository
+from service.studies import epsilon, repository
 from service.studies.events import append_state
 from service.studies.lifecycle import StudyState
 from service.studies.repository import Cursor
@@ -89,9 +89,15 @@ async def page(
         )
         shown = found[:limit]
         results = await repository.results_of(session, [study.id for study in shown])
+        charged = await ledger.charged_steps(
+            session, [study.reservation_id for study in shown if study.reservation_id]
+        )
     more = len(found) > limit
     return StudyPage(
-        items=[_summary(study, *results[study.id]) for study in shown],
+        items=[
+            _summary(study, *results[study.id], charged.get(study.reservation_id or ""))
+            for study in shown
+        ],
         next_cursor=Cursor(shown[-1].created_at, shown[-1].id).encode() if more else None,
     )
 
@@ -240,8 +246,10 @@ async def _store(session: AsyncSession, prepared: Prepared) -> Study:
     return study
 
 
-def _summary(study: Study, best: float | None, tested: float | None) -> StudySummary:
-    planned, stated = study.plan["privacy"], _stated(study)
+def _summary(
+    study: Study, best: float | None, tested: float | None, charged_steps: int | None
+) -> StudySummary:
+    planned = study.plan["privacy"]
     return StudySummary(
         id=study.id,
         name=study.name,
@@ -250,7 +258,7 @@ def _summary(study: Study, best: float | None, tested: float | None) -> StudySum
         dataset=study.dataset,
         search_accounting=study.search_accounting,
         search_note=SEARCH_NOTES[study.search_accounting],
-        epsilon=(stated or planned)["epsilon"],
+        epsilon=epsilon.shown(study, charged_steps=charged_steps),
         delta=planned["delta"],
         accountant=planned["accountant"],
         neighboring_relation=planned["neighboring_relation"],
@@ -279,28 +287,23 @@ async def _run_view(session: AsyncSession, study: Study, run: Run) -> RunView:
     )
 
 
-def _stated(study: Study) -> dict[str, Any] | None:
-    """What the statement says of privacy, once there is one."""
-    return study.statement["privacy"] if study.statement else None
-
-
 async def _privacy_view(session: AsyncSession, study: Study) -> PrivacyView:
     planned = Plan.model_validate(study.plan).privacy
-    stated = _stated(study)
     held, entry = None, None
     if study.reservation_id is not None:
         held = await ledger.reservation(session, study.reservation_id)
         last = await ledger.last_entry_of(session, study.reservation_id)
         entry = LedgerEntryRef(scope=held.scope_id, seq=last.seq, hash=last.hash)
+    charged_steps = held.charged_steps if held else None
     return PrivacyView(
-        epsilon=stated["epsilon"] if stated else planned.epsilon,
+        epsilon=epsilon.shown(study, charged_steps=charged_steps),
         delta=planned.delta,
         accountant=planned.accountant,
         neighboring_relation=planned.neighboring_relation,
         search_accounting=study.search_accounting,
         search_note=SEARCH_NOTES[study.search_accounting],
-        epsilon_reserved=planned.epsilon_reserved if held else None,
-        charged_steps=held.charged_steps if held else None,
+        epsilon_reserved=epsilon.reserved(study) if held else None,
+        charged_steps=charged_steps,
         reserved_steps=held.reserved_steps if held else None,
         ledger_entry=entry,
     )

@@ -5,6 +5,9 @@ from typing import Literal, get_origin
 from tan_core.spec.models import MODEL_TYPES, ModelSpec
 from tan_core.spec.train import TrainerConfig
 
+STEPS_KEYS = frozenset({"steps", "train.steps"})
+"""How a space may name the number of steps, the one field that changes what a candidate costs."""
+
 Place = tuple[Literal["train", "model"], str]
 
 

@@ -6,6 +6,7 @@ import pytest
 from sqlalchemy import text
 
 from service.db.tables import Run, Study, Trial
+from service.ledger.service import Ledger
 from service.studies.events import append_event, set_state
 from tan_core.accounting import price
 from tan_core.planner import Plan, reservations
@@ -273,6 +274,49 @@ class TestList:
         response = await client.get("/studies", params={"cursor": cursor})
         assert response.status_code == 422
         assert response.json()["errors"][0]["path"] == "cursor"
+
+
+class TestEpsilon:
+    """Wherever it is shown, it is never below what the ledger has charged."""
+
+    async def test_before_any_charge_it_is_the_plan(self, client):
+        study = await submit(client)
+        assert await shown(client, study) == study["plan"]["privacy"]["epsilon"]
+
+    async def test_steps_that_ran_again_raise_it_to_the_reservation(self, client, database):
+        study = await submit(client)
+        await charge(database, study, 102)
+        assert await shown(client, study) == study["plan"]["privacy"]["epsilon_reserved"]
+
+    async def test_searched_steps_show_the_target(self, client):
+        search = {"space": {"steps": {"choices": [20, 50]}}}
+        study = await submit(client, search=search, train={"steps": "auto"})
+        assert await shown(client, study) == study["privacy"]["epsilon_reserved"] == 3.0
+
+    @pytest.mark.parametrize("charged", [0.0, 1.25])
+    async def test_a_study_that_ended_shows_what_it_was_charged(self, client, database, charged):
+        study = await submit(client)
+        await move(database, study["id"], "failed")
+        async with database.session() as session:
+            (await session.get(Study, study["id"])).charged_epsilon = charged
+        assert await shown(client, study) == charged
+
+
+async def shown(client, study) -> float:
+    """As one study and as one of a list: the same."""
+    alone = (await client.get(f"/studies/{study['id']}")).json()["privacy"]["epsilon"]
+    (listed,) = (await client.get("/studies")).json()["items"]
+    assert listed["epsilon"] == alone
+    return alone
+
+
+async def charge(database, study, num_steps):
+    ledger, reservation = Ledger(), study["id"]
+    async with database.session() as session:
+        await ledger.acquire(session, reservation, epoch=1)
+        await ledger.begin_segment(
+            session, reservation, epoch=1, start_step=0, num_steps=num_steps, request_id="r"
+        )
 
 
 class TestCancel:

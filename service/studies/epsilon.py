@@ -1,0 +1,41 @@
+"""Which epsilon is shown for a study: never one below what its steps have cost."""
+
+from service.db.tables import Study
+from tan_core.spec.fields import STEPS_KEYS
+
+
+def shown(study: Study, *, charged_steps: int | None) -> float:
+    """Epsilon of the private run, as far as it is known.
+
+    ==========================================  ==================================================
+    The study                                   Epsilon
+    ==========================================  ==================================================
+    has a statement                             as stated: of every step that was charged
+    ended without one                           of the steps that were charged; 0 where none was
+    is under way                                as planned
+    is under way, its ``steps`` are searched    the target, which bounds every candidate
+    is under way, more charged than planned     of the whole reservation
+    ==========================================  ==================================================
+
+    Args:
+        study: the row.
+        charged_steps: in the ledger; None on a public dataset.
+    """
+    if study.statement is not None:
+        return study.statement["privacy"]["epsilon"]
+    if study.charged_epsilon is not None:
+        return study.charged_epsilon
+    if _steps_are_searched(study) or (charged_steps or 0) > study.plan["reference"]["steps"]:
+        return reserved(study)
+    return study.plan["privacy"]["epsilon"]
+
+
+def reserved(study: Study) -> float:
+    """Epsilon of whatever the ledger holds for the study, spare steps included."""
+    planned = study.plan["privacy"]
+    # Candidates at other steps meet the target with their spare steps, the plan may stay below it.
+    return planned["target_epsilon"] if _steps_are_searched(study) else planned["epsilon_reserved"]
+
+
+def _steps_are_searched(study: Study) -> bool:
+    return not STEPS_KEYS.isdisjoint(study.spec["search"]["space"])
