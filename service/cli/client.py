@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import time
+import uuid
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +12,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-from service.cli.errors import ApiError, CliError, UnreachableError
+from service.cli.errors import ApiError, CliError, LostAnswerError, UnreachableError
 from service.cli.settings import ClientSettings
 
 Json = dict[str, Any]
@@ -18,6 +20,9 @@ Json = dict[str, Any]
 TIMEOUT_SECONDS = 60.0
 SILENCE_SECONDS = 45.0
 """A stream that says nothing for so long, not even a keep-alive, is taken for dead."""
+RESEND_AFTER_SECONDS = (0.5, 1.0, 2.0)
+"""Waits before a submission whose answer was lost is sent again."""
+NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol)
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -65,9 +70,31 @@ class ApiClient:
         return self._json("POST", "/plans", json=study)
 
     def submit(self, study: Json, *, idempotency_key: str | None = None) -> Json:
-        """The stored study. The same key twice gives the same study."""
-        headers = {"Idempotency-Key": idempotency_key} if idempotency_key else None
-        return self._json("POST", "/studies", json=study, headers=headers)
+        """The stored study. The same key twice gives the same study.
+
+        A request whose answer was lost is sent again with its key, which is made up here unless
+        given: one call makes one study at most.
+
+        Raises:
+            UnreachableError: there was no server to send it to.
+            LostAnswerError: it was sent, and sent again, and never answered.
+        """
+        key = idempotency_key or str(uuid.uuid4())
+        waits = iter(RESEND_AFTER_SECONDS)
+        was_sent = False
+        while True:
+            try:
+                return self._json("POST", "/studies", json=study, headers={"Idempotency-Key": key})
+            except UnreachableError as error:
+                was_sent = was_sent or not isinstance(error.__cause__, NEVER_SENT)
+                if not was_sent:
+                    raise
+                wait = next(waits, None)
+                if wait is None:
+                    raise LostAnswerError(
+                        self.url, error.cause, idempotency_key=key
+                    ) from error.__cause__
+                time.sleep(wait)
 
     def studies(
         self, *, states: Sequence[str] = (), name: str | None = None, limit: int | None = None

@@ -3,9 +3,11 @@
 CliError                  1  failed
 ├── ApiError              1, 2 or 3: what the server refused, as it said it
 ├── InputError            2  what was written cannot be had; it lists the fields at fault
+├── LostAnswerError       1  a study was sent, and no answer came back
 └── UnreachableError      1  nobody answers at the server's address
 """
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -61,6 +63,19 @@ class UnreachableError(CliError):
             "`tan-cli serve` starts one here; TAN_API_URL names another one."
         )
         self.url = url
+        self.cause = cause
+
+
+class LostAnswerError(CliError):
+    """A study was sent and no answer came back: it may be stored."""
+
+    def __init__(self, url: str, cause: object, *, idempotency_key: str) -> None:
+        super().__init__(
+            f"the server at {url} took the study and did not answer ({cause})\n"
+            f"It may be stored. `tan-cli submit --idempotency-key {shlex.quote(idempotency_key)}` "
+            "with the same file asks again and cannot make a second one."
+        )
+        self.idempotency_key = idempotency_key
 
 
 OVER_BUDGET = "/problems/over-budget"

@@ -22,7 +22,9 @@ def submit(
     as_json: JsonFlag = False,
     idempotency_key: Annotated[
         str | None,
-        typer.Option(help="The same key again gives the same study instead of a second one."),
+        typer.Option(
+            help="The same key again gives the same study instead of a second one; default: a fresh key."
+        ),
     ] = None,
 ) -> None:
     """Submit a study."""
