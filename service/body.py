@@ -49,9 +49,19 @@ def validate(model: type[Model], value: Any, *, prefix: tuple[str, ...] = ()) ->
 
 def _parse_json(raw: bytes) -> Any:
     try:
-        return json.loads(raw)
+        return json.loads(raw, object_pairs_hook=_without_repeats)
     except (ValueError, RecursionError) as error:
         raise HTTPException(400, f"the body is not JSON: {error}") from None
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A mapping; a key written twice is an error, since one of its values would be dropped."""
+    mapping: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in mapping:
+            raise HTTPException(400, f"key {key[:100]!r} is written twice")
+        mapping[key] = value
+    return mapping
 
 
 def _parse_yaml(raw: bytes) -> Any:

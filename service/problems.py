@@ -10,6 +10,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
@@ -18,6 +19,13 @@ from tan_core.errors import AccountantError, ParameterError, TanError
 from tan_core.spec import FieldProblem
 
 MEDIA_TYPE = "application/problem+json"
+MAX_DETAIL = 4000
+MAX_TEXT = 1000
+"""Of a path or a message: an answer must not repeat a megabyte that it was sent."""
+MAX_VALUE = 200
+MAX_INTEGER_BITS = 600
+"""Python does not write integers of some thousand digits as text."""
+MAX_ERRORS = 200
 _log = logging.getLogger(__name__)
 
 
@@ -35,9 +43,9 @@ def problem_response(
         type=kind,
         title=HTTPStatus(status).phrase,
         status=status,
-        detail=_printable(detail),
+        detail=_short(detail, MAX_DETAIL),
         instance=instance,
-        errors=[_shown(error) for error in errors],
+        errors=[_shown(error) for error in errors[:MAX_ERRORS]],
     )
     return JSONResponse(
         problem.model_dump(mode="json"), status, headers=headers, media_type=MEDIA_TYPE
@@ -62,6 +70,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(TanError, _library_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(DBAPIError, _database_error)
 
 
 def unexpected(error: Exception, path: str) -> JSONResponse:
@@ -91,6 +100,18 @@ async def _library_error(request: Request, error: Exception) -> JSONResponse:
         path = "privacy.accountant"
         return problem_response(
             422, str(error), errors=[FieldProblem(path=path, message=str(error))]
+        )
+    return unexpected(error, request.url.path)
+
+
+async def _database_error(request: Request, error: Exception) -> JSONResponse:
+    """A database that is away is nobody's bug: the same request may succeed in a moment."""
+    if isinstance(error, OperationalError | InterfaceError):
+        _log.warning("the database does not answer: %s", error.orig)
+        return problem_response(
+            503,
+            "the database does not answer; try again in a moment",
+            headers={"Retry-After": "1"},
         )
     return unexpected(error, request.url.path)
 
@@ -138,16 +159,18 @@ def _allowed_methods(request: Request) -> str:
 def _shown(problem: FieldProblem) -> FieldProblem:
     """The problem with a value that JSON can carry and a person can read."""
     value = problem.value
-    if isinstance(value, float) and not math.isfinite(value):
-        value = repr(value)
-    elif value is not None and not isinstance(value, bool | int | float):
-        text = value if isinstance(value, str) else repr(value)
-        value = _printable(text if len(text) <= 200 else text[:197] + "...")
+    if isinstance(value, float):
+        value = value if math.isfinite(value) else repr(value)
+    elif isinstance(value, int):
+        value = value if value.bit_length() <= MAX_INTEGER_BITS else "a huge integer"
+    elif value is not None:
+        value = _short(value if isinstance(value, str) else repr(value), MAX_VALUE)
     return FieldProblem(
-        path=_printable(problem.path), message=_printable(problem.message), value=value
+        path=_short(problem.path, MAX_TEXT), message=_short(problem.message, MAX_TEXT), value=value
     )
 
 
-def _printable(text: str) -> str:
-    """Lone surrogates are valid in JSON escapes but not in UTF-8."""
-    return text.encode("utf-8", "replace").decode()
+def _short(text: str, length: int) -> str:
+    """At most so much of the text, in UTF-8: lone surrogates are valid in JSON escapes only."""
+    shown = text if len(text) <= length else f"{text[: length - 3]}..."
+    return shown.encode("utf-8", "replace").decode()

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-from service.cli.errors import ApiError, CliError, LostAnswerError, UnreachableError
+from service.cli.errors import ApiError, CliError, InputError, LostAnswerError, UnreachableError
 from service.cli.settings import ClientSettings
 
 Json = dict[str, Any]
@@ -76,10 +76,13 @@ class ApiClient:
         given: one call makes one study at most.
 
         Raises:
+            InputError: the key is not printable ASCII.
             UnreachableError: there was no server to send it to.
             LostAnswerError: it was sent, and sent again, and never answered.
         """
         key = idempotency_key or str(uuid.uuid4())
+        if not (key.isascii() and key.isprintable()):
+            raise InputError(f"an idempotency key is printable ASCII, got {key!a}")
         waits = iter(RESEND_AFTER_SECONDS)
         was_sent = False
         while True:

@@ -45,7 +45,12 @@ async def submit_study(
     context: ContextDep,
     idempotency_key: Annotated[
         str | None,
-        Header(min_length=1, max_length=255, description="Sent twice, a request makes one study"),
+        Header(
+            min_length=1,
+            max_length=255,
+            pattern=r"^[ -~]+$",
+            description="Sent twice, a request makes one study",
+        ),
     ] = None,
 ) -> StudyView:
     """Submit a study: a study.yaml as JSON or YAML. Planned, reserved and stored, or nothing at all."""

@@ -9,7 +9,14 @@ import pytest
 
 from service.cli import client as client_module
 from service.cli.client import ApiClient, parse_events
-from service.cli.errors import ApiError, CliError, Exit, LostAnswerError, UnreachableError
+from service.cli.errors import (
+    ApiError,
+    CliError,
+    Exit,
+    InputError,
+    LostAnswerError,
+    UnreachableError,
+)
 from service.cli.settings import ClientSettings
 
 
@@ -133,6 +140,11 @@ class TestSubmit:
         self.submit(server, idempotency_key="mine")
 
         assert server.keys == ["mine", "mine"]
+
+    @pytest.mark.parametrize("key", ["clé", "a\n", "\x00"])
+    def test_a_key_that_no_header_can_hold_is_refused(self, key: str) -> None:
+        with pytest.raises(InputError, match="printable ASCII"):
+            self.submit(Flaky(), idempotency_key=key)
 
     def test_after_three_more_tries_the_user_is_told_the_key(self) -> None:
         server = Flaky(*[httpx.ReadTimeout("slow")] * 9)
