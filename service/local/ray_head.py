@@ -8,7 +8,9 @@ import hashlib
 import os
 import random
 import secrets
+import shutil
 import socket
+import stat
 import sys
 import tempfile
 from http import HTTPStatus
@@ -17,6 +19,8 @@ from pathlib import Path
 import httpx
 
 OBJECT_STORE_BYTES = 300 * 1024 * 1024
+KEPT_SESSIONS = 3
+"""Ray's own logs of earlier starts that are kept."""
 
 
 # Between Ray's worker ports and the system's ephemeral ones, where others choose at random.
@@ -57,10 +61,7 @@ class RayHead:
 
     def command(self) -> list[str]:
         """The command to run in the foreground."""
-        # Ray's socket paths must stay below 107 characters, whatever the length of TAN_HOME.
-        digest = hashlib.sha256(str(self.home).encode()).hexdigest()[:8]
-        temp = Path(tempfile.gettempdir()) / f"tan-ray-{os.getuid()}-{digest}"
-        temp.mkdir(mode=0o700, exist_ok=True)
+        temp = self._private_directory()
         return [
             str(Path(sys.executable).with_name("ray")),
             "start", "--head", "--block", "--disable-usage-stats",
@@ -73,6 +74,20 @@ class RayHead:
             f"--num-cpus={self.cpus}", f"--object-store-memory={OBJECT_STORE_BYTES}",
             f"--temp-dir={temp}",
         ]  # fmt: skip
+
+    def _private_directory(self) -> Path:
+        """A short directory of our own: Ray's socket paths must stay below 107 characters."""
+        digest = hashlib.sha256(str(self.home).encode()).hexdigest()[:8]
+        path = Path(tempfile.gettempdir()) / f"tan-ray-{os.getuid()}-{digest}"
+        path.mkdir(mode=0o700, exist_ok=True)
+        found = path.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+            raise PermissionError(f"{path} belongs to somebody else: remove it, or set TMPDIR")
+        path.chmod(0o700)
+        sessions = sorted(path.glob("session_2*"), key=lambda each: each.lstat().st_mtime)
+        for old in sessions[:-KEPT_SESSIONS]:
+            shutil.rmtree(old, ignore_errors=True)
+        return path
 
     def environment(self) -> dict[str, str]:
         """Token authentication on, no phoning home, no colour."""

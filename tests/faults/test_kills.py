@@ -90,6 +90,27 @@ class TestSearch:
         assert study["progress"]["trials_failed"] == 0
 
 
+class TestServers:
+    @pytest.mark.parametrize(
+        "words",
+        [
+            pytest.param(("postgres", "-D"), id="postgresql"),
+            pytest.param(("ray", "start", "--head"), id="ray-head"),
+        ],
+    )
+    def test_a_killed_server_is_started_again_and_the_study_goes_on(
+        self, service: LiveService, words: tuple[str, ...]
+    ) -> None:
+        study_id = service.submit(searching(f"kill-{words[0]}"))
+        service.wait(study_id, some_trials_done)
+        before = finished_trials(service, study_id)
+
+        service.kill(*words)
+
+        study = service.complete(study_id)
+        assert_nothing_was_lost(service, study, finished_before=before)
+
+
 class TestPrivateRun:
     @pytest.mark.parametrize(
         ("words", "new_attempt"),

@@ -66,11 +66,13 @@ class LiveService:
         deadline = time.monotonic() + 60
         while True:
             try:
-                return httpx.request(method, self.url + path, timeout=60, **kwargs)
+                response = httpx.request(method, self.url + path, timeout=60, **kwargs)
+                if response.status_code != 503 or time.monotonic() > deadline:
+                    return response
             except httpx.TransportError:
                 if time.monotonic() > deadline:
                     raise
-                time.sleep(0.3)
+            time.sleep(0.3)
 
     def get(self, path: str) -> Any:
         """The JSON of a GET that must succeed."""
