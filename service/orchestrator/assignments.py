@@ -15,7 +15,7 @@ async def search_run(session: AsyncSession, study: Study) -> Run:
     spec = StudySpec.model_validate(study.spec)
     plan = Plan.model_validate(study.plan)
     reference = plan.private_run()
-    target = target_of(spec)
+    target = Target.of(spec)
     return Run(
         id=f"{study.id}-search",
         study_id=study.id,
@@ -65,17 +65,6 @@ async def private_run(
             "dataset": await dataset_ref(session, study.dataset),
             "storage_path": f"{storage_path}/{run_id}",
         },
-    )
-
-
-def target_of(spec: StudySpec) -> Target | None:
-    """The target each candidate is calibrated to; None where the noise multiplier is fixed."""
-    if spec.privacy.epsilon is None or "steps" not in spec.search.space:
-        return None
-    return Target(
-        epsilon=spec.privacy.epsilon,
-        delta=spec.privacy.delta,
-        accountant=spec.privacy.accountant,
     )
 
 

@@ -9,6 +9,7 @@ from service.ledger import repository
 from service.ledger.service import Ledger
 from service.studies.events import set_state
 from tan_core.accounting import price
+from tan_core.mechanism import Accountant
 
 
 async def end(
@@ -33,5 +34,8 @@ async def _charged_epsilon(session: AsyncSession, study: Study, reservation_id: 
     charged = (await repository.reservation(session, reservation_id)).charged
     if charged is None:
         return 0.0
-    delta = study.spec["privacy"]["delta"]
-    return (await asyncio.to_thread(price, [charged], delta=delta)).epsilon
+    target = study.spec["privacy"]
+    stated = await asyncio.to_thread(
+        price, [charged], delta=target["delta"], accountant=Accountant(target["accountant"])
+    )
+    return stated.epsilon

@@ -12,7 +12,7 @@ from service.orchestrator import assignments, endings
 from service.settings import Settings
 from service.studies.events import set_state
 from tan_core.mechanism import Mechanism
-from tan_core.planner import Plan, candidate, choose_winner, reserved_mechanism
+from tan_core.planner import Plan, Target, candidate, choose_winner, reserved_mechanism
 from tan_core.spec import StudySpec
 from tan_core.wire import TrialRecord
 
@@ -31,7 +31,7 @@ async def start_private_run(
         model=spec.model,
         reference=Plan.model_validate(study.plan).private_run(),
         params=winner.params,
-        target=assignments.target_of(spec),
+        target=Target.of(spec),
     )
     needed = reserved_mechanism(chosen.private_run.mechanism)
     if study.reservation_id is not None and needed != await _held(session, study.reservation_id):
