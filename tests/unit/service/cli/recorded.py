@@ -264,7 +264,9 @@ def sse(event: Json) -> str:
 @contextlib.contextmanager
 def serving(recorded: RecordedServer) -> Iterator[RecordedServer]:
     """Serve on a free port in a thread."""
-    config = uvicorn.Config(recorded.app, port=0, log_level="error", lifespan="off", ws="none")
+    config = uvicorn.Config(
+        recorded.app, port=0, log_config=None, log_level="error", lifespan="off", ws="none"
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
