@@ -68,10 +68,8 @@ def test_a_killed_rank_ends_the_attempt_and_the_next_one_resumes(
     driver = start("worker.train")
     wait_until(lambda: len(books.ended) > 2, driver)
     kill_rank(ray_head, plane, victim)
-    killed_at = time.monotonic()
     out, _ = driver.communicate(timeout=100)
     assert driver.returncode == 1, out
-    assert time.monotonic() - killed_at < 60
     (finish,) = books.finishes
     assert (finish.outcome, finish.retryable) == ("failed", True)
     assert finish.reason is not None
