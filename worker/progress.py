@@ -24,9 +24,16 @@ class SearchProgress(Callback):
     """
 
     def __init__(
-        self, known: Iterable[TrialRecord], reporter: TrialReporter, cancelled: threading.Event
+        self,
+        known: Iterable[TrialRecord],
+        reporter: TrialReporter,
+        cancelled: threading.Event,
+        *,
+        is_last: bool = True,
     ) -> None:
         self.records = {trial.number: trial for trial in known}
+        self._begun: set[int] = set()
+        self._is_last = is_last
         self._reporter = reporter
         self._cancelled = cancelled
 
@@ -42,6 +49,7 @@ class SearchProgress(Callback):
         self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
     ) -> None:
         """Also after a worker was lost: the trial begins again at its first rung."""
+        self._begun.add(trial.config["number"])
         self._keep(
             TrialRecord(
                 number=trial.config["number"],
@@ -78,11 +86,18 @@ class SearchProgress(Callback):
     def on_trial_error(
         self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
     ) -> None:
-        """The trial's worker was lost more often than it is replaced."""
-        error = trial.get_error()
-        reason = last_line(str(error)) if error else "its worker was lost"
-        record = self.records[trial.config["number"]]
-        self._keep(record.model_copy(update={"state": TrialState.FAILED, "reason": reason}))
+        """A worker was lost more often than it is replaced, or before its trial had begun."""
+        number = trial.config["number"]
+        if number not in self._begun and not self._is_last:
+            state, reason = TrialState.INTERRUPTED, "its worker was lost before it began"
+        else:
+            error = trial.get_error()
+            state = TrialState.FAILED
+            reason = last_line(str(error)) if error else "its worker was lost"
+        record = self.records.get(number) or TrialRecord(
+            number=number, state=state, params=trial.config["params"]
+        )
+        self._keep(record.model_copy(update={"state": state, "reason": reason}))
 
     def _scored(self, trial: Trial, result: dict[str, Any]) -> TrialRecord:
         """The record of a trial with the newest rung on top; a rung that ran again counts once."""

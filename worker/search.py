@@ -22,26 +22,38 @@ LOST_WORKERS_PER_TRIAL = 3
 
 def search(assignment: SearchAssignment, driver: Driver) -> Outcome:
     """Run every trial that no earlier attempt has finished."""
-    finished = sum(trial.state.is_finished for trial in assignment.trials)
-    left = assignment.search.trials - finished
-    records: Iterable[TrialRecord] = assignment.trials
-    if left > 0:
+    records = assignment.trials
+    if _left(assignment, records) > 0:
         connect(assignment.run_id)
-        records = _run_trials(assignment, driver, left)
-        if driver.heartbeats.cancelled.is_set():
-            return Outcome(outcome="cancelled")
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        data = _load(assignment)
+        # Tune replaces the worker of a running trial, but gives up one that was lost just before its
+        # trial began: such a trial runs again in a round of its own.
+        for lives in range(LOST_WORKERS_PER_TRIAL, -1, -1):
+            records = _run_trials(assignment, driver, data, known=records, is_last=lives == 0)
+            if driver.heartbeats.cancelled.is_set():
+                return Outcome(outcome="cancelled")
+            if _left(assignment, records) <= 0:
+                break
     return verdict(records)
 
 
+def _left(assignment: SearchAssignment, records: Iterable[TrialRecord]) -> int:
+    return assignment.search.trials - sum(trial.state.is_finished for trial in records)
+
+
 def _run_trials(
-    assignment: SearchAssignment, driver: Driver, num_trials: int
-) -> Iterable[TrialRecord]:
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    known = assignment.trials
+    assignment: SearchAssignment,
+    driver: Driver,
+    data: TrialData,
+    *,
+    known: list[TrialRecord],
+    is_last: bool,
+) -> list[TrialRecord]:
+    """One round of Tune over the trials that are left; every record as it is afterwards."""
     cancelled = driver.heartbeats.cancelled
-    data = _load(assignment)
     with TrialReporter(driver.control) as reporter, TemporaryDirectory() as scratch:
-        progress = SearchProgress(known, reporter, cancelled)
+        progress = SearchProgress(known, reporter, cancelled, is_last=is_last)
         tuner = tune.Tuner(
             tune.with_resources(
                 tune.with_parameters(SimulatedTrial, assignment=assignment, data=data),
@@ -50,7 +62,7 @@ def _run_trials(
             tune_config=tune.TuneConfig(
                 search_alg=ConstantTanSearch(assignment.search, known),
                 scheduler=build_scheduler(assignment.rungs, known),
-                num_samples=num_trials,
+                num_samples=_left(assignment, known),
                 max_concurrent_trials=assignment.max_concurrent,
                 # A process per trial would cost more than most simulations.
                 reuse_actors=True,
@@ -71,7 +83,7 @@ def _run_trials(
             # Tune wraps what a callback raises, a wish to cancel too.
             if not cancelled.is_set():
                 raise
-    return progress.records.values()
+    return sorted(progress.records.values(), key=lambda trial: trial.number)
 
 
 def _load(assignment: SearchAssignment) -> TrialData:
