@@ -65,11 +65,13 @@ def test_a_trial_whose_worker_was_killed_runs_again(
     plane.books = books = new_books(search_of())
     driver = start("worker.simulate")
     deadline = time.monotonic() + 100
-    while not (books.trials and ray_head.workers("SimulatedTrial")):
+    victims = []
+    while not (books.trials and victims):
         assert driver.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    os.kill(ray_head.workers("SimulatedTrial")[0].pid, signal.SIGKILL)
+        victims = ray_head.workers("SimulatedTrial")
+    os.kill(victims[0].pid, signal.SIGKILL)
     out, _ = driver.communicate(timeout=200)
     assert driver.returncode == 0, out
     assert sorted(books.trials) == list(range(6))
