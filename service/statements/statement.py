@@ -10,15 +10,12 @@ from service.statements.verify import (
     epsilon_of_events,
     rdp_epsilon_of_events,
 )
+from service.studies.schemas import SEARCH_NOTES
 from tan_core.accounting import MIN_DELTA, price
 from tan_core.errors import TanError
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 from tan_core.spec import SearchAccounting
 
-SEARCH_NOTES = {
-    SearchAccounting.DECLARED_UNACCOUNTED: "search on private data NOT accounted",
-    SearchAccounting.PUBLIC_PROXY: "hyper-parameters chosen without private data",
-}
 ASSUMPTIONS = (
     "Each record enters each batch independently with probability sampling_rate (Poisson sampling), "
     "drawn from a cryptographic generator keyed by the operating system's entropy.",
