@@ -7,8 +7,6 @@ about 2, where the true epsilon at the same :math:`\eta` can be forty times larg
 import math
 
 from tan_core import _validate
-from tan_core.accounting import gdp_epsilon, price
-from tan_core.mechanism import Mechanism, NeighboringRelation
 
 
 def signal_to_noise(*, sampling_rate: float, noise_multiplier: float, steps: int) -> float:
@@ -57,31 +55,3 @@ def epsilon_tan(*, signal_to_noise: float, delta: float) -> float:
     _validate.positive(signal_to_noise=signal_to_noise)
     _validate.probability(open_ends=True, delta=delta)
     return signal_to_noise**2 + 2 * signal_to_noise * math.sqrt(-math.log(delta))
-
-
-def overcharge(mechanism: Mechanism, *, delta: float) -> float:
-    r"""The exact epsilon over the one that this amount of noise would cost at a huge batch.
-
-    The denominator is the epsilon of the Gaussian mechanism with :math:`\mu = \sqrt{2}\,\eta`, the
-    limit of constant TAN as :math:`\sigma \to \infty`. 1.05 means that 5 % of epsilon buys nothing.
-
-    ================================  ========
-    Edge case                         Result
-    ================================  ========
-    delta alone covers the limit      infinity, or 1 where it covers the mechanism too
-    ================================  ========
-
-    Raises:
-        AccountantError: epsilon could not be computed.
-    """
-    moved = 2 if mechanism.neighboring_relation is NeighboringRelation.REPLACE_ONE else 1
-    eta = signal_to_noise(
-        sampling_rate=mechanism.sampling_rate,
-        noise_multiplier=mechanism.noise_multiplier,
-        steps=mechanism.steps,
-    )
-    limit = gdp_epsilon(mu=moved * math.sqrt(2) * eta, delta=delta)
-    exact = price([mechanism], delta=delta).epsilon
-    if limit > 0:
-        return exact / limit
-    return math.inf if exact > 0 else 1.0
