@@ -108,12 +108,12 @@ class TestOvercharge:
         assert overcharge(full, delta=1e-5) == pytest.approx(1.0, abs=2e-3)
 
     def test_is_infinite_where_only_the_limit_costs_nothing(self) -> None:
-        rare = Mechanism(sampling_rate=1e-5, noise_multiplier=0.3, clip_norm=1.0, steps=100)
+        rare = Mechanism(sampling_rate=1e-5, noise_multiplier=0.1, clip_norm=1.0, steps=100)
 
-        assert overcharge(rare, delta=3e-4) == math.inf
+        assert overcharge(rare, delta=5e-4) == math.inf
 
     def test_is_one_where_delta_covers_the_mechanism_too(self) -> None:
-        rare = Mechanism(sampling_rate=1e-5, noise_multiplier=0.3, clip_norm=1.0, steps=100)
+        rare = Mechanism(sampling_rate=1e-5, noise_multiplier=0.1, clip_norm=1.0, steps=100)
 
         assert overcharge(rare, delta=0.5) == 1.0
 
