@@ -1,43 +1,31 @@
 """Building a plan: from a study's target, or from a mechanism."""
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Literal
 
 from tan_core import _validate
-from tan_core.accounting import MIN_DELTA, calibrate_noise_multiplier, price, round_up
-from tan_core.errors import AccountantError, ParameterError
+from tan_core.accounting import MIN_DELTA
+from tan_core.errors import ParameterError
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 from tan_core.planner.candidates import simulation_of
+from tan_core.planner.cost import ComputeLimit, MeasuredRate, Rates, Workload, planned_cost
+from tan_core.planner.memory import memory_bytes
+from tan_core.planner.model_cost import ModelCost
 from tan_core.planner.plan import (
     Plan,
-    PlannedCost,
-    PlannedPrivacy,
     PlannedReservation,
     PlannedRun,
+    PlannedRung,
     PlannedSimulation,
 )
-from tan_core.planner.segments import reserved_mechanism, segment_rule
-from tan_core.spec import Choices, Range, StudySpec
-from tan_core.tan import epsilon_tan, overcharge, signal_to_noise
+from tan_core.planner.privacy import Promise, planned_privacy
+from tan_core.planner.rungs import batch_ladder, halving_trials
+from tan_core.planner.segments import segment_rule
+from tan_core.planner.shape import Shape, choose_shape, largest, refuse_batch_above
+from tan_core.planner.step_candidates import step_candidates
+from tan_core.spec import StudySpec
 
-AUTO_STEPS = 300
-"""``train.steps: auto``. Enough for the small models that train in minutes (DESIGN 1: 300 steps at
-B = 2048 reach 97.7 % on MNIST at epsilon 2.2), and few enough that noise multiplier 2 is met at a
-batch a CPU can afford. Longer runs are the user's choice, or the search's."""
-
-ENOUGH_NOISE = 2.0
-"""The noise multiplier from which epsilon depends on the total noise alone, within 10 %."""
-
-MIN_AUTO_BATCH = 16
-AUTO_SCALE_FACTOR = 16
-MIN_RUNG = 8
-PRV_MAX_EPSILON = 50.0
-"""Above it the third voice is not asked: it needs minutes and gigabytes, or fails."""
-
-_DIGITS = 4
 _ADD_OR_REMOVE = NeighboringRelation.ADD_OR_REMOVE_ONE
 
 
@@ -47,6 +35,9 @@ def plan_study(
     num_examples: int,
     search_num_examples: int | None = None,
     neighboring_relation: NeighboringRelation = _ADD_OR_REMOVE,
+    model: ModelCost | None = None,
+    private_run_rate: MeasuredRate | None = None,
+    search_rate: MeasuredRate | None = None,
 ) -> Plan:
     """What a study would run, promise and cost.
 
@@ -54,13 +45,18 @@ def plan_study(
 
     * The planned steps and the slack together cost at most ``privacy.epsilon``, by the study's own
       accountant, whenever a target is given.
-    * The same study and sizes give the same plan.
+    * The same study, sizes and rates give the same plan.
+    * With a rate, the plan costs at most ``budget.gpu_hours``; without one the limit is not applied,
+      and ``warnings`` says so.
 
     Args:
         spec: the study.
         num_examples: N of the private run.
         search_num_examples: size of the dataset that simulations read; None: the study's own.
         neighboring_relation: of the dataset's budget.
+        model: its size, for the memory; None where it is not known.
+        private_run_rate: of private runs like this one; None where none was measured.
+        search_rate: of simulations like this study's. One rate stands in for the other.
 
     Raises:
         ParameterError: a field cannot be had; ``field`` is its path in the YAML.
@@ -69,25 +65,40 @@ def plan_study(
     """
     _validate.positive_integer(num_examples=num_examples)
     _check_privacy(spec, neighboring_relation)
-    steps = _reference_steps(spec)
-    shaper = _Shaper(spec, num_examples, steps, neighboring_relation)
-    batch, noise_multiplier, warnings = shaper.shape()
-    run = shaper.run(batch, noise_multiplier)
-    return _assemble(
-        _Request(
-            run=run,
-            batch=batch,
-            delta=spec.privacy.delta,
-            accountant=spec.privacy.accountant,
-            target_epsilon=spec.privacy.epsilon,
-            rungs=spec.search.rungs,
-            trials=spec.search.trials,
-            views=_largest(spec, "augmentation_multiplicity")
-            or spec.train.augmentation_multiplicity,
-            search_num_examples=search_num_examples or num_examples,
-        ),
-        warnings,
+    workload = Workload(
+        trials=spec.search.trials,
+        rungs=spec.search.rungs,
+        views=largest(spec, "augmentation_multiplicity") or spec.train.augmentation_multiplicity,
+        search_num_examples=search_num_examples or num_examples,
+        workers=spec.train.workers,
     )
+    rates = Rates.of(private_run_rate, search_rate)
+    hours = spec.budget.gpu_hours
+    limit = None
+    if hours is not None and rates is not None:
+        limit = ComputeLimit(gpu_hours=hours, workload=workload, rates=rates)
+    shape = choose_shape(
+        spec, num_examples=num_examples, neighboring_relation=neighboring_relation, limit=limit
+    )
+    promise = Promise(
+        delta=spec.privacy.delta,
+        accountant=spec.privacy.accountant,
+        target_epsilon=spec.privacy.epsilon,
+    )
+    return _assemble(
+        shape,
+        promise,
+        workload,
+        rates=rates,
+        memory=memory_bytes(model, spec) if model else None,
+        warnings=[_UNMEASURED] if hours is not None and rates is None else [],
+    )
+
+
+_UNMEASURED = (
+    "budget.gpu_hours was not applied to the plan: no run of this model on this data has been "
+    "measured yet. The study is still stopped when the hours are used up"
+)
 
 
 def plan_mechanism(
@@ -101,6 +112,7 @@ def plan_mechanism(
     trials: int = 24,
     accountant: Accountant = Accountant.PLD,
     rungs: Literal["auto"] | Sequence[int] = "auto",
+    rate: MeasuredRate | None = None,
 ) -> Plan:
     """The plan of a mechanism that is given: epsilon is computed, not calibrated.
 
@@ -114,10 +126,12 @@ def plan_mechanism(
         ... )
         >>> plan.simulations[0].noise_multiplier, plan.cost.saving
         (0.1875, 16.0)
+        >>> [(rung.expected_batch_size, rung.trials) for rung in plan.ladder]
+        [(64, 24), (256, 6), (1024, 2)]
     """
     _validate.positive_integer(num_examples=num_examples, steps=steps, trials=trials)
     _validate.positive(expected_batch_size=expected_batch_size)
-    _refuse_batch_above(num_examples, expected_batch_size)
+    refuse_batch_above(num_examples, expected_batch_size)
     mechanism = Mechanism(
         sampling_rate=expected_batch_size / num_examples,
         noise_multiplier=noise_multiplier,
@@ -125,144 +139,39 @@ def plan_mechanism(
         steps=steps,
     )
     return _assemble(
-        _Request(
+        Shape(
             run=PrivateRun(mechanism=mechanism, num_examples=num_examples),
             batch=_whole(expected_batch_size),
-            delta=delta,
-            accountant=accountant,
-            target_epsilon=None,
-            rungs=rungs,
-            trials=trials,
-            views=1,
-            search_num_examples=num_examples,
+            is_calibrated=False,
         ),
+        Promise(delta=delta, accountant=accountant, target_epsilon=None),
+        Workload(trials=trials, rungs=rungs, views=1, search_num_examples=num_examples, workers=1),
+        rates=Rates.of(rate, None),
+        memory=None,
         warnings=[],
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Shaper:
-    """Chooses (B, sigma) for a study at given steps."""
-
-    spec: StudySpec
-    num_examples: int
-    steps: int
-    neighboring_relation: NeighboringRelation
-
-    def shape(self) -> tuple[int, float, list[str]]:
-        """B, sigma and what the user should know about them."""
-        train, target = self.spec.train, self.spec.privacy.epsilon
-        if train.batch_size != "auto":
-            _refuse_batch_above(self.num_examples, train.batch_size)
-        if train.noise_multiplier is not None:
-            return self._with_fixed_noise(train.noise_multiplier, target)
-        if target is None:
-            raise ParameterError(
-                "a target is needed: give privacy.epsilon, or fix train.noise_multiplier",
-                field="privacy.epsilon",
-            )
-        batch = self._auto_batch(target) if train.batch_size == "auto" else train.batch_size
-        sigma = self._calibrate(batch, target)
-        short = train.batch_size == "auto" and sigma < ENOUGH_NOISE
-        return batch, sigma, [self._short_of_noise(batch, sigma)] if short else []
-
-    def run(self, batch: int, noise_multiplier: float) -> PrivateRun:
-        """The private run of a shape."""
-        return PrivateRun(
-            mechanism=Mechanism(
-                sampling_rate=batch / self.num_examples,
-                noise_multiplier=noise_multiplier,
-                clip_norm=self.spec.train.clip_norm,
-                steps=self.steps,
-                neighboring_relation=self.neighboring_relation,
-            ),
-            num_examples=self.num_examples,
-        )
-
-    def _with_fixed_noise(
-        self, noise_multiplier: float, target: float | None
-    ) -> tuple[int, float, list[str]]:
-        """The noise is the user's; the target, where there is one, must hold with the slack."""
-        batch = self.spec.train.batch_size
-        if batch == "auto":
-            if target is None:
-                raise ParameterError(
-                    "auto needs privacy.epsilon; with train.noise_multiplier alone, give a number",
-                    field="train.batch_size",
-                )
-            fits = [
-                size
-                for size in _powers_of_two(self.num_examples)
-                if self._cost(size, noise_multiplier) <= target
-            ]
-            batch = max(fits, default=_powers_of_two(self.num_examples)[0])
-        cost = self._cost(batch, noise_multiplier)
-        if target is not None and cost > target:
-            raise ParameterError(
-                f"noise multiplier {noise_multiplier:g} at batch {batch} costs epsilon = "
-                f"{round_up(cost, _DIGITS):g} with its slack, above privacy.epsilon = {target:g}; "
-                "give more noise, or leave it out to have it calibrated",
-                field="train.noise_multiplier",
-            )
-        return batch, noise_multiplier, []
-
-    def _auto_batch(self, target: float) -> int:
-        """The smallest power of two whose calibrated noise is enough; else the largest there is."""
-        sizes = _powers_of_two(self.num_examples)
-        return _first(sizes, lambda size: self._cost(size, ENOUGH_NOISE, rough=True) >= target)
-
-    def _calibrate(self, batch: int, target: float) -> float:
-        return calibrate_noise_multiplier(
-            sampling_rate=batch / self.num_examples,
-            steps=self.steps + segment_rule(self.steps).slack_steps,
-            epsilon=target,
-            delta=self.spec.privacy.delta,
-            accountant=self.spec.privacy.accountant,
-            neighboring_relation=self.neighboring_relation,
-        )
-
-    def _cost(self, batch: int, noise_multiplier: float, *, rough: bool = False) -> float:
-        """Epsilon with the slack; rough: never by PRV, which takes a process per answer."""
-        accountant = self.spec.privacy.accountant
-        if rough and accountant is Accountant.PRV:
-            accountant = Accountant.PLD
-        mechanism = reserved_mechanism(self.run(batch, noise_multiplier).mechanism)
-        return price([mechanism], delta=self.spec.privacy.delta, accountant=accountant).epsilon
-
-    @staticmethod
-    def _short_of_noise(batch: int, sigma: float) -> str:
-        return (
-            f"train.batch_size: auto ended at {batch}, the largest power of two in the data, with "
-            f"noise multiplier {sigma:.3g} < {ENOUGH_NOISE:g}; more steps or a smaller epsilon "
-            "would use the budget better"
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Request:
-    """Everything that both kinds of plan have decided before they are written down."""
-
-    run: PrivateRun
-    batch: int | float
-    delta: float
-    accountant: Accountant
-    target_epsilon: float | None
-    rungs: Literal["auto"] | Sequence[int]
-    trials: int
-    views: int
-    search_num_examples: int
-
-
-def _assemble(request: _Request, warnings: Sequence[str]) -> Plan:
-    mechanism = request.run.mechanism
+def _assemble(
+    shape: Shape,
+    promise: Promise,
+    workload: Workload,
+    *,
+    rates: Rates | None,
+    memory: int | None,
+    warnings: Sequence[str],
+) -> Plan:
+    """Everything that follows from what has been decided."""
+    run, mechanism = shape.run, shape.run.mechanism
+    rungs = workload.rungs_of(shape.batch)
+    _refuse_rungs_above(shape.batch, rungs)
     segments = segment_rule(mechanism.steps)
-    privacy, privacy_warnings = _privacy(request)
-    rungs = _rungs(request)
+    privacy, privacy_warnings = planned_privacy(run, promise)
     return Plan(
         reference=PlannedRun(
-            num_examples=request.run.num_examples,
+            num_examples=run.num_examples,
             sampling_rate=mechanism.sampling_rate,
-            expected_batch_size=request.batch,
+            expected_batch_size=shape.batch,
             noise_multiplier=mechanism.noise_multiplier,
             steps=mechanism.steps,
             clip_norm=mechanism.clip_norm,
@@ -273,103 +182,35 @@ def _assemble(request: _Request, warnings: Sequence[str]) -> Plan:
             slack_steps=segments.slack_steps,
             segment_steps=segments.segment_steps,
         ),
-        simulations=[_simulation(request, rung) for rung in rungs],
-        cost=_cost(request, rungs),
-        warnings=[*warnings, *privacy_warnings],
+        simulations=[_simulation(shape, workload, rung) for rung in rungs],
+        ladder=_ladder(shape, workload),
+        step_candidates=step_candidates(shape, promise, workload),
+        cost=planned_cost(
+            workload,
+            batch=shape.batch,
+            steps=mechanism.steps,
+            rates=rates,
+            memory_bytes=memory,
+        ),
+        warnings=[*shape.warnings, *warnings, *privacy_warnings],
     )
 
 
-def _privacy(request: _Request) -> tuple[PlannedPrivacy, list[str]]:
-    mechanism, delta = request.run.mechanism, request.delta
-    promised = price([mechanism], delta=delta, accountant=request.accountant).epsilon
-    reserved = price(
-        [reserved_mechanism(mechanism)], delta=delta, accountant=request.accountant
-    ).epsilon
-    ratio = overcharge(mechanism, delta=delta)
-    eta = signal_to_noise(
-        sampling_rate=mechanism.sampling_rate,
-        noise_multiplier=mechanism.noise_multiplier,
-        steps=mechanism.steps,
-    )
-    voices, silences = _voices(mechanism, delta, promised)
-    privacy = PlannedPrivacy(
-        epsilon=round_up(promised, _DIGITS),
-        delta=delta,
-        accountant=request.accountant,
-        neighboring_relation=mechanism.neighboring_relation,
-        epsilon_by_accountant=voices,
-        epsilon_tan=round(epsilon_tan(signal_to_noise=eta, delta=delta), _DIGITS),
-        signal_to_noise=round(eta, _DIGITS),
-        overcharge=round_up(ratio, _DIGITS) if math.isfinite(ratio) else None,
-        epsilon_reserved=round_up(reserved, _DIGITS),
-        target_epsilon=request.target_epsilon,
-    )
-    return privacy, [*_cautions(request, ratio), *silences]
-
-
-def _voices(
-    mechanism: Mechanism, delta: float, promised: float
-) -> tuple[dict[Accountant, float | None], list[str]]:
-    """Epsilon by every accountant, and why those without an answer have none."""
-    voices: dict[Accountant, float | None] = {}
-    silences: list[str] = []
-    for accountant in Accountant:
-        voices[accountant] = None
-        if mechanism.neighboring_relation is not _ADD_OR_REMOVE and accountant != Accountant.PLD:
-            silences.append(
-                f"{accountant.value} cannot price {mechanism.neighboring_relation.value}"
-            )
-        elif accountant is Accountant.PRV and promised > PRV_MAX_EPSILON:
-            silences.append(f"prv was not asked: epsilon is above {PRV_MAX_EPSILON:g}")
-        else:
-            try:
-                answer = price([mechanism], delta=delta, accountant=accountant)
-                voices[accountant] = round_up(answer.epsilon, _DIGITS)
-            except AccountantError as error:
-                silences.append(str(error))
-    return voices, silences
-
-
-def _cautions(request: _Request, ratio: float) -> list[str]:
-    """What a reader of the plan should not overlook."""
-    cautions: list[str] = []
-    sigma = request.run.mechanism.noise_multiplier
-    if sigma < ENOUGH_NOISE:
-        cautions.append(
-            f"overcharged: at noise multiplier {sigma:.3g} < {ENOUGH_NOISE:g} epsilon is "
-            f"{ratio:.3g} times what this total noise costs at a larger batch"
-        )
-    if request.delta >= 1 / request.run.num_examples:
-        cautions.append(
-            f"delta = {request.delta:g} is not below 1/num_examples = "
-            f"{1 / request.run.num_examples:.2g}: releasing one record whole would satisfy it"
-        )
-    return cautions
-
-
-def _rungs(request: _Request) -> list[int]:
-    """Simulated batch sizes, smallest first."""
-    batch, rungs = request.batch, request.rungs
-    if rungs == "auto":
-        rung = max(int(batch // AUTO_SCALE_FACTOR), MIN_RUNG)
-        return [max(1, min(rung, int(batch), request.search_num_examples))]
+def _refuse_rungs_above(batch: float, rungs: Sequence[int]) -> None:
     for rung in rungs:
         if rung > batch:
             raise ParameterError(
                 f"a simulated batch cannot exceed the private run's {batch:g}, got {rung}",
                 field="search.rungs",
             )
-    return list(rungs)
 
 
-def _simulation(request: _Request, rung: int) -> PlannedSimulation:
+def _simulation(shape: Shape, workload: Workload, rung: int) -> PlannedSimulation:
     scaled = simulation_of(
-        request.run,
-        expected_batch_size=rung,
-        num_examples=request.search_num_examples,
+        shape.run, expected_batch_size=rung, num_examples=workload.search_num_examples
     )
     return PlannedSimulation(
-        scale_factor=_whole(request.batch / rung),
+        scale_factor=_whole(shape.batch / rung),
         expected_batch_size=rung,
         sampling_rate=scaled.dynamics.sampling_rate,
         noise_multiplier=scaled.dynamics.noise_multiplier,
@@ -377,17 +218,19 @@ def _simulation(request: _Request, rung: int) -> PlannedSimulation:
     )
 
 
-def _cost(request: _Request, rungs: Sequence[int]) -> PlannedCost:
-    per_unit_of_batch = request.run.mechanism.steps * request.views
-    private = round(request.batch * per_unit_of_batch)
-    search = request.trials * sum(rungs) * per_unit_of_batch
-    full = request.trials * private
-    return PlannedCost(
-        private_run_examples=private,
-        search_examples=search,
-        full_search_examples=full,
-        saving=round(full / search, _DIGITS),
-    )
+def _ladder(shape: Shape, workload: Workload) -> list[PlannedRung]:
+    rungs = batch_ladder(shape.batch, search_num_examples=workload.search_num_examples)
+    reached = halving_trials(workload.trials, len(rungs))
+    planned = (_simulation(shape, workload, rung) for rung in rungs)
+    return [
+        PlannedRung(
+            expected_batch_size=rung,
+            noise_multiplier=simulation.noise_multiplier,
+            scale_factor=simulation.scale_factor,
+            trials=trials,
+        )
+        for rung, simulation, trials in zip(rungs, planned, reached, strict=True)
+    ]
 
 
 def _check_privacy(spec: StudySpec, relation: NeighboringRelation) -> None:
@@ -401,47 +244,6 @@ def _check_privacy(spec: StudySpec, relation: NeighboringRelation) -> None:
             f"accountant {spec.privacy.accountant.value} cannot price neighboring relation "
             f"{relation.value}; accepted: pld",
             field="privacy.accountant",
-        )
-
-
-def _reference_steps(spec: StudySpec) -> int:
-    """The steps of the planned run: what is fixed, else the most that the search may choose."""
-    if spec.train.steps != "auto":
-        return spec.train.steps
-    return _largest(spec, "steps") or AUTO_STEPS
-
-
-def _largest(spec: StudySpec, field: str) -> int | None:
-    """The largest value that the space allows a trainer field; None where it is not searched."""
-    dimension = spec.searched(field)
-    if dimension is None:
-        return None
-    if isinstance(dimension, Choices):
-        return max(int(value) for value in dimension.choices)
-    return int(dimension.high if isinstance(dimension, Range) else dimension)
-
-
-def _powers_of_two(num_examples: int) -> list[int]:
-    """Batch sizes for auto: from 16 to the data, at least one."""
-    largest = num_examples.bit_length() - 1
-    smallest = min(MIN_AUTO_BATCH.bit_length() - 1, largest)
-    return [2**exponent for exponent in range(smallest, largest + 1)]
-
-
-def _first(sizes: Sequence[int], holds: Callable[[int], bool]) -> int:
-    """The first size at which a claim that stays true holds; the last where it never does."""
-    low, high = 0, len(sizes) - 1
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(sizes[middle]) else (middle + 1, high)
-    return sizes[low]
-
-
-def _refuse_batch_above(num_examples: int, batch: float) -> None:
-    if batch > num_examples:
-        raise ParameterError(
-            f"expected batch {batch:g} exceeds the {num_examples} training examples",
-            field="train.batch_size",
         )
 
 

@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from pydantic import Field
+
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 from tan_core.spec.base import Frozen
@@ -61,6 +63,50 @@ class PlannedSimulation(Frozen):
     private: Literal[False] = False
 
 
+class PlannedRung(Frozen):
+    """One step of the ladder that ``search.rungs`` may climb, with successive halving."""
+
+    expected_batch_size: int
+    noise_multiplier: float
+    scale_factor: int | float
+    trials: int
+    """Candidates expected to reach it: a quarter of those of the rung below."""
+
+
+class PlannedStepCandidate(Frozen):
+    """Another number of steps for the same batch and the same epsilon.
+
+    At a fixed batch there is a best noise level, and so a best number of steps (De et al. 2022): these
+    are the points to try. None of them costs more epsilon than the reference may.
+    """
+
+    steps: int
+    noise_multiplier: float
+    """Meets the reference's target at these steps, their slack included."""
+    signal_to_noise: float
+    overcharge: float | None
+    """As in ``privacy``; None also where it could not be computed."""
+    learning_rate_factor: float
+    """Its learning rate over the reference's: learning rate times steps is kept."""
+    private_run_examples: int
+    reference: bool
+
+
+class PlannedSearchPrivacy(Frozen):
+    """What the search and the private run would cost together, if the search were charged."""
+
+    mode: str
+    """``search.accounting`` of the study, or ``accounted`` where there is none."""
+    epsilon: float | None
+    """Of the mode, the private run included, rounded up; None where nothing can be claimed."""
+    epsilon_if_accounted: float | None
+    """Of every simulated trial composed with the private run, rounded up."""
+    trials: int
+    """Simulations that ``epsilon_if_accounted`` composes, at each rung."""
+    note: str
+    """What the figures stand on, or why there is none."""
+
+
 class PlannedCost(Frozen):
     """Compute, in examples seen forward and backward. The search at most: pruned trials cost less."""
 
@@ -69,6 +115,20 @@ class PlannedCost(Frozen):
     full_search_examples: int
     """The same trials, each at the full batch."""
     saving: float
+    ladder_examples: int | None = None
+    """A search over ``ladder`` in place of ``simulations``, as successive halving is expected to cut."""
+    examples_per_second: float | None = None
+    """Of one worker of the private run, as measured; None: nothing was measured yet."""
+    search_examples_per_second: float | None = None
+    """Of one simulation: small batches are slower."""
+    rate_source: str | None = None
+    """Where both rates were measured, in words."""
+    private_run_seconds: float | None = None
+    """On the study's workers, side by side."""
+    search_seconds: float | None = None
+    """Of all trials, one after the other; trials that run side by side divide it."""
+    memory_bytes: int | None = None
+    """Of one worker, about: what ``planner.memory`` counts; None where the model is not known."""
 
 
 class Plan(Frozen):
@@ -78,6 +138,9 @@ class Plan(Frozen):
     privacy: PlannedPrivacy
     reservation: PlannedReservation
     simulations: list[PlannedSimulation]
+    ladder: list[PlannedRung] = Field(default_factory=list[PlannedRung])
+    step_candidates: list[PlannedStepCandidate] = Field(default_factory=list[PlannedStepCandidate])
+    search_privacy: PlannedSearchPrivacy | None = None
     cost: PlannedCost
     warnings: list[str]
     """What the user should not overlook: an overcharge, a large delta, a silent accountant."""

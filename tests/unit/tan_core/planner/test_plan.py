@@ -8,12 +8,13 @@ from tan_core.errors import AccountantError, ParameterError, UnreachableTargetEr
 from tan_core.mechanism import Accountant, NeighboringRelation
 from tan_core.planner import (
     Plan,
-    build,
     plan_mechanism,
     plan_study,
     reserved_mechanism,
     segment_rule,
 )
+from tan_core.planner import privacy as privacy_section
+from tan_core.planner.shape import AUTO_STEPS
 from tan_core.spec import StudySpec
 
 N = 60_000
@@ -22,7 +23,7 @@ N = 60_000
 @pytest.fixture(autouse=True)
 def _two_voices(monkeypatch: pytest.MonkeyPatch) -> None:
     """PRV takes a process per answer; the one test that wants it asks for it."""
-    monkeypatch.setattr(build, "PRV_MAX_EPSILON", 0.0)
+    monkeypatch.setattr(privacy_section, "PRV_MAX_EPSILON", 0.0)
 
 
 def study(
@@ -65,7 +66,7 @@ def cifar(**changes: Any) -> Plan:
 
 class TestPlanMechanism:
     def test_reproduces_the_paper_reference(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(build, "PRV_MAX_EPSILON", 50.0)
+        monkeypatch.setattr(privacy_section, "PRV_MAX_EPSILON", 50.0)
 
         plan = json.loads(cifar().model_dump_json())
 
@@ -90,11 +91,12 @@ class TestPlanMechanism:
                 "private": False,
             }
         ]
-        assert plan["cost"] == {
+        assert {key: value for key, value in plan["cost"].items() if value is not None} == {
             "private_run_examples": 10_240_000,
             "search_examples": 15_360_000,
             "full_search_examples": 245_760_000,
             "saving": 16.0,
+            "ladder_examples": (64 * 24 + 256 * 6 + 1024 * 2) * 2500,
         }
         assert plan["reservation"] == {"steps": 2600, "slack_steps": 100, "segment_steps": 50}
 
@@ -135,8 +137,8 @@ class TestPlanMechanism:
                 raise AccountantError("prv failed: out of memory")
             return price(mechanisms, delta=delta, accountant=accountant)
 
-        monkeypatch.setattr(build, "PRV_MAX_EPSILON", 50.0)
-        monkeypatch.setattr(build, "price", failing)
+        monkeypatch.setattr(privacy_section, "PRV_MAX_EPSILON", 50.0)
+        monkeypatch.setattr(privacy_section, "price", failing)
 
         plan = cifar()
 
@@ -184,7 +186,7 @@ class TestPlanStudy:
 
         assert chosen.expected_batch_size == 8192
         assert chosen.noise_multiplier >= 2 > half.noise_multiplier
-        assert chosen.steps == build.AUTO_STEPS
+        assert chosen.steps == AUTO_STEPS
 
     def test_auto_says_when_the_data_is_too_small_for_enough_noise(self) -> None:
         plan = plan_study(study(epsilon=500.0), num_examples=N)

@@ -6,12 +6,12 @@ from tan_core.accounting import price
 from tan_core.planner import (
     Plan,
     Target,
-    build,
     candidate,
     plan_study,
     reservations,
     reserved_mechanism,
 )
+from tan_core.planner import privacy as privacy_section
 from tan_core.spec import StudySpec
 
 N = 1437
@@ -21,7 +21,7 @@ BUDGET_DELTA = 1e-3
 @pytest.fixture(autouse=True)
 def _two_voices(monkeypatch: pytest.MonkeyPatch) -> None:
     """PRV takes a process per answer, and nothing here asks for it."""
-    monkeypatch.setattr(build, "PRV_MAX_EPSILON", 0.0)
+    monkeypatch.setattr(privacy_section, "PRV_MAX_EPSILON", 0.0)
 
 
 def make_study(space: dict[str, Any], *, accountant: str = "pld") -> tuple[StudySpec, Plan]:

@@ -1,0 +1,155 @@
+"""What a study processes, how long that takes where a rate was measured, and whether a limit holds it."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Self
+
+from tan_core import _validate
+from tan_core.planner.plan import PlannedCost
+from tan_core.planner.rungs import auto_rung, batch_ladder, halving_trials
+
+_SECONDS_PER_HOUR = 3600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRate:
+    """How fast one device was seen to work: a GPU where there are any, else a core.
+
+    Args:
+        examples_per_second: > 0, forward and backward, each of the K views counted.
+        source: where this was measured, in words.
+    """
+
+    examples_per_second: float
+    source: str
+
+    def __post_init__(self) -> None:
+        _validate.positive(examples_per_second=self.examples_per_second)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Of the private run and of simulations: small batches are slower than large ones."""
+
+    private_run: MeasuredRate
+    search: MeasuredRate
+
+    @classmethod
+    def of(cls, private_run: MeasuredRate | None, search: MeasuredRate | None) -> Self | None:
+        """What was measured; one rate stands in for the other where only one is known."""
+        known = private_run or search
+        if known is None:
+            return None
+        return cls(private_run=private_run or known, search=search or known)
+
+    @property
+    def source(self) -> str:
+        """Both sources in words."""
+        return "; ".join(dict.fromkeys((self.private_run.source, self.search.source)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What decides, beside (B, S), how many examples a study processes.
+
+    Args:
+        trials: of the search.
+        rungs: simulated batch sizes, smallest first, or ``"auto"``.
+        views: K, augmented views of each example.
+        search_num_examples: examples that the simulations read.
+        workers: ranks of the private run.
+    """
+
+    trials: int
+    rungs: Literal["auto"] | Sequence[int]
+    views: int
+    search_num_examples: int
+    workers: int
+
+    def rungs_of(self, batch: float) -> list[int]:
+        """Simulated batch sizes, smallest first."""
+        if self.rungs == "auto":
+            return [auto_rung(batch, search_num_examples=self.search_num_examples)]
+        return list(self.rungs)
+
+    def private_run_examples(self, batch: float, steps: int) -> int:
+        """Of the private run."""
+        return round(batch * steps * self.views)
+
+    def search_examples(self, batch: float, steps: int) -> int:
+        """Of the simulations, none of them cut short."""
+        return self.trials * sum(self.rungs_of(batch)) * steps * self.views
+
+    def ladder_examples(self, batch: float, steps: int) -> int:
+        """Of a search over the ladder, with successive halving."""
+        rungs = batch_ladder(batch, search_num_examples=self.search_num_examples)
+        reached = halving_trials(self.trials, len(rungs))
+        per_step = sum(rung * num for rung, num in zip(rungs, reached, strict=True))
+        return per_step * steps * self.views
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeLimit:
+    """``budget.gpu_hours``: hours of one device, over the search and all ranks of the private run.
+
+    It is counted as the service counts it while the study runs: a trial keeps one device, a private
+    run as many as it has ranks.
+    """
+
+    gpu_hours: float
+    workload: Workload
+    rates: Rates
+
+    def hours(self, batch: float, steps: int) -> float:
+        """Device hours of a shape, no trial cut short."""
+        private_run = self.workload.private_run_examples(batch, steps)
+        search = self.workload.search_examples(batch, steps)
+        seconds = (
+            private_run / self.rates.private_run.examples_per_second
+            + search / self.rates.search.examples_per_second
+        )
+        return seconds / _SECONDS_PER_HOUR
+
+    def holds(self, batch: float, steps: int) -> bool:
+        """Whether the shape stays inside."""
+        return self.hours(batch, steps) <= self.gpu_hours
+
+
+def planned_cost(
+    workload: Workload,
+    *,
+    batch: float,
+    steps: int,
+    rates: Rates | None,
+    memory_bytes: int | None,
+) -> PlannedCost:
+    """The cost section of a plan; seconds only where rates are known."""
+    private_run = workload.private_run_examples(batch, steps)
+    search = workload.search_examples(batch, steps)
+    full = workload.trials * private_run
+    cost = PlannedCost(
+        private_run_examples=private_run,
+        search_examples=search,
+        full_search_examples=full,
+        saving=round(full / search, 4),
+        ladder_examples=workload.ladder_examples(batch, steps),
+        memory_bytes=memory_bytes,
+    )
+    if rates is None:
+        return cost
+    one, other = rates.private_run.examples_per_second, rates.search.examples_per_second
+    return cost.model_copy(
+        update={
+            "examples_per_second": one,
+            "search_examples_per_second": other,
+            "rate_source": rates.source,
+            "private_run_seconds": _tidy(private_run / (one * workload.workers)),
+            "search_seconds": _tidy(search / other),
+        }
+    )
+
+
+def _tidy(seconds: float) -> float:
+    """A tenth of a second, upwards: an estimate needs no more."""
+    return math.ceil(10 * seconds) / 10

@@ -1,0 +1,155 @@
+"""Size of the models that a study may name, by closed forms: no torch here, a test builds the real ones."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tan_core import _validate
+from tan_core.errors import ParameterError
+from tan_core.spec import ModelSpec
+from tan_core.spec.models import LinearModel, MlpModel, TanhCnnModel, WideResNetModel
+
+_SMALL_SIDE = 16
+"""Below it the tanh network has other kernels (tan_core.models.tanh_cnn)."""
+_STEM_WIDTH = 16
+_STAGE_WIDTHS = (64, 128, 256)
+_BLOCKS_PER_STAGE = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCost:
+    """What a model weighs.
+
+    Args:
+        num_parameters: >= 1, all of them trainable.
+        activation_floats_per_example: what all layers put out for one example, activations, norms and
+            pools included; None where it is not known.
+    """
+
+    num_parameters: int
+    activation_floats_per_example: int | None = None
+
+    def __post_init__(self) -> None:
+        _validate.positive_integer(num_parameters=self.num_parameters)
+        if self.activation_floats_per_example is not None:
+            _validate.positive_integer(
+                activation_floats_per_example=self.activation_floats_per_example
+            )
+
+
+def model_cost(spec: ModelSpec, *, shape: Sequence[int], num_classes: int) -> ModelCost:
+    """The size of the model that a spec builds for inputs of ``shape``.
+
+    Args:
+        spec: family and options.
+        shape: of one example, channels first; ``[F]`` for a table.
+        num_classes: number of logits.
+
+    Raises:
+        ParameterError: a model of images, and inputs that are none.
+
+    Example:
+        >>> model_cost(TanhCnnModel(), shape=[1, 28, 28], num_classes=10)
+        ModelCost(num_parameters=26010, activation_floats_per_example=11162)
+    """
+    tally = _Tally()
+    match spec:
+        case LinearModel():
+            tally.linear(math.prod(shape), num_classes)
+        case MlpModel():
+            _count_mlp(tally, spec, math.prod(shape), num_classes)
+        case TanhCnnModel():
+            _count_tanh_cnn(tally, spec, _image(spec.name, shape), num_classes)
+        case WideResNetModel():
+            _count_wide_resnet(tally, _image(spec.name, shape), num_classes)
+    return ModelCost(
+        num_parameters=tally.parameters, activation_floats_per_example=tally.activations
+    )
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Adds up layer by layer."""
+
+    parameters: int = 0
+    activations: int = 0
+
+    def linear(self, inputs: int, outputs: int) -> None:
+        self.parameters += (inputs + 1) * outputs
+        self.activations += outputs
+
+    def convolution(self, kernel: int, inputs: int, outputs: int, *, pixels: int) -> None:
+        """Without a bias."""
+        self.parameters += kernel * kernel * inputs * outputs
+        self.activations += outputs * pixels
+
+    def norm(self, channels: int, *, pixels: int) -> None:
+        self.parameters += 2 * channels
+        self.activations += channels * pixels
+
+
+def _count_mlp(tally: _Tally, spec: MlpModel, width: int, num_classes: int) -> None:
+    for hidden in spec.hidden:
+        tally.linear(width, hidden)
+        tally.activations += hidden
+        width = hidden
+    tally.linear(width, num_classes)
+
+
+def _count_tanh_cnn(
+    tally: _Tally, spec: TanhCnnModel, image: tuple[int, int, int], num_classes: int
+) -> None:
+    inputs, *sides = image
+    is_small = min(sides) < _SMALL_SIDE
+    kernels = ((3, 1, 1), (3, 2, 1)) if is_small else ((8, 2, 3), (4, 2, 0))
+    for (kernel, stride, padding), outputs in zip(
+        kernels, (spec.width, 2 * spec.width), strict=True
+    ):
+        sides = [(side + 2 * padding - kernel) // stride + 1 for side in sides]
+        tally.convolution(kernel, inputs, outputs, pixels=math.prod(sides))
+        tally.parameters += outputs  # biases
+        tally.activations += outputs * math.prod(sides)
+        sides = [side - 1 for side in sides]  # a 2x2 pool of stride 1
+        tally.activations += outputs * math.prod(sides)
+        inputs = outputs
+    tally.linear(inputs * math.prod(sides), spec.hidden)
+    tally.activations += spec.hidden
+    tally.linear(spec.hidden, num_classes)
+
+
+def _count_wide_resnet(tally: _Tally, image: tuple[int, int, int], num_classes: int) -> None:
+    channels, *sides = image
+    tally.convolution(3, channels, _STEM_WIDTH, pixels=math.prod(sides))
+    inputs = _STEM_WIDTH
+    for stage, outputs in enumerate(_STAGE_WIDTHS):
+        for block in range(_BLOCKS_PER_STAGE):
+            before = math.prod(sides)
+            if stage > 0 and block == 0:
+                sides = [(side + 1) // 2 for side in sides]
+            _count_block(tally, inputs, outputs, before=before, after=math.prod(sides))
+            inputs = outputs
+    tally.activations += inputs * math.prod(sides)
+    tally.norm(inputs, pixels=math.prod(sides))
+    tally.activations += inputs  # the pool
+    tally.linear(inputs, num_classes)
+
+
+def _count_block(tally: _Tally, inputs: int, outputs: int, *, before: int, after: int) -> None:
+    """ReLU, norm, convolution, twice, and a shortcut where the shape changes."""
+    tally.activations += inputs * before
+    tally.norm(inputs, pixels=before)
+    tally.convolution(3, inputs, outputs, pixels=after)
+    tally.activations += outputs * after
+    tally.norm(outputs, pixels=after)
+    tally.convolution(3, outputs, outputs, pixels=after)
+    if inputs != outputs:
+        tally.convolution(1, inputs, outputs, pixels=after)
+
+
+def _image(name: str, shape: Sequence[int]) -> tuple[int, int, int]:
+    if len(shape) != 3:
+        raise ParameterError(
+            f"model {name} reads images of shape [C, H, W], got {list(shape)}", field="model.name"
+        )
+    channels, height, width = shape
+    return channels, height, width

@@ -1,0 +1,116 @@
+"""The privacy section of a plan: what is promised, by how many voices, and what to beware of."""
+
+import math
+from dataclasses import dataclass
+
+from tan_core.accounting import price, round_up
+from tan_core.errors import AccountantError, UnsupportedEventError
+from tan_core.execution import PrivateRun
+from tan_core.mechanism import Accountant, Mechanism
+from tan_core.planner.plan import PlannedPrivacy
+from tan_core.planner.segments import reserved_mechanism
+from tan_core.planner.shape import ENOUGH_NOISE
+from tan_core.tan import epsilon_tan, overcharge, signal_to_noise
+
+PRV_MAX_EPSILON = 50.0
+"""Above it the third voice is not asked: it needs minutes and gigabytes, or fails."""
+
+DIGITS = 4
+"""Decimals of the figures in a plan. An epsilon is rounded up to them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """What the private run must keep.
+
+    Args:
+        delta: in (0, 1).
+        accountant: who computes what is promised.
+        target_epsilon: what was asked for; None where the mechanism was.
+    """
+
+    delta: float
+    accountant: Accountant
+    target_epsilon: float | None
+
+
+def planned_privacy(run: PrivateRun, promise: Promise) -> tuple[PlannedPrivacy, list[str]]:
+    """The section, and the warnings that belong to it.
+
+    Raises:
+        AccountantError: the accountant that promises failed.
+    """
+    mechanism, delta, accountant = run.mechanism, promise.delta, promise.accountant
+    promised = price([mechanism], delta=delta, accountant=accountant).epsilon
+    ratio = overcharge(mechanism, delta=delta)
+    eta = eta_of(mechanism)
+    voices, silences = _voices(mechanism, delta, promised)
+    privacy = PlannedPrivacy(
+        epsilon=round_up(promised, DIGITS),
+        delta=delta,
+        accountant=accountant,
+        neighboring_relation=mechanism.neighboring_relation,
+        epsilon_by_accountant=voices,
+        epsilon_tan=round(epsilon_tan(signal_to_noise=eta, delta=delta), DIGITS),
+        signal_to_noise=round(eta, DIGITS),
+        overcharge=shown_ratio(ratio),
+        epsilon_reserved=round_up(reserved_epsilon(run, promise), DIGITS),
+        target_epsilon=promise.target_epsilon,
+    )
+    return privacy, [*_cautions(run, delta, ratio), *silences]
+
+
+def reserved_epsilon(run: PrivateRun, promise: Promise) -> float:
+    """Of the planned steps and the slack, not rounded."""
+    reserved = reserved_mechanism(run.mechanism)
+    return price([reserved], delta=promise.delta, accountant=promise.accountant).epsilon
+
+
+def eta_of(mechanism: Mechanism) -> float:
+    """The signal-to-noise ratio of a mechanism."""
+    return signal_to_noise(
+        sampling_rate=mechanism.sampling_rate,
+        noise_multiplier=mechanism.noise_multiplier,
+        steps=mechanism.steps,
+    )
+
+
+def shown_ratio(ratio: float) -> float | None:
+    """An overcharge for display; None where its limit is 0."""
+    return round_up(ratio, DIGITS) if math.isfinite(ratio) else None
+
+
+def _voices(
+    mechanism: Mechanism, delta: float, promised: float
+) -> tuple[dict[Accountant, float | None], list[str]]:
+    """Epsilon by every accountant, and why those without an answer have none."""
+    voices: dict[Accountant, float | None] = {}
+    silences: list[str] = []
+    for accountant in Accountant:
+        voices[accountant] = None
+        if accountant is Accountant.PRV and promised > PRV_MAX_EPSILON:
+            silences.append(f"prv was not asked: epsilon is above {PRV_MAX_EPSILON:g}")
+            continue
+        try:
+            answer = price([mechanism], delta=delta, accountant=accountant)
+            voices[accountant] = round_up(answer.epsilon, DIGITS)
+        except (AccountantError, UnsupportedEventError) as error:
+            silences.append(str(error))
+    return voices, silences
+
+
+def _cautions(run: PrivateRun, delta: float, ratio: float) -> list[str]:
+    """What a reader of the plan should not overlook."""
+    cautions: list[str] = []
+    sigma = run.mechanism.noise_multiplier
+    if sigma < ENOUGH_NOISE:
+        cautions.append(
+            f"overcharged: at noise multiplier {sigma:.3g} < {ENOUGH_NOISE:g} epsilon is "
+            f"{ratio:.3g} times what this total noise costs at a larger batch"
+        )
+    if delta >= 1 / run.num_examples:
+        cautions.append(
+            f"delta = {delta:g} is not below 1/num_examples = "
+            f"{1 / run.num_examples:.2g}: releasing one record whole would satisfy it"
+        )
+    return cautions

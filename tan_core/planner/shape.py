@@ -1,0 +1,233 @@
+"""Choosing (B, sigma, S) for a study: what is fixed stays, what is ``auto`` is decided here."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tan_core.accounting import calibrate_noise_multiplier, price, round_up
+from tan_core.errors import ParameterError
+from tan_core.execution import PrivateRun
+from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
+from tan_core.planner.cost import ComputeLimit
+from tan_core.planner.segments import reserved_mechanism, segment_rule
+from tan_core.spec import Choices, Range, StudySpec
+
+AUTO_STEPS = 300
+"""``train.steps: auto``. Enough for small models that train in minutes, and few enough that noise
+multiplier 2 is met at a batch a CPU can afford. Longer runs are the user's choice, or the search's."""
+
+ENOUGH_NOISE = 2.0
+"""The noise multiplier from which epsilon depends on the total noise alone, within 10 %."""
+
+MIN_AUTO_BATCH = 16
+_FEWER_STEPS = (AUTO_STEPS, AUTO_STEPS // 2, AUTO_STEPS // 4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A private run, decided.
+
+    Args:
+        run: (q, sigma, S) and N.
+        batch: B as it was chosen: ``run.expected_batch_size`` may miss it by round-off.
+        is_calibrated: whether the noise was solved for, and not fixed by the user.
+        warnings: what the user should know about the choice.
+    """
+
+    run: PrivateRun
+    batch: int | float
+    is_calibrated: bool
+    warnings: tuple[str, ...] = ()
+
+
+def choose_shape(
+    spec: StudySpec,
+    *,
+    num_examples: int,
+    neighboring_relation: NeighboringRelation,
+    limit: ComputeLimit | None,
+) -> Shape:
+    """The private run of a study.
+
+    ``train.batch_size: auto`` is the smallest power of two whose noise multiplier is at least
+    ``ENOUGH_NOISE``, or the largest that the compute limit holds. ``train.steps: auto`` is
+    ``AUTO_STEPS``, or a half or a quarter of it where the limit holds no batch otherwise.
+
+    Raises:
+        ParameterError: a field cannot be had, ``budget.gpu_hours`` among them.
+        UnreachableTargetError: no noise meets the target.
+    """
+    if spec.train.batch_size != "auto":
+        refuse_batch_above(num_examples, spec.train.batch_size)
+        sizes = [spec.train.batch_size]
+    else:
+        sizes = _powers_of_two(num_examples)
+    steps = _steps_within(limit, sizes[0], _reference_steps(spec))
+    return _Shaper(spec, num_examples, steps, neighboring_relation, limit).shape(sizes)
+
+
+def refuse_batch_above(num_examples: int, batch: float) -> None:
+    """Refuse a batch that is larger than the data."""
+    if batch > num_examples:
+        raise ParameterError(
+            f"expected batch {batch:g} exceeds the {num_examples} training examples",
+            field="train.batch_size",
+        )
+
+
+def largest(spec: StudySpec, field: str) -> int | None:
+    """The largest value that the space allows a trainer field; None where it is not searched."""
+    dimension = spec.searched(field)
+    if dimension is None:
+        return None
+    if isinstance(dimension, Choices):
+        return max(int(value) for value in dimension.choices)
+    return int(dimension.high if isinstance(dimension, Range) else dimension)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shaper:
+    """Chooses (B, sigma) at given steps."""
+
+    spec: StudySpec
+    num_examples: int
+    steps: int
+    neighboring_relation: NeighboringRelation
+    limit: ComputeLimit | None
+
+    def shape(self, sizes: Sequence[int]) -> Shape:
+        """Of the batch sizes, rising, the one to run, with its noise."""
+        affordable = [size for size in sizes if _fits(self.limit, size, self.steps)]
+        fixed, target = self.spec.train.noise_multiplier, self.spec.privacy.epsilon
+        if fixed is not None:
+            batch = self._batch_with_noise(affordable, fixed, target)
+            return Shape(run=self._run(batch, fixed), batch=batch, is_calibrated=False)
+        if target is None:
+            raise ParameterError(
+                "a target is needed: give privacy.epsilon, or fix train.noise_multiplier",
+                field="privacy.epsilon",
+            )
+        wanted = self._enough_noise(sizes, target)
+        batch = min(wanted, affordable[-1])
+        run = self._run(batch, self._calibrate(batch, target))
+        warnings = self._shortfalls(run, batch, wanted)
+        return Shape(run=run, batch=batch, is_calibrated=True, warnings=warnings)
+
+    def _batch_with_noise(
+        self, sizes: Sequence[int], noise_multiplier: float, target: float | None
+    ) -> int:
+        """The noise is the user's; the target, where there is one, must hold with the slack."""
+        batch = sizes[0]
+        if self.spec.train.batch_size == "auto":
+            if target is None:
+                raise ParameterError(
+                    "auto needs privacy.epsilon; with train.noise_multiplier alone, give a number",
+                    field="train.batch_size",
+                )
+            fits = [size for size in sizes if self._cost(size, noise_multiplier) <= target]
+            batch = max(fits, default=batch)
+        cost = self._cost(batch, noise_multiplier)
+        if target is not None and cost > target:
+            raise ParameterError(
+                f"noise multiplier {noise_multiplier:g} at batch {batch} costs epsilon = "
+                f"{round_up(cost, 4):g} with its slack, above privacy.epsilon = {target:g}; "
+                "give more noise, or leave it out to have it calibrated",
+                field="train.noise_multiplier",
+            )
+        return batch
+
+    def _enough_noise(self, sizes: Sequence[int], target: float) -> int:
+        """The smallest batch whose calibrated noise is enough; else the largest there is."""
+        return _first(sizes, lambda size: self._cost(size, ENOUGH_NOISE, rough=True) >= target)
+
+    def _run(self, batch: int, noise_multiplier: float) -> PrivateRun:
+        return PrivateRun(
+            mechanism=Mechanism(
+                sampling_rate=batch / self.num_examples,
+                noise_multiplier=noise_multiplier,
+                clip_norm=self.spec.train.clip_norm,
+                steps=self.steps,
+                neighboring_relation=self.neighboring_relation,
+            ),
+            num_examples=self.num_examples,
+        )
+
+    def _calibrate(self, batch: int, target: float) -> float:
+        return calibrate_noise_multiplier(
+            sampling_rate=batch / self.num_examples,
+            steps=self.steps + segment_rule(self.steps).slack_steps,
+            epsilon=target,
+            delta=self.spec.privacy.delta,
+            accountant=self.spec.privacy.accountant,
+            neighboring_relation=self.neighboring_relation,
+        )
+
+    def _cost(self, batch: int, noise_multiplier: float, *, rough: bool = False) -> float:
+        """Epsilon with the slack; rough: never by PRV, which takes a process per answer."""
+        accountant = self.spec.privacy.accountant
+        if rough and accountant is Accountant.PRV:
+            accountant = Accountant.PLD
+        mechanism = reserved_mechanism(self._run(batch, noise_multiplier).mechanism)
+        return price([mechanism], delta=self.spec.privacy.delta, accountant=accountant).epsilon
+
+    def _shortfalls(self, run: PrivateRun, batch: int, wanted: int) -> tuple[str, ...]:
+        """Why ``auto`` ended with less noise than it wanted, and what would help."""
+        sigma = run.mechanism.noise_multiplier
+        if self.spec.train.batch_size != "auto" or sigma >= ENOUGH_NOISE:
+            return ()
+        if batch < wanted and self.limit is not None:
+            needed = round_up(self.limit.hours(wanted, self.steps), 3)
+            return (
+                f"budget.gpu_hours = {self.limit.gpu_hours:g} holds train.batch_size: auto at "
+                f"{batch}, with noise multiplier {sigma:.3g} < {ENOUGH_NOISE:g}; batch {wanted} "
+                f"needs about {needed:g} device hours; fewer trials, smaller rungs, fewer steps or "
+                "a smaller epsilon would help as well",
+            )
+        return (
+            f"train.batch_size: auto ended at {batch}, the largest power of two in the data, with "
+            f"noise multiplier {sigma:.3g} < {ENOUGH_NOISE:g}; more steps or a smaller epsilon "
+            "would use the budget better",
+        )
+
+
+def _fits(limit: ComputeLimit | None, batch: int, steps: int) -> bool:
+    return limit is None or limit.holds(batch, steps)
+
+
+def _steps_within(limit: ComputeLimit | None, batch: int, options: Sequence[int]) -> int:
+    """The first of the options that the limit holds at the smallest batch."""
+    if limit is None:
+        return options[0]
+    for steps in options:
+        if limit.holds(batch, steps):
+            return steps
+    hours = round_up(limit.hours(batch, options[-1]), 4)
+    raise ParameterError(
+        f"{limit.gpu_hours:g} device hours do not hold the smallest plan: batch {batch} for "
+        f"{options[-1]} steps and its search need about {hours:g} ({limit.rates.source}); give "
+        "more hours, or fewer steps, trials or views",
+        field="budget.gpu_hours",
+    )
+
+
+def _reference_steps(spec: StudySpec) -> Sequence[int]:
+    """What the steps may be, the preferred first: fixed, the most of the search, or auto."""
+    if spec.train.steps != "auto":
+        return [spec.train.steps]
+    searched = largest(spec, "steps")
+    return _FEWER_STEPS if searched is None else [searched]
+
+
+def _powers_of_two(num_examples: int) -> list[int]:
+    """Batch sizes for auto: from 16 to the data, at least one."""
+    highest = num_examples.bit_length() - 1
+    lowest = min(MIN_AUTO_BATCH.bit_length() - 1, highest)
+    return [2**exponent for exponent in range(lowest, highest + 1)]
+
+
+def _first(sizes: Sequence[int], holds: Callable[[int], bool]) -> int:
+    """The first size at which a claim that stays true holds; the last where it never does."""
+    low, high = 0, len(sizes) - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(sizes[middle]) else (middle + 1, high)
+    return sizes[low]

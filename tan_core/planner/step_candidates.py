@@ -1,0 +1,99 @@
+"""Other numbers of steps for the same batch and epsilon: at a fixed batch there is a best noise level."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+from tan_core.accounting import calibrate_noise_multiplier
+from tan_core.errors import AccountantError, UnreachableTargetError
+from tan_core.mechanism import Accountant, Mechanism
+from tan_core.planner.cost import Workload
+from tan_core.planner.plan import PlannedStepCandidate
+from tan_core.planner.privacy import DIGITS, Promise, eta_of, reserved_epsilon, shown_ratio
+from tan_core.planner.segments import segment_rule
+from tan_core.planner.shape import Shape
+from tan_core.tan import overcharge
+
+_FACTORS = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
+_MAX_STEPS = 10_000_000
+_MAX_EPSILON = 50.0
+"""Above it a run is hardly private, and finding its like takes seconds each."""
+
+
+def step_candidates(
+    shape: Shape, promise: Promise, workload: Workload
+) -> list[PlannedStepCandidate]:
+    r"""The reference and its like at a quarter to four times the steps, fewest steps first.
+
+    More steps at one epsilon need more noise in each: too few steps waste the budget behind the wall
+    (:math:`\sigma` well below 2), too many drown each gradient. Which is best depends on the task, so
+    these are points to try with ``train.steps`` or to search over with ``search.space.steps``. As at
+    every constant amount of noise, the learning rate keeps its product with the steps.
+
+    Formal guarantees:
+
+    * The reference is among them, once, and unchanged.
+    * Each other one, its slack included, costs at most the target, or what the reference reserves
+      where no target was calibrated to; by the plan's accountant, PRV excepted: a process per answer
+      is too slow for a hint, so PLD answers for it.
+
+    A number of steps at which no noise meets the target is left out. Above a target of 50 the
+    reference stands alone.
+
+    Args:
+        shape: the reference.
+        promise: the target and its accountant.
+        workload: for the cost.
+
+    References:
+        De, Berrada, Hayes, Smith and Balle (2022), "Unlocking high-accuracy differentially private
+        image classification through scale", section 4.
+    """
+    mechanism = shape.run.mechanism
+    target = reserved_epsilon(shape.run, promise)
+    if shape.is_calibrated and promise.target_epsilon is not None:
+        target = promise.target_epsilon
+    factors = _FACTORS if target <= _MAX_EPSILON else ()
+    numbers = sorted({mechanism.steps, *(max(1, round(mechanism.steps * f)) for f in factors)})
+    found = [
+        mechanism if steps == mechanism.steps else _at_steps(mechanism, steps, target, promise)
+        for steps in numbers
+        if steps <= _MAX_STEPS
+    ]
+    return [
+        PlannedStepCandidate(
+            steps=one.steps,
+            noise_multiplier=one.noise_multiplier,
+            signal_to_noise=round(eta_of(one), DIGITS),
+            overcharge=_overcharge(one, promise.delta),
+            learning_rate_factor=mechanism.steps / one.steps,
+            private_run_examples=workload.private_run_examples(shape.batch, one.steps),
+            reference=one is mechanism,
+        )
+        for one in found
+        if one is not None
+    ]
+
+
+def _at_steps(
+    mechanism: Mechanism, steps: int, target: float, promise: Promise
+) -> Mechanism | None:
+    is_prv = promise.accountant is Accountant.PRV
+    try:
+        noise_multiplier = calibrate_noise_multiplier(
+            sampling_rate=mechanism.sampling_rate,
+            steps=steps + segment_rule(steps).slack_steps,
+            epsilon=target,
+            delta=promise.delta,
+            accountant=Accountant.PLD if is_prv else promise.accountant,
+            neighboring_relation=mechanism.neighboring_relation,
+        )
+    except (AccountantError, UnreachableTargetError):
+        return None
+    return replace(mechanism, steps=steps, noise_multiplier=noise_multiplier)
+
+
+def _overcharge(mechanism: Mechanism, delta: float) -> float | None:
+    try:
+        return shown_ratio(overcharge(mechanism, delta=delta))
+    except AccountantError:
+        return None

@@ -1,0 +1,124 @@
+"""The closed forms against the real models: torch builds them, and hooks count what flows."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tan_core.errors import ParameterError
+from tan_core.models import build
+from tan_core.planner import ModelCost, model_cost
+from tan_core.planner.memory import memory_bytes
+from tan_core.spec import StudySpec
+from tan_core.spec.models import LinearModel, MlpModel, ModelSpec, TanhCnnModel, WideResNetModel
+
+IMAGES = [(1, 28, 28), (3, 32, 32), (1, 8, 8), (3, 17, 23), (3, 15, 64), (2, 16, 16)]
+CASES: list[tuple[ModelSpec, tuple[int, ...]]] = [
+    *((LinearModel(), shape) for shape in [(7,), (3, 32, 32)]),
+    *((MlpModel(hidden=hidden), (1, 8, 8)) for hidden in ([64], [5, 3, 9])),
+    *((TanhCnnModel(), shape) for shape in IMAGES),
+    (TanhCnnModel(width=3, hidden=7), (1, 4, 5)),
+    (WideResNetModel(), (3, 32, 32)),
+    (WideResNetModel(groups=4), (1, 9, 15)),
+]
+
+
+def really(spec: ModelSpec, shape: tuple[int, ...], num_classes: int) -> ModelCost:
+    model = build(spec, shape=shape, num_classes=num_classes, generator=torch.Generator())
+    floats = 0
+
+    def count(_layer: nn.Module, _inputs: Any, output: torch.Tensor) -> None:
+        nonlocal floats
+        floats += output.numel()
+
+    for layer in model.modules():
+        if not any(layer.children()) and not isinstance(layer, nn.Flatten):
+            layer.register_forward_hook(count)
+    with torch.no_grad():
+        model(torch.zeros(1, *shape))
+    return ModelCost(
+        num_parameters=sum(p.numel() for p in model.parameters()),
+        activation_floats_per_example=floats,
+    )
+
+
+@pytest.mark.parametrize(("spec", "shape"), CASES, ids=str)
+@pytest.mark.parametrize("num_classes", [2, 10])
+def test_the_closed_forms_count_what_torch_builds(
+    spec: ModelSpec, shape: tuple[int, ...], num_classes: int
+) -> None:
+    assert model_cost(spec, shape=shape, num_classes=num_classes) == really(
+        spec, shape, num_classes
+    )
+
+
+def test_a_model_of_images_refuses_a_table_by_field() -> None:
+    with pytest.raises(ParameterError, match=r"\[C, H, W\], got \[30\]") as caught:
+        model_cost(TanhCnnModel(), shape=[30], num_classes=2)
+
+    assert caught.value.field == "model.name"
+
+
+def test_a_model_without_parameters_is_refused() -> None:
+    with pytest.raises(ParameterError, match="num_parameters"):
+        ModelCost(num_parameters=0)
+
+
+class TestMemory:
+    @staticmethod
+    def study(space: dict[str, Any] | None = None, **train: Any) -> StudySpec:
+        return StudySpec.model_validate(
+            {
+                "name": "study",
+                "privacy": {"epsilon": 3.0, "delta": 1e-5},
+                "dataset": "data",
+                "model": {"name": "linear"},
+                "search": {
+                    "accounting": "public_proxy",
+                    "space": {"learning_rate": 1.0, **(space or {})},
+                },
+                "train": {"microbatch_size": 64, **train},
+            }
+        )
+
+    @pytest.mark.parametrize(
+        ("study", "vectors"),
+        [
+            (study(), 4),
+            (study(ema_decay=0.9), 5),
+            (study({"ema_decay": {"choices": [0.0, 0.9]}}), 5),
+            (study(momentum=0.9), 5),
+            (study(optimizer="adam"), 6),
+            (study({"optimizer": {"choices": ["sgd", "adam"]}}, momentum=0.9), 6),
+            (study({"optimizer": "adam"}, ema_decay=0.5), 7),
+        ],
+    )
+    def test_the_state_that_a_study_may_use_is_counted_in_vectors(
+        self, study: StudySpec, vectors: int
+    ) -> None:
+        model = ModelCost(num_parameters=1000, activation_floats_per_example=30)
+
+        assert memory_bytes(model, study) == 4 * (vectors * 1000 + 64 * (2 * 30 + 1000))
+
+    def test_it_holds_the_tensors_that_a_step_really_keeps(self) -> None:
+        """Weights, activations and per-example gradients of one plain microbatch, as torch makes them."""
+        spec = TanhCnnModel()
+        model = build(spec, shape=(1, 28, 28), num_classes=10, generator=torch.Generator())
+        per_example = torch.func.vmap(
+            torch.func.grad(
+                lambda weights, x: torch.func.functional_call(model, weights, (x[None],)).sum()
+            ),
+            in_dims=(None, 0),
+        )
+        weights = {name: p.detach() for name, p in model.named_parameters()}
+        made = per_example(weights, torch.zeros(64, 1, 28, 28))
+        kept = sum(4 * tensor.numel() for tensor in [*weights.values(), *made.values()])
+
+        estimate = memory_bytes(model_cost(spec, shape=(1, 28, 28), num_classes=10), self.study())
+
+        assert estimate is not None
+        assert kept < estimate < 2 * kept
+
+    def test_unknown_activations_are_no_estimate(self) -> None:
+        assert memory_bytes(ModelCost(num_parameters=10), self.study()) is None
