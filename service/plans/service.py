@@ -15,10 +15,11 @@ from service.db.session import Database
 from service.db.tables import Dataset
 from service.errors import InvalidInputError
 from service.plans.checks import faults, mode_faults, unknown_dataset
+from service.plans.rates import measured
 from service.plans.schemas import MechanismPlanRequest, UnregisteredDataset
 from tan_core.accounting import price
 from tan_core.mechanism import Mechanism, NeighboringRelation
-from tan_core.planner import Plan, plan_mechanism, plan_study, reservations
+from tan_core.planner import Plan, model_cost, plan_mechanism, plan_study, reservations
 from tan_core.spec import FieldProblem, StudySpec
 
 _PLACEHOLDER = "unregistered"
@@ -93,8 +94,9 @@ async def _plan_registered(database: Database, spec: StudySpec) -> _Planned:
         private = rows["dataset"]
         search = rows.get("search.dataset", private)
         protected = await protection(session, private)
-    if problems := faults(spec, private, search):
-        raise InvalidInputError.of(problems)
+        if problems := faults(spec, private, search):
+            raise InvalidInputError.of(problems)
+        rates = await measured(session, spec, dataset=private.name, search_dataset=search.name)
     relation = (
         protected.neighboring_relation if protected else NeighboringRelation.ADD_OR_REMOVE_ONE
     )
@@ -105,6 +107,9 @@ async def _plan_registered(database: Database, spec: StudySpec) -> _Planned:
             num_examples=private.num_train,
             search_num_examples=search.num_train,
             neighboring_relation=relation,
+            model=model_cost(spec.model, shape=private.shape, num_classes=private.num_classes),
+            private_run_rate=rates.private_run,
+            search_rate=rates.search,
         )
     )
     budget = protected.budget if protected else None

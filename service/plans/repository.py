@@ -1,0 +1,92 @@
+"""Queries over finished work of a model on a dataset: what there is to measure a rate from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, select, type_coerce
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.db.tables import Attempt, Run, Study, Trial
+from tan_core.spec import StudySpec
+
+_NEWEST_TRIALS = 200
+_NEWEST_RUNS = 50
+
+
+@dataclass(frozen=True)
+class Work:
+    """Something that ran to its end."""
+
+    examples: float
+    """Seen forward and backward, every view counted."""
+    device_seconds: float
+
+
+async def simulated(session: AsyncSession, spec: StudySpec, dataset: str) -> list[Work]:
+    """The newest rungs of finished trials, of every study that simulated this model on the dataset."""
+    rows = await session.execute(
+        select(Trial.scores, Trial.params, Study.spec["train"])
+        .join(Study, Study.id == Trial.study_id)
+        .where(
+            Study.search_dataset == dataset,
+            _is_model_of(spec),
+            Trial.state.in_(("completed", "pruned")),
+        )
+        .order_by(Trial.finished_at.desc().nulls_last())
+        .limit(_NEWEST_TRIALS)
+    )
+    return [
+        Work(
+            examples=score["expected_batch_size"] * score["steps"] * _views(params, train),
+            device_seconds=score["seconds"],
+        )
+        for scores, params, train in rows
+        for score in scores
+    ]
+
+
+async def trained(session: AsyncSession, spec: StudySpec, dataset: str) -> list[Work]:
+    """The newest private runs of this model on the dataset that succeeded at their first attempt.
+
+    A second attempt times only the steps that the first one left over.
+    """
+    result: ColumnElement[Any] = Run.__table__.c.result
+    batch = Study.plan["reference"]["expected_batch_size"]
+    rows = await session.execute(
+        select(batch, result["steps"], result["train_seconds"], Trial.params, Study.spec["train"])
+        .join_from(Run, Study, Study.id == Run.study_id)
+        .join(Attempt, Attempt.run_id == Run.id)
+        .join(Trial, (Trial.study_id == Study.id) & (Trial.number == Study.promoted_trial))
+        .where(
+            Study.dataset == dataset,
+            _is_model_of(spec),
+            Run.kind == "private",
+            Run.state == "succeeded",
+            result["train_seconds"].is_not(None),
+            Attempt.number == 1,
+            Attempt.state == "succeeded",
+        )
+        .order_by(Run.finished_at.desc().nulls_last())
+        .limit(_NEWEST_RUNS)
+    )
+    return [
+        Work(
+            examples=batch * steps * _views(params, train),
+            device_seconds=seconds * train["workers"],
+        )
+        for batch, steps, seconds, params, train in rows
+    ]
+
+
+def _is_model_of(spec: StudySpec) -> ColumnElement[bool]:
+    """Name and options: a wider network is another one."""
+    model = spec.model.model_dump(mode="json")
+    return type_coerce(Study.spec["model"], JSONB) == type_coerce(model, JSONB)
+
+
+def _views(params: Mapping[str, Any], train: Mapping[str, Any]) -> int:
+    """K of a trial: its own choice, else the study's."""
+    name = "augmentation_multiplicity"
+    return params.get(name, params.get(f"train.{name}", train[name]))
