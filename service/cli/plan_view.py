@@ -1,9 +1,10 @@
 """A plan on one screen: the private run, what it promises, the simulations, what it all costs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from service import text
@@ -22,8 +23,11 @@ def plan(document: Json) -> RenderableType:
         Text(),
         _privacy(document["privacy"]),
         Text(),
-        _simulations(document["simulations"]),
+        _simulations(document["simulations"], document.get("ladder") or []),
+        *_steps(document.get("step_candidates") or []),
         *_cost(document.get("cost")),
+        *_search_privacy(document.get("search_privacy")),
+        *([Text()] if _warnings(document) else []),
         *(Text(f"warning: {warning}", style="yellow") for warning in _warnings(document)),
     )
 
@@ -43,21 +47,39 @@ def summary(document: Json) -> list[tuple[str, str | None]]:
 
 
 def _reference(run: Json) -> RenderableType:
-    return facts(
+    return _pairs(
         "Private run",
         [
             ("expected batch size B", text.number(run["expected_batch_size"])),
-            ("noise multiplier σ", text.number(run["noise_multiplier"])),
-            ("steps S", text.number(run["steps"])),
             ("sampling rate q", text.number(run["sampling_rate"])),
+            ("noise multiplier σ", text.number(run["noise_multiplier"])),
             ("clipping norm C", text.number(run["clip_norm"])),
+            ("steps S", text.number(run["steps"])),
             ("examples N", text.number(run["num_examples"])),
         ],
     )
 
 
+def _pairs(title: str | None, rows: list[tuple[str, str | None]]) -> RenderableType:
+    """Facts, two a line: a plan has much to say on one screen."""
+    known = [(name, value) for name, value in rows if value is not None]
+    grid = Table.grid(padding=(0, 2))
+    for style in ("dim", "", "dim", ""):
+        grid.add_column(style=style, no_wrap=True)
+    for i in range(0, len(known), 2):
+        grid.add_row(*(cell for pair in known[i : i + 2] for cell in pair))
+    return grid if title is None else Group(Text(title, style="bold"), grid)
+
+
+def _compact(title: str, *columns: str, right: Sequence[str]) -> Table:
+    """A table without blank lines around it."""
+    made = table(title, *columns, right=right)
+    made.show_edge = False
+    return made
+
+
 def _privacy(privacy: Json) -> RenderableType:
-    made = table(f"Privacy at δ = {privacy['delta']:g}", "accountant", "ε", "", right=("ε",))
+    made = _compact(f"Privacy at δ = {privacy['delta']:g}", "accountant", "ε", "", right=("ε",))
     chosen = privacy["accountant"]
     figures = {chosen: privacy["epsilon"], **privacy.get("epsilon_by_accountant", {})}
     for name, value in figures.items():
@@ -68,46 +90,108 @@ def _privacy(privacy: Json) -> RenderableType:
     note = privacy.get("search_note")
     return Group(
         made,
-        facts(
+        _pairs(
             None,
             [
                 ("neighbours", privacy["neighboring_relation"]),
-                ("search", note if isinstance(note, str) else None),
                 ("reserved ε", _optional_epsilon(privacy.get("epsilon_reserved"))),
                 ("signal to noise η", _optional_number(privacy.get("signal_to_noise"))),
                 ("overcharge", _optional_number(privacy.get("overcharge"))),
             ],
         ),
+        *([Text(f"search: {note}")] if isinstance(note, str) else []),
     )
 
 
-def _simulations(simulations: list[Json]) -> RenderableType:
-    columns = ("batch size", "noise multiplier", "steps", "scale factor", "lr factor")
-    made = table("Simulations (constant TAN)", *columns, "privacy", right=columns)
-    for one in simulations:
-        made.add_row(
-            text.number(one["expected_batch_size"]),
-            text.number(one["noise_multiplier"]),
-            text.number(one["steps"]),
-            text.number(one["scale_factor"]),
-            text.number(one.get("learning_rate_factor", 1.0)),
-            NOT_PRIVATE,
-        )
+def _simulations(simulations: list[Json], ladder: list[Json]) -> RenderableType:
+    """The rungs as planned, and those of the ladder that ``search.rungs`` may climb instead."""
+    columns = ("batch size", "noise σ", "scale factor", "trials")
+    made = _compact(
+        "Simulations at constant TAN: same steps, same learning rate",
+        *columns, "search.rungs", "privacy", right=columns,
+    )  # fmt: skip
+    for rung in simulations:
+        made.add_row(*_rung(rung), "all", "as planned", NOT_PRIVATE)
+    for rung in ladder:
+        made.add_row(*_rung(rung), text.number(rung["trials"]), "a ladder", NOT_PRIVATE)
     return made
+
+
+def _rung(rung: Json) -> tuple[str, str, str]:
+    return (
+        text.number(rung["expected_batch_size"]),
+        text.number(rung["noise_multiplier"]),
+        text.number(rung["scale_factor"]),
+    )
+
+
+def _steps(candidates: list[Json]) -> Iterator[RenderableType]:
+    """Steps to try at the same batch and epsilon; alone, the reference has nothing to say."""
+    if len(candidates) < 2:
+        return
+    columns = ("steps", "noise σ", "η", "overcharge", "lr factor", "examples")
+    made = _compact("Steps to try at this batch and this ε", *columns, "", right=columns)
+    for one in candidates:
+        made.add_row(
+            text.number(one["steps"]),
+            text.number(one["noise_multiplier"]),
+            text.number(one["signal_to_noise"]),
+            text.MISSING if one["overcharge"] is None else f"{one['overcharge']:.3f}",
+            text.number(one["learning_rate_factor"]),
+            text.number(one["private_run_examples"]),
+            "this plan" if one["reference"] else "",
+        )
+    yield Text()
+    yield made
 
 
 def _cost(cost: Json | None) -> Iterator[RenderableType]:
     if not cost:
         return
-    saving = cost.get("saving")
+    saving, memory = cost.get("saving"), cost.get("memory_bytes")
     yield Text()
     yield facts(
         "Cost, in examples processed",
         [
-            ("private run", _optional_number(cost.get("private_run_examples"))),
-            ("search", _optional_number(cost.get("search_examples"))),
+            ("private run", _work(cost, "private_run")),
+            ("search", _work(cost, "search")),
+            ("search by the ladder", _optional_number(cost.get("ladder_examples"))),
             ("search at full batch", _optional_number(cost.get("full_search_examples"))),
             ("saving", None if saving is None else f"{saving:.1f} times"),
+            ("measured on", cost.get("rate_source")),
+            ("memory", None if memory is None else f"about {_bytes(memory)} per worker"),
+        ],
+    )
+
+
+def _work(cost: Json, part: str) -> str | None:
+    """Examples, and how long they take where that was measured."""
+    examples, seconds = cost.get(f"{part}_examples"), cost.get(f"{part}_seconds")
+    if examples is None or seconds is None:
+        return _optional_number(examples)
+    return f"{text.number(examples)}, about {text.duration(seconds)}"
+
+
+def _bytes(count: int) -> str:
+    """In the largest unit that leaves something before the point."""
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} B"
+
+
+def _search_privacy(found: Json | None) -> Iterator[RenderableType]:
+    """What the search would cost if it were charged; the run's own epsilon stands above."""
+    if not found:
+        return
+    yield Text()
+    yield facts(
+        "Privacy of the search",
+        [
+            ("search.accounting", found["mode"]),
+            ("ε, search and run", _optional_epsilon(found["epsilon"])),
+            ("if all trials were charged", _optional_epsilon(found["epsilon_if_accounted"])),
+            ("note", found["note"]),
         ],
     )
 

@@ -48,6 +48,18 @@ def plan(
     delta: Annotated[float | None, typer.Option(help="δ, below 1/N.")] = None,
     accountant: Annotated[str, typer.Option(help="pld, rdp or prv.")] = "pld",
     trials: Annotated[int, typer.Option(help="Trials of the search.")] = DEFAULT_TRIALS,
+    examples_per_second: Annotated[
+        float | None,
+        typer.Option(help="Of one device, for the seconds; a server measures its own."),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Draw ε against σ at constant TAN: .png, .svg or .pdf.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Show what a study would do and cost. Nothing is stored, nothing is spent."""
@@ -58,11 +70,20 @@ def plan(
         "--epsilon": epsilon,
         "--steps": steps,
         "--delta": delta,
+        "--examples-per-second": examples_per_second,
     }
+    if plot is not None:
+        from service.cli.plan_plot import check_path
+
+        check_path(plot)
     if study_yaml is None:
         document = plan_here(shape, accountant=accountant, trials=trials)
     else:
         document = _plan_there(study_yaml, shape)
+    if plot is not None:
+        from service.cli.plan_plot import save
+
+        save(document, plot)
     if as_json:
         from service.cli.output import show_json
 
@@ -72,6 +93,8 @@ def plan(
         from service.cli.output import show
 
         show(plan_view.plan(document))
+        if plot is not None:
+            show(f"wrote {plot}")
 
 
 def plan_here(shape: Json, *, accountant: str, trials: int) -> Json:
@@ -83,11 +106,15 @@ def plan_here(shape: Json, *, accountant: str, trials: int) -> Json:
     _check_shape(shape)
     from tan_core.errors import AccountantError, ParameterError
     from tan_core.mechanism import Accountant
-    from tan_core.planner import plan_mechanism
+    from tan_core.planner import MeasuredRate, plan_mechanism
 
     if accountant not in tuple(Accountant):
         accepted = ", ".join(Accountant)
         raise InputError("", faults=[Fault("--accountant", f"accepted: {accepted}", accountant)])
+    speed = shape["--examples-per-second"]
+    rate = None
+    if speed is not None:
+        rate = MeasuredRate(examples_per_second=speed, source="--examples-per-second")
     try:
         made = plan_mechanism(
             num_examples=shape["--num-examples"],
@@ -97,6 +124,7 @@ def plan_here(shape: Json, *, accountant: str, trials: int) -> Json:
             delta=shape["--delta"],
             accountant=Accountant(accountant),
             trials=trials,
+            rate=rate,
         )
     except ParameterError as error:
         raise InputError(str(error), faults=[Fault(_option(error.field), str(error))]) from error

@@ -1,0 +1,246 @@
+"""`tan-cli plan`: what it says on one screen, and the picture that `--plot` draws."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from service.cli import plan_plot, plan_view
+from tan_core.mechanism import Accountant
+from tan_core.planner import MeasuredRate, plan_mechanism
+from tan_core.planner import privacy as privacy_section
+from tests.unit.service.cli.conftest import Cli
+from tests.unit.service.cli.recorded import PLAN, RecordedServer
+
+OFFLINE = (
+    "plan", "--num-examples", "50000", "--batch-size", "4096", "--noise-multiplier", "3",
+    "--steps", "2500", "--delta", "1e-5",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _two_voices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PRV takes a process per answer, and nothing here asks for it."""
+    monkeypatch.setattr(privacy_section, "PRV_MAX_EPSILON", 0.0)
+
+
+def made(**changes: Any) -> dict[str, Any]:
+    arguments = {
+        "num_examples": 50_000,
+        "expected_batch_size": 4096,
+        "noise_multiplier": 3.0,
+        "steps": 2500,
+        "delta": 1e-5,
+        **changes,
+    }
+    return plan_mechanism(**arguments).model_dump(mode="json")
+
+
+def screen(document: dict[str, Any], *, width: int = 80) -> list[str]:
+    console = Console(width=width, markup=False, highlight=False)
+    with console.capture() as captured:
+        console.print(plan_view.plan(document))
+    return captured.get().splitlines()
+
+
+class TestScreen:
+    def test_a_large_plan_fits_eighty_columns_with_every_number_whole(self) -> None:
+        rate = MeasuredRate(examples_per_second=3000, source="private runs of wrn-16-4 on imagenet")
+        document = made(
+            num_examples=1_281_167, expected_batch_size=32_768, steps=72_000, delta=8e-7, rate=rate
+        )
+
+        lines = screen(document)
+
+        words = {word.rstrip(",") for line in lines for word in line.split()}
+        assert max(map(len, lines)) <= 80
+        assert len(lines) <= 48
+        assert {f"{one['private_run_examples']:,}" for one in document["step_candidates"]} <= words
+        assert {f"{one['steps']:,}" for one in document["step_candidates"]} <= words
+        assert {f"{rung['expected_batch_size']:,}" for rung in document["ladder"]} <= words
+
+    def test_no_simulation_is_shown_without_saying_that_it_is_not_private(self) -> None:
+        document = made()
+
+        lines = screen(document)
+
+        shown = [line for line in lines if line.rstrip().endswith("not private")]
+        assert len(shown) == len(document["simulations"]) + len(document["ladder"])
+
+    def test_the_plan_is_marked_among_the_steps_to_try(self) -> None:
+        (line,) = [line for line in screen(made()) if "this plan" in line]
+
+        assert line.split()[:2] == ["2,500", "3"]
+
+    def test_a_plan_of_an_older_server_is_shown_without_what_it_lacks(self) -> None:
+        lines = "\n".join(screen(PLAN))
+
+        assert "2.941" in lines
+        assert "ladder" not in lines
+        assert "Steps to try" not in lines
+
+    def test_memory_is_shown_in_a_unit_that_can_be_read(self) -> None:
+        document = made()
+        document["cost"]["memory_bytes"] = 2_340_000_000
+
+        assert any("about 2.3 GB per worker" in line for line in screen(document))
+
+    def test_the_search_is_priced_beside_the_words_about_it(self) -> None:
+        document = made()
+        document["search_privacy"] = {
+            "mode": "declared_unaccounted",
+            "epsilon": None,
+            "epsilon_if_accounted": 2843.2001,
+            "trials": 24,
+            "note": "search on private data NOT accounted",
+        }
+
+        lines = "\n".join(screen(document))
+
+        assert "2843.201" in lines
+        assert "search on private data NOT accounted" in lines
+
+
+class TestRate:
+    def test_a_rate_turns_examples_into_time(self, cli: Cli) -> None:
+        done = cli(*OFFLINE, "--examples-per-second", "1024")
+
+        assert "10,240,000, about 2h46m" in done.out
+        assert "--examples-per-second" in done.out
+
+    @pytest.mark.parametrize("rate", ["0", "-3"])
+    def test_a_rate_that_is_none_is_refused_by_name(self, cli: Cli, rate: str) -> None:
+        done = cli(*OFFLINE, "--examples-per-second", rate)
+
+        assert done.code == 2
+        assert "--examples-per-second" in done.err
+
+    def test_a_server_measures_its_own(
+        self, cli: Cli, server: RecordedServer, study_yaml: str
+    ) -> None:
+        done = cli("plan", study_yaml, "--examples-per-second", "10")
+
+        assert done.code == 2
+        assert server.requests == []
+
+
+class TestPlotFile:
+    @pytest.mark.parametrize(
+        ("name", "magic"), [("p.png", b"\x89PNG"), ("p.svg", b"<?xml"), ("P.PDF", b"%PDF")]
+    )
+    def test_the_suffix_says_which_picture_is_written(
+        self, cli: Cli, tmp_path: Path, name: str, magic: bytes
+    ) -> None:
+        path = tmp_path / name
+
+        done = cli(*OFFLINE, "--plot", str(path))
+
+        assert done.code == 0, done.err
+        assert path.read_bytes().startswith(magic)
+        assert f"wrote {path}" in done.out
+
+    def test_a_study_is_drawn_from_what_the_server_answers(
+        self, cli: Cli, server: RecordedServer, study_yaml: str, tmp_path: Path
+    ) -> None:
+        done = cli("plan", study_yaml, "--plot", str(tmp_path / "p.png"), "--json")
+
+        assert json.loads(done.out)["reference"] == PLAN["reference"]
+        assert (tmp_path / "p.png").exists()
+
+    @pytest.mark.parametrize("name", ["p.jpg", "p", "p.png.gz"])
+    def test_another_suffix_is_refused_before_anything_is_asked(
+        self, cli: Cli, server: RecordedServer, study_yaml: str, tmp_path: Path, name: str
+    ) -> None:
+        done = cli("plan", study_yaml, "--plot", str(tmp_path / name))
+
+        assert done.code == 2
+        assert ".png, .svg, .pdf" in done.err
+        assert server.requests == []
+
+    def test_a_path_that_cannot_be_written_is_named(self, cli: Cli, tmp_path: Path) -> None:
+        path = tmp_path / "away" / "p.png"
+
+        done = cli(*OFFLINE, "--plot", str(path))
+
+        assert done.code == 2
+        assert f"cannot write {path}" in done.err
+        assert done.out == ""
+
+    def test_without_matplotlib_it_says_what_to_install(
+        self, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "matplotlib", None)
+
+        done = cli(*OFFLINE, "--plot", str(tmp_path / "p.png"))
+
+        assert done.code == 2
+        assert "pip install 'tan-search[plot]'" in done.err
+
+
+class TestPicture:
+    @staticmethod
+    def drawn(document: dict[str, Any]) -> Any:
+        figure = Figure()
+        plan_plot.draw(figure, document)
+        return figure.axes[0]
+
+    @staticmethod
+    def labelled(axes: Any, words: str) -> Any:
+        (found,) = [
+            handle
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+            if words in label
+        ]
+        return found
+
+    def test_the_plan_lies_on_the_exact_curve_and_off_the_estimate(self) -> None:
+        document = made()
+        axes = self.drawn(document)
+
+        curve = dict(self.labelled(axes, "by PLD, an upper bound").get_xydata())
+        plan = self.labelled(axes, "this plan").get_xydata()[0]
+
+        assert plan[0] == 3.0
+        assert curve[3.0] <= plan[1] <= curve[3.0] + 1e-4
+        estimate = self.labelled(axes, "estimate, not a guarantee").get_ydata()[0]
+        assert estimate == document["privacy"]["epsilon_tan"] > plan[1]
+
+    def test_the_curve_falls_and_the_wall_ends_where_a_tenth_is_left(self) -> None:
+        axes = self.drawn(made())
+
+        noise, epsilon = self.labelled(axes, "an upper bound").get_xydata().T
+        foot = self.labelled(axes, "the wall").get_extents().transformed(axes.transData.inverted())
+
+        assert list(epsilon) == sorted(epsilon, reverse=True)
+        assert noise[-1] == pytest.approx(16)
+        assert foot.x1 == pytest.approx(1.96, abs=0.01)
+        at_foot = min(e for s, e in zip(noise, epsilon, strict=True) if s <= foot.x1)
+        assert at_foot / epsilon[-1] == pytest.approx(1.10, abs=0.03)
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"noise_multiplier": 0.25, "expected_batch_size": 512},
+            {"noise_multiplier": 30.0, "expected_batch_size": 50_000},
+            {"accountant": Accountant.RDP},
+            {"num_examples": 10, "expected_batch_size": 8, "noise_multiplier": 1.0, "steps": 3},
+            {"num_examples": 1, "expected_batch_size": 1, "noise_multiplier": 5.0, "steps": 1},
+        ],
+        ids=str,
+    )
+    def test_whatever_the_plan_its_point_is_inside_with_ticks_around_it(
+        self, changes: dict[str, Any]
+    ) -> None:
+        axes = self.drawn(made(**changes))
+
+        sigma, epsilon = self.labelled(axes, "this plan").get_xydata()[0]
+        for value, (low, high), axis in (
+            (sigma, axes.get_xlim(), axes.xaxis),
+            (epsilon, axes.get_ylim(), axes.yaxis),
+        ):
+            assert low < value < high
+            assert 2 <= len(axis.get_ticklocs()) <= 10
