@@ -28,7 +28,7 @@ def probability(*, open_ends: bool = False, **values: float) -> None:
             raise ParameterError(f"{name} must be in {domain}, got {value!r}", field=name)
 
 
-def in_range(low: float, high: float, **values: float) -> None:
+def in_range(low: float, high: float, /, **values: float) -> None:
     """Refuse anything outside [low, high]."""
     for name, value in values.items():
         if not (_is_number(value) and low <= value <= high):

@@ -10,7 +10,7 @@ from typing import NoReturn, Self
 
 from tan_core import _validate
 from tan_core.errors import ParameterError, UnaccountedError
-from tan_core.mechanism import Mechanism
+from tan_core.mechanism import Mechanism, Sampling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +20,9 @@ class PrivateRun:
     Args:
         mechanism: what is priced and executed.
         num_examples: N, units in the training split.
+
+    Raises:
+        ParameterError: the mechanism's batches are not Poisson.
     """
 
     mechanism: Mechanism
@@ -27,6 +30,11 @@ class PrivateRun:
 
     def __post_init__(self) -> None:
         _validate.positive_integer(num_examples=self.num_examples)
+        if self.mechanism.sampling is not Sampling.POISSON:  # others are priced, not drawn
+            raise ParameterError(
+                f"the engine draws Poisson batches; got sampling {self.mechanism.sampling.value!r}",
+                field="sampling",
+            )
 
     @property
     def expected_batch_size(self) -> float:

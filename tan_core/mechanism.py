@@ -2,36 +2,66 @@ r"""The mechanism: the one value that is both priced and executed.
 
 A DP-SGD run is fixed, as far as privacy goes, by six things: the sampling rate :math:`q`, the noise
 multiplier :math:`\sigma`, the clipping norm :math:`C`, the number of steps :math:`S`, the way a batch
-is drawn, and the neighbouring relation. :class:`Mechanism` holds them and nothing else. The
+is drawn (with the sizes that some ways need), and the neighbouring relation. :class:`Mechanism` holds
+them and nothing else. The
 accountant prices it, the ledger stores it, the engine's sampler draws with its very ``sampling_rate``
 and the engine's noise has its very ``noise_multiplier``: there is no second copy to disagree with.
 """
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from tan_core import _validate
 from tan_core.errors import ParameterError
 
 CODEC_VERSION = 1
+MAX_STEPS = 10**9
 
 
 class Sampling(StrEnum):
     """How a batch is drawn. Only what an accountant here can price is listed."""
 
     POISSON = "poisson"
-    """Each example enters each batch independently with probability ``sampling_rate``."""
+    """Each unit enters each batch independently with probability ``sampling_rate``; 1 is full batch."""
+    TRUNCATED_POISSON = "truncated_poisson"
+    """Poisson, and a batch above ``max_batch_size`` keeps a random part of that size."""
+    FIXED_SIZE = "fixed_size"
+    """A new uniformly random subset of ``sampling_rate * num_examples`` units in every step."""
+    UNAMPLIFIED = "unamplified"
+    """Any other order, shuffled epochs among them, priced without credit for randomness: no unit is in
+    more than ``ceil(sampling_rate * steps)`` batches, and in none of them twice."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> NoReturn:
+        hint = ""
+        if value in ("shuffle", "shuffled", "shuffling"):
+            hint = "; shuffled batches are not Poisson batches: 'unamplified' prices what is proven"
+        raise ParameterError(
+            f"sampling must be one of {', '.join(cls)}, got {value!r}{hint}", field="sampling"
+        )
 
 
 class NeighboringRelation(StrEnum):
     """Which two datasets count as neighbours."""
 
     ADD_OR_REMOVE_ONE = "add_or_remove_one"
+    """One has a unit more. A gradient of norm C comes or goes."""
+    ZERO_OUT = "zero_out"
+    """One unit's contribution is nothing instead of itself; the number of units is public."""
     REPLACE_ONE = "replace_one"
+    """One unit differs: a sum of clipped gradients moves by up to 2C."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> NoReturn:
+        raise ParameterError(
+            f"neighboring_relation must be one of {', '.join(cls)}, got {value!r}",
+            field="neighboring_relation",
+        )
 
 
 class Accountant(StrEnum):
@@ -40,6 +70,12 @@ class Accountant(StrEnum):
     PLD = "pld"
     RDP = "rdp"
     PRV = "prv"
+
+
+_SIZES: Mapping[Sampling, tuple[str, ...]] = {
+    Sampling.TRUNCATED_POISSON: ("num_examples", "max_batch_size"),
+    Sampling.FIXED_SIZE: ("num_examples",),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +94,8 @@ class Mechanism:
         steps: :math:`S \ge 1`, optimiser updates.
         sampling: how a batch is drawn.
         neighboring_relation: which datasets are neighbours.
+        num_examples: :math:`N`, units in the data; for truncated Poisson and fixed size only.
+        max_batch_size: the cap of truncated Poisson, units; for it only.
 
     Raises:
         ParameterError: an argument is outside the domain above.
@@ -69,6 +107,8 @@ class Mechanism:
     steps: int
     sampling: Sampling = Sampling.POISSON
     neighboring_relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE
+    num_examples: int | None = None
+    max_batch_size: int | None = None
 
     def __post_init__(self) -> None:
         _validate.positive(
@@ -78,6 +118,35 @@ class Mechanism:
         )
         _validate.probability(sampling_rate=self.sampling_rate)
         _validate.positive_integer(steps=self.steps)
+        if self.steps > MAX_STEPS:
+            raise ParameterError(f"steps must be <= {MAX_STEPS}, got {self.steps}", field="steps")
+        # A plain string is as good as the member; what is neither is refused by name.
+        object.__setattr__(self, "sampling", Sampling(self.sampling))
+        object.__setattr__(
+            self, "neighboring_relation", NeighboringRelation(self.neighboring_relation)
+        )
+        self._check_sizes()
+
+    def _check_sizes(self) -> None:
+        """Each way of drawing has the sizes that its price depends on, and no others."""
+        needed = _SIZES.get(self.sampling, ())
+        for name in ("num_examples", "max_batch_size"):
+            value = getattr(self, name)
+            if name in needed:
+                _validate.positive_integer(**{name: value})
+            elif value is not None:
+                raise ParameterError(
+                    f"{name} does not belong to {self.sampling.value} sampling, got {value!r}",
+                    field=name,
+                )
+        if self.sampling is Sampling.FIXED_SIZE and self.num_examples is not None:
+            size = self.sampling_rate * self.num_examples
+            if round(size) < 1 or not math.isclose(size, round(size), rel_tol=1e-9):
+                raise ParameterError(
+                    "fixed_size sampling needs a sampling_rate that is a whole number of units over "
+                    f"num_examples = {self.num_examples}, got {self.sampling_rate!r}",
+                    field="sampling_rate",
+                )
 
     def with_steps(self, steps: int) -> Self:
         """The same mechanism run for another number of steps."""
@@ -94,6 +163,7 @@ class Mechanism:
             "clip_norm": float(self.clip_norm).hex(),
             "steps": self.steps,
             "neighboring_relation": self.neighboring_relation.value,
+            **{name: getattr(self, name) for name in _SIZES.get(self.sampling, ())},
         }
 
     @classmethod
@@ -107,7 +177,7 @@ class Mechanism:
             )
         unknown = set(data) - {
             "codec", "kind", "sampling", "sampling_rate", "noise_multiplier", "clip_norm", "steps",
-            "neighboring_relation",
+            "neighboring_relation", "num_examples", "max_batch_size",
         }  # fmt: skip
         if unknown:
             raise ParameterError(f"unknown keys in event: {sorted(unknown)}", field="event")
@@ -119,6 +189,8 @@ class Mechanism:
                 steps=data["steps"],
                 sampling=Sampling(data["sampling"]),
                 neighboring_relation=NeighboringRelation(data["neighboring_relation"]),
+                num_examples=data.get("num_examples"),
+                max_batch_size=data.get("max_batch_size"),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ParameterError(f"malformed event {dict(data)!r}: {error}") from error

@@ -28,7 +28,11 @@ HEADERS = {
 """No inline script and no inline style: nothing that got into a page by mistake can run."""
 ACCOUNTANTS = {"pld": "PLD", "rdp": "RDP", "prv": "PRV"}
 STATES = {"awaiting_approval": "awaiting approval"}
-RELATIONS = {"add_or_remove_one": "add or remove one", "replace_one": "replace one"}
+RELATIONS = {
+    "add_or_remove_one": "add or remove one",
+    "zero_out": "zero out one",
+    "replace_one": "replace one",
+}
 _AGES = ((86_400, "d"), (3600, "h"), (60, "min"))
 
 

@@ -106,7 +106,7 @@ def _privacy(facts: Facts, executed: Mechanism, events: list[dict[str, Any]]) ->
     again = epsilon_of_events(events, delta=delta, neighboring_relation=relation)
     _expect_agreement(by_accountant[Accountant.PLD], again, "pld")
     _expect_agreement(stated.epsilon, again, target.accountant)
-    if relation is NeighboringRelation.ADD_OR_REMOVE_ONE:
+    if relation is not NeighboringRelation.REPLACE_ONE:
         bound = rdp_epsilon_of_events(events, delta=delta, neighboring_relation=relation)
         if bound < again * (1 - TOLERANCE):
             raise StatementError(

@@ -28,6 +28,7 @@ PRV_SLACK = 0.02
 _GRID_FRACTION = 0.04
 _RELATIONS = {
     "add_or_remove_one": dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE,
+    "zero_out": dp_accounting.NeighboringRelation.REPLACE_SPECIAL,
     "replace_one": dp_accounting.NeighboringRelation.REPLACE_ONE,
 }
 

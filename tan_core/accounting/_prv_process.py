@@ -16,11 +16,11 @@ from typing import Any
 
 
 def main() -> None:
-    """Answer ``{"epsilon": ...}`` or ``{"error": ...}``."""
+    """Answer ``{"answer": ...}`` or ``{"error": ...}``."""
     try:
         request = json.load(sys.stdin)
         resource.setrlimit(resource.RLIMIT_AS, (request["memory_bytes"],) * 2)
-        answer = {"epsilon": _epsilon(request)}
+        answer = {"answer": _answer(request)}
     except MemoryError:
         answer = {"error": "it ran out of the memory it was given"}
     except Exception as error:  # noqa: BLE001 - whatever it was, the parent is to know the reason
@@ -28,15 +28,21 @@ def main() -> None:
     json.dump(answer, sys.stdout)
 
 
-def _epsilon(request: dict[str, Any]) -> float:
-    """The upper end of the accountant's interval."""
+def _answer(request: dict[str, Any]) -> float:
+    """The upper end of the accountant's interval: of epsilon at a delta, or of delta at an epsilon."""
     _enter_without_torch()
     from opacus.accountants.prv import PRVAccountant
 
     warnings.simplefilter("ignore")
     accountant = PRVAccountant()
     accountant.history = [tuple(entry) for entry in request["history"]]
-    return float(accountant.get_epsilon(request["delta"], eps_error=request["eps_error"]))
+    errors = {"eps_error": request["eps_error"], "delta_error": request["delta_error"]}
+    if "delta" in request:
+        return float(accountant.get_epsilon(request["delta"], **errors))
+    # The accountant has no such question; its distribution has (Gopi, Lee and Wutschitz 2021, theorem 6).
+    distribution = accountant._get_dprv(**errors)  # pyright: ignore[reportPrivateUsage]
+    shifted = max(request["epsilon"] - errors["eps_error"], 0.0)
+    return float(distribution.compute_delta_estimate(shifted)) + errors["delta_error"]
 
 
 def _enter_without_torch() -> None:

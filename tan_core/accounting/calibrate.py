@@ -1,23 +1,70 @@
-"""The least noise, or the most steps, that a target allows."""
+"""The least noise, the most steps or the largest sampling rate that a target allows.
+
+Each search starts where the central limit would end, walks on our own loss distribution (milliseconds
+a price), and ends with the accountant that has to agree.
+"""
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tan_core import _validate
+from tan_core.accounting.events import sampled_gaussian
 from tan_core.accounting.gaussian import gdp_mu
-from tan_core.accounting.price import price
+from tan_core.accounting.loss_distribution import COARSE, FINE, loss_profile
+from tan_core.accounting.price import MAX_EPSILON, MIN_DELTA, price
 from tan_core.errors import AccountantError, UnreachableTargetError
-from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
+from tan_core.mechanism import (
+    MAX_STEPS,
+    Accountant,
+    Mechanism,
+    NeighboringRelation,
+    Sampling,
+)
 
 RELATIVE_TOLERANCE = 1e-3
 """A calibrated epsilon lies in ``[(1 - RELATIVE_TOLERANCE) * target, target]``."""
 
+MIN_SAMPLING_RATE = 1e-9
+
 _MAX_EVALUATIONS = 60
 _STRIDE = 1.1  # log cost falls by more than 1 per unit of log noise, so this crosses over
 _WIDEST_GAP = 3.0
-_MAX_STEPS = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What has to be met, and by whose count."""
+
+    epsilon: float
+    delta: float
+    accountant: Accountant
+    certified: bool
+
+
+class _OutOfReachError(Exception):
+    """A target that lies outside what a search may consider."""
+
+    def __init__(self, which: str, cost: float, at: float) -> None:
+        super().__init__(which, cost, at)
+        self.which, self.cost, self.at = which, cost, at
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """Fractions of the target that will do, and the one to aim at."""
+
+    least: float
+    aim: float
+    most: float
+
+
+_ROUGH = _Window(0.995, 1.0, 1.005)
+_NEAR = _Window(1 - 8e-4, 1 - 4.5e-4, 1 - 1e-4)  # dp-accounting differs by 0.03 % at most
+_MET = _Window(1 - RELATIVE_TOLERANCE, 1 - RELATIVE_TOLERANCE / 4, 1.0)
+
+_COARSE_EXCESS = 1.006  # what a coarse grid adds
 
 
 def calibrate_noise_multiplier(
@@ -28,31 +75,43 @@ def calibrate_noise_multiplier(
     delta: float,
     accountant: Accountant = Accountant.PLD,
     clip_norm: float = 1.0,
+    sampling: Sampling = Sampling.POISSON,
     neighboring_relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE,
+    num_examples: int | None = None,
+    max_batch_size: int | None = None,
     low: float = 0.02,
     high: float = 10_000.0,
+    certified: bool = True,
 ) -> float:
     r"""The smallest noise multiplier whose epsilon does not exceed the target.
 
     Formal guarantees:
 
-    * ``price(...).epsilon`` at the result is at most ``epsilon``, and at least 0.999 times it.
+    * ``price(...).epsilon`` at the result is at most ``epsilon``, and at least 0.999 times it
+      (with ``certified``).
     * The same arguments give the same float.
 
     Args:
         sampling_rate: :math:`q` in (0, 1].
         steps: :math:`S \ge 1`.
-        epsilon: the target, > 0.
+        epsilon: the target, in (0, 1e6].
         delta: in [1e-12, 1).
         accountant: who must agree that the target is met.
         clip_norm: does not influence the result.
+        sampling: how a batch is drawn.
         neighboring_relation: which datasets are neighbours.
+        num_examples: as in :class:`Mechanism`.
+        max_batch_size: as in :class:`Mechanism`.
         low: the smallest noise multiplier to consider.
         high: the largest.
+        certified: ask the accountant before answering. Without it our own upper bound decides, where it
+            can: ten times faster, for planning; what is promised must be priced again.
 
     Raises:
+        ParameterError: an argument is out of its domain.
         UnreachableTargetError: no noise multiplier in [low, high] meets the target; the message says
             which epsilons can be reached.
+        UnsupportedEventError: the accountant cannot price this sampling and neighbouring relation.
         AccountantError: the accountant failed.
 
     Example:
@@ -62,39 +121,19 @@ def calibrate_noise_multiplier(
         >>> f"{sigma:.2f}"
         '2.58'
     """
-    _validate.positive(epsilon=epsilon, low=low, clip_norm=clip_norm)
+    _validate.positive(low=low, high=high, clip_norm=clip_norm)
+    _validate.in_range(low, math.inf, high=high)
     probe = Mechanism(
         sampling_rate=sampling_rate,
         noise_multiplier=high,
         clip_norm=1.0,
         steps=steps,
+        sampling=sampling,
         neighboring_relation=neighboring_relation,
+        num_examples=num_examples,
+        max_batch_size=max_batch_size,
     )
-    return _calibrated(probe, epsilon, delta, accountant, low)
-
-
-@lru_cache(maxsize=1024)
-def _calibrated(
-    probe: Mechanism, epsilon: float, delta: float, accountant: Accountant, low: float
-) -> float:
-    """The least noise in [low, the probe's own]."""
-
-    def cost(noise_multiplier: float) -> float:
-        mechanism = replace(probe, noise_multiplier=noise_multiplier)
-        return price([mechanism], delta=delta, accountant=accountant).epsilon
-
-    if accountant is Accountant.PRV:  # each of its answers is a process: start where PLD ends
-        guess = _calibrated(probe, epsilon, delta, Accountant.PLD, low)
-    else:
-        guess = _central_limit_guess(probe, epsilon, delta)
-    return _cheapest(cost, target=epsilon, guess=guess, low=low, high=probe.noise_multiplier)
-
-
-def _central_limit_guess(probe: Mechanism, epsilon: float, delta: float) -> float:
-    """The noise at which the composition's limit, a Gaussian mechanism, would meet the target."""
-    one_step = gdp_mu(epsilon=epsilon, delta=delta) ** 2 / (probe.sampling_rate**2 * probe.steps)
-    moved = 2 if probe.neighboring_relation is NeighboringRelation.REPLACE_ONE else 1
-    return moved / math.sqrt(math.log1p(one_step))
+    return _least_noise(probe, _target(epsilon, delta, accountant, certified), low)
 
 
 def calibrate_steps(
@@ -105,62 +144,248 @@ def calibrate_steps(
     delta: float,
     accountant: Accountant = Accountant.PLD,
     neighboring_relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE,
+    max_steps: int = 10_000_000,
 ) -> int:
-    """The most steps whose epsilon does not exceed the target.
+    """The most steps of Poisson batches whose epsilon does not exceed the target.
+
+    Formal guarantees:
+
+    * The result meets the target by ``price``, and one step more does not, unless it is ``max_steps``.
+
+    Args:
+        sampling_rate: :math:`q` in (0, 1].
+        noise_multiplier: > 0.
+        epsilon: the target, in (0, 1e6].
+        delta: in [1e-12, 1).
+        accountant: who must agree that the target is met.
+        neighboring_relation: which datasets are neighbours.
+        max_steps: the most to consider.
 
     Raises:
         UnreachableTargetError: already one step exceeds it.
+
+    Example:
+        >>> calibrate_steps(sampling_rate=0.1, noise_multiplier=3.0, epsilon=2.0, delta=1e-6)
+        155
     """
-
-    def fits(steps: int) -> bool:
-        mechanism = Mechanism(
-            sampling_rate=sampling_rate,
-            noise_multiplier=noise_multiplier,
-            clip_norm=1.0,
-            steps=steps,
-            neighboring_relation=neighboring_relation,
-        )
-        return price([mechanism], delta=delta, accountant=accountant).epsilon <= epsilon
-
-    if not fits(1):
+    _validate.in_range(1, MAX_STEPS, max_steps=max_steps)
+    _validate.positive_integer(max_steps=max_steps)
+    target = _target(epsilon, delta, accountant, certified=True)
+    probe = Mechanism(
+        sampling_rate=sampling_rate,
+        noise_multiplier=noise_multiplier,
+        clip_norm=1.0,
+        steps=1,
+        neighboring_relation=neighboring_relation,
+    )
+    if _exact(probe, target) > epsilon:
         raise UnreachableTargetError(
             f"one step at noise multiplier {noise_multiplier:g} costs more than epsilon = {epsilon:g}",
             field="privacy.epsilon",
         )
-    low, high = 1, 2
-    while high <= _MAX_STEPS and fits(high):
-        low, high = high, 2 * high
-    if high > _MAX_STEPS:
-        return low
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+
+    def at(steps: float) -> Mechanism:
+        return probe.with_steps(min(max(round(steps), 1), max_steps))
+
+    inverse, _ = _near(
+        lambda inverse: at(1 / inverse),
+        target,
+        guess=_limit_inverse_steps(probe, target),
+        low=1 / max_steps,
+        high=1.0,
+    )
+    return _last_that_fits(
+        lambda steps: _exact(at(steps), target),
+        epsilon,
+        guess=at(1 / inverse).steps,
+        most=max_steps,
+    )
+
+
+def calibrate_sampling_rate(
+    *,
+    noise_multiplier: float,
+    steps: int,
+    epsilon: float,
+    delta: float,
+    accountant: Accountant = Accountant.PLD,
+    neighboring_relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE,
+    certified: bool = True,
+) -> float:
+    """The largest Poisson sampling rate whose epsilon does not exceed the target; 1 where all do.
+
+    Formal guarantees:
+
+    * As of :func:`calibrate_noise_multiplier`, below 1.
+
+    Raises:
+        UnreachableTargetError: not even a sampling rate of 1e-9 meets the target.
+
+    Example:
+        >>> q = calibrate_sampling_rate(noise_multiplier=3.0, steps=2500, epsilon=6.58, delta=1e-5)
+        >>> f"{q * 50_000:.0f}"
+        '4095'
+    """
+    target = _target(epsilon, delta, accountant, certified)
+    probe = Mechanism(
+        sampling_rate=1.0,
+        noise_multiplier=noise_multiplier,
+        clip_norm=1.0,
+        steps=steps,
+        neighboring_relation=neighboring_relation,
+    )
+    return _largest_rate(probe, target)
+
+
+@lru_cache(maxsize=1024)
+def _least_noise(probe: Mechanism, target: _Target, low: float) -> float:
+    """The least noise in [low, the probe's own]."""
+    return _search(
+        lambda sigma: replace(probe, noise_multiplier=sigma),
+        target,
+        guess=_limit_noise(probe, target),
+        low=low,
+        high=probe.noise_multiplier,
+        name=lambda sigma: f"noise multiplier = {sigma:g}",
+    )
+
+
+@lru_cache(maxsize=1024)
+def _largest_rate(probe: Mechanism, target: _Target) -> float:
+    if _exact(probe, target) <= target.epsilon:
+        return 1.0
+    mu = gdp_mu(epsilon=target.epsilon, delta=target.delta) / _moved(probe)
+    exponent = min(probe.noise_multiplier**-2, 700)
+    inverse = _search(
+        lambda inverse: replace(probe, sampling_rate=1 / inverse),
+        target,
+        guess=math.sqrt(probe.steps * math.expm1(exponent)) / mu,
+        low=1.0,
+        high=1 / MIN_SAMPLING_RATE,
+        name=lambda inverse: f"sampling rate = {1 / inverse:g}",
+    )
+    return 1 / inverse
+
+
+def _target(epsilon: float, delta: float, accountant: Accountant, certified: bool) -> _Target:
+    _validate.positive(epsilon=epsilon)
+    _validate.in_range(0, MAX_EPSILON, epsilon=epsilon)
+    _validate.probability(open_ends=True, delta=delta)
+    _validate.in_range(MIN_DELTA, 1, delta=delta)
+    return _Target(epsilon, delta, Accountant(accountant), certified)
+
+
+def _moved(mechanism: Mechanism) -> int:
+    """How far one unit moves the sum, in clipping norms."""
+    return 2 if mechanism.neighboring_relation is NeighboringRelation.REPLACE_ONE else 1
+
+
+def _limit_noise(probe: Mechanism, target: _Target) -> float:
+    """The noise at which the composition's limit, a Gaussian mechanism, would meet the target."""
+    rate = 1.0 if probe.sampling is Sampling.UNAMPLIFIED else probe.sampling_rate
+    same = sampled_gaussian(probe)
+    steps = same.steps if same is not None else probe.steps
+    one_step = gdp_mu(epsilon=target.epsilon, delta=target.delta) ** 2 / (rate**2 * steps)
+    if rate == 1:
+        return _moved(probe) / math.sqrt(one_step)
+    return _moved(probe) / math.sqrt(math.log1p(one_step))
+
+
+def _limit_inverse_steps(probe: Mechanism, target: _Target) -> float:
+    """One over the steps at which the limit would meet the target."""
+    mu = gdp_mu(epsilon=target.epsilon, delta=target.delta) / _moved(probe)
+    exponent = min(probe.noise_multiplier**-2, 700)
+    return probe.sampling_rate**2 * math.expm1(exponent) / mu**2
+
+
+def _exact(mechanism: Mechanism, target: _Target) -> float:
+    return price([mechanism], delta=target.delta, accountant=target.accountant).epsilon
+
+
+def _own(mechanism: Mechanism, delta: float, fraction: float) -> float:
+    """Epsilon by our own loss distribution."""
+    event = sampled_gaussian(mechanism)
+    if event is None:
+        raise AccountantError("not a sampled Gaussian")
+    return loss_profile([event], delta=delta, fraction=fraction, tight=False).epsilon(delta)
+
+
+def _search(
+    make: Callable[[float], Mechanism],
+    target: _Target,
+    *,
+    guess: float,
+    low: float,
+    high: float,
+    name: Callable[[float], str],
+) -> float:
+    """The x in [low, high] at which a cost that falls with x meets the target.
+
+    Where our own distribution can say, the accountant is usually asked once.
+    """
+    x, is_met = _near(make, target, guess=guess, low=low, high=high)
+    if is_met and not target.certified and target.accountant is Accountant.PLD:
+        return x
+    try:
+        return _cheapest(
+            lambda v: _exact(make(v), target),
+            target.epsilon, guess=x, low=low, high=high, window=_MET,
+        )  # fmt: skip
+    except _OutOfReachError as error:
+        raise UnreachableTargetError(
+            f"no {name(error.at).split(' = ')[0]} gives epsilon = {target.epsilon:g}: "
+            f"the {error.which} is {error.cost:g}, at {name(error.at)}",
+            field="privacy.epsilon",
+        ) from None
+
+
+def _near(
+    make: Callable[[float], Mechanism], target: _Target, *, guess: float, low: float, high: float
+) -> tuple[float, bool]:
+    """Where our own distribution meets the target, coarse and then fine, and whether it could say."""
+    x = min(max(guess, low), high)
+    for fraction, excess, window in ((COARSE, _COARSE_EXCESS, _ROUGH), (FINE, 1.0, _NEAR)):
+        try:
+            x = _cheapest(
+                lambda v, fraction=fraction, excess=excess: (
+                    _own(make(v), target.delta, fraction) / excess
+                ),
+                target.epsilon, guess=x, low=low, high=high, window=window,
+            )  # fmt: skip
+        except (AccountantError, _OutOfReachError):
+            return x, False
+    return x, True
 
 
 def _cheapest(
-    cost: Callable[[float], float], *, target: float, guess: float, low: float, high: float
+    cost: Callable[[float], float],
+    target: float,
+    *,
+    guess: float,
+    low: float,
+    high: float,
+    window: _Window,
 ) -> float:
-    """The noise at which a falling cost meets the target from below.
+    """The x at which a falling cost is inside a window of the target.
 
-    False position in (log noise, log cost) with Illinois' rule: an end that stays put counts half.
+    False position in (log x, log cost) with Illinois' rule: an end that stays put counts half.
     """
     floor, ceiling = math.log(low), math.log(high)
-    aim = math.log(target * (1 - RELATIVE_TOLERANCE / 4))
-    ends: dict[bool, tuple[float, float]] = {}  # too dear? -> (log noise, log cost - aim)
+    aim = math.log(target * window.aim)
+    ends: dict[bool, tuple[float, float]] = {}  # too dear? -> (log x, log cost - aim)
     last: bool | None = None
     x = min(max(math.log(guess), floor), ceiling)
 
     for _ in range(_MAX_EVALUATIONS):
         epsilon = cost(math.exp(x))
-        if target * (1 - RELATIVE_TOLERANCE) <= epsilon <= target:
+        if target * window.least <= epsilon <= target * window.most:
             return math.exp(x)
         gap = min(max(math.log(max(epsilon, 1e-300)) - aim, -_WIDEST_GAP), _WIDEST_GAP)
         too_dear = gap > 0
         if too_dear and x >= ceiling:
-            raise _unreachable(target, f"the smallest is {epsilon:g}, at noise multiplier {high:g}")
+            raise _OutOfReachError("smallest", epsilon, high)
         if not too_dear and x <= floor:
-            raise _unreachable(target, f"the largest is {epsilon:g}, at noise multiplier {low:g}")
+            raise _OutOfReachError("largest", epsilon, low)
         if too_dear is last and (not too_dear) in ends:
             stale_x, stale_gap = ends[not too_dear]
             ends[not too_dear] = (stale_x, stale_gap / 2)
@@ -170,13 +395,24 @@ def _cheapest(
     raise AccountantError(f"calibration to epsilon = {target:g} did not settle")
 
 
+def _last_that_fits(cost: Callable[[int], float], target: float, *, guess: int, most: int) -> int:
+    """The largest whole number whose cost, which rises, is at most the target; 1 is known to fit."""
+    fits, exceeds, candidate = 1, most + 1, guess
+    for evaluation in range(_MAX_EVALUATIONS):
+        if exceeds - fits <= 1:
+            break
+        candidate = min(max(candidate, fits + 1), exceeds - 1)
+        epsilon = cost(candidate)
+        fits, exceeds = (candidate, exceeds) if epsilon <= target else (fits, candidate)
+        if evaluation < _MAX_EVALUATIONS // 4 and epsilon > 0:
+            # Epsilon goes with about the root of the steps.
+            candidate = min(round(candidate * (target / epsilon) ** 2), most)
+        else:
+            candidate = (fits + exceeds) // 2
+    return fits
+
+
 def _between(one: tuple[float, float], other: tuple[float, float]) -> float:
     """Where the line through two points of opposite sign is zero."""
     (a, gap_a), (b, gap_b) = one, other
     return a + (b - a) * gap_a / (gap_a - gap_b)
-
-
-def _unreachable(target: float, reach: str) -> UnreachableTargetError:
-    return UnreachableTargetError(
-        f"no noise multiplier gives epsilon = {target:g}: {reach}", field="privacy.epsilon"
-    )

@@ -2,32 +2,36 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import metadata
 
 from tan_core import _validate
 from tan_core.accounting import pld, prv, rdp
-from tan_core.errors import AccountantError, ParameterError, UnsupportedEventError
+from tan_core.accounting.check import check_agreement
+from tan_core.accounting.profile import PrivacyProfile
+from tan_core.accounting.rdp import Conversion
+from tan_core.errors import AccountantError, ParameterError
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 
 MIN_DELTA = 1e-12
 """Below it the round-off of a composed distribution is as large as delta itself."""
+MAX_EPSILON = 1e6
 
-_CONVERSIONS = {
-    Accountant.PLD: (pld.CONVERSION, "dp-accounting"),
-    Accountant.RDP: (rdp.CONVERSION, "dp-accounting"),
-    Accountant.PRV: (prv.CONVERSION, "opacus"),
+_LIBRARIES = {
+    Accountant.PLD: "dp-accounting",
+    Accountant.RDP: "dp-accounting",
+    Accountant.PRV: "opacus",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """An epsilon with everything that one must know to compute it again.
+    """An (epsilon, delta) with everything that one must know to compute it again.
 
     Args:
-        epsilon: an upper bound, nats. Not rounded: display it with :func:`round_up`.
-        delta: the delta it holds at.
+        epsilon: nats. Not rounded: display it with :func:`round_up`.
+        delta: the delta it holds with. Whichever of the two was not asked for is an upper bound.
         accountant: who computed it.
         conversion: how the accountant's own quantity became (epsilon, delta).
         neighboring_relation: which datasets it tells apart.
@@ -47,26 +51,32 @@ class Price:
 def price(
     mechanisms: Sequence[Mechanism],
     *,
-    delta: float,
+    delta: float | None = None,
+    epsilon: float | None = None,
     accountant: Accountant = Accountant.PLD,
+    conversion: Conversion = Conversion.IMPROVED,
 ) -> Price:
     r"""The (epsilon, delta) price of running all mechanisms on the same data.
 
     Formal guarantees:
 
-    * ``epsilon`` is an upper bound for mechanisms that were fixed in advance; with
+    * ``epsilon`` (or ``delta``) is an upper bound for mechanisms that were fixed in advance; with
       ``Accountant.RDP`` also for ones chosen after seeing earlier outputs.
     * Non-decreasing in steps, to the accountant's own precision (0.03 % for PLD).
+    * By PLD: two implementations agree on it to 0.1 %, wherever both can price it.
 
     Args:
         mechanisms: at least one; they may differ in all but the neighbouring relation.
-        delta: in [1e-12, 1).
+        delta: in [1e-12, 1): epsilon is computed.
+        epsilon: >= 0, instead of ``delta``: delta is computed.
         accountant: who computes.
+        conversion: for ``Accountant.RDP``: the improved one, or the classical one to compare with papers.
 
     Raises:
-        ParameterError: no mechanism, unlike neighbouring relations, or delta out of range.
-        UnsupportedEventError: the accountant cannot price this neighbouring relation.
-        AccountantError: the accountant failed, or ran out of time or memory.
+        ParameterError: no mechanism, unlike neighbouring relations, not exactly one of ``delta`` and
+            ``epsilon``, or one of them out of range.
+        UnsupportedEventError: the accountant cannot price this sampling and neighbouring relation.
+        AccountantError: the accountant failed, or ran out of time or memory, or two of them differ.
 
     Example:
         >>> run = Mechanism(
@@ -74,13 +84,26 @@ def price(
         ... )
         >>> round_up(price([run], delta=1e-5).epsilon, 2)
         6.59
+        >>> f"{price([run], epsilon=6.58).delta:.1e}"
+        '1.0e-05'
+        >>> price([run], delta=1e-5, accountant=Accountant.RDP).conversion
+        'rdp improved'
     """
-    _validate.probability(open_ends=True, delta=delta)
-    if delta < MIN_DELTA:
-        raise ParameterError(f"delta must be >= {MIN_DELTA:g}, got {delta!r}", field="delta")
     if not mechanisms:
         raise ParameterError("expected at least one mechanism, got none", field="mechanisms")
-    return _price(tuple(mechanisms), delta, Accountant(accountant))
+    if (delta is None) == (epsilon is None):
+        raise ParameterError("give exactly one of delta and epsilon", field="delta")
+    if delta is not None:
+        _validate.probability(open_ends=True, delta=delta)
+        if delta < MIN_DELTA:
+            raise ParameterError(f"delta must be >= {MIN_DELTA:g}, got {delta!r}", field="delta")
+    if epsilon is not None:
+        _validate.in_range(0, MAX_EPSILON, epsilon=epsilon)
+    _shared_relation(mechanisms)
+    asked = _Asked(
+        tuple(mechanisms), delta, epsilon, Accountant(accountant), Conversion(conversion)
+    )
+    return _price(asked)
 
 
 def round_up(value: float, digits: int) -> float:
@@ -94,45 +117,68 @@ def round_up(value: float, digits: int) -> float:
     return nearest if nearest >= value else round(nearest + 10.0**-digits, digits)
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A question, as a key of the cache."""
+
+    mechanisms: tuple[Mechanism, ...]
+    delta: float | None
+    epsilon: float | None
+    accountant: Accountant
+    conversion: Conversion
+
+
 @lru_cache(maxsize=4096)
-def _price(mechanisms: tuple[Mechanism, ...], delta: float, accountant: Accountant) -> Price:
-    relation = _shared_relation(mechanisms)
-    if accountant is not Accountant.PLD and relation is not NeighboringRelation.ADD_OR_REMOVE_ONE:
-        raise UnsupportedEventError(
-            f"accountant {accountant.value} cannot price neighboring_relation {relation.value}; "
-            f"accepted: {NeighboringRelation.ADD_OR_REMOVE_ONE.value}, or accountant pld"
-        )
-    epsilon = _epsilon(mechanisms, delta, accountant)
-    if not math.isfinite(epsilon) or epsilon < 0:
-        raise AccountantError(
-            f"{accountant.value} found no finite epsilon at delta={delta:g}, got {epsilon!r}"
-        )
-    conversion, library = _CONVERSIONS[accountant]
+def _price(asked: _Asked) -> Price:
+    answer = _answer(asked)
+    what = "epsilon" if asked.epsilon is None else "delta"
+    if not math.isfinite(answer) or answer < 0:
+        raise AccountantError(f"{asked.accountant.value} found no finite {what}, got {answer!r}")
+    epsilon = answer if asked.epsilon is None else asked.epsilon
+    delta = answer if asked.delta is None else asked.delta
+    if asked.accountant is Accountant.PLD and MIN_DELTA <= delta < 1:
+        check_agreement(asked.mechanisms, epsilon=epsilon, delta=delta)
+    library = _LIBRARIES[asked.accountant]
     return Price(
         epsilon=epsilon,
         delta=delta,
-        accountant=accountant,
-        conversion=conversion,
-        neighboring_relation=relation,
+        accountant=asked.accountant,
+        conversion=_conversion(asked),
+        neighboring_relation=_shared_relation(asked.mechanisms),
         library=library,
         library_version=metadata.version(library),
     )
 
 
-def _epsilon(mechanisms: tuple[Mechanism, ...], delta: float, accountant: Accountant) -> float:
-    if accountant is Accountant.RDP:
-        return rdp.rdp_epsilon(mechanisms, delta)
-    epsilon = (
-        pld.pld_epsilon(mechanisms, delta)
-        if accountant is Accountant.PLD
-        else _price(mechanisms, delta, Accountant.PLD).epsilon
-    )
-    if accountant is Accountant.PRV:
-        return prv.prv_epsilon(mechanisms, delta, rough_epsilon=epsilon)
-    return epsilon
+def _answer(asked: _Asked) -> float:
+    match asked.accountant:
+        case Accountant.PLD:
+            return _ask(pld.pld_profile(asked.mechanisms), asked)
+        case Accountant.RDP:
+            return _ask(rdp.rdp_profile(asked.mechanisms, asked.conversion), asked)
+        case Accountant.PRV:
+            # The width of its interval is set by about what is expected.
+            by_pld = replace(asked, accountant=Accountant.PLD)
+            return _ask(prv.PrvProfile(asked.mechanisms, rough=lambda: _price(by_pld)), asked)
 
 
-def _shared_relation(mechanisms: tuple[Mechanism, ...]) -> NeighboringRelation:
+def _ask(profile: PrivacyProfile, asked: _Asked) -> float:
+    if asked.delta is not None:
+        return profile.epsilon(asked.delta)
+    return profile.delta(asked.epsilon or 0.0)
+
+
+def _conversion(asked: _Asked) -> str:
+    match asked.accountant:
+        case Accountant.PLD:
+            return pld.CONVERSION
+        case Accountant.RDP:
+            return f"rdp {asked.conversion.value}"
+        case Accountant.PRV:
+            return prv.CONVERSION
+
+
+def _shared_relation(mechanisms: Sequence[Mechanism]) -> NeighboringRelation:
     relations = {mechanism.neighboring_relation for mechanism in mechanisms}
     if len(relations) > 1:
         names = ", ".join(sorted(relations))

@@ -7,11 +7,12 @@ without bound (LEDGER A1: 12 of 182 settings).
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import tan_core
+from tan_core.accounting.events import sampled_gaussian_event
 from tan_core.errors import AccountantError
 from tan_core.mechanism import Mechanism
 
@@ -24,30 +25,56 @@ _MIN_EPSILON_ERROR = 0.001
 _RELATIVE_ERROR = 0.002
 
 
-def prv_epsilon(mechanisms: Sequence[Mechanism], delta: float, *, rough_epsilon: float) -> float:
-    """An upper bound on the epsilon of the composition.
+class Rough(Protocol):
+    """About what is expected."""
+
+    @property
+    def epsilon(self) -> float: ...  # noqa: D102
+    @property
+    def delta(self) -> float: ...  # noqa: D102
+
+
+class PrvProfile:
+    """The profile of a composition; each answer takes a process.
 
     Args:
         mechanisms: what is composed.
-        delta: in (0, 1).
-        rough_epsilon: about what is expected: it sets the width of the interval.
+        rough: about what is expected; it sets the width of the interval.
+
+    Raises:
+        UnsupportedEventError: a mechanism is not a sampled Gaussian.
     """
-    error = min(max(_RELATIVE_ERROR * rough_epsilon, _MIN_EPSILON_ERROR), _MAX_EPSILON_ERROR)
-    answer = _ask(
-        {
-            "history": [(m.noise_multiplier, m.sampling_rate, m.steps) for m in mechanisms],
-            "delta": delta,
-            "eps_error": error,
+
+    def __init__(self, mechanisms: Sequence[Mechanism], *, rough: Callable[[], Rough]) -> None:
+        events = [sampled_gaussian_event(mechanism, "prv") for mechanism in mechanisms]
+        expected = rough()
+        self._request = {
+            "history": [(e.noise_multiplier, e.sampling_rate, e.steps) for e in events],
+            "eps_error": min(
+                max(_RELATIVE_ERROR * expected.epsilon, _MIN_EPSILON_ERROR), _MAX_EPSILON_ERROR
+            ),
+            "delta_error": expected.delta / 1000,
             "memory_bytes": MEMORY_LIMIT_BYTES,
         }
-    )
+
+    def epsilon(self, delta: float) -> float:
+        """The upper end of the interval at a delta."""
+        return _ask({**self._request, "delta": delta})
+
+    def delta(self, epsilon: float) -> float:
+        """The upper end of the interval at an epsilon."""
+        return _ask({**self._request, "epsilon": epsilon})
+
+
+def _ask(request: dict[str, Any]) -> float:
+    """What the child answers."""
+    answer = _run(request)
     if "error" in answer:
         raise AccountantError(f"prv failed: {answer['error']}")
-    return float(answer["epsilon"])
+    return float(answer["answer"])
 
 
-def _ask(request: dict[str, Any]) -> dict[str, Any]:
-    """The child's answer."""
+def _run(request: dict[str, Any]) -> dict[str, Any]:
     try:
         child = subprocess.run(
             [sys.executable, "-m", "tan_core.accounting._prv_process"],

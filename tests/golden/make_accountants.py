@@ -8,7 +8,9 @@ implementations (three decimals). The tests read the table and never run this fi
 ``rdp_exact``    Rényi divergences by quadrature of their definition, minimised over *all* orders.
 ``pld_low/high`` epsilon of the loss distribution with every loss rounded down / up to a grid: a
                  sandwich of the truth, from the exact distribution function of one step's loss.
-                 Left out above 2,000 steps, where it would need gigabytes.
+                 Left out above 2,000 steps, where it would need gigabytes, and for compositions.
+
+``releases`` are Gaussian releases beside the run, ``count@noise_multiplier``.
 """
 
 import csv
@@ -25,7 +27,9 @@ HALF_RANGE = 40.0  # nats of total loss; beyond it the mass is far below delta
 MAX_STEPS = 2000
 
 
-def rdp_exact(q: float, sigma: float, steps: int, delta: float) -> float:
+def rdp_exact(
+    q: float, sigma: float, steps: int, delta: float, release: tuple[int, float] | None
+) -> float:
     x = np.linspace(-20 * sigma, 40 * sigma + 60, 400_001)
     log_base = -(x**2) / (2 * sigma**2) - math.log(sigma * math.sqrt(2 * math.pi))
     with np.errstate(divide="ignore"):
@@ -35,6 +39,8 @@ def rdp_exact(q: float, sigma: float, steps: int, delta: float) -> float:
         order = 1 + math.exp(log_order_minus_1)
         log_moment = special.logsumexp(log_base + order * log_ratio) + math.log(x[1] - x[0])
         renyi = steps * max(log_moment, 0.0) / (order - 1)
+        if release is not None:
+            renyi += release[0] * order / (2 * release[1] ** 2)
         return renyi + math.log1p(-1 / order) - math.log(delta * order) / (order - 1)
 
     coarse = np.linspace(math.log(0.05), math.log(300), 120)
@@ -92,8 +98,10 @@ def main() -> None:
     for row in rows:
         q, sigma = float(Fraction(row["sampling_rate"])), float(row["noise_multiplier"])
         steps, delta = int(row["steps"]), float(row["delta"])
-        row["rdp_exact"] = f"{rdp_exact(q, sigma, steps, delta):.5f}"
-        if steps <= MAX_STEPS:
+        count, _, noise = row["releases"].partition("@")
+        release = (int(count), float(noise)) if count else None
+        row["rdp_exact"] = f"{rdp_exact(q, sigma, steps, delta, release):.5f}"
+        if steps <= MAX_STEPS and release is None:
             low, high = pld_sandwich(q, sigma, steps, delta)
             row["pld_low"], row["pld_high"] = f"{low:.5f}", f"{high:.5f}"
         print(row)

@@ -24,7 +24,7 @@ CREATE TABLE ledger_scope (
     name TEXT NOT NULL,
     unit TEXT NOT NULL,
     neighboring_relation TEXT NOT NULL
-        CHECK (neighboring_relation IN ('add_or_remove_one', 'replace_one')),
+        CHECK (neighboring_relation IN ('add_or_remove_one', 'zero_out', 'replace_one')),
     epsilon TEXT NOT NULL CHECK (epsilon ~ '^0x[01]\.?[0-9a-f]*p[+-][0-9]+$'),
     delta TEXT NOT NULL CHECK (delta ~ '^0x[01]\.?[0-9a-f]*p[+-][0-9]+$')
 );

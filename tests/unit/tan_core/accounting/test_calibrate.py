@@ -1,8 +1,15 @@
+from typing import Any
+
 import pytest
 
-from tan_core.accounting import calibrate_noise_multiplier, calibrate_steps, price
-from tan_core.errors import UnreachableTargetError
-from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
+from tan_core.accounting import (
+    calibrate_noise_multiplier,
+    calibrate_sampling_rate,
+    calibrate_steps,
+    price,
+)
+from tan_core.errors import ParameterError, UnreachableTargetError
+from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation, Sampling
 
 
 class TestCalibrateNoiseMultiplier:
@@ -55,10 +62,83 @@ class TestCalibrateNoiseMultiplier:
                 delta=1e-5,
                 neighboring_relation=relation,
             )
-            for relation in NeighboringRelation
+            for relation in (
+                NeighboringRelation.ADD_OR_REMOVE_ONE,
+                NeighboringRelation.REPLACE_ONE,
+            )
         )
 
         assert 1.8 < replacing / removing < 2.1
+
+    @pytest.mark.parametrize(
+        "shape",
+        [
+            {"neighboring_relation": NeighboringRelation.ZERO_OUT},
+            {"sampling": Sampling.UNAMPLIFIED},
+            {
+                "sampling": Sampling.TRUNCATED_POISSON,
+                "neighboring_relation": NeighboringRelation.ZERO_OUT,
+                "num_examples": 10_000,
+                "max_batch_size": 1100,
+            },
+            {
+                "sampling": Sampling.FIXED_SIZE,
+                "neighboring_relation": NeighboringRelation.REPLACE_ONE,
+                "num_examples": 10_000,
+                "accountant": Accountant.RDP,
+            },
+        ],
+        ids=["zero-out", "unamplified", "truncated", "fixed-size"],
+    )
+    def test_meets_the_target_under_every_way_of_drawing(self, shape: dict[str, Any]) -> None:
+        sigma = calibrate_noise_multiplier(
+            sampling_rate=0.1, steps=200, epsilon=3.0, delta=1e-6, **shape
+        )
+
+        accountant = shape.pop("accountant", Accountant.PLD)
+        run = Mechanism(
+            sampling_rate=0.1, noise_multiplier=sigma, clip_norm=1.0, steps=200, **shape
+        )
+        assert 2.997 <= price([run], delta=1e-6, accountant=accountant).epsilon <= 3.0
+
+    def test_a_plan_that_is_not_certified_is_met_by_the_accountant_all_the_same(self) -> None:
+        target = {"sampling_rate": 0.0128, "steps": 18_000, "epsilon": 4.0, "delta": 8e-7}
+
+        sigma = calibrate_noise_multiplier(**target, certified=False)
+
+        run = Mechanism(sampling_rate=0.0128, noise_multiplier=sigma, clip_norm=1.0, steps=18_000)
+        assert 3.996 <= price([run], delta=8e-7).epsilon <= 4.0
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("epsilon", 0),
+            ("epsilon", -1.0),
+            ("epsilon", float("nan")),
+            ("epsilon", float("inf")),
+            ("epsilon", "3"),
+            ("epsilon", True),
+            ("epsilon", 1e300),
+            ("delta", 0.0),
+            ("delta", 1.0),
+            ("delta", 1e-300),
+            ("steps", 0),
+            ("steps", 2.5),
+            ("steps", 10**30),
+            ("sampling_rate", 0.0),
+            ("sampling_rate", 1.5),
+            ("sampling_rate", None),
+            ("low", -1.0),
+            ("high", 0.001),
+        ],
+    )
+    def test_a_bad_argument_is_refused_by_its_name(self, field: str, value: object) -> None:
+        good = {"sampling_rate": 0.1, "steps": 100, "epsilon": 1.0, "delta": 1e-5}
+
+        with pytest.raises(ParameterError, match=field) as caught:
+            calibrate_noise_multiplier(**{**good, field: value})
+
+        assert caught.value.field == field
 
     def test_a_target_below_reach_says_what_can_be_reached(self) -> None:
         with pytest.raises(UnreachableTargetError, match=r"the smallest is .* 10000") as caught:
@@ -90,6 +170,67 @@ class TestCalibrateSteps:
         ]
         assert cost[0] <= 6.0 < cost[1]
 
+    @pytest.mark.parametrize(
+        ("accountant", "expected"), [(Accountant.PLD, 155), (Accountant.PRV, 154)]
+    )
+    def test_reproduces_the_steps_of_a_published_pair(
+        self, accountant: Accountant, expected: int
+    ) -> None:
+        """The accounting example of JAX-Privacy's documents: epsilon 2, T = 155."""
+        found = calibrate_steps(
+            sampling_rate=0.1,
+            noise_multiplier=3.0,
+            epsilon=2.0,
+            delta=1e-6,
+            accountant=accountant,
+        )
+
+        assert found == expected
+
+    def test_stops_at_the_most_that_was_asked_about(self) -> None:
+        found = calibrate_steps(
+            sampling_rate=0.001,
+            noise_multiplier=30.0,
+            epsilon=50.0,
+            delta=1e-6,
+            max_steps=20_000,
+        )
+
+        assert found == 20_000
+
     def test_a_step_that_is_too_dear_is_refused(self) -> None:
         with pytest.raises(UnreachableTargetError, match="one step"):
             calibrate_steps(sampling_rate=1.0, noise_multiplier=0.5, epsilon=0.1, delta=1e-5)
+
+
+class TestCalibrateSamplingRate:
+    def test_inverts_the_price(self) -> None:
+        rate = calibrate_sampling_rate(noise_multiplier=3.0, steps=2500, epsilon=6.0, delta=1e-5)
+
+        run = Mechanism(sampling_rate=rate, noise_multiplier=3.0, clip_norm=1.0, steps=2500)
+        assert 5.994 <= price([run], delta=1e-5).epsilon <= 6.0
+
+    def test_is_the_full_batch_where_the_target_allows_it(self) -> None:
+        found = calibrate_sampling_rate(noise_multiplier=300.0, steps=25, epsilon=6.0, delta=1e-5)
+
+        assert found == 1.0
+
+
+class TestPublishedPairs:
+    @pytest.mark.parametrize(
+        ("sampling_rate", "steps", "epsilon", "delta", "expected"),
+        [
+            (0.1, 512, 1.0, 1e-6, 9.66),  # JAX-Privacy's documents
+            (2048 / 60_000, 1160, 3.0, 1e-5, 1.801),
+            (8192 / 60_000, 300, 1.0, 1e-5, 8.935),
+            (1024 / 60_000, 2340, 8.0, 1e-5, 0.813),
+        ],
+    )
+    def test_noise_is_inverted_to_a_thousandth(
+        self, sampling_rate: float, steps: int, epsilon: float, delta: float, expected: float
+    ) -> None:
+        found = calibrate_noise_multiplier(
+            sampling_rate=sampling_rate, steps=steps, epsilon=epsilon, delta=delta
+        )
+
+        assert found == pytest.approx(expected, rel=1e-3)

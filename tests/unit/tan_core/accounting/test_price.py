@@ -1,12 +1,25 @@
 import logging
 import subprocess
 import sys
+from typing import Any
 
 import mpmath
 import pytest
+from dp_accounting.rdp import RdpAccountant
 
-from tan_core.accounting import gdp_delta, gdp_epsilon, gdp_mu, price, prv, round_up
-from tan_core.accounting.rdp import ORDERS
+from tan_core.accounting import (
+    Conversion,
+    gdp_delta,
+    gdp_epsilon,
+    gdp_estimate,
+    gdp_mu,
+    price,
+    prv,
+    round_up,
+)
+from tan_core.accounting.check import check_agreement
+from tan_core.accounting.pld import PldProfile
+from tan_core.accounting.rdp import ORDERS, rdp_profile
 from tan_core.errors import AccountantError, ParameterError, UnsupportedEventError
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 
@@ -124,6 +137,18 @@ class TestPrice:
 
         assert pld(run) == pytest.approx(17.9, abs=0.05)  # LEDGER A6
 
+    def test_zeroing_out_costs_what_removing_costs(self) -> None:
+        """The same two distributions tell the neighbours apart."""
+        for accountant in Accountant:
+            removed, zeroed = (
+                price([run_of(relation=relation)], delta=1e-5, accountant=accountant).epsilon
+                for relation in (
+                    NeighboringRelation.ADD_OR_REMOVE_ONE,
+                    NeighboringRelation.ZERO_OUT,
+                )
+            )
+            assert zeroed == pytest.approx(removed, rel=1e-6)
+
     @pytest.mark.parametrize("accountant", [Accountant.RDP, Accountant.PRV])
     def test_an_accountant_names_the_relation_that_it_cannot_price(
         self, accountant: Accountant
@@ -164,7 +189,88 @@ class TestRdp:
 
     def test_the_orders_are_distinct_and_rise(self) -> None:
         assert list(ORDERS) == sorted(set(ORDERS))
-        assert (ORDERS[0], ORDERS[-1]) == (1.1, 1024.0)
+        assert (ORDERS[0], ORDERS[-1]) == (1.02, 1024.0)
+
+    def test_a_divergence_that_round_off_made_negative_is_not_a_free_run(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """dp-accounting's own conversion answers 0 for it."""
+        real = RdpAccountant.compose
+
+        def spoiled(self: RdpAccountant, event: object, count: int) -> None:
+            real(self, event, count)
+            self._rdp[10], self._rdp[20] = -1e-18, float("nan")
+
+        exact = price([run_of(steps=2503)], delta=1e-5, accountant=Accountant.RDP).epsilon
+        monkeypatch.setattr(RdpAccountant, "compose", spoiled)
+        found = rdp_profile([run_of(steps=2503)]).epsilon(1e-5)
+
+        assert found == pytest.approx(exact, abs=0.2)
+
+    def test_a_plain_gaussian_matches_the_library_constant(self) -> None:
+        """dp-accounting's own tests: sigma = 4.5309 is (1, 1e-6) by a fine grid of orders."""
+        run = run_of(1.0, 4.530877117, 1)
+
+        found = price([run], delta=1e-6, accountant=Accountant.RDP).epsilon
+
+        assert 1.0 - 1e-6 <= found <= 1.002
+
+    @pytest.mark.parametrize("conversion", list(Conversion))
+    def test_delta_and_epsilon_invert_each_other(self, conversion: Conversion) -> None:
+        epsilon = price(
+            [run_of()], delta=1e-5, accountant=Accountant.RDP, conversion=conversion
+        ).epsilon
+
+        back = price([run_of()], epsilon=epsilon, accountant=Accountant.RDP, conversion=conversion)
+
+        assert back.delta == pytest.approx(1e-5, rel=1e-6)
+
+
+class TestDelta:
+    @pytest.mark.parametrize("accountant", list(Accountant))
+    def test_delta_at_the_epsilon_of_a_delta_is_that_delta(self, accountant: Accountant) -> None:
+        epsilon = price([run_of()], delta=1e-5, accountant=accountant).epsilon
+
+        found = price([run_of()], epsilon=epsilon, accountant=accountant)
+
+        slack = 1.05 if accountant is Accountant.PRV else 1.001  # PRV answers with an interval
+        assert 1e-5 / slack <= found.delta <= 1e-5 * slack
+        assert found.epsilon == epsilon
+
+    def test_three_gaussian_releases_have_the_library_s_delta(self) -> None:
+        """dp-accounting's own tests: .126936 at epsilon 1 for three releases at sigma = sqrt(3)."""
+        run = run_of(1.0, 3**0.5, 3)
+
+        assert price([run], epsilon=1.0).delta == pytest.approx(0.126936, abs=1e-5)
+
+    def test_three_sampled_steps_have_the_library_s_delta(self) -> None:
+        """The same place: (q = .2, sigma = .5) three times is .15594 at epsilon 1."""
+        assert price([run_of(0.2, 0.5, 3)], epsilon=1.0).delta == pytest.approx(0.15594, abs=1e-3)
+
+    def test_exactly_one_of_the_two_must_be_given(self) -> None:
+        for both in ({}, {"delta": 1e-5, "epsilon": 1.0}):
+            with pytest.raises(ParameterError, match="exactly one"):
+                price([run_of()], **both)
+
+    @pytest.mark.parametrize("epsilon", [-1.0, float("nan"), float("inf"), 1e300, "3"])
+    def test_an_epsilon_out_of_range_is_refused(self, epsilon: Any) -> None:
+        with pytest.raises(ParameterError, match="epsilon"):
+            price([run_of()], epsilon=epsilon)
+
+
+class TestCheck:
+    def test_a_price_that_the_second_implementation_does_not_confirm_is_refused(self) -> None:
+        check_agreement([run_of()], epsilon=6.5805, delta=1e-5)
+
+        for wrong in (6.5805 * 1.003, 6.5805 * 0.997):
+            with pytest.raises(AccountantError, match="two accountants differ"):
+                check_agreement([run_of()], epsilon=wrong, delta=1e-5)
+
+    def test_a_price_goes_through_the_check(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(PldProfile, "epsilon", lambda _self, _delta: 6.0)
+
+        with pytest.raises(AccountantError, match="two accountants differ"):
+            price([run_of(steps=2504)], delta=1e-5)
 
 
 class TestPrv:
@@ -243,6 +349,20 @@ class TestGaussianTradeOff:
         exact = gdp_epsilon(mu=steps**0.5 / sigma, delta=1e-5)
 
         assert exact - 1e-6 <= pld(run_of(1.0, sigma, steps)) <= exact * 1.001
+
+
+class TestGdpEstimate:
+    def test_it_is_below_the_truth_and_says_that_it_may_be(self) -> None:
+        found = gdp_estimate([run_of()], delta=1e-5)
+
+        assert found.epsilon == pytest.approx(6.517, abs=2e-3)
+        assert found.epsilon < pld(run_of())
+        assert "not a guarantee" in found.note
+
+    def test_few_steps_with_little_noise_are_far_from_the_limit(self) -> None:
+        run = run_of(0.001, 1.0, 10)
+
+        assert gdp_estimate([run], delta=1e-6).epsilon < 0.5 * pld(run, delta=1e-6)
 
 
 class TestRoundUp:

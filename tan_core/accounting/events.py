@@ -1,0 +1,141 @@
+r"""What a mechanism is in the words of an accountant.
+
+Many a mechanism is, to whoever tells two neighbouring datasets apart, a Gaussian mechanism of
+sensitivity 1 on Poisson-sampled data, run some number of times: :class:`SampledGaussian`. That is the
+one form that every accountant here reads. What is not of this form (truncated batches, batches of fixed
+size, a unit that is replaced in a sampled batch) is priced by the accountants that know it.
+"""
+
+import math
+from dataclasses import dataclass
+
+import dp_accounting
+
+from tan_core.errors import UnsupportedEventError
+from tan_core.mechanism import Mechanism, NeighboringRelation, Sampling
+
+RELATIONS = {
+    NeighboringRelation.ADD_OR_REMOVE_ONE: dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE,
+    NeighboringRelation.ZERO_OUT: dp_accounting.NeighboringRelation.REPLACE_SPECIAL,
+    NeighboringRelation.REPLACE_ONE: dp_accounting.NeighboringRelation.REPLACE_ONE,
+}
+
+_ROUND_OFF = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledGaussian:
+    """Steps of the Poisson-sampled Gaussian mechanism, of sensitivity 1 between neighbours."""
+
+    sampling_rate: float
+    noise_multiplier: float
+    steps: int
+
+
+def sampled_gaussian(mechanism: Mechanism) -> SampledGaussian | None:
+    r"""The mechanism as steps of a sampled Gaussian; None where it is not one.
+
+    Without sampling (full batch, or no credit for it) a replaced unit moves the sum by 2C: the same as
+    half the noise.
+    """
+    replaced = mechanism.neighboring_relation is NeighboringRelation.REPLACE_ONE
+    sigma = mechanism.noise_multiplier / (2 if replaced else 1)
+    if mechanism.sampling is Sampling.UNAMPLIFIED:
+        steps = participations(mechanism)
+        return SampledGaussian(sampling_rate=1.0, noise_multiplier=sigma, steps=steps)
+    if mechanism.sampling is not Sampling.POISSON or (replaced and mechanism.sampling_rate < 1):
+        return None
+    return SampledGaussian(
+        sampling_rate=mechanism.sampling_rate, noise_multiplier=sigma, steps=mechanism.steps
+    )
+
+
+def participations(mechanism: Mechanism) -> int:
+    r"""Batches that one unit is in at most, :math:`\lceil qS \rceil`: for unamplified sampling."""
+    expected = mechanism.sampling_rate * mechanism.steps
+    whole = round(expected)
+    is_whole = whole >= 1 and math.isclose(expected, whole, rel_tol=_ROUND_OFF)
+    return whole if is_whole else max(1, math.ceil(expected))
+
+
+def pld_event(mechanism: Mechanism) -> tuple[dp_accounting.DpEvent, int]:
+    """One step and how often, as dp-accounting's PLD accountant reads them.
+
+    Raises:
+        UnsupportedEventError: batches of fixed size; truncated ones between datasets of unlike size.
+    """
+    sigma, steps = mechanism.noise_multiplier, mechanism.steps
+    match mechanism.sampling:
+        case Sampling.POISSON if mechanism.sampling_rate < 1:
+            step = dp_accounting.GaussianDpEvent(sigma)
+            return dp_accounting.PoissonSampledDpEvent(mechanism.sampling_rate, step), steps
+        case Sampling.POISSON:
+            return dp_accounting.GaussianDpEvent(sigma), steps
+        case Sampling.UNAMPLIFIED:
+            return dp_accounting.GaussianDpEvent(sigma), participations(mechanism)
+        case Sampling.TRUNCATED_POISSON:
+            if mechanism.neighboring_relation is NeighboringRelation.ADD_OR_REMOVE_ONE:
+                raise _unsupported("pld", mechanism, "zero_out or replace_one, where N is public")
+            return dp_accounting.TruncatedSubsampledGaussianDpEvent(
+                dataset_size=mechanism.num_examples or 0,  # the mechanism has checked both
+                sampling_probability=mechanism.sampling_rate,
+                truncated_batch_size=mechanism.max_batch_size or 0,
+                noise_multiplier=sigma,
+            ), steps
+        case Sampling.FIXED_SIZE:
+            raise _unsupported("pld", mechanism, "accountant rdp")
+
+
+def rdp_event(mechanism: Mechanism) -> tuple[dp_accounting.DpEvent, int]:
+    """One step and how often, as dp-accounting's RDP accountant reads them.
+
+    NOTE: that accountant takes sensitivity 1 for every relation. Under replace-one a sum of clipped
+    gradients moves by 2C, so it is given half the noise multiplier.
+
+    Raises:
+        UnsupportedEventError: no Rényi bound is known for this sampling and relation.
+    """
+    if mechanism.sampling is Sampling.FIXED_SIZE:
+        return _fixed_size(mechanism), mechanism.steps
+    same = sampled_gaussian(mechanism)
+    if same is None:
+        accepted = (
+            "accountant pld"
+            if mechanism.sampling is Sampling.TRUNCATED_POISSON
+            else "add_or_remove_one, zero_out, or accountant pld"
+        )
+        raise _unsupported("rdp", mechanism, accepted)
+    step = dp_accounting.GaussianDpEvent(same.noise_multiplier)
+    if same.sampling_rate < 1:
+        step = dp_accounting.PoissonSampledDpEvent(same.sampling_rate, step)
+    return step, same.steps
+
+
+def sampled_gaussian_event(mechanism: Mechanism, accountant: str) -> SampledGaussian:
+    """The mechanism as an accountant reads it that knows sampled Gaussians and nothing else.
+
+    Raises:
+        UnsupportedEventError: it is not one.
+    """
+    same = sampled_gaussian(mechanism)
+    if same is None:
+        raise _unsupported(accountant, mechanism, "accountant pld or rdp")
+    return same
+
+
+def _fixed_size(mechanism: Mechanism) -> dp_accounting.DpEvent:
+    if mechanism.neighboring_relation is not NeighboringRelation.REPLACE_ONE:
+        raise _unsupported("rdp", mechanism, "replace_one, where N is public")
+    num_examples = mechanism.num_examples or 0
+    return dp_accounting.SampledWithoutReplacementDpEvent(
+        source_dataset_size=num_examples,
+        sample_size=round(mechanism.sampling_rate * num_examples),
+        event=dp_accounting.GaussianDpEvent(mechanism.noise_multiplier / 2),
+    )
+
+
+def _unsupported(accountant: str, mechanism: Mechanism, accepted: str) -> UnsupportedEventError:
+    return UnsupportedEventError(
+        f"accountant {accountant} cannot price {mechanism.sampling.value} sampling under "
+        f"neighboring_relation {mechanism.neighboring_relation.value}; accepted: {accepted}"
+    )
