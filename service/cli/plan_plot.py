@@ -88,7 +88,7 @@ def draw(figure: "Figure", document: Json) -> None:
     )  # fmt: skip
     _draw_reference(axes, run, privacy)
     _draw_axes(axes, run)
-    _draw_titles(figure, axes, run, privacy)
+    _draw_titles(figure, axes, document)
 
 
 def _mechanism(run: Json, privacy: Json) -> "Mechanism":
@@ -196,12 +196,17 @@ def _ticks(low: float, high: float) -> list[float]:
     return [low, high]
 
 
-def _draw_titles(figure: "Figure", axes: "Axes", run: Json, privacy: Json) -> None:
+def _draw_titles(figure: "Figure", axes: "Axes", document: Json) -> None:
+    """The title, the legend, and below the picture all that an epsilon means nothing without."""
+    run, privacy = document["reference"], document["privacy"]
     axes.legend(loc="upper right", frameon=True, framealpha=0.95, edgecolor="#d8d4cd", fontsize=9)
     figure.suptitle("What the plan's total noise costs at other batch sizes", fontsize=13)
-    caption = (
+    lines = [
         f"S = {text.number(run['steps'])}, η = {privacy['signal_to_noise']:.4g}, "
         f"δ = {privacy['delta']:g}, neighbours {privacy['neighboring_relation']}, "
         f"N = {text.number(run['num_examples'])}"
-    )
-    figure.supxlabel(caption, fontsize=8.5, color="#666666")
+    ]
+    search = document.get("search_privacy")
+    if search and search["mode"]:
+        lines.append(f"private run alone; {search['note']}")
+    figure.supxlabel("\n".join(lines), fontsize=8.5, color="#666666")

@@ -181,16 +181,16 @@ def _bytes(count: int) -> str:
 
 
 def _search_privacy(found: Json | None) -> Iterator[RenderableType]:
-    """What the search would cost if it were charged; the run's own epsilon stands above."""
+    """What search and run cost together; the run's own epsilon stands above."""
     if not found:
         return
     yield Text()
     yield facts(
-        "Privacy of the search",
+        "Privacy of search and run",
         [
             ("search.accounting", found["mode"]),
-            ("ε, search and run", _optional_epsilon(found["epsilon"])),
-            ("if all trials were charged", _optional_epsilon(found["epsilon_if_accounted"])),
+            ("ε in this mode", _optional_epsilon(found["epsilon"])),
+            ("ε if every trial were charged", _optional_epsilon(found["epsilon_if_accounted"])),
             ("note", found["note"]),
         ],
     )

@@ -5,6 +5,7 @@ from typing import Literal
 
 from tan_core import _validate
 from tan_core.accounting import MIN_DELTA
+from tan_core.accounting.search import SearchAccounting
 from tan_core.errors import ParameterError
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
@@ -21,6 +22,7 @@ from tan_core.planner.plan import (
 )
 from tan_core.planner.privacy import Promise, planned_privacy
 from tan_core.planner.rungs import batch_ladder, halving_trials
+from tan_core.planner.search_privacy import search_privacy
 from tan_core.planner.segments import segment_rule
 from tan_core.planner.shape import Shape, choose_shape, largest, refuse_batch_above
 from tan_core.planner.step_candidates import step_candidates
@@ -89,6 +91,7 @@ def plan_study(
         shape,
         promise,
         workload,
+        mode=SearchAccounting(spec.search.accounting),
         rates=rates,
         memory=memory_bytes(model, spec) if model else None,
         warnings=[_UNMEASURED] if hours is not None and rates is None else [],
@@ -146,6 +149,7 @@ def plan_mechanism(
         ),
         Promise(delta=delta, accountant=accountant, target_epsilon=None),
         Workload(trials=trials, rungs=rungs, views=1, search_num_examples=num_examples, workers=1),
+        mode=None,
         rates=Rates.of(rate, None),
         memory=None,
         warnings=[],
@@ -157,6 +161,7 @@ def _assemble(
     promise: Promise,
     workload: Workload,
     *,
+    mode: SearchAccounting | None,
     rates: Rates | None,
     memory: int | None,
     warnings: Sequence[str],
@@ -185,6 +190,7 @@ def _assemble(
         simulations=[_simulation(shape, workload, rung) for rung in rungs],
         ladder=_ladder(shape, workload),
         step_candidates=step_candidates(shape, promise, workload),
+        search_privacy=search_privacy(shape, promise, workload, mode=mode),
         cost=planned_cost(
             workload,
             batch=shape.batch,

@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from tan_core.accounting.search import SearchAccounting
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 from tan_core.spec.base import Frozen
@@ -93,18 +94,18 @@ class PlannedStepCandidate(Frozen):
 
 
 class PlannedSearchPrivacy(Frozen):
-    """What the search and the private run would cost together, if the search were charged."""
+    """What the search and the private run cost together. Every epsilon is rounded up."""
 
-    mode: str
-    """``search.accounting`` of the study, or ``accounted`` where there is none."""
+    mode: SearchAccounting | None
+    """``search.accounting``; None where a mechanism was planned, and no study."""
     epsilon: float | None
-    """Of the mode, the private run included, rounded up; None where nothing can be claimed."""
+    """Of search and run in this mode; None where nothing can be claimed, or priced."""
     epsilon_if_accounted: float | None
-    """Of every simulated trial composed with the private run, rounded up."""
-    trials: int
-    """Simulations that ``epsilon_if_accounted`` composes, at each rung."""
+    """Of every simulation composed with the run; None where it was not priced."""
+    simulations: int
+    """Trials times rungs: all that ``epsilon_if_accounted`` composes."""
     note: str
-    """What the figures stand on, or why there is none."""
+    """The words that belong to these figures."""
 
 
 class PlannedCost(Frozen):

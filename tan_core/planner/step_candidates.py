@@ -14,7 +14,9 @@ from tan_core.planner.shape import Shape
 from tan_core.tan import overcharge
 
 _FACTORS = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
-_MAX_STEPS = 10_000_000
+_MAX_STEPS = 250_000
+"""More steps than that take an accountant seconds each."""
+
 _MAX_EPSILON = 50.0
 """Above it a run is hardly private, and finding its like takes seconds each."""
 
@@ -36,8 +38,8 @@ def step_candidates(
       where no target was calibrated to; by the plan's accountant, PRV excepted: a process per answer
       is too slow for a hint, so PLD answers for it.
 
-    A number of steps at which no noise meets the target is left out. Above a target of 50 the
-    reference stands alone.
+    A number of steps at which no noise meets the target is left out, and so is one above 250,000
+    unless it is the reference's. Above a target of 50 the reference stands alone.
 
     Args:
         shape: the reference.
@@ -57,7 +59,7 @@ def step_candidates(
     found = [
         mechanism if steps == mechanism.steps else _at_steps(mechanism, steps, target, promise)
         for steps in numbers
-        if steps <= _MAX_STEPS
+        if steps <= max(_MAX_STEPS, mechanism.steps)
     ]
     return [
         PlannedStepCandidate(

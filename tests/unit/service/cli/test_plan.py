@@ -95,7 +95,7 @@ class TestScreen:
             "mode": "declared_unaccounted",
             "epsilon": None,
             "epsilon_if_accounted": 2843.2001,
-            "trials": 24,
+            "simulations": 24,
             "note": "search on private data NOT accounted",
         }
 
@@ -187,6 +187,16 @@ class TestPicture:
         figure = Figure()
         plan_plot.draw(figure, document)
         return figure.axes[0]
+
+    def test_the_words_about_the_search_stand_below_the_picture(self) -> None:
+        document = made()
+        document["search_privacy"]["mode"] = "declared_unaccounted"
+        document["search_privacy"]["note"] = "search on private data NOT accounted"
+        figure = Figure()
+
+        plan_plot.draw(figure, document)
+
+        assert figure.get_supxlabel().endswith("search on private data NOT accounted")
 
     @staticmethod
     def labelled(axes: Any, words: str) -> Any:

@@ -1,0 +1,158 @@
+from typing import Any
+
+import pytest
+from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
+from dp_accounting.pld import PLDAccountant
+
+from tan_core.mechanism import Accountant, NeighboringRelation
+from tan_core.planner import Plan, plan_mechanism, plan_study
+from tan_core.planner import privacy as privacy_section
+from tan_core.planner.plan import PlannedSearchPrivacy
+from tan_core.spec import StudySpec
+
+N = 50_000
+UNACCOUNTED = "search on private data NOT accounted"
+
+
+@pytest.fixture(autouse=True)
+def _two_voices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(privacy_section, "PRV_MAX_EPSILON", 0.0)
+
+
+def cifar(**changes: Any) -> Plan:
+    return plan_mechanism(
+        **{
+            "num_examples": N,
+            "expected_batch_size": 4096,
+            "noise_multiplier": 3.0,
+            "steps": 2500,
+            "delta": 1e-5,
+            **changes,
+        }
+    )
+
+
+def study(mode: str, **options: Any) -> PlannedSearchPrivacy:
+    spec = StudySpec.model_validate(
+        {
+            "name": "study",
+            "privacy": {"epsilon": 3.0, "delta": 1e-5},
+            "dataset": "data",
+            "model": {"name": "linear"},
+            "search": {
+                "accounting": mode,
+                "trials": 5,
+                "rungs": [512],
+                "space": {"learning_rate": 1.0},
+            },
+            "train": {"batch_size": 1024, "steps": 100},
+        }
+    )
+    found = plan_study(spec, num_examples=N, **options).search_privacy
+    assert found is not None
+    return found
+
+
+def priced(plan: Plan) -> PlannedSearchPrivacy:
+    assert plan.search_privacy is not None
+    return plan.search_privacy
+
+
+@pytest.mark.parametrize(
+    ("batch", "trials", "published"),
+    [(256, 20, 2843), (512, 20, 448), (1024, 5, 33), (2048, 100, 179)],
+)
+def test_charging_every_trial_costs_at_least_what_the_trials_alone_do(
+    batch: int, trials: int, published: float
+) -> None:
+    """The published figures are of the trials alone; one private run more adds little to so many."""
+    found = priced(cifar(rungs=[batch], trials=trials))
+
+    assert found.epsilon_if_accounted == pytest.approx(published, rel=0.07)
+    assert found.simulations == trials
+
+
+def test_the_figure_is_that_of_the_library_on_the_events_written_out() -> None:
+    found = priced(cifar(rungs=[512, 1024], trials=3))
+
+    oracle = PLDAccountant()
+    for rung, sigma, times in ((512, 0.375, 3), (1024, 0.75, 3), (4096, 3.0, 1)):
+        event = PoissonSampledDpEvent(rung / N, GaussianDpEvent(sigma))
+        oracle.compose(SelfComposedDpEvent(event, 2500 * times))
+    expected = oracle.get_epsilon(1e-5)
+    assert found.epsilon_if_accounted == pytest.approx(expected, rel=1e-3)
+    assert found.simulations == 6
+
+
+def test_a_mechanism_has_no_mode_and_so_no_figure_of_one() -> None:
+    found = priced(cifar(rungs=[1024]))
+
+    assert found.mode is None
+    assert found.epsilon is None
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [
+        ("declared_unaccounted", UNACCOUNTED),
+        ("private_selection", "private selection"),
+        ("accounted", "every trial"),
+        ("disjoint_split", "a part of the private data"),
+    ],
+)
+def test_every_mode_says_its_words_and_that_scores_come_on_top(mode: str, words: str) -> None:
+    found = study(mode)
+
+    assert found.mode == mode
+    assert words in found.note
+    assert "scores on private validation data" in found.note
+
+
+def test_nothing_is_claimed_where_nothing_can_be() -> None:
+    assert study("declared_unaccounted").epsilon is None
+    assert study("private_selection").epsilon is None
+
+
+def test_an_accounted_search_costs_more_than_a_split_and_a_split_at_least_the_run() -> None:
+    accounted, split = study("accounted"), study("disjoint_split")
+
+    assert accounted.epsilon is not None
+    assert split.epsilon is not None
+    assert accounted.epsilon == accounted.epsilon_if_accounted > split.epsilon > 2.9
+
+
+def test_a_split_does_not_help_where_a_unit_is_replaced() -> None:
+    found = study("disjoint_split", neighboring_relation=NeighboringRelation.REPLACE_ONE)
+
+    assert found.epsilon == found.epsilon_if_accounted
+
+
+def test_a_public_proxy_costs_the_run_alone() -> None:
+    found = study("public_proxy", search_num_examples=10_000)
+
+    assert 2.8 < (found.epsilon or 0) < 3.0
+    assert found.epsilon_if_accounted is None
+    assert found.note == "hyper-parameters chosen without private data"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"rungs": [64]}, "0.0469 is below 0.1"),
+        ({"rungs": [512], "trials": 5000}, "12,500,000 steps are above 10,000,000"),
+    ],
+)
+def test_what_no_figure_would_help_with_is_not_priced_and_says_why(
+    changes: dict[str, Any], reason: str
+) -> None:
+    found = priced(cifar(**changes))
+
+    assert found.epsilon_if_accounted is None
+    assert reason in found.note
+
+
+def test_rdp_promises_the_run_but_pld_prices_the_search() -> None:
+    by_rdp = priced(cifar(rungs=[512], trials=2, accountant=Accountant.RDP))
+    by_pld = priced(cifar(rungs=[512], trials=2))
+
+    assert by_rdp == by_pld
