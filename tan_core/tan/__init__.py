@@ -1,6 +1,8 @@
 """TAN, the total amount of noise: what it is, what it hides, and what leaves it unchanged."""
 
+from tan_core.tan.law import Law, LawMethod, Observation, Prediction, fit_law
 from tan_core.tan.noise import epsilon_tan, signal_to_noise, total_noise
+from tan_core.tan.pairs import paired_runs_needed
 from tan_core.tan.scaling import (
     Setting,
     keep_epochs,
@@ -11,12 +13,18 @@ from tan_core.tan.scaling import (
 from tan_core.tan.wall import WallPoint, constant_tan_curve, overcharge, wall
 
 __all__ = [
+    "Law",
+    "LawMethod",
+    "Observation",
+    "Prediction",
     "Setting",
     "WallPoint",
     "constant_tan_curve",
     "epsilon_tan",
+    "fit_law",
     "keep_epochs",
     "overcharge",
+    "paired_runs_needed",
     "scale_batch",
     "signal_to_noise",
     "total_noise",

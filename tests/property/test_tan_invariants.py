@@ -9,9 +9,12 @@ from hypothesis import strategies as st
 
 from tan_core.mechanism import Mechanism
 from tan_core.tan import (
+    Observation,
     Setting,
     constant_tan_curve,
+    fit_law,
     keep_epochs,
+    paired_runs_needed,
     scale_batch,
     signal_to_noise,
     trade_steps_for_batch,
@@ -130,3 +133,80 @@ class TestWall:
         )
         assert all(p.overcharge <= tolerance * 1.001 for p in right)
         assert all(p.overcharge is None or p.overcharge > tolerance for p in left)
+
+
+@st.composite
+def ladders(draw: st.DrawFn) -> list[Observation]:
+    """What a search may leave behind: rungs with seeds missing, repeated, collapsed."""
+    rungs = draw(st.lists(st.integers(3, 16), min_size=1, max_size=5, unique=True))
+    return [
+        Observation(expected_batch_size=2**rung, accuracy=accuracy, seed=seed)
+        for rung in rungs
+        for seed, accuracy in draw(
+            st.lists(st.tuples(st.integers(0, 3), st.floats(0, 1)), min_size=1, max_size=4)
+        )
+    ]
+
+
+batches = st.floats(1, 1e7)
+
+
+class TestLaw:
+    @given(observations=ladders(), batch=batches, level=st.floats(0.01, 0.99))
+    def test_every_ladder_has_an_interval_around_its_prediction(
+        self, observations: list[Observation], batch: float, level: float
+    ) -> None:
+        ahead = fit_law(observations).predict(batch, level=level)
+
+        assert 0 <= ahead.low <= ahead.accuracy <= ahead.high <= 1
+        assert math.isfinite(ahead.slope)
+        assert math.isfinite(ahead.intercept)
+        assert ahead.residual_std > 0
+        assert ahead.seed_std > 0
+
+    @given(observations=ladders(), batch=batches, levels=st.tuples(*[st.floats(0.01, 0.99)] * 2))
+    def test_a_surer_interval_holds_a_less_sure_one(
+        self, observations: list[Observation], batch: float, levels: tuple[float, float]
+    ) -> None:
+        law = fit_law(observations)
+
+        inner, outer = (law.predict(batch, level=level) for level in sorted(levels))
+
+        assert outer.low <= inner.low + 1e-9
+        assert inner.high <= outer.high + 1e-9
+
+    @given(observations=ladders(), batch=batches, data=st.data())
+    def test_the_order_of_the_runs_does_not_matter(
+        self, observations: list[Observation], batch: float, data: st.DataObject
+    ) -> None:
+        shuffled = data.draw(st.permutations(observations))
+
+        one, other = fit_law(observations).predict(batch), fit_law(shuffled).predict(batch)
+
+        assert math.isclose(one.low, other.low, abs_tol=1e-6)
+        assert math.isclose(one.high, other.high, abs_tol=1e-6)
+
+    @given(observations=ladders(), doublings=st.floats(0, 4), more=st.floats(0.01, 4))
+    def test_the_further_beyond_the_rungs_the_wider(
+        self, observations: list[Observation], doublings: float, more: float
+    ) -> None:
+        """Before the interval meets the ends of what is possible."""
+        law = fit_law(observations)
+        largest = max(one.expected_batch_size for one in observations)
+
+        near = law.predict(largest * 2**doublings)
+        far = law.predict(largest * 2 ** (doublings + more))
+
+        if min(near.low, far.low) > 0 and max(near.high, far.high) < 1:
+            assert near.high - near.low <= far.high - far.low + 1e-9
+
+
+class TestPairs:
+    @given(difference=st.floats(1e-3, 10), std=st.floats(1e-3, 10), more=st.floats(1, 3))
+    def test_a_smaller_difference_never_needs_fewer_pairs(
+        self, difference: float, std: float, more: float
+    ) -> None:
+        small = paired_runs_needed(difference=difference, std=std)
+        large = paired_runs_needed(difference=difference * more, std=std)
+
+        assert large <= small

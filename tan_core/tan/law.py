@@ -1,0 +1,341 @@
+r"""From simulated batch sizes to the private one: accuracy falls on a line over log2(B).
+
+At constant TAN the accuracy of simulations falls by a nearly constant amount per doubling of the batch
+(Sander et al. 2023, Figures 1 and 4): the sampling noise of small batches helps, and the private run
+has less of it. So accuracy = a - b log2(B) is fitted on the rungs, and what it says at the private
+batch is a prediction of one private run, with an interval that holds five things:
+
+* **the line's own uncertainty**, which grows with the distance from the middle of the rungs;
+* **the scatter of rungs** about the line, of those fitted and of the one to come;
+* **the seed of the private run**, one draw. Seeds are paired: a seed used on several rungs has one
+  effect on all of them, which moves the line up or down and leaves its slope alone;
+* **few points**. Three rungs leave one degree of freedom, whose residual may be zero by luck or give an
+  endless Student t. The total variance therefore has a prior (scaled inverse chi-square) worth one
+  earlier run of standard deviation 0.5 points. The eight published curves scatter about their lines by
+  0.29 points, each point a mean of about three seeds; seeds by 0.2 to 0.3 there and on MNIST, and by 0.8
+  to 0.9 on CIFAR-10 over 500 of them (Bao and Bindschaedler 2024);
+* **a bend**. Published curves are straight where they were fitted and not beyond: from 128..2048 they
+  miss by 0.5 points at one doubling and by 0.8 at three, more than the line's uncertainty. The slope
+  beyond the rungs is therefore taken to differ from the one within by a standard deviation of
+  :data:`BEND` = 0.2 points per doubling. It is calibrated on the curves that the tests predict.
+
+Formal guarantees: none. On simulated ladders of three rungs and two seeds, predicted two doublings
+ahead, a 90 % interval covers 90 % of the runs where spreads are drawn from the prior, 96 % where rungs,
+seeds and the rest each spread by 0.3 points, 88 to 90 % where seeds spread by 0.9, and 80 % where rungs
+do (88 % with six of them).
+
+Accuracies and prediction are of one evaluation set: another one's sampling error comes on top. Nothing
+here is private.
+
+References:
+    Sander, Stock and Sablayrolles (2023), "TAN Without a Burn", section 4.4, Figures 1 and 4.
+    Sander, Sylvestre and Durmus (2024), "Implicit Bias in Noisy-SGD": why small batches do better.
+    Bao and Bindschaedler (2024), "R+R: Towards Reliable and Generalizable DPML": seeds.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Self
+
+import numpy as np
+
+from tan_core import _validate
+from tan_core.errors import ParameterError
+from tan_core.tan._regression import Array, Regression, VariancePrior
+
+PRIOR = VariancePrior(std=0.005, weight=1.0)
+BEND = 0.002  # std of the change of slope beyond the rungs, per doubling
+PUBLISHED_SLOPE, PUBLISHED_SLOPE_STD = -0.011, 0.011  # of the eight curves, per doubling
+LONGEST_CHECKED = 5.0  # doublings from the last rung to the farthest published point
+STEEPEST_RISE = 0.003  # slope per doubling; no published one is above 0.0003
+
+# A line is poor when rungs scatter by 3 times what is usual, and by a tenth of all they differ by:
+# the second spares steep curves that bend a little.
+_POOR_RATIO, _POOR_SHARE = 3.0, 0.1
+
+
+class LawMethod(StrEnum):
+    """How a prediction was made."""
+
+    LINE = "line"
+    """The fitted line."""
+    LARGEST_RUNG = "largest_rung"
+    """The accuracy of the largest rung, moved by the slopes of published curves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """One finished simulation.
+
+    Args:
+        expected_batch_size: B > 0, examples, at the noise multiplier that constant TAN gives it.
+        accuracy: a fraction in [0, 1], not points.
+        seed: simulations of equal seed, whatever their batch size, are paired.
+
+    Raises:
+        ParameterError: an argument is outside the domain above.
+    """
+
+    expected_batch_size: float
+    accuracy: float
+    seed: int
+
+    def __post_init__(self) -> None:
+        _validate.positive(expected_batch_size=self.expected_batch_size)
+        _validate.probability(accuracy=self.accuracy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What one private run will reach.
+
+    Args:
+        accuracy: as likely to be passed as missed, in [0, 1].
+        low: lower end of the interval, in [0, 1].
+        high: upper end, in [0, 1].
+        level: probability that the run lands inside.
+        slope: accuracy per doubling of the batch; falls are negative.
+        intercept: accuracy of the line at a batch of 1, not clipped.
+        residual_std: spread of rungs about the line.
+        seed_std: spread of equal runs with unlike seeds.
+        num_batch_sizes: that the law was fitted on.
+        method: the line, or the named fallback.
+        caution: a sentence on why to trust it less, or None.
+    """
+
+    accuracy: float
+    low: float
+    high: float
+    level: float
+    slope: float
+    intercept: float
+    residual_std: float
+    seed_std: float
+    num_batch_sizes: int
+    method: LawMethod
+    caution: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Law:
+    """What the rungs say about every batch size; made by :func:`fit_law`.
+
+    Args:
+        method: the line, or the named fallback.
+        num_batch_sizes: observed, fitted or not.
+        smallest: log2 of the smallest batch fitted.
+        largest: log2 of the largest.
+        origin: log2 of the batch at which the regression's first coefficient is the accuracy.
+        regression: of accuracy; its second coefficient, where there is one, is the slope.
+        assumed_slope: what is added to the fitted slope, per doubling.
+        slope_std: how uncertain the slope is outside the rungs, beyond what the regression knows.
+        cautions: clauses.
+    """
+
+    method: LawMethod
+    num_batch_sizes: int
+    smallest: float
+    largest: float
+    origin: float
+    regression: Regression
+    assumed_slope: float
+    slope_std: float
+    cautions: tuple[str, ...]
+
+    def predict(self, expected_batch_size: float, *, level: float = 0.9) -> Prediction:
+        """The accuracy of one run of a new seed at this batch size, with its interval.
+
+        Args:
+            expected_batch_size: B > 0, examples. Between rungs it is an interpolation; even where it
+                equals a rung, the run to come scatters like a new one.
+            level: probability in (0, 1) that the interval holds the run.
+
+        Raises:
+            ParameterError: an argument is outside its domain.
+        """
+        _validate.positive(expected_batch_size=expected_batch_size)
+        _validate.probability(open_ends=True, level=level)
+        at = math.log2(expected_batch_size)
+        outside = max(at - self.largest, self.smallest - at, 0.0)
+        coefficients = self.regression.mean_coefficients()
+        slope = self.assumed_slope + float(coefficients[1:].sum())
+        run = self.regression.new_observation(
+            np.array([1.0, at - self.origin])[: len(coefficients)],
+            drift=self.assumed_slope * (at - self.origin),
+            drift_std=self.slope_std * outside,
+        )
+        residual_std, seed_std = self.regression.stds()
+        return Prediction(
+            accuracy=_clip(run.quantile(0.5)),
+            low=_clip(run.quantile((1 - level) / 2)),
+            high=_clip(run.quantile((1 + level) / 2)),
+            level=level,
+            slope=slope,
+            intercept=float(coefficients[0]) - slope * self.origin,
+            residual_std=residual_std,
+            seed_std=seed_std,
+            num_batch_sizes=self.num_batch_sizes,
+            method=self.method,
+            caution=_sentence([*self.cautions, *_distance_cautions(at - self.largest, slope)]),
+        )
+
+
+def fit_law(observations: Sequence[Observation]) -> Law:
+    """The extrapolation law of one candidate, fitted on its simulations.
+
+    A line through all rungs, by generalised least squares: with equal seeds on every rung, ordinary
+    least squares on the rungs' means. Without a usable line, the largest rung moved by a slope that is
+    as uncertain as that of the published curves.
+
+    ======================================  ====================================================
+    Edge case                               Result
+    ======================================  ====================================================
+    one batch size                          the largest rung, with a caution
+    two batch sizes                         the line, with a caution: nothing tells of a bend
+    rungs far off any line, a collapsed     the largest rung, with a caution; the two largest
+    one among them                          rungs' own slope widens the interval
+    ======================================  ====================================================
+
+    Args:
+        observations: at least one, in any order; seeds may be missing on some rungs.
+
+    Raises:
+        ParameterError: no observation.
+
+    Example:
+        >>> rungs = [
+        ...     Observation(expected_batch_size=batch, accuracy=accuracy, seed=seed)
+        ...     for batch, accuracy, seed in [
+        ...         (128, 0.4331, 0),
+        ...         (256, 0.4170, 0),
+        ...         (512, 0.3946, 0),
+        ...         (1024, 0.3715, 0),
+        ...         (2048, 0.3511, 0),
+        ...     ]
+        ... ]
+        >>> ahead = fit_law(rungs).predict(16384)
+        >>> f"{ahead.accuracy:.3f} in [{ahead.low:.3f}, {ahead.high:.3f}]; the paper reached 0.298"
+        '0.289 in [0.270, 0.308]; the paper reached 0.298'
+    """
+    if not observations:
+        raise ParameterError("observations must hold at least one, got none", field="observations")
+    rungs = _Rungs.of(observations)
+    if len(rungs.means) == 1:
+        return _from_largest_rung(observations, rungs, "only one batch size was simulated")
+    if rungs.are_off_any_line():
+        return _from_largest_rung(observations, rungs, "the rungs are too far from any line")
+    return _line(observations, rungs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rungs:
+    """The distinct batch sizes in rising order, as log2, with the mean and the spread of each."""
+
+    doublings: Array
+    means: Array
+    seed_std: float  # pooled within rungs; 0 without repetitions
+
+    @classmethod
+    def of(cls, observations: Sequence[Observation]) -> Self:
+        accuracies: dict[float, list[float]] = {}
+        for one in sorted(observations, key=lambda one: one.expected_batch_size):
+            accuracies.setdefault(math.log2(one.expected_batch_size), []).append(one.accuracy)
+        squares = sum(len(group) * float(np.var(group)) for group in accuracies.values())
+        repetitions = len(observations) - len(accuracies)
+        return cls(
+            doublings=np.array(list(accuracies)),
+            means=np.array([sum(group) / len(group) for group in accuracies.values()]),
+            seed_std=math.sqrt(squares / repetitions) if repetitions else 0.0,
+        )
+
+    def are_off_any_line(self) -> bool:
+        """Whether their scatter is far above the usual, and no small part of all they differ by."""
+        spare = len(self.means) - 2
+        if spare < 1:
+            return False
+        residual = self.means - np.polyval(
+            np.polyfit(self.doublings, self.means, 1), self.doublings
+        )
+        unexplained = float(residual @ residual)
+        usual = max(PRIOR.std, self.seed_std)
+        is_far = math.sqrt(unexplained / spare) > _POOR_RATIO * usual
+        return is_far and unexplained > _POOR_SHARE * float(np.var(self.means)) * len(self.means)
+
+    def last_slope(self) -> float | None:
+        """The slope between the two largest, if there are two."""
+        if len(self.means) < 2:
+            return None
+        return float((self.means[-1] - self.means[-2]) / (self.doublings[-1] - self.doublings[-2]))
+
+
+def _line(observations: Sequence[Observation], rungs: _Rungs) -> Law:
+    at = np.log2([one.expected_batch_size for one in observations])
+    origin = float(at.mean())
+    few = ("two batch sizes cannot tell a bend from a line",) if len(rungs.means) == 2 else ()
+    return Law(
+        method=LawMethod.LINE,
+        num_batch_sizes=len(rungs.means),
+        smallest=float(rungs.doublings[0]),
+        largest=float(rungs.doublings[-1]),
+        origin=origin,
+        regression=_regress(observations, np.stack([np.ones_like(at), at - origin], axis=1)),
+        assumed_slope=0.0,
+        slope_std=BEND,
+        cautions=few,
+    )
+
+
+def _from_largest_rung(observations: Sequence[Observation], rungs: _Rungs, why: str) -> Law:
+    largest = float(rungs.doublings[-1])
+    kept = [one for one in observations if math.log2(one.expected_batch_size) == largest]
+    last = rungs.last_slope()
+    surprise = 0.0 if last is None else abs(last - PUBLISHED_SLOPE)
+    return Law(
+        method=LawMethod.LARGEST_RUNG,
+        num_batch_sizes=len(rungs.means),
+        smallest=largest,
+        largest=largest,
+        origin=largest,
+        regression=_regress(kept, np.ones((len(kept), 1))),
+        assumed_slope=PUBLISHED_SLOPE,
+        slope_std=max(PUBLISHED_SLOPE_STD, surprise),
+        cautions=(f"{why}: the slope is that of published curves",),
+    )
+
+
+def _regress(observations: Sequence[Observation], design: Array) -> Regression:
+    return Regression.fit(
+        design,
+        np.array([one.accuracy for one in observations]),
+        rungs=[one.expected_batch_size for one in observations],
+        seeds=[one.seed for one in observations],
+        prior=PRIOR,
+    )
+
+
+def _distance_cautions(beyond: float, slope: float) -> list[str]:
+    """What only the distance makes doubtful."""
+    cautions: list[str] = []
+    if beyond > LONGEST_CHECKED:
+        cautions.append(
+            f"{beyond:.1f} doublings beyond the largest rung, where published curves were followed "
+            f"for {LONGEST_CHECKED:g}"
+        )
+    if beyond > 0 and slope > STEEPEST_RISE:
+        cautions.append(
+            f"accuracy rises by {100 * slope:.1f} points per doubling here, where published curves "
+            "fall or stay level"
+        )
+    return cautions
+
+
+def _sentence(clauses: Sequence[str]) -> str | None:
+    """One sentence of all clauses, or nothing."""
+    text = "; ".join(clauses)
+    return f"{text[0].upper()}{text[1:]}." if text else None
+
+
+def _clip(accuracy: float) -> float:
+    return min(max(accuracy, 0.0), 1.0)

@@ -1,0 +1,396 @@
+import csv
+import math
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tan_core.errors import ParameterError
+from tan_core.tan import Law, LawMethod, Observation, Prediction, fit_law
+from tan_core.tan.law import (
+    BEND,
+    PUBLISHED_SLOPE,
+    PUBLISHED_SLOPE_STD,
+    STEEPEST_RISE,
+)
+
+TABLE = Path(__file__).parents[3] / "golden" / "tan_extrapolation.csv"
+POINT = 0.01  # of accuracy
+
+
+def read_curves(use: str) -> dict[str, list[tuple[float, float]]]:
+    """Per published curve the (batch, accuracy) of what is fitted, or of what is predicted.
+
+    Read off Figures 1 and 4 of Sander et al. (2023) to about 0.05 points.
+    """
+    curves: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    with TABLE.open(newline="") as file:
+        for row in csv.DictReader(file):
+            if row["use"] == use:
+                point = (float(row["expected_batch_size"]), float(row["accuracy_percent"]) / 100)
+                curves[row["curve"]].append(point)
+    return dict(curves)
+
+
+FITTED, HELD_OUT = read_curves("fit"), read_curves("predict")
+IMAGENET = [name for name in FITTED if name.startswith("imagenet")]
+CIFAR = [name for name in FITTED if name.startswith("cifar")]
+
+
+def law_of(points: list[tuple[float, float]], *, seed: int = 0) -> Law:
+    return fit_law([Observation(expected_batch_size=b, accuracy=a, seed=seed) for b, a in points])
+
+
+def ladder(
+    accuracies: list[float], *, first: float = 64, ratio: float = 4
+) -> list[tuple[float, float]]:
+    return [(first * ratio**rung, accuracy) for rung, accuracy in enumerate(accuracies)]
+
+
+def width(prediction: Prediction) -> float:
+    return prediction.high - prediction.low
+
+
+class TestPublishedCurves:
+    @pytest.mark.parametrize("curve", IMAGENET)
+    def test_every_imagenet_star_is_predicted_within_a_point(self, curve: str) -> None:
+        law = law_of(FITTED[curve])
+
+        for batch, accuracy in HELD_OUT[curve]:
+            assert law.predict(batch).accuracy == pytest.approx(accuracy, abs=1.0 * POINT)
+
+    def test_the_private_run_of_the_paper_is_predicted_from_three_small_batches(self) -> None:
+        ahead = law_of(FITTED["imagenet-ours"]).predict(16384)
+
+        assert ahead.accuracy == pytest.approx(0.3690, abs=0.6 * POINT)
+        assert ahead.low < 0.3690 < ahead.high
+
+    @pytest.mark.parametrize(("curves", "asked"), [(IMAGENET, 8), (CIFAR, 12)])
+    def test_the_interval_covers_nine_in_ten(self, curves: list[str], asked: int) -> None:
+        covered = []
+        for curve in curves:
+            law = law_of(FITTED[curve])
+            for batch, accuracy in HELD_OUT[curve]:
+                ahead = law.predict(batch, level=0.9)
+                covered.append(ahead.low <= accuracy <= ahead.high)
+
+        assert len(covered) == asked
+        assert np.mean(covered) >= 0.9
+
+    @pytest.mark.parametrize(
+        ("curves", "points"), [([c for c in IMAGENET if c != "imagenet-ours"], 4.0), (CIFAR, 4.0)]
+    )
+    def test_the_interval_is_not_vacuous(self, curves: list[str], points: float) -> None:
+        widths = [width(law_of(FITTED[curve]).predict(16384)) for curve in curves]
+
+        assert np.median(widths) < points * POINT
+
+    def test_the_slopes_are_those_of_the_paper(self) -> None:
+        slopes = {curve: law_of(FITTED[curve]).predict(4096).slope for curve in FITTED}
+
+        assert slopes["imagenet-72k"] == pytest.approx(-0.0210, abs=1e-4)
+        assert slopes["imagenet-ours"] == pytest.approx(-0.0181, abs=1e-4)
+        assert np.mean(list(slopes.values())) == pytest.approx(PUBLISHED_SLOPE, abs=1e-3)
+        assert np.std(list(slopes.values()), ddof=1) == pytest.approx(PUBLISHED_SLOPE_STD, abs=1e-3)
+        assert max(slopes.values()) < STEEPEST_RISE
+
+    def test_the_bend_is_what_the_line_does_not_explain(self) -> None:
+        """Mean squared misses less what residual scatter gives them, over squared distances."""
+        squares, spare, misses = 0.0, 0, []
+        for curve, points in FITTED.items():
+            x, y = np.log2([b for b, _ in points]), np.array([a for _, a in points])
+            line = np.polyfit(x, y, 1)
+            squares += float(np.sum((y - np.polyval(line, x)) ** 2))
+            spare += len(x) - 2
+            for batch, accuracy in HELD_OUT[curve]:
+                at = math.log2(batch)
+                leverage = 1 / len(x) + (at - x.mean()) ** 2 / np.sum((x - x.mean()) ** 2)
+                misses.append((accuracy - np.polyval(line, at), 1 + leverage, at - x.max()))
+        residual_variance = squares / spare
+        unexplained = sum(miss**2 - residual_variance * factor for miss, factor, _ in misses)
+
+        assert math.sqrt(residual_variance) == pytest.approx(0.29 * POINT, abs=0.01 * POINT)
+        bend = math.sqrt(unexplained / sum(distance**2 for *_, distance in misses))
+        assert bend == pytest.approx(BEND, abs=0.1 * POINT)
+
+
+class TestLine:
+    def test_a_balanced_design_gives_ordinary_least_squares_on_the_means(self) -> None:
+        rng = np.random.default_rng(1)
+        accuracies = 0.6 - 0.01 * np.arange(4)[:, None] + 0.01 * rng.normal(size=(4, 3))
+        law = fit_law(
+            [
+                Observation(expected_batch_size=32 * 4.0**rung, accuracy=float(a), seed=seed)
+                for rung, row in enumerate(accuracies)
+                for seed, a in enumerate(row)
+            ]
+        )
+        slope, intercept = np.polyfit(5 + 2 * np.arange(4), accuracies.mean(axis=1), 1)
+
+        ahead = law.predict(32 * 4.0**5)
+
+        assert ahead.method is LawMethod.LINE
+        assert ahead.slope == pytest.approx(slope)
+        assert ahead.intercept == pytest.approx(intercept)
+        assert ahead.accuracy == pytest.approx(intercept + slope * 15)
+        assert ahead.num_batch_sizes == 4
+        assert ahead.caution is None
+
+    def test_a_lucky_seed_on_the_largest_rung_alone_does_not_bend_the_line(self) -> None:
+        """Seed 2 is three points better everywhere, and the only one that reached the last rung."""
+        runs = [(64, 0), (64, 1), (64, 2), (256, 1), (256, 2), (1024, 2)]
+        accuracies = [0.7 - 0.01 * math.log2(b) + 0.03 * (seed == 2) for b, seed in runs]
+        law = fit_law(
+            [
+                Observation(expected_batch_size=b, accuracy=a, seed=seed)
+                for (b, seed), a in zip(runs, accuracies, strict=True)
+            ]
+        )
+        unpaired = np.polyfit([math.log2(b) for b, _ in runs], accuracies, 1)[0]
+
+        assert unpaired > -0.006
+        assert law.predict(4096).slope == pytest.approx(-0.01, abs=0.002)
+
+    def test_the_spreads_find_out_which_is_which(self) -> None:
+        noisy_seeds = [
+            Observation(expected_batch_size=b, accuracy=0.6 + 0.02 * shift, seed=seed)
+            for b in (64.0, 256.0, 1024.0)
+            for seed, shift in enumerate((-1.2, 0.1, 1.1))
+        ]
+        noisy_rungs = [
+            Observation(expected_batch_size=b, accuracy=0.6 + 0.005 * shift, seed=seed)
+            for b, shift in zip((64.0, 256.0, 1024.0, 4096.0), (1, -1, -1, 1), strict=True)
+            for seed in range(3)
+        ]
+
+        of_seeds, of_rungs = fit_law(noisy_seeds).predict(4096), fit_law(noisy_rungs).predict(4096)
+
+        assert of_seeds.seed_std > 3 * of_seeds.residual_std
+        assert of_rungs.residual_std > 3 * of_rungs.seed_std
+
+    def test_three_points_on_a_perfect_line_are_no_reason_to_be_sure(self) -> None:
+        ahead = law_of(ladder([0.60, 0.59, 0.58])).predict(16384)
+
+        assert ahead.accuracy == pytest.approx(0.56)
+        assert 1 * POINT < width(ahead) < 6 * POINT
+
+    def test_more_seeds_on_the_same_line_make_it_surer(self) -> None:
+        few, many = (
+            fit_law(
+                [
+                    Observation(expected_batch_size=b, accuracy=a, seed=seed)
+                    for b, a in ladder([0.60, 0.594, 0.58])
+                    for seed in range(num_seeds)
+                ]
+            ).predict(16384)
+            for num_seeds in (1, 4)
+        )
+
+        assert width(many) < 0.8 * width(few)
+
+    def test_two_batch_sizes_are_a_line_with_a_caution(self) -> None:
+        ahead = law_of(ladder([0.60, 0.58])).predict(4096)
+
+        assert ahead.method == "line"
+        assert ahead.accuracy == pytest.approx(0.54)
+        assert ahead.caution == "Two batch sizes cannot tell a bend from a line."
+
+    def test_interpolation_is_surer_than_extrapolation(self) -> None:
+        law = law_of(ladder([0.60, 0.59, 0.585, 0.57]))
+
+        assert width(law.predict(512)) < width(law.predict(16384))
+
+    def test_stays_inside_the_possible(self) -> None:
+        law = law_of(ladder([0.30, 0.20, 0.10]))
+
+        ahead = law.predict(2**20)
+
+        assert (ahead.accuracy, ahead.low) == (0, 0)
+        assert "rungs" not in (ahead.caution or "")
+
+
+class TestFallback:
+    def test_one_batch_size_predicts_from_it_by_the_published_slopes(self) -> None:
+        ahead = law_of([(256, 0.60)]).predict(1024)
+
+        assert ahead.method is LawMethod.LARGEST_RUNG
+        assert ahead.accuracy == pytest.approx(0.60 + 2 * PUBLISHED_SLOPE)
+        assert ahead.caution is not None
+        assert ahead.caution.startswith("Only one batch size")
+
+    def test_a_collapsed_rung_is_not_extrapolated(self) -> None:
+        ahead = law_of(ladder([0.10, 0.62, 0.60, 0.59])).predict(16384)
+
+        assert ahead.method is LawMethod.LARGEST_RUNG
+        assert 0.50 < ahead.accuracy < 0.59
+        assert ahead.low < 0.56 < ahead.high
+        assert ahead.caution is not None
+        assert "too far from any line" in ahead.caution
+
+    def test_is_wider_than_the_line_it_replaces(self) -> None:
+        line = law_of(ladder([0.61, 0.60, 0.59])).predict(16384)
+        fallback = law_of([(1024, 0.59)]).predict(16384)
+
+        assert width(fallback) > 2 * width(line)
+
+    def test_a_collapse_of_the_largest_rung_makes_it_wider_still(self) -> None:
+        stays = law_of([(1024, 0.30)]).predict(4096)
+        collapsed = law_of(ladder([0.62, 0.61, 0.30])).predict(4096)
+
+        assert collapsed.method is LawMethod.LARGEST_RUNG
+        assert width(collapsed) > 2 * width(stays)
+
+    @pytest.mark.parametrize("curve", FITTED)
+    def test_no_published_curve_needs_it(self, curve: str) -> None:
+        assert law_of(FITTED[curve]).method is LawMethod.LINE
+
+    def test_a_steep_curve_that_bends_a_little_is_still_a_line(self) -> None:
+        assert law_of(ladder([0.80, 0.70, 0.55, 0.45])).method is LawMethod.LINE
+
+
+class TestCaution:
+    def test_far_beyond_what_was_ever_checked(self) -> None:
+        law = law_of(ladder([0.60, 0.59, 0.58]))
+
+        assert law.predict(2**15).caution is None
+        assert "6.0 doublings beyond" in (law.predict(2**16).caution or "")
+
+    def test_a_rise_that_no_published_curve_has(self) -> None:
+        law = law_of(ladder([0.60, 0.62, 0.64]))
+
+        assert "rises by 1.0 points per doubling" in (law.predict(4096).caution or "")
+        assert law.predict(256).caution is None
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("accuracy", math.nan),
+            ("accuracy", 62.5),
+            ("accuracy", -0.01),
+            ("expected_batch_size", 0),
+            ("expected_batch_size", -64),
+            ("expected_batch_size", math.inf),
+        ],
+    )
+    def test_an_observation_outside_its_domain_is_refused_by_name(
+        self, field: str, value: float
+    ) -> None:
+        good = {"expected_batch_size": 64, "accuracy": 0.5, "seed": 0}
+
+        with pytest.raises(ParameterError, match=f"{field} must be .* got {value!r}") as refusal:
+            Observation(**{**good, field: value})
+
+        assert refusal.value.field == field
+
+    def test_no_observations_are_refused(self) -> None:
+        with pytest.raises(ParameterError, match="observations must hold at least one, got none"):
+            fit_law([])
+
+    @pytest.mark.parametrize(("batch", "level"), [(0, 0.9), (math.nan, 0.9), (64, 0), (64, 1)])
+    def test_a_prediction_outside_its_domain_is_refused(self, batch: float, level: float) -> None:
+        with pytest.raises(ParameterError, match="must be"):
+            law_of(ladder([0.6, 0.5])).predict(batch, level=level)
+
+
+class TestAgainstTheDefinition:
+    def test_the_interval_holds_its_level_by_brute_force(self) -> None:
+        """Normals conditioned one by one over a grid of total variances: no Student t, no evidence."""
+        runs = [(64, 0, 0.60), (64, 1, 0.63), (256, 0, 0.58), (1024, 1, 0.59), (1024, 2, 0.55)]
+        law = fit_law([Observation(expected_batch_size=b, seed=s, accuracy=a) for b, s, a in runs])
+        ahead = law.predict(512, level=0.8)
+
+        below_low, below_high = _posterior_cdf(runs, at=512, values=[ahead.low, ahead.high])
+
+        assert below_low == pytest.approx(0.1, abs=2e-3)
+        assert below_high == pytest.approx(0.9, abs=2e-3)
+
+
+def _posterior_cdf(
+    runs: list[tuple[float, int, float]], *, at: float, values: list[float]
+) -> np.ndarray:
+    """Posterior probability of a new run below each value; weights by the joint normal density."""
+    labels = [(b, s) for b, s, _ in runs] + [(at, -1)]
+    y = np.array([a for *_, a in runs]) - 0.6
+    x = np.log2([b for b, _ in labels])
+    diffuse = 10.0 * (1 + np.outer(x - 8, x - 8))  # intercept and slope, as good as flat
+    same = [np.array([[a[k] == b[k] for b in labels] for a in labels], float) for k in (0, 1)]
+    levels = [(r, s, e) for r in range(5) for s in range(5) for e in range(5) if min(r, s, e) == 0]
+    total, below = 0.0, np.zeros(len(values))
+    for r, s, e in levels:
+        parts = np.array([4.0**-r, 4.0**-s, 4.0**-e])
+        parts /= parts.sum()
+        kernel = parts[0] * same[0] + parts[1] * same[1] + parts[2] * np.eye(len(labels))
+        for variance in np.geomspace(1e-6, 3e-2, 60):
+            prior = stats.chi2.pdf(0.005**2 / variance, 1) * 0.005**2 / variance  # in log variance
+            cov = variance * kernel + diffuse
+            seen, cross = cov[:-1, :-1], cov[:-1, -1]
+            gain = np.linalg.solve(seen, cross)
+            density = math.exp(-0.5 * (np.linalg.slogdet(seen)[1] + y @ np.linalg.solve(seen, y)))
+            mean, std = gain @ y, math.sqrt(cov[-1, -1] - gain @ cross)
+            total += prior * density
+            below += prior * density * stats.norm.cdf(np.array(values) - 0.6, mean, std)
+    return below / total
+
+
+class TestCoverage:
+    """Ladders of three rungs with two paired seeds each, predicted two doublings ahead."""
+
+    RUNGS, NUM_SEEDS, AHEAD, NUM_STUDIES = (6, 8, 10), 2, 12, 1000
+
+    def test_is_the_level_where_spreads_are_drawn_from_the_prior(self) -> None:
+        """0.90 within three binomial standard deviations of 0.0095 each."""
+        rng = np.random.default_rng(20230)
+        hits = [self._hit(rng, *_spreads(rng)) for _ in range(self.NUM_STUDIES)]
+
+        assert np.mean(hits) == pytest.approx(0.90, abs=0.03)
+
+    @pytest.mark.parametrize(
+        ("rung_std", "seed_std", "rest_std", "at_least"),
+        [(0.3, 0.3, 0.3, 0.90), (0.1, 0.9, 0.3, 0.85), (0.3, 0.1, 0.1, 0.90)],
+    )
+    def test_is_kept_where_spreads_are_like_those_published(
+        self, rung_std: float, seed_std: float, rest_std: float, at_least: float
+    ) -> None:
+        """In points; below the stated share by chance at most twice in a hundred (binomial)."""
+        rng = np.random.default_rng(7)
+        spreads = (rung_std * POINT, seed_std * POINT, rest_std * POINT)
+        hits = [self._hit(rng, *spreads) for _ in range(self.NUM_STUDIES)]
+
+        assert np.sum(hits) >= stats.binom.ppf(0.02, self.NUM_STUDIES, at_least)
+
+    def _hit(
+        self, rng: np.random.Generator, rung_std: float, seed_std: float, rest_std: float
+    ) -> bool:
+        """Whether one study's interval holds the private run, whose slope bends beyond the rungs."""
+        seeds = rng.normal(0, seed_std, self.NUM_SEEDS)
+        observations = [
+            Observation(
+                expected_batch_size=2.0**rung,
+                accuracy=float(np.clip(level + seeds[seed] + rng.normal(0, rest_std), 0, 1)),
+                seed=seed,
+            )
+            for rung in self.RUNGS
+            for level in [0.6 - 0.01 * rung + rng.normal(0, rung_std)]
+            for seed in range(self.NUM_SEEDS)
+        ]
+        spread = math.hypot(rung_std, seed_std, rest_std)
+        bend = rng.normal(0, BEND) * (self.AHEAD - self.RUNGS[-1])
+        truth = np.clip(0.6 - 0.01 * self.AHEAD + bend + rng.normal(0, spread), 0, 1)
+        ahead = fit_law(observations).predict(2.0**self.AHEAD, level=0.9)
+        return bool(ahead.low <= truth <= ahead.high)
+
+
+def _spreads(rng: np.random.Generator) -> np.ndarray:
+    """Standard deviations of rungs, seeds and rest, as the prior has them."""
+    powers = rng.integers(0, 5, 3)
+    while powers.min() > 0:
+        powers = rng.integers(0, 5, 3)
+    variances = 4.0**-powers
+    total = min(
+        0.005**2 / rng.chisquare(1), 0.1**2
+    )  # a spread of 10 points leaves the unit interval
+    return np.sqrt(total * variances / variances.sum())
