@@ -120,6 +120,8 @@ class Mechanism:
         _validate.positive_integer(steps=self.steps)
         if self.steps > MAX_STEPS:
             raise ParameterError(f"steps must be <= {MAX_STEPS}, got {self.steps}", field="steps")
+        for name in ("sampling_rate", "noise_multiplier", "clip_norm"):
+            object.__setattr__(self, name, float(getattr(self, name)))
         # A plain string is as good as the member; what is neither is refused by name.
         object.__setattr__(self, "sampling", Sampling(self.sampling))
         object.__setattr__(

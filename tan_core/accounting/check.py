@@ -11,7 +11,7 @@ from tan_core.mechanism import Mechanism
 TOLERANCE = 1e-3
 """Two epsilons that differ by more than this fraction: one of them is wrong."""
 
-_NEGLIGIBLE = 1e-6  # nats: below, both grids round up by what is larger than the tolerance
+_NEGLIGIBLE = 1e-4  # nats: a unit of the last digit that is ever shown
 
 
 def check_agreement(mechanisms: Sequence[Mechanism], *, epsilon: float, delta: float) -> None:

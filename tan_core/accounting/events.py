@@ -58,6 +58,22 @@ def participations(mechanism: Mechanism) -> int:
     return whole if is_whole else max(1, math.ceil(expected))
 
 
+def loss_variance(sampling_rate: float, shift: float) -> float:
+    r"""A bound on the variance of one step's privacy loss, close for small steps: it sets the grids.
+
+    The smaller of :math:`q^2 (e^{\mu^2} - 1)` and :math:`q (\mu^4/4 + \mu^2)`; exactly :math:`\mu^2`
+    without sampling.
+
+    Args:
+        sampling_rate: :math:`q` in (0, 1].
+        shift: :math:`\mu`, how far one unit moves the mean, in noise deviations.
+    """
+    if sampling_rate == 1:
+        return shift**2
+    second_moment = sampling_rate * (shift**4 / 4 + shift**2)
+    return min(sampling_rate**2 * math.expm1(min(shift**2, 700)), second_moment)
+
+
 def pld_event(mechanism: Mechanism) -> tuple[dp_accounting.DpEvent, int]:
     """One step and how often, as dp-accounting's PLD accountant reads them.
 

@@ -12,6 +12,7 @@ References:
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft, special
 
-from tan_core.accounting.events import SampledGaussian
+from tan_core.accounting.events import SampledGaussian, loss_variance
 from tan_core.accounting.gaussian import GaussianProfile
 from tan_core.accounting.profile import PrivacyProfile
 from tan_core.errors import AccountantError
@@ -28,7 +29,7 @@ from tan_core.errors import AccountantError
 Floats = NDArray[np.float64]
 
 FINE = 0.05
-"""Cell width over one step's standard deviation: epsilon is 0.02 % above its limit."""
+"""Cell width over a step's standard deviation: epsilon is 0.02 % above its limit."""
 COARSE = 0.25
 """0.6 % above it, at a fifth of the time."""
 
@@ -60,7 +61,7 @@ def loss_profile(
     Args:
         events: at least one; their noise multipliers at least :data:`MIN_NOISE_MULTIPLIER`.
         delta: the smallest delta that will be asked for, in (0, 1).
-        fraction: cell width over the standard deviation of the narrowest step.
+        fraction: cell width over the root mean square deviation of a step.
         tight: both directions (a unit added, a unit removed); else removal only, which is the larger one
             in all but contrived settings: for searching, not for promising.
 
@@ -73,7 +74,7 @@ def loss_profile(
                 f"the loss grid needs noise_multiplier >= {MIN_NOISE_MULTIPLIER:g}, "
                 f"got {event.noise_multiplier:g}"
             )
-    steps = [_as_one_step(event) for event in events]
+    steps = [_as_one_step(event) for event in _merged(events)]
     if all(step.sampling_rate == 1 for step in steps):
         return GaussianProfile(mu=math.hypot(*(1 / step.noise_multiplier for step in steps)))
     cell = _cell(steps, fraction)
@@ -137,6 +138,17 @@ class _Composed:
         return min(1.0, _total(self.probabilities[above:], gain) + self.infinite)
 
 
+def _merged(events: Sequence[SampledGaussian]) -> list[SampledGaussian]:
+    """Equal steps of several runs as one run of them."""
+    counts = Counter[tuple[float, float]]()
+    for event in events:
+        counts[event.sampling_rate, event.noise_multiplier] += event.steps
+    return [
+        SampledGaussian(sampling_rate=q, noise_multiplier=sigma, steps=steps)
+        for (q, sigma), steps in counts.items()
+    ]
+
+
 def _as_one_step(event: SampledGaussian) -> SampledGaussian:
     """Without sampling, all steps are one Gaussian step with less noise: exact, and one cell fewer."""
     if event.sampling_rate < 1:
@@ -149,11 +161,11 @@ def _as_one_step(event: SampledGaussian) -> SampledGaussian:
 
 
 def _cell(steps: Sequence[SampledGaussian], fraction: float) -> float:
-    """The width of a cell."""
-    deviation = min(
-        step.sampling_rate * math.sqrt(math.expm1(min(step.noise_multiplier**-2, 700)))
-        for step in steps
+    """The width of a cell: each step adds its square to the variance of the sum."""
+    variance = sum(
+        step.steps * loss_variance(step.sampling_rate, 1 / step.noise_multiplier) for step in steps
     )
+    deviation = math.sqrt(variance / sum(step.steps for step in steps))
     return min(max(fraction * deviation, _FINEST_CELL), _COARSEST_CELL * fraction)
 
 

@@ -6,6 +6,7 @@ Connect-the-dots rounds up on any grid, so a coarse one costs tightness and noth
 """
 
 import math
+from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import dp_accounting
 import numpy as np
 from dp_accounting.pld import PLDAccountant
 
-from tan_core.accounting.events import RELATIONS, pld_event
+from tan_core.accounting.events import RELATIONS, loss_variance, pld_event
 from tan_core.errors import AccountantError
 from tan_core.mechanism import Mechanism, NeighboringRelation
 
@@ -23,7 +24,7 @@ MIN_NOISE_MULTIPLIER = 1e-3
 
 _GRID_FRACTION = 0.05  # of one step's standard deviation: epsilon is 0.024 % above its limit
 _FINEST_GRID, _COARSEST_GRID = 1e-9, 1e-2  # below: round-off; above: visible in small epsilons
-_MAX_STEP_POINTS = 2**17  # of one step's distribution
+_MAX_STEP_POINTS = 2**19  # of one step's distribution
 _MAX_RUN_POINTS = 2**20  # of the composed one; both bound time to about a second
 
 
@@ -57,13 +58,16 @@ def pld_profile(mechanisms: Sequence[Mechanism]) -> PldProfile:
                 f"pld needs noise_multiplier >= {MIN_NOISE_MULTIPLIER:g}, "
                 f"got {mechanism.noise_multiplier:g}"
             )
-    events = [pld_event(mechanism) for mechanism in mechanisms]
+    events = Counter[dp_accounting.DpEvent]()  # equal steps are composed at once
+    for mechanism in mechanisms:
+        event, count = pld_event(mechanism)
+        events[event] += count
     accountant = PLDAccountant(
         neighboring_relation=RELATIONS[mechanisms[0].neighboring_relation],
-        value_discretization_interval=_grid(mechanisms),
+        value_discretization_interval=_grid([_load(m) for m in mechanisms]),
     )
     with _as_accountant_error():
-        for event, count in events:
+        for event, count in events.items():
             accountant.compose(event, count)
     return PldProfile(accountant)
 
@@ -77,15 +81,17 @@ def _as_accountant_error() -> Generator[None]:
         raise AccountantError(f"pld failed: {error or type(error).__name__}") from error
 
 
-def _grid(mechanisms: Sequence[Mechanism]) -> float:
-    """The distance between two losses: as fine as the finest mechanism asks, as coarse as needed."""
-    loads = [_load(mechanism) for mechanism in mechanisms]
-    fine = min(_GRID_FRACTION * load.deviation for load in loads)
-    run_range = 12 * math.sqrt(sum(load.steps * load.variance_bound for load in loads))
+def _grid(loads: Sequence["_Load"]) -> float:
+    """The distance between two losses: as fine as the sum of all steps asks, as coarse as needed.
+
+    Every step adds the square of a cell to the variance of the sum, so it is their mean that counts.
+    """
+    steps = sum(load.steps for load in loads)
+    deviation = math.sqrt(sum(load.steps * load.variance for load in loads))
     return max(
-        min(max(fine, _FINEST_GRID), _COARSEST_GRID),
+        min(max(_GRID_FRACTION * deviation / math.sqrt(steps), _FINEST_GRID), _COARSEST_GRID),
         max(load.loss_range for load in loads) / _MAX_STEP_POINTS,
-        run_range / _MAX_RUN_POINTS,
+        12 * deviation / _MAX_RUN_POINTS,
     )
 
 
@@ -98,10 +104,9 @@ class _Load:
     steps: int
 
     @property
-    def deviation(self) -> float:
-        """Standard deviation of a step's loss, where steps are small: q sqrt(e^(1/sigma^2) - 1)."""
-        exponent = self.shift**2
-        return self.sampling_rate * math.sqrt(math.expm1(exponent)) if exponent < 700 else math.inf
+    def variance(self) -> float:
+        """A bound on the variance of a step's loss; its value without sampling, and in small steps."""
+        return loss_variance(self.sampling_rate, self.shift)
 
     @property
     def loss_range(self) -> float:
@@ -110,11 +115,6 @@ class _Load:
         if unsampled > 700:
             return unsampled
         return math.log1p(self.sampling_rate * math.expm1(unsampled))
-
-    @property
-    def variance_bound(self) -> float:
-        """The second moment of a step's loss, where it is largest."""
-        return min(self.deviation**2, self.sampling_rate * (self.shift**4 / 4 + self.shift**2))
 
 
 def _load(mechanism: Mechanism) -> _Load:

@@ -2,21 +2,25 @@
 
 import json
 import math
+from typing import Any
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from scipy import special
 
-from tan_core.accounting import calibrate_noise_multiplier, price, round_up
-from tan_core.errors import UnreachableTargetError
-from tan_core.mechanism import Accountant, Mechanism
-from tan_core.tan import (
-    Setting,
-    keep_epochs,
-    scale_batch,
-    signal_to_noise,
-    trade_steps_for_batch,
-    trade_steps_for_noise,
+from tan_core.accounting import (
+    calibrate_noise_multiplier,
+    calibrate_sampling_rate,
+    calibrate_steps,
+    price,
+    round_up,
 )
+from tan_core.accounting.events import sampled_gaussian
+from tan_core.accounting.loss_distribution import loss_profile
+from tan_core.accounting.pld import pld_profile
+from tan_core.errors import AccountantError, ParameterError, UnreachableTargetError
+from tan_core.mechanism import Accountant, Mechanism
 
 BUDGET = settings(max_examples=20, deadline=None, derandomize=True)
 GRID_TOLERANCE = 1 + 1e-3  # the grid follows the mechanism: neighbours differ by its excess
@@ -25,6 +29,16 @@ rates = st.floats(1e-3, 1.0)
 sigmas = st.floats(0.5, 20.0)
 step_counts = st.integers(1, 5000)
 deltas = st.sampled_from([1e-5, 1e-7, 1e-9])
+
+
+runs = st.builds(
+    lambda q, sigma, steps: Mechanism(
+        sampling_rate=q, noise_multiplier=sigma, clip_norm=1.0, steps=steps
+    ),
+    rates,
+    sigmas,
+    step_counts,
+)
 
 
 def run_of(q: float, sigma: float, steps: int) -> Mechanism:
@@ -65,11 +79,102 @@ class TestPrice:
 
         assert pld(run, delta) <= by_rdp * GRID_TOLERANCE + 1e-4
 
+    @BUDGET
+    @given(q=rates, sigma=sigmas, steps=step_counts, delta=deltas, more=st.floats(1.0, 3.0))
+    def test_a_larger_sampling_rate_never_costs_less(
+        self, q: float, sigma: float, steps: int, delta: float, more: float
+    ) -> None:
+        larger = pld(run_of(min(q * more, 1.0), sigma, steps), delta)
+
+        assert larger * GRID_TOLERANCE + 1e-6 >= pld(run_of(q, sigma, steps), delta)
+
+    @BUDGET
+    @given(q=rates, sigma=sigmas, steps=step_counts, delta=deltas, more=st.floats(1.0, 1e3))
+    @pytest.mark.parametrize("accountant", [Accountant.PLD, Accountant.RDP])
+    def test_a_larger_delta_never_costs_more(
+        self, accountant: Accountant, q: float, sigma: float, steps: int, delta: float, more: float
+    ) -> None:
+        run = run_of(q, sigma, steps)
+
+        at_less, at_more = (
+            price([run], delta=each, accountant=accountant).epsilon
+            for each in (delta, delta * more)
+        )
+        assert at_more <= at_less
+
+    @BUDGET
+    @given(runs=st.lists(runs, min_size=2, max_size=4), delta=deltas, data=st.data())
+    @pytest.mark.parametrize("accountant", [Accountant.PLD, Accountant.RDP])
+    def test_the_order_of_a_composition_does_not_matter(
+        self, accountant: Accountant, runs: list[Mechanism], delta: float, data: st.DataObject
+    ) -> None:
+        shuffled = data.draw(st.permutations(runs))
+
+        one, other = (
+            price(each, delta=delta, accountant=accountant).epsilon for each in (runs, shuffled)
+        )
+        assert math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-9)
+
+    @BUDGET
+    @given(runs=st.lists(runs, min_size=1, max_size=3), delta=deltas)
+    def test_our_own_loss_distribution_agrees_with_dp_accounting(
+        self, runs: list[Mechanism], delta: float
+    ) -> None:
+        """Two implementations that share no code; also of compositions of unlike runs."""
+        events = [event for run in runs if (event := sampled_gaussian(run))]
+
+        theirs = pld_profile(runs).epsilon(delta)
+
+        assume(theirs < 300)
+        ours = loss_profile(events, delta=delta).epsilon(delta)
+        assert math.isclose(ours, theirs, rel_tol=1e-3, abs_tol=1e-4)
+
     @given(value=st.floats(0, 1e6), digits=st.integers(0, 6))
     def test_what_is_shown_is_never_below_the_truth(self, value: float, digits: int) -> None:
         shown = round_up(value, digits)
 
         assert value <= shown <= value + 10.0**-digits * (1 + 1e-6)
+
+
+WILD = [
+    float("nan"), float("inf"), -float("inf"), 0, 0.0, -0.0, 5e-324, 1e-300, 1e300, -1.0, -3, 2**70, 10**400,
+    True, None, "1", "nan", [], 1j, b"1",
+]  # fmt: skip
+
+
+class TestWildInput:
+    @pytest.mark.parametrize("value", WILD, ids=lambda value: repr(value)[:12])
+    @pytest.mark.parametrize(
+        "field", ["sampling_rate", "noise_multiplier", "clip_norm", "steps", "delta", "epsilon"]
+    )
+    @pytest.mark.parametrize("accountant", [Accountant.PLD, Accountant.RDP])
+    def test_it_is_refused_by_name_or_priced_right_and_never_free(
+        self, accountant: Accountant, field: str, value: Any
+    ) -> None:
+        run = {"sampling_rate": 0.01, "noise_multiplier": 1.0, "clip_norm": 1.0, "steps": 10}
+        asked: dict[str, Any] = {"delta": 1e-5}
+        if field in run:
+            run[field] = value
+        else:
+            asked = {field: value}
+
+        try:
+            found = price([Mechanism(**run)], accountant=accountant, **asked)
+        except (ParameterError, AccountantError) as error:
+            refused = error
+        else:
+            refused = None
+        if refused is not None:
+            assert str(refused)
+            assert getattr(refused, "field", field) in (field, "delta")
+            return
+
+        # One step alone already tells the neighbours apart by this much (total variation).
+        apart = run["sampling_rate"] * special.erf(1 / (8**0.5 * run["noise_multiplier"]))
+        assert found.epsilon > 0 or apart <= found.delta
+        assert found.delta > 0 or apart == 0 or found.epsilon > 0
+        assert math.isfinite(found.epsilon)
+        assert 0 <= found.delta <= 1
 
 
 class TestCalibrate:
@@ -88,6 +193,49 @@ class TestCalibrate:
 
         assert 0.999 * epsilon <= pld(run_of(q, sigma, steps), delta) <= epsilon
 
+    @BUDGET
+    @given(q=st.floats(1e-3, 0.5), sigma=sigmas, steps=st.integers(10, 5000), delta=deltas)
+    def test_noise_of_a_price_is_the_noise_that_was_priced(
+        self, q: float, sigma: float, steps: int, delta: float
+    ) -> None:
+        """On the safe side: never less, and more by what a thousandth of epsilon buys."""
+        epsilon = pld(run_of(q, sigma, steps), delta)
+        assume(epsilon > 0.01)
+
+        found = calibrate_noise_multiplier(
+            sampling_rate=q, steps=steps, epsilon=epsilon, delta=delta
+        )
+
+        assert sigma * (1 - 1e-3) <= found <= sigma * (1 + 2.5e-3)
+
+    @BUDGET
+    @given(q=st.floats(1e-3, 0.5), sigma=sigmas, steps=st.integers(1, 5000), delta=deltas)
+    def test_steps_of_a_price_are_the_steps_that_were_priced(
+        self, q: float, sigma: float, steps: int, delta: float
+    ) -> None:
+        epsilon = pld(run_of(q, sigma, steps), delta)
+        assume(0.01 < epsilon < 300)
+
+        found = calibrate_steps(
+            sampling_rate=q, noise_multiplier=sigma, epsilon=epsilon, delta=delta
+        )
+
+        assert steps <= found <= steps * 1.005 + 1
+
+    @BUDGET
+    @given(q=st.floats(1e-3, 0.5), sigma=sigmas, steps=st.integers(10, 5000), delta=deltas)
+    def test_rate_of_a_price_is_the_rate_that_was_priced(
+        self, q: float, sigma: float, steps: int, delta: float
+    ) -> None:
+        epsilon = pld(run_of(q, sigma, steps), delta)
+        assume(epsilon > 0.01)
+
+        found = calibrate_sampling_rate(
+            noise_multiplier=sigma, steps=steps, epsilon=epsilon, delta=delta
+        )
+
+        assert q * (1 - 2.5e-3) <= found <= q * (1 + 1e-3)
+
 
 class TestMechanism:
     @given(
@@ -105,41 +253,3 @@ class TestMechanism:
 
         assert again == run
         assert again.fingerprint == run.fingerprint
-
-
-class TestMoves:
-    @given(
-        batch=st.floats(1, 1e5),
-        sigma=st.floats(0.1, 100),
-        steps=st.integers(1, 10**6),
-        other=st.integers(1, 10**6),
-        factor=st.floats(1, 1000),
-    )
-    def test_every_move_keeps_signal_to_noise_and_all_but_the_first_keep_total_step_size(
-        self, batch: float, sigma: float, steps: int, other: int, factor: float
-    ) -> None:
-        start = Setting(
-            expected_batch_size=batch, noise_multiplier=sigma, steps=steps, learning_rate=2.0
-        )
-
-        simulated = scale_batch(start, scale_factor=factor)
-        moved = [
-            trade_steps_for_batch(start, steps=other),
-            trade_steps_for_noise(start, steps=other),
-            keep_epochs(start, steps=other),
-        ]
-
-        assert (simulated.steps, simulated.learning_rate) == (steps, 2.0)
-        for setting in (simulated, *moved):
-            assert math.isclose(_eta(setting), _eta(start), rel_tol=1e-9)
-        for setting in moved:
-            assert math.isclose(setting.learning_rate * setting.steps, 2.0 * steps, rel_tol=1e-9)
-
-
-def _eta(setting: Setting) -> float:
-    """Of a dataset so large that every batch here is a valid part of it."""
-    return signal_to_noise(
-        sampling_rate=setting.expected_batch_size / 1e12,
-        noise_multiplier=setting.noise_multiplier,
-        steps=setting.steps,
-    )
