@@ -13,17 +13,17 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any, NoReturn, Self
 
 from tan_core import _validate
+from tan_core.choice import Choice
 from tan_core.errors import ParameterError
 
 CODEC_VERSION = 1
 MAX_STEPS = 10**9
 
 
-class Sampling(StrEnum):
+class Sampling(Choice):
     """How a batch is drawn. Only what an accountant here can price is listed."""
 
     POISSON = "poisson"
@@ -38,15 +38,16 @@ class Sampling(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> NoReturn:
-        hint = ""
         if value in ("shuffle", "shuffled", "shuffling"):
-            hint = "; shuffled batches are not Poisson batches: 'unamplified' prices what is proven"
-        raise ParameterError(
-            f"sampling must be one of {', '.join(cls)}, got {value!r}{hint}", field="sampling"
-        )
+            raise ParameterError(
+                f"sampling {value!r} has no price of its own: shuffled batches are not Poisson batches; "
+                "'unamplified' prices what is proven",
+                field="sampling",
+            )
+        super()._missing_(value)
 
 
-class NeighboringRelation(StrEnum):
+class NeighboringRelation(Choice):
     """Which two datasets count as neighbours."""
 
     ADD_OR_REMOVE_ONE = "add_or_remove_one"
@@ -56,15 +57,8 @@ class NeighboringRelation(StrEnum):
     REPLACE_ONE = "replace_one"
     """One unit differs: a sum of clipped gradients moves by up to 2C."""
 
-    @classmethod
-    def _missing_(cls, value: object) -> NoReturn:
-        raise ParameterError(
-            f"neighboring_relation must be one of {', '.join(cls)}, got {value!r}",
-            field="neighboring_relation",
-        )
 
-
-class Accountant(StrEnum):
+class Accountant(Choice):
     """Who computes the epsilon that is promised."""
 
     PLD = "pld"

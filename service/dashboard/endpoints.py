@@ -25,12 +25,12 @@ from service.ledger.schemas import Account
 from service.ledger.service import Ledger
 from service.studies import repository as study_rows
 from service.studies import service as studies
-from service.studies.schemas import SEARCH_NOTES
+from tan_core.accounting import SEARCH_NOTES, SearchAccounting
 
 STUDIES_PER_PAGE = 25
 TRIALS_PER_PAGE = 50
 LAST_ENTRIES = 200
-UNACCOUNTED_NOTE = SEARCH_NOTES["declared_unaccounted"]
+UNACCOUNTED_NOTE = SEARCH_NOTES[SearchAccounting.DECLARED_UNACCOUNTED]
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 

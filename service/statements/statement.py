@@ -10,8 +10,7 @@ from service.statements.verify import (
     epsilon_of_events,
     rdp_epsilon_of_events,
 )
-from service.studies.schemas import SEARCH_NOTES
-from tan_core.accounting import MIN_DELTA, price
+from tan_core.accounting import MIN_DELTA, SEARCH_NOTES, price
 from tan_core.errors import TanError
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 from tan_core.spec import SearchAccounting

@@ -8,12 +8,6 @@ from pydantic import BaseModel
 from service.studies.lifecycle import StudyState
 from tan_core.wire import TrialRecord
 
-SEARCH_NOTES = {
-    "declared_unaccounted": "search on private data NOT accounted",
-    "public_proxy": "hyper-parameters chosen without private data",
-}
-"""Shown wherever epsilon is shown."""
-
 
 class Progress(BaseModel):
     """How far a study is: its trials while it simulates, its steps while it trains."""

@@ -21,7 +21,6 @@ from service.studies.events import append_state
 from service.studies.lifecycle import StudyState
 from service.studies.repository import Cursor
 from service.studies.schemas import (
-    SEARCH_NOTES,
     LedgerEntryRef,
     PrivacyView,
     RunView,
@@ -29,6 +28,7 @@ from service.studies.schemas import (
     StudySummary,
     StudyView,
 )
+from tan_core.accounting import SEARCH_NOTES, SearchAccounting
 from tan_core.planner import Plan
 from tan_core.spec import StudySpec
 
@@ -257,7 +257,7 @@ def _summary(
         reason=study.reason,
         dataset=study.dataset,
         search_accounting=study.search_accounting,
-        search_note=SEARCH_NOTES[study.search_accounting],
+        search_note=SEARCH_NOTES[SearchAccounting(study.search_accounting)],
         epsilon=epsilon.shown(study, charged_steps=charged_steps),
         delta=planned["delta"],
         accountant=planned["accountant"],
@@ -301,7 +301,7 @@ async def _privacy_view(session: AsyncSession, study: Study) -> PrivacyView:
         accountant=planned.accountant,
         neighboring_relation=planned.neighboring_relation,
         search_accounting=study.search_accounting,
-        search_note=SEARCH_NOTES[study.search_accounting],
+        search_note=SEARCH_NOTES[SearchAccounting(study.search_accounting)],
         epsilon_reserved=epsilon.reserved(study) if held else None,
         charged_steps=charged_steps,
         reserved_steps=held.reserved_steps if held else None,

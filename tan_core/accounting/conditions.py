@@ -6,8 +6,8 @@ which the best output is all that leaves. Whatever breaks this is refused by nam
 
 from dataclasses import dataclass
 
-from tan_core.accounting.choice import Choice
 from tan_core.accounting.trial_count import NegativeBinomialTrials, PoissonTrials, TrialCount
+from tan_core.choice import Choice
 from tan_core.errors import UnsupportedEventError
 
 

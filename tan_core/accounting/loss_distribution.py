@@ -39,7 +39,7 @@ ROUND_OFF = 5e-12
 MIN_NOISE_MULTIPLIER = 0.25
 """Below it one step's losses span so much that the grid no longer fits a thousandth of epsilon."""
 
-_COARSEST_CELL = 0.2  # times the fraction: 0.01 for a fine grid
+_COARSEST_CELL = 0.04  # times the fraction: 0.002 for a fine grid
 _FINEST_CELL = 1e-7
 _MAX_POINTS = 2**22
 LARGEST_LOSS = 600.0

@@ -23,7 +23,7 @@ CONVERSION = "pld connect-the-dots"
 MIN_NOISE_MULTIPLIER = 1e-3
 
 _GRID_FRACTION = 0.05  # of one step's standard deviation: epsilon is 0.024 % above its limit
-_FINEST_GRID, _COARSEST_GRID = 1e-9, 1e-2  # below: round-off; above: visible in small epsilons
+_FINEST_GRID, _COARSEST_GRID = 1e-9, 2e-3  # below: round-off; above: visible where noise is small
 _MAX_STEP_POINTS = 2**19  # of one step's distribution
 _MAX_RUN_POINTS = 2**20  # of the composed one; both bound time to about a second
 

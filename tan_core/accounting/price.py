@@ -99,7 +99,7 @@ def price(
             raise ParameterError(f"delta must be >= {MIN_DELTA:g}, got {delta!r}", field="delta")
     if epsilon is not None:
         _validate.in_range(0, MAX_EPSILON, epsilon=epsilon)
-    _shared_relation(mechanisms)
+    shared_relation(mechanisms)
     asked = _Asked(
         tuple(mechanisms), delta, epsilon, Accountant(accountant), Conversion(conversion)
     )
@@ -144,7 +144,7 @@ def _price(asked: _Asked) -> Price:
         delta=delta,
         accountant=asked.accountant,
         conversion=_conversion(asked),
-        neighboring_relation=_shared_relation(asked.mechanisms),
+        neighboring_relation=shared_relation(asked.mechanisms),
         library=library,
         library_version=metadata.version(library),
     )
@@ -178,7 +178,8 @@ def _conversion(asked: _Asked) -> str:
             return prv.CONVERSION
 
 
-def _shared_relation(mechanisms: Sequence[Mechanism]) -> NeighboringRelation:
+def shared_relation(mechanisms: Sequence[Mechanism]) -> NeighboringRelation:
+    """The one neighbouring relation of all; unlike ones do not compose."""
     relations = {mechanism.neighboring_relation for mechanism in mechanisms}
     if len(relations) > 1:
         names = ", ".join(sorted(relations))

@@ -19,13 +19,13 @@ import logging
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 from dp_accounting.rdp import RdpAccountant
 from numpy.typing import NDArray
 
 from tan_core.accounting.events import RELATIONS, rdp_event
+from tan_core.choice import Choice
 from tan_core.errors import AccountantError
 from tan_core.mechanism import Mechanism
 
@@ -37,7 +37,7 @@ ORDERS: tuple[float, ...] = (
 )  # fmt: skip
 
 
-class Conversion(StrEnum):
+class Conversion(Choice):
     """How a Rényi divergence becomes (epsilon, delta)."""
 
     IMPROVED = "improved"

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tan_core.accounting.choice import Choice
 from tan_core.accounting.conditions import SelectionConditions
 from tan_core.accounting.price import Price, price
 from tan_core.accounting.selection import SelectionBound, price_selection
+from tan_core.choice import Choice
 from tan_core.errors import ParameterError, UnsupportedEventError
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 

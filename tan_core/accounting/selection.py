@@ -44,9 +44,8 @@ from scipy.optimize import minimize_scalar
 from tan_core import _validate
 from tan_core.accounting.calibrate import RELATIVE_TOLERANCE, calibrate_noise_multiplier
 from tan_core.accounting.check import check_agreement
-from tan_core.accounting.choice import Choice
 from tan_core.accounting.pld import pld_profile
-from tan_core.accounting.price import MIN_DELTA, Price, price
+from tan_core.accounting.price import MIN_DELTA, Price, price, shared_relation
 from tan_core.accounting.profile import PrivacyProfile
 from tan_core.accounting.rdp import RdpProfile, rdp_profile
 from tan_core.accounting.trial_count import (
@@ -55,6 +54,7 @@ from tan_core.accounting.trial_count import (
     TrialCount,
     last_holding,
 )
+from tan_core.choice import Choice
 from tan_core.errors import AccountantError, ParameterError, UnreachableTargetError
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 
@@ -121,7 +121,7 @@ def price_selection(
     """
     bound = SelectionBound(bound)
     _validate.probability(open_ends=True, delta=delta)
-    relation = _shared_relation([*mechanisms, *followed_by])
+    relation = shared_relation([*mechanisms, *followed_by])
     if not mechanisms:
         raise ParameterError("expected at least one mechanism, got none", field="mechanisms")
     _refuse_a_number(trial_count)
@@ -307,17 +307,6 @@ def _log_slope_ratio(
             ).fun
         )
     return (trial_count.shape + 1) * c
-
-
-def _shared_relation(mechanisms: Sequence[Mechanism]) -> NeighboringRelation:
-    relations = {mechanism.neighboring_relation for mechanism in mechanisms}
-    if len(relations) > 1:
-        raise ParameterError(
-            "mechanisms of unlike neighboring_relation do not compose: "
-            + ", ".join(sorted(relations)),
-            field="neighboring_relation",
-        )
-    return next(iter(relations), NeighboringRelation.ADD_OR_REMOVE_ONE)
 
 
 def _refuse_a_number(trial_count: object) -> None:

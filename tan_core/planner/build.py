@@ -28,15 +28,13 @@ from tan_core.planner.shape import Shape, choose_shape, largest, refuse_batch_ab
 from tan_core.planner.step_candidates import step_candidates
 from tan_core.spec import StudySpec
 
-_ADD_OR_REMOVE = NeighboringRelation.ADD_OR_REMOVE_ONE
-
 
 def plan_study(
     spec: StudySpec,
     *,
     num_examples: int,
     search_num_examples: int | None = None,
-    neighboring_relation: NeighboringRelation = _ADD_OR_REMOVE,
+    neighboring_relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE,
     model: ModelCost | None = None,
     private_run_rate: MeasuredRate | None = None,
     search_rate: MeasuredRate | None = None,
@@ -245,10 +243,11 @@ def _check_privacy(spec: StudySpec, relation: NeighboringRelation) -> None:
         raise ParameterError(
             f"delta must be >= {MIN_DELTA:g}, got {spec.privacy.delta:g}", field="privacy.delta"
         )
-    if relation is not _ADD_OR_REMOVE and spec.privacy.accountant is not Accountant.PLD:
+    replaced = relation is NeighboringRelation.REPLACE_ONE
+    if replaced and spec.privacy.accountant is not Accountant.PLD:
         raise ParameterError(
-            f"accountant {spec.privacy.accountant.value} cannot price neighboring relation "
-            f"{relation.value}; accepted: pld",
+            f"accountant {spec.privacy.accountant.value} cannot price sampled batches under "
+            f"neighboring relation {relation.value}; accepted: pld",
             field="privacy.accountant",
         )
 

@@ -1,12 +1,12 @@
 """``study.yaml`` as a value: what a user may ask for, checked before anything else sees it."""
 
-from enum import StrEnum
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from tan_core.accounting import SearchAccounting
 from tan_core.mechanism import Accountant
 from tan_core.spec.base import Frozen
 from tan_core.spec.fields import Place, field_of, searchable_keys
@@ -26,16 +26,6 @@ def _rising(rungs: list[int]) -> list[int]:
 Rungs = Annotated[
     list[Annotated[int, Field(ge=1)]], Field(min_length=1, max_length=8), AfterValidator(_rising)
 ]
-
-
-class SearchAccounting(StrEnum):
-    """How the search touches the private data (DESIGN, decision 12). There is no default."""
-
-    PUBLIC_PROXY = "public_proxy"
-    ACCOUNTED = "accounted"
-    PRIVATE_SELECTION = "private_selection"
-    DISJOINT_SPLIT = "disjoint_split"
-    DECLARED_UNACCOUNTED = "declared_unaccounted"
 
 
 class PrivacySpec(Frozen):

@@ -164,7 +164,7 @@ class TestSubmit:
     async def test_the_costliest_candidate_at_the_delta_of_the_budget_is_held(
         self, client, tmp_path
     ):
-        await register_table(client, tmp_path, epsilon=3.0, delta=1e-5, waiver="me: mine")
+        await register_table(client, tmp_path, epsilon=3.0, delta=1e-3, waiver="me: mine")
         study = await submit(
             client,
             dataset="table",
@@ -173,9 +173,10 @@ class TestSubmit:
         )
 
         spec, plan = StudySpec.model_validate(study["spec"]), Plan.model_validate(study["plan"])
-        cost = {m.steps: price([m], delta=1e-5).epsilon for m in reservations(spec, plan)}
-        assert study["plan"]["reservation"]["steps"] == 124
-        assert study["privacy"]["reserved_steps"] == max(cost, key=lambda steps: cost[steps]) == 22
+        cost = {m.steps: price([m], delta=1e-3).epsilon for m in reservations(spec, plan)}
+        assert sorted(cost) == [22, 124]
+        assert cost[124] > 1.1 * cost[22]
+        assert study["privacy"]["reserved_steps"] == max(cost, key=lambda steps: cost[steps])
 
     async def test_steps_that_are_fixed_and_searched_are_refused(self, client):
         search = {"space": {"steps": {"choices": [20, 50]}}}

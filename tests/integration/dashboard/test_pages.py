@@ -11,10 +11,10 @@ from fastapi import FastAPI
 
 from service.context import Context
 from service.dashboard.endpoints import STUDIES_PER_PAGE, TRIALS_PER_PAGE
-from service.studies.schemas import SEARCH_NOTES
+from tan_core.accounting import SEARCH_NOTES, SearchAccounting
 from tests.integration.dashboard import seeding
 
-UNACCOUNTED = SEARCH_NOTES["declared_unaccounted"]
+UNACCOUNTED = SEARCH_NOTES[SearchAccounting.DECLARED_UNACCOUNTED]
 VOID = {"meta", "link", "input", "br", "hr", "img", "rect", "path"}
 Attributes = dict[str, str | None]
 
