@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STUDY ?= examples/digits.yaml
 PYTEST ?= $(BIN)/python -m pytest
+BENCH ?= --quick
 TORCH_VERSION := 2.13.0
 # What only torch's CUDA build needs. `torch` pins these itself; the lock stays free of them.
 CUDA_PACKAGES := torch triton cuda-bindings cuda-pathfinder cuda-toolkit $(addprefix nvidia-,\
@@ -12,7 +13,7 @@ CUDA_PACKAGES := torch triton cuda-bindings cuda-pathfinder cuda-toolkit $(addpr
 	cusparselt-cu13 nccl-cu13 nvjitlink nvshmem-cu13 nvtx)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-heavy test-all lint fmt types arch lock clean
+.PHONY: help setup demo test test-heavy test-all bench lint fmt types arch lock clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -34,6 +35,9 @@ test-heavy: setup  ## What `make test` leaves out: Ray, kills, browser, statisti
 	$(PYTEST) -m "(slow or ray or browser or statistical) and not gpu"
 
 test-all: test test-heavy  ## Every test that this machine can run
+
+bench: setup  ## Every benchmark, quickly (BENCH= for the full size)
+	@set -e; for each in benchmarks/*.py; do echo "$$each"; $(BIN)/python $$each $(BENCH); done
 
 lint: setup  ## Formatting, lint, types, import contracts, spelling
 	$(BIN)/ruff format --check .

@@ -84,7 +84,7 @@ class TestUnamplified:
         assert costs[0] == pytest.approx(costs[1], rel=1e-3)
 
     def test_shuffling_is_not_a_sampling_and_the_error_says_what_is(self) -> None:
-        with pytest.raises(ParameterError, match="not Poisson batches: 'unamplified'"):
+        with pytest.raises(ParameterError, match="not Poisson batches; 'unamplified'"):
             Sampling("shuffled")
 
 
