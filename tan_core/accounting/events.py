@@ -6,19 +6,21 @@ one form that every accountant here reads. What is not of this form (truncated b
 size, a unit that is replaced in a sampled batch) is priced by the accountants that know it.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import dp_accounting
-
-from tan_core.errors import UnsupportedEventError
+from tan_core.errors import ParameterError, UnsupportedEventError
 from tan_core.mechanism import Mechanism, NeighboringRelation, Sampling
 
-RELATIONS = {
-    NeighboringRelation.ADD_OR_REMOVE_ONE: dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE,
-    NeighboringRelation.ZERO_OUT: dp_accounting.NeighboringRelation.REPLACE_SPECIAL,
-    NeighboringRelation.REPLACE_ONE: dp_accounting.NeighboringRelation.REPLACE_ONE,
-}
+if TYPE_CHECKING:
+    import dp_accounting
+
+# NOTE: dp_accounting is imported where it is used. It brings all of scipy.stats, scipy.signal and
+# scipy.optimize: half a second that whoever imports a Mechanism need not wait for.
 
 _ROUND_OFF = 1e-9
 
@@ -74,12 +76,43 @@ def loss_variance(sampling_rate: float, shift: float) -> float:
     return min(sampling_rate**2 * math.expm1(min(shift**2, 700)), second_moment)
 
 
+def shared_relation(mechanisms: Sequence[Mechanism]) -> NeighboringRelation:
+    """The one neighbouring relation of all; unlike ones do not compose.
+
+    Raises:
+        ParameterError: there is no mechanism, or they differ.
+    """
+    if not mechanisms:
+        raise ParameterError("expected at least one mechanism, got none", field="mechanisms")
+    relations = {mechanism.neighboring_relation for mechanism in mechanisms}
+    if len(relations) > 1:
+        names = ", ".join(sorted(relations))
+        raise ParameterError(
+            f"mechanisms of unlike neighboring_relation do not compose: {names}",
+            field="neighboring_relation",
+        )
+    return relations.pop()
+
+
+def relation_of(mechanisms: Sequence[Mechanism]) -> dp_accounting.NeighboringRelation:
+    """The neighbouring relation of mechanisms that share one, as dp-accounting calls it."""
+    from dp_accounting import NeighboringRelation as Theirs
+
+    return {
+        NeighboringRelation.ADD_OR_REMOVE_ONE: Theirs.ADD_OR_REMOVE_ONE,
+        NeighboringRelation.ZERO_OUT: Theirs.REPLACE_SPECIAL,
+        NeighboringRelation.REPLACE_ONE: Theirs.REPLACE_ONE,
+    }[shared_relation(mechanisms)]
+
+
 def pld_event(mechanism: Mechanism) -> tuple[dp_accounting.DpEvent, int]:
     """One step and how often, as dp-accounting's PLD accountant reads them.
 
     Raises:
         UnsupportedEventError: batches of fixed size; truncated ones between datasets of unlike size.
     """
+    import dp_accounting
+
     sigma, steps = mechanism.noise_multiplier, mechanism.steps
     match mechanism.sampling:
         case Sampling.POISSON if mechanism.sampling_rate < 1:
@@ -121,6 +154,8 @@ def rdp_event(mechanism: Mechanism) -> tuple[dp_accounting.DpEvent, int]:
             else "add_or_remove_one, zero_out, or accountant pld"
         )
         raise _unsupported("rdp", mechanism, accepted)
+    import dp_accounting
+
     step = dp_accounting.GaussianDpEvent(same.noise_multiplier)
     if same.sampling_rate < 1:
         step = dp_accounting.PoissonSampledDpEvent(same.sampling_rate, step)
@@ -142,6 +177,8 @@ def sampled_gaussian_event(mechanism: Mechanism, accountant: str) -> SampledGaus
 def _fixed_size(mechanism: Mechanism) -> dp_accounting.DpEvent:
     if mechanism.neighboring_relation is not NeighboringRelation.REPLACE_ONE:
         raise _unsupported("rdp", mechanism, "replace_one, where N is public")
+    import dp_accounting
+
     num_examples = mechanism.num_examples or 0
     return dp_accounting.SampledWithoutReplacementDpEvent(
         source_dataset_size=num_examples,

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from scipy import optimize, special
 
 from tan_core import _validate
-from tan_core.accounting.events import SampledGaussian, sampled_gaussian_event
-from tan_core.mechanism import Mechanism
+from tan_core.accounting.events import SampledGaussian, sampled_gaussian_event, shared_relation
+from tan_core.mechanism import Mechanism, NeighboringRelation
 
 _LARGEST_EPSILON = 1e9
 
@@ -31,12 +31,14 @@ class GdpEstimate:
         epsilon: the estimate, nats.
         delta: what it was asked at.
         mu: of the Gaussian mechanism that the composition is near.
+        neighboring_relation: which datasets it tells apart.
         note: says so wherever it is shown.
     """
 
     epsilon: float
     delta: float
     mu: float
+    neighboring_relation: NeighboringRelation
     note: str = "central-limit estimate: under-estimates, not a guarantee"
 
 
@@ -64,11 +66,17 @@ def gdp_estimate(mechanisms: Sequence[Mechanism], *, delta: float) -> GdpEstimat
     bound on the error is known in closed form.
 
     Raises:
+        ParameterError: no mechanism, or unlike neighbouring relations.
         UnsupportedEventError: a mechanism is not a Poisson-sampled Gaussian.
     """
     events = [sampled_gaussian_event(mechanism, "gdp") for mechanism in mechanisms]
     mu = math.sqrt(sum(map(_squared_mu, events)))
-    return GdpEstimate(epsilon=gdp_epsilon(mu=mu, delta=delta), delta=delta, mu=mu)
+    return GdpEstimate(
+        epsilon=gdp_epsilon(mu=mu, delta=delta),
+        delta=delta,
+        mu=mu,
+        neighboring_relation=shared_relation(mechanisms),
+    )
 
 
 def _squared_mu(event: SampledGaussian) -> float:

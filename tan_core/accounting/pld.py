@@ -10,14 +10,17 @@ from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import dp_accounting
 import numpy as np
-from dp_accounting.pld import PLDAccountant
 
-from tan_core.accounting.events import RELATIONS, loss_variance, pld_event
+from tan_core.accounting.events import loss_variance, pld_event, relation_of
 from tan_core.errors import AccountantError
 from tan_core.mechanism import Mechanism, NeighboringRelation
+
+if TYPE_CHECKING:
+    import dp_accounting
+    from dp_accounting.pld import PLDAccountant
 
 CONVERSION = "pld connect-the-dots"
 MIN_NOISE_MULTIPLIER = 1e-3
@@ -32,7 +35,7 @@ _MAX_RUN_POINTS = 2**20  # of the composed one; both bound time to about a secon
 class PldProfile:
     """The profile of a composition, by dp-accounting. Made by :func:`pld_profile`."""
 
-    _accountant: PLDAccountant
+    _accountant: "PLDAccountant"
 
     def delta(self, epsilon: float) -> float:
         """The least delta known to hold at an epsilon >= 0."""
@@ -58,12 +61,14 @@ def pld_profile(mechanisms: Sequence[Mechanism]) -> PldProfile:
                 f"pld needs noise_multiplier >= {MIN_NOISE_MULTIPLIER:g}, "
                 f"got {mechanism.noise_multiplier:g}"
             )
-    events = Counter[dp_accounting.DpEvent]()  # equal steps are composed at once
+    from dp_accounting.pld import PLDAccountant  # see the note in events.py
+
+    events: Counter[dp_accounting.DpEvent] = Counter()  # equal steps are composed at once
     for mechanism in mechanisms:
         event, count = pld_event(mechanism)
         events[event] += count
     accountant = PLDAccountant(
-        neighboring_relation=RELATIONS[mechanisms[0].neighboring_relation],
+        neighboring_relation=relation_of(mechanisms),
         value_discretization_interval=_grid([_load(m) for m in mechanisms]),
     )
     with _as_accountant_error():
@@ -118,8 +123,10 @@ class _Load:
 
 
 def _load(mechanism: Mechanism) -> _Load:
+    from dp_accounting import GaussianDpEvent
+
     event, count = pld_event(mechanism)
     moved = 2 if mechanism.neighboring_relation is NeighboringRelation.REPLACE_ONE else 1
-    if isinstance(event, dp_accounting.GaussianDpEvent):  # composed in one, as one larger shift
+    if isinstance(event, GaussianDpEvent):  # composed in one, as one larger shift
         return _Load(1.0, moved * math.sqrt(count) / mechanism.noise_multiplier, 1)
     return _Load(mechanism.sampling_rate, moved / mechanism.noise_multiplier, count)

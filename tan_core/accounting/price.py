@@ -9,6 +9,7 @@ from importlib import metadata
 from tan_core import _validate
 from tan_core.accounting import pld, prv, rdp
 from tan_core.accounting.check import check_agreement
+from tan_core.accounting.events import shared_relation
 from tan_core.accounting.profile import PrivacyProfile
 from tan_core.accounting.rdp import Conversion
 from tan_core.errors import AccountantError, ParameterError
@@ -89,8 +90,7 @@ def price(
         >>> price([run], delta=1e-5, accountant=Accountant.RDP).conversion
         'rdp improved'
     """
-    if not mechanisms:
-        raise ParameterError("expected at least one mechanism, got none", field="mechanisms")
+    shared_relation(mechanisms)
     if (delta is None) == (epsilon is None):
         raise ParameterError("give exactly one of delta and epsilon", field="delta")
     if delta is not None:
@@ -99,7 +99,6 @@ def price(
             raise ParameterError(f"delta must be >= {MIN_DELTA:g}, got {delta!r}", field="delta")
     if epsilon is not None:
         _validate.in_range(0, MAX_EPSILON, epsilon=epsilon)
-    shared_relation(mechanisms)
     asked = _Asked(
         tuple(mechanisms), delta, epsilon, Accountant(accountant), Conversion(conversion)
     )
@@ -176,15 +175,3 @@ def _conversion(asked: _Asked) -> str:
             return f"rdp {asked.conversion.value}"
         case Accountant.PRV:
             return prv.CONVERSION
-
-
-def shared_relation(mechanisms: Sequence[Mechanism]) -> NeighboringRelation:
-    """The one neighbouring relation of all; unlike ones do not compose."""
-    relations = {mechanism.neighboring_relation for mechanism in mechanisms}
-    if len(relations) > 1:
-        names = ", ".join(sorted(relations))
-        raise ParameterError(
-            f"mechanisms of unlike neighboring_relation do not compose: {names}",
-            field="neighboring_relation",
-        )
-    return relations.pop()

@@ -21,10 +21,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-from dp_accounting.rdp import RdpAccountant
 from numpy.typing import NDArray
 
-from tan_core.accounting.events import RELATIONS, rdp_event
+from tan_core.accounting.events import rdp_event, relation_of
 from tan_core.choice import Choice
 from tan_core.errors import AccountantError
 from tan_core.mechanism import Mechanism
@@ -81,10 +80,10 @@ def rdp_profile(
         UnsupportedEventError: no Rényi bound is known for a sampling and relation.
         AccountantError: no order has a finite divergence.
     """
+    from dp_accounting.rdp import RdpAccountant  # see the note in events.py
+
     events = [rdp_event(mechanism) for mechanism in mechanisms]
-    accountant = RdpAccountant(
-        orders=ORDERS, neighboring_relation=RELATIONS[mechanisms[0].neighboring_relation]
-    )
+    accountant = RdpAccountant(orders=ORDERS, neighboring_relation=relation_of(mechanisms))
     try:
         with np.errstate(all="ignore"), _quiet_about_dropped_orders():
             for event, count in events:

@@ -44,8 +44,9 @@ from scipy.optimize import minimize_scalar
 from tan_core import _validate
 from tan_core.accounting.calibrate import RELATIVE_TOLERANCE, calibrate_noise_multiplier
 from tan_core.accounting.check import check_agreement
+from tan_core.accounting.events import shared_relation
 from tan_core.accounting.pld import pld_profile
-from tan_core.accounting.price import MIN_DELTA, Price, price, shared_relation
+from tan_core.accounting.price import MIN_DELTA, Price, price
 from tan_core.accounting.profile import PrivacyProfile
 from tan_core.accounting.rdp import RdpProfile, rdp_profile
 from tan_core.accounting.trial_count import (
