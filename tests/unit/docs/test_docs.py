@@ -20,6 +20,8 @@ SECTIONS = ["Context", "Decision", "Consequences", "Alternatives considered", "R
 DOCUMENTS = [
     ROOT / "README.md",
     ROOT / "CHANGELOG.md",
+    ROOT / "docs" / "tutorial.md",
+    ROOT / "docs" / "notation.md",
     ROOT / "docs" / "sharp_edges.md",
     ROOT / "examples" / "README.md",
     *DECISIONS,
