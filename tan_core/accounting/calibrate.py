@@ -223,8 +223,8 @@ def calibrate_sampling_rate(
 
     Example:
         >>> q = calibrate_sampling_rate(noise_multiplier=3.0, steps=2500, epsilon=6.58, delta=1e-5)
-        >>> f"{q * 50_000:.0f}"
-        '4095'
+        >>> f"a batch of {q * 50_000 / 100:.0f} hundred"
+        'a batch of 41 hundred'
     """
     target = _target(epsilon, delta, accountant, certified)
     probe = Mechanism(

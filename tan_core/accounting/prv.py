@@ -1,7 +1,7 @@
 """Epsilon by privacy random variables (Opacus): the third voice. The safe end of its interval.
 
 It runs in a child process under limits on time and memory, because at large epsilon it needs either
-without bound (LEDGER A1: 12 of 182 settings).
+without bound.
 """
 
 import json

@@ -62,6 +62,23 @@ def plan_study(
         ParameterError: a field cannot be had; ``field`` is its path in the YAML.
         UnreachableTargetError: no noise meets the target.
         AccountantError: the study's accountant failed.
+
+    Example:
+        >>> spec = StudySpec.model_validate(
+        ...     {
+        ...         "name": "digits",
+        ...         "privacy": {"epsilon": 3.0, "delta": 1e-5},
+        ...         "dataset": "digits",
+        ...         "model": {"name": "mlp"},
+        ...         "search": {
+        ...             "accounting": "declared_unaccounted",
+        ...             "space": {"learning_rate": {"low": 0.1, "high": 10.0, "log": True}},
+        ...         },
+        ...     }
+        ... )
+        >>> run = plan_study(spec, num_examples=1150).reference
+        >>> f"B = {run.expected_batch_size}, sigma = {run.noise_multiplier:.1f}, S = {run.steps}"
+        'B = 128, sigma = 2.9, S = 300'
     """
     _validate.positive_integer(num_examples=num_examples)
     _check_privacy(spec, neighboring_relation)

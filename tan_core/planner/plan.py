@@ -1,4 +1,4 @@
-"""The plan: what a study would run, promise and cost. Its JSON is a contract (DESIGN 4.3)."""
+"""The plan: what a study would run, promise and cost. Its JSON is a contract with users."""
 
 from typing import Literal
 

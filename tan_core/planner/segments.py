@@ -35,5 +35,11 @@ def segment_rule(steps: int) -> Segments:
 
 
 def reserved_mechanism(mechanism: Mechanism) -> Mechanism:
-    """What the ledger reserves for a run: its steps and the slack."""
+    """What the ledger reserves for a run: its steps and the slack.
+
+    Example:
+        >>> run = Mechanism(sampling_rate=0.1, noise_multiplier=2.0, clip_norm=1.0, steps=2500)
+        >>> reserved_mechanism(run).steps
+        2600
+    """
     return mechanism.with_steps(mechanism.steps + segment_rule(mechanism.steps).slack_steps)

@@ -27,7 +27,7 @@ class MlpModel(Frozen):
 
 
 class TanhCnnModel(Frozen):
-    """Two tanh convolutions and two linear layers (Papernot et al. 2021; METHOD E)."""
+    """Two tanh convolutions and two linear layers (Papernot et al. 2021)."""
 
     name: Literal["tanh-cnn"] = "tanh-cnn"
     width: Annotated[int, Field(ge=1, le=1024)] = 16

@@ -34,7 +34,14 @@ def signal_to_noise(*, sampling_rate: float, noise_multiplier: float, steps: int
 
 
 def total_noise(*, sampling_rate: float, noise_multiplier: float, steps: int) -> float:
-    r"""The total amount of noise, :math:`\Sigma = 1/\eta`: what a simulation keeps."""
+    r"""The total amount of noise, :math:`\Sigma = 1/\eta`: what a simulation keeps.
+
+    Example:
+        >>> reference = total_noise(sampling_rate=0.08192, noise_multiplier=3.0, steps=2500)
+        >>> simulation = total_noise(sampling_rate=0.00512, noise_multiplier=0.1875, steps=2500)
+        >>> f"{reference:.4f}", f"{simulation:.4f}"
+        ('1.0358', '1.0358')
+    """
     return 1 / signal_to_noise(
         sampling_rate=sampling_rate, noise_multiplier=noise_multiplier, steps=steps
     )

@@ -120,7 +120,16 @@ def trade_steps_for_batch(setting: Setting, *, steps: int) -> Setting:
 
 
 def trade_steps_for_noise(setting: Setting, *, steps: int) -> Setting:
-    """Other steps at equal batch: sigma goes with sqrt(S), the learning rate with 1/S."""
+    """Other steps at equal batch: sigma goes with sqrt(S), the learning rate with 1/S.
+
+    Example:
+        >>> short = Setting(
+        ...     expected_batch_size=4096, noise_multiplier=3.0, steps=2500, learning_rate=4.0
+        ... )
+        >>> long = trade_steps_for_noise(short, steps=10_000)
+        >>> long.noise_multiplier, long.learning_rate
+        (6.0, 1.0)
+    """
     _validate.positive_integer(steps=steps)
     return replace(
         _with_steps(setting, steps),
@@ -129,7 +138,16 @@ def trade_steps_for_noise(setting: Setting, *, steps: int) -> Setting:
 
 
 def keep_epochs(setting: Setting, *, steps: int) -> Setting:
-    """Other steps over equally many examples: B with 1/S, sigma with 1/sqrt(S), learning rate with 1/S."""
+    """Other steps over equally many examples: B with 1/S, sigma with 1/sqrt(S), learning rate with 1/S.
+
+    Example:
+        >>> small = Setting(
+        ...     expected_batch_size=2048, noise_multiplier=2.0, steps=10_000, learning_rate=1.0
+        ... )
+        >>> large = keep_epochs(small, steps=2500)
+        >>> large.expected_batch_size, large.noise_multiplier, large.learning_rate
+        (8192.0, 4.0, 4.0)
+    """
     _validate.positive_integer(steps=steps)
     fewer = setting.steps / steps
     return replace(

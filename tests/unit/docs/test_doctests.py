@@ -5,7 +5,6 @@ import inspect
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,20 +14,15 @@ PACKAGES = ("accounting", "tan", "planner")
 
 # Functions whose use is plain from a neighbour's Example, or that need a whole study to be shown.
 WITHOUT_EXAMPLE = {
-    "accounting": {"gdp_delta", "gdp_epsilon", "gdp_estimate", "gdp_mu"},
-    "tan": {"keep_epochs", "total_noise", "trade_steps_for_noise"},
+    "accounting": set(),
+    "tan": set(),
     "planner": {
         "candidate",
         "choose_winner",
-        "plan_study",
         "reservations",
-        "reserved_mechanism",
         "simulation",
     },
 }
-
-# Shows a batch of 4095 where the calibration, as near to its target as it promises, ends at 4094.
-STALE = {"tan_core.accounting.calibrate.calibrate_sampling_rate"}
 
 
 def modules() -> Iterator[str]:
@@ -45,14 +39,7 @@ def examples() -> list[doctest.DocTest]:
     return [example for of_module in found for example in of_module if example.examples]
 
 
-def parameters() -> Iterator[Any]:
-    for example in examples():
-        stale = pytest.mark.xfail(strict=True, reason="the example shows an earlier result")
-        marks = [stale] if example.name in STALE else []
-        yield pytest.param(example, id=example.name, marks=marks)
-
-
-@pytest.mark.parametrize("example", [*parameters()])
+@pytest.mark.parametrize("example", examples(), ids=lambda example: example.name)
 def test_each_example_gives_what_it_shows(example: doctest.DocTest) -> None:
     report: list[str] = []
     result = doctest.DocTestRunner(verbose=False).run(example, out=report.append)

@@ -31,7 +31,7 @@ class TestCalibrateNoiseMultiplier:
         accountant: Accountant,
         expected: float,
     ) -> None:
-        """LEDGER A3."""
+        """The published CIFAR-10 and ImageNet settings, by another implementation."""
         found = calibrate_noise_multiplier(
             sampling_rate=batch / num_examples,
             steps=steps,

@@ -69,7 +69,7 @@ class TestPrice:
     def test_one_total_noise_has_many_prices(
         self, batch: int, sigma: float, steps: int, rdp: float, expected: float
     ) -> None:
-        """Sander et al. (2023), constant-TAN moves of (4096, 3, 2500); METHOD A6."""
+        """Constant-TAN moves of (4096, 3, 2500), the setting of Sander et al. (2023)."""
         run = run_of(batch / 50_000, sigma, steps)
 
         assert pld(run) == pytest.approx(expected, rel=2e-3)
@@ -89,7 +89,7 @@ class TestPrice:
     def test_epsilon_climbs_the_wall_below_noise_two(
         self, sigma: float, low_noise_free: float, high: float
     ) -> None:
-        """METHOD A5: the same total noise, eta = .13 and .95, at S = 2500."""
+        """The same total noise, eta = .13 and .95, at S = 2500 (Sander et al. 2023, figure 2)."""
         for eta, expected in ((0.13, low_noise_free), (0.95, high)):
             run = run_of(q=eta * sigma / (2500 / 2) ** 0.5, sigma=sigma)
 
@@ -135,7 +135,7 @@ class TestPrice:
     def test_replacing_one_costs_more_than_removing_one(self) -> None:
         run = run_of(sigma=2.5764, relation=NeighboringRelation.REPLACE_ONE)
 
-        assert pld(run) == pytest.approx(17.9, abs=0.05)  # LEDGER A6
+        assert pld(run) == pytest.approx(17.9, abs=0.05)
 
     def test_zeroing_out_costs_what_removing_costs(self) -> None:
         """The same two distributions tell the neighbours apart."""
@@ -336,7 +336,7 @@ class TestGaussianTradeOff:
     def test_the_limit_of_constant_tan_reproduces(
         self, eta: float, delta: float, expected: float
     ) -> None:
-        """METHOD A3."""
+        """Computed once with another implementation, to three decimals."""
         assert gdp_epsilon(mu=2**0.5 * eta, delta=delta) == pytest.approx(expected, abs=2e-3)
 
     def test_a_delta_that_covers_the_mechanism_leaves_epsilon_zero(self) -> None:
