@@ -34,7 +34,8 @@ class Sampling(Choice):
     """A new uniformly random subset of ``sampling_rate * num_examples`` units in every step."""
     UNAMPLIFIED = "unamplified"
     """Any other order, shuffled epochs among them, priced without credit for randomness: no unit is in
-    more than ``ceil(sampling_rate * steps)`` batches, and in none of them twice."""
+    more than ``ceil(sampling_rate * steps)`` batches, in none of them twice, and what it holds has no
+    influence on which batches that are. Where N is public; else a unit shifts the others."""
 
     @classmethod
     def _missing_(cls, value: object) -> NoReturn:

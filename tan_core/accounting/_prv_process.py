@@ -41,7 +41,7 @@ def _answer(request: dict[str, Any]) -> float:
         return float(accountant.get_epsilon(request["delta"], **errors))
     # The accountant has no such question; its distribution has (Gopi, Lee and Wutschitz 2021, theorem 6).
     distribution = accountant._get_dprv(**errors)  # pyright: ignore[reportPrivateUsage]
-    shifted = max(request["epsilon"] - errors["eps_error"], 0.0)
+    shifted = request["epsilon"] - errors["eps_error"]
     return float(distribution.compute_delta_estimate(shifted)) + errors["delta_error"]
 
 

@@ -95,7 +95,7 @@ def calibrate_noise_multiplier(
         sampling_rate: :math:`q` in (0, 1].
         steps: :math:`S \ge 1`.
         epsilon: the target, in (0, 1e6].
-        delta: in [1e-12, 1).
+        delta: in [1e-10, 1).
         accountant: who must agree that the target is met.
         clip_norm: does not influence the result.
         sampling: how a batch is drawn.
@@ -104,8 +104,9 @@ def calibrate_noise_multiplier(
         max_batch_size: as in :class:`Mechanism`.
         low: the smallest noise multiplier to consider.
         high: the largest.
-        certified: ask the accountant before answering. Without it our own upper bound decides, where it
-            can: ten times faster, for planning; what is promised must be priced again.
+        certified: ask the accountant before answering. Without it our own loss distribution decides
+            where it can (of removal, the dearer direction): several times faster, for planning; what
+            is promised must be priced again.
 
     Raises:
         ParameterError: an argument is out of its domain.
@@ -156,7 +157,7 @@ def calibrate_steps(
         sampling_rate: :math:`q` in (0, 1].
         noise_multiplier: > 0.
         epsilon: the target, in (0, 1e6].
-        delta: in [1e-12, 1).
+        delta: in [1e-10, 1).
         accountant: who must agree that the target is met.
         neighboring_relation: which datasets are neighbours.
         max_steps: the most to consider.

@@ -1,5 +1,6 @@
 """The second voice behind every price by PLD: our own loss distribution must confirm dp-accounting's."""
 
+import math
 from collections.abc import Sequence
 
 from tan_core.accounting.events import sampled_gaussian
@@ -26,8 +27,9 @@ def check_agreement(mechanisms: Sequence[Mechanism], *, epsilon: float, delta: f
     second = _second_voice(mechanisms, delta) if epsilon < LARGEST_LOSS else None
     if second is None:
         return
-    most = second.epsilon(delta - ROUND_OFF) if delta > ROUND_OFF else float("inf")
-    least = second.epsilon(min(delta + ROUND_OFF, 1 - 1e-16))
+    # Above, dp-accounting may be by its own round-off; below, by nothing.
+    most = second.epsilon(delta - ROUND_OFF) if delta > ROUND_OFF else math.inf
+    least = second.epsilon(delta)
     slack = TOLERANCE * epsilon + _NEGLIGIBLE
     if not least - slack <= epsilon <= most + slack:
         raise AccountantError(
@@ -41,6 +43,6 @@ def _second_voice(mechanisms: Sequence[Mechanism], delta: float) -> PrivacyProfi
     if len(events) < len(mechanisms):
         return None
     try:
-        return loss_profile(events, delta=max(delta - ROUND_OFF, ROUND_OFF / 10))
+        return loss_profile(events, delta=max(delta - ROUND_OFF, delta / 2))
     except AccountantError:  # outside the domain of its grid
         return None

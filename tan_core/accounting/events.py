@@ -39,7 +39,12 @@ def sampled_gaussian(mechanism: Mechanism) -> SampledGaussian | None:
 
     Without sampling (full batch, or no credit for it) a replaced unit moves the sum by 2C: the same as
     half the noise.
+
+    Raises:
+        UnsupportedEventError: unamplified sampling between datasets of unlike size. A unit that comes or
+            goes shifts the others through the batches, so more than its own gradient moves.
     """
+    _check_sizes_are_public(mechanism)
     replaced = mechanism.neighboring_relation is NeighboringRelation.REPLACE_ONE
     sigma = mechanism.noise_multiplier / (2 if replaced else 1)
     if mechanism.sampling is Sampling.UNAMPLIFIED:
@@ -109,9 +114,12 @@ def pld_event(mechanism: Mechanism) -> tuple[dp_accounting.DpEvent, int]:
     """One step and how often, as dp-accounting's PLD accountant reads them.
 
     Raises:
-        UnsupportedEventError: batches of fixed size; truncated ones between datasets of unlike size.
+        UnsupportedEventError: batches of fixed size; truncated or unamplified ones between datasets of
+            unlike size.
     """
     import dp_accounting
+
+    _check_sizes_are_public(mechanism)
 
     sigma, steps = mechanism.noise_multiplier, mechanism.steps
     match mechanism.sampling:
@@ -123,8 +131,6 @@ def pld_event(mechanism: Mechanism) -> tuple[dp_accounting.DpEvent, int]:
         case Sampling.UNAMPLIFIED:
             return dp_accounting.GaussianDpEvent(sigma), participations(mechanism)
         case Sampling.TRUNCATED_POISSON:
-            if mechanism.neighboring_relation is NeighboringRelation.ADD_OR_REMOVE_ONE:
-                raise _unsupported("pld", mechanism, "zero_out or replace_one, where N is public")
             return dp_accounting.TruncatedSubsampledGaussianDpEvent(
                 dataset_size=mechanism.num_examples or 0,  # the mechanism has checked both
                 sampling_probability=mechanism.sampling_rate,
@@ -172,6 +178,17 @@ def sampled_gaussian_event(mechanism: Mechanism, accountant: str) -> SampledGaus
     if same is None:
         raise _unsupported(accountant, mechanism, "accountant pld or rdp")
     return same
+
+
+def _check_sizes_are_public(mechanism: Mechanism) -> None:
+    """What one unit does to the others' batches is bounded only where the number of units is public."""
+    depends = mechanism.sampling in (Sampling.TRUNCATED_POISSON, Sampling.UNAMPLIFIED)
+    if depends and mechanism.neighboring_relation is NeighboringRelation.ADD_OR_REMOVE_ONE:
+        raise UnsupportedEventError(
+            f"no accountant prices {mechanism.sampling.value} sampling under neighboring_relation "
+            f"{mechanism.neighboring_relation.value}: a unit more or less moves the others between "
+            "batches; accepted: zero_out or replace_one, where the number of units is public"
+        )
 
 
 def _fixed_size(mechanism: Mechanism) -> dp_accounting.DpEvent:

@@ -15,8 +15,8 @@ from tan_core.accounting.rdp import Conversion
 from tan_core.errors import AccountantError, ParameterError
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 
-MIN_DELTA = 1e-12
-"""Below it the round-off of a composed distribution is as large as delta itself."""
+MIN_DELTA = 1e-10
+"""Below it the round-off of long compositions shows in epsilon."""
 MAX_EPSILON = 1e6
 
 _LIBRARIES = {
@@ -68,7 +68,7 @@ def price(
 
     Args:
         mechanisms: at least one; they may differ in all but the neighbouring relation.
-        delta: in [1e-12, 1): epsilon is computed.
+        delta: in [1e-10, 1): epsilon is computed.
         epsilon: >= 0, instead of ``delta``: delta is computed.
         accountant: who computes.
         conversion: for ``Accountant.RDP``: the improved one, or the classical one to compare with papers.

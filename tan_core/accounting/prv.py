@@ -48,7 +48,7 @@ class PrvProfile:
     def __init__(self, mechanisms: Sequence[Mechanism], *, rough: Callable[[], Rough]) -> None:
         events = [sampled_gaussian_event(mechanism, "prv") for mechanism in mechanisms]
         expected = rough()
-        self._request = {
+        self._request: dict[str, Any] = {
             "history": [(e.noise_multiplier, e.sampling_rate, e.steps) for e in events],
             "eps_error": min(
                 max(_RELATIVE_ERROR * expected.epsilon, _MIN_EPSILON_ERROR), _MAX_EPSILON_ERROR
@@ -62,7 +62,15 @@ class PrvProfile:
         return _ask({**self._request, "delta": delta})
 
     def delta(self, epsilon: float) -> float:
-        """The upper end of the interval at an epsilon."""
+        """The upper end of the interval at an epsilon.
+
+        Raises:
+            AccountantError: epsilon is below the interval's own width.
+        """
+        if epsilon < self._request["eps_error"]:
+            raise AccountantError(
+                f"prv has no delta at epsilon = {epsilon:g}: it answers to {self._request['eps_error']:g}"
+            )
         return _ask({**self._request, "epsilon": epsilon})
 
 

@@ -8,7 +8,7 @@ from tan_core.accounting.price import Price, price
 from tan_core.accounting.selection import SelectionBound, price_selection
 from tan_core.choice import Choice
 from tan_core.errors import ParameterError, UnsupportedEventError
-from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
+from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation, Sampling
 
 
 class SearchAccounting(Choice):
@@ -47,7 +47,7 @@ _CONDITIONS = {
         "each trial draws its hyper-parameters independently from one law, fixed before the search",
         "the number of trials was drawn from the stated law, independently of the data, and is secret",
         "a trial that diverges or fails counts, and ranks last; none is repeated or stopped by its score",
-        "only the best trial leaves: no other score or curve, no timing, no number of trials",
+        "only the best trial leaves: no other score or curve, no timing, no number of trials, not which it was",
         "scores use a trial's own output and public data, or are part of its priced mechanisms",
         _FIXED_IN_ADVANCE,
     ),
@@ -167,6 +167,8 @@ def price_search(
             total = _price_split(run, trials, delta, accountant)
         case SearchAccounting.DECLARED_UNACCOUNTED:
             total = None
+    if total is not None and total.epsilon < alone.epsilon:
+        total = alone  # a looser accountant's word on the run alone: above a tighter one's on both
     return SearchPrice(
         mode=mode,
         total=total,
@@ -211,11 +213,11 @@ def _refuse_public_sizes(mechanisms: Sequence[Mechanism]) -> None:
     price of a replacement covers; where the price rests on the number of units, it is not.
     """
     for mechanism in mechanisms:
-        if mechanism.num_examples is not None:
+        if mechanism.sampling is not Sampling.POISSON:
             raise UnsupportedEventError(
                 f"search.accounting disjoint_split cannot price {mechanism.sampling.value} sampling under "
                 f"neighboring_relation {mechanism.neighboring_relation.value}, where the size of a side is "
-                "no constant; accepted: poisson or unamplified sampling"
+                "no constant; accepted: poisson sampling"
             )
 
 

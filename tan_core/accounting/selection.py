@@ -95,7 +95,7 @@ def price_selection(
         mechanisms: all that one trial does to the private data, in training and in scoring. Where
             candidates differ in their mechanism, one that dominates each of them at every epsilon.
         trial_count: the law that the number of trials is really drawn from.
-        delta: in (0, 1); the profile bounds need delta over the mean number of trials >= 1e-12.
+        delta: in (0, 1); the profile bounds need delta over the mean number of trials >= 1e-10.
         bound: which proof; ``rdp`` uses the RDP accountant, the others the PLD accountant.
         followed_by: what runs on the same data after the selection, such as the final run of the
             winner. Composed by adding Rényi divergences, or by halves of delta with the profile bounds.
@@ -159,7 +159,7 @@ def selected_epsilon(
         bound: one of the two profile bounds.
 
     Raises:
-        ParameterError: ``delta`` over the mean number of trials is below 1e-12, or ``bound`` is ``rdp``.
+        ParameterError: ``delta`` over the mean number of trials is below 1e-10, or ``bound`` is ``rdp``.
     """
     if SelectionBound(bound) is SelectionBound.RDP:
         raise ParameterError("bound rdp reads no privacy profile", field="bound")
@@ -279,8 +279,9 @@ def _profile_epsilon(
 ) -> float:
     share = delta / 2 if followed_by else delta
     profile = pld_profile(trial)
-    check_agreement(trial, epsilon=profile.epsilon(share), delta=share)
     selected = selected_epsilon(profile, trial_count, delta=share, bound=bound)
+    of_one = share / trial_count.mean  # what the bound asks the profile at
+    check_agreement(trial, epsilon=profile.epsilon(of_one), delta=of_one)
     return selected + (price(followed_by, delta=share).epsilon if followed_by else 0.0)
 
 

@@ -21,6 +21,7 @@ from tan_core.planner.plan import (
     PlannedSimulation,
 )
 from tan_core.planner.privacy import Promise, planned_privacy
+from tan_core.planner.reservations import runs_to_choose
 from tan_core.planner.rungs import batch_ladder, halving_trials
 from tan_core.planner.search_privacy import search_privacy
 from tan_core.planner.segments import segment_rule
@@ -107,6 +108,7 @@ def plan_study(
         promise,
         workload,
         mode=SearchAccounting(spec.search.accounting),
+        runs=runs_to_choose(spec, shape.run),
         rates=rates,
         memory=memory_bytes(model, spec) if model else None,
         warnings=[_UNMEASURED] if hours is not None and rates is None else [],
@@ -156,15 +158,17 @@ def plan_mechanism(
         clip_norm=clip_norm,
         steps=steps,
     )
+    run = PrivateRun(mechanism=mechanism, num_examples=num_examples)
     return _assemble(
         Shape(
-            run=PrivateRun(mechanism=mechanism, num_examples=num_examples),
+            run=run,
             batch=_whole(expected_batch_size),
             is_calibrated=False,
         ),
         Promise(delta=delta, accountant=accountant, target_epsilon=None),
         Workload(trials=trials, rungs=rungs, views=1, search_num_examples=num_examples, workers=1),
         mode=None,
+        runs=[run],
         rates=Rates.of(rate, None),
         memory=None,
         warnings=[],
@@ -177,6 +181,7 @@ def _assemble(
     workload: Workload,
     *,
     mode: SearchAccounting | None,
+    runs: Sequence[PrivateRun],
     rates: Rates | None,
     memory: int | None,
     warnings: Sequence[str],
@@ -205,7 +210,9 @@ def _assemble(
         simulations=[_simulation(shape, workload, rung) for rung in rungs],
         ladder=_ladder(shape, workload),
         step_candidates=step_candidates(shape, promise, workload),
-        search_privacy=search_privacy(shape, promise, workload, mode=mode),
+        search_privacy=search_privacy(
+            runs, promise, workload.trials, workload.search_num_examples, rungs, mode=mode
+        ),
         cost=planned_cost(
             workload,
             batch=shape.batch,

@@ -102,6 +102,8 @@ class PlannedSearchPrivacy(Frozen):
     """Of search and run in this mode; None where nothing can be claimed, or priced."""
     epsilon_if_accounted: float | None
     """Of every simulation composed with the run; None where it was not priced."""
+    accountant: Accountant = Accountant.PLD
+    """Whose figures these are."""
     simulations: int
     """Trials times rungs: all that ``epsilon_if_accounted`` composes."""
     note: str

@@ -4,6 +4,7 @@ Candidates of one study meet one target, at the study's delta and by its account
 a budget their prices differ, so the budget must hold the costliest of them before the search begins.
 """
 
+from tan_core.execution import PrivateRun
 from tan_core.mechanism import Mechanism
 from tan_core.planner.candidates import Target, candidate
 from tan_core.planner.plan import Plan
@@ -31,18 +32,22 @@ def reservations(spec: StudySpec, plan: Plan) -> list[Mechanism]:
     Raises:
         UnreachableTargetError: no noise meets the target at some number of steps.
     """
-    reference = plan.private_run()
-    runs = [reference.mechanism] + [
+    runs = runs_to_choose(spec, plan.private_run())
+    return list(dict.fromkeys(reserved_mechanism(run.mechanism) for run in runs))
+
+
+def runs_to_choose(spec: StudySpec, reference: PrivateRun) -> list[PrivateRun]:
+    """The planned run, and those of candidates at other steps; as in :func:`reservations`."""
+    return [reference] + [
         candidate(
             trainer=spec.train.trainer(),
             model=spec.model,
             reference=reference,
             params={"steps": steps},
             target=Target.of(spec),
-        ).private_run.mechanism
+        ).private_run
         for steps in _searched_steps(spec)
     ]
-    return list(dict.fromkeys(map(reserved_mechanism, runs)))
 
 
 def _searched_steps(spec: StudySpec) -> list[int]:

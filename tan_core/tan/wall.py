@@ -60,7 +60,7 @@ def overcharge(mechanism: Mechanism, *, delta: float) -> float:
 
     Args:
         mechanism: drawn by Poisson sampling: the limit is that of its amplification.
-        delta: in [1e-12, 1).
+        delta: in [1e-10, 1).
 
     Raises:
         UnsupportedEventError: the sampling is not Poisson.
@@ -87,7 +87,7 @@ def constant_tan_curve(
 
     Args:
         mechanism: the reference, drawn by Poisson sampling.
-        delta: in [1e-12, 1).
+        delta: in [1e-10, 1).
         noise_multipliers: sigma > 0 of the points.
 
     Raises:
@@ -145,7 +145,7 @@ def wall(mechanism: Mechanism, *, delta: float, tolerance: float = 1.10) -> floa
 
     Args:
         mechanism: the reference, drawn by Poisson sampling.
-        delta: in [1e-12, 1).
+        delta: in [1e-10, 1).
         tolerance: accepted overcharge, in [1.002, 1000].
 
     Raises:

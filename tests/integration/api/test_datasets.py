@@ -72,7 +72,7 @@ class TestRegister:
             ({"delta": None}, "delta"),
             ({"epsilon": 0}, "epsilon"),
             ({"delta": 1}, "delta"),
-            ({"delta": 9.99e-13}, "delta"),
+            ({"delta": 9.99e-11}, "delta"),
             ({"public": True}, "epsilon"),
             ({"unit": "user_id"}, "unit"),
             ({"waiver": "no reason"}, "waiver"),

@@ -57,7 +57,7 @@ class TestAccountants:
         ratio = epsilon(tiny, by=Accountant.RDP) / epsilon(tiny)
         assert 4.5 < ratio < 5.5
 
-    def test_below_a_delta_of_1e_9_round_off_passes_what_a_coarser_grid_adds(self) -> None:
+    def test_at_a_delta_of_1e_12_round_off_passes_what_a_coarser_grid_adds(self) -> None:
         def added(delta: float) -> float:
             fine = library_epsilon(RUN, delta=delta, grid=1e-4)
             return library_epsilon(RUN, delta=delta, grid=1e-3) / fine - 1

@@ -74,7 +74,10 @@ class TestCalibrateNoiseMultiplier:
         "shape",
         [
             {"neighboring_relation": NeighboringRelation.ZERO_OUT},
-            {"sampling": Sampling.UNAMPLIFIED},
+            {
+                "sampling": Sampling.UNAMPLIFIED,
+                "neighboring_relation": NeighboringRelation.ZERO_OUT,
+            },
             {
                 "sampling": Sampling.TRUNCATED_POISSON,
                 "neighboring_relation": NeighboringRelation.ZERO_OUT,

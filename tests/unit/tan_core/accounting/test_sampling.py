@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tan_core.accounting import gdp_epsilon, price
+from tan_core.accounting import calibrate_noise_multiplier, gdp_epsilon, price
 from tan_core.accounting.events import participations
 from tan_core.errors import ParameterError, UnsupportedEventError
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation, Sampling
@@ -54,12 +54,12 @@ class TestUnamplified:
         self, q: float, sigma: float, steps: int, expected: float
     ) -> None:
         """The three runs as their authors shuffled them: no amplification is proven."""
-        run = run_of(Sampling.UNAMPLIFIED, q=q, sigma=sigma, steps=steps)
+        run = run_of(Sampling.UNAMPLIFIED, q=q, sigma=sigma, steps=steps, relation=ZERO_OUT)
 
         assert price([run], delta=1e-5).epsilon == pytest.approx(expected, rel=5e-3)
 
     def test_is_the_plain_gaussian_over_the_batches_that_one_unit_is_in(self) -> None:
-        run = run_of(Sampling.UNAMPLIFIED, q=0.1, sigma=5.0, steps=101)
+        run = run_of(Sampling.UNAMPLIFIED, q=0.1, sigma=5.0, steps=101, relation=ZERO_OUT)
 
         exact = gdp_epsilon(mu=math.sqrt(11) / 5, delta=1e-5)
         assert exact <= price([run], delta=1e-5).epsilon <= exact * 1.001
@@ -76,16 +76,35 @@ class TestUnamplified:
     @pytest.mark.parametrize("accountant", list(Accountant))
     def test_a_replaced_unit_moves_the_sum_twice_as_far(self, accountant: Accountant) -> None:
         replaced = run_of(Sampling.UNAMPLIFIED, q=0.1, sigma=10.0, steps=100, relation=REPLACE)
-        removed = run_of(Sampling.UNAMPLIFIED, q=0.1, sigma=5.0, steps=100)
+        zeroed = run_of(Sampling.UNAMPLIFIED, q=0.1, sigma=5.0, steps=100, relation=ZERO_OUT)
 
         costs = [
-            price([run], delta=1e-5, accountant=accountant).epsilon for run in (replaced, removed)
+            price([run], delta=1e-5, accountant=accountant).epsilon for run in (replaced, zeroed)
         ]
         assert costs[0] == pytest.approx(costs[1], rel=1e-3)
 
     def test_shuffling_is_not_a_sampling_and_the_error_says_what_is(self) -> None:
         with pytest.raises(ParameterError, match="not Poisson batches; 'unamplified'"):
             Sampling("shuffled")
+
+    @pytest.mark.parametrize("accountant", list(Accountant))
+    def test_it_is_refused_where_a_unit_moves_the_others_between_batches(
+        self, accountant: Accountant
+    ) -> None:
+        """In file order at B = 1, {a} and {b, a} with opposite gradients differ by (2, -1) C."""
+        run = run_of(Sampling.UNAMPLIFIED, q=0.5, sigma=2.0, steps=2)
+
+        with pytest.raises(UnsupportedEventError, match=r"unamplified .* accepted: zero_out"):
+            price([run], delta=1e-5, accountant=accountant)
+        with pytest.raises(UnsupportedEventError, match="unamplified"):
+            calibrate_noise_multiplier(
+                sampling_rate=0.5,
+                steps=2,
+                epsilon=1.0,
+                delta=1e-5,
+                sampling=Sampling.UNAMPLIFIED,
+                certified=False,
+            )
 
 
 class TestTruncatedPoisson:

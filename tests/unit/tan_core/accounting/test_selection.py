@@ -211,7 +211,7 @@ class TestSelectedEpsilon:
         law = NegativeBinomialTrials(mean=10_000.0, shape=shape)
 
         found = selected_epsilon(
-            PureProfile(0.5), law, delta=1e-6, bound=SelectionBound.SHARP_PROFILE
+            PureProfile(0.5), law, delta=1e-5, bound=SelectionBound.SHARP_PROFILE
         )
 
         assert found == pytest.approx(times * 0.5, rel=2e-3)

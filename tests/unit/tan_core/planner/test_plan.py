@@ -231,7 +231,7 @@ class TestPlanStudy:
             ),
             (study(batch_size=512), 500, "train.batch_size", "500"),
             (study(search={"rungs": [64, 16_384]}), N, "search.rungs", "8192"),
-            (study(delta=1e-15), N, "privacy.delta", "1e-12"),
+            (study(delta=1e-15), N, "privacy.delta", "1e-10"),
             (study(epsilon=None, noise_multiplier=2.0), N, "train.batch_size", "give a number"),
         ],
     )

@@ -32,11 +32,11 @@ def cifar(**changes: Any) -> Plan:
     )
 
 
-def study(mode: str, **options: Any) -> PlannedSearchPrivacy:
-    spec = StudySpec.model_validate(
+def study_spec(mode: str, accountant: Accountant = Accountant.PLD) -> StudySpec:
+    return StudySpec.model_validate(
         {
             "name": "study",
-            "privacy": {"epsilon": 3.0, "delta": 1e-5},
+            "privacy": {"epsilon": 3.0, "delta": 1e-5, "accountant": accountant},
             "dataset": "data",
             "model": {"name": "linear"},
             "search": {
@@ -48,9 +48,10 @@ def study(mode: str, **options: Any) -> PlannedSearchPrivacy:
             "train": {"batch_size": 1024, "steps": 100},
         }
     )
-    found = plan_study(spec, num_examples=N, **options).search_privacy
-    assert found is not None
-    return found
+
+
+def study(mode: str, **options: Any) -> PlannedSearchPrivacy:
+    return priced(plan_study(study_spec(mode), num_examples=N, **options))
 
 
 def priced(plan: Plan) -> PlannedSearchPrivacy:
@@ -151,8 +152,47 @@ def test_what_no_figure_would_help_with_is_not_priced_and_says_why(
     assert reason in found.note
 
 
-def test_rdp_promises_the_run_but_pld_prices_the_search() -> None:
+def test_the_accountant_of_the_study_prices_the_search_too() -> None:
     by_rdp = priced(cifar(rungs=[512], trials=2, accountant=Accountant.RDP))
     by_pld = priced(cifar(rungs=[512], trials=2))
 
-    assert by_rdp == by_pld
+    assert (by_rdp.accountant, by_pld.accountant) == (Accountant.RDP, Accountant.PLD)
+    assert by_rdp.epsilon_if_accounted is not None
+    assert by_pld.epsilon_if_accounted is not None
+    assert by_rdp.epsilon_if_accounted > by_pld.epsilon_if_accounted
+
+
+@pytest.mark.parametrize("accountant", [Accountant.PLD, Accountant.RDP])
+@pytest.mark.parametrize("mode", ["public_proxy", "disjoint_split", "accounted"])
+def test_no_total_is_below_what_the_run_reserves(mode: str, accountant: Accountant) -> None:
+    plan = plan_study(study_spec(mode, accountant=accountant), num_examples=N)
+
+    assert priced(plan).epsilon is not None
+    assert priced(plan).epsilon >= plan.privacy.epsilon_reserved  # type: ignore[operator]
+
+
+def test_searched_steps_are_priced_where_they_cost_most() -> None:
+    """Fewer steps need less noise at the same target, and their simulations cost far more."""
+    spec = study_spec("accounted")
+    steps = {"learning_rate": 1.0, "steps": {"choices": [25, 400]}}
+    searched = StudySpec.model_validate(
+        spec.model_dump()
+        | {"search": spec.search.model_dump() | {"space": steps}}
+        | {"train": {"batch_size": 1024}}
+    )
+
+    found = priced(plan_study(searched, num_examples=N))
+
+    alone = [
+        priced(
+            plan_study(
+                StudySpec.model_validate(
+                    spec.model_dump() | {"train": {"batch_size": 1024, "steps": each}}
+                ),
+                num_examples=N,
+            )
+        ).epsilon
+        for each in (25, 400)
+    ]
+    assert found.epsilon == pytest.approx(max(each for each in alone if each), rel=1e-2)
+    assert "searched steps that cost most" in found.note
