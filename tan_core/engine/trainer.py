@@ -23,6 +23,7 @@ from tan_core.engine.flat import FlatParameters
 from tan_core.engine.gradients import check_model, clipped_sum
 from tan_core.engine.optimizers import make_optimizer
 from tan_core.engine.randomness import Randomness, SeededRandomness
+from tan_core.engine.schedules import scheduled_learning_rate
 from tan_core.errors import ParameterError
 from tan_core.execution import PrivateRun, Simulation
 from tan_core.mechanism import Mechanism
@@ -31,7 +32,7 @@ from tan_core.spec.train import TrainerConfig
 AllReduce = Callable[[Tensor], None]
 Array = NDArray[Any] | Tensor
 
-STATE_VERSION: Final = 1
+STATE_VERSION: Final = 2
 _EVALUATION_BATCH: Final = 512
 
 
@@ -119,6 +120,8 @@ class Trainer:
             multiplicity=config.augmentation_multiplicity,
             crop_padding=config.crop_padding,
             horizontal_flip=config.horizontal_flip,
+            color_jitter=config.color_jitter,
+            dtype=self._inputs.dtype,
         )
         self._model = model.to(self._device)
         self._flat = FlatParameters(self._model)
@@ -159,7 +162,14 @@ class Trainer:
         if self._all_reduce is not None:
             self._all_reduce(noisy_sum)
         divisor = self._mechanism.clip_norm * self._execution.expected_batch_size
-        self._optimizer.update(self._flat.vector, noisy_sum.div_(divisor))
+        self._optimizer.update(
+            self._flat.vector,
+            noisy_sum.div_(divisor),
+            learning_rate=scheduled_learning_rate(
+                self._config, step=self._steps_done, steps=self._mechanism.steps
+            ),
+            step=self._steps_done,
+        )
         self._average()
         self._steps_done += 1
         return stats

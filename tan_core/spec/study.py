@@ -12,7 +12,7 @@ from tan_core.spec.base import Frozen
 from tan_core.spec.fields import Place, field_of, searchable_keys
 from tan_core.spec.models import ModelSpec
 from tan_core.spec.space import Choices, Dimension, Range, Scalar, probes
-from tan_core.spec.train import TrainerConfig, TrainSpec
+from tan_core.spec.train import NEEDS, Need, TrainerConfig, TrainSpec
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 
@@ -73,7 +73,7 @@ class StudySpec(Frozen):
             *self._target_faults(),
             *self._proxy_faults(),
             *self._rung_faults(),
-            *self._space_faults(),
+            *(self._space_faults() or self._idle_faults()),
         ]
         if faults:
             raise ValidationError.from_exception_data(type(self).__name__, faults)
@@ -194,6 +194,25 @@ class StudySpec(Frozen):
             return error.errors()[-1]["msg"].removeprefix("Value error, ")
         return None
 
+    def _idle_faults(self) -> list[InitErrorDetails]:
+        """A trainer field that no candidate could read, for what another field is in all of them."""
+        faults: dict[tuple[str, ...], InitErrorDetails] = {}
+        for need in NEEDS:
+            path, values = self._possible(need.field)
+            if all(value == TrainerConfig.model_fields[need.field].default for value in values):
+                continue
+            _, others = self._possible(need.other)
+            if not any(need.is_met(other) for other in others):
+                faults.setdefault(path, _fault(path, values[-1], _idle(need, others)))
+        return list(faults.values())
+
+    def _possible(self, field: str) -> tuple[tuple[str, ...], list[Any]]:
+        """Where the user wrote a trainer field, and its fixed value or the edges of its dimension."""
+        for key, dimension in self.search.space.items():
+            if self.field_of(key) == ("train", field):
+                return ("search", "space", key), [value for _, value in probes(dimension)]
+        return ("train", field), [getattr(self.train, field)]
+
     def field_of(self, key: str) -> Place | None:
         """Where a key of the space points: ``("train", field)`` or ``("model", option)``."""
         return field_of(key, self.model)
@@ -208,6 +227,11 @@ class StudySpec(Frozen):
     def searchable(self) -> list[str]:
         """Every key that this study's space may hold."""
         return searchable_keys(self.model)
+
+
+def _idle(need: Need, others: list[Any]) -> str:
+    found = " or ".join(dict.fromkeys(str(other) for other in others))
+    return f"has no effect: {need.other} must be {need.wanted}, got {found}"
 
 
 def _fault(path: tuple[int | str, ...], value: Any, message: str) -> InitErrorDetails:

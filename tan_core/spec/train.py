@@ -1,13 +1,16 @@
 """How a model is trained: what a user fixes under ``train:`` and what a trial may vary."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
 from tan_core.spec.base import Frozen
 
 PositiveFloat = Annotated[float, Field(gt=0, le=1e9)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Optimizer(StrEnum):
@@ -15,6 +18,16 @@ class Optimizer(StrEnum):
 
     SGD = "sgd"
     ADAM = "adam"
+    ADAMW = "adamw"
+    """Adam with the weight decay beside the gradient and not in it."""
+
+
+class Schedule(StrEnum):
+    """How the learning rate goes from its whole value to its last one, after the warm-up."""
+
+    CONSTANT = "constant"
+    LINEAR = "linear"
+    COSINE = "cosine"
 
 
 class TrainerConfig(Frozen):
@@ -22,18 +35,70 @@ class TrainerConfig(Frozen):
 
     ``learning_rate`` is in units of one clipped gradient: the update is
     ``learning_rate * noisy_sum / (clip_norm * expected_batch_size)``, so the learning rate and the
-    clipping norm do not have to be tuned together (Sander et al. 2023, eq. 5).
+    clipping norm do not have to be tuned together (Sander et al. 2023, eq. 5). The optimisers are those
+    of torch on that gradient. Schedule and warm-up are over the run, whatever its number of steps.
+
+    A field that another one makes idle, as ``beta2`` under SGD, is ignored, for a search may combine
+    them freely; a study in which no candidate reads it is refused (:data:`NEEDS`).
     """
 
     learning_rate: PositiveFloat = 1.0
+    schedule: Schedule = Schedule.CONSTANT
+    warmup_fraction: Fraction = 0.0
+    """Part of the steps in which the learning rate rises to its whole value."""
+    final_learning_rate_fraction: Fraction = 0.0
+    """Where linear and cosine end, as a part of ``learning_rate``."""
     optimizer: Optimizer = Optimizer.SGD
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    ema_decay: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    momentum: Fraction = 0.0
+    """Of SGD; above 0 it replaces ``beta1`` of Adam."""
+    dampening: Fraction = 0.0
+    """Part of each gradient but the first that the momentum of SGD leaves out."""
+    beta1: Fraction = 0.9
+    beta2: Fraction = 0.999
+    adam_epsilon: PositiveFloat = 1e-8
+    weight_decay: Annotated[float, Field(ge=0, le=1e9)] = 0.0
+    """Times the weights: into the gradient (sgd, adam), or off the weights at each step (adamw)."""
+    ema_decay: Fraction = 0.0
+    """Of the averaged weights; the first steps have at most (1 + t) / (10 + t)."""
     clip_norm: PositiveFloat = 1.0
     augmentation_multiplicity: Annotated[int, Field(ge=1, le=256)] = 1
     crop_padding: Literal["auto"] | Annotated[int, Field(ge=0, le=64)] = "auto"
     """Pixels of reflect padding before a random crop; auto: an eighth of the side when K > 1."""
     horizontal_flip: bool = False
+    color_jitter: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Brightness, contrast and saturation of a view are each multiplied by 1 - j to 1 + j."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What ``field`` has to find in ``other`` to be read at all."""
+
+    field: str
+    other: str
+    is_met: Callable[[Any], bool]
+    wanted: str
+
+
+def _is_adam(value: object) -> bool:
+    return value in (Optimizer.ADAM, Optimizer.ADAMW)
+
+
+NEEDS: Final = (
+    Need("dampening", "optimizer", lambda value: value == Optimizer.SGD, "sgd"),
+    Need("dampening", "momentum", lambda value: value > 0, "above 0"),
+    *(
+        Need(field, "optimizer", _is_adam, "adam or adamw")
+        for field in ("beta1", "beta2", "adam_epsilon")
+    ),
+    Need("beta1", "momentum", lambda value: value == 0, "0, for a momentum replaces it"),
+    Need(
+        "final_learning_rate_fraction",
+        "schedule",
+        lambda value: value in (Schedule.LINEAR, Schedule.COSINE),
+        "linear or cosine",
+    ),
+)
+"""Each is decided by the ends of a range, so the ends are all that a study has to ask."""
 
 
 class TrainSpec(TrainerConfig):

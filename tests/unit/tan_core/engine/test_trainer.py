@@ -109,7 +109,11 @@ class TestUpdate:
     def test_the_microbatch_size_does_not_change_the_update(
         self, microbatch_size: int, multiplicity: int
     ) -> None:
-        config = {"augmentation_multiplicity": multiplicity, "horizontal_flip": True}
+        config = {
+            "augmentation_multiplicity": multiplicity,
+            "horizontal_flip": True,
+            "color_jitter": 0.5,
+        }
         reference = run(make_trainer(config=config), 3)
 
         split = run(make_trainer(config=config, microbatch_size=microbatch_size), 3)
@@ -121,7 +125,12 @@ class TestUpdate:
     def test_the_number_of_ranks_does_not_change_the_update(
         self, world_size: int, multiplicity: int
     ) -> None:
-        config = {"augmentation_multiplicity": multiplicity, "ema_decay": 0.9}
+        config = {
+            "augmentation_multiplicity": multiplicity,
+            "ema_decay": 0.9,
+            "color_jitter": 0.5,
+            "schedule": "cosine",
+        }
         alone = run(make_trainer(config=config), 5)
 
         ranks = run_ranks(world_size, 5, config=config)
@@ -166,22 +175,34 @@ class TestUpdate:
             trainer.step()
 
 
+TRICKS = {
+    "sgd": {"momentum": 0.9, "dampening": 0.5, "schedule": "linear", "warmup_fraction": 0.3},
+    "adamw": {"optimizer": "adamw", "beta2": 0.9, "schedule": "cosine"},
+}
+
+
 class TestOptimizers:
-    """Each against torch's own, fed with the same gradient of 1 everywhere."""
+    """Fed with the same gradient of 1 everywhere."""
 
     @pytest.mark.parametrize(
         ("config", "make_reference"),
         [
-            ({"momentum": 0.9}, lambda p: torch.optim.SGD(p, lr=0.5, momentum=0.9)),
-            ({"optimizer": "adam"}, lambda p: torch.optim.Adam(p, lr=0.5)),
+            (
+                {"momentum": 0.9, "dampening": 0.3, "weight_decay": 0.1},
+                lambda p: torch.optim.SGD(p, lr=0.5, momentum=0.9, dampening=0.3, weight_decay=0.1),
+            ),
             (
                 {"optimizer": "adam", "momentum": 0.5},
                 lambda p: torch.optim.Adam(p, lr=0.5, betas=(0.5, 0.999)),
             ),
+            (
+                {"optimizer": "adamw", "beta1": 0.8, "weight_decay": 0.1},
+                lambda p: torch.optim.AdamW(p, lr=0.5, betas=(0.8, 0.999), weight_decay=0.1),
+            ),
         ],
-        ids=["momentum", "adam", "adam-momentum"],
+        ids=["sgd", "adam", "adamw"],
     )
-    def test_updates_are_those_of_torch(self, config, make_reference) -> None:
+    def test_they_see_the_noisy_mean_gradient(self, config, make_reference) -> None:
         noise = FixedRandomness([], noise=12.0)  # expected batch 12, C = sigma = 1: a gradient of 1
         trainer = make_trainer(config={"learning_rate": 0.5, **config}, randomness=noise)
         parameter = vector(trainer).clone().requires_grad_()
@@ -193,6 +214,69 @@ class TestOptimizers:
         run(trainer, 4)
 
         assert torch.allclose(vector(trainer), parameter.detach(), rtol=1e-5, atol=1e-6)
+
+
+class TestSchedule:
+    def test_the_rate_falls_over_the_steps_of_the_whole_run(self) -> None:
+        trainer = make_trainer(
+            make_run(steps=4),
+            config={"schedule": "linear"},
+            randomness=FixedRandomness([], noise=12.0),
+        )
+
+        moves = []
+        for _ in range(4):
+            before = vector(trainer)
+            trainer.step()
+            moves.append(float((before - vector(trainer)).mean()))
+
+        assert moves == pytest.approx([7 / 8, 5 / 8, 3 / 8, 1 / 8], rel=1e-5)
+
+    @pytest.mark.parametrize("config", TRICKS.values(), ids=TRICKS)
+    @pytest.mark.parametrize("stop", [1, 5])
+    def test_a_run_that_was_stopped_ends_where_it_would_have(self, config, stop: int) -> None:
+        straight = run(make_trainer(config=config), 9)
+        stopped = run(make_trainer(config=config), stop)
+
+        resumed = make_trainer(config=config)
+        resumed.load_state(stopped.state())
+        run(resumed, 9 - stop)
+
+        assert torch.equal(vector(resumed), vector(straight))
+
+
+READ = {
+    "learning_rate": {"learning_rate": 2.0},
+    "schedule": {"schedule": "cosine"},
+    "warmup_fraction": {"warmup_fraction": 0.5},
+    "final_learning_rate_fraction": {"schedule": "linear", "final_learning_rate_fraction": 0.5},
+    "optimizer": {"optimizer": "adam"},
+    "momentum": {"momentum": 0.9},
+    "dampening": {"momentum": 0.9, "dampening": 0.5},
+    "beta1": {"optimizer": "adam", "beta1": 0.5},
+    "beta2": {"optimizer": "adam", "beta2": 0.5},
+    "adam_epsilon": {"optimizer": "adam", "adam_epsilon": 0.1},
+    "weight_decay": {"weight_decay": 0.1},
+    "ema_decay": {"ema_decay": 0.5},
+    "augmentation_multiplicity": {"augmentation_multiplicity": 2},
+    "crop_padding": {"crop_padding": 1},
+    "horizontal_flip": {"horizontal_flip": True},
+    "color_jitter": {"color_jitter": 0.5},
+}
+
+
+class TestFields:
+    @pytest.mark.parametrize("name", sorted(TrainerConfig.model_fields.keys() - {"clip_norm"}))
+    def test_each_one_changes_what_is_released(self, name: str) -> None:
+        """``clip_norm`` is the mechanism's."""
+        fields = READ[name]
+        others = {other: value for other, value in fields.items() if other != name}
+
+        with_it, without = (
+            run(make_trainer(config=config), 3).released_weights() for config in (fields, others)
+        )
+
+        assert any(not torch.allclose(with_it[key], without[key]) for key in without)
 
 
 class TestAverage:

@@ -1,0 +1,139 @@
+"""Trainer fields: neutral unless asked for, each with its domain, and none that nobody reads."""
+
+import json
+from enum import Enum
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from tan_core.spec import StudySpec, TrainerConfig, TrainSpec, field_problems
+from tan_core.spec.train import NEEDS
+
+NEUTRAL = {name: field.default for name, field in TrainerConfig.model_fields.items()}
+
+
+def study(*, space: dict[str, Any] | None = None, **train: Any) -> dict[str, Any]:
+    return {
+        "name": "study",
+        "privacy": {"epsilon": 3.0, "delta": 1e-5},
+        "dataset": "digits",
+        "model": {"name": "mlp"},
+        "search": {"accounting": "public_proxy", "space": space or {"learning_rate": 1.0}},
+        "train": train,
+    }
+
+
+def problems(**sections: Any) -> list[tuple[str, str]]:
+    with pytest.raises(ValidationError) as caught:
+        StudySpec.model_validate(study(**sections))
+    return [(problem.path, problem.message) for problem in field_problems(caught.value)]
+
+
+class TestDomains:
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            *((name, 1.0) for name in ("warmup_fraction", "final_learning_rate_fraction")),
+            *((name, 1.0) for name in ("momentum", "dampening", "beta1", "beta2", "ema_decay")),
+            *((name, -0.1) for name in ("warmup_fraction", "dampening", "beta1", "weight_decay")),
+            ("adam_epsilon", 0.0),
+            ("color_jitter", 1.01),
+            ("color_jitter", -0.01),
+            ("schedule", "step"),
+            ("optimizer", "lamb"),
+        ],
+    )
+    def test_a_value_outside_is_refused_by_its_path_wherever_it_stands(self, field, value) -> None:
+        assert [path for path, _ in problems(**{field: value})] == [f"train.{field}"]
+        searched = problems(space={field: {"choices": [value]}})
+        assert [path for path, _ in searched] == [f"search.space.{field}.choices.0"]
+
+    @pytest.mark.parametrize("field", NEUTRAL)
+    def test_every_field_can_be_searched(self, field: str) -> None:
+        value = NEUTRAL[field].value if isinstance(NEUTRAL[field], Enum) else NEUTRAL[field]
+        if value == "auto":
+            value = 2
+
+        spec = StudySpec.model_validate(study(space={field: {"choices": [value]}}))
+
+        assert spec.searched(field) is not None
+
+    def test_what_is_fixed_reaches_the_trainer_and_comes_back_from_json(self) -> None:
+        fixed = {"schedule": "cosine", "warmup_fraction": 0.1, "optimizer": "adamw", "beta2": 0.9}
+        trainer = TrainSpec.model_validate(fixed).trainer()
+
+        assert trainer == TrainerConfig.model_validate(fixed)
+        assert TrainerConfig.model_validate(json.loads(trainer.model_dump_json())) == trainer
+
+
+class TestIdle:
+    """A field that no candidate of the study reads."""
+
+    @pytest.mark.parametrize(
+        ("train", "field", "fragment"),
+        [
+            ({"dampening": 0.5}, "dampening", "momentum must be above 0, got 0.0"),
+            (
+                {"dampening": 0.5, "momentum": 0.9, "optimizer": "adam"},
+                "dampening",
+                "optimizer must be sgd, got adam",
+            ),
+            ({"beta1": 0.5}, "beta1", "optimizer must be adam or adamw, got sgd"),
+            ({"beta2": 0.5}, "beta2", "optimizer must be adam or adamw, got sgd"),
+            ({"adam_epsilon": 0.5}, "adam_epsilon", "optimizer must be adam or adamw, got sgd"),
+            (
+                {"beta1": 0.5, "momentum": 0.9, "optimizer": "adam"},
+                "beta1",
+                "momentum must be 0, for a momentum replaces it, got 0.9",
+            ),
+            (
+                {"final_learning_rate_fraction": 0.1},
+                "final_learning_rate_fraction",
+                "schedule must be linear or cosine, got constant",
+            ),
+        ],
+    )
+    def test_it_is_refused_with_what_it_needs(self, train, field: str, fragment: str) -> None:
+        [(path, message)] = problems(**train)
+
+        assert path == f"train.{field}"
+        assert fragment in message
+
+    @pytest.mark.parametrize("key", ["dampening", "train.dampening"])
+    @pytest.mark.parametrize("dimension", [0.5, {"choices": [0, 0.5]}, {"low": 0.0, "high": 0.5}])
+    def test_it_is_refused_where_it_is_searched(self, key: str, dimension: Any) -> None:
+        [(path, message)] = problems(space={key: dimension})
+
+        assert path == f"search.space.{key}"
+        assert "momentum must be above 0" in message
+
+    def test_it_is_refused_where_what_it_needs_is_searched_and_never_met(self) -> None:
+        [(path, message)] = problems(space={"optimizer": {"choices": ["adam", "adamw"]}}, momentum=0.9, dampening=0.1)  # fmt: skip
+
+        assert path == "train.dampening"
+        assert "got adam or adamw" in message
+
+    def test_every_one_is_told_at_once(self) -> None:
+        found = problems(beta2=0.5, space={"dampening": 0.5})
+
+        assert {path for path, _ in found} == {"train.beta2", "search.space.dampening"}
+
+    @pytest.mark.parametrize(
+        ("space", "train"),
+        [
+            ({"momentum": {"choices": [0, 0.9]}, "dampening": {"choices": [0, 0.5]}}, {}),
+            ({"momentum": {"low": 0.0, "high": 0.9}}, {"dampening": 0.5}),
+            ({"optimizer": {"choices": ["sgd", "adamw"]}, "beta2": {"low": 0.9, "high": 0.99}}, {}),
+            ({"dampening": 0}, {}),
+            ({"momentum": {"choices": [0, 0.9]}}, {"optimizer": "adam", "beta1": 0.5}),
+            ({"schedule": {"choices": ["constant", "linear"]}}, {"final_learning_rate_fraction": 0.1}),
+        ],
+    )  # fmt: skip
+    def test_one_candidate_that_reads_it_is_enough(self, space, train) -> None:
+        assert StudySpec.model_validate(study(space=space, **train)).name == "study"
+
+    @pytest.mark.parametrize("need", NEEDS, ids=lambda need: f"{need.field}-{need.other}")
+    def test_a_neutral_value_is_never_idle(self, need) -> None:
+        """What a stored study writes out in full must be accepted again."""
+        assert StudySpec.model_validate(study(**NEUTRAL)).train.trainer() == TrainerConfig()
