@@ -1,5 +1,6 @@
 """Learning rates: torch's curves, read in the middle of each step."""
 
+import doctest
 import warnings
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tan_core.engine import schedules
 from tan_core.engine.schedules import scheduled_learning_rate
 from tan_core.errors import ParameterError
 from tan_core.spec.train import Schedule, TrainerConfig
@@ -14,7 +16,7 @@ from tan_core.spec.train import Schedule, TrainerConfig
 fractions = st.floats(0, 0.95)
 warmups = st.one_of(st.just(0.0), st.floats(0.05, 0.9))
 num_steps = st.integers(20, 300)
-schedules = st.sampled_from(list(Schedule))
+kinds = st.sampled_from(list(Schedule))
 
 
 def rates(steps: int, **fields) -> list[float]:
@@ -77,7 +79,7 @@ class TestCurve:
     def test_the_default_is_the_learning_rate_itself(self, learning_rate: float) -> None:
         assert set(rates(17, learning_rate=learning_rate)) == {learning_rate}
 
-    @given(schedule=schedules, warmup=fractions, final=fractions, steps=st.integers(1, 10**7))
+    @given(schedule=kinds, warmup=fractions, final=fractions, steps=st.integers(1, 10**7))
     def test_every_rate_is_above_zero_and_at_most_the_whole(
         self, schedule, warmup: float, final: float, steps: int
     ) -> None:
@@ -90,7 +92,7 @@ class TestCurve:
 
 
 class TestConstantTan:
-    @given(schedule=schedules, warmup=warmups, final=fractions, steps=num_steps)
+    @given(schedule=kinds, warmup=warmups, final=fractions, steps=num_steps)
     def test_the_rates_sum_to_the_same_at_any_number_of_steps(
         self, schedule, warmup: float, final: float, steps: int
     ) -> None:
@@ -115,3 +117,8 @@ class TestArguments:
     def test_a_step_outside_the_run_is_refused(self, step: int) -> None:
         with pytest.raises(ParameterError, match=r"step must be in \[0, 4\)"):
             scheduled_learning_rate(TrainerConfig(), step=step, steps=4)
+
+
+def test_the_example_gives_what_it_shows() -> None:
+    assert doctest.testmod(schedules).attempted > 0
+    assert doctest.testmod(schedules).failed == 0
