@@ -11,7 +11,8 @@ from torch.nn import functional
 
 from tan_core import _validate
 from tan_core.engine import bookkeeping
-from tan_core.engine.bookkeeping import BatchGradients, squared_norms
+from tan_core.engine.bookkeeping import BatchGradients
+from tan_core.engine.layers.base import squared_norms
 from tan_core.errors import ParameterError
 
 _BATCH_NORMS = (

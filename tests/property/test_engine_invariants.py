@@ -4,9 +4,11 @@ import numpy as np
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from tan_core import models
 from tan_core.engine import PrivateRandomness, SeededRandomness, clipped_sum
+from tan_core.models.gain import Gain
 from tan_core.spec.models import MODEL_TYPES
 
 FAST = settings(max_examples=40, deadline=None, derandomize=True)
@@ -16,6 +18,17 @@ MODELS = {
         MODEL_TYPES[name](), shape=SHAPE, num_classes=3, generator=torch.Generator().manual_seed(0)
     ).double()
     for name in ("linear", "mlp", "tanh-cnn")
+} | {
+    "many-layers": nn.Sequential(
+        nn.Conv2d(1, 4, 3, stride=2, padding=1),
+        nn.GroupNorm(2, 4),
+        nn.Conv2d(4, 4, 2, padding="valid", groups=2, dilation=2),
+        Gain(4),
+        nn.LayerNorm((2, 2)),
+        nn.Linear(2, 3),
+        nn.Flatten(),
+        nn.Linear(24, 3),
+    ).double()
 }
 
 

@@ -6,9 +6,45 @@ from torch import nn
 from torch.nn import functional
 
 from tan_core import models
-from tan_core.engine import check_model, clipped_sum
+from tan_core.engine import bookkeeping, check_model, clipped_sum
 from tan_core.errors import ParameterError
+from tan_core.models.gain import Gain
 from tan_core.spec.models import MODEL_TYPES, MlpModel
+
+
+class Residual(nn.Module):
+    """A branch that starts small beside the identity."""
+
+    def __init__(self, *branch: nn.Module) -> None:
+        super().__init__()
+        self.branch = nn.Sequential(*branch, Gain(initial=0.3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.branch(x)
+
+
+def sequence_model() -> nn.Module:
+    """Reads [V, 6] words."""
+    return nn.Sequential(
+        nn.Embedding(9, 4, padding_idx=0),
+        Residual(nn.LayerNorm(4), nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 4)),
+        nn.RMSNorm(4),
+        nn.Flatten(),
+        nn.Linear(24, 3),
+    )
+
+
+def image_model(norm: nn.Module) -> nn.Module:
+    """Reads [V, 2, 6, 6] images; without a group norm the books are kept channels-last."""
+    return nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding="same", groups=2),
+        nn.Tanh(),
+        Residual(nn.Conv2d(4, 4, 3, dilation=2, padding="same", bias=False), nn.Tanh()),
+        norm,
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(36, 3),
+    )
 
 
 def make_model(name: str, shape=(1, 8, 8), seed: int = 0) -> nn.Module:
@@ -67,6 +103,39 @@ class TestClippedSum:
             kept = [i for i in range(6) if i != left_out]
             part = clipped_sum(model, inputs[kept], labels[kept], clip_norm=0.1).sum
             assert float((whole - part).norm()) <= 0.1 * (1 + 1e-5)
+
+    @pytest.mark.parametrize("views", [1, 4])
+    def test_words_in_sequence_equal_one_backward_pass_per_example(self, views: int) -> None:
+        model = sequence_model().double()
+        generator = torch.Generator().manual_seed(0)
+        words = torch.randint(0, 9, (5 * views, 6), generator=generator)
+        labels = torch.tensor([0, 1, 2, 0, 1])
+        expected, norms = one_backward_per_example(model, words, labels, clip_norm=0.5, views=views)
+
+        got = clipped_sum(model, words, labels, clip_norm=0.5, views=views)
+
+        assert bookkeeping.supports(model)
+        assert torch.allclose(got.norms, norms, rtol=1e-10)
+        assert float((got.sum - expected).norm() / expected.norm()) < 1e-10
+
+    @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    @pytest.mark.parametrize("norm", [Gain(4), nn.GroupNorm(2, 4)], ids=["gain", "group-norm"])
+    def test_no_layout_lets_an_example_pass_unclipped(self, norm, dtype, layout) -> None:
+        """A per-example gradient that forgets the strides clips by a norm that is not its own."""
+        model = image_model(norm).to(dtype)
+        inputs, labels = make_batch(4, shape=(2, 6, 6))
+        inputs = (10 * inputs).to(dtype).contiguous(memory_format=layout)
+        _, norms = one_backward_per_example(model, inputs, labels, clip_norm=1.0, views=1)
+        clip_norm = float(norms.min() / 2)
+
+        whole = clipped_sum(model, inputs, labels, clip_norm=clip_norm).sum
+
+        for left_out in range(4):
+            kept = [i for i in range(4) if i != left_out]
+            part = clipped_sum(model, inputs[kept], labels[kept], clip_norm=clip_norm).sum
+            moved = float((whole - part).norm())
+            assert moved == pytest.approx(clip_norm, rel=1e-3 if dtype is torch.float32 else 1e-9)
 
     def test_one_example_weighs_as_much_with_many_views_as_with_one(self) -> None:
         model = make_model("mlp").float()

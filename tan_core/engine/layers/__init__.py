@@ -1,0 +1,54 @@
+"""The layers for which books are kept: one file per family.
+
+Each family has a function of a layer, what entered it, the gradient of what left it, and the number
+of views. The first dimension of both tensors holds the views, those of an example together.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from tan_core.engine.layers import convolution, embedding
+from tan_core.engine.layers.affine import gain, group_norm, layer_norm, rms_norm
+from tan_core.engine.layers.base import LayerGradients
+from tan_core.engine.layers.linear import linear
+from tan_core.models.gain import Gain
+
+_KINDS: Mapping[type[nn.Module], Callable[[Any, Tensor, Tensor, int], LayerGradients]] = {
+    nn.Linear: linear,
+    nn.Conv1d: convolution.convolution,
+    nn.Conv2d: convolution.convolution,
+    nn.Conv3d: convolution.convolution,
+    nn.GroupNorm: group_norm,
+    nn.LayerNorm: layer_norm,
+    nn.RMSNorm: rms_norm,
+    nn.Embedding: embedding.embedding,
+    Gain: gain,
+}
+_IS_PLAIN: Mapping[type[nn.Module], Callable[[nn.Module], bool]] = {
+    nn.Conv1d: convolution.is_plain,
+    nn.Conv2d: convolution.is_plain,
+    nn.Conv3d: convolution.is_plain,
+    nn.Embedding: embedding.is_plain,
+}
+
+_CHANGES = ("forward", "_forward_hooks", "_forward_pre_hooks")
+
+
+def is_known(layer: nn.Module) -> bool:
+    """Whether the books of a layer can be kept: of this very type, nothing added, nothing renamed.
+
+    A subclass may compute anything, and so may a hook that runs before or after the layer.
+    """
+    kind = type(layer)
+    is_changed = any(vars(layer).get(own) for own in _CHANGES)
+    return kind in _KINDS and not is_changed and _IS_PLAIN.get(kind, lambda _: True)(layer)
+
+
+def layer_gradients(layer: nn.Module, a: Tensor, g: Tensor, views: int) -> LayerGradients:
+    """Norms and weighted sums of the gradients of one known layer."""
+    return _KINDS[type(layer)](layer, a, g, views)
+
+
+__all__ = ["LayerGradients", "is_known", "layer_gradients"]

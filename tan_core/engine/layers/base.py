@@ -1,0 +1,68 @@
+"""What every family of layers shares: the books of one layer, exact norms, views as positions."""
+
+# Shape legend: B = examples, K = views of each, V = B * K, T = positions, F = features.
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+_BLOCK = 4096
+_ENTRY = 20
+
+
+@dataclass(frozen=True, slots=True)
+class LayerGradients:
+    """The gradients of one layer, without all of them at once."""
+
+    squared_norms: Tensor
+    """[B], float64."""
+    weighted_sum: Callable[[Tensor], dict[str, Tensor]]
+    """[B] weights -> the weighted sum by the layer's own parameter names."""
+
+
+def squared_norms(x_BP: Tensor) -> Tensor:
+    """Squared norm of each row, float64.
+
+    A million squares added up in one float32 lose 3e-5 of the norm, and a norm that is too small
+    lets an example through that is too large: blocks are summed in float32, the rest in float64.
+    """
+    whole = x_BP.shape[1] // _BLOCK * _BLOCK
+    blocks_BNP = x_BP[:, :whole].unflatten(1, (-1, _BLOCK)) if whole else x_BP[:, None, :0]
+    pieces = (
+        torch.linalg.vector_norm(blocks_BNP, dim=2),
+        torch.linalg.vector_norm(x_BP[:, None, whole:], dim=2),
+    )
+    return torch.cat(pieces, dim=1).to(torch.float64).square().sum(1)
+
+
+def as_positions(x_VTF: Tensor, views: int) -> Tensor:
+    """[B * K, ..., F] -> [B, K * T, F]: a layer sums over the views as it does over positions."""
+    positions = views * math.prod(x_VTF.shape[1:-1])
+    return x_VTF.reshape(len(x_VTF) // views, positions, x_VTF.shape[-1])
+
+
+def ghost_is_cheaper(positions: int, inputs: int, outputs: int) -> bool:
+    """Whether the norm of a sum of outer products costs less without the product itself.
+
+    The two tables of inner products take T^2 (I + O) multiply-adds. The product takes T I O, which
+    the weighted sum of the ghost takes as well, and then its I O entries are written, squared and
+    read again: memory traffic that costs as much as some twenty multiply-adds each.
+    """
+    return positions**2 * (inputs + outputs) < _ENTRY * inputs * outputs
+
+
+def ghost_squared_norms(a_BTI: Tensor, g_BTO: Tensor) -> Tensor:
+    r"""Squared norms of :math:`\sum_t g_t a_t^\top`: :math:`\sum_{st} (a_s a_t) (g_s g_t)`, float64.
+
+    Positions may cancel each other. In float32 the tables could then lose the whole norm, and an
+    example would pass unclipped, so they are made in float64.
+
+    References:
+        Goodfellow (2015), arXiv:1510.01799; Li et al. (2022), arXiv:2110.05679, section 4.
+    """
+    if a_BTI.shape[1] == 1:
+        return squared_norms(a_BTI[:, 0]) * squared_norms(g_BTO[:, 0])
+    a, g = a_BTI.double(), g_BTO.double()
+    return ((a @ a.mT) * (g @ g.mT)).sum((1, 2)).clamp_min(0)

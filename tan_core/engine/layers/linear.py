@@ -1,0 +1,48 @@
+"""Linear layers on inputs of any number of dimensions, features last."""
+
+# Shape legend: B = examples, K = views of each, V = B * K, T = K * positions, I and O = features.
+import torch
+from torch import Tensor, nn
+
+from tan_core.engine.layers.base import (
+    LayerGradients,
+    as_positions,
+    ghost_is_cheaper,
+    ghost_squared_norms,
+    squared_norms,
+)
+
+
+def linear(layer: nn.Linear, a: Tensor, g: Tensor, views: int) -> LayerGradients:
+    """The weight of an example sees the sum of outer products over its positions."""
+    a_BTI, g_BTO = as_positions(a, views), as_positions(g, views)
+    is_ghost = ghost_is_cheaper(a_BTI.shape[1], layer.in_features, layer.out_features)
+    has_bias = getattr(layer, "bias", None) is not None
+    return (_ghost if is_ghost else _instantiated)(a_BTI, g_BTO, has_bias=has_bias)
+
+
+def _ghost(a_BTI: Tensor, g_BTO: Tensor, *, has_bias: bool) -> LayerGradients:
+    squared_B = ghost_squared_norms(a_BTI, g_BTO)
+    if has_bias:
+        squared_B = squared_B + squared_norms(g_BTO.sum(1))
+
+    def weighted_sum(weights_B: Tensor) -> dict[str, Tensor]:
+        weighted = (g_BTO * weights_B[:, None, None]).flatten(0, 1)
+        sums = {"weight": weighted.t() @ a_BTI.flatten(0, 1)}
+        return sums | {"bias": weighted.sum(0)} if has_bias else sums
+
+    return LayerGradients(squared_B, weighted_sum)
+
+
+def _instantiated(a_BTI: Tensor, g_BTO: Tensor, *, has_bias: bool) -> LayerGradients:
+    weight_BOI = torch.bmm(g_BTO.mT, a_BTI)
+    bias_BO = g_BTO.sum(1)
+    squared_B = squared_norms(weight_BOI.flatten(1))
+    if has_bias:
+        squared_B = squared_B + squared_norms(bias_BO)
+
+    def weighted_sum(weights_B: Tensor) -> dict[str, Tensor]:
+        weight = (weights_B @ weight_BOI.flatten(1)).view(weight_BOI.shape[1:])
+        return {"weight": weight} | ({"bias": weights_B @ bias_BO} if has_bias else {})
+
+    return LayerGradients(squared_B, weighted_sum)
