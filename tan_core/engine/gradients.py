@@ -12,6 +12,7 @@ from torch.nn import functional
 from tan_core import _validate
 from tan_core.engine import bookkeeping
 from tan_core.engine.bookkeeping import BatchGradients
+from tan_core.engine.clipping import ClippingRule, per_example_clipping
 from tan_core.engine.layers.base import squared_norms
 from tan_core.errors import ParameterError
 
@@ -47,6 +48,7 @@ def clipped_sum(
     clip_norm: float,
     views: int = 1,
     microbatch_size: int = 256,
+    rule: ClippingRule = per_example_clipping,
 ) -> ClippedSum:
     r"""Sum of per-example gradients, each averaged over its views and then clipped once.
 
@@ -57,7 +59,8 @@ def clipped_sum(
 
     Formal guarantees:
 
-    * Leaving out any one example moves the sum by at most ``clip_norm``, up to float rounding.
+    * Leaving out any one example moves the sum by at most ``clip_norm``, up to float rounding, if the
+      ``rule`` bounds it at all.
     * An example with a non-finite gradient or loss contributes exactly zero.
     * ``microbatch_size`` changes nothing beyond float rounding.
 
@@ -68,6 +71,7 @@ def clipped_sum(
         clip_norm: :math:`C > 0`.
         views: K >= 1.
         microbatch_size: views in memory at once, at least the K of one example.
+        rule: what stands for :math:`\min(1, C / \lVert v \rVert)` above.
 
     Raises:
         ParameterError: the counts do not fit each other.
@@ -99,7 +103,7 @@ def clipped_sum(
             if len(kept_labels) == 0:
                 continue
             batch = gradients(model, kept, kept_labels, views=views)
-        _add_clipped(total_P, names, batch, clip_norm=clip_norm)
+        _add_weighted(total_P, names, batch, rule(batch.norms, clip_norm))
     return ClippedSum(sum=total_P, norms=norms_B, losses=losses_B)
 
 
@@ -164,13 +168,11 @@ def check_model(model: nn.Module) -> None:
         raise ParameterError("the model has no trainable parameter", field="model")
 
 
-def _add_clipped(
-    total_P: Tensor, names: Mapping[str, int], batch: BatchGradients, *, clip_norm: float
+def _add_weighted(
+    total_P: Tensor, names: Mapping[str, int], batch: BatchGradients, weights_B: Tensor
 ) -> None:
-    """Add the clipped gradients of a batch into ``total_P``; every parameter must be among them."""
-    tiny = torch.finfo(total_P.dtype).tiny
-    scale_B = (clip_norm / batch.norms.clamp_min(tiny)).clamp_max(1).to(total_P.dtype)
-    sums = batch.weighted_sum(scale_B)
+    """Add the weighted gradients of a batch into ``total_P``; every parameter must be among them."""
+    sums = batch.weighted_sum(weights_B.to(total_P.dtype))
     if sums.keys() != names.keys():
         raise RuntimeError(f"no gradients for {sorted(names.keys() ^ sums.keys())}")
     at = 0

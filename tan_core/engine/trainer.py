@@ -18,6 +18,7 @@ from torch.func import functional_call
 
 from tan_core import _validate
 from tan_core.engine.augment import Augmentation
+from tan_core.engine.clipping import clipping_rule
 from tan_core.engine.divergence import is_diverged
 from tan_core.engine.flat import FlatParameters
 from tan_core.engine.gradients import check_model, clipped_sum
@@ -27,7 +28,7 @@ from tan_core.engine.schedules import scheduled_learning_rate
 from tan_core.errors import ParameterError
 from tan_core.execution import PrivateRun, Simulation
 from tan_core.mechanism import Mechanism
-from tan_core.spec.train import TrainerConfig
+from tan_core.spec.train import Clipping, TrainerConfig
 
 AllReduce = Callable[[Tensor], None]
 Array = NDArray[Any] | Tensor
@@ -241,6 +242,12 @@ class Trainer:
                 f"{self._mechanism.clip_norm!r}; they must be equal",
                 field="clip_norm",
             )
+        if isinstance(self._execution, PrivateRun) and self._config.clipping is Clipping.NONE:
+            raise ParameterError(
+                "a private run needs clipping: per_example or automatic, got none: without it an "
+                "example can move the sum without limit, and no epsilon is true",
+                field="clipping",
+            )
         if isinstance(self._execution, PrivateRun) and isinstance(randomness, SeededRandomness):
             raise ParameterError(
                 "a private run needs PrivateRandomness: a known seed voids the guarantee",
@@ -273,6 +280,7 @@ class Trainer:
                 clip_norm=self._mechanism.clip_norm,
                 views=self._augmentation.views,
                 microbatch_size=self._microbatch_size,
+                rule=clipping_rule(self._config),
             )
             total_P += part.sum
             losses.append(part.losses)

@@ -12,7 +12,7 @@ from tan_core.spec.base import Frozen
 from tan_core.spec.fields import Place, field_of, searchable_keys
 from tan_core.spec.models import ModelSpec
 from tan_core.spec.space import Choices, Dimension, Range, Scalar, probes
-from tan_core.spec.train import NEEDS, Need, TrainerConfig, TrainSpec
+from tan_core.spec.train import NEEDS, Clipping, Need, TrainerConfig, TrainSpec
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 
@@ -73,7 +73,7 @@ class StudySpec(Frozen):
             *self._target_faults(),
             *self._proxy_faults(),
             *self._rung_faults(),
-            *(self._space_faults() or self._idle_faults()),
+            *(self._space_faults() or [*self._clipping_faults(), *self._idle_faults()]),
         ]
         if faults:
             raise ValidationError.from_exception_data(type(self).__name__, faults)
@@ -193,6 +193,14 @@ class StudySpec(Frozen):
             # The last one: before it may stand "should be 'auto'", which no dimension can be.
             return error.errors()[-1]["msg"].removeprefix("Value error, ")
         return None
+
+    def _clipping_faults(self) -> list[InitErrorDetails]:
+        """Every study ends in a private run, which clips."""
+        path, values = self._possible("clipping")
+        if Clipping.NONE not in values:
+            return []
+        problem = "a private run without clipping has no epsilon; accepted: per_example, automatic"
+        return [_fault(path, Clipping.NONE.value, problem)]
 
     def _idle_faults(self) -> list[InitErrorDetails]:
         """A trainer field that no candidate could read, for what another field is in all of them."""

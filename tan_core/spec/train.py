@@ -30,6 +30,17 @@ class Schedule(StrEnum):
     COSINE = "cosine"
 
 
+class Clipping(StrEnum):
+    """What bounds the gradient of an example."""
+
+    PER_EXAMPLE = "per_example"
+    """Shortened to the clipping norm where it is longer."""
+    AUTOMATIC = "automatic"
+    """Normalised to just below the clipping norm, the short ones too."""
+    NONE = "none"
+    """Nothing: noisy SGD, which has no epsilon. For a simulation alone, never for a study."""
+
+
 class TrainerConfig(Frozen):
     """Everything the engine needs beside the mechanism and the model. A trial may vary any of it.
 
@@ -61,6 +72,9 @@ class TrainerConfig(Frozen):
     ema_decay: Fraction = 0.0
     """Of the averaged weights; the first steps have at most (1 + t) / (10 + t)."""
     clip_norm: PositiveFloat = 1.0
+    clipping: Clipping = Clipping.PER_EXAMPLE
+    clipping_stability: PositiveFloat = 0.01
+    """Of automatic clipping: what is added to each norm, so that tiny gradients stay small."""
     augmentation_multiplicity: Annotated[int, Field(ge=1, le=256)] = 1
     crop_padding: Literal["auto"] | Annotated[int, Field(ge=0, le=64)] = "auto"
     """Pixels of reflect padding before a random crop; auto: an eighth of the side when K > 1."""
@@ -90,6 +104,7 @@ NEEDS: Final = (
         Need(field, "optimizer", _is_adam, "adam or adamw")
         for field in ("beta1", "beta2", "adam_epsilon")
     ),
+    Need("clipping_stability", "clipping", lambda value: value == Clipping.AUTOMATIC, "automatic"),
     Need("beta1", "momentum", lambda value: value == 0, "0, for a momentum replaces it"),
     Need(
         "final_learning_rate_fraction",

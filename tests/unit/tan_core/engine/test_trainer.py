@@ -262,6 +262,8 @@ READ = {
     "crop_padding": {"crop_padding": 1},
     "horizontal_flip": {"horizontal_flip": True},
     "color_jitter": {"color_jitter": 0.5},
+    "clipping": {"clipping": "automatic"},
+    "clipping_stability": {"clipping": "automatic", "clipping_stability": 1.0},
 }
 
 
@@ -336,6 +338,7 @@ class TestArguments:
         ("changes", "field"),
         [
             ({"config": {"clip_norm": 2.0}}, "clip_norm"),
+            ({"config": {"clipping": "none"}}, "clipping"),
             ({"randomness": SeededRandomness(0)}, "randomness"),
             ({"world_size": 2}, "all_reduce"),
             ({"rank": 1}, "rank"),

@@ -41,6 +41,8 @@ class TestDomains:
             ("color_jitter", 1.01),
             ("color_jitter", -0.01),
             ("schedule", "step"),
+            ("clipping", "per_layer"),
+            ("clipping_stability", 0.0),
             ("optimizer", "lamb"),
         ],
     )
@@ -82,6 +84,11 @@ class TestIdle:
             ({"beta1": 0.5}, "beta1", "optimizer must be adam or adamw, got sgd"),
             ({"beta2": 0.5}, "beta2", "optimizer must be adam or adamw, got sgd"),
             ({"adam_epsilon": 0.5}, "adam_epsilon", "optimizer must be adam or adamw, got sgd"),
+            (
+                {"clipping_stability": 0.1},
+                "clipping_stability",
+                "clipping must be automatic, got per_example",
+            ),
             (
                 {"beta1": 0.5, "momentum": 0.9, "optimizer": "adam"},
                 "beta1",
@@ -137,3 +144,23 @@ class TestIdle:
     def test_a_neutral_value_is_never_idle(self, need) -> None:
         """What a stored study writes out in full must be accepted again."""
         assert StudySpec.model_validate(study(**NEUTRAL)).train.trainer() == TrainerConfig()
+
+
+class TestUnclipped:
+    def test_no_study_may_train_without_clipping(self) -> None:
+        [(path, message)] = problems(clipping="none")
+
+        assert path == "train.clipping"
+        assert "no epsilon; accepted: per_example, automatic" in message
+
+    @pytest.mark.parametrize("dimension", ["none", {"choices": ["per_example", "none"]}])
+    def test_nor_search_over_it(self, dimension) -> None:
+        [(path, message)] = problems(space={"clipping": dimension})
+
+        assert path == "search.space.clipping"
+        assert "no epsilon" in message
+
+    def test_a_searched_rule_takes_the_place_of_the_fixed_one(self) -> None:
+        spec = study(space={"clipping": {"choices": ["per_example", "automatic"]}}, clipping="none")
+
+        assert StudySpec.model_validate(spec).searched("clipping") is not None

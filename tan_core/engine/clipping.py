@@ -1,0 +1,56 @@
+"""What each example's gradient is multiplied by before the sum, as a function of its norm.
+
+A rule w bounds the sensitivity by C if w(n) n <= C for every norm n; all but :func:`no_clipping` do.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from tan_core.spec.train import Clipping, TrainerConfig
+
+ClippingRule = Callable[[Tensor, float], Tensor]
+"""Norms [B], all finite, and C > 0 -> weights [B]."""
+
+
+def clipping_rule(config: TrainerConfig) -> ClippingRule:
+    """The rule that a trainer's configuration asks for."""
+    match config.clipping:
+        case Clipping.PER_EXAMPLE:
+            return per_example_clipping
+        case Clipping.AUTOMATIC:
+            return partial(automatic_clipping, stability=config.clipping_stability)
+        case Clipping.NONE:
+            return no_clipping
+
+
+def per_example_clipping(norms_B: Tensor, clip_norm: float) -> Tensor:
+    r"""Weights :math:`\min(1, C / n)`: gradients within C stay as they are.
+
+    References:
+        Abadi et al. (2016), algorithm 1.
+    """
+    tiny = torch.finfo(norms_B.dtype).tiny
+    return (clip_norm / norms_B.clamp_min(tiny)).clamp_max(1)
+
+
+def automatic_clipping(norms_B: Tensor, clip_norm: float, *, stability: float) -> Tensor:
+    r"""Weights :math:`C / (n + \gamma)`: every gradient is normalised, to a norm below C.
+
+    Args:
+        norms_B: n >= 0, finite.
+        clip_norm: C > 0.
+        stability: :math:`\gamma > 0`, in units of a norm; what is far below it stays small.
+
+    References:
+        Bu, Wang, Zha and Karypis (2023), "Automatic clipping", section 4.
+    """
+    return clip_norm / (norms_B + stability)
+
+
+def no_clipping(norms_B: Tensor, clip_norm: float) -> Tensor:
+    """Weights 1: noisy SGD, which bounds nothing and has no epsilon. For simulations only."""
+    del clip_norm
+    return torch.ones_like(norms_B)
