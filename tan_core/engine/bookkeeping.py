@@ -162,7 +162,7 @@ def _laid_out(model: nn.Module, inputs: Tensor) -> tuple[dict[str, Tensor], tupl
     """
     parameters = {name: p.detach() for name, p in model.named_parameters()}
     if inputs.dim() != 4 or any(isinstance(layer, nn.GroupNorm) for layer in model.modules()):
-        return parameters, (inputs,)
+        return parameters, (inputs.contiguous(),)
     # A tensor of one channel counts as channels-last already, whatever its strides say, and
     # contiguous() would leave it alone: only a new tensor tells the convolution.
     last = {

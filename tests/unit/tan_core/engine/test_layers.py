@@ -95,7 +95,13 @@ def make_step(layer, shape, *, examples: int, views: int, is_last: bool = False,
 
 
 def one_at_a_time(layer, a, g, views: int) -> dict[str, torch.Tensor]:
-    """The definition: [B, ...] by parameter."""
+    """The definition: [B, ...] by parameter.
+
+    On contiguous copies: the backward pass of torch 2.13's group norm writes to a null pointer when
+    its input is channels-last and needs no gradient.
+    """
+    a = a.clone(memory_format=torch.contiguous_format)
+    g = g.clone(memory_format=torch.contiguous_format)
     names, parameters = zip(*layer.named_parameters(), strict=True)
     rows = [
         torch.autograd.grad((layer(own_a) * own_g).sum(), parameters)
