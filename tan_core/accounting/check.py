@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from tan_core.accounting.events import sampled_gaussian
 from tan_core.accounting.loss_distribution import LARGEST_LOSS, ROUND_OFF, loss_profile
+from tan_core.accounting.pld import ROUND_OFF_PER_STEP
 from tan_core.accounting.profile import PrivacyProfile
 from tan_core.errors import AccountantError
 from tan_core.mechanism import Mechanism
@@ -28,8 +29,9 @@ def check_agreement(mechanisms: Sequence[Mechanism], *, epsilon: float, delta: f
     if second is None:
         return
     # Both clip what Fourier space leaves below zero, and so end a little above the truth.
-    most = second.epsilon(delta - ROUND_OFF) if delta > ROUND_OFF else math.inf
-    least = second.epsilon(min(delta + ROUND_OFF, 1 - 1e-16))
+    round_off = max(ROUND_OFF, ROUND_OFF_PER_STEP * sum(m.steps for m in mechanisms))
+    most = second.epsilon(delta - round_off) if delta > round_off else math.inf
+    least = second.epsilon(min(delta + round_off, 1 - 1e-16))
     slack = TOLERANCE * epsilon + _NEGLIGIBLE
     if not least - slack <= epsilon <= most + slack:
         raise AccountantError(

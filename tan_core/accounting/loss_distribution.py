@@ -34,7 +34,7 @@ COARSE = 0.25
 """0.6 % above it, at a fifth of the time."""
 
 ROUND_OFF = 5e-12
-"""In delta, of up to a hundred thousand steps in Fourier space: ours and dp-accounting's alike."""
+"""In delta, of up to twenty thousand steps in Fourier space: ours and dp-accounting's alike."""
 
 MIN_NOISE_MULTIPLIER = 0.25
 """Below it one step's losses span so much that the grid no longer fits a thousandth of epsilon."""

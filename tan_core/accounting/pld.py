@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 CONVERSION = "pld connect-the-dots"
 MIN_NOISE_MULTIPLIER = 1e-3
-ROUND_OFF_PER_STEP = 1e-17
-"""Of delta: four times the largest that was seen against exact convolution, up to a million steps."""
+ROUND_OFF_PER_STEP = 2.0**-52
+"""Of delta: a power of S in Fourier space carries S roundings of its base."""
 
 _GRID_FRACTION = 0.05  # of one step's standard deviation: epsilon is 0.024 % above its limit
 _FINEST_GRID, _COARSEST_GRID = 1e-9, 2e-3  # below: round-off; above: visible where noise is small
