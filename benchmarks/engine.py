@@ -1,0 +1,293 @@
+"""How fast a private step is against the best step without privacy on this machine, and how exact.
+
+    python benchmarks/engine.py [--quick] [--json FILE]
+
+One thread and process CPU time, so a busy machine slows nobody; contenders take turns within each
+round, a contender's time is its median over the rounds. A private step is ``clipped_sum`` and the update;
+the noise is left out of ours and of Opacus' (it is a matter of the trainer, and depends on the number of
+parameters only). The base is the fastest step without privacy: torch as it comes, channels-last, or
+with oneDNN's product in linear layers. With K views a step sees K times the inputs in all of them.
+
+Exactness: the clipped sum of the first examples against a loop of plain autograd in float64.
+"""
+
+import argparse
+import copy
+import importlib.util
+import json
+import os
+import platform
+import subprocess
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tan_core import models
+from tan_core.engine import clipped_sum
+from tan_core.spec.models import MODEL_TYPES
+
+ROUNDS, QUICK_ROUNDS = 11, 3
+CLIP_NORM, RATE = 1.0, 1e-6
+EXAMPLES_CHECKED = 4
+
+Step = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A model, what it reads, B examples and K views of each."""
+
+    model: str
+    shape: tuple[int, ...]
+    examples: int
+    views: int = 1
+    microbatch_size: int = 256
+    num_classes: int = 10
+    options: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """As it stands in the table."""
+        return f"{self.model} {'x'.join(map(str, self.shape))}, B {self.examples}, K {self.views}"
+
+    def build(self) -> nn.Module:
+        """The model, float32."""
+        return models.build(
+            MODEL_TYPES[self.model](**dict(self.options)),
+            shape=self.shape,
+            num_classes=self.num_classes,
+            generator=torch.Generator().manual_seed(0),
+        )
+
+    def batch(self) -> tuple[Tensor, Tensor]:
+        """Inputs [B * K, ...] of different sizes, so that some are clipped, and labels [B]."""
+        generator = torch.Generator().manual_seed(1)
+        inputs = torch.randn(self.examples * self.views, *self.shape, generator=generator)
+        sizes = torch.rand(self.examples, generator=generator).repeat_interleave(self.views) + 0.1
+        inputs *= sizes.view(-1, *[1] * len(self.shape))
+        return inputs, torch.randint(0, self.num_classes, (self.examples,), generator=generator)
+
+
+CNN, WRN = ("tanh-cnn", (1, 28, 28)), ("wrn-16-4", (3, 32, 32))
+MLP = {"options": (("hidden", [256]),)}
+WORKLOADS = [
+    Workload(*CNN, 64),
+    Workload(*CNN, 512),
+    Workload(*CNN, 2048),
+    Workload(*CNN, 64, views=4),
+    Workload(*CNN, 64, views=16),
+    Workload(*WRN, 16),
+    Workload(*WRN, 16, views=4),
+    Workload("linear", (4096,), 1024, microbatch_size=1024),
+    Workload("mlp", (4096,), 1024, microbatch_size=1024, **MLP),
+]
+QUICK = [WORKLOADS[0], WORKLOADS[3], WORKLOADS[5], WORKLOADS[7], WORKLOADS[8]]
+
+
+class OneDnnProduct(torch.autograd.Function):
+    """A linear layer whose three products are oneDNN's."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Inputs times weight."""
+        ctx.save_for_backward(x, weight)
+        return _product(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+        """Gradients of all that entered."""
+        x, weight = ctx.saved_tensors
+        g = g.contiguous()
+        back = _product(g, weight.t()) if ctx.needs_input_grad[0] else None
+        return back, _product(g.t().contiguous(), x.t()), g.sum(0)
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+
+
+def without_privacy(load: Workload, *, channels_last: bool = False, onednn: bool = False) -> Step:
+    """Mean gradient and update."""
+    model, (inputs, labels) = load.build(), load.batch()
+    labels = labels.repeat_interleave(load.views)
+    if channels_last:
+        model = model.to(memory_format=torch.channels_last)
+        inputs = torch.empty_like(inputs, memory_format=torch.channels_last).copy_(inputs)
+    if onednn:
+        for layer in model.modules():
+            if type(layer) is nn.Linear:
+                layer.forward = lambda x, own=layer: OneDnnProduct.apply(x, own.weight, own.bias)  # type: ignore[method-assign]
+    parameters = list(model.parameters())
+
+    def step() -> None:
+        loss = functional.cross_entropy(model(inputs), labels)
+        gradients = torch.autograd.grad(loss, parameters)
+        with torch.no_grad():
+            torch._foreach_add_(parameters, gradients, alpha=-RATE)
+
+    return step
+
+
+def ours(load: Workload) -> Step:
+    """``clipped_sum`` and update."""
+    model, (inputs, labels) = load.build(), load.batch()
+    parameters = list(model.parameters())
+    sizes = [p.numel() for p in parameters]
+
+    def step() -> None:
+        total = clipped_sum(
+            model,
+            inputs,
+            labels,
+            clip_norm=CLIP_NORM,
+            views=load.views,
+            microbatch_size=load.microbatch_size,
+        ).sum
+        pieces = [s.view_as(p) for s, p in zip(total.split(sizes), parameters, strict=True)]
+        with torch.no_grad():
+            torch._foreach_add_(parameters, pieces, alpha=-RATE)
+
+    return step
+
+
+def opacus(load: Workload, *, mode: str) -> Step:
+    """Opacus' per-example gradients or ghost clipping and its optimiser, without noise; K = 1 only."""
+    from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientClipping
+    from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
+    from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
+
+    inputs, labels = load.batch()
+    is_ghost = mode == "ghost"
+    if is_ghost:
+        model = GradSampleModuleFastGradientClipping(
+            load.build(), max_grad_norm=CLIP_NORM, use_ghost_clipping=True, loss_reduction="mean"
+        )
+    else:
+        model = GradSampleModule(load.build())
+    kind = DPOptimizerFastGradientClipping if is_ghost else DPOptimizer
+    optimizer = kind(
+        torch.optim.SGD(model.parameters(), lr=RATE),
+        noise_multiplier=0.0,
+        max_grad_norm=CLIP_NORM,
+        expected_batch_size=load.examples,
+    )
+    criterion: Any = nn.CrossEntropyLoss()
+    if is_ghost:
+        criterion = DPLossFastGradientClipping(model, optimizer, criterion, loss_reduction="mean")
+
+    def step() -> None:
+        optimizer.zero_grad()
+        criterion(model(inputs), labels).backward()
+        optimizer.step()
+
+    return step
+
+
+def contenders(load: Workload) -> dict[str, Step]:
+    """Every way of making the step that applies here; the first ones are without privacy."""
+    ways = {"without privacy": without_privacy(load)}
+    if len(load.shape) == 3:
+        ways["without privacy, channels-last"] = without_privacy(load, channels_last=True)
+    if hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        ways["without privacy, oneDNN"] = without_privacy(
+            load, channels_last=len(load.shape) == 3, onednn=True
+        )
+    ways["ours"] = ours(load)
+    if load.views == 1 and importlib.util.find_spec("opacus"):
+        # Per-example gradients of the MLP would fill 4 GiB.
+        if load.model != "mlp":
+            ways["opacus, hooks"] = opacus(load, mode="hooks")
+        ways["opacus, ghost"] = opacus(load, mode="ghost")
+    return ways
+
+
+def seconds_of(steps: dict[str, Step], rounds: int) -> dict[str, float]:
+    """Median CPU seconds of a step, contenders in random order within each round."""
+    rng = np.random.default_rng(0)
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for step in steps.values():
+        step()
+    for _ in range(rounds):
+        for name in rng.permutation(list(steps)):
+            start = time.process_time()
+            steps[name]()
+            times[name].append(time.process_time() - start)
+    return {name: float(np.median(taken)) for name, taken in times.items()}
+
+
+def relative_error(load: Workload) -> float:
+    """Of our clipped sum of a few examples, against a loop in float64."""
+    model, (inputs, labels) = load.build(), load.batch()
+    inputs, labels = inputs[: EXAMPLES_CHECKED * load.views], labels[:EXAMPLES_CHECKED]
+    got = clipped_sum(model, inputs, labels, clip_norm=CLIP_NORM, views=load.views).sum.double()
+    exact = copy.deepcopy(model).double()
+    truth = torch.zeros_like(got)
+    for own, label in zip(inputs.double().split(load.views), labels, strict=True):
+        loss = functional.cross_entropy(exact(own), label.expand(load.views))
+        gradient = torch.cat(
+            [g.flatten() for g in torch.autograd.grad(loss, list(exact.parameters()))]
+        )
+        truth += gradient * min(1.0, CLIP_NORM / float(gradient.norm()))
+    return float((got - truth).norm() / truth.norm())
+
+
+def run(loads: list[Workload], rounds: int) -> list[dict[str, Any]]:
+    """The table for people, line by line, and the rows for scripts."""
+    rows: list[dict[str, Any]] = []
+    print("| step | examples/s | of the best without privacy | error |\n| --- | --- | --- | --- |")
+    for load in loads:
+        seconds = seconds_of(contenders(load), rounds)
+        error = relative_error(load)
+        base = min(
+            (name for name in seconds if name.startswith("without")), key=lambda n: seconds[n]
+        )
+        for name, taken in seconds.items():
+            full, ratio = f"{load.name}: {name}", seconds[base] / taken
+            cell = f"{error:.1e}" if name == "ours" else "-"
+            print(f"| {full} | {load.examples / taken:,.0f} | {ratio:.2f} | {cell} |", flush=True)
+            rows.append(_row(full, load.examples / taken, "examples/s", base, ratio))
+        rows.append(_row(f"{load.name}: relative error of the clipped sum", error, "1"))
+    return rows
+
+
+def _row(
+    name: str, value: float, unit: str, versus: str | None = None, ratio: float | None = None
+) -> dict[str, Any]:
+    return {"name": name, "value": value, "unit": unit, "versus": versus, "ratio": ratio}
+
+
+def main() -> None:
+    """Run, print, and write what was asked for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a few loads, within a minute")
+    parser.add_argument("--json", type=Path, help="also write rows for scripts to this file")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parent,
+    ).stdout.strip()
+    print(
+        f"torch {torch.__version__}, 1 thread; {platform.machine()}, {os.cpu_count()} cores, "
+        f"load {os.getloadavg()[0]:.1f}; {datetime.now(UTC):%Y-%m-%d}; commit {commit or 'unknown'}\n"
+    )
+    rows = run(QUICK if options.quick else WORKLOADS, QUICK_ROUNDS if options.quick else ROUNDS)
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
