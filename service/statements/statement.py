@@ -18,7 +18,7 @@ from tan_core.spec import SearchAccounting
 ASSUMPTIONS = (
     "Each record enters each batch independently with probability sampling_rate (Poisson sampling), "
     "drawn from a cryptographic generator keyed by the operating system's entropy.",
-    "Each record's gradient is clipped to clip_norm before Gaussian noise of standard deviation "
+    "Each record's gradient is scaled to a norm of at most clip_norm before Gaussian noise of standard deviation "
     "noise_multiplier * clip_norm is added, once per step over all workers.",
     "Noise is floating-point Gaussian; attacks on its representation are outside the accountant's model.",
     "The number of training records N is treated as public.",

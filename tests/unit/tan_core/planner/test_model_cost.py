@@ -90,6 +90,7 @@ class TestMemory:
             (study({"ema_decay": {"choices": [0.0, 0.9]}}), 5),
             (study(momentum=0.9), 5),
             (study(optimizer="adam"), 6),
+            (study(optimizer="adamw"), 6),
             (study({"optimizer": {"choices": ["sgd", "adam"]}}, momentum=0.9), 6),
             (study({"optimizer": "adam"}, ema_decay=0.5), 7),
         ],
