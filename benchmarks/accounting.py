@@ -2,8 +2,8 @@
 
     python benchmarks/accounting.py [--quick] [--json FILE] [--targets N] [--seed N]
 
-Every contender answers every target, one target after the other, so that a busy moment of the machine hits
-all of them; wall time of each answer is taken with caches empty. Each runs in a process of its own under a
+Contenders answer one target after the other, so that a busy moment of the machine hits all of them; ours
+answers every target, the others, which take seconds each, every fourth (``--peers-every``). Wall time of each answer is taken with caches empty. Each runs in a process of its own under a
 limit of a minute and of 8 GiB, as an answer may need either without bound. The epsilon that an
 answer achieves is priced by one referee for all: dp-accounting's PLD on the adaptive grid.
 """
@@ -35,7 +35,8 @@ from tan_core.mechanism import Mechanism
 
 PATIENCE_SECONDS = 60.0
 MEMORY_BYTES = 8 * 2**30
-TARGETS, QUICK_TARGETS = 200, 6
+TARGETS, QUICK_TARGETS = 200, 12
+PEERS_EVERY = 4
 
 
 @dataclass(frozen=True)
@@ -183,12 +184,14 @@ class Result:
     failures: list[str] = field(default_factory=list)
 
 
-def run(targets: Sequence[Target]) -> dict[str, Result]:
-    """Every contender on every target, interleaved."""
+def run(targets: Sequence[Target], peers_every: int) -> dict[str, Result]:
+    """Every contender, interleaved; the others on every ``peers_every``-th target."""
     contenders = {name: Contender(name) for name in CONTENDERS}
     results = {name: Result() for name in CONTENDERS}
     for number, target in enumerate(targets, 1):
         for name, contender in contenders.items():
+            if not name.startswith("ours") and (number - 1) % peers_every:
+                continue
             answer = contender.ask(target)
             if isinstance(answer, str):
                 results[name].failures.append(answer)
@@ -256,17 +259,28 @@ def show(results: dict[str, Result], count: int) -> None:
         f"{count} targets; {platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; "
         f"{datetime.now(UTC):%Y-%m-%d}; commit {commit or 'unknown'}; {versions}\n"
     )
-    head = ("calibration", "median ms", "p90", "p99", "max", "ratio", "epsilon/target", "failed")
+    head = (
+        "calibration",
+        "targets",
+        "median ms",
+        "p90",
+        "p99",
+        "max",
+        "ratio",
+        "epsilon/target",
+        "failed",
+    )
     print("| " + " | ".join(head) + " |\n|" + " --- |" * len(head))
     base = float(np.median(results[BASELINE].seconds))
     for name, result in results.items():
         if not result.seconds:
-            print(f"| {name} |" + " - |" * 6 + f" {len(result.failures)} |")
+            print(f"| {name} |" + " - |" * 7 + f" {len(result.failures)} |")
             continue
         times = [1000 * float(np.quantile(result.seconds, q)) for q in (0.5, 0.9, 0.99, 1.0)]
         landed = f"{np.nanmin(result.achieved):.4f} to {np.nanmax(result.achieved):.4f}"
         cells = [
             name,
+            str(len(result.seconds)),
             *(f"{value:.1f}" for value in times),
             f"{float(np.median(result.seconds)) / base:.1f}",
             landed,
@@ -284,10 +298,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a few targets, within a minute")
     parser.add_argument("--json", type=Path, help="also write rows for scripts to this file")
     parser.add_argument("--targets", type=int, help=f"how many; default {TARGETS}")
+    parser.add_argument("--peers-every", type=int, default=PEERS_EVERY)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     count = options.targets or (QUICK_TARGETS if options.quick else TARGETS)
-    results = run(realistic_targets(count, options.seed))
+    results = run(realistic_targets(count, options.seed), options.peers_every)
     show(results, count)
     if options.json:
         options.json.write_text(json.dumps(rows_of(results), indent=1) + "\n")
