@@ -11,6 +11,7 @@ from tan_core.engine.layers.base import (
     ghost_squared_norms,
     squared_norms,
 )
+from tan_core.engine.onednn import product
 
 
 def linear(layer: nn.Linear, a: Tensor, g: Tensor, views: int) -> LayerGradients:
@@ -28,7 +29,7 @@ def _ghost(a_BTI: Tensor, g_BTO: Tensor, *, has_bias: bool) -> LayerGradients:
 
     def weighted_sum(weights_B: Tensor) -> dict[str, Tensor]:
         weighted = (g_BTO * weights_B[:, None, None]).flatten(0, 1)
-        sums = {"weight": weighted.t() @ a_BTI.flatten(0, 1)}
+        sums = {"weight": product(weighted.t().contiguous(), a_BTI.flatten(0, 1).t())}
         return sums | {"bias": weighted.sum(0)} if has_bias else sums
 
     return LayerGradients(squared_B, weighted_sum)
