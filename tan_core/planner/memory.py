@@ -39,6 +39,6 @@ def _num_moments(spec: StudySpec) -> int:
     """Two vectors with Adam, one with momentum, none with plain SGD."""
     searched = spec.searched("optimizer")
     options = searched.choices if isinstance(searched, Choices) else [searched]
-    if {Optimizer.ADAM, Optimizer.ADAMW} & {spec.train.optimizer, *options}:
+    if any(each in (Optimizer.ADAM, Optimizer.ADAMW) for each in (spec.train.optimizer, *options)):
         return 2
     return int(spec.train.momentum > 0 or spec.searched("momentum") is not None)
