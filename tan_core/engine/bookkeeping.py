@@ -20,7 +20,7 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from tan_core.engine.layers import is_known, layer_gradients
-from tan_core.engine.onednn import FastLinear
+from tan_core.engine.onednn import fast_linear
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def batch_gradients(
         RuntimeError: a layer did not run exactly once, does not have the views as first dimension,
             or its input or output was changed in place: its norms would be wrong.
     """
-    with torch.enable_grad(), FastLinear(), _tape(model) as tape:
+    with torch.enable_grad(), fast_linear(model, num_rows=len(inputs)), _tape(model) as tape:
         logits = functional_call(model, *_laid_out(model, inputs))
         losses_V = functional.cross_entropy(
             logits, labels.repeat_interleave(views), reduction="none"

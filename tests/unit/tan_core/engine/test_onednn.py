@@ -1,10 +1,13 @@
 """oneDNN's product is the same product, and is only used where it holds."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional
 
-from tan_core.engine.onednn import FastLinear, product
+from tan_core.engine.onednn import FastLinear, fast_linear, product
 
 
 def make_operands(dtype=torch.float32):
@@ -65,3 +68,16 @@ class TestFastLinear:
         (gradient,) = torch.autograd.grad(got.sum(), weight)
 
         assert torch.allclose(gradient, x.sum(0).expand(40, 300), rtol=1e-4, atol=1e-4)
+
+
+class TestFastLinearWhereWorthIt:
+    @pytest.mark.parametrize(("num_rows", "expected"), [(8, nullcontext), (4096, FastLinear)])
+    def test_it_looks_at_calls_only_where_a_layer_is_large_enough(
+        self, num_rows: int, expected: type
+    ) -> None:
+        model = nn.Sequential(nn.Linear(300, 10), nn.Tanh(), nn.Linear(10, 3))
+
+        assert type(fast_linear(model, num_rows=num_rows)) is expected
+
+    def test_a_model_without_linear_layers_has_none(self) -> None:
+        assert type(fast_linear(nn.Conv2d(1, 2, 3), num_rows=10**9)) is nullcontext
