@@ -29,8 +29,9 @@ from tan_core.errors import AccountantError
 from tan_core.mechanism import Mechanism
 
 ORDERS: tuple[float, ...] = (
-    1.02, 1.04, 1.06, 1.08,
-    *(round(1 + tenths / 10, 1) for tenths in range(1, 100)),
+    *(round(1 + thousandths / 1000, 3) for thousandths in range(20, 150, 5)),
+    *(round(1 + hundredths / 100, 2) for hundredths in range(15, 30)),
+    *(round(1 + tenths / 10, 1) for tenths in range(3, 100)),
     *(float(order) for order in range(11, 64)),
     64.0, 72.0, 80.0, 96.0, 112.0, 128.0, 160.0, 192.0, 256.0, 384.0, 512.0, 768.0, 1024.0,
 )  # fmt: skip
