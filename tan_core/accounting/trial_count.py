@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import count, islice
 
 import numpy as np
+from scipy import special
 
 from tan_core import _validate
 
@@ -89,7 +90,7 @@ class NegativeBinomialTrials:
         """P(K = 1), P(K = 2), ..."""
         length, h = self.log_inverse_halting, self.shape
         survival = -math.expm1(-length)
-        normaliser = math.expm1(h * length) / h if h > 0 else length
+        normaliser = length * float(special.exprel(h * length))
         mass = survival / normaliser if normaliser > 0 else 1.0
         for k in count(1):
             yield mass
@@ -165,8 +166,7 @@ def last_holding(
 
 def _negative_binomial_mean(length: float, shape: float) -> float:
     """The mean at halting probability e^-length; stable near 1 and for small shapes."""
-    denominator = -math.expm1(-shape * length) / shape if shape > 0 else length
-    return math.expm1(length) / denominator
+    return math.expm1(length) / (length * float(special.exprel(-shape * length)))
 
 
 def _mass_at(masses: Iterator[float], index: int) -> float:

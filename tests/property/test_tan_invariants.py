@@ -92,7 +92,10 @@ class TestMoves:
             assert moved.warmup_steps is None
         else:
             assert math.isclose(
-                moved.warmup_steps / steps, start.warmup_steps / start.steps, rel_tol=1e-9
+                moved.warmup_steps / steps,
+                start.warmup_steps / start.steps,
+                rel_tol=1e-9,
+                abs_tol=1e-12,
             )
         if moved.ema_decay:
             remembered = (1 - start.ema_decay) * start.steps
@@ -107,7 +110,7 @@ class TestMoves:
         for name in ("expected_batch_size", "noise_multiplier", "learning_rate"):
             assert math.isclose(getattr(back, name), getattr(start, name), rel_tol=1e-9)
         if start.warmup_steps is not None:
-            assert math.isclose(back.warmup_steps, start.warmup_steps, rel_tol=1e-9)
+            assert math.isclose(back.warmup_steps, start.warmup_steps, rel_tol=1e-9, abs_tol=1e-12)
 
 
 class TestWall:

@@ -138,3 +138,12 @@ class TestLastHolding:
         edge = last_holding(lambda x: x >= 0.3, holds_at=1.0, fails_at=0.0, tolerance=0.1)
 
         assert 0.3 <= edge <= 0.4
+
+
+class TestExtremeShapes:
+    def test_a_shape_next_to_nothing_is_the_logarithmic_law(self) -> None:
+        tiny = NegativeBinomialTrials(mean=5.0, shape=5e-324)
+        logarithmic = NegativeBinomialTrials(mean=5.0, shape=0.0)
+
+        assert tiny.halting_probability == pytest.approx(logarithmic.halting_probability)
+        assert tiny.pmf(3) == pytest.approx(logarithmic.pmf(3))
