@@ -58,6 +58,11 @@ class NeighboringRelation(Choice):
     REPLACE_ONE = "replace_one"
     """One unit differs: a sum of clipped gradients moves by up to 2C."""
 
+    @property
+    def sensitivity(self) -> int:
+        """How far one unit moves a sum of clipped gradients, in clipping norms."""
+        return 2 if self is NeighboringRelation.REPLACE_ONE else 1
+
 
 class Accountant(Choice):
     """Who computes the epsilon that is promised."""

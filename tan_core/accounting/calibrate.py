@@ -255,7 +255,7 @@ def _least_noise(probe: Mechanism, target: _Target, low: float) -> float:
 def _largest_rate(probe: Mechanism, target: _Target) -> float:
     if _exact(probe, target) <= target.epsilon:
         return 1.0
-    mu = gdp_mu(epsilon=target.epsilon, delta=target.delta) / _moved(probe)
+    mu = gdp_mu(epsilon=target.epsilon, delta=target.delta) / probe.neighboring_relation.sensitivity
     exponent = min(probe.noise_multiplier**-2, 700)
     inverse = _search(
         lambda inverse: replace(probe, sampling_rate=1 / inverse),
@@ -276,11 +276,6 @@ def _target(epsilon: float, delta: float, accountant: Accountant, certified: boo
     return _Target(epsilon, delta, Accountant(accountant), certified)
 
 
-def _moved(mechanism: Mechanism) -> int:
-    """How far one unit moves the sum, in clipping norms."""
-    return 2 if mechanism.neighboring_relation is NeighboringRelation.REPLACE_ONE else 1
-
-
 def _limit_noise(probe: Mechanism, target: _Target) -> float:
     """The noise at which the composition's limit, a Gaussian mechanism, would meet the target."""
     rate = 1.0 if probe.sampling is Sampling.UNAMPLIFIED else probe.sampling_rate
@@ -288,13 +283,13 @@ def _limit_noise(probe: Mechanism, target: _Target) -> float:
     steps = same.steps if same is not None else probe.steps
     one_step = gdp_mu(epsilon=target.epsilon, delta=target.delta) ** 2 / (rate**2 * steps)
     if rate == 1:
-        return _moved(probe) / math.sqrt(one_step)
-    return _moved(probe) / math.sqrt(math.log1p(one_step))
+        return probe.neighboring_relation.sensitivity / math.sqrt(one_step)
+    return probe.neighboring_relation.sensitivity / math.sqrt(math.log1p(one_step))
 
 
 def _limit_inverse_steps(probe: Mechanism, target: _Target) -> float:
     """One over the steps at which the limit would meet the target."""
-    mu = gdp_mu(epsilon=target.epsilon, delta=target.delta) / _moved(probe)
+    mu = gdp_mu(epsilon=target.epsilon, delta=target.delta) / probe.neighboring_relation.sensitivity
     exponent = min(probe.noise_multiplier**-2, 700)
     return probe.sampling_rate**2 * math.expm1(exponent) / mu**2
 

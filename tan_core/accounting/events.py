@@ -46,7 +46,7 @@ def sampled_gaussian(mechanism: Mechanism) -> SampledGaussian | None:
     """
     _check_sizes_are_public(mechanism)
     replaced = mechanism.neighboring_relation is NeighboringRelation.REPLACE_ONE
-    sigma = mechanism.noise_multiplier / (2 if replaced else 1)
+    sigma = mechanism.noise_multiplier / mechanism.neighboring_relation.sensitivity
     if mechanism.sampling is Sampling.UNAMPLIFIED:
         steps = participations(mechanism)
         return SampledGaussian(sampling_rate=1.0, noise_multiplier=sigma, steps=steps)
@@ -200,7 +200,9 @@ def _fixed_size(mechanism: Mechanism) -> dp_accounting.DpEvent:
     return dp_accounting.SampledWithoutReplacementDpEvent(
         source_dataset_size=num_examples,
         sample_size=round(mechanism.sampling_rate * num_examples),
-        event=dp_accounting.GaussianDpEvent(mechanism.noise_multiplier / 2),
+        event=dp_accounting.GaussianDpEvent(
+            mechanism.noise_multiplier / mechanism.neighboring_relation.sensitivity
+        ),
     )
 
 

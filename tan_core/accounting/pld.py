@@ -16,7 +16,7 @@ import numpy as np
 
 from tan_core.accounting.events import loss_variance, pld_event, relation_of
 from tan_core.errors import AccountantError
-from tan_core.mechanism import Mechanism, NeighboringRelation
+from tan_core.mechanism import Mechanism
 
 if TYPE_CHECKING:
     import dp_accounting
@@ -67,7 +67,8 @@ def pld_profile(mechanisms: Sequence[Mechanism]) -> PldProfile:
     """The privacy profile of a composition; it bounds the true one from above everywhere.
 
     Raises:
-        UnsupportedEventError: batches of fixed size, or truncated ones under add-or-remove-one.
+        UnsupportedEventError: batches of fixed size; truncated or unamplified ones between datasets of
+            unlike size.
         AccountantError: less noise than the accountant can take, or it failed.
     """
     for mechanism in mechanisms:
@@ -141,7 +142,7 @@ def _load(mechanism: Mechanism) -> _Load:
     from dp_accounting import GaussianDpEvent
 
     event, count = pld_event(mechanism)
-    moved = 2 if mechanism.neighboring_relation is NeighboringRelation.REPLACE_ONE else 1
+    moved = mechanism.neighboring_relation.sensitivity
     if isinstance(event, GaussianDpEvent):  # composed in one, as one larger shift
         return _Load(1.0, moved * math.sqrt(count) / mechanism.noise_multiplier, 1)
     return _Load(mechanism.sampling_rate, moved / mechanism.noise_multiplier, count)

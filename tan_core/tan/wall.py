@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from tan_core import _validate
 from tan_core.accounting import gdp_epsilon, price
 from tan_core.errors import AccountantError, UnsupportedEventError
-from tan_core.mechanism import Mechanism, NeighboringRelation, Sampling
+from tan_core.mechanism import Mechanism, Sampling
 from tan_core.tan.noise import epsilon_tan, signal_to_noise
 
 MIN_TOLERANCE, MAX_TOLERANCE = 1.002, 1000.0  # the accountant itself may be 0.1 % above the truth
@@ -210,7 +210,7 @@ def _epsilon_or_none(mechanism: Mechanism, delta: float) -> float | None:
 
 def _limit_epsilon(mechanism: Mechanism, delta: float) -> float:
     """What the mechanism's total noise costs at infinitely large batch and noise."""
-    moved = 2 if mechanism.neighboring_relation is NeighboringRelation.REPLACE_ONE else 1
+    moved = mechanism.neighboring_relation.sensitivity
     return gdp_epsilon(mu=moved * math.sqrt(2) * _signal_to_noise(mechanism), delta=delta)
 
 
