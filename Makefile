@@ -37,7 +37,7 @@ test-heavy: setup  ## What `make test` leaves out: Ray, kills, browser, statisti
 test-all: test test-heavy  ## Every test that this machine can run
 
 bench: setup  ## Every benchmark, quickly (BENCH= for the full size)
-	@set -e; for each in benchmarks/*.py; do echo "$$each"; $(BIN)/python $$each $(BENCH); done
+	@set -e; for each in benchmarks/[a-z]*.py; do echo "$$each"; $(BIN)/python $$each $(BENCH); done
 
 lint: setup  ## Formatting, lint, types, import contracts, spelling
 	$(BIN)/ruff format --check .

@@ -12,22 +12,19 @@ import argparse
 import json
 import math
 import multiprocessing as mp
-import os
-import platform
 import resource
-import subprocess
 import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from importlib import metadata
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _report import circumstances, row
 
 from tan_core.accounting import calibrate_noise_multiplier, price
 from tan_core.errors import AccountantError
@@ -226,7 +223,7 @@ def rows_of(results: dict[str, Result]) -> list[dict[str, Any]]:
         if result.seconds:
             for label, quantile in (("median", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0)):
                 value = float(np.quantile(result.seconds, quantile)) * 1000
-                rows.append(_row(f"{name}: {label}", value, "ms"))
+                rows.append(row(f"{name}: {label}", value, "ms"))
             rows[-4] |= {
                 "versus": BASELINE,
                 "ratio": float(np.median(result.seconds)) / base,
@@ -236,29 +233,15 @@ def rows_of(results: dict[str, Result]) -> list[dict[str, Any]]:
                 ("median epsilon over target", np.nanmedian(result.achieved)),
                 ("greatest epsilon over target", np.nanmax(result.achieved)),
             ):
-                rows.append(_row(f"{name}: {label}", float(value), "1"))
-        rows.append(_row(f"{name}: failures", len(result.failures), "targets"))
+                rows.append(row(f"{name}: {label}", float(value), "1"))
+        rows.append(row(f"{name}: failures", len(result.failures), "targets"))
     return rows
-
-
-def _row(name: str, value: float, unit: str) -> dict[str, Any]:
-    return {"name": name, "value": value, "unit": unit, "versus": None, "ratio": None}
 
 
 def show(results: dict[str, Result], count: int) -> None:
     """The table for people."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=Path(__file__).parent,
-    ).stdout.strip()
     versions = ", ".join(f"{each} {metadata.version(each)}" for each in ("dp-accounting", "opacus"))
-    print(
-        f"{count} targets; {platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; "
-        f"{datetime.now(UTC):%Y-%m-%d}; commit {commit or 'unknown'}; {versions}\n"
-    )
+    print(f"{count} targets; {circumstances()}; {versions}\n")
     head = (
         "calibration",
         "targets",

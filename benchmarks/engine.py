@@ -15,19 +15,16 @@ import argparse
 import copy
 import importlib.util
 import json
-import os
-import platform
-import subprocess
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from _report import circumstances, row
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -254,15 +251,9 @@ def run(loads: list[Workload], rounds: int) -> list[dict[str, Any]]:
             full, ratio = f"{load.name}: {name}", seconds[base] / taken
             cell = f"{error:.1e}" if name == "ours" else "-"
             print(f"| {full} | {load.examples / taken:,.0f} | {ratio:.2f} | {cell} |", flush=True)
-            rows.append(_row(full, load.examples / taken, "examples/s", base, ratio))
-        rows.append(_row(f"{load.name}: relative error of the clipped sum", error, "1"))
+            rows.append(row(full, load.examples / taken, "examples/s", base, ratio))
+        rows.append(row(f"{load.name}: relative error of the clipped sum", error, "1"))
     return rows
-
-
-def _row(
-    name: str, value: float, unit: str, versus: str | None = None, ratio: float | None = None
-) -> dict[str, Any]:
-    return {"name": name, "value": value, "unit": unit, "versus": versus, "ratio": ratio}
 
 
 def main() -> None:
@@ -273,17 +264,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=Path(__file__).parent,
-    ).stdout.strip()
-    print(
-        f"torch {torch.__version__}, 1 thread; {platform.machine()}, {os.cpu_count()} cores, "
-        f"load {os.getloadavg()[0]:.1f}; {datetime.now(UTC):%Y-%m-%d}; commit {commit or 'unknown'}\n"
-    )
+    print(f"torch {torch.__version__}, 1 thread; {circumstances()}\n")
     rows = run(QUICK if options.quick else WORKLOADS, QUICK_ROUNDS if options.quick else ROUNDS)
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
