@@ -20,6 +20,7 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from tan_core.engine.layers import is_known, layer_gradients
+from tan_core.engine.layout import laid_out
 from tan_core.engine.onednn import fast_linear
 
 
@@ -67,7 +68,7 @@ def batch_gradients(
             or its input or output was changed in place: its norms would be wrong.
     """
     with torch.enable_grad(), fast_linear(model, num_rows=len(inputs)), _tape(model) as tape:
-        logits = functional_call(model, *_laid_out(model, inputs))
+        logits = functional_call(model, *laid_out(model, inputs))
         losses_V = functional.cross_entropy(
             logits, labels.repeat_interleave(views), reduction="none"
         )
@@ -154,20 +155,3 @@ def _check(model: nn.Module, tape: list[_Record], *, num_views: int) -> None:
 
 def _has_parameters(layer: nn.Module) -> bool:
     return next(layer.parameters(recurse=False), None) is not None
-
-
-def _laid_out(model: nn.Module, inputs: Tensor) -> tuple[dict[str, Tensor], tuple[Tensor]]:
-    """Detached parameters and the inputs, channels-last: pools and convolutions are faster so.
-
-    Not with group norms: torch's channels-last group norm is less precise on the CPU.
-    """
-    parameters = {name: p.detach() for name, p in model.named_parameters()}
-    if inputs.dim() != 4 or any(isinstance(layer, nn.GroupNorm) for layer in model.modules()):
-        return parameters, (inputs.contiguous(),)
-    # A tensor of one channel counts as channels-last already, whatever its strides say, and
-    # contiguous() would leave it alone: only a new tensor tells the convolution.
-    last = {
-        name: torch.empty_like(p, memory_format=torch.channels_last).copy_(p) if p.dim() == 4 else p
-        for name, p in parameters.items()
-    }
-    return last, (torch.empty_like(inputs, memory_format=torch.channels_last).copy_(inputs),)
