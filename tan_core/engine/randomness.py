@@ -19,7 +19,7 @@ from torch import Tensor
 from tan_core import _validate
 from tan_core.errors import ParameterError
 
-Purpose = Literal["mask", "noise", "augmentation"]
+Purpose = Literal["mask", "cut", "noise", "augmentation"]
 
 KEY_BYTES: Final = 32
 
@@ -29,6 +29,10 @@ class Randomness(Protocol):
 
     def mask(self, step: int, *, num_examples: int, sampling_rate: float) -> NDArray[np.int64]:
         """Rising indices of the step's Poisson draw over the whole dataset; it may be empty."""
+        ...
+
+    def cut(self, step: int, drawn: NDArray[np.int64], *, max_batch_size: int) -> NDArray[np.int64]:
+        """A uniformly random part of that size, rising; all of a draw that is not above it."""
         ...
 
     def noise(self, step: int, size: int) -> Tensor:
@@ -47,6 +51,8 @@ class PrivateRandomness:
 
     * An example is drawn with probability :math:`\lfloor q 2^{64} \rfloor / 2^{64}`: never above
       ``sampling_rate``, and below it by less than :math:`2^{-64}`.
+    * A draw of n that is cut keeps every part of the size with the same probability, but for ties of
+      64-bit words: they change it by less than :math:`n 2^{-64}` in all.
     * Different (key, attempt, step, purpose) never share a stream. One object gives each stream
       once: asking again for a step that has been drawn, or an earlier one, is an error, because the
       same noise on two gradients would reveal their difference.
@@ -84,6 +90,10 @@ class PrivateRandomness:
         _check_draw(num_examples, sampling_rate)
         words = self._words("mask", step, num_examples)
         return _below(words, sampling_rate)
+
+    def cut(self, step: int, drawn: NDArray[np.int64], *, max_batch_size: int) -> NDArray[np.int64]:
+        """A uniformly random part of that size, rising; all of a draw that is not above it."""
+        return _part(drawn, self._words("cut", step, len(drawn)), max_batch_size)
 
     def noise(self, step: int, size: int) -> Tensor:
         """Standard normal noise by Box and Muller from 53-bit uniforms; float32 [size]."""
@@ -143,6 +153,11 @@ class SeededRandomness:
         bits = np.random.Philox(key=self._word("mask", step))
         return _below(bits.random_raw(num_examples), sampling_rate)
 
+    def cut(self, step: int, drawn: NDArray[np.int64], *, max_batch_size: int) -> NDArray[np.int64]:
+        """A uniformly random part of that size, rising; all of a draw that is not above it."""
+        bits = np.random.Philox(key=self._word("cut", step))
+        return _part(drawn, bits.random_raw(len(drawn)), max_batch_size)
+
     def noise(self, step: int, size: int) -> Tensor:
         """Standard normal noise, float32 [size], on the CPU."""
         return torch.randn(size, generator=_seeded(self._word("noise", step)))
@@ -168,6 +183,16 @@ def _below(words: NDArray[np.uint64], probability: float) -> NDArray[np.int64]:
     if threshold == 2**64:
         return np.arange(len(words), dtype=np.int64)
     return np.flatnonzero(words < np.uint64(threshold)).astype(np.int64, copy=False)
+
+
+def _part(
+    drawn: NDArray[np.int64], words: NDArray[np.uint64], max_batch_size: int
+) -> NDArray[np.int64]:
+    """The indices with the smallest words, as many as the batch may hold."""
+    _validate.positive_integer(max_batch_size=max_batch_size)
+    if len(drawn) <= max_batch_size:
+        return drawn
+    return np.sort(drawn[np.argpartition(words, max_batch_size)[:max_batch_size]])
 
 
 def _box_muller(words: Tensor) -> Tensor:

@@ -64,8 +64,9 @@ class Trainer:
 
     Formal guarantees:
 
-    * The draw has the mechanism's own ``sampling_rate``; noise of standard deviation
-      ``noise_multiplier * clip_norm`` is added once over all ranks, also to an empty draw.
+    * The draw has the mechanism's own ``sampling_rate`` and, where there is one, its cap.
+    * Noise of standard deviation ``noise_multiplier * clip_norm`` is added once over all ranks, also
+      to an empty draw.
     * The noisy sum is divided by the fixed expected batch size, never by the number drawn.
     * It refuses to take more steps than the mechanism has.
     * ``torch.manual_seed`` and ``numpy.random.seed`` have no influence.
@@ -147,17 +148,12 @@ class Trainer:
 
     @torch.no_grad()
     def step(self) -> StepStats:
-        """Take one step on the global Poisson draw; an empty draw is a step of noise only."""
+        """Take one step on the global draw; an empty draw is a step of noise only."""
         if self._steps_done >= self._mechanism.steps:
             raise ParameterError(
                 f"the mechanism has {self._mechanism.steps} steps and all are taken", field="steps"
             )
-        drawn = self._randomness.mask(
-            self._steps_done,
-            num_examples=len(self._inputs),
-            sampling_rate=self._mechanism.sampling_rate,
-        )
-        noisy_sum, stats = self._clipped_share(drawn)
+        noisy_sum, stats = self._clipped_share(self._draw())
         if self._rank == 0:
             self._add_noise(noisy_sum)
         if self._all_reduce is not None:
@@ -255,6 +251,18 @@ class Trainer:
             )
         if world_size > 1 and all_reduce is None:
             raise ParameterError(f"all_reduce is needed for {world_size} ranks", field="all_reduce")
+
+    def _draw(self) -> NDArray[np.int64]:
+        """Rising indices of the step's batch over the whole data; the same on every rank."""
+        drawn = self._randomness.mask(
+            self._steps_done,
+            num_examples=len(self._inputs),
+            sampling_rate=self._mechanism.sampling_rate,
+        )
+        cap = self._mechanism.max_batch_size
+        if cap is None:
+            return drawn
+        return self._randomness.cut(self._steps_done, drawn, max_batch_size=cap)
 
     def _clipped_share(self, drawn: NDArray[np.int64]) -> tuple[Tensor, StepStats]:
         """This rank's part of the clipped sum, [P], and the step's stats."""

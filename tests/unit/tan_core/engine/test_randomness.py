@@ -2,13 +2,14 @@
 
 import pickle
 from fractions import Fraction
+from typing import get_args
 
 import numpy as np
 import pytest
 import torch
 
 from tan_core.engine import PrivateRandomness, SeededRandomness
-from tan_core.engine.randomness import _below, _box_muller
+from tan_core.engine.randomness import Purpose, _below, _box_muller
 from tan_core.errors import ParameterError
 
 KEY = bytes(range(32))
@@ -67,6 +68,29 @@ class TestBoth:
         assert mask.min() >= 0
         assert mask.max() < 1000
 
+    def test_a_cut_keeps_rising_indices_of_the_draw_and_leaves_the_draw_alone(self, make) -> None:
+        drawn = draw(make())[0]
+        randomness = make()
+
+        kept = randomness.cut(0, drawn, max_batch_size=100)
+
+        assert len(kept) == 100
+        assert (np.diff(kept) > 0).all()
+        assert set(kept) < set(drawn)
+        assert np.array_equal(draw(randomness)[0], drawn)
+        assert np.array_equal(make().cut(0, drawn, max_batch_size=100), kept)
+        assert not np.array_equal(make().cut(1, drawn, max_batch_size=100), kept)
+
+    @pytest.mark.parametrize("size", [0, 1, 99, 100])
+    def test_a_draw_that_is_not_above_the_cap_stays_whole(self, make, size: int) -> None:
+        drawn = np.arange(size)
+
+        assert np.array_equal(make().cut(0, drawn, max_batch_size=100), drawn)
+
+    def test_a_cap_below_one_is_refused(self, make) -> None:
+        with pytest.raises(ParameterError, match="max_batch_size"):
+            make().cut(0, np.arange(3), max_batch_size=0)
+
     def test_rate_one_draws_everybody_and_a_tiny_rate_nobody(self, make) -> None:
         randomness = make()
 
@@ -107,9 +131,9 @@ class TestPrivateRandomness:
     def test_the_mask_tells_nothing_about_the_noise(self) -> None:
         randomness = PrivateRandomness(KEY, 1)
 
-        words = [randomness._words(p, 0, 64) for p in ("mask", "noise", "augmentation")]
+        words = [randomness._words(p, 0, 64) for p in get_args(Purpose)]
 
-        assert len(np.unique(np.concatenate(words))) == 3 * 64
+        assert len(np.unique(np.concatenate(words))) == len(words) * 64
 
     def test_a_longer_draw_begins_like_a_shorter_one(self) -> None:
         short = PrivateRandomness(KEY, 1)._words("mask", 0, 5)

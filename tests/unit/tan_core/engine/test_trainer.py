@@ -1,5 +1,7 @@
 """The step: what is divided by what, who adds noise, what may not change the update."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from tan_core import data, models
 from tan_core.engine import PrivateRandomness, SeededRandomness, Trainer
 from tan_core.errors import ParameterError
 from tan_core.execution import PrivateRun, Simulation
-from tan_core.mechanism import Mechanism
+from tan_core.mechanism import Mechanism, Sampling
 from tan_core.spec.models import MlpModel
 from tan_core.spec.train import TrainerConfig
 from tan_core.wire import DatasetRef
@@ -83,6 +85,27 @@ class TestUpdate:
         # learning rate 1 x noise 1 x sigma x C, over (C x expected batch)
         assert torch.allclose(vector(trainer) - start, torch.tensor(-2.0 / (0.2 * NUM_EXAMPLES)))
         assert trainer.steps_done == 1
+
+    def test_a_draw_above_the_cap_is_cut_to_it_and_any_other_left_alone(self) -> None:
+        poisson = make_run(q=0.5, steps=40)
+        capped = replace(
+            poisson.mechanism,
+            sampling=Sampling.TRUNCATED_POISSON,
+            num_examples=NUM_EXAMPLES,
+            max_batch_size=30,
+        )
+        simulations = [
+            Simulation(dynamics=each, num_examples=NUM_EXAMPLES, scale_factor=1.0)
+            for each in (poisson.mechanism, capped)
+        ]
+
+        whole, cut = (
+            [trainer.step().num_drawn for _ in range(40)]
+            for trainer in map(make_trainer, simulations)
+        )
+
+        assert max(whole) > 30
+        assert cut == [min(size, 30) for size in whole]
 
     def test_one_example_moves_the_update_by_at_most_one_clipped_gradient(self) -> None:
         everybody = run(make_trainer(randomness=FixedRandomness(range(10))), 1)
