@@ -119,7 +119,7 @@ def batch_gradients(
 
     per_example = vmap(grad_and_value(loss), in_dims=(None, 0, 0))
     grads, losses_B = per_example(parameters, inputs.unflatten(0, (-1, views)), labels)
-    flat = {name: grad.flatten(1) for name, grad in grads.items()}
+    flat = {name: grad[:, None].flatten(1) for name, grad in grads.items()}
     squared = [squared_norms(grad) for grad in flat.values()]
 
     def weighted_sum(weights_B: Tensor) -> dict[str, Tensor]:

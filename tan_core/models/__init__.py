@@ -6,18 +6,31 @@ from typing import Any
 import torch
 from torch import nn
 
-from tan_core.models import linear, mlp, tanh_cnn, wide_resnet
+from tan_core.models import linear, mlp, nf_resnet, tanh_cnn, vit, wide_resnet
+from tan_core.models.external import build_python, build_timm
 from tan_core.models.initialise import initialise
-from tan_core.spec.base import Frozen
-from tan_core.spec.models import LinearModel, MlpModel, ModelSpec, TanhCnnModel, WideResNetModel
+from tan_core.spec.models import (
+    LinearModel,
+    MlpModel,
+    Model,
+    ModelSpec,
+    NfResNetModel,
+    PythonModel,
+    TanhCnnModel,
+    TimmModel,
+    VitModel,
+    WideResNetModel,
+)
 
 Builder = Callable[[Any, tuple[int, ...], int], nn.Module]
 
-BUILDERS: Mapping[type[Frozen], Builder] = {
+BUILDERS: Mapping[type[Model], Builder] = {
     LinearModel: linear.build,
     MlpModel: mlp.build,
     TanhCnnModel: tanh_cnn.build,
     WideResNetModel: wide_resnet.build,
+    NfResNetModel: nf_resnet.build,
+    VitModel: vit.build,
 }
 
 
@@ -26,10 +39,14 @@ def build(
 ) -> nn.Module:
     """The model of ``spec`` for inputs of ``shape``, initialised from ``generator`` alone.
 
-    Formal guarantees:
+    Formal guarantees, for the models with a name of their own:
 
     * Equal arguments and equal generator seeds give equal parameters on every machine.
     * The global generator of torch is neither read nor moved.
+
+    ``timm:`` and ``python:`` models initialise themselves. They do so while torch's global generator on
+    the CPU stands at a seed drawn from ``generator``, and it is put back afterwards: what they draw from
+    it follows from ``generator`` alone.
 
     Args:
         spec: family and options.
@@ -38,14 +55,22 @@ def build(
         generator: source of the initial parameters, on the CPU.
 
     Raises:
-        ParameterError: the family cannot read inputs of this shape, or an option does not fit it.
+        ParameterError: the family cannot read inputs of this shape, an option does not fit it, or a
+            ``timm:`` or ``python:`` model cannot be had.
     """
-    # Nothing is drawn while the layers are made: on the meta device they hold no values.
-    with torch.device("meta"):
-        model = BUILDERS[type(spec)](spec, tuple(shape), num_classes)
-    model.to_empty(device="cpu")
-    initialise(model, generator)
-    return model
+    shape = tuple(shape)
+    match spec:
+        case TimmModel():
+            return build_timm(spec, shape, num_classes, generator)
+        case PythonModel():
+            return build_python(spec, shape, num_classes, generator)
+        case _:
+            # Nothing is drawn while the layers are made: on the meta device they hold no values.
+            with torch.device("meta"):
+                model = BUILDERS[type(spec)](spec, shape, num_classes)
+            model.to_empty(device="cpu")
+            initialise(model, generator)
+            return model
 
 
 __all__ = ["build"]

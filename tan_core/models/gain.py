@@ -25,6 +25,7 @@ class Gain(nn.Module):
     def __init__(self, channels: int | None = None, *, initial: float = 1.0) -> None:
         super().__init__()
         self.channels = channels
+        self.initial = initial
         shape = () if channels is None else (channels,)
         self.weight = nn.Parameter(torch.full(shape, initial))
 

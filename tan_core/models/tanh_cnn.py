@@ -14,7 +14,7 @@ def build(spec: TanhCnnModel, shape: tuple[int, ...], num_classes: int) -> nn.Mo
     26,010 parameters on 28x28 grey images with the default options. Below 16 pixels a side the 8x8
     and 4x4 kernels do not fit and both become 3x3, the first with stride 1.
     """
-    channels, height, width = image_shape("tanh-cnn", shape, smallest=4)
+    channels, height, width = image_shape(spec, shape)
     if min(height, width) >= _SMALL_SIDE:
         first = nn.Conv2d(channels, spec.width, kernel_size=8, stride=2, padding=3)
         second = nn.Conv2d(spec.width, 2 * spec.width, kernel_size=4, stride=2)

@@ -2,7 +2,7 @@
 
 from typing import Literal, get_origin
 
-from tan_core.spec.models import MODEL_TYPES, ModelSpec
+from tan_core.spec.models import ModelSpec
 from tan_core.spec.train import TrainerConfig
 
 STEPS_KEYS = frozenset({"steps", "train.steps"})
@@ -31,8 +31,10 @@ def searchable_keys(model: ModelSpec) -> list[str]:
 
 
 def model_options(model: ModelSpec) -> set[str]:
-    """The options of a model that one scalar can set: not its name, and no lists."""
-    fields = MODEL_TYPES[model.name].model_fields
-    return {name for name, field in fields.items() if get_origin(field.annotation) is not list} - {
-        "name"
+    """The options of a model that one scalar can set: not its name, no lists and no mappings."""
+    fields = type(model).model_fields
+    return {
+        name
+        for name, field in fields.items()
+        if name != "name" and get_origin(field.annotation) not in (list, dict)
     }

@@ -3,20 +3,31 @@
 ``tan_core.models`` builds each of these; a test holds the two lists together.
 """
 
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo, field_validator
 
 from tan_core.spec.base import Frozen
 
+OptionValue = bool | int | float | str
+Options = Annotated[dict[str, OptionValue], Field(max_length=64)]
 
-class LinearModel(Frozen):
+
+class Model(Frozen):
+    """What every model says of itself."""
+
+    smallest_side: ClassVar[int | None] = None
+    """Of the images that it reads, in pixels; None: it is not bound to images."""
+
+
+class LinearModel(Model):
     """Multinomial logistic regression on the flattened input."""
 
     name: Literal["linear"] = "linear"
 
 
-class MlpModel(Frozen):
+class MlpModel(Model):
     """Fully connected network."""
 
     name: Literal["mlp"] = "mlp"
@@ -26,28 +37,176 @@ class MlpModel(Frozen):
     activation: Literal["tanh", "relu"] = "tanh"
 
 
-class TanhCnnModel(Frozen):
+class TanhCnnModel(Model):
     """Two tanh convolutions and two linear layers (Papernot et al. 2021)."""
 
+    smallest_side = 4
     name: Literal["tanh-cnn"] = "tanh-cnn"
     width: Annotated[int, Field(ge=1, le=1024)] = 16
     hidden: Annotated[int, Field(ge=1, le=65536)] = 32
 
 
-class WideResNetModel(Frozen):
-    """WRN-16-4 with GroupNorm, ReLU before the norm (Sander et al. 2023, 4.4)."""
+class WideResNetModel(Model):
+    """Wide ResNet with GroupNorm: WRN-depth-width (Sander et al. 2023, 4.4; De et al. 2022)."""
 
-    name: Literal["wrn-16-4"] = "wrn-16-4"
+    smallest_side = 8
+    name: Literal["wrn-16-4", "wrn-40-4", "wrn-28-10"] = "wrn-16-4"
     groups: Literal[1, 2, 4, 8, 16] = 16
     """GroupNorm groups; they divide every width of the network."""
+    weight_standardization: bool = False
+    """Scaled weight standardisation with gain and bias, as De et al. (2022) train it."""
+    order: Literal["relu_norm", "norm_relu"] = "relu_norm"
+    """ReLU before each norm as Sander et al. (2023) have it, or after it."""
+
+    @property
+    def depth(self) -> int:
+        """Layers with weights, counted along the residual branches."""
+        return int(self.name.split("-")[1])
+
+    @property
+    def width(self) -> int:
+        """Times the channels of the thin network."""
+        return int(self.name.split("-")[2])
 
 
-ModelSpec = Annotated[
-    LinearModel | MlpModel | TanhCnnModel | WideResNetModel, Field(discriminator="name")
-]
-MODEL_TYPES: dict[str, type[Frozen]] = {
+class NfResNetModel(Model):
+    """Normaliser-free ResNet-50 (Brock et al. 2021)."""
+
+    smallest_side = 8
+    name: Literal["nf-resnet-50"] = "nf-resnet-50"
+    width: Annotated[int, Field(ge=1, le=16)] = 4
+    """Times the channels of the thinnest network; 4 is ResNet-50's own width."""
+    skip_gain: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Factor of every residual branch before training: SkipInit starts at 0, De et al. at 1."""
+
+
+class VitModel(Model):
+    """Small vision transformer (Dosovitskiy et al. 2021), pre-norm, averaged over the patches."""
+
+    smallest_side = 4
+    name: Literal["vit-tiny"] = "vit-tiny"
+    patch_size: Annotated[int, Field(ge=1, le=64)] = 4
+    """Pixels of a patch's side: 4 for images of 32 pixels, 16 for those of 224."""
+    depth: Annotated[int, Field(ge=1, le=64)] = 12
+    width: Annotated[int, Field(ge=1, le=4096)] = 192
+    heads: Annotated[int, Field(ge=1, le=64)] = 3
+    """They divide the width."""
+
+    @field_validator("heads")
+    @classmethod
+    def _divide_the_width(cls, heads: int, info: ValidationInfo) -> int:
+        width = info.data.get("width", heads)
+        if width % heads:
+            raise ValueError(f"must divide width = {width}, got {heads}")
+        return heads
+
+
+_NOT_ARCHITECTURE = frozenset(
+    [
+        "model_name",
+        "num_classes",
+        "in_chans",
+        "pretrained",
+        "pretrained_cfg",
+        "pretrained_cfg_overlay",
+        "checkpoint_path",
+        "cache_dir",
+        "scriptable",
+        "exportable",
+    ]
+)
+"""What ``timm.create_model`` takes besides the architecture: files to load, and what the data say."""
+
+
+def _architecture_only(options: dict[str, OptionValue]) -> dict[str, OptionValue]:
+    if refused := sorted(options.keys() & _NOT_ARCHITECTURE):
+        raise ValueError(
+            f"{', '.join(refused)}: set by the data or never; accepted are the architecture's options"
+        )
+    return options
+
+
+class TimmModel(Model):
+    """An architecture of the package timm, without weights: ``timm:resnet18``."""
+
+    smallest_side = 1
+    name: Annotated[str, Field(pattern=r"^timm:[a-z0-9_.]+$", max_length=200)]
+    options: Annotated[Options, AfterValidator(_architecture_only)] = Field(default={})
+
+    @property
+    def architecture(self) -> str:
+        """Its name in timm."""
+        return self.name.removeprefix("timm:")
+
+
+_WORD = r"[A-Za-z_][A-Za-z0-9_]*"
+
+
+class PythonModel(Model):
+    """Whatever a function makes: ``python:package.module:factory``.
+
+    It is called as ``factory(shape=..., num_classes=..., **options)`` and returns an ``nn.Module``.
+    """
+
+    name: Annotated[str, Field(pattern=rf"^python:{_WORD}(\.{_WORD})*:{_WORD}$", max_length=300)]
+    options: Options = Field(default={})
+
+    @property
+    def module(self) -> str:
+        """The dotted name of the module that holds the factory."""
+        return self.name.split(":")[1]
+
+    @property
+    def factory(self) -> str:
+        """The name of the factory in its module."""
+        return self.name.split(":")[2]
+
+    def is_allowed(self, prefixes: Sequence[str]) -> bool:
+        """Whether the module is one of ``prefixes``, or lies below one of these packages.
+
+        Example:
+            >>> model = PythonModel(name="python:lab.models.cnn:small")
+            >>> model.is_allowed(["lab.models"]), model.is_allowed(["lab.mod"])
+            (True, False)
+        """
+        return any(f"{self.module}.".startswith(f"{prefix}.") for prefix in prefixes)
+
+
+MODEL_TYPES: dict[str, type[Model]] = {
     "linear": LinearModel,
     "mlp": MlpModel,
     "tanh-cnn": TanhCnnModel,
     "wrn-16-4": WideResNetModel,
+    "wrn-40-4": WideResNetModel,
+    "wrn-28-10": WideResNetModel,
+    "nf-resnet-50": NfResNetModel,
+    "vit-tiny": VitModel,
 }
+"""The models with a name of their own."""
+MODEL_SOURCES: dict[str, type[Model]] = {"timm": TimmModel, "python": PythonModel}
+"""Where other models come from, by what stands before the colon of their name."""
+MODEL_TAGS = frozenset(kind.__name__ for kind in (*MODEL_TYPES.values(), *MODEL_SOURCES.values()))
+ACCEPTED_NAMES = (*MODEL_TYPES, "timm:NAME", "python:MODULE:FACTORY")
+
+
+def _tag(value: Any) -> str | None:
+    """The class that a name belongs to."""
+    name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
+    if not isinstance(name, str):
+        return None
+    source, colon, _ = name.partition(":")
+    kind = MODEL_SOURCES.get(source) if colon else MODEL_TYPES.get(name)
+    return None if kind is None else kind.__name__
+
+
+ModelSpec = Annotated[
+    Annotated[LinearModel, Tag("LinearModel")]
+    | Annotated[MlpModel, Tag("MlpModel")]
+    | Annotated[TanhCnnModel, Tag("TanhCnnModel")]
+    | Annotated[WideResNetModel, Tag("WideResNetModel")]
+    | Annotated[NfResNetModel, Tag("NfResNetModel")]
+    | Annotated[VitModel, Tag("VitModel")]
+    | Annotated[TimmModel, Tag("TimmModel")]
+    | Annotated[PythonModel, Tag("PythonModel")],
+    Discriminator(_tag),
+]

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from tan_core.spec.models import MODEL_TYPES
+from tan_core.spec.models import ACCEPTED_NAMES, MODEL_TAGS
 
 
 class FieldProblem(BaseModel):
@@ -47,12 +47,15 @@ def field_problems(error: ValidationError, *, prefix: tuple[str, ...] = ()) -> l
 
 def _problem(detail: Any, loc: tuple[int | str, ...]) -> FieldProblem:
     kind, value = detail["type"], detail["input"]
-    if kind in ("union_tag_invalid", "union_tag_not_found") and loc[-1:] == ("model",):
-        name = value.get("name") if isinstance(value, dict) else value
+    if kind == "union_tag_not_found" and loc[-1:] == ("model",):
+        if not isinstance(value, dict):
+            path = ".".join(map(str, loc))
+            return FieldProblem(path=path, message=_MESSAGES["model_type"], value=_short(value))
+        name = value.get("name")
         found = "a model needs a name" if name is None else f"unknown model {name!r}"
         return FieldProblem(
             path=".".join(map(str, (*loc, "name"))),
-            message=f"{found}; accepted: {', '.join(MODEL_TYPES)}",
+            message=f"{found}; accepted: {', '.join(ACCEPTED_NAMES)}",
             value=_short(name),
         )
     parts = _user_path(loc)
@@ -80,7 +83,9 @@ def _user_path(loc: Sequence[int | str]) -> list[str]:
             continue
         if parent == "space" and space_at is None:
             space_at = index
-        is_member = parent == "model" and text in MODEL_TYPES
+        is_member = parent == "model" and text in MODEL_TAGS
+        if index > 1 and loc[index - 2] == "options":
+            is_member = text in _SCALARS
         if space_at is not None:
             is_kind = index == space_at + 1 and _is_tag(text, loc[index + 1 :])
             is_type = space_at < index == len(loc) - 1 and text in _SCALARS

@@ -13,7 +13,9 @@ from tan_core.engine.layers import convolution, embedding
 from tan_core.engine.layers.affine import gain, group_norm, layer_norm, rms_norm
 from tan_core.engine.layers.base import LayerGradients
 from tan_core.engine.layers.linear import linear
+from tan_core.engine.layers.shift import position_embedding
 from tan_core.models.gain import Gain
+from tan_core.models.position_embedding import PositionEmbedding
 
 _KINDS: Mapping[type[nn.Module], Callable[[Any, Tensor, Tensor, int], LayerGradients]] = {
     nn.Linear: linear,
@@ -25,6 +27,7 @@ _KINDS: Mapping[type[nn.Module], Callable[[Any, Tensor, Tensor, int], LayerGradi
     nn.RMSNorm: rms_norm,
     nn.Embedding: embedding.embedding,
     Gain: gain,
+    PositionEmbedding: position_embedding,
 }
 _IS_PLAIN: Mapping[type[nn.Module], Callable[[nn.Module], bool]] = {
     nn.Conv1d: convolution.is_plain,

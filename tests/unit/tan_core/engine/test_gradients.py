@@ -9,7 +9,8 @@ from tan_core import models
 from tan_core.engine import bookkeeping, check_model, clipped_sum
 from tan_core.errors import ParameterError
 from tan_core.models.gain import Gain
-from tan_core.spec.models import MODEL_TYPES, MlpModel
+from tan_core.spec.models import MlpModel
+from tests.support.models import SMALL_MODELS
 
 
 class Residual(nn.Module):
@@ -49,7 +50,7 @@ def image_model(norm: nn.Module) -> nn.Module:
 
 def make_model(name: str, shape=(1, 8, 8), seed: int = 0) -> nn.Module:
     generator = torch.Generator().manual_seed(seed)
-    spec = MODEL_TYPES[name]()
+    spec = SMALL_MODELS[name]
     return models.build(spec, shape=shape, num_classes=3, generator=generator).double()
 
 
@@ -75,7 +76,7 @@ def one_backward_per_example(model, inputs, labels, *, clip_norm: float, views: 
 
 class TestClippedSum:
     @pytest.mark.parametrize("views", [1, 4])
-    @pytest.mark.parametrize("name", MODEL_TYPES)
+    @pytest.mark.parametrize("name", SMALL_MODELS)
     def test_equals_one_backward_pass_per_example(self, name: str, views: int) -> None:
         model = make_model(name)
         inputs, labels = make_batch(3, views)
@@ -90,7 +91,7 @@ class TestClippedSum:
         assert float((got.sum - expected).norm() / expected.norm()) < 1e-6
         assert torch.allclose(got.norms, norms, rtol=1e-6)
 
-    @pytest.mark.parametrize("name", MODEL_TYPES)
+    @pytest.mark.parametrize("name", SMALL_MODELS)
     def test_leaving_out_one_example_moves_the_sum_by_at_most_the_clip_norm(
         self, name: str
     ) -> None:
@@ -196,7 +197,7 @@ class TestClippedSum:
 
 
 class TestCheckModel:
-    @pytest.mark.parametrize("name", MODEL_TYPES)
+    @pytest.mark.parametrize("name", SMALL_MODELS)
     def test_every_registered_model_passes(self, name: str) -> None:
         check_model(make_model(name))
 

@@ -1,4 +1,5 @@
 import json
+import math
 from typing import Any
 
 import pytest
@@ -42,6 +43,23 @@ class TestFieldProblems:
         [
             ("model/name", "vgg", "model.name", "accepted: linear, mlp, tanh-cnn, wrn-16-4"),
             ("model", {}, "model.name", "accepted: linear, mlp"),
+            ("model", {"name": 3}, "model.name", "timm:NAME, python:MODULE:FACTORY"),
+            ("model", {"name": "timm:Big Net"}, "model.name", "pattern"),
+            ("model", {"name": "python:lab.cnn"}, "model.name", "pattern"),
+            ("model", {"name": "wrn-28-10", "groups": 3}, "model.groups", "16"),
+            ("model", {"name": "vit-tiny", "heads": 5}, "model.heads", "divide width = 192, got 5"),
+            (
+                "model",
+                {"name": "timm:vgg11", "options": {"pretrained": True}},
+                "model.options",
+                "pretrained: set by the data or never",
+            ),
+            (
+                "model",
+                {"name": "python:lab.cnn:make", "options": {"rate": math.nan}},
+                "model.options.rate",
+                "a number, a text or true/false",
+            ),
             ("model", "mlp", "model", "a mapping"),
             ("model/width", 0, "model.width", "greater than or equal to 1"),
             ("model/depth", 3, "model.depth", "unknown key"),

@@ -1,0 +1,103 @@
+"""Models whose code is not ours: architectures of timm, and what a user's own function makes."""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import nn
+
+from tan_core.errors import ParameterError
+from tan_core.models.shapes import image_shape
+from tan_core.spec.models import PythonModel, TimmModel
+
+
+def build_timm(
+    spec: TimmModel, shape: tuple[int, ...], num_classes: int, generator: torch.Generator
+) -> nn.Module:
+    """The architecture with the weights that timm draws for it.
+
+    Raises:
+        ParameterError: timm is not installed, does not know the architecture, or the architecture
+            refuses an option or inputs of this shape.
+    """
+    channels, _, _ = image_shape(spec, shape)
+    try:
+        timm = import_module("timm")
+    except ImportError as error:
+        raise ParameterError(
+            f"model {spec.name} needs the package timm, which cannot be imported here ({error}); "
+            "install timm and torchvision where the workers run",
+            field="model.name",
+        ) from error
+
+    def make() -> nn.Module:
+        return timm.create_model(
+            spec.architecture,
+            pretrained=False,
+            num_classes=num_classes,
+            in_chans=channels,
+            **spec.options,
+        )
+
+    return _made(spec, make, shape, num_classes, generator)
+
+
+def build_python(
+    spec: PythonModel, shape: tuple[int, ...], num_classes: int, generator: torch.Generator
+) -> nn.Module:
+    """What ``factory(shape=..., num_classes=..., **options)`` returns, with its own initial weights.
+
+    This imports the module. Whoever takes specs from others asks ``spec.is_allowed`` first.
+
+    Raises:
+        ParameterError: there is no such factory, or it fails, or its model cannot read the inputs.
+    """
+    try:
+        factory = getattr(import_module(spec.module), spec.factory)
+    except (ImportError, AttributeError) as error:
+        raise ParameterError(
+            f"model {spec.name} cannot be found: {error}", field="model.name"
+        ) from error
+
+    def make() -> nn.Module:
+        return factory(shape=shape, num_classes=num_classes, **spec.options)
+
+    return _made(spec, make, shape, num_classes, generator)
+
+
+def _made(
+    spec: TimmModel | PythonModel,
+    make: Callable[[], Any],
+    shape: tuple[int, ...],
+    num_classes: int,
+    generator: torch.Generator,
+) -> nn.Module:
+    """The model, made and tried once while torch's global generator stands at a seed of ours.
+
+    Such code draws its initial weights from that generator, on the CPU. With equal seeds they are
+    equal, and the generator stands afterwards where it stood before; other sources of randomness are
+    not held.
+    """
+    seed = int(torch.randint(2**62, (), generator=generator))
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        torch.default_generator.manual_seed(seed)
+        try:
+            model = make()
+            if not isinstance(model, nn.Module):
+                raise TypeError(f"made a {type(model).__name__}, not an nn.Module")
+            with torch.no_grad():
+                logits = model(torch.zeros(2, *shape))
+        except Exception as error:
+            raise ParameterError(
+                f"model {spec.name} cannot be made for inputs of shape {list(shape)} with options "
+                f"{spec.options}: {type(error).__name__}: {error}",
+                field="model",
+            ) from error
+    if getattr(logits, "shape", None) != (2, num_classes):
+        found = list(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+        raise ParameterError(
+            f"model {spec.name} must give [2, {num_classes}] logits for 2 examples, got {found}",
+            field="model.name",
+        )
+    return model
