@@ -298,9 +298,16 @@ def _exact(mechanism: Mechanism, target: _Target) -> float:
     return price([mechanism], delta=target.delta, accountant=target.accountant).epsilon
 
 
+def _whole(mechanism: Mechanism) -> Mechanism:
+    """The mechanism without a cap on its batches: never dearer, and mostly all but the same."""
+    if mechanism.sampling is not Sampling.TRUNCATED_POISSON:
+        return mechanism
+    return replace(mechanism, sampling=Sampling.POISSON, num_examples=None, max_batch_size=None)
+
+
 def _own(mechanism: Mechanism, delta: float, fraction: float) -> float:
-    """Epsilon by our own loss distribution."""
-    event = sampled_gaussian(mechanism)
+    """Epsilon by our own loss distribution; of whole batches where they are cut, to start from."""
+    event = sampled_gaussian(_whole(mechanism))
     if event is None:
         raise AccountantError("not a sampled Gaussian")
     return loss_profile([event], delta=delta, fraction=fraction, tight=False).epsilon(delta)
@@ -320,7 +327,8 @@ def _search(
     Where our own distribution can say, the accountant is usually asked once.
     """
     x, is_met = _near(make, target, guess=guess, low=low, high=high)
-    if is_met and not target.certified and target.accountant is Accountant.PLD:
+    is_own = sampled_gaussian(make(x)) is not None
+    if is_met and is_own and not target.certified and target.accountant is Accountant.PLD:
         return x
     try:
         return _cheapest(

@@ -10,6 +10,7 @@ from tan_core.errors import ParameterError
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 from tan_core.planner.candidates import simulation_of
+from tan_core.planner.cap import check_cap
 from tan_core.planner.cost import ComputeLimit, MeasuredRate, Rates, Workload, planned_cost
 from tan_core.planner.memory import memory_bytes
 from tan_core.planner.model_cost import ModelCost
@@ -200,6 +201,7 @@ def _assemble(
             noise_multiplier=mechanism.noise_multiplier,
             steps=mechanism.steps,
             clip_norm=mechanism.clip_norm,
+            max_batch_size=mechanism.max_batch_size,
         ),
         privacy=privacy,
         reservation=PlannedReservation(
@@ -274,6 +276,7 @@ def _check_privacy(spec: StudySpec, relation: NeighboringRelation) -> None:
             f"neighboring relation {relation.value}; accepted: pld",
             field="privacy.accountant",
         )
+    check_cap(spec.train.max_batch_size, relation, spec.privacy.accountant)
 
 
 def _whole(value: float) -> int | float:

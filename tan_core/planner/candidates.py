@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from tan_core.accounting import calibrate_noise_multiplier
 from tan_core.errors import ParameterError
 from tan_core.execution import PrivateRun, Simulation
 from tan_core.mechanism import Accountant, Mechanism
-from tan_core.planner.segments import segment_rule
+from tan_core.planner.calibration import calibrated
 from tan_core.spec import ModelSpec, Scalar, StudySpec, TrainerConfig, TrainSpec
 from tan_core.spec.fields import Place, field_of
 
@@ -180,15 +179,10 @@ def _at_steps(mechanism: Mechanism, steps: int, target: Target | None) -> Mechan
             "calibrate the noise to",
             field="search.space.steps",
         )
-    return replace(
+    return calibrated(
         mechanism,
         steps=steps,
-        noise_multiplier=calibrate_noise_multiplier(
-            sampling_rate=mechanism.sampling_rate,
-            steps=steps + segment_rule(steps).slack_steps,
-            epsilon=target.epsilon,
-            delta=target.delta,
-            accountant=target.accountant,
-            neighboring_relation=mechanism.neighboring_relation,
-        ),
+        epsilon=target.epsilon,
+        delta=target.delta,
+        accountant=target.accountant,
     )

@@ -7,6 +7,7 @@ from pydantic import Field
 from tan_core.accounting.search import SearchAccounting
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
+from tan_core.planner.cap import with_cap
 from tan_core.spec.base import Frozen
 
 
@@ -19,6 +20,8 @@ class PlannedRun(Frozen):
     noise_multiplier: float
     steps: int
     clip_norm: float
+    max_batch_size: int | None = None
+    """The cap of a batch; None: batches are never cut."""
 
 
 class PlannedPrivacy(Frozen):
@@ -150,15 +153,17 @@ class Plan(Frozen):
 
     def private_run(self) -> PrivateRun:
         """The very run that was priced."""
+        poisson = Mechanism(
+            sampling_rate=self.reference.sampling_rate,
+            noise_multiplier=self.reference.noise_multiplier,
+            clip_norm=self.reference.clip_norm,
+            steps=self.reference.steps,
+            neighboring_relation=self.privacy.neighboring_relation,
+        )
+        num_examples = self.reference.num_examples
         return PrivateRun(
-            mechanism=Mechanism(
-                sampling_rate=self.reference.sampling_rate,
-                noise_multiplier=self.reference.noise_multiplier,
-                clip_norm=self.reference.clip_norm,
-                steps=self.reference.steps,
-                neighboring_relation=self.privacy.neighboring_relation,
-            ),
-            num_examples=self.reference.num_examples,
+            mechanism=with_cap(poisson, self.reference.max_batch_size, num_examples),
+            num_examples=num_examples,
         )
 
     @property

@@ -7,6 +7,7 @@ from tan_core.accounting import price, round_up
 from tan_core.errors import AccountantError, UnsupportedEventError
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Accountant, Mechanism
+from tan_core.planner.cap import cap_caution
 from tan_core.planner.plan import PlannedPrivacy
 from tan_core.planner.segments import reserved_mechanism
 from tan_core.planner.shape import ENOUGH_NOISE
@@ -101,7 +102,7 @@ def _voices(
 
 def _cautions(run: PrivateRun, delta: float, ratio: float) -> list[str]:
     """What a reader of the plan should not overlook."""
-    cautions: list[str] = []
+    cautions = cap_caution(run.mechanism, delta=delta)
     sigma = run.mechanism.noise_multiplier
     if sigma < ENOUGH_NOISE:
         cautions.append(

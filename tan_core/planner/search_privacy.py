@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tan_core.accounting import SEARCH_NOTES, SearchAccounting, price_search, round_up
-from tan_core.errors import AccountantError
+from tan_core.errors import AccountantError, UnsupportedEventError
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Accountant, Mechanism
 from tan_core.planner.candidates import simulation_of
@@ -82,7 +82,7 @@ def search_privacy(
                 of_mode = charged
             elif mode is SearchAccounting.DISJOINT_SPLIT:
                 of_mode = total(mode)
-        except AccountantError as error:
+        except (AccountantError, UnsupportedEventError) as error:
             obstacle = str(error)
     if obstacle is None and len(runs) > 1:
         words.append(_COSTLIEST)

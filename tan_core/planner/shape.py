@@ -1,14 +1,16 @@
 """Choosing (B, sigma, S) for a study: what is fixed stays, what is ``auto`` is decided here."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tan_core.accounting import calibrate_noise_multiplier, price, round_up
+from tan_core.accounting import price, round_up
 from tan_core.errors import ParameterError
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
+from tan_core.planner.calibration import calibrated
+from tan_core.planner.cap import free_cap, refuse_batch_above_cap, with_cap
 from tan_core.planner.cost import ComputeLimit
-from tan_core.planner.segments import reserved_mechanism, segment_rule
+from tan_core.planner.segments import reserved_mechanism
 from tan_core.spec import Choices, Range, StudySpec
 
 AUTO_STEPS = 300
@@ -58,9 +60,10 @@ def choose_shape(
     """
     if spec.train.batch_size != "auto":
         refuse_batch_above(num_examples, spec.train.batch_size)
+        refuse_batch_above_cap(spec.train.batch_size, spec.train.max_batch_size)
         sizes = [spec.train.batch_size]
     else:
-        sizes = _powers_of_two(num_examples)
+        sizes = _whole_under(spec.train.max_batch_size, _powers_of_two(num_examples), num_examples)
     steps = _steps_within(limit, sizes[0], _reference_steps(spec))
     return _Shaper(spec, num_examples, steps, neighboring_relation, limit).shape(sizes)
 
@@ -108,7 +111,7 @@ class _Shaper:
             )
         wanted = self._enough_noise(sizes, target)
         batch = min(wanted, affordable[-1])
-        run = self._run(batch, self._calibrate(batch, target))
+        run = self._calibrated(batch, target)
         warnings = self._shortfalls(run, batch, wanted)
         return Shape(run=run, batch=batch, is_calibrated=True, warnings=warnings)
 
@@ -140,26 +143,28 @@ class _Shaper:
         return _first(sizes, lambda size: self._cost(size, ENOUGH_NOISE, rough=True) >= target)
 
     def _run(self, batch: int, noise_multiplier: float) -> PrivateRun:
+        poisson = Mechanism(
+            sampling_rate=batch / self.num_examples,
+            noise_multiplier=noise_multiplier,
+            clip_norm=self.spec.train.clip_norm,
+            steps=self.steps,
+            neighboring_relation=self.neighboring_relation,
+        )
+        cap = self.spec.train.max_batch_size
         return PrivateRun(
-            mechanism=Mechanism(
-                sampling_rate=batch / self.num_examples,
-                noise_multiplier=noise_multiplier,
-                clip_norm=self.spec.train.clip_norm,
-                steps=self.steps,
-                neighboring_relation=self.neighboring_relation,
-            ),
-            num_examples=self.num_examples,
+            mechanism=with_cap(poisson, cap, self.num_examples), num_examples=self.num_examples
         )
 
-    def _calibrate(self, batch: int, target: float) -> float:
-        return calibrate_noise_multiplier(
-            sampling_rate=batch / self.num_examples,
-            steps=self.steps + segment_rule(self.steps).slack_steps,
+    def _calibrated(self, batch: int, target: float) -> PrivateRun:
+        run = self._run(batch, ENOUGH_NOISE)  # any noise will do: it is solved for
+        mechanism = calibrated(
+            run.mechanism,
+            steps=self.steps,
             epsilon=target,
             delta=self.spec.privacy.delta,
             accountant=self.spec.privacy.accountant,
-            neighboring_relation=self.neighboring_relation,
         )
+        return replace(run, mechanism=mechanism)
 
     def _cost(self, batch: int, noise_multiplier: float, *, rough: bool = False) -> float:
         """Epsilon with the slack; rough: never by PRV, which takes a process per answer."""
@@ -183,10 +188,30 @@ class _Shaper:
                 "a smaller epsilon would help as well",
             )
         return (
-            f"train.batch_size: auto ended at {batch}, the largest power of two in the data, with "
+            f"train.batch_size: auto ended at {batch}, the largest power of two {self._reach()}, with "
             f"noise multiplier {sigma:.3g} < {ENOUGH_NOISE:g}; more steps or a smaller epsilon "
             "would use the budget better",
         )
+
+    def _reach(self) -> str:
+        """What ended the sizes for auto."""
+        if self.spec.train.max_batch_size is None:
+            return "in the data"
+        return "that train.max_batch_size leaves whole"
+
+
+def _whole_under(cap: int | None, sizes: Sequence[int], num_examples: int) -> Sequence[int]:
+    """The sizes whose batches the cap does not cut."""
+    if cap is None:
+        return sizes
+    whole = [size for size in sizes if free_cap(size, num_examples) <= cap]
+    if not whole:
+        raise ParameterError(
+            f"train.batch_size: auto needs train.max_batch_size >= "
+            f"{free_cap(sizes[0], num_examples)}, got {cap}; fix train.batch_size for less",
+            field="train.max_batch_size",
+        )
+    return whole
 
 
 def _fits(limit: ComputeLimit | None, batch: int, steps: int) -> bool:

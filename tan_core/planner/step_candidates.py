@@ -1,15 +1,13 @@
 """Other numbers of steps for the same batch and epsilon: at a fixed batch there is a best noise level."""
 
-from dataclasses import replace
 from fractions import Fraction
 
-from tan_core.accounting import calibrate_noise_multiplier
 from tan_core.errors import AccountantError, UnreachableTargetError
 from tan_core.mechanism import Accountant, Mechanism
+from tan_core.planner.calibration import calibrated
 from tan_core.planner.cost import Workload
 from tan_core.planner.plan import PlannedStepCandidate
 from tan_core.planner.privacy import DIGITS, Promise, eta_of, reserved_epsilon, shown_ratio
-from tan_core.planner.segments import segment_rule
 from tan_core.planner.shape import Shape
 from tan_core.tan import overcharge
 
@@ -81,17 +79,15 @@ def _at_steps(
 ) -> Mechanism | None:
     is_prv = promise.accountant is Accountant.PRV
     try:
-        noise_multiplier = calibrate_noise_multiplier(
-            sampling_rate=mechanism.sampling_rate,
-            steps=steps + segment_rule(steps).slack_steps,
+        return calibrated(
+            mechanism,
+            steps=steps,
             epsilon=target,
             delta=promise.delta,
             accountant=Accountant.PLD if is_prv else promise.accountant,
-            neighboring_relation=mechanism.neighboring_relation,
         )
     except (AccountantError, UnreachableTargetError):
         return None
-    return replace(mechanism, steps=steps, noise_multiplier=noise_multiplier)
 
 
 def _overcharge(mechanism: Mechanism, delta: float) -> float | None:

@@ -121,6 +121,9 @@ class TrainSpec(TrainerConfig):
 
     batch_size: Literal["auto"] | Annotated[int, Field(ge=1, le=100_000_000)] = "auto"
     """Expected batch B. auto: the smallest power of two with noise multiplier >= 2."""
+    max_batch_size: Annotated[int, Field(ge=1, le=100_000_000)] | None = None
+    """A batch above it keeps a random part of this size; six standard deviations above B it is free.
+    Only where the number of units is public: neighbouring relation zero_out or replace_one."""
     steps: Literal["auto"] | Annotated[int, Field(ge=1, le=10_000_000)] = "auto"
     noise_multiplier: Annotated[float, Field(gt=0, le=10_000)] | None = None
     """Fixed: epsilon is computed. Absent: it is calibrated to ``privacy.epsilon``."""

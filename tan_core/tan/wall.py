@@ -59,11 +59,12 @@ def overcharge(mechanism: Mechanism, *, delta: float) -> float:
     ================================  ========
 
     Args:
-        mechanism: drawn by Poisson sampling: the limit is that of its amplification.
+        mechanism: drawn by Poisson sampling: the limit is that of its amplification. What a cap costs
+            on top, where there is one, is part of the ratio.
         delta: in [1e-10, 1).
 
     Raises:
-        UnsupportedEventError: the sampling is not Poisson.
+        UnsupportedEventError: the sampling is not Poisson, or its cap has no price.
         AccountantError: epsilon could not be computed.
 
     Example:
@@ -73,7 +74,8 @@ def overcharge(mechanism: Mechanism, *, delta: float) -> float:
         >>> f"{overcharge(run, delta=1e-5):.3f}"
         '1.044'
     """
-    _require_poisson(mechanism)
+    if mechanism.sampling is not Sampling.TRUNCATED_POISSON:
+        _require_poisson(mechanism)
     return _ratio(price([mechanism], delta=delta).epsilon, _limit_epsilon(mechanism, delta))
 
 

@@ -112,6 +112,23 @@ class TestCalibrateNoiseMultiplier:
         run = Mechanism(sampling_rate=0.0128, noise_multiplier=sigma, clip_norm=1.0, steps=18_000)
         assert 3.996 <= price([run], delta=8e-7).epsilon <= 4.0
 
+    def test_a_cap_that_cuts_often_is_paid_for_though_whole_batches_were_the_start(self) -> None:
+        shape = {
+            "sampling": Sampling.TRUNCATED_POISSON,
+            "neighboring_relation": NeighboringRelation.ZERO_OUT,
+            "num_examples": 10_000,
+            "max_batch_size": 1000,
+        }
+
+        sigma = calibrate_noise_multiplier(
+            sampling_rate=0.1, steps=200, epsilon=3.0, delta=1e-6, certified=False, **shape
+        )
+
+        run = Mechanism(
+            sampling_rate=0.1, noise_multiplier=sigma, clip_norm=1.0, steps=200, **shape
+        )
+        assert 2.997 <= price([run], delta=1e-6).epsilon <= 3.0
+
     @pytest.mark.parametrize(
         ("field", "value"),
         [

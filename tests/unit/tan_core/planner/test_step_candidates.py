@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tan_core.accounting import price
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
-from tan_core.planner import Plan, plan_mechanism, plan_study, reserved_mechanism, step_candidates
+from tan_core.planner import Plan, calibration, plan_mechanism, plan_study, reserved_mechanism
 from tan_core.planner import privacy as privacy_section
 from tan_core.spec import StudySpec
 from tan_core.tan import Setting, trade_steps_for_noise
@@ -133,7 +133,7 @@ def test_prv_takes_its_hints_from_pld(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(accountant)
         return 5.0
 
-    monkeypatch.setattr(step_candidates, "calibrate_noise_multiplier", calibrate)
+    monkeypatch.setattr(calibration, "calibrate_noise_multiplier", calibrate)
 
     planned(accountant=Accountant.PRV)
 
