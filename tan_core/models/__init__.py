@@ -73,4 +73,4 @@ def build(
             return model
 
 
-__all__ = ["build"]
+__all__ = ["BUILDERS", "build"]

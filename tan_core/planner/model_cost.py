@@ -3,17 +3,31 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tan_core import _validate
 from tan_core.errors import ParameterError
 from tan_core.spec import ModelSpec
-from tan_core.spec.models import LinearModel, MlpModel, TanhCnnModel, WideResNetModel
+from tan_core.spec.models import (
+    LinearModel,
+    MlpModel,
+    NfResNetModel,
+    PythonModel,
+    TanhCnnModel,
+    TimmModel,
+    VitModel,
+    WideResNetModel,
+)
 
 _SMALL_SIDE = 16
 """Below it the tanh network has other kernels (tan_core.models.tanh_cnn)."""
 _STEM_WIDTH = 16
-_STAGE_WIDTHS = (64, 128, 256)
-_BLOCKS_PER_STAGE = 2
+_WRN_STAGES = (16, 32, 64)
+_NF_STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))
+_NF_BOTTLENECK = 4
+_NF_SMALL_SIDE = 64
+"""Below it NF-ResNet has another stem (tan_core.models.nf_resnet)."""
+_VIT_MLP_RATIO = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,13 +51,16 @@ class ModelCost:
             )
 
 
-def model_cost(spec: ModelSpec, *, shape: Sequence[int], num_classes: int) -> ModelCost:
+def model_cost(spec: ModelSpec, *, shape: Sequence[int], num_classes: int) -> ModelCost | None:
     """The size of the model that a spec builds for inputs of ``shape``.
 
     Args:
         spec: family and options.
         shape: of one example, channels first; ``[F]`` for a table.
         num_classes: number of logits.
+
+    Returns:
+        None for ``timm:`` and ``python:`` models: only building them would tell, and that needs torch.
 
     Raises:
         ParameterError: a model of images, and inputs that are none.
@@ -61,7 +78,13 @@ def model_cost(spec: ModelSpec, *, shape: Sequence[int], num_classes: int) -> Mo
         case TanhCnnModel():
             _count_tanh_cnn(tally, spec, _image(spec.name, shape), num_classes)
         case WideResNetModel():
-            _count_wide_resnet(tally, _image(spec.name, shape), num_classes)
+            _count_wide_resnet(tally, spec, _image(spec.name, shape), num_classes)
+        case NfResNetModel():
+            _count_nf_resnet(tally, spec, _image(spec.name, shape), num_classes)
+        case VitModel():
+            _count_vit(tally, spec, _image(spec.name, shape), num_classes)
+        case TimmModel() | PythonModel():
+            return None
     return ModelCost(
         num_parameters=tally.parameters, activation_floats_per_example=tally.activations
     )
@@ -74,13 +97,15 @@ class _Tally:
     parameters: int = 0
     activations: int = 0
 
-    def linear(self, inputs: int, outputs: int) -> None:
+    def linear(self, inputs: int, outputs: int, *, positions: int = 1) -> None:
         self.parameters += (inputs + 1) * outputs
-        self.activations += outputs
+        self.activations += outputs * positions
 
-    def convolution(self, kernel: int, inputs: int, outputs: int, *, pixels: int) -> None:
-        """Without a bias."""
-        self.parameters += kernel * kernel * inputs * outputs
+    def convolution(
+        self, kernel: int, inputs: int, outputs: int, *, pixels: int, is_standardised: bool = False
+    ) -> None:
+        """Without a bias; a standardised one has a gain and a bias per output channel."""
+        self.parameters += kernel * kernel * inputs * outputs + 2 * outputs * is_standardised
         self.activations += outputs * pixels
 
     def norm(self, channels: int, *, pixels: int) -> None:
@@ -117,16 +142,29 @@ def _count_tanh_cnn(
     tally.linear(spec.hidden, num_classes)
 
 
-def _count_wide_resnet(tally: _Tally, image: tuple[int, int, int], num_classes: int) -> None:
+def _count_wide_resnet(
+    tally: _Tally, spec: WideResNetModel, image: tuple[int, int, int], num_classes: int
+) -> None:
     channels, *sides = image
-    tally.convolution(3, channels, _STEM_WIDTH, pixels=math.prod(sides))
+    convolution = partial(tally.convolution, is_standardised=spec.weight_standardization)
+    convolution(3, channels, _STEM_WIDTH, pixels=math.prod(sides))
     inputs = _STEM_WIDTH
-    for stage, outputs in enumerate(_STAGE_WIDTHS):
-        for block in range(_BLOCKS_PER_STAGE):
+    for stage, thin in enumerate(_WRN_STAGES):
+        outputs = thin * spec.width
+        for block in range((spec.depth - 4) // 6):
             before = math.prod(sides)
             if stage > 0 and block == 0:
-                sides = [(side + 1) // 2 for side in sides]
-            _count_block(tally, inputs, outputs, before=before, after=math.prod(sides))
+                sides = _halved(sides)
+            after = math.prod(sides)
+            # ReLU, norm, convolution, twice, and a shortcut where the shape changes.
+            tally.activations += inputs * before
+            tally.norm(inputs, pixels=before)
+            convolution(3, inputs, outputs, pixels=after)
+            tally.activations += outputs * after
+            tally.norm(outputs, pixels=after)
+            convolution(3, outputs, outputs, pixels=after)
+            if inputs != outputs:
+                convolution(1, inputs, outputs, pixels=after)
             inputs = outputs
     tally.activations += inputs * math.prod(sides)
     tally.norm(inputs, pixels=math.prod(sides))
@@ -134,16 +172,70 @@ def _count_wide_resnet(tally: _Tally, image: tuple[int, int, int], num_classes: 
     tally.linear(inputs, num_classes)
 
 
-def _count_block(tally: _Tally, inputs: int, outputs: int, *, before: int, after: int) -> None:
-    """ReLU, norm, convolution, twice, and a shortcut where the shape changes."""
-    tally.activations += inputs * before
-    tally.norm(inputs, pixels=before)
-    tally.convolution(3, inputs, outputs, pixels=after)
-    tally.activations += outputs * after
-    tally.norm(outputs, pixels=after)
-    tally.convolution(3, outputs, outputs, pixels=after)
-    if inputs != outputs:
-        tally.convolution(1, inputs, outputs, pixels=after)
+def _count_nf_resnet(
+    tally: _Tally, spec: NfResNetModel, image: tuple[int, int, int], num_classes: int
+) -> None:
+    channels, *sides = image
+    convolution = partial(tally.convolution, is_standardised=True)
+    inputs = _STEM_WIDTH * spec.width
+    if min(sides) < _NF_SMALL_SIDE:
+        convolution(3, channels, inputs, pixels=math.prod(sides))
+    else:
+        sides = _halved(sides)
+        convolution(7, channels, inputs, pixels=math.prod(sides))
+        sides = _halved(sides)
+        tally.activations += inputs * math.prod(sides)  # the pool
+    for stage, (thin, blocks) in enumerate(_NF_STAGES):
+        outputs = thin * spec.width
+        inside = outputs // _NF_BOTTLENECK
+        for block in range(blocks):
+            before = math.prod(sides)
+            if stage > 0 and block == 0:
+                sides = _halved(sides)
+            after = math.prod(sides)
+            # ReLU, convolution, three times; a gain, and a shortcut where the shape changes.
+            tally.activations += inputs * before
+            convolution(1, inputs, inside, pixels=before)
+            tally.activations += inside * before
+            convolution(3, inside, inside, pixels=after)
+            tally.activations += inside * after
+            convolution(1, inside, outputs, pixels=after)
+            tally.parameters += 1
+            tally.activations += outputs * after
+            if block == 0:
+                convolution(1, inputs, outputs, pixels=after)
+            inputs = outputs
+    tally.activations += inputs * math.prod(sides)
+    tally.activations += inputs  # the pool
+    tally.linear(inputs, num_classes)
+
+
+def _count_vit(
+    tally: _Tally, spec: VitModel, image: tuple[int, int, int], num_classes: int
+) -> None:
+    channels, *sides = image
+    width = spec.width
+    tokens = math.prod(math.ceil(side / spec.patch_size) for side in sides)
+    tally.convolution(spec.patch_size, channels, width, pixels=tokens)
+    tally.parameters += width  # biases
+    tally.parameters += tokens * width  # positions
+    tally.activations += tokens * width
+    for _ in range(spec.depth):
+        tally.norm(width, pixels=tokens)
+        tally.linear(width, 3 * width, positions=tokens)
+        tally.linear(width, width, positions=tokens)
+        tally.norm(width, pixels=tokens)
+        tally.linear(width, _VIT_MLP_RATIO * width, positions=tokens)
+        tally.activations += _VIT_MLP_RATIO * width * tokens
+        tally.linear(_VIT_MLP_RATIO * width, width, positions=tokens)
+    tally.activations += width  # the mean
+    tally.norm(width, pixels=1)
+    tally.linear(width, num_classes)
+
+
+def _halved(sides: Sequence[int]) -> list[int]:
+    """What a stride of 2 leaves of an image that is padded to keep its size."""
+    return [(side + 1) // 2 for side in sides]
 
 
 def _image(name: str, shape: Sequence[int]) -> tuple[int, int, int]:

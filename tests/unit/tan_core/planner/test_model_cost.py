@@ -7,11 +7,22 @@ import torch
 from torch import nn
 
 from tan_core.errors import ParameterError
-from tan_core.models import build
+from tan_core.models import BUILDERS, build
 from tan_core.planner import ModelCost, model_cost
 from tan_core.planner.memory import memory_bytes
 from tan_core.spec import StudySpec
-from tan_core.spec.models import LinearModel, MlpModel, ModelSpec, TanhCnnModel, WideResNetModel
+from tan_core.spec.models import (
+    MODEL_TYPES,
+    LinearModel,
+    MlpModel,
+    ModelSpec,
+    NfResNetModel,
+    PythonModel,
+    TanhCnnModel,
+    TimmModel,
+    VitModel,
+    WideResNetModel,
+)
 
 IMAGES = [(1, 28, 28), (3, 32, 32), (1, 8, 8), (3, 17, 23), (3, 15, 64), (2, 16, 16)]
 CASES: list[tuple[ModelSpec, tuple[int, ...]]] = [
@@ -21,21 +32,31 @@ CASES: list[tuple[ModelSpec, tuple[int, ...]]] = [
     (TanhCnnModel(width=3, hidden=7), (1, 4, 5)),
     (WideResNetModel(), (3, 32, 32)),
     (WideResNetModel(groups=4), (1, 9, 15)),
+    (WideResNetModel(weight_standardization=True), (3, 9, 12)),
+    (WideResNetModel(order="norm_relu"), (1, 8, 8)),
+    (WideResNetModel(name="wrn-40-4"), (3, 9, 15)),
+    (WideResNetModel(name="wrn-28-10", weight_standardization=True), (1, 8, 9)),
+    (NfResNetModel(), (3, 8, 11)),
+    *((NfResNetModel(width=1), shape) for shape in [(1, 28, 28), (3, 63, 65), (3, 64, 71)]),
+    (VitModel(), (3, 32, 32)),
+    *((VitModel(depth=2, width=12), shape) for shape in [(1, 28, 28), (3, 17, 23), (2, 4, 4)]),
+    (VitModel(patch_size=16, depth=1, width=10, heads=5), (3, 50, 64)),
 ]
 
 
 def really(spec: ModelSpec, shape: tuple[int, ...], num_classes: int) -> ModelCost:
-    model = build(spec, shape=shape, num_classes=num_classes, generator=torch.Generator())
+    """Counted on the meta device, where layers have shapes and no values."""
     floats = 0
 
     def count(_layer: nn.Module, _inputs: Any, output: torch.Tensor) -> None:
         nonlocal floats
         floats += output.numel()
 
-    for layer in model.modules():
-        if not any(layer.children()) and not isinstance(layer, nn.Flatten):
-            layer.register_forward_hook(count)
-    with torch.no_grad():
+    with torch.device("meta"), torch.no_grad():
+        model = BUILDERS[type(spec)](spec, shape, num_classes)
+        for layer in model.modules():
+            if not any(layer.children()) and not isinstance(layer, nn.Flatten):
+                layer.register_forward_hook(count)
         model(torch.zeros(1, *shape))
     return ModelCost(
         num_parameters=sum(p.numel() for p in model.parameters()),
@@ -51,6 +72,15 @@ def test_the_closed_forms_count_what_torch_builds(
     assert model_cost(spec, shape=shape, num_classes=num_classes) == really(
         spec, shape, num_classes
     )
+
+
+def test_every_model_with_a_name_of_its_own_is_counted() -> None:
+    assert {spec.name for spec, _ in CASES} == set(MODEL_TYPES)
+
+
+@pytest.mark.parametrize("spec", [TimmModel(name="timm:vgg11"), PythonModel(name="python:lab:cnn")])
+def test_nothing_is_said_of_a_model_that_only_building_would_tell(spec: ModelSpec) -> None:
+    assert model_cost(spec, shape=(3, 32, 32), num_classes=10) is None
 
 
 def test_a_model_of_images_refuses_a_table_by_field() -> None:
@@ -116,7 +146,9 @@ class TestMemory:
         made = per_example(weights, torch.zeros(64, 1, 28, 28))
         kept = sum(4 * tensor.numel() for tensor in [*weights.values(), *made.values()])
 
-        estimate = memory_bytes(model_cost(spec, shape=(1, 28, 28), num_classes=10), self.study())
+        size = model_cost(spec, shape=(1, 28, 28), num_classes=10)
+        assert size is not None
+        estimate = memory_bytes(size, self.study())
 
         assert estimate is not None
         assert kept < estimate < 2 * kept
