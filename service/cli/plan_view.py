@@ -56,6 +56,7 @@ def _reference(run: Json) -> RenderableType:
             ("clipping norm C", text.number(run["clip_norm"])),
             ("steps S", text.number(run["steps"])),
             ("examples N", text.number(run["num_examples"])),
+            ("largest batch", text.number(cap) if (cap := run.get("max_batch_size")) else None),
         ],
     )
 

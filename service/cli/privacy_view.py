@@ -144,8 +144,11 @@ def _mechanism(event: Json) -> str:
         sampling, steps = event["sampling"], event["steps"]
     except (KeyError, TypeError, ValueError):
         return str(event)
+    cap = event.get("max_batch_size")
+    cut = "" if cap is None else f" cut at {cap:,}"
     return (
-        f"{event.get('kind')}, {sampling} sampling, q = {rate:.6g}, σ = {noise:.6g}, S = {steps:,}"
+        f"{event.get('kind')}, {sampling} sampling{cut}, q = {rate:.6g}, σ = {noise:.6g}, "
+        f"S = {steps:,}"
     )
 
 

@@ -97,9 +97,7 @@ async def _plan_registered(database: Database, spec: StudySpec) -> _Planned:
         if problems := faults(spec, private, search):
             raise InvalidInputError.of(problems)
         rates = await measured(session, spec, dataset=private.name, search_dataset=search.name)
-    relation = (
-        protected.neighboring_relation if protected else NeighboringRelation.ADD_OR_REMOVE_ONE
-    )
+    relation = protected.neighboring_relation if protected else _of_no_budget(spec)
     plan = await to_thread.run_sync(
         partial(
             plan_study,
@@ -114,6 +112,13 @@ async def _plan_registered(database: Database, spec: StudySpec) -> _Planned:
     )
     budget = protected.budget if protected else None
     return _Planned(plan=plan, dataset=private, search_dataset=search, budget=budget)
+
+
+def _of_no_budget(spec: StudySpec) -> NeighboringRelation:
+    """The relation where no budget names one: what is usual, or what a cap on batches needs."""
+    if spec.train.max_batch_size is None:
+        return NeighboringRelation.ADD_OR_REMOVE_ONE
+    return NeighboringRelation.ZERO_OUT
 
 
 def _costliest(spec: StudySpec, plan: Plan, delta: float) -> Mechanism:
@@ -141,7 +146,7 @@ async def _plan_unregistered(body: dict[str, Any]) -> Plan:
             plan_study,
             spec,
             num_examples=size.num_examples,
-            neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE,
+            neighboring_relation=_of_no_budget(spec),
         )
     )
 

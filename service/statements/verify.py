@@ -81,25 +81,25 @@ def epsilon_of_events(
         value_discretization_interval=_grid(decoded, relation),
     )
     with np.errstate(all="ignore"):
-        for rate, noise, steps in decoded:
-            accountant.compose(_step(rate, noise), steps)
+        for event in decoded:
+            accountant.compose(event.step, event.steps)
         # What Fourier space may lose of delta, a rounding a step, is not there to be spent.
-        lost = np.finfo(np.float64).eps * sum(steps for _, _, steps in decoded)
+        lost = np.finfo(np.float64).eps * sum(event.steps for event in decoded)
         return float(accountant.get_epsilon(max(delta - lost, delta / 2)))
 
 
 def rdp_epsilon_of_events(
     events: Sequence[Mapping[str, Any]], *, delta: float, neighboring_relation: str
 ) -> float:
-    """Rényi epsilon at integer orders: a looser bound by another theory."""
+    """Rényi epsilon at integer orders: a looser bound by another theory, for whole Poisson batches."""
     accountant = RdpAccountant(
         orders=[*range(2, 65), 80, 96, 128, 192, 256, 512],
         neighboring_relation=_relation(neighboring_relation),
     )
     with np.errstate(all="ignore"):
         for event in events:
-            rate, noise, steps = _decode(event, neighboring_relation)
-            accountant.compose(_step(rate, noise), steps)
+            decoded = _decode(event, neighboring_relation)
+            accountant.compose(decoded.step, decoded.steps)
         return float(accountant.get_epsilon(delta))
 
 
@@ -157,11 +157,35 @@ def _check_steps(statement: Mapping[str, Any]) -> Check:
     )
 
 
-def _decode(event: Mapping[str, Any], relation: str) -> tuple[float, float, int]:
-    """(q, sigma, steps) of a stored event; whatever is unknown is refused by name."""
+@dataclass(frozen=True, slots=True)
+class _Event:
+    """A stored event: q, sigma, steps, and (N, cap) where batches are cut."""
+
+    rate: float
+    noise: float
+    steps: int
+    sizes: tuple[int, int] | None
+
+    @property
+    def step(self) -> dp_accounting.DpEvent:
+        """One step, as dp-accounting knows it."""
+        if self.sizes is None:
+            gaussian = dp_accounting.GaussianDpEvent(self.noise)
+            return dp_accounting.PoissonSampledDpEvent(self.rate, gaussian)
+        num_examples, cap = self.sizes
+        return dp_accounting.TruncatedSubsampledGaussianDpEvent(
+            dataset_size=num_examples,
+            sampling_probability=self.rate,
+            truncated_batch_size=cap,
+            noise_multiplier=self.noise,
+        )
+
+
+def _decode(event: Mapping[str, Any], relation: str) -> _Event:
+    """A stored event; whatever is unknown is refused by name."""
     if event.get("codec") != 1 or event.get("kind") != "dp_sgd":
         raise EventError(f"unknown codec {event.get('codec')!r} or kind {event.get('kind')!r}")
-    if event.get("sampling") != "poisson":
+    if event.get("sampling") not in ("poisson", "truncated_poisson"):
         raise EventError(f"unknown sampling {event.get('sampling')!r}")
     if event.get("neighboring_relation") != relation:
         raise EventError(
@@ -170,13 +194,27 @@ def _decode(event: Mapping[str, Any], relation: str) -> tuple[float, float, int]
     try:
         rate = float.fromhex(event["sampling_rate"])
         noise = float.fromhex(event["noise_multiplier"])
-        steps = event["steps"]
     except (KeyError, TypeError, ValueError) as error:
         raise EventError(f"malformed event: {error}") from error
-    known = isinstance(steps, int) and not isinstance(steps, bool) and steps >= 1
-    if not (known and 0 < rate <= 1 and 0 < noise < math.inf):
-        raise EventError(f"out of domain: q = {rate}, sigma = {noise}, steps = {steps!r}")
-    return rate, noise, steps
+    if not (0 < rate <= 1 and 0 < noise < math.inf):
+        raise EventError(f"out of domain: q = {rate}, sigma = {noise}")
+    return _Event(rate, noise, _count(event, "steps"), _sizes(event, relation))
+
+
+def _sizes(event: Mapping[str, Any], relation: str) -> tuple[int, int] | None:
+    """(N, cap) of batches that are cut: for datasets of like size alone."""
+    if event["sampling"] == "poisson":
+        return None
+    if relation == "add_or_remove_one":
+        raise EventError(f"batches with a cap have no price under {relation!r}")
+    return _count(event, "num_examples"), _count(event, "max_batch_size")
+
+
+def _count(event: Mapping[str, Any], name: str) -> int:
+    value = event.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise EventError(f"out of domain: {name} = {value!r}")
+    return value
 
 
 def _relation(name: str) -> dp_accounting.NeighboringRelation:
@@ -185,22 +223,18 @@ def _relation(name: str) -> dp_accounting.NeighboringRelation:
     return _RELATIONS[name]
 
 
-def _step(rate: float, noise: float) -> dp_accounting.DpEvent:
-    return dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(noise))
-
-
-def _grid(
-    events: Sequence[tuple[float, float, int]], relation: dp_accounting.NeighboringRelation
-) -> float:
+def _grid(events: Sequence[_Event], relation: dp_accounting.NeighboringRelation) -> float:
     """Fine against one step's loss, coarse enough to compose within seconds. Rounds up on any grid."""
     moved = 2.0 if relation is dp_accounting.NeighboringRelation.REPLACE_ONE else 1.0
     finest, variance, span = math.inf, 0.0, 0.0
-    for rate, noise, steps in events:
-        shift = moved / noise
-        exact = rate * math.sqrt(math.expm1(noise**-2)) if noise > 0.04 else math.inf
-        deviation = min(exact, math.sqrt(rate * (shift**4 / 4 + shift**2)))
+    for event in events:
+        shift = moved / event.noise
+        exact = (
+            event.rate * math.sqrt(math.expm1(event.noise**-2)) if event.noise > 0.04 else math.inf
+        )
+        deviation = min(exact, math.sqrt(event.rate * (shift**4 / 4 + shift**2)))
         finest = min(finest, exact)
-        variance += steps * deviation**2
+        variance += event.steps * deviation**2
         span = max(span, shift**2 / 2 + 12 * shift)
     wanted = min(max(_GRID_FRACTION * finest, 1e-6), 1e-2)
     return max(wanted, span / 2**18, 12 * math.sqrt(variance) / 2**21)

@@ -26,6 +26,16 @@ class TestPlans:
         assert response.status_code == 200, response.text
         assert response.json()["reference"]["num_examples"] == 50_000
 
+    async def test_a_cap_on_batches_is_planned_where_no_budget_names_a_relation(self, client):
+        spec = make_spec(num_examples=50_000, train={"batch_size": 4096, "max_batch_size": 4500})
+
+        response = await client.post("/plans", json=spec)
+
+        plan = response.json()
+        assert response.status_code == 200, response.text
+        assert plan["reference"]["max_batch_size"] == 4500
+        assert plan["privacy"]["neighboring_relation"] == "zero_out"
+
     async def test_a_mechanism_is_priced_as_published(self, client):
         response = await client.post("/plans", json={"mechanism": MECHANISM, "delta": 1e-5})
         plan = response.json()

@@ -86,6 +86,8 @@ MALFORMED = [
     ({"train": {"batch_size": 0}}, "train.batch_size"),
     ({"train": {"batch_size": 10_000}}, "train.batch_size"),
     ({"train": {"noise_multiplier": 0.01}}, "train.noise_multiplier"),
+    ({"train": {"max_batch_size": 0}}, "train.max_batch_size"),
+    ({"train": {"max_batch_size": 400}}, "train.max_batch_size"),  # digits: add_or_remove_one
     ({"train": {"workers": 0}}, "train.workers"),
     ({"promotion": "sometimes"}, "promotion"),
     ({"budget": {"gpu_hours": -1}}, "budget.gpu_hours"),

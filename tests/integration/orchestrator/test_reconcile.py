@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,6 +17,7 @@ from service.orchestrator import claims, reconcile
 from service.orchestrator.launcher import JobStatus
 from service.orchestrator.reconcile import Reconciler
 from service.settings import Settings
+from service.statements.verify import verify_statement
 from tan_core.errors import AccountantError
 from tests.fixtures.api import driver_headers, make_spec
 from tests.support.launcher import MemoryLauncher
@@ -94,9 +96,9 @@ class World:
         assert (await self.study(study_id))["state"] == "training"
         return study_id
 
-    async def trained(self) -> str:
+    async def trained(self, **changes: Any) -> str:
         """A study whose private run has just reported its end."""
-        study_id = await self.to_training()
+        study_id = await self.to_training(**changes)
         await self.begin_segment(study_id, 0, 100)
         result = {
             "steps": 100,
@@ -143,6 +145,34 @@ class TestTheWayOfAStudy:
         assert study["run"]["trial"] == 1
         assert study["privacy"]["charged_steps"] == 100
         assert (await world.client.get(f"/studies/{study_id}/statement")).status_code == 200
+
+    async def test_a_cap_on_batches_reaches_the_run_the_ledger_and_the_statement(
+        self, world: World, tmp_path: Path
+    ) -> None:
+        rows = ["a,b,label", *(f"{i / 7:.3f},{i % 5},{i % 2}" for i in range(200))]
+        (tmp_path / "table.csv").write_text("\n".join(rows) + "\n")
+        dataset = {
+            "name": "table",
+            "path": str(tmp_path / "table.csv"),
+            "epsilon": 10.0,
+            "delta": 1e-3,
+            "waiver": "me: mine",
+            "neighboring_relation": "zero_out",
+        }
+        assert (await world.client.post("/datasets", json=dataset)).status_code == 201
+
+        study_id = await world.trained(
+            dataset="table", train={"batch_size": 16, "max_batch_size": 24}
+        )
+        await world.tick(2)
+
+        study = await world.study(study_id)
+        assert study["state"] == "completed", study["reason"]
+        assert study["plan"]["reference"]["max_batch_size"] == 24
+        statement = (await world.client.get(f"/studies/{study_id}/statement")).json()
+        assert [event["max_batch_size"] for event in statement["events"]] == [24]
+        assert statement["privacy"]["epsilon"] == study["privacy"]["epsilon"] <= 3.0
+        assert all(check.is_good for check in verify_statement(statement))
 
     async def test_ticks_that_find_nothing_to_do_submit_nothing_again(self, world: World) -> None:
         await world.submit()

@@ -7,14 +7,14 @@ import pytest
 from service.statements import statement as statements
 from service.statements.facts import Charge, Facts, LedgerEntry
 from service.statements.signing import sign, signing_key
-from service.statements.statement import StatementError, build
+from service.statements.statement import OF_A_CAP, StatementError, build
 from service.statements.verify import (
     EventError,
     agrees,
     epsilon_of_events,
     verify_statement,
 )
-from tan_core.mechanism import Mechanism
+from tan_core.mechanism import Mechanism, NeighboringRelation, Sampling
 from tan_core.spec import StudySpec
 from tan_core.wire import PrivateResult
 
@@ -144,6 +144,59 @@ class TestBuild:
         statement = build(make_facts(is_public=True, charge=charge))
         assert statement["ledger"] is None
         assert statement["protects"] is False
+
+
+class TestACapOnBatches:
+    CAPPED = replace(
+        MECHANISM,
+        sampling=Sampling.TRUNCATED_POISSON,
+        neighboring_relation=NeighboringRelation.ZERO_OUT,
+        num_examples=1437,
+        max_batch_size=160,
+    )
+
+    def statement(self):
+        charge = Charge(mechanism=self.CAPPED, charged_steps=102, reserved_steps=None)
+        return build(make_facts(charge=charge))
+
+    def test_it_costs_what_the_cap_costs_and_verifies(self, key):
+        whole = build(make_facts())["privacy"]["epsilon"]
+        document = sign(self.statement(), key)
+
+        assert document["privacy"]["epsilon"] > 1.2 * whole
+        assert document["mechanisms"][0]["max_batch_size"] == 160
+        assert bad_checks(document) == []
+
+    def test_it_says_that_one_accountant_alone_has_priced_it(self):
+        statement = self.statement()
+
+        assert set(OF_A_CAP) < set(statement["assumptions"])
+        assert list(statement["privacy"]["epsilon_by_accountant"]) == ["pld"]
+        assert not set(OF_A_CAP) & set(build(make_facts())["assumptions"])
+
+    @pytest.mark.parametrize("change", [{"max_batch_size": 10_000}, {"sampling": "poisson"}])
+    def test_a_cap_that_was_edited_away_is_found_even_when_it_is_signed(self, key, change):
+        statement = self.statement()
+        statement["events"][0] |= change
+
+        assert bad_checks(sign(statement, key)) == ["epsilon"]
+
+    @pytest.mark.parametrize(
+        "change",
+        [{"max_batch_size": None}, {"max_batch_size": 0}, {"num_examples": 1.5}],
+        ids=str,
+    )
+    def test_sizes_out_of_domain_are_refused(self, change):
+        with pytest.raises(EventError, match="out of domain"):
+            epsilon_of_events(
+                [self.CAPPED.to_json() | change], delta=1e-5, neighboring_relation="zero_out"
+            )
+
+    def test_it_has_no_price_between_datasets_of_unlike_size(self):
+        event = self.CAPPED.to_json() | {"neighboring_relation": "add_or_remove_one"}
+
+        with pytest.raises(EventError, match="no price"):
+            epsilon_of_events([event], delta=1e-5, neighboring_relation="add_or_remove_one")
 
 
 class TestVerifyStatement:
