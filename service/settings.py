@@ -3,9 +3,12 @@
 import os
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field, SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from tan_core.spec.models import ModulePrefixes
 
 
 class Settings(BaseSettings):
@@ -37,6 +40,8 @@ class Settings(BaseSettings):
     """Shared directory for checkpoints and models. Unset: ``home/runs``."""
     data_dir: Path | None = None
     """Where example datasets lie (``mnist/``, ...)."""
+    allowed_model_prefixes: Annotated[ModulePrefixes, NoDecode] = ()
+    """Modules and packages that ``python:`` models may be imported from, comma separated."""
     cpus: int | None = Field(default=None, ge=1)
     """Cores for the local Ray. Unset: all."""
     max_running_studies: int = Field(default=1, ge=1)

@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+from tan_core.spec.models import PythonModel
 from tan_core.wire import PrivateAssignment, PrivateResult, SearchAssignment
 from worker.report import (
     ControlPlane,
@@ -81,6 +82,18 @@ def drive(kind: type[TAssignment], work: Callable[[TAssignment, Driver], Outcome
 def _attempt(
     assignment: TAssignment, work: Callable[[TAssignment, Driver], Outcome], driver: Driver
 ) -> Outcome:
+    model = assignment.model
+    if isinstance(model, PythonModel):
+        # A study that was admitted earlier, or an assignment from elsewhere: this job's own
+        # environment has the last word on what is imported.
+        allowed = driver.settings.allowed_model_prefixes
+        if not model.is_allowed(allowed):
+            return Outcome(
+                outcome="failed",
+                reason=f"model {model.name} was not imported; allowed by "
+                f"TAN_ALLOWED_MODEL_PREFIXES: {', '.join(allowed) or 'none'}",
+                retryable=False,
+            )
     try:
         return work(assignment, driver)
     except ControlPlaneError:

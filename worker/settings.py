@@ -1,9 +1,12 @@
 """Settings of a driver: the only place in ``worker`` that reads the environment."""
 
 import os
+from typing import Annotated
 
 from pydantic import Field, SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from tan_core.spec.models import ModulePrefixes
 
 
 class WorkerSettings(BaseSettings):
@@ -18,6 +21,8 @@ class WorkerSettings(BaseSettings):
     """The attempt's number: reports with an older one are refused."""
     run_token: SecretStr
     """Good for this attempt of this run only."""
+    allowed_model_prefixes: Annotated[ModulePrefixes, NoDecode] = ()
+    """Modules and packages that ``python:`` models may be imported from: nothing else is."""
 
 
 def quieten_ray() -> None:

@@ -160,7 +160,7 @@ def _cost(cost: Json | None) -> Iterator[RenderableType]:
             ("search at full batch", _optional_number(cost.get("full_search_examples"))),
             ("saving", None if saving is None else f"{saving:.1f} times"),
             ("measured on", cost.get("rate_source")),
-            ("memory", None if memory is None else f"about {_bytes(memory)} per worker"),
+            ("memory", "not known" if memory is None else f"about {_bytes(memory)} per worker"),
         ],
     )
 

@@ -6,11 +6,7 @@ from pathlib import Path
 from service.datasets.schemas import SUPPORTED_MODES
 from service.db.tables import Dataset
 from tan_core.spec import FieldProblem, SearchAccounting, StudySpec
-from tan_core.spec.models import WideResNetModel
-
-SMALLEST_SIDE = {"tanh-cnn": 4, "wrn-16-4": 8}
-"""Models of images, and the smallest image each can read (tan_core.models, which needs torch)."""
-WRN_NARROWEST = 16
+from tan_core.spec.models import PythonModel
 
 
 def unknown_dataset(path: str, name: str, known: Sequence[str]) -> FieldProblem:
@@ -31,6 +27,19 @@ def faults(spec: StudySpec, private: Dataset, search: Dataset) -> list[FieldProb
         *(_file_faults("search.dataset", search) if search is not private else ()),
         *_model_faults(spec, private),
     ]
+
+
+def import_faults(spec: StudySpec, allowed_prefixes: Sequence[str]) -> Iterator[FieldProblem]:
+    """A model made by code of a package whose import nobody has allowed."""
+    model = spec.model
+    if isinstance(model, PythonModel) and not model.is_allowed(allowed_prefixes):
+        listed = ", ".join(allowed_prefixes) or "none"
+        yield FieldProblem(
+            path="model.name",
+            message=f"module {model.module} may not be imported here; "
+            f"allowed by TAN_ALLOWED_MODEL_PREFIXES: {listed}",
+            value=model.name,
+        )
 
 
 def mode_faults(spec: StudySpec) -> Iterator[FieldProblem]:
@@ -109,7 +118,7 @@ def _file_faults(path: str, dataset: Dataset) -> Iterator[FieldProblem]:
 
 def _model_faults(spec: StudySpec, dataset: Dataset) -> Iterator[FieldProblem]:
     name, shape = spec.model.name, dataset.shape
-    smallest = SMALLEST_SIDE.get(name)
+    smallest = spec.model.smallest_side
     if smallest is not None and len(shape) != 3:
         yield FieldProblem(
             path="model.name",
@@ -123,12 +132,6 @@ def _model_faults(spec: StudySpec, dataset: Dataset) -> Iterator[FieldProblem]:
             message=f"{name} needs images of at least {smallest}x{smallest} pixels; "
             f"{dataset.name!r} has {shape[1]}x{shape[2]}",
             value=name,
-        )
-    if isinstance(spec.model, WideResNetModel) and WRN_NARROWEST % spec.model.groups:
-        yield FieldProblem(
-            path="model.groups",
-            message=f"must divide the {WRN_NARROWEST} channels of the first layer: 1, 2, 4, 8 or 16",
-            value=spec.model.groups,
         )
     if len(shape) != 3:
         yield from _augmentation_faults(spec, dataset)

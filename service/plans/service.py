@@ -8,13 +8,13 @@ from typing import Any
 from anyio import to_thread
 
 from service.body import validate
+from service.context import Context
 from service.datasets import repository as datasets
 from service.datasets.schemas import BudgetView
 from service.datasets.service import protection
-from service.db.session import Database
 from service.db.tables import Dataset
 from service.errors import InvalidInputError
-from service.plans.checks import faults, mode_faults, unknown_dataset
+from service.plans.checks import faults, import_faults, mode_faults, unknown_dataset
 from service.plans.rates import measured
 from service.plans.schemas import MechanismPlanRequest, UnregisteredDataset
 from tan_core.accounting import price
@@ -47,14 +47,14 @@ class _Planned:
     budget: BudgetView | None
 
 
-async def prepare(database: Database, spec: StudySpec) -> Prepared:
+async def prepare(context: Context, spec: StudySpec) -> Prepared:
     """Check a study against the data it names, plan it, and say what the ledger must hold for it.
 
     Raises:
         InvalidInputError: a dataset is unknown, or does not allow or fit what the study asks.
         ParameterError: no plan meets the target.
     """
-    planned = await _plan_registered(database, spec)
+    planned = await _plan_registered(context, spec)
     reservation = None
     if planned.budget is not None:
         reservation = await to_thread.run_sync(_costliest, spec, planned.plan, planned.budget.delta)
@@ -67,17 +67,18 @@ async def prepare(database: Database, spec: StudySpec) -> Prepared:
     )
 
 
-async def plan_body(database: Database, body: Mapping[str, Any]) -> Plan:
+async def plan_body(context: Context, body: Mapping[str, Any]) -> Plan:
     """The plan of whichever form of request this is."""
     if "mechanism" in body:
         return await _plan_mechanism(validate(MechanismPlanRequest, dict(body)))
     if "num_examples" in body or isinstance(body.get("dataset"), Mapping):
-        return await _plan_unregistered(dict(body))
-    return (await _plan_registered(database, validate(StudySpec, dict(body)))).plan
+        return await _plan_unregistered(context, dict(body))
+    return (await _plan_registered(context, validate(StudySpec, dict(body)))).plan
 
 
-async def _plan_registered(database: Database, spec: StudySpec) -> _Planned:
-    async with database.session() as session:
+async def _plan_registered(context: Context, spec: StudySpec) -> _Planned:
+    allowed = context.settings.allowed_model_prefixes
+    async with context.database.session() as session:
         found = {
             path: (name, await datasets.find(session, name))
             for path, name in _named_datasets(spec).items()
@@ -89,12 +90,13 @@ async def _plan_registered(database: Database, spec: StudySpec) -> _Planned:
             if dataset is None
         ]
         if problems:
-            raise InvalidInputError.of([*problems, *mode_faults(spec)])
+            problems += [*mode_faults(spec), *import_faults(spec, allowed)]
+            raise InvalidInputError.of(problems)
         rows = {path: dataset for path, (_, dataset) in found.items() if dataset is not None}
         private = rows["dataset"]
         search = rows.get("search.dataset", private)
         protected = await protection(session, private)
-        if problems := faults(spec, private, search):
+        if problems := [*faults(spec, private, search), *import_faults(spec, allowed)]:
             raise InvalidInputError.of(problems)
         rates = await measured(session, spec, dataset=private.name, search_dataset=search.name)
     relation = protected.neighboring_relation if protected else _of_no_budget(spec)
@@ -129,7 +131,7 @@ def _costliest(spec: StudySpec, plan: Plan, delta: float) -> Mechanism:
     return max(held, key=lambda mechanism: price([mechanism], delta=delta).epsilon)
 
 
-async def _plan_unregistered(body: dict[str, Any]) -> Plan:
+async def _plan_unregistered(context: Context, body: dict[str, Any]) -> Plan:
     if "num_examples" in body and isinstance(body.get("dataset"), Mapping):
         raise InvalidInputError.at("num_examples", "stated twice: here and in dataset.num_examples")
     if "num_examples" in body:
@@ -139,7 +141,8 @@ async def _plan_unregistered(body: dict[str, Any]) -> Plan:
         size = validate(UnregisteredDataset, body["dataset"], prefix=("dataset",))
         body["dataset"] = _PLACEHOLDER
     spec = validate(StudySpec, body)
-    if problems := list(mode_faults(spec)):
+    allowed = context.settings.allowed_model_prefixes
+    if problems := [*mode_faults(spec), *import_faults(spec, allowed)]:
         raise InvalidInputError.of(problems)
     return await to_thread.run_sync(
         partial(

@@ -57,7 +57,7 @@ async def submit(
             known = await _replay(session, idempotency_key, request_sha256)
             if known is not None:
                 return known, False
-    prepared = await prepare(context.database, spec)
+    prepared = await prepare(context, spec)
     async with context.database.session() as session:
         if idempotency_key is not None:
             await repository.lock_idempotency_key(session, idempotency_key)

@@ -6,7 +6,15 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationInfo,
+    field_validator,
+)
 
 from tan_core.spec.base import Frozen
 
@@ -19,6 +27,8 @@ class Model(Frozen):
 
     smallest_side: ClassVar[int | None] = None
     """Of the images that it reads, in pixels; None: it is not bound to images."""
+    has_frozen_features: ClassVar[bool] = False
+    """Whether it begins with a fixed extractor, whose features are computed once: no augmentation."""
 
 
 class LinearModel(Model):
@@ -44,6 +54,29 @@ class TanhCnnModel(Model):
     name: Literal["tanh-cnn"] = "tanh-cnn"
     width: Annotated[int, Field(ge=1, le=1024)] = 16
     hidden: Annotated[int, Field(ge=1, le=65536)] = 32
+
+
+class ScatterModel(Model):
+    """A head on the scattering coefficients of an image, of 2 scales and 8 angles."""
+
+    smallest_side = 8
+    has_frozen_features = True
+    normalization: Literal["group", "none"] = "group"
+    """Of the coefficients of each example; without parameters."""
+    groups: Literal[1, 3, 9, 27, 81] = 27
+    """GroupNorm groups; they divide the 81 coefficients of each channel."""
+
+
+class ScatterLinearModel(ScatterModel):
+    """One linear layer on scattering coefficients (Tramèr and Boneh 2021)."""
+
+    name: Literal["scatter-linear"] = "scatter-linear"
+
+
+class ScatterCnnModel(ScatterModel):
+    """Two tanh convolutions on scattering coefficients (Tramèr and Boneh 2021)."""
+
+    name: Literal["scatter-cnn"] = "scatter-cnn"
 
 
 class WideResNetModel(Model):
@@ -142,6 +175,21 @@ class TimmModel(Model):
 _WORD = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
+def _listed(value: Any) -> Any:
+    """The parts of a text between commas."""
+    return (
+        [part.strip() for part in value.split(",") if part.strip()]
+        if isinstance(value, str)
+        else value
+    )
+
+
+ModulePrefixes = Annotated[
+    tuple[Annotated[str, Field(pattern=rf"^{_WORD}(\.{_WORD})*$")], ...], BeforeValidator(_listed)
+]
+"""Dotted names of modules and packages, also as one text with commas: ``lab.models, zoo``."""
+
+
 class PythonModel(Model):
     """Whatever a function makes: ``python:package.module:factory``.
 
@@ -176,6 +224,8 @@ MODEL_TYPES: dict[str, type[Model]] = {
     "linear": LinearModel,
     "mlp": MlpModel,
     "tanh-cnn": TanhCnnModel,
+    "scatter-linear": ScatterLinearModel,
+    "scatter-cnn": ScatterCnnModel,
     "wrn-16-4": WideResNetModel,
     "wrn-40-4": WideResNetModel,
     "wrn-28-10": WideResNetModel,
@@ -203,6 +253,8 @@ ModelSpec = Annotated[
     Annotated[LinearModel, Tag("LinearModel")]
     | Annotated[MlpModel, Tag("MlpModel")]
     | Annotated[TanhCnnModel, Tag("TanhCnnModel")]
+    | Annotated[ScatterLinearModel, Tag("ScatterLinearModel")]
+    | Annotated[ScatterCnnModel, Tag("ScatterCnnModel")]
     | Annotated[WideResNetModel, Tag("WideResNetModel")]
     | Annotated[NfResNetModel, Tag("NfResNetModel")]
     | Annotated[VitModel, Tag("VitModel")]

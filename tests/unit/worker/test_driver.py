@@ -1,0 +1,92 @@
+"""The last check before code from elsewhere is imported."""
+
+from typing import Any, cast
+
+import pytest
+
+from tan_core.mechanism import Mechanism
+from tan_core.wire import SearchAssignment
+from worker import driver
+from worker.driver import Driver, Outcome
+from worker.settings import WorkerSettings
+
+MECHANISM = Mechanism(sampling_rate=0.1, noise_multiplier=1.0, clip_norm=1.0, steps=10)
+
+
+def assignment(model: str) -> SearchAssignment:
+    return SearchAssignment.model_validate(
+        {
+            "run_id": "s-search",
+            "study_id": "s",
+            "study_name": "digits",
+            "attempt": 1,
+            "fence": 1,
+            "search": {"accounting": "declared_unaccounted", "space": {"learning_rate": 1.0}},
+            "model": {"name": model},
+            "trainer": {},
+            "reference": {"event": MECHANISM.to_json()},
+            "target": None,
+            "num_examples": 1000,
+            "rungs": [32],
+            "dataset": {
+                "name": "digits",
+                "source": "digits",
+                "content_sha256": "ab" * 32,
+                "num_classes": 10,
+                "shape": [1, 8, 8],
+                "num_train": 1000,
+                "num_validation": 100,
+                "num_test": 100,
+            },
+            "trials": [],
+        }
+    )
+
+
+def attempt(model: str, monkeypatch: pytest.MonkeyPatch, **environment: str) -> tuple[Outcome, int]:
+    """How an attempt ends under the job's environment, and how often its work began."""
+    for name, value in {
+        "TAN_API_URL": "http://127.0.0.1:1",
+        "TAN_RUN_ID": "s-search",
+        "TAN_FENCE": "1",
+        "TAN_RUN_TOKEN": "secret",
+        **environment,
+    }.items():
+        monkeypatch.setenv(name, value)
+    began: list[Any] = []
+
+    def work(assignment: SearchAssignment, _driver: Driver) -> Outcome:
+        began.append(assignment)
+        return Outcome(outcome="succeeded")
+
+    made = Driver(
+        settings=WorkerSettings.model_validate({}),
+        control=cast("Any", None),
+        heartbeats=cast("Any", None),
+    )
+    return driver._attempt(assignment(model), work, made), len(began)
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"TAN_ALLOWED_MODEL_PREFIXES": ""},
+        {"TAN_ALLOWED_MODEL_PREFIXES": "lab.mod, zoo"},
+    ],
+    ids=str,
+)
+def test_nothing_begins_for_a_model_that_the_job_may_not_import(
+    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome, began = attempt("python:lab.models:cnn", monkeypatch, **environment)
+
+    assert (outcome.outcome, outcome.retryable, began) == ("failed", False, 0)
+    assert "python:lab.models:cnn was not imported" in str(outcome.reason)
+
+
+@pytest.mark.parametrize("model", ["linear", "python:lab.models:cnn", "python:zoo.cats:lion"])
+def test_whatever_else_begins(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome, began = attempt(model, monkeypatch, TAN_ALLOWED_MODEL_PREFIXES="lab.models, zoo")
+
+    assert (outcome.outcome, began) == ("succeeded", 1)
