@@ -1,0 +1,303 @@
+"""Many simulations of a linear classifier at once: they share every draw, and two products serve all.
+
+A step of one linear classifier reads its batch twice and computes little, so T of them on the same
+Poisson draw take far less than T times as long. What each does with its gradients is its own: clipping,
+noise, optimiser, schedule, average.
+"""
+
+# Shape legend: B = examples (varies, may be 0), F = features, O = classes, P = (F + 1) * O parameters of
+# a trial, T = trials, A = those that go on, N = A * O.
+import math
+from collections.abc import Sequence
+from functools import reduce
+
+import torch
+from torch import Tensor, nn
+
+from tan_core import _validate
+from tan_core.engine.averaging import average
+from tan_core.engine.clipping import clipping_rule
+from tan_core.engine.divergence import is_diverged
+from tan_core.engine.ensemble_checks import (
+    check_config,
+    check_counts,
+    check_data,
+    check_simulations,
+    linear_layers,
+)
+from tan_core.engine.inputs import Array, as_floats, as_tensor
+from tan_core.engine.layers.base import squared_norms
+from tan_core.engine.onednn import product
+from tan_core.engine.optimizers import make_optimizer
+from tan_core.engine.randomness import Randomness
+from tan_core.engine.schedules import scheduled_learning_rate
+from tan_core.engine.trainer import StepStats
+from tan_core.errors import ParameterError
+from tan_core.execution import Simulation
+from tan_core.spec.train import TrainerConfig
+
+
+class LinearEnsemble:
+    """T simulations of a linear classifier that share their draws and nothing else; on the CPU.
+
+    Formal guarantees:
+
+    * Each trial ends with the weights that a :class:`~tan_core.engine.trainer.Trainer` of its own gives
+      it with the same draws and noise, up to float rounding, whatever the other trials do.
+    * An example whose gradient or loss is not finite in a trial contributes exactly zero to that trial.
+    * A trial whose weights are no longer finite stays as it is and costs no more time.
+
+    Args:
+        models: T models of one linear layer with a bias and nothing else but a flattening of the inputs,
+            all of one shape and dtype. They give the initial weights and are left alone.
+        simulations: T, of equal sampling rate, steps and examples.
+        configs: T, without augmentation; each ``clip_norm`` is that of its simulation.
+        inputs: the whole training split, uint8 [N, C, H, W] or float [N, F].
+        labels: [N], integers in [0, O).
+        randomness: of the draws, and of the noise: all trials have the same noise then, which pairs them.
+        noises: T, each of which gives a trial a noise of its own instead.
+        microbatch_size: examples in memory at once.
+
+    Raises:
+        ParameterError: a trial is a private run, whose draw and key are its own, or the arguments do not
+            fit each other; the message names the trial and the field.
+    """
+
+    def __init__(
+        self,
+        *,
+        models: Sequence[nn.Module],
+        simulations: Sequence[Simulation],
+        configs: Sequence[TrainerConfig],
+        inputs: Array,
+        labels: Array,
+        randomness: Randomness,
+        noises: Sequence[Randomness] | None = None,
+        microbatch_size: int = 2048,
+    ) -> None:
+        _validate.positive_integer(microbatch_size=microbatch_size)
+        check_counts(models, simulations=simulations, configs=configs, noises=noises)
+        check_simulations(simulations)
+        layers = linear_layers(models)
+        self._num_classes, self._num_features = layers[0].weight.shape
+        self._shared = simulations[0]
+        self._inputs, self._labels = as_tensor(inputs), as_tensor(labels).long()
+        check_data(self._inputs, self._labels, layers[0], simulations[0])
+        for trial, (config, simulation) in enumerate(zip(configs, simulations, strict=True)):
+            check_config(trial, config, simulation, self._inputs)
+        self._weights_TOF = torch.stack([layer.weight.detach() for layer in layers])
+        self._biases_TO = torch.stack([layer.bias.detach() for layer in layers])
+        self._trials = [
+            _Trial(simulation, config, parameters)
+            for simulation, config, *parameters in zip(
+                simulations, configs, self._weights_TOF, self._biases_TO, strict=True
+            )
+        ]
+        self._running = list(range(len(models)))
+        self._names = [[name for name, _ in model.named_parameters()] for model in models]
+        self._randomness, self._noises = randomness, noises
+        self._microbatch_size = microbatch_size
+        self._steps_done = 0
+        # ||(x, 1)||^2 of every example, as a bias is a weight of the input 1.
+        self._squares_N = 1 + torch.cat(
+            [squared_norms(self._floats(chunk)) for chunk in self._inputs.split(microbatch_size)]
+        )
+
+    @property
+    def steps_done(self) -> int:
+        """Steps that the trials which go on have taken."""
+        return self._steps_done
+
+    @property
+    def diverged(self) -> tuple[int, ...]:
+        """The trials that were given up, as their weights are no longer finite."""
+        return tuple(t for t in range(len(self._trials)) if t not in self._running)
+
+    @torch.no_grad()
+    def step(self) -> tuple[StepStats | None, ...]:
+        """Take one step in every trial that goes on; None for the others."""
+        dynamics = self._shared.dynamics
+        if self._steps_done >= dynamics.steps:
+            raise ParameterError(
+                f"the simulations have {dynamics.steps} steps and all are taken", field="steps"
+            )
+        drawn_B = torch.from_numpy(
+            self._randomness.mask(
+                self._steps_done,
+                num_examples=len(self._inputs),
+                sampling_rate=dynamics.sampling_rate,
+            )
+        )
+        *sums, stats = self._clipped_sums(drawn_B)
+        for t, noise_P, *own_sums in zip(self._running, self._noise(), *sums, strict=True):
+            self._trials[t].update(own_sums, noise_P, step=self._steps_done)
+        self._running = [t for t in self._running if not self._trials[t].is_diverged]
+        self._steps_done += 1
+        return stats
+
+    def evaluate(self, inputs: Array, labels: Array) -> tuple[float | None, ...]:
+        """Accuracy in [0, 1] of every trial on a split, by averaged weights where averaging is on.
+
+        A trial that has diverged has None.
+        """
+        inputs, labels = as_tensor(inputs), as_tensor(labels).long()
+        if len(labels) == 0:
+            raise ParameterError("cannot evaluate on an empty split", field="inputs")
+        accuracies: list[float | None] = [None] * len(self._trials)
+        if not self._running:
+            return tuple(accuracies)
+        released = [self._trials[t].released for t in self._running]
+        weights_NF, biases_N = (torch.cat(tensors) for tensors in zip(*released, strict=True))
+        num_correct_A = torch.zeros(len(released), dtype=torch.int64)
+        for start in range(0, len(labels), self._microbatch_size):
+            chunk = slice(start, start + self._microbatch_size)
+            logits_BN = product(self._floats(inputs[chunk]), weights_NF, biases_N)
+            predicted_BA = logits_BN.unflatten(1, (-1, self._num_classes)).argmax(2)
+            num_correct_A += (predicted_BA == labels[chunk, None]).sum(0)
+        for t, num_correct in zip(self._running, num_correct_A.tolist(), strict=True):
+            accuracies[t] = num_correct / len(labels)
+        return tuple(accuracies)
+
+    def released_weights(self, trial: int) -> dict[str, Tensor]:
+        """A copy of a trial's weights by parameter name: averaged weights where averaging is on."""
+        released = self._trials[trial].released
+        return {n: value.clone() for n, value in zip(self._names[trial], released, strict=True)}
+
+    def _clipped_sums(self, drawn_B: Tensor) -> tuple[Tensor, Tensor, tuple[StepStats | None, ...]]:
+        """Clipped sums over the draw, [A, O, F] and [A, O], and what each trial may tell of it."""
+        own_AOF, own_AO = (self._of_running(each) for each in (self._weights_TOF, self._biases_TO))
+        parts: list[tuple[Tensor, Tensor]] = []
+        losses: list[Tensor] = []
+        norms: list[Tensor] = []
+        for chunk_B in self._chunks(drawn_B) if self._running else ():
+            squares_B = self._squares_N[chunk_B]
+            x_BF = self._floats(self._inputs.index_select(0, chunk_B))
+            logits_NB = product(x_BF, own_AOF.flatten(0, 1), own_AO.flatten()).t().contiguous()
+            losses_AB, g_AOB = _output_gradients(
+                logits_NB.unflatten(0, own_AO.shape), self._labels[chunk_B]
+            )
+            norms_AB = (g_AOB.square().sum(1, dtype=torch.float64) * squares_B).sqrt_()
+            is_finite_AB = norms_AB.isfinite() & losses_AB.isfinite()
+            if not bool(is_finite_AB.all()):
+                # 0 * NaN is NaN: what is left out must not meet its weight.
+                x_BF = x_BF.masked_fill(~squares_B.isfinite()[:, None], 0)
+                g_AOB.masked_fill_(~is_finite_AB[:, None], 0)
+            g_AOB *= self._weights(norms_AB.where(is_finite_AB, 0))[:, None].to(g_AOB.dtype)
+            sum_NF = product(g_AOB.flatten(0, 1), x_BF.t())
+            parts.append((sum_NF.view_as(own_AOF), g_AOB.sum(2)))
+            losses.append(losses_AB)
+            norms.append(norms_AB)
+        stats = self._stats(len(drawn_B), losses, norms)
+        if not parts:
+            return torch.zeros_like(own_AOF), torch.zeros_like(own_AO), stats
+        sum_AOF, sum_AO = (reduce(Tensor.add_, each) for each in zip(*parts, strict=True))
+        return sum_AOF, sum_AO, stats
+
+    def _of_running(self, of_all: Tensor) -> Tensor:
+        """The rows of the trials that go on; no copy while all do."""
+        return of_all if len(self._running) == len(of_all) else of_all[self._running]
+
+    def _chunks(self, drawn_B: Tensor) -> Sequence[Tensor]:
+        """Parts of about equal size: a product of a few examples takes almost as long as a large one."""
+        num_chunks = math.ceil(len(drawn_B) / self._microbatch_size)
+        return drawn_B.tensor_split(num_chunks) if num_chunks else ()
+
+    def _weights(self, norms_AB: Tensor) -> Tensor:
+        """[A, B]: what the gradients are multiplied by, each trial's by its own rule."""
+        trials = [self._trials[t] for t in self._running]
+        return torch.stack(
+            [trial.weights(norms_B) for trial, norms_B in zip(trials, norms_AB, strict=True)]
+        )
+
+    def _stats(
+        self, num_drawn: int, losses: list[Tensor], norms: list[Tensor]
+    ) -> tuple[StepStats | None, ...]:
+        step = self._steps_done + 1
+        stats: list[StepStats | None] = [None] * len(self._trials)
+        if not losses:
+            for t in self._running:
+                stats[t] = StepStats(step=step, num_drawn=num_drawn)
+            return tuple(stats)
+        clip_norms_A1 = torch.tensor([[self._trials[t].clip_norm] for t in self._running])
+        is_clipped_AB = torch.cat(norms, dim=1) > clip_norms_A1
+        for t, loss, fraction in zip(
+            self._running,
+            torch.cat(losses, dim=1).mean(1).tolist(),
+            is_clipped_AB.float().mean(1).tolist(),
+            strict=True,
+        ):
+            stats[t] = StepStats(
+                step=step, num_drawn=num_drawn, train_loss=loss, clipped_fraction=fraction
+            )
+        return tuple(stats)
+
+    def _noise(self) -> list[Tensor]:
+        """[P] for each trial that goes on."""
+        num_parameters = (self._num_features + 1) * self._num_classes
+        if self._noises is None:
+            shared_P = self._randomness.noise(self._steps_done, num_parameters)
+            return [shared_P.to(self._weights_TOF)] * len(self._running)
+        return [
+            self._noises[t].noise(self._steps_done, num_parameters).to(self._weights_TOF)
+            for t in self._running
+        ]
+
+    def _floats(self, inputs: Tensor) -> Tensor:
+        """[B, F] in the dtype of the weights."""
+        return as_floats(inputs.flatten(1), self._weights_TOF.dtype)
+
+
+class _Trial:
+    """What one trial does with its own clipped sums. Its weights and biases are slices of all."""
+
+    def __init__(
+        self, simulation: Simulation, config: TrainerConfig, parameters: Sequence[Tensor]
+    ) -> None:
+        self._config, self._parameters = config, parameters
+        self._steps = simulation.dynamics.steps
+        self._deviation = simulation.dynamics.noise_multiplier * simulation.dynamics.clip_norm
+        self._divisor = simulation.dynamics.clip_norm * simulation.expected_batch_size
+        self._rule = clipping_rule(config)
+        self._optimizers = [make_optimizer(config, each) for each in parameters]
+        self._means = [each.clone() for each in parameters] if config.ema_decay else []
+
+    @property
+    def clip_norm(self) -> float:
+        """C, of its simulation too."""
+        return self._config.clip_norm
+
+    @property
+    def released(self) -> Sequence[Tensor]:
+        """Weights [O, F] and biases [O], averaged where averaging is on."""
+        return self._means or self._parameters
+
+    @property
+    def is_diverged(self) -> bool:
+        """Whether a parameter is no longer a finite number."""
+        # Terms of a finite sum are finite, and the sum takes a tenth of the time.
+        return any(not bool(p.sum().isfinite()) and is_diverged(p) for p in self._parameters)
+
+    def weights(self, norms_B: Tensor) -> Tensor:
+        """What each gradient is multiplied by."""
+        return self._rule(norms_B, self.clip_norm)
+
+    def update(self, sums: Sequence[Tensor], noise_P: Tensor, *, step: int) -> None:
+        """Add noise, divide, move and average; ``sums`` are overwritten."""
+        rate = scheduled_learning_rate(self._config, step=step, steps=self._steps)
+        noises = noise_P.split([each.numel() for each in sums])
+        for own, total, noise, optimizer in zip(
+            self._parameters, sums, noises, self._optimizers, strict=True
+        ):
+            total.add_(noise.view_as(total), alpha=self._deviation).div_(self._divisor)
+            optimizer.update(own, total, learning_rate=rate, step=step)
+        for mean, own in zip(self._means, self._parameters, strict=False):
+            average(mean, own, decay=self._config.ema_decay, step=step)
+
+
+def _output_gradients(logits_AOB: Tensor, labels_B: Tensor) -> tuple[Tensor, Tensor]:
+    """Losses [A, B] and their gradients by the logits [A, O, B]: probabilities minus the one-hot label."""
+    log_p_AOB = logits_AOB.log_softmax(1)
+    labels_A1B = labels_B.expand(len(logits_AOB), 1, -1)
+    losses_A1B = -log_p_AOB.gather(1, labels_A1B)
+    minus_one = log_p_AOB.new_full((), -1).expand_as(losses_A1B)
+    return losses_A1B.squeeze(1), log_p_AOB.exp_().scatter_add_(1, labels_A1B, minus_one)
