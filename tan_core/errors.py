@@ -5,6 +5,7 @@ TanError
 ├── UnreachableTargetError    no mechanism of the asked shape meets the (epsilon, delta) target
 ├── UnsupportedEventError     an accountant cannot price this event; it names the event
 ├── AccountantError           an accountant failed, ran out of time or memory, or two of them differ
+├── AuditError                an example was not clipped by the norm of its own gradient
 ├── UnaccountedError          someone asked a simulation for a privacy guarantee
 └── DatasetError              a dataset is missing, malformed or not what was registered
 """
@@ -37,6 +38,10 @@ class UnsupportedEventError(TanError, ValueError):
 
 class AccountantError(TanError, RuntimeError):
     """An accountant failed, ran out of time or memory, or two accountants disagree."""
+
+
+class AuditError(TanError, RuntimeError):
+    """The engine did not clip an example by the norm of its own gradient."""
 
 
 class UnaccountedError(TanError, TypeError):

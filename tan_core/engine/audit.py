@@ -1,84 +1,136 @@
-"""A second opinion on a step: norms of a few examples by plain autograd, each alone."""
+"""A second opinion on a step: the gradients of a few examples by plain autograd, each alone."""
 
-# Shape legend: B = examples, K = views of each.
+# Shape legend: A = audited examples, K = views of each.
 import math
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tan_core import _validate
+from tan_core.engine.clipping import ClippingRule, per_example_clipping
 from tan_core.engine.gradients import clipped_sum
+from tan_core.errors import AuditError
 
-_TOLERANCE = 1e-3
+TOLERANCE = 1e-2
+"""Of a norm. A ReLU or a max-pool near a tie may go the other way in a batch of another size, which was
+seen to move a norm by 0.3 %; what an audit is for moves it by far more."""
+
+_ROUND_OFF = 1e-3
+"""Of the clipping norm: gradients so much shorter are mostly round-off, and harm nobody."""
+
+_AUDITS_PER_RUN = 50
+_LEAST_STEPS_BETWEEN = 100
+
+_FAILURE = (
+    "an audit failed: what an example was clipped by is not the norm of the gradient that it has alone, "
+    "so no epsilon would be true. The model mixes examples, uses a parameter outside its layer, or "
+    "meets a defect of a kernel. No figure is told, for it would be one of private data; on public data "
+    "tan_core.engine.audit.differences shows them"
+)
+
+
+def steps_between_audits(steps: int) -> int:
+    """Every fiftieth of a run, and never so often that it costs half a percent of the time.
+
+    Example:
+        >>> steps_between_audits(300), steps_between_audits(50_000)
+        (100, 1000)
+    """
+    return max(_LEAST_STEPS_BETWEEN, math.ceil(steps / _AUDITS_PER_RUN))
 
 
 def audit(
     model: nn.Module,
     inputs: Tensor,
     labels: Tensor,
-    views: int,
+    kept_norms: Tensor,
     *,
-    num_examples: int,
-    generator: torch.Generator,
-) -> float:
-    """Greatest relative difference between a batch's norms and those of plain autograd.
+    clip_norm: float,
+    views: int = 1,
+    rule: ClippingRule = per_example_clipping,
+) -> None:
+    """Refuse a step whose clipping does not rest on the examples' own gradients.
 
     Norms that are too small let examples pass unclipped, and the privacy guarantee is void without a
     sign of it. What no rule about layers can see shows here: a forward pass that mixes the examples
     of a batch, uses a parameter outside its layer, or a kernel that reads its input wrongly.
 
-    ==================  ==============================
-    Edge case           Result
-    ==================  ==============================
-    empty batch         0
-    non-finite norm     0 if non-finite in both ways
-    ==================  ==============================
+    NOTE: the error holds no figure and names no example, but that it was raised, and when, may depend
+    on private data, as any crash may, and no accountant prices it. It ends the run for good.
 
     Args:
         model: as for :func:`~tan_core.engine.gradients.clipped_sum`.
-        inputs: [B * K, ...]; the K views of an example stand together.
-        labels: [B], int64.
+        inputs: [A * K, ...]; the K views of an example stand together.
+        labels: [A], int64.
+        kept_norms: [A]: theirs, as ``clipped_sum`` found them among their whole batch.
+        clip_norm: C > 0.
         views: K >= 1.
-        num_examples: how many of the batch to check, at least 1; all of a smaller batch.
-        generator: picks them; on the CPU.
+        rule: what the examples were clipped by.
 
     Raises:
-        ParameterError: ``num_examples`` is below 1, or the counts do not fit each other.
-        RuntimeError: a norm is off by more than a thousandth.
+        AuditError: one of :func:`differences` is above ``TOLERANCE``.
+    """
+    found = differences(
+        model, inputs, labels, kept_norms, clip_norm=clip_norm, views=views, rule=rule
+    )
+    if not all(difference <= TOLERANCE for difference in found):
+        raise AuditError(_FAILURE)
+
+
+def differences(
+    model: nn.Module,
+    inputs: Tensor,
+    labels: Tensor,
+    kept_norms: Tensor,
+    *,
+    clip_norm: float,
+    views: int = 1,
+    rule: ClippingRule = per_example_clipping,
+) -> list[float]:
+    """How far each example's norm, or what it alone adds to a sum, is from plain autograd's.
+
+    Never to leave a private run. Relative to the truth; ``_ROUND_OFF`` of the clipping norm, or of 1
+    where that is less, counts as nothing. Arguments as of :func:`audit`.
+
+    ==================  ==============================
+    Edge case           Difference
+    ==================  ==============================
+    non-finite norm     0 if non-finite in both ways
+    ==================  ==============================
 
     Example:
-        >>> inputs, labels = torch.ones(2, 3), torch.tensor([0, 1])
-        >>> generator = torch.Generator().manual_seed(0)
-        >>> audit(nn.Linear(3, 2), inputs, labels, 1, num_examples=2, generator=generator) < 1e-5
+        >>> model, inputs, labels = nn.Linear(3, 2), torch.ones(2, 3), torch.tensor([0, 1])
+        >>> kept = clipped_sum(model, inputs, labels, clip_norm=1.0).norms
+        >>> max(differences(model, inputs, labels, kept, clip_norm=1.0)) < 1e-5
         True
     """
-    _validate.positive_integer(num_examples=num_examples)
-    kept_B = clipped_sum(model, inputs, labels, clip_norm=1.0, views=views).norms.tolist()
-    picked = torch.randperm(len(labels), generator=generator)[:num_examples].tolist()
-    greatest = 0.0
-    for example in picked:
+    found: list[float] = []
+    for example, label in enumerate(labels):
         own = inputs[example * views : (example + 1) * views].contiguous()
-        truth = _norm(model, own, labels[example])
-        off = _relative_difference(kept_B[example], truth)
-        if not off <= _TOLERANCE:
-            raise RuntimeError(
-                f"example {example} of the batch has a gradient of norm {truth:.6g}, the engine "
-                f"clipped it as {kept_B[example]:.6g}: this model cannot be trained privately"
+        norm = _norm(model, own, label).to(kept_norms.dtype)
+        alone = clipped_sum(
+            model, own, label[None], clip_norm=clip_norm, views=views, rule=rule
+        ).sum.norm()
+        expected = norm * rule(norm[None], clip_norm)[0] if norm.isfinite() else norm.new_zeros(())
+        found.append(
+            max(
+                _difference(float(kept_norms[example]), float(norm), clip_norm),
+                _difference(float(alone), float(expected), clip_norm),
             )
-        greatest = max(greatest, off)
-    return greatest
+        )
+    return found
 
 
-def _norm(model: nn.Module, inputs_K: Tensor, label: Tensor) -> float:
+def _norm(model: nn.Module, inputs_K: Tensor, label: Tensor) -> Tensor:
     parameters = [p for p in model.parameters() if p.requires_grad]
     with torch.enable_grad():
         loss = functional.cross_entropy(model(inputs_K), label.expand(len(inputs_K)))
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
-    return float(torch.stack([g.double().square().sum() for g in gradients]).sum().sqrt())
+    return torch.stack([g.double().square().sum() for g in gradients]).sum().sqrt()
 
 
-def _relative_difference(kept: float, truth: float) -> float:
-    if kept == truth or not (math.isfinite(kept) or math.isfinite(truth)):
+def _difference(found: float, truth: float, clip_norm: float) -> float:
+    if not (math.isfinite(found) or math.isfinite(truth)):
         return 0.0
-    return abs(kept - truth) / max(abs(truth), torch.finfo(torch.float32).tiny)
+    apart = abs(found - truth) - _ROUND_OFF * min(clip_norm, 1.0)
+    return 0.0 if apart <= 0 else apart / max(truth, torch.finfo(torch.float32).tiny)

@@ -17,11 +17,13 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from tan_core import _validate
-from tan_core.engine.augment import Augmentation
+from tan_core.engine.audit import audit, steps_between_audits
+from tan_core.engine.augment import Augmentation, Views
 from tan_core.engine.clipping import clipping_rule
 from tan_core.engine.divergence import is_diverged
 from tan_core.engine.flat import FlatParameters
 from tan_core.engine.gradients import check_model, clipped_sum
+from tan_core.engine.independence import check_independence
 from tan_core.engine.optimizers import make_optimizer
 from tan_core.engine.randomness import Randomness, SeededRandomness
 from tan_core.engine.schedules import scheduled_learning_rate
@@ -68,12 +70,15 @@ class Trainer:
     * Noise of standard deviation ``noise_multiplier * clip_norm`` is added once over all ranks, also
       to an empty draw.
     * The noisy sum is divided by the fixed expected batch size, never by the number drawn.
+    * The first step, and one now and then, is audited: an example of it must have been clipped by the
+      norm of the gradient that it has alone, by plain autograd (:mod:`~tan_core.engine.audit`).
     * It refuses to take more steps than the mechanism has.
     * ``torch.manual_seed`` and ``numpy.random.seed`` have no influence.
 
     Args:
-        model: passes :func:`~tan_core.engine.gradients.check_model`; its parameters become views of
-            one vector and always hold the current (not the averaged) weights.
+        model: passes :func:`~tan_core.engine.gradients.check_model` and
+            :func:`~tan_core.engine.independence.check_independence`; its parameters become views of one
+            vector and always hold the current (not the averaged) weights.
         execution: what is executed; its mechanism is the one that is priced.
         config: optimiser, averaging and augmentation. Its ``clip_norm`` must be the mechanism's.
         inputs: the whole training split, uint8 [N, C, H, W] or float [N, F]; N is
@@ -113,6 +118,7 @@ class Trainer:
         self._inputs, self._labels = _as_tensor(inputs), _as_tensor(labels).long()
         self._check_arguments(randomness, world_size, all_reduce)
         check_model(model)
+        check_independence(model, self._inputs.shape[1:])
         self._randomness = randomness
         self._microbatch_size = microbatch_size
         self._rank, self._world_size, self._all_reduce = rank, world_size, all_reduce
@@ -130,6 +136,7 @@ class Trainer:
         self._ema = self._flat.vector.clone() if config.ema_decay else None
         self._optimizer = make_optimizer(config, self._flat.vector)
         self._steps_done = 0
+        self._next_audit = 0
 
     @property
     def steps_done(self) -> int:
@@ -277,14 +284,10 @@ class Trainer:
         losses: list[Tensor] = []
         norms: list[Tensor] = []
         for start in range(0, len(share), at_once):
-            chunk = share[start : start + at_once]
-            inputs = self._inputs.index_select(0, chunk).to(self._device)
-            if views is not None:
-                inputs = views[start : start + at_once].of(inputs)
+            chunk = slice(start, start + at_once)
             part = clipped_sum(
                 self._model,
-                self._normalised(inputs),
-                self._labels.index_select(0, chunk).to(self._device),
+                *self._gather(share[chunk], None if views is None else views[chunk]),
                 clip_norm=self._mechanism.clip_norm,
                 views=self._augmentation.views,
                 microbatch_size=self._microbatch_size,
@@ -293,7 +296,31 @@ class Trainer:
             total_P += part.sum
             losses.append(part.losses)
             norms.append(part.norms)
+        if norms and self._steps_done >= self._next_audit:
+            self._audit(share, views, torch.cat(norms))
         return total_P, self._stats(len(drawn), losses, norms)
+
+    def _gather(self, examples: Tensor, views: Views | None) -> tuple[Tensor, Tensor]:
+        """What the model reads of these examples, and their labels."""
+        inputs = self._inputs.index_select(0, examples).to(self._device)
+        if views is not None:
+            inputs = views.of(inputs)
+        labels = self._labels.index_select(0, examples).to(self._device)
+        return self._normalised(inputs), labels
+
+    def _audit(self, share: Tensor, views: Views | None, norms: Tensor) -> None:
+        """A second opinion on one example of this rank's share, before anything is made of the sum."""
+        at = self._steps_done % len(share)
+        one = slice(at, at + 1)
+        audit(
+            self._model,
+            *self._gather(share[one], None if views is None else views[one]),
+            norms[one],
+            clip_norm=self._mechanism.clip_norm,
+            views=self._augmentation.views,
+            rule=clipping_rule(self._config),
+        )
+        self._next_audit = self._steps_done + steps_between_audits(self._mechanism.steps)
 
     def _stats(self, num_drawn: int, losses: list[Tensor], norms: list[Tensor]) -> StepStats:
         step = self._steps_done + 1

@@ -1,6 +1,8 @@
 """The audit lets good models pass and finds what no rule about layers can see."""
 
 import doctest
+import math
+from functools import partial
 from importlib import import_module
 
 import pytest
@@ -8,17 +10,23 @@ import torch
 from torch import nn
 
 from tan_core import models
-from tan_core.engine import bookkeeping
-from tan_core.engine.audit import audit
-from tan_core.errors import ParameterError
-from tests.support.models import SMALL_MODELS
+from tan_core.engine import audit as module
+from tan_core.engine import clipped_sum
+from tan_core.engine.audit import audit, differences, steps_between_audits
+from tan_core.engine.clipping import automatic_clipping, no_clipping, per_example_clipping
+from tan_core.errors import AuditError
+from tan_core.execution import Simulation
+from tan_core.spec.models import MODEL_TYPES
+from tests.unit.tan_core.engine.support import make_run, make_trainer, run, run_ranks
+
+SMALL = ("linear", "mlp", "tanh-cnn", "wrn-16-4")
 
 
-class Mixes(nn.Module):
-    """No layer of its own, and yet no example is alone."""
+class MixesLargeBatches(nn.Module):
+    """No layer of its own, nothing to see in a batch of two, and yet no example is alone."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x - 0.5 * x.mean(0)
+        return x - 0.5 * x.mean(0) if len(x) > 4 else x
 
 
 class UsesAWeightTwice(nn.Module):
@@ -32,56 +40,212 @@ class UsesAWeightTwice(nn.Module):
         return self.layer(x) @ self.layer.weight
 
 
+def mixing_model(inputs: int = 4) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(inputs, 4), MixesLargeBatches(), nn.Linear(4, 3))
+
+
 def make_batch(shape, examples: int = 6, views: int = 2):
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(examples * views, *shape, generator=generator)
     return inputs, torch.randint(0, 3, (examples,), generator=generator)
 
 
-def run_audit(model: nn.Module, inputs, labels, *, num_examples: int = 3) -> float:
-    generator = torch.Generator().manual_seed(0)
+def arguments(model: nn.Module, inputs, labels, *, clip_norm: float = 1.0, rule=None):
+    rule = rule or per_example_clipping
     views = max(1, len(inputs) // max(1, len(labels)))
-    return audit(model, inputs, labels, views, num_examples=num_examples, generator=generator)
+    settings = {"clip_norm": clip_norm, "views": views, "rule": rule}
+    kept = clipped_sum(model, inputs, labels, **settings).norms
+    return (model, inputs, labels, kept), settings
 
 
 class TestAudit:
-    @pytest.mark.parametrize("name", SMALL_MODELS)
-    def test_every_registered_model_passes(self, name: str) -> None:
+    @pytest.mark.parametrize("views", [1, 4])
+    @pytest.mark.parametrize("name", SMALL)
+    def test_a_registered_model_passes(self, name: str, views: int) -> None:
         generator = torch.Generator().manual_seed(0)
         model = models.build(
-            SMALL_MODELS[name], shape=(1, 8, 8), num_classes=3, generator=generator
+            MODEL_TYPES[name](), shape=(1, 8, 8), num_classes=3, generator=generator
         )
 
-        assert run_audit(model, *make_batch((1, 8, 8))) < 1e-3
+        given, settings = arguments(model, *make_batch((1, 8, 8), views=views))
+
+        assert max(differences(*given, **settings)) < 1e-3
 
     @pytest.mark.parametrize(
-        "model",
-        [nn.Sequential(nn.Linear(4, 4), Mixes(), nn.Linear(4, 3)), UsesAWeightTwice()],
-        ids=["mixed", "twice"],
+        "rule",
+        [per_example_clipping, partial(automatic_clipping, stability=0.01), no_clipping],
+        ids=["per-example", "automatic", "none"],
     )
-    def test_a_model_that_the_rules_let_through_is_caught(self, model: nn.Module) -> None:
-        assert bookkeeping.supports(model)
+    @pytest.mark.parametrize("clip_norm", [1e-6, 1.0, 1e6])
+    def test_every_rule_and_clipping_norm_passes(self, rule, clip_norm: float) -> None:
+        given, settings = arguments(
+            nn.Linear(4, 3), *make_batch((4,)), rule=rule, clip_norm=clip_norm
+        )
 
-        with pytest.raises(RuntimeError, match="cannot be trained privately"):
-            run_audit(model, *make_batch((4,)))
+        audit(*given, **settings)
 
-    def test_an_example_that_clipping_leaves_out_passes(self) -> None:
+    def test_a_model_that_mixes_behind_the_rules_is_caught(self) -> None:
+        given, settings = arguments(mixing_model(), *make_batch((4,)))
+
+        with pytest.raises(AuditError, match="mixes examples"):
+            audit(*given, **settings)
+
+    def test_a_weight_used_behind_its_layer_is_caught(self) -> None:
+        model = UsesAWeightTwice()
+        inputs, labels = make_batch((4,))
+        alone = clipped_sum(model.layer, inputs, labels, clip_norm=1.0, views=2).norms
+
+        with pytest.raises(AuditError):
+            audit(model, inputs, labels, alone, clip_norm=1.0, views=2)
+
+    @pytest.mark.parametrize(
+        ("factor", "is_caught"), [(1.005, False), (0.995, False), (1.03, True), (0.97, True)]
+    )
+    def test_a_norm_is_caught_from_a_hundredth_on(self, factor: float, is_caught: bool) -> None:
+        (*given, kept), settings = arguments(nn.Linear(4, 3), *make_batch((4,)))
+        caught = False
+
+        try:
+            audit(*given, factor * kept, **settings)
+        except AuditError:
+            caught = True
+
+        assert caught == is_caught
+
+    def test_a_contribution_that_is_not_what_the_norm_says_is_caught(self, monkeypatch) -> None:
+        """Norms may be right and the sum wrong: Opacus' ghost mode has it the other way round."""
+        given, settings = arguments(nn.Linear(4, 3), *make_batch((4,)))
+        right = module.clipped_sum
+
+        def doubled(*arguments, **settings):
+            found = right(*arguments, **settings)
+            found.sum.mul_(2)
+            return found
+
+        monkeypatch.setattr(module, "clipped_sum", doubled)
+
+        with pytest.raises(AuditError):
+            audit(*given, **settings)
+
+    def test_the_error_holds_no_figure_and_no_example(self) -> None:
+        given, settings = arguments(mixing_model(), *make_batch((4,)))
+
+        with pytest.raises(AuditError) as failed:
+            audit(*given, **settings)
+
+        assert not any(letter.isdigit() for letter in str(failed.value))
+        assert failed.value.__cause__ is failed.value.__context__ is None
+
+    @pytest.mark.parametrize("poison", [math.nan, math.inf])
+    def test_an_example_that_clipping_leaves_out_passes(self, poison: float) -> None:
         inputs, labels = make_batch((4,), views=1)
-        inputs[:] = float("nan")
+        inputs[0] = poison
 
-        assert run_audit(nn.Linear(4, 3), inputs, labels) == 0
+        given, settings = arguments(nn.Linear(4, 3), inputs, labels)
 
-    def test_an_empty_batch_passes(self) -> None:
-        inputs, labels = make_batch((4,), examples=0)
+        audit(*given, **settings)
 
-        assert run_audit(nn.Linear(4, 3), inputs, labels) == 0
+    def test_an_example_that_only_others_spoil_is_caught(self) -> None:
+        """One example that is not a number must not take another out of the sum."""
+        inputs, labels = make_batch((4,), views=1)
+        inputs[0] = math.nan
 
-    def test_no_example_at_all_is_refused(self) -> None:
-        with pytest.raises(ParameterError, match="num_examples"):
-            run_audit(nn.Linear(4, 3), *make_batch((4,)), num_examples=0)
+        given, settings = arguments(mixing_model(), inputs, labels)
 
-    def test_the_example_in_its_docstring_is_true(self) -> None:
+        with pytest.raises(AuditError):
+            audit(*given, **settings)
+
+    def test_a_gradient_of_mere_round_off_passes(self) -> None:
+        """A sure and right answer: p - y is the last bit of 1, and differs with the batch size."""
+        inputs, labels = make_batch((4,), views=1)
+        (*given, kept), settings = arguments(nn.Linear(4, 3), 1e-5 * inputs, labels)
+        with torch.no_grad():
+            given[0].bias.copy_(torch.tensor([16.0, 0.0, 0.0]))
+
+        audit(*given[:2], torch.zeros_like(labels), torch.zeros_like(kept), **settings)
+
+    def test_no_example_passes(self) -> None:
+        given, settings = arguments(nn.Linear(4, 3), *make_batch((4,), examples=0))
+
+        assert differences(*given, **settings) == []
+
+    def test_the_examples_in_its_docstrings_are_true(self) -> None:
         results = doctest.testmod(import_module("tan_core.engine.audit"))
 
-        assert results.attempted
+        assert results.attempted == 4
         assert not results.failed
+
+
+class TestInTheTrainer:
+    @pytest.mark.parametrize("is_private", [True, False])
+    def test_a_model_that_mixes_behind_the_rules_takes_no_step(self, is_private: bool) -> None:
+        execution = make_run(q=0.5)
+        if not is_private:
+            execution = Simulation.of(execution, expected_batch_size=29)
+        trainer = make_trainer(execution, model=mixing_model(64))
+        before = trainer.state().tensors["parameters"]
+
+        with pytest.raises(AuditError):
+            trainer.step()
+
+        assert trainer.steps_done == 0
+        assert torch.equal(trainer.state().tensors["parameters"], before)
+
+    @pytest.fixture
+    def audited(self, monkeypatch) -> list[int]:
+        """How many examples each audit looked at."""
+        seen: list[int] = []
+        trainer = import_module("tan_core.engine.trainer")
+        monkeypatch.setattr(trainer, "audit", lambda model, x, y, *_, **__: seen.append(len(y)))
+        return seen
+
+    def test_the_first_step_is_audited_and_then_one_now_and_then(self, audited) -> None:
+        run(make_trainer(make_run(q=0.5, steps=250)), 250)
+
+        assert audited == [1, 1, 1]
+
+    def test_an_empty_draw_leaves_the_audit_to_the_next_step(self, audited) -> None:
+        trainer = make_trainer(make_run(q=1e-12, steps=3))
+
+        run(trainer, 3)
+
+        assert audited == []
+
+    def test_a_run_that_goes_on_from_a_checkpoint_is_audited_at_once(self, audited) -> None:
+        first = run(make_trainer(make_run(q=0.5)), 3)
+        second = make_trainer(make_run(q=0.5), attempt=2)
+        second.load_state(first.state())
+
+        run(second, 1)
+
+        assert audited == [1, 1]
+
+    def test_every_rank_audits_its_own_share(self, audited) -> None:
+        run_ranks(2, 3)
+
+        assert audited == [1, 1]
+
+    @pytest.mark.parametrize(
+        "config",
+        [
+            {"augmentation_multiplicity": 4, "horizontal_flip": True},
+            {"clipping": "automatic"},
+            {"color_jitter": 0.2},
+        ],
+        ids=str,
+    )
+    def test_views_and_other_rules_pass(self, config) -> None:
+        run(make_trainer(make_run(q=0.5), config=config), 2)
+
+    def test_an_audit_does_not_change_the_update(self, monkeypatch) -> None:
+        audited = run(make_trainer(), 3).state().tensors["parameters"]
+        trainer = import_module("tan_core.engine.trainer")
+        monkeypatch.setattr(trainer, "audit", lambda *_, **__: None)
+
+        assert torch.equal(run(make_trainer(), 3).state().tensors["parameters"], audited)
+
+    @pytest.mark.parametrize(("steps", "between"), [(1, 100), (5000, 100), (5001, 101)])
+    def test_audits_are_a_fiftieth_of_the_run_apart_or_a_hundred_steps(
+        self, steps: int, between: int
+    ) -> None:
+        assert steps_between_audits(steps) == between
