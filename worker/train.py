@@ -14,6 +14,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
+from tan_core.errors import AuditError
 from tan_core.wire import PrivateAssignment
 from worker.driver import Driver, Outcome, connect, drive, last_line
 from worker.report import Heartbeats
@@ -60,7 +61,7 @@ def train(assignment: PrivateAssignment, driver: Driver) -> Outcome:
     except Exception as error:  # noqa: BLE001 - whatever ended the ranks is the reason of the attempt
         if heartbeats.cancelled.is_set():
             return Outcome(outcome="cancelled")
-        return Outcome(outcome="failed", reason=_reason(error))
+        return Outcome(outcome="failed", reason=_reason(error), retryable=not is_final(error))
     if not isinstance(ended, Outcome):
         return Outcome(outcome="failed", reason="rank 0 ended without a result")
     return ended
@@ -101,9 +102,21 @@ def _interrupted_when_cancelled(heartbeats: Heartbeats) -> Generator[None]:
         thread.join()
 
 
+def is_final(error: Exception) -> bool:
+    """Whether another attempt could only spend more: a rank's audit failed.
+
+    Ray hands over what a rank raised as the text of its traceback.
+    """
+    return any(AuditError.__name__ in last_line(each) for each in _failures(error).values())
+
+
+def _failures(error: Exception) -> dict[int, Exception]:
+    return getattr(error, "worker_failures", None) or {}
+
+
 def _reason(error: Exception) -> str:
     """What each rank failed with, in one line."""
-    failures: dict[int, Exception] = getattr(error, "worker_failures", None) or {}
+    failures = _failures(error)
     if not failures:
         return last_line(error)
     return "; ".join(f"rank {rank}: {last_line(failures[rank])}" for rank in sorted(failures))[
