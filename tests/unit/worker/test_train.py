@@ -8,7 +8,7 @@ from tan_core.errors import AuditError, ParameterError
 from worker.train import is_final
 
 
-class Failed(Exception):
+class FailedError(Exception):
     """Stands for Ray Train's own error, which needs Ray."""
 
     def __init__(self, **failures: Exception) -> None:
@@ -28,13 +28,15 @@ class TestIsFinal:
     def test_a_failed_audit_on_any_rank_ends_the_run(self) -> None:
         lost = RuntimeError("connection closed by peer")
 
-        assert is_final(Failed(one=lost, two=as_ray_hands_it_over(AuditError("an audit failed"))))
+        assert is_final(
+            FailedError(one=lost, two=as_ray_hands_it_over(AuditError("an audit failed")))
+        )
 
     @pytest.mark.parametrize(
         "error",
         [
-            Failed(one=RuntimeError("connection closed by peer")),
-            Failed(one=as_ray_hands_it_over(ParameterError("inputs hold 3 examples"))),
+            FailedError(one=RuntimeError("connection closed by peer")),
+            FailedError(one=as_ray_hands_it_over(ParameterError("inputs hold 3 examples"))),
             RuntimeError("the cluster is gone"),
         ],
         ids=["lost", "refused", "no-rank"],
