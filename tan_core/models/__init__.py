@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tan_core.models import linear, mlp, nf_resnet, tanh_cnn, vit, wide_resnet
+from tan_core.models import linear, mlp, nf_resnet, scatter, tanh_cnn, vit, wide_resnet
 from tan_core.models.external import build_python, build_timm
 from tan_core.models.initialise import initialise
 from tan_core.spec.models import (
@@ -16,6 +16,8 @@ from tan_core.spec.models import (
     ModelSpec,
     NfResNetModel,
     PythonModel,
+    ScatterCnnModel,
+    ScatterLinearModel,
     TanhCnnModel,
     TimmModel,
     VitModel,
@@ -28,6 +30,8 @@ BUILDERS: Mapping[type[Model], Builder] = {
     LinearModel: linear.build,
     MlpModel: mlp.build,
     TanhCnnModel: tanh_cnn.build,
+    ScatterLinearModel: scatter.build_linear,
+    ScatterCnnModel: scatter.build_cnn,
     WideResNetModel: wide_resnet.build,
     NfResNetModel: nf_resnet.build,
     VitModel: vit.build,

@@ -13,6 +13,8 @@ from tan_core.spec.models import (
     MlpModel,
     NfResNetModel,
     PythonModel,
+    ScatterCnnModel,
+    ScatterLinearModel,
     TanhCnnModel,
     TimmModel,
     VitModel,
@@ -28,6 +30,9 @@ _NF_BOTTLENECK = 4
 _NF_SMALL_SIDE = 64
 """Below it NF-ResNet has another stem (tan_core.models.nf_resnet)."""
 _VIT_MLP_RATIO = 4
+_SCATTER_PATHS = 81
+_SCATTER_STEP = 4
+"""Pixels of a side to one place of the scattering coefficients."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +59,9 @@ class ModelCost:
 def model_cost(spec: ModelSpec, *, shape: Sequence[int], num_classes: int) -> ModelCost | None:
     """The size of the model that a spec builds for inputs of ``shape``.
 
+    Behind a frozen extractor it is that of the head, which is what trains: the extractor has no
+    parameters, and its features are computed once.
+
     Args:
         spec: family and options.
         shape: of one example, channels first; ``[F]`` for a table.
@@ -77,6 +85,8 @@ def model_cost(spec: ModelSpec, *, shape: Sequence[int], num_classes: int) -> Mo
             _count_mlp(tally, spec, math.prod(shape), num_classes)
         case TanhCnnModel():
             _count_tanh_cnn(tally, spec, _image(spec.name, shape), num_classes)
+        case ScatterLinearModel() | ScatterCnnModel():
+            _count_scatter(tally, spec, _image(spec.name, shape), num_classes)
         case WideResNetModel():
             _count_wide_resnet(tally, spec, _image(spec.name, shape), num_classes)
         case NfResNetModel():
@@ -140,6 +150,40 @@ def _count_tanh_cnn(
     tally.linear(inputs * math.prod(sides), spec.hidden)
     tally.activations += spec.hidden
     tally.linear(spec.hidden, num_classes)
+
+
+def _count_scatter(
+    tally: _Tally,
+    spec: ScatterLinearModel | ScatterCnnModel,
+    image: tuple[int, int, int],
+    num_classes: int,
+) -> None:
+    inputs = _SCATTER_PATHS * image[0]
+    before = math.prod(side // _SCATTER_STEP for side in image[1:])
+    if spec.normalization == "group":
+        tally.activations += inputs * before
+    if isinstance(spec, ScatterLinearModel):
+        tally.linear(inputs * before, num_classes)
+    elif image[0] == 1:
+        after = math.prod((side // _SCATTER_STEP + 1) // 2 for side in image[1:])
+        _count_tanh_convolution(tally, inputs, 16, pixels=after)
+        _count_tanh_convolution(tally, 16, 32, pixels=after)
+        tally.linear(32 * after, 32)
+        tally.activations += 32
+        tally.linear(32, num_classes)
+    else:
+        after = math.prod(side // _SCATTER_STEP // 2 for side in image[1:])
+        _count_tanh_convolution(tally, inputs, 64, pixels=before)
+        tally.activations += 64 * after  # the pool
+        _count_tanh_convolution(tally, 64, 64, pixels=after)
+        tally.linear(64 * after, num_classes)
+
+
+def _count_tanh_convolution(tally: _Tally, inputs: int, outputs: int, *, pixels: int) -> None:
+    """3x3, with a bias, and the activation behind it."""
+    tally.convolution(3, inputs, outputs, pixels=pixels)
+    tally.parameters += outputs
+    tally.activations += outputs * pixels
 
 
 def _count_wide_resnet(

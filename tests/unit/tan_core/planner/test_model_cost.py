@@ -8,6 +8,7 @@ from torch import nn
 
 from tan_core.errors import ParameterError
 from tan_core.models import BUILDERS, build
+from tan_core.models.extractor import Extractor
 from tan_core.planner import ModelCost, model_cost
 from tan_core.planner.memory import memory_bytes
 from tan_core.spec import StudySpec
@@ -18,6 +19,8 @@ from tan_core.spec.models import (
     ModelSpec,
     NfResNetModel,
     PythonModel,
+    ScatterCnnModel,
+    ScatterLinearModel,
     TanhCnnModel,
     TimmModel,
     VitModel,
@@ -30,6 +33,10 @@ CASES: list[tuple[ModelSpec, tuple[int, ...]]] = [
     *((MlpModel(hidden=hidden), (1, 8, 8)) for hidden in ([64], [5, 3, 9])),
     *((TanhCnnModel(), shape) for shape in IMAGES),
     (TanhCnnModel(width=3, hidden=7), (1, 4, 5)),
+    *((ScatterLinearModel(), shape) for shape in [(1, 28, 28), (3, 32, 32), (2, 8, 17)]),
+    (ScatterLinearModel(normalization="none"), (1, 8, 8)),
+    *((ScatterCnnModel(), shape) for shape in [(1, 28, 28), (3, 32, 32), (2, 9, 15), (1, 17, 8)]),
+    (ScatterCnnModel(normalization="none"), (1, 8, 8)),
     (WideResNetModel(), (3, 32, 32)),
     (WideResNetModel(groups=4), (1, 9, 15)),
     (WideResNetModel(weight_standardization=True), (3, 9, 12)),
@@ -55,7 +62,7 @@ def really(spec: ModelSpec, shape: tuple[int, ...], num_classes: int) -> ModelCo
     with torch.device("meta"), torch.no_grad():
         model = BUILDERS[type(spec)](spec, shape, num_classes)
         for layer in model.modules():
-            if not any(layer.children()) and not isinstance(layer, nn.Flatten):
+            if not any(layer.children()) and not isinstance(layer, nn.Flatten | Extractor):
                 layer.register_forward_hook(count)
         model(torch.zeros(1, *shape))
     return ModelCost(
