@@ -1,0 +1,128 @@
+"""What a study may say of its model."""
+
+import doctest
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from tan_core.spec import models
+from tan_core.spec.fields import model_options
+from tan_core.spec.models import (
+    MODEL_TAGS,
+    MODEL_TYPES,
+    ModelSpec,
+    ModulePrefixes,
+    PythonModel,
+    TimmModel,
+    VitModel,
+    WideResNetModel,
+)
+
+SPEC: TypeAdapter[ModelSpec] = TypeAdapter(ModelSpec)
+PREFIXES = TypeAdapter(ModulePrefixes)
+
+
+class TestModelSpec:
+    @pytest.mark.parametrize("name", MODEL_TYPES)
+    def test_a_name_alone_is_a_model_and_survives_a_message(self, name: str) -> None:
+        spec = SPEC.validate_python({"name": name})
+
+        assert type(spec) is MODEL_TYPES[name]
+        assert SPEC.validate_json(SPEC.dump_json(spec)) == spec
+        assert SPEC.validate_python(spec) is spec
+
+    @pytest.mark.parametrize("name", ["timm:resnet18", "python:lab.models:small"])
+    def test_options_of_models_from_elsewhere_keep_their_types(self, name: str) -> None:
+        options = {"a": 1, "b": True, "c": 1.5, "d": "x"}
+        spec = SPEC.validate_json(
+            SPEC.dump_json(SPEC.validate_python({"name": name, "options": options}))
+        )
+
+        assert isinstance(spec, TimmModel | PythonModel)
+        assert {key: (type(value), value) for key, value in spec.options.items()} == {
+            key: (type(value), value) for key, value in options.items()
+        }
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "timm:",
+            "timm:hf-hub:someone/net",
+            "timm:../net",
+            "python:lab",
+            "python:lab:",
+            "python::small",
+            "python:lab.:small",
+            "python:.lab:small",
+            "python:lab:small.inner",
+            "python:lab:small\n",
+            "python:lab-1:small",
+            "http:lab:small",
+        ],
+    )
+    def test_odd_names_are_refused(self, name: str) -> None:
+        with pytest.raises(ValidationError):
+            SPEC.validate_python({"name": name})
+
+    @pytest.mark.parametrize("option", ["pretrained", "checkpoint_path", "num_classes", "in_chans"])
+    def test_timm_loads_nothing_and_takes_its_sizes_from_the_data(self, option: str) -> None:
+        with pytest.raises(ValidationError, match=option):
+            SPEC.validate_python({"name": "timm:resnet18", "options": {option: 1}})
+
+    def test_every_member_of_the_union_has_its_tag(self) -> None:
+        """A tag that is missing here would show up in the paths of errors."""
+        kinds = set(SPEC.json_schema()["$defs"])
+
+        assert kinds == MODEL_TAGS
+
+    def test_a_wide_network_reads_its_size_from_its_name(self) -> None:
+        spec = WideResNetModel(name="wrn-28-10")
+
+        assert (spec.depth, spec.width) == (28, 10)
+
+    def test_what_one_scalar_can_set_may_be_searched(self) -> None:
+        assert model_options(VitModel()) == {"patch_size", "depth", "width", "heads"}
+        assert model_options(PythonModel(name="python:lab:small")) == set()
+
+
+class TestPythonModel:
+    @pytest.mark.parametrize(
+        ("prefixes", "is_allowed"),
+        [
+            ([], False),
+            (["lab"], True),
+            (["lab.models"], True),
+            (["zoo", "lab.models.cnn"], True),
+            (["lab.models.cnn.small"], False),
+            (["lab.mod"], False),
+            (["la"], False),
+            (["models.cnn"], False),
+        ],
+        ids=str,
+    )
+    def test_a_module_is_allowed_by_its_name_or_by_a_package_above_it(
+        self, prefixes: list[str], is_allowed: bool
+    ) -> None:
+        assert PythonModel(name="python:lab.models.cnn:small").is_allowed(prefixes) is is_allowed
+
+    def test_the_example_in_its_docstring_is_true(self) -> None:
+        results = doctest.testmod(models)
+
+        assert results.attempted
+        assert not results.failed
+
+
+class TestModulePrefixes:
+    @pytest.mark.parametrize(
+        ("text", "prefixes"),
+        [("", ()), (" , ", ()), ("lab", ("lab",)), (" lab.models ,zoo", ("lab.models", "zoo"))],
+    )
+    def test_they_are_read_from_a_text_with_commas(
+        self, text: str, prefixes: tuple[str, ...]
+    ) -> None:
+        assert PREFIXES.validate_python(text) == prefixes
+
+    @pytest.mark.parametrize("text", [".", "lab.", "lab..models", "*", "lab.*", "lab zoo", "1lab"])
+    def test_what_is_no_dotted_name_is_refused(self, text: str) -> None:
+        with pytest.raises(ValidationError):
+            PREFIXES.validate_python(text)
