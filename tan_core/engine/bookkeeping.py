@@ -2,13 +2,18 @@
 
 The forward pass keeps what enters each layer, the backward pass only reaches the layers' outputs, and
 the two together give every per-example norm. The K views of an example are folded into the positions
-that a layer sums over, so they cost no gradient of their own.
+that a layer sums over, so they cost no gradient of their own; so are the runs of a layer that runs
+several times.
+
+Layers of a known kind never have the gradient of each example. Where norms do not add up or nobody
+knows how the layer computes, the gradients of each example are made, for that layer alone: any other
+kind of layer, one with frozen parameters, parameters that several layers share.
 
 References:
     Goodfellow (2015), arXiv:1510.01799; Bu, Wang, Zha and Karypis (2023), arXiv:2210.00038.
 """
 
-# Shape legend: B = examples, K = views of each, V = B * K.
+# Shape legend: B = examples, K = views of each, V = B * K, R = runs of a layer.
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,9 +24,12 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from tan_core.engine.layers import is_known, layer_gradients
+from tan_core.engine.layers import LayerGradients, layer_gradients
+from tan_core.engine.layers.any_layer import Call, per_example_gradients
+from tan_core.engine.layers.base import squared_norms
 from tan_core.engine.layout import laid_out
 from tan_core.engine.onednn import fast_linear
+from tan_core.engine.units import Unit, units_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,121 +45,188 @@ class BatchGradients:
 
 
 def supports(model: nn.Module) -> bool:
-    """Whether books can be kept for every layer with parameters, all trainable, none shared.
-
-    A layer that works in place would overwrite what the books rest on.
-    """
-    named = list(model.named_parameters(remove_duplicate=False))
-    return (
-        all(parameter.requires_grad for _, parameter in named)
-        and len(named) == len(list(model.parameters()))
-        and all(
-            is_known(layer) if _has_parameters(layer) else not getattr(layer, "inplace", False)
-            for layer in model.modules()
-        )
-    )
-
-
-def batch_gradients(
-    model: nn.Module, inputs: Tensor, labels: Tensor, *, views: int
-) -> BatchGradients:
-    """Norms, losses and weighted sums of the gradients of one batch.
-
-    Args:
-        model: one that :func:`supports` accepts.
-        inputs: [B * K, ...]; the K views of an example stand together.
-        labels: [B].
-        views: K.
-
-    Raises:
-        RuntimeError: a layer did not run exactly once, does not have the views as first dimension,
-            or its input or output was changed in place: its norms would be wrong.
-    """
-    with torch.enable_grad(), fast_linear(model, num_rows=len(inputs)), _tape(model) as tape:
-        logits = functional_call(model, *laid_out(model, inputs))
-        losses_V = functional.cross_entropy(
-            logits, labels.repeat_interleave(views), reduction="none"
-        )
-        _check(model, tape, num_views=len(inputs))
-        outputs = [record.output for record in tape]
-        gradients = torch.autograd.grad(losses_V.sum() / views, outputs)
-    kept = {
-        record.name: layer_gradients(record.layer, record.entered, gradient, views)
-        for record, gradient in zip(tape, gradients, strict=True)
-    }
-
-    def weighted_sum(weights_B: Tensor) -> dict[str, Tensor]:
-        return {
-            f"{name}.{own}" if name else own: value
-            for name, of_layer in kept.items()
-            for own, value in of_layer.weighted_sum(weights_B).items()
-        }
-
-    squared = torch.stack([of_layer.squared_norms for of_layer in kept.values()])
-    return BatchGradients(
-        norms=squared.sum(0).sqrt(),
-        losses=losses_V.detach().view(-1, views).mean(1),
-        weighted_sum=weighted_sum,
-    )
+    """Whether books are enough: the gradients of each example are not made for any layer."""
+    return all(unit.is_plain for unit in units_of(model))
 
 
 @dataclass(frozen=True, slots=True)
-class _Record:
-    """One run of one layer."""
+class _Run:
+    """One run of a unit and the gradients of what left it, None where the loss does not see it."""
 
-    name: str
-    layer: nn.Module
-    entered: Tensor
-    output: Tensor
-    versions: tuple[int, int]
-    """Of both tensors while the layer ran: writing to them counts up."""
+    call: Call
+    gradients: tuple[Tensor | None, ...]
 
 
-@contextmanager
-def _tape(model: nn.Module) -> Generator[list[_Record]]:
-    """Records every layer with parameters while the block runs."""
-    records: list[_Record] = []
+class Books:
+    """Keeps the books of one model; made anew when the model or what is frozen changes.
 
-    def record(name: str) -> Callable[[nn.Module, tuple[Any, ...], Tensor], None]:
-        def hook(layer: nn.Module, entered: tuple[Any, ...], output: Tensor) -> None:
-            if len(entered) != 1:
-                raise RuntimeError(f"layer {name!r} must be called with one positional argument")
-            if not output.requires_grad:
-                output.requires_grad_(True)
-            versions = (entered[0]._version, output._version)
-            records.append(_Record(name, layer, entered[0].detach(), output, versions))
+    Args:
+        model: passes :func:`~tan_core.engine.gradients.check_model`.
+    """
 
-        return hook
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._units = units_of(model)
+        self._in_place: list[Any] = [
+            layer for layer in model.modules() if getattr(layer, "inplace", False)
+        ]
 
-    handles = [
-        layer.register_forward_hook(record(name))
-        for name, layer in model.named_modules()
-        if _has_parameters(layer)
-    ]
-    try:
-        yield records
-    finally:
-        for handle in handles:
-            handle.remove()
+    def batch_gradients(self, inputs: Tensor, labels: Tensor, *, views: int) -> BatchGradients:
+        """Norms, losses and weighted sums of the gradients of one batch.
 
+        Args:
+            inputs: [B * K, ...]; the K views of an example stand together.
+            labels: [B].
+            views: K.
 
-def _check(model: nn.Module, tape: list[_Record], *, num_views: int) -> None:
-    """Every parameter gets its norm in this very step, and from what the layer really saw."""
-    expected = [name for name, layer in model.named_modules() if _has_parameters(layer)]
-    ran = [record.name for record in tape]
-    if sorted(ran) != sorted(expected):
-        raise RuntimeError(f"layers {expected} must each run once, ran {ran}")
-    for record in tape:
-        if not len(record.entered) == len(record.output) == num_views:
-            raise RuntimeError(
-                f"layer {record.name!r} must have the {num_views} views as first dimension, "
-                f"got {list(record.entered.shape)}"
+        Raises:
+            RuntimeError: a layer did not run or does not reach the loss, does not have the views as
+                first dimension, computes otherwise when it sees one example alone, or its input or
+                output was changed in place: its norms would be wrong.
+        """
+        with torch.enable_grad(), fast_linear(self._model, num_rows=len(inputs)):
+            with self._recorded() as calls:
+                logits = functional_call(self._model, *laid_out(self._model, inputs))
+            losses_V = functional.cross_entropy(
+                logits, labels.repeat_interleave(views), reduction="none"
             )
-        if record.versions != (record.entered._version, record.output._version):
+            self._check(calls)
+            runs = _differentiated(losses_V.sum() / views, calls)
+        kept: list[tuple[Unit, LayerGradients]] = []
+        rows: dict[str, Tensor] = {}
+        for unit in self._units:
+            of_unit = runs[unit.name]
+            folded = _folded(unit, of_unit, num_views=len(inputs), views=views)
+            if folded is not None:
+                kept.append((unit, layer_gradients(unit.layer, *folded)))
+                continue
+            of_examples = _rows(unit, of_unit, num_views=len(inputs), views=views)
+            _add(rows, of_examples)
+
+        def weighted_sum(weights_B: Tensor) -> dict[str, Tensor]:
+            sums = {name: torch.tensordot(weights_B, of_all, 1) for name, of_all in rows.items()}
+            for unit, of_layer in kept:
+                for own, value in of_layer.weighted_sum(weights_B).items():
+                    sums[unit.parameters[own]] = value
+            return sums
+
+        squared = [of_layer.squared_norms for _, of_layer in kept]
+        squared += [squared_norms(of_all[..., None].flatten(1)) for of_all in rows.values()]
+        return BatchGradients(
+            norms=torch.stack(squared).sum(0).sqrt(),
+            losses=losses_V.detach().view(-1, views).mean(1),
+            weighted_sum=weighted_sum,
+        )
+
+    @contextmanager
+    def _recorded(self) -> Generator[dict[str, list[Call]]]:
+        """The calls of each unit while the block runs, by name; nothing works in place meanwhile."""
+        calls: dict[str, list[Call]] = {}
+
+        def recorder(name: str) -> Callable[..., Any]:
+            def record(_: nn.Module, args: tuple[Any, ...], kwargs: Any, output: Any) -> Any:
+                # Where gradients are switched off, none will come back.
+                if not torch.is_grad_enabled():
+                    return output
+                call, output = Call.of(args, kwargs, output)
+                calls.setdefault(name, []).append(call)
+                return output
+
+            return record
+
+        handles = [
+            unit.layer.register_forward_hook(recorder(unit.name), with_kwargs=True)
+            for unit in self._units
+        ]
+        for layer in self._in_place:
+            layer.inplace = False
+        try:
+            yield calls
+        finally:
+            for layer in self._in_place:
+                layer.inplace = True
+            for handle in handles:
+                handle.remove()
+
+    def _check(self, calls: dict[str, list[Call]]) -> None:
+        """Every trainable parameter gets its norm in this very step, from what its layer saw."""
+        for unit in self._units:
+            if unit.name not in calls:
+                raise RuntimeError(
+                    f"layer {unit.name!r} did not run: what is trained must run in every step, by a "
+                    "call of the layer and not by the use of its parameters"
+                )
+            if not all(call.is_untouched for call in calls[unit.name]):
+                raise RuntimeError(
+                    f"what enters or leaves layer {unit.name!r} must not be changed in place: write "
+                    "x = x + y for x += y"
+                )
+
+
+def _differentiated(loss: Tensor, calls: dict[str, list[Call]]) -> dict[str, list[_Run]]:
+    """The runs of each unit, by name, after one backward pass."""
+    outputs = [output for of_unit in calls.values() for call in of_unit for output in call.outputs]
+    if not loss.requires_grad:
+        raise RuntimeError("no layer that is trained reaches the loss")
+    gradients = iter(torch.autograd.grad(loss, outputs, allow_unused=True))
+    runs = {
+        name: [_Run(call, tuple(next(gradients) for _ in call.outputs)) for call in of_unit]
+        for name, of_unit in calls.items()
+    }
+    for name, of_unit in runs.items():
+        if all(gradient is None for run in of_unit for gradient in run.gradients):
+            raise RuntimeError(f"layer {name!r} does not reach the loss: it would never be trained")
+    return runs
+
+
+def _folded(
+    unit: Unit, runs: list[_Run], *, num_views: int, views: int
+) -> tuple[Tensor, Tensor, int] | None:
+    """What entered a plain layer, the gradient of what left it, and how many views that makes.
+
+    R runs of a layer are R times the views. None where inputs differ in shape or come with others.
+    """
+    if not (unit.is_plain and all(run.call.is_simple for run in runs)):
+        return None
+    pairs = [(run.call.entered[0], run.gradients[0]) for run in runs]
+    seen = [(entered, gradient) for entered, gradient in pairs if gradient is not None]
+    shapes = {entered.shape for entered, _ in seen}
+    for entered, gradient in seen:
+        if not len(entered) == len(gradient) == num_views:
             raise RuntimeError(
-                f"what enters or leaves layer {record.name!r} must not be changed in place"
+                f"layer {unit.name!r} must have the {num_views} views as first dimension, "
+                f"got {list(entered.shape)}"
             )
+    if len(seen) == 1:
+        return *seen[0], views
+    if len(shapes) > 1:
+        return None
+    a, g = (
+        torch.stack([x.unflatten(0, (-1, views)) for x in each], 1).flatten(0, 2)
+        for each in zip(*seen, strict=True)
+    )
+    return a, g, len(seen) * views
 
 
-def _has_parameters(layer: nn.Module) -> bool:
-    return next(layer.parameters(recurse=False), None) is not None
+def _rows(unit: Unit, runs: list[_Run], *, num_views: int, views: int) -> dict[str, Tensor]:
+    """The gradients of each example, [B, ...], summed over the runs, by name in the model."""
+    rows: dict[str, Tensor] = {}
+    for run in runs:
+        try:
+            of_run = per_example_gradients(
+                unit.layer,
+                list(unit.parameters),
+                run.call,
+                run.gradients,
+                num_views=num_views,
+                views=views,
+            )
+        except RuntimeError as error:
+            raise RuntimeError(f"layer {unit.name!r} {error}") from error
+        _add(rows, {unit.parameters[own]: value for own, value in of_run.items()})
+    return rows
+
+
+def _add(total: dict[str, Tensor], rows: dict[str, Tensor]) -> None:
+    for name, value in rows.items():
+        total[name] = total[name] + value if name in total else value

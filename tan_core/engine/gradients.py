@@ -6,26 +6,14 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad_and_value, vmap
-from torch.nn import functional
 
 from tan_core import _validate
-from tan_core.engine import bookkeeping
-from tan_core.engine.bookkeeping import BatchGradients
+from tan_core.engine.bookkeeping import BatchGradients, Books
+from tan_core.engine.check import check_model
 from tan_core.engine.clipping import ClippingRule, per_example_clipping
-from tan_core.engine.layers.base import squared_norms
 from tan_core.errors import ParameterError
 
-_BATCH_NORMS = (
-    nn.BatchNorm1d,
-    nn.BatchNorm2d,
-    nn.BatchNorm3d,
-    nn.SyncBatchNorm,
-    nn.LazyBatchNorm1d,
-    nn.LazyBatchNorm2d,
-    nn.LazyBatchNorm3d,
-)
-_DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
+__all__ = ["ClippedSum", "check_model", "clipped_sum"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +76,12 @@ def clipped_sum(
     total_P = like.new_zeros(sum(names.values()), requires_grad=False)
     norms_B = total_P.new_empty(len(labels))
     losses_B = torch.empty_like(norms_B)
-    gradients = bookkeeping.batch_gradients if bookkeeping.supports(model) else batch_gradients
+    books = Books(model)
     examples_at_once = max(1, microbatch_size // views)
     for start in range(0, len(labels), examples_at_once):
         chunk = slice(start, start + examples_at_once)
         of_views = slice(start * views, (start + examples_at_once) * views)
-        batch = gradients(model, inputs[of_views], labels[chunk], views=views)
+        batch = books.batch_gradients(inputs[of_views], labels[chunk], views=views)
         norms_B[chunk], losses_B[chunk] = batch.norms, batch.losses
         is_finite_B = batch.norms.isfinite() & batch.losses.isfinite()
         if not bool(is_finite_B.all()):
@@ -102,70 +90,9 @@ def clipped_sum(
             kept, kept_labels = inputs[of_views][is_finite_V], labels[chunk][is_finite_B]
             if len(kept_labels) == 0:
                 continue
-            batch = gradients(model, kept, kept_labels, views=views)
+            batch = books.batch_gradients(kept, kept_labels, views=views)
         _add_weighted(total_P, names, batch, rule(batch.norms, clip_norm))
     return ClippedSum(sum=total_P, norms=norms_B, losses=losses_B)
-
-
-def batch_gradients(
-    model: nn.Module, inputs: Tensor, labels: Tensor, *, views: int
-) -> BatchGradients:
-    """Norms, losses and weighted sums of a batch by per-example differentiation: any layer, slower."""
-    parameters = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
-
-    def loss(parameters: dict[str, Tensor], inputs_K: Tensor, label: Tensor) -> Tensor:
-        logits_K = functional_call(model, parameters, (inputs_K,))
-        return functional.cross_entropy(logits_K, label.expand(len(inputs_K)))
-
-    per_example = vmap(grad_and_value(loss), in_dims=(None, 0, 0))
-    grads, losses_B = per_example(parameters, inputs.unflatten(0, (-1, views)), labels)
-    flat = {name: grad[:, None].flatten(1) for name, grad in grads.items()}
-    squared = [squared_norms(grad) for grad in flat.values()]
-
-    def weighted_sum(weights_B: Tensor) -> dict[str, Tensor]:
-        return {name: weights_B @ grad for name, grad in flat.items()}
-
-    return BatchGradients(
-        norms=torch.stack(squared).sum(0).sqrt(), losses=losses_B, weighted_sum=weighted_sum
-    )
-
-
-def check_model(model: nn.Module) -> None:
-    """Refuse a model whose per-example gradients do not exist or would be wrong.
-
-    Raises:
-        ParameterError: a layer mixes examples (batch normalisation), keeps running statistics, or
-            draws from torch's global generator (dropout); a parameter is shared between layers; or
-            nothing is trainable. The message names the layer.
-    """
-    for name, layer in model.named_modules():
-        if isinstance(layer, _BATCH_NORMS):
-            raise ParameterError(
-                f"layer {name!r} is {type(layer).__name__}: it mixes the examples of a batch, so no "
-                "per-example gradient exists; use GroupNorm",
-                field="model",
-            )
-        if getattr(layer, "track_running_stats", False):
-            raise ParameterError(
-                f"layer {name!r} ({type(layer).__name__}) keeps running statistics of private "
-                "examples; set track_running_stats=False",
-                field="model",
-            )
-        if isinstance(layer, _DROPOUTS) and layer.p > 0:
-            raise ParameterError(
-                f"layer {name!r} is {type(layer).__name__}: it draws from torch's global generator",
-                field="model",
-            )
-    named = list(model.named_parameters(remove_duplicate=False))
-    first_name: dict[Tensor, str] = {}
-    for name, parameter in named:
-        if parameter in first_name:
-            raise ParameterError(
-                f"parameter {name!r} is shared with {first_name[parameter]!r}", field="model"
-            )
-        first_name[parameter] = name
-    if not any(parameter.requires_grad for _, parameter in named):
-        raise ParameterError("the model has no trainable parameter", field="model")
 
 
 def _add_weighted(

@@ -1,40 +1,76 @@
-"""Book-keeping against per-example differentiation, and what it refuses to vouch for."""
+"""Books against one backward pass per example: any layer, shared, frozen, nested, run again."""
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
+from torch.nn import functional
 
 from tan_core import models
-from tan_core.engine import bookkeeping, gradients
+from tan_core.engine import bookkeeping, clipped_sum
 from tests.support.models import SMALL_MODELS
+from tests.unit.tan_core.engine.oracle import assert_exact
+
+VIEWS = [1, 4]
 
 
 class Wired(nn.Module):
-    """Two layers, and a forward pass that uses them as it likes."""
+    """Named layers, and a forward pass that uses them as it likes."""
 
-    def __init__(self, forward) -> None:
+    def __init__(self, wiring, **layers: nn.Module) -> None:
         super().__init__()
-        self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
-        self.wiring = forward
+        self.wiring = wiring
+        for name, layer in layers.items():
+            self.add_module(name, layer)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.wiring(self, x)
 
 
-class MakesItsOwnSum(nn.Linear):
-    """A subclass may compute anything."""
+class Offset(nn.Module):
+    """Adds a parameter of its own around a layer."""
+
+    def __init__(self, layer: nn.Module, width: int) -> None:
+        super().__init__()
+        self.layer = layer
+        self.offset = nn.Parameter(torch.randn(width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x + self.offset) * self.offset
 
 
-def tied() -> nn.Module:
-    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
-    model[1].weight = model[0].weight
-    return model
+def two_linears(wiring) -> nn.Module:
+    return Wired(wiring, first=nn.Linear(3, 3), second=nn.Linear(3, 3))
+
+
+def make_batch(*shape: int, examples: int = 4, views: int = 1, seed: int = 0):
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(examples * views, *shape, generator=generator, dtype=torch.float64)
+    return inputs, torch.randint(0, 3, (examples,), generator=generator)
+
+
+def make_words(length: int, *, views: int, examples: int = 4):
+    generator = torch.Generator().manual_seed(0)
+    words = torch.randint(0, 7, (examples * views, length), generator=generator)
+    return words, torch.randint(0, 3, (examples,), generator=generator)
 
 
 WRONG = {
-    "skipped": (lambda m, x: m.first(x) if x.sum() > 0 else m.second(m.first(x)), "each run once"),
-    "twice": (lambda m, x: m.second(m.first(m.first(x))), "each run once"),
-    "by-keyword": (lambda m, x: m.second(m.first(input=x)), "'first' .* positional"),
+    "skipped": (
+        lambda m, x: m.first(x) if x.sum() > 0 else m.second(m.first(x)),
+        "'second' did not run",
+    ),
+    "by-its-parameters": (
+        lambda m, x: functional.linear(m.first(x), m.second.weight, m.second.bias),
+        "'second' did not run",
+    ),
+    "without-gradients": (
+        lambda m, x: m.second(torch.no_grad()(m.first)(x)),
+        "'first' did not run",
+    ),
+    "unused": (lambda m, x: (m.first(x), m.second(x))[1], "'first' does not reach the loss"),
+    "detached": (lambda m, x: m.second(m.first(x)).detach(), "no layer .* reaches the loss"),
     "not-first": (lambda m, x: m.second(m.first(x[None])[0]), "'first' .* first dimension"),
     "output-overwritten": (lambda m, x: m.second(m.first(x * 1)).mul_(2), "'second' .* in place"),
     "input-overwritten": (
@@ -43,52 +79,225 @@ WRONG = {
     ),
 }
 
+TWICE = {
+    "one-shape": lambda m, x: m.second(m.first(m.first(x).tanh())),
+    "two-shapes": lambda m, x: m.second(m.first(m.first(x[:, None].repeat(1, 2, 1)).sum(1))),
+    "once-unused": lambda m, x: (m.first(x), m.second(m.first(x)))[1],
+    "beside-itself": lambda m, x: m.second(m.first(x) * m.first(2 * x)),
+}
 
-LAYERS = {
-    "strided": nn.Conv2d(2, 4, 3, stride=2, padding=1),
-    "dilated": nn.Conv2d(2, 4, 3, dilation=2),
-    "oblong": nn.Conv2d(2, 4, (1, 3), stride=(2, 1), padding=(0, 1), bias=False),
-    "pointwise": nn.Conv2d(2, 4, 1, stride=2),
+FROZEN = {
+    "below": ["0.weight", "0.bias"],
+    "above": ["4.weight", "4.bias"],
+    "all-but-biases": ["0.weight", "2.weight", "4.weight"],
+    "one-bias": ["2.bias"],
+    "one-weight": ["0.weight"],
 }
 
 
 class TestBatchGradients:
-    @pytest.mark.parametrize("views", [1, 3])
-    @pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS)
-    def test_every_kind_of_convolution_agrees_with_differentiation(self, layer, views) -> None:
-        generator = torch.Generator().manual_seed(0)
-        model = nn.Sequential(layer, nn.ReLU(), nn.Flatten(), nn.LazyLinear(3)).double()
-        inputs = torch.randn(4 * views, 2, 8, 9, generator=generator, dtype=torch.float64)
-        model(inputs)
-        labels = torch.tensor([0, 1, 2, 0])
-        weights = torch.rand(4, generator=generator, dtype=torch.float64)
+    @pytest.mark.parametrize("views", VIEWS)
+    @pytest.mark.parametrize("wiring", TWICE.values(), ids=TWICE)
+    def test_a_layer_that_runs_again_adds_its_gradients(self, wiring, views: int) -> None:
+        inputs, labels = make_batch(3, views=views)
 
-        kept = bookkeeping.batch_gradients(model, inputs, labels, views=views)
-        differentiated = gradients.batch_gradients(model, inputs, labels, views=views)
+        assert_exact(two_linears(wiring).double(), inputs, labels, views=views)
 
-        assert torch.allclose(kept.norms, differentiated.norms, rtol=1e-10)
-        expected = differentiated.weighted_sum(weights)
-        for name, value in kept.weighted_sum(weights).items():
-            assert torch.allclose(value.flatten(), expected[name], atol=1e-12)
+    @pytest.mark.parametrize("views", VIEWS)
+    @pytest.mark.parametrize(
+        ("layer", "shape"),
+        [
+            (nn.Conv2d(2, 2, 3, padding=1), (2, 4, 4)),
+            (nn.GroupNorm(2, 4), (4, 3)),
+            (nn.LSTMCell(4, 4), (4,)),
+        ],
+        ids=["convolution", "group-norm", "lstm-cell"],
+    )
+    def test_layers_of_every_sort_may_run_again(self, layer, shape, views: int) -> None:
+        def wiring(m, x):
+            for _ in range(3):
+                x = m.layer(x)
+                x = x[0] if isinstance(x, tuple) else x.tanh()
+            return m.head(x.flatten(1))
+
+        head = nn.Linear(torch.Size(shape).numel(), 3)
+        model = Wired(wiring, layer=layer, head=head).double()
+
+        assert_exact(model, *make_batch(*shape, views=views), views=views)
+
+    @pytest.mark.parametrize("views", VIEWS)
+    def test_a_known_layer_may_be_called_by_keyword(self, views: int) -> None:
+        model = Wired(
+            lambda m, x: m.head(m.norm(input=x)), norm=nn.LayerNorm(3), head=nn.Linear(3, 3)
+        )
+
+        assert_exact(model.double(), *make_batch(3, views=views), views=views)
+
+    @pytest.mark.parametrize("views", VIEWS)
+    def test_layers_that_share_a_weight_add_their_gradients(self, views: int) -> None:
+        model = Wired(
+            lambda m, x: m.head(m.embedding(x).mean(1)),
+            embedding=nn.Embedding(7, 5),
+            head=nn.Linear(5, 7),
+        ).double()
+        model.head.weight = model.embedding.weight
+
+        assert_exact(model, *make_words(6, views=views), views=views)
+
+    def test_the_norm_of_a_shared_weight_is_not_a_sum_of_squares(self) -> None:
+        """Two uses that cancel each other leave no gradient; added squares would say otherwise."""
+        model = Wired(
+            lambda m, x: m.first(x) - m.second(x), first=nn.Linear(3, 3), second=nn.Linear(3, 3)
+        )
+        model.double().second.weight = model.first.weight
+        model.second.bias = model.first.bias
+
+        got = clipped_sum(model, *make_batch(3), clip_norm=1.0)
+
+        assert float(got.norms.max()) < 1e-12
+
+    @pytest.mark.parametrize("views", VIEWS)
+    @pytest.mark.parametrize("frozen", FROZEN.values(), ids=FROZEN)
+    def test_what_is_frozen_takes_no_part(self, frozen, views: int) -> None:
+        model = nn.Sequential(
+            nn.Linear(3, 4), nn.Tanh(), nn.LayerNorm(4), nn.Flatten(), nn.Linear(4, 3)
+        ).double()
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(name not in frozen)
+
+        assert_exact(model, *make_batch(3, views=views), views=views)
+
+    def test_no_gradient_flows_below_the_lowest_trained_layer(self) -> None:
+        seen = []
+        model = nn.Sequential(
+            nn.Linear(3, 3),
+            Wired(lambda _, x: (seen.append(x.requires_grad), x)[1]),
+            nn.Linear(3, 3),
+            Wired(lambda _, x: (seen.append(x.requires_grad), x)[1]),
+        ).double()
+        model[0].requires_grad_(False)
+
+        bookkeeping.Books(model).batch_gradients(*make_batch(3), views=1)
+
+        assert seen == [False, True]
+
+    @pytest.mark.parametrize("views", VIEWS)
+    def test_a_parameter_around_known_layers_leaves_their_books_alone(self, views: int) -> None:
+        inner = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), Offset(nn.Linear(4, 4), 4))
+        model = nn.Sequential(Offset(inner, 4), nn.Linear(4, 3)).double()
+
+        assert_exact(model, *make_batch(4, views=views), views=views)
+
+    def test_a_layer_that_works_in_place_is_none_while_books_are_kept(self) -> None:
+        model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(inplace=True), nn.Linear(3, 3)).double()
+
+        assert_exact(model, *make_batch(3))
+
+        assert model[1].inplace
+
+    @pytest.mark.parametrize("views", VIEWS)
+    def test_an_example_that_is_not_finite_is_left_out_whatever_the_layers(self, views) -> None:
+        model = Wired(
+            lambda m, x: m.second(m.first(m.first(x)).exp()),
+            first=nn.PReLU(),
+            second=nn.Linear(3, 3),
+        )
+        inputs, labels = make_batch(3, views=views)
+        inputs[-1] = 1e6
+
+        got = clipped_sum(model.double(), inputs, labels, clip_norm=0.1, views=views)
+        kept = clipped_sum(model, inputs[:-views], labels[:-1], clip_norm=0.1, views=views)
+
+        assert not got.norms[-1].isfinite()
+        assert torch.allclose(got.sum, kept.sum, atol=1e-12)
 
     @pytest.mark.parametrize(("wiring", "message"), WRONG.values(), ids=WRONG)
     def test_a_model_whose_norms_would_be_wrong_is_refused(self, wiring, message: str) -> None:
+        books = bookkeeping.Books(two_linears(wiring))
+
         with pytest.raises(RuntimeError, match=message):
-            bookkeeping.batch_gradients(
-                Wired(wiring), torch.ones(2, 3), torch.tensor([0, 1]), views=1
-            )
+            books.batch_gradients(torch.ones(2, 3), torch.tensor([0, 1]), views=1)
 
     def test_no_hook_is_left_on_the_model(self) -> None:
         model = nn.Sequential(nn.Linear(3, 3))
 
-        bookkeeping.batch_gradients(model, torch.ones(2, 3), torch.tensor([0, 1]), views=1)
+        bookkeeping.Books(model).batch_gradients(torch.ones(2, 3), torch.tensor([0, 1]), views=1)
 
         assert not model[0]._forward_hooks
 
 
+@st.composite
+def sequence_models(draw):
+    """Layers that nobody keeps books of, among layers that somebody does: reads [V, T, width]."""
+    heads = draw(st.integers(1, 3))
+    width, length = heads * draw(st.integers(1, 3)), draw(st.integers(1, 4))
+    bias, both = draw(st.booleans()), draw(st.booleans())
+    hidden = draw(st.integers(2, 4))
+    recurrent = {"hidden_size": hidden, "num_layers": draw(st.integers(1, 2)), "bias": bias}
+    recurrent |= {"bidirectional": both, "batch_first": True}
+    attention = nn.MultiheadAttention(width, heads, bias=bias, add_bias_kv=both, batch_first=True)
+    block = nn.TransformerEncoderLayer(
+        width, heads, hidden, dropout=0.0, batch_first=True, norm_first=both, bias=bias
+    )
+    first, out = draw(
+        st.sampled_from(
+            [
+                (Wired(lambda m, x: x + m.layer(x, x, x)[0], layer=attention), width),
+                (
+                    Wired(
+                        lambda m, x: m.layer(x, key=2 * x, value=x, need_weights=False)[0],
+                        layer=attention,
+                    ),
+                    width,
+                ),
+                (nn.TransformerEncoder(block, 2, enable_nested_tensor=False), width),
+                (
+                    Wired(lambda m, x: m.layer(x)[0], layer=nn.LSTM(width, **recurrent)),
+                    hidden * (1 + both),
+                ),
+                (
+                    Wired(lambda m, x: m.layer(x)[0], layer=nn.GRU(width, **recurrent)),
+                    hidden * (1 + both),
+                ),
+                (
+                    Wired(
+                        lambda m, x: m.layer(x)[1][0].mT.movedim(1, 0),
+                        layer=nn.LSTM(width, **recurrent),
+                    ),
+                    None,
+                ),
+                (nn.Sequential(nn.Linear(width, hidden), nn.PReLU(length)), hidden),
+                (nn.utils.parametrizations.weight_norm(nn.Linear(width, hidden)), hidden),
+                (Offset(nn.Linear(width, width), width), width),
+            ]
+        )
+    )
+    features = out * length if out else hidden * recurrent["num_layers"] * (1 + both)
+    model = nn.Sequential(nn.Linear(width, width), first, nn.Flatten(), nn.Linear(features, 3))
+    return model.double().train(draw(st.booleans())), (length, width)
+
+
+class TestAnyLayer:
+    @settings(max_examples=60, deadline=None, derandomize=True)
+    @given(
+        drawn=sequence_models(),
+        examples=st.integers(1, 5),
+        views=st.sampled_from(VIEWS),
+        microbatch_size=st.sampled_from([1, 6, 256]),
+        seed=st.integers(0, 1000),
+    )
+    def test_sums_and_norms_are_those_of_one_backward_per_example(
+        self, drawn, examples, views, microbatch_size, seed
+    ) -> None:
+        model, shape = drawn
+        inputs, labels = make_batch(*shape, examples=examples, views=views, seed=seed)
+
+        assert_exact(model, inputs, labels, views=views, rtol=1e-6, microbatch_size=microbatch_size)
+
+
 class TestSupports:
     @pytest.mark.parametrize("name", sorted(SMALL_MODELS.keys() - {"nf-resnet-50"}))
-    def test_every_registered_model_is_supported(self, name: str) -> None:
+    def test_no_registered_model_needs_the_gradients_of_each_example(self, name: str) -> None:
         model = models.build(
             SMALL_MODELS[name], shape=(1, 8, 8), num_classes=3, generator=torch.Generator()
         )
@@ -98,13 +307,12 @@ class TestSupports:
     @pytest.mark.parametrize(
         "layer",
         [
-            MakesItsOwnSum(3, 3),
+            type("Mine", (nn.Linear,), {})(3, 3),
             nn.Conv2d(2, 2, 3, padding=1, padding_mode="circular"),
-            nn.Linear(3, 3).requires_grad_(False),
-            nn.ReLU(inplace=True),
-            tied(),
+            nn.PReLU(),
+            nn.MultiheadAttention(4, 2, batch_first=True),
         ],
-        ids=["subclass", "circular", "frozen", "in-place", "tied"],
+        ids=["subclass", "circular", "prelu", "attention"],
     )
-    def test_any_other_layer_goes_the_slow_way(self, layer: nn.Module) -> None:
+    def test_a_layer_of_no_known_kind_does(self, layer: nn.Module) -> None:
         assert not bookkeeping.supports(nn.Sequential(layer))

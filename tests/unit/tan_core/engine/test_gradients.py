@@ -6,10 +6,9 @@ from torch import nn
 from torch.nn import functional
 
 from tan_core import models
-from tan_core.engine import bookkeeping, check_model, clipped_sum
+from tan_core.engine import bookkeeping, clipped_sum
 from tan_core.errors import ParameterError
 from tan_core.models.gain import Gain
-from tan_core.spec.models import MlpModel
 from tests.support.models import SMALL_MODELS
 
 
@@ -194,45 +193,3 @@ class TestClippedSum:
 
         with pytest.raises(ParameterError, match="2 views of each of 3 examples, got 3"):
             clipped_sum(make_model("mlp"), inputs, labels, clip_norm=1.0, views=2)
-
-
-class TestCheckModel:
-    @pytest.mark.parametrize("name", SMALL_MODELS)
-    def test_every_registered_model_passes(self, name: str) -> None:
-        check_model(make_model(name))
-
-    @pytest.mark.parametrize(
-        ("layer", "message"),
-        [
-            (nn.BatchNorm2d(4), "'1' is BatchNorm2d: it mixes the examples"),
-            (nn.SyncBatchNorm(4), "'1' is SyncBatchNorm: it mixes the examples"),
-            (nn.InstanceNorm2d(4, track_running_stats=True), "keeps running statistics"),
-            (nn.Dropout(0.5), "'1' is Dropout: it draws from torch's global generator"),
-        ],
-    )
-    def test_a_layer_that_breaks_the_guarantee_is_refused_by_name(
-        self, layer: nn.Module, message: str
-    ) -> None:
-        with pytest.raises(ParameterError, match=message):
-            check_model(nn.Sequential(nn.Conv2d(1, 4, 3), layer))
-
-    def test_a_shared_parameter_is_refused(self) -> None:
-        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
-        model[1].weight = model[0].weight
-
-        with pytest.raises(ParameterError, match=r"'1\.weight' is shared with '0\.weight'"):
-            check_model(model)
-
-    def test_a_model_with_nothing_to_train_is_refused(self) -> None:
-        with pytest.raises(ParameterError, match="no trainable parameter"):
-            check_model(nn.Flatten())
-
-    def test_a_frozen_layer_takes_no_part_in_the_sum(self) -> None:
-        model = models.build(
-            MlpModel(hidden=[4]), shape=(64,), num_classes=3, generator=torch.Generator()
-        )
-        model[1].requires_grad_(False)
-
-        got = clipped_sum(model, torch.randn(2, 64), torch.tensor([0, 1]), clip_norm=1.0)
-
-        assert got.sum.shape == (4 * 3 + 3,)

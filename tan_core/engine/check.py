@@ -1,0 +1,87 @@
+"""Models whose per-example gradients do not exist or would be wrong, refused by name."""
+
+from collections.abc import Iterator
+
+from torch import nn
+from torch.nn.parameter import is_lazy
+from torch.nn.utils import parametrize
+
+from tan_core.errors import ParameterError
+
+_BATCH_NORMS = (
+    nn.BatchNorm1d,
+    nn.BatchNorm2d,
+    nn.BatchNorm3d,
+    nn.SyncBatchNorm,
+    nn.LazyBatchNorm1d,
+    nn.LazyBatchNorm2d,
+    nn.LazyBatchNorm3d,
+)
+_DROPOUTS = (
+    nn.Dropout,
+    nn.Dropout1d,
+    nn.Dropout2d,
+    nn.Dropout3d,
+    nn.AlphaDropout,
+    nn.FeatureAlphaDropout,
+)
+_RANDOM = (nn.RReLU, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d)
+_EXAMPLES_SECOND = (nn.MultiheadAttention, nn.RNNBase)
+_LOOKUPS = (nn.Embedding, nn.EmbeddingBag)
+
+
+def check_model(model: nn.Module) -> None:
+    """Refuse a model whose per-example gradients do not exist or would be wrong.
+
+    Parameters may be shared between layers, layers may run several times, and any of them may be
+    frozen. What only shows when a layer runs is refused in the step itself.
+
+    Raises:
+        ParameterError: a layer mixes examples (batch normalisation), keeps statistics or a state,
+            draws from torch's global generator (dropout), changes its parameters when it runs, does
+            not have examples as first dimension, or has no shape yet; or nothing is trainable. The
+            message names the layer.
+    """
+    for name, layer in model.named_modules():
+        for reason in _reasons(layer):
+            raise ParameterError(
+                f"layer {name!r} is {type(layer).__name__}: {reason}", field="model"
+            )
+    for name, parameter in model.named_parameters():
+        if is_lazy(parameter):
+            raise ParameterError(
+                f"parameter {name!r} has no shape yet: run the model once", field="model"
+            )
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ParameterError("the model has no trainable parameter", field="model")
+
+
+def _reasons(layer: nn.Module) -> Iterator[str]:
+    """Why a layer cannot be trained privately, and what to do instead."""
+    if isinstance(layer, _BATCH_NORMS):
+        yield ("it mixes the examples of a batch, so no per-example gradient exists; use GroupNorm")
+    if getattr(layer, "track_running_stats", False):
+        yield "it keeps running statistics of private examples; set track_running_stats=False"
+    if _drops(layer) or isinstance(layer, _RANDOM):
+        yield "it draws from torch's global generator"
+    if isinstance(layer, _EXAMPLES_SECOND) and not layer.batch_first:
+        yield "examples are its second dimension; set batch_first=True"
+    if isinstance(layer, _LOOKUPS) and layer.max_norm is not None:
+        yield "it writes to its weight whenever a private example is read; set max_norm=None"
+    if isinstance(layer, _LOOKUPS) and layer.sparse:
+        yield "its gradients are sparse; set sparse=False"
+    if _has_spectral_norm(layer):
+        yield "spectral normalisation keeps a state that moves at every run; use weight_norm"
+
+
+def _drops(layer: nn.Module) -> bool:
+    if isinstance(layer, _DROPOUTS):
+        return layer.p > 0
+    return isinstance(layer, _EXAMPLES_SECOND) and layer.dropout > 0
+
+
+def _has_spectral_norm(layer: nn.Module) -> bool:
+    parts: list[object] = [*vars(layer)["_forward_pre_hooks"].values()]
+    if parametrize.is_parametrized(layer):
+        parts += layer.get_submodule("parametrizations").modules()
+    return any(type(part).__name__ in ("SpectralNorm", "_SpectralNorm") for part in parts)

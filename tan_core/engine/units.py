@@ -1,0 +1,52 @@
+"""The units of a model: its layers with trainable parameters of their own."""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from torch import nn
+from torch.nn.utils import parametrize
+
+from tan_core.engine.layers import is_known
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One layer, and the trainable parameters that belong to it and to none of the layers in it."""
+
+    name: str
+    layer: nn.Module
+    parameters: dict[str, str]
+    """Names in the layer -> names in the model; of a shared parameter its first one."""
+    is_plain: bool
+    """Of a known kind, nothing frozen, nothing shared."""
+
+    def is_inside(self, other: "Unit") -> bool:
+        """Whether this layer is a part of ``other``."""
+        return other.name == "" or self.name.startswith(f"{other.name}.")
+
+
+def units_of(model: nn.Module) -> list[Unit]:
+    """Units that have every trainable parameter between them; a frozen layer is none.
+
+    A parametrised layer, by weight normalisation say, is one unit with what makes its parameters, and
+    attention is one with its last layer, whose weight it uses without calling it.
+    """
+    names = {p: name for name, p in model.named_parameters() if p.requires_grad}
+    units: list[Unit] = []
+    wholes: list[Unit] = []
+    for name, layer in model.named_modules():
+        is_whole = isinstance(layer, nn.MultiheadAttention) or parametrize.is_parametrized(layer)
+        own = dict(layer.named_parameters(recurse=is_whole))
+        trainable = {own_name: names[p] for own_name, p in own.items() if p in names}
+        is_plain = len(trainable) == len(own) and is_known(layer)
+        unit = Unit(name, layer, trainable, is_plain)
+        if trainable and not any(unit.is_inside(whole) for whole in wholes):
+            units.append(unit)
+            wholes += [unit] if is_whole else []
+    uses = Counter(name for unit in units for name in unit.parameters.values())
+    return [
+        replace(unit, is_plain=False)
+        if unit.is_plain and any(uses[name] > 1 for name in unit.parameters.values())
+        else unit
+        for unit in units
+    ]

@@ -1,0 +1,33 @@
+"""The definition of a clipped sum, written out: one backward pass of plain autograd per example."""
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from tan_core.engine import clipped_sum
+
+
+def example_gradients(model: nn.Module, inputs, labels, *, views: int) -> torch.Tensor:
+    """[B, P], the trainable parameters in the model's own order."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    rows = []
+    for own, label in zip(inputs.split(views), labels, strict=True):
+        loss = functional.cross_entropy(model(own), label.expand(views))
+        gradients = torch.autograd.grad(loss, parameters, materialize_grads=True, allow_unused=True)
+        rows.append(torch.cat([gradient.flatten() for gradient in gradients]))
+    return torch.stack(rows)
+
+
+def assert_exact(
+    model: nn.Module, inputs, labels, *, views: int = 1, rtol: float = 1e-10, **settings
+):
+    """The clipped sum and the norms are those of the definition; half of the examples are clipped."""
+    rows = example_gradients(model, inputs, labels, views=views)
+    norms = rows.norm(dim=1)
+    clip_norm = float(norms.median())
+    expected = (clip_norm / norms.clamp_min(1e-300)).clamp_max(1) @ rows
+
+    got = clipped_sum(model, inputs, labels, clip_norm=clip_norm, views=views, **settings)
+
+    assert torch.allclose(got.norms, norms, rtol=rtol)
+    assert float((got.sum - expected).norm()) <= rtol * float(expected.norm())

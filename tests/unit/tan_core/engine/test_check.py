@@ -1,0 +1,87 @@
+"""Models that cannot be trained privately are refused by name, and no others are."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations
+
+from tan_core import models
+from tan_core.engine import check_model
+from tan_core.errors import ParameterError
+from tests.support.models import SMALL_MODELS
+
+REFUSED = {
+    "batch-norm": (nn.BatchNorm2d(4), "'1' is BatchNorm2d: it mixes the examples"),
+    "sync-batch-norm": (nn.SyncBatchNorm(4), "'1' is SyncBatchNorm: it mixes the examples"),
+    "statistics": (nn.InstanceNorm2d(4, track_running_stats=True), "keeps running statistics"),
+    "dropout": (nn.Dropout(0.5), "'1' is Dropout: it draws from torch's global generator"),
+    "attention-dropout": (
+        nn.MultiheadAttention(4, 2, dropout=0.1, batch_first=True),
+        "'1' is MultiheadAttention: it draws",
+    ),
+    "recurrent-dropout": (
+        nn.LSTM(4, 4, num_layers=2, dropout=0.1, batch_first=True),
+        "'1' is LSTM: it draws",
+    ),
+    "random-slope": (nn.RReLU(), "'1' is RReLU: it draws"),
+    "random-pool": (nn.FractionalMaxPool2d(2, 2), "'1' is FractionalMaxPool2d: it draws"),
+    "length-first": (nn.MultiheadAttention(4, 2), "'1' is MultiheadAttention.* batch_first=True"),
+    "length-first-lstm": (nn.LSTM(4, 4), "'1' is LSTM.* batch_first=True"),
+    "block-dropout": (
+        nn.TransformerEncoderLayer(4, 2, 4, batch_first=True),
+        r"'1\.self_attn' is MultiheadAttention: it draws",
+    ),
+    "max-norm": (nn.Embedding(4, 2, max_norm=1.0), "'1' is Embedding: it writes to its weight"),
+    "sparse": (nn.EmbeddingBag(4, 2, sparse=True), "'1' is EmbeddingBag: .* sparse=False"),
+    "spectral-norm": (
+        parametrizations.spectral_norm(nn.Linear(4, 4)),
+        "'1' is ParametrizedLinear: spectral normalisation keeps a state",
+    ),
+    "old-spectral-norm": (
+        nn.utils.spectral_norm(nn.Linear(4, 4)),
+        "'1' is Linear: spectral normalisation keeps a state",
+    ),
+    "lazy": (nn.LazyLinear(4), r"'1\.weight' has no shape yet"),
+}
+
+
+def tied() -> nn.Module:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    model[1].weight = model[0].weight
+    return model
+
+
+ACCEPTED = {
+    "attention": nn.MultiheadAttention(4, 2, batch_first=True),
+    "block": nn.TransformerEncoderLayer(4, 2, 4, dropout=0.0, batch_first=True),
+    "gru": nn.GRU(4, 4, batch_first=True),
+    "cell": nn.GRUCell(4, 4),
+    "no-dropout": nn.Dropout(0.0),
+    "weight-norm": parametrizations.weight_norm(nn.Linear(4, 4)),
+    "tied": tied(),
+    "half-frozen": nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4).requires_grad_(False)),
+}
+
+
+class TestCheckModel:
+    @pytest.mark.parametrize("name", SMALL_MODELS)
+    def test_every_registered_model_passes(self, name: str) -> None:
+        generator = torch.Generator().manual_seed(0)
+        check_model(
+            models.build(SMALL_MODELS[name], shape=(1, 8, 8), num_classes=3, generator=generator)
+        )
+
+    @pytest.mark.parametrize("layer", ACCEPTED.values(), ids=ACCEPTED)
+    def test_a_layer_with_gradients_of_each_example_passes(self, layer: nn.Module) -> None:
+        check_model(nn.Sequential(nn.Linear(4, 4), layer))
+
+    @pytest.mark.parametrize(("layer", "message"), REFUSED.values(), ids=REFUSED)
+    def test_a_layer_that_breaks_the_guarantee_is_refused_by_name(
+        self, layer: nn.Module, message: str
+    ) -> None:
+        with pytest.raises(ParameterError, match=message):
+            check_model(nn.Sequential(nn.Conv2d(1, 4, 3), layer))
+
+    def test_a_model_with_nothing_to_train_is_refused(self) -> None:
+        with pytest.raises(ParameterError, match="no trainable parameter"):
+            check_model(nn.Linear(3, 3).requires_grad_(False))
