@@ -1,7 +1,9 @@
 """``study.yaml`` as a value: what a user may ask for, checked before anything else sees it."""
 
+import json
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -13,6 +15,14 @@ from tan_core.spec.fields import Place, field_of, searchable_keys
 from tan_core.spec.models import ModelSpec
 from tan_core.spec.space import Choices, Dimension, Range, Scalar, probes
 from tan_core.spec.train import NEEDS, Clipping, Need, TrainerConfig, TrainSpec
+
+_UNAUGMENTED: Final[Mapping[str, tuple[Scalar, ...]]] = {
+    "augmentation_multiplicity": (1,),
+    "crop_padding": (0, "auto"),
+    "horizontal_flip": (False,),
+    "color_jitter": (0,),
+}
+"""What leaves every record as it is; auto pads nothing when K = 1."""
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 
@@ -73,7 +83,7 @@ class StudySpec(Frozen):
             *self._target_faults(),
             *self._proxy_faults(),
             *self._rung_faults(),
-            *(self._space_faults() or [*self._clipping_faults(), *self._idle_faults()]),
+            *(self._space_faults() or self._faults_of_values()),
         ]
         if faults:
             raise ValidationError.from_exception_data(type(self).__name__, faults)
@@ -193,6 +203,26 @@ class StudySpec(Frozen):
             # The last one: before it may stand "should be 'auto'", which no dimension can be.
             return error.errors()[-1]["msg"].removeprefix("Value error, ")
         return None
+
+    def _faults_of_values(self) -> list[InitErrorDetails]:
+        """What is told of a space whose every value is accepted by its field."""
+        return [*self._clipping_faults(), *self._augmentation_faults(), *self._idle_faults()]
+
+    def _augmentation_faults(self) -> list[InitErrorDetails]:
+        """A frozen extractor reads every record once and as it is."""
+        if not self.model.has_frozen_features:
+            return []
+        faults: dict[tuple[str, ...], InitErrorDetails] = {}
+        for field, accepted in _UNAUGMENTED.items():
+            path, values = self._possible(field)
+            for value in values:
+                if value not in accepted:
+                    problem = (
+                        f"model {self.model.name} trains on features that are computed once, so it "
+                        f"takes no augmentation; accepted: {json.dumps(accepted[0])}"
+                    )
+                    faults.setdefault(path, _fault(path, value, problem))
+        return list(faults.values())
 
     def _clipping_faults(self) -> list[InitErrorDetails]:
         """Every study ends in a private run, which clips."""

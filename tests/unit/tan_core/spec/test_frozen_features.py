@@ -1,0 +1,71 @@
+"""A model on features that are computed once takes no augmentation, fixed or searched."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from tan_core.spec import StudySpec, field_problems
+
+
+def study(
+    name: str = "scatter-linear", space: dict[str, Any] | None = None, **train: Any
+) -> StudySpec:
+    return StudySpec.model_validate(
+        {
+            "name": "study",
+            "privacy": {"epsilon": 3.0, "delta": 1e-5},
+            "dataset": "mnist",
+            "model": {"name": name},
+            "search": {
+                "accounting": "public_proxy",
+                "space": {"learning_rate": 1.0, **(space or {})},
+            },
+            "train": train,
+        }
+    )
+
+
+AUGMENTED = [
+    ("augmentation_multiplicity", 4),
+    ("crop_padding", 2),
+    ("horizontal_flip", True),
+    ("color_jitter", 0.1),
+]
+
+
+@pytest.mark.parametrize("name", ["scatter-linear", "scatter-cnn"])
+@pytest.mark.parametrize(("field", "value"), AUGMENTED)
+def test_augmentation_is_refused_by_its_path_wherever_it_stands(
+    name: str, field: str, value: Any
+) -> None:
+    plain = {"augmentation_multiplicity": 1, "crop_padding": 0}.get(field, False)
+    for path, sections in [
+        (f"train.{field}", {field: value}),
+        (f"search.space.{field}", {"space": {field: {"choices": [plain, value]}}}),
+    ]:
+        with pytest.raises(ValidationError) as caught:
+            study(name, **sections)
+
+        [problem] = field_problems(caught.value)
+        assert problem.path == path
+        assert f"model {name} trains on features" in problem.message
+
+
+@pytest.mark.parametrize(("field", "value"), AUGMENTED)
+def test_other_models_take_it(field: str, value: Any) -> None:
+    assert getattr(study("tanh-cnn", **{field: value}).train, field) == value
+
+
+def test_fields_that_change_no_record_may_be_written_down() -> None:
+    spec = study(
+        augmentation_multiplicity=1, crop_padding="auto", horizontal_flip=False, color_jitter=0
+    )
+
+    assert spec.model.name == "scatter-linear"
+
+
+def test_the_options_of_the_head_can_be_searched() -> None:
+    spec = study(space={"groups": {"choices": [9, 27, 81]}, "normalization": "group"})
+
+    assert spec.field_of("groups") == ("model", "groups")
