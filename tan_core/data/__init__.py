@@ -1,10 +1,11 @@
 """Datasets: what is in them, and their splits as arrays. No torch: the control plane reads this room.
 
 :func:`inspect` looks at data that is about to be registered, :func:`load_split` reads one split of a
-registered dataset, :func:`verify` makes sure that the bytes are still those that were registered.
+registered dataset, :func:`load_features` what an extractor makes of it, :func:`verify` makes sure that
+the bytes are still those that were registered.
 The unit is one record.
 """
 
-from tan_core.data.dataset import DatasetFacts, Split, inspect, load_split, verify
+from tan_core.data.dataset import DatasetFacts, Split, inspect, load_features, load_split, verify
 
-__all__ = ["DatasetFacts", "Split", "inspect", "load_split", "verify"]
+__all__ = ["DatasetFacts", "Split", "inspect", "load_features", "load_split", "verify"]

@@ -5,6 +5,7 @@ of its own. Columns stored as 8-bit unsigned integers are mapped to [-1, 1] beca
 every other column enters as it is written, so scale features by public constants before registering.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from tan_core.data.part import (
     Labels,
     Part,
     Parts,
+    as_float32,
     files_by_role,
     integer_labels,
 )
@@ -89,6 +91,9 @@ def _read(
             raise DatasetError(
                 f"{where}: the files differ in columns: {error}", field="path"
             ) from error
+        twice = [name for name, count in Counter(table.column_names).items() if count > 1]
+        if twice:
+            raise DatasetError(f"{where}: more than one column {twice[0]!r}", field="path")
         if table.num_rows == 0:
             raise DatasetError(f"{where}: no records", field="path")
         labels = _labels(table, columns, where=where)
@@ -112,8 +117,10 @@ def _read_parquet(file: Path) -> pa.Table:
 
 def _read_csv(file: Path) -> pa.Table:
     try:
-        return pa_csv.read_csv(file)
-    except (pa.ArrowException, OSError) as error:
+        table = pa_csv.read_csv(file)
+        table.schema.names  # noqa: B018 names are decoded when they are asked for
+        return table
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DatasetError(f"{file}: not a readable CSV file: {error}", field="path") from error
 
 
@@ -188,11 +195,13 @@ def _feature(table: pa.Table, name: str, label: str, *, where: str) -> NDArray[n
             f"{where}: column {name!r} is {column.type}; features must be numbers", field="features"
         )
     _refuse_null(column, name, where=where, field="features")
-    values = column.to_numpy().astype(np.float32)
+    given = column.to_numpy()
+    values = as_float32(given)
     if not np.isfinite(values).all():
         row = int(np.flatnonzero(~np.isfinite(values))[0])
         raise DatasetError(
-            f"{where}: column {name!r} of record {row} is {values[row]}", field="features"
+            f"{where}: column {name!r} of record {row} is {given[row]}, not finite in float32",
+            field="features",
         )
     if pa.types.is_uint8(column.type):
         values = values / np.float32(127.5) - np.float32(1)

@@ -1,24 +1,26 @@
 """Inspect a dataset, read a split of it, and check that it is still the one that was registered."""
 
 import hashlib
-import json
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tan_core import _validate
 from tan_core.data import columns, digits, image_folder, npz
+from tan_core.data.cache import Made, cache_file, cached, stacked
 from tan_core.data.part import ROLES, Columns, Labels, Parts, Role, Source, files_by_role
 from tan_core.data.splits import split_indices
 from tan_core.errors import DatasetError
 from tan_core.wire import DatasetRef
 
 SOURCES: tuple[Source, ...] = get_args(Source)
+MAX_CLASSES = 100_000
+_EXTRACTED_AT_ONCE = 8
+"""Records: so few that what is computed on the way stays in the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +55,7 @@ class Split:
     """One split in memory; record ``i`` is ``inputs[i], labels[i]``."""
 
     inputs: NDArray[Any]
-    """uint8 [N, C, H, W] for images, float32 [N, F] for tables."""
+    """uint8 [N, C, H, W] for images, float32 [N, F] for tables; features as they were extracted."""
     labels: Labels
 
     def __len__(self) -> int:
@@ -82,7 +84,11 @@ def inspect(
 
     Raises:
         DatasetError: missing, unreadable or malformed data; ``field`` names the argument at fault.
+        ParameterError: ``num_classes`` or ``split_seed`` is out of its domain.
     """
+    if num_classes is not None:
+        _validate.positive_integer(num_classes=num_classes)
+    _validate.in_range(0, 2**63 - 1, split_seed=split_seed)
     found = _source(path, source)
     parts = _read(found, path, _columns(label, features))
     shape = _common_shape(parts)
@@ -117,18 +123,50 @@ def load_split(ref: DatasetRef, split: Role, *, cache_dir: Path | None = None) -
     """
     if split not in ROLES:
         raise DatasetError(f"split must be one of {list(ROLES)}, got {split!r}", field="split")
-    cached = _cache_file(ref, split, cache_dir)
-    if cached is not None and cached.is_file():
-        return _check_loaded(_read_cache(cached), ref, split)
-    parts = _read(ref.source, ref.path, _columns(ref.label, ref.features))
-    _check_labels(parts, ref.num_classes)
-    role, indices = split_indices(parts, split_seed=ref.split_seed)[split]
-    part = parts[role]
-    loaded = Split(inputs=part.inputs.load(indices), labels=part.labels[indices])
-    _check_loaded(loaded, ref, split)
-    if cached is not None:
-        _write_cache(cached, loaded)
-    return loaded
+    if cache_dir is None:
+        return _decoded(ref, split)
+
+    def decode() -> Made:
+        decoded = _decoded(ref, split)
+        return [decoded.inputs], decoded.labels
+
+    inputs, labels = cached(cache_file(cache_dir, ref, split), decode)
+    return _check_loaded(Split(inputs=inputs, labels=labels), ref, split)
+
+
+def load_features(
+    ref: DatasetRef,
+    split: Role,
+    *,
+    fingerprint: str,
+    extract: Callable[[NDArray[Any]], NDArray[Any]],
+    cache_dir: Path | None = None,
+) -> Split:
+    """One split of a registered dataset as features, in stored order, computed once where kept.
+
+    Args:
+        ref: the dataset as it was registered.
+        split: train, validation or test.
+        fingerprint: names what ``extract`` computes.
+        extract: some records -> a feature each, of one shape and dtype; row by row.
+        cache_dir: where features are kept for the next reader; as private as the dataset. None:
+            compute every time.
+
+    Raises:
+        DatasetError: the data cannot be read or the features cannot be kept.
+    """
+
+    def make() -> Made:
+        decoded = load_split(ref, split)
+        starts = range(0, len(decoded), _EXTRACTED_AT_ONCE)
+        blocks = (extract(decoded.inputs[start : start + _EXTRACTED_AT_ONCE]) for start in starts)
+        return blocks, decoded.labels
+
+    if cache_dir is None:
+        blocks, labels = make()
+        return Split(inputs=stacked(blocks, num_rows=len(labels)), labels=labels)
+    inputs, labels = cached(cache_file(cache_dir, ref, split, fingerprint), make)
+    return Split(inputs=inputs, labels=labels)
 
 
 def verify(ref: DatasetRef) -> None:
@@ -144,6 +182,15 @@ def verify(ref: DatasetRef) -> None:
             f"sha256 {actual[:16]}..., registered was {ref.content_sha256[:16]}...",
             field="content_sha256",
         )
+
+
+def _decoded(ref: DatasetRef, split: Role) -> Split:
+    parts = _read(ref.source, ref.path, _columns(ref.label, ref.features))
+    _check_labels(parts, ref.num_classes)
+    role, indices = split_indices(parts, split_seed=ref.split_seed)[split]
+    part = parts[role]
+    decoded = Split(inputs=part.inputs.load(indices), labels=part.labels[indices])
+    return _check_loaded(decoded, ref, split)
 
 
 def _columns(label: str, features: Sequence[str] | None) -> Columns:
@@ -182,6 +229,8 @@ def _existing(path: str | None) -> Path:
     try:
         if not place.exists():
             raise DatasetError(f"{path}: no such file or folder", field="path")
+        if not (place.is_dir() or place.is_file()):
+            raise DatasetError(f"{path}: neither a file nor a folder", field="path")
         if place.is_dir() and not any(place.iterdir()):
             raise DatasetError(f"{path}: the folder is empty", field="path")
         if place.is_file() and place.stat().st_size == 0:
@@ -227,19 +276,25 @@ def _common_shape(parts: Parts) -> tuple[int, ...]:
 
 
 def _check_labels(parts: Parts, num_classes: int) -> None:
-    if num_classes < 2:
-        raise DatasetError(
-            f"at least 2 classes are needed, got num_classes {num_classes}", field="num_classes"
-        )
     for role, part in parts.items():
         bad = np.flatnonzero((part.labels < 0) | (part.labels >= num_classes))
         if bad.size:
             row = int(bad[0])
             raise DatasetError(
                 f"{role} record {row} has label {part.labels[row]}; "
-                f"accepted: 0 to {num_classes - 1}",
+                f"accepted: 0 to {max(num_classes, 2) - 1}",
                 field="label",
             )
+    if num_classes < 2:
+        raise DatasetError(
+            f"at least 2 classes are needed, got num_classes {num_classes}", field="num_classes"
+        )
+    if num_classes > MAX_CLASSES:
+        raise DatasetError(
+            f"at most {MAX_CLASSES:,} classes are accepted, got num_classes {num_classes:,}; labels "
+            "number the classes from 0",
+            field="num_classes",
+        )
 
 
 def _content_sha256(source: Source, files: Sequence[_File]) -> str:
@@ -312,31 +367,3 @@ def _check_loaded(loaded: Split, ref: DatasetRef, split: Role) -> Split:
             field="path",
         )
     return loaded
-
-
-def _cache_file(ref: DatasetRef, split: Role, cache_dir: Path | None) -> Path | None:
-    if cache_dir is None:
-        return None
-    what = json.dumps([ref.content_sha256, ref.label, ref.features, ref.split_seed, split])
-    return cache_dir / f"{hashlib.sha256(what.encode()).hexdigest()[:32]}.npy"
-
-
-def _read_cache(file: Path) -> Split:
-    # Copy-on-write maps: the readers of one machine share the pages, and nobody can spoil the file.
-    return Split(
-        inputs=np.load(file, mmap_mode="c", allow_pickle=False),
-        labels=np.load(_labels_file(file), allow_pickle=False),
-    )
-
-
-def _write_cache(file: Path, split: Split) -> None:
-    """Labels first: where the inputs are, the labels are too. Readable by the owner only."""
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for target, values in ((_labels_file(file), split.labels), (file, split.inputs)):
-        with NamedTemporaryFile(dir=file.parent, suffix=".tmp", delete=False) as stream:
-            np.save(stream, values, allow_pickle=False)
-        os.replace(stream.name, target)
-
-
-def _labels_file(file: Path) -> Path:
-    return file.with_suffix(".labels.npy")

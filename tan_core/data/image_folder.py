@@ -24,6 +24,9 @@ def files_by_class(path: Path) -> dict[Role, dict[str, list[Path]]]:
     }
     if "train" not in found or not any(found["train"].values()):
         raise DatasetError(f"{path}: no class folders with images", field="path")
+    empty = [name for name, files in found["train"].items() if not files]
+    if empty:
+        raise DatasetError(f"{path}: class folder {empty[0]!r} holds no images", field="path")
     return found
 
 

@@ -100,7 +100,13 @@ class ImageInputs:
                 yield image
         except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
             raise DatasetError(f"{name}: {error}", field="path") from error
-        except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+        except UnidentifiedImageError as error:
+            raise DatasetError(
+                f"{name}: not a readable image ({', '.join(FORMATS)}): none of these begins so",
+                field="path",
+            ) from error
+        # Pillow warns of some broken files, and whoever runs it may make errors of warnings.
+        except (OSError, SyntaxError, ValueError, UserWarning) as error:
             if isinstance(error, DatasetError):
                 raise
             raise DatasetError(

@@ -1,17 +1,28 @@
 """NumPy archives: ``x_train, y_train, x_test, y_test``, or one part as ``x, y``. Never pickled."""
 
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tan_core.data.part import ArrayInputs, Part, Parts, Role, integer_labels
+from tan_core.data.part import ArrayInputs, Part, Parts, Role, as_float32, integer_labels
 from tan_core.errors import DatasetError
 
 MAX_BYTES = 2**36
 """Of all arrays together once unpacked: a small archive can claim to be any size."""
+
+_UNREADABLE = (
+    OSError,
+    EOFError,
+    ValueError,
+    RuntimeError,  # encrypted, or packed in a way that is not known here
+    MemoryError,  # an array that claims to be larger than any memory
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 _SUFFIXES: dict[str, Role] = {
     "_train": "train",
@@ -32,7 +43,13 @@ def read(path: Path) -> Parts:
         return {"train": _part(arrays["x"], arrays["y"], where=f"{path} (x, y)")}
     parts: Parts = {}
     for suffix, role in _SUFFIXES.items():
-        if "x" + suffix in arrays and "y" + suffix in arrays:
+        present = {"x" + suffix, "y" + suffix} & set(arrays)
+        if len(present) == 1:
+            raise DatasetError(
+                f"{path} holds {present.pop()} alone; accepted: x{suffix} with y{suffix}",
+                field="path",
+            )
+        if present:
             where = f"{path} (x{suffix}, y{suffix})"
             parts[role] = _part(arrays["x" + suffix], arrays["y" + suffix], where=where)
     if "train" not in parts:
@@ -51,14 +68,24 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
         if total > MAX_BYTES:
             raise DatasetError(f"{path} unpacks to {total:,} bytes", field="path")
         with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+            # A member that is no array comes as its bytes.
+            found = {name: archive[name] for name in archive.files}
+            return {name: each for name, each in found.items() if isinstance(each, np.ndarray)}
+    except _UNREADABLE as error:
         if isinstance(error, DatasetError):
             raise
         raise DatasetError(f"{path}: not a readable .npz archive: {error}", field="path") from error
 
 
 def _part(x: NDArray[Any], y: NDArray[Any], *, where: str) -> Part:
+    if x.ndim == 0 or y.ndim == 0:
+        raise DatasetError(
+            f"{where}: a single number is no array of records, got shapes {list(x.shape)} and "
+            f"{list(y.shape)}",
+            field="path",
+        )
+    if x.size == 0:
+        raise DatasetError(f"{where}: no records, got shape {list(x.shape)}", field="path")
     if len(x) != len(y):
         raise DatasetError(f"{where}: {len(x)} records but {len(y)} labels", field="path")
     inputs = _features(x, where=where) if x.ndim == 2 else _images(x, where=where)
@@ -70,11 +97,12 @@ def _features(x: NDArray[Any], *, where: str) -> NDArray[np.float32]:
         return x.astype(np.float32) / np.float32(127.5) - np.float32(1)
     if not (np.issubdtype(x.dtype, np.floating) or np.issubdtype(x.dtype, np.integer)):
         raise DatasetError(f"{where}: features must be numbers, got {x.dtype}", field="features")
-    values = x.astype(np.float32)
+    values = as_float32(x)
     if not np.isfinite(values).all():
         row, column = np.argwhere(~np.isfinite(values))[0]
         raise DatasetError(
-            f"{where}: feature {column} of record {row} is {x[row, column]!r}", field="features"
+            f"{where}: feature {column} of record {row} is {x[row, column]}, not finite in float32",
+            field="features",
         )
     return values
 

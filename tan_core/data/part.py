@@ -143,4 +143,17 @@ def integer_labels(values: NDArray[Any], *, where: str) -> Labels:
         raise DatasetError(
             f"{where}: labels must be integers from 0, got {flat.dtype}", field="label"
         )
+    above = np.flatnonzero(flat > np.iinfo(np.int64).max)
+    if above.size:
+        row = int(above[0])
+        raise DatasetError(
+            f"{where}: record {row} has label {flat[row]}, above every number of classes",
+            field="label",
+        )
     return flat.astype(np.int64)
+
+
+def as_float32(values: NDArray[Any]) -> NDArray[np.float32]:
+    """Numbers as float32; infinite where they are too large for it."""
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32)

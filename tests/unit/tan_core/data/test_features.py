@@ -1,0 +1,133 @@
+"""Features of a split: computed once, in stored order, whole or not at all."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tan_core import data
+from tan_core.data import Split, load_features
+from tan_core.errors import DatasetError
+from tan_core.wire import DatasetRef
+
+
+class Extract:
+    """Rows and columns of an image as half floats; counts the records that it is given."""
+
+    def __init__(self, *, fails_after: int | None = None, seconds: float = 0.0) -> None:
+        self.num_records = 0
+        self._fails_after = fails_after
+        self._seconds = seconds
+
+    def __call__(self, records: NDArray[Any]) -> NDArray[Any]:
+        time.sleep(self._seconds)
+        self.num_records += len(records)
+        if self._fails_after is not None and self.num_records > self._fails_after:
+            raise RuntimeError("no more")
+        means = [records.mean(axis, dtype=np.float32) for axis in (2, 3)]
+        return np.concatenate(means, axis=2).astype(np.float16)
+
+
+@pytest.fixture(scope="module")
+def digits() -> DatasetRef:
+    facts = data.inspect(None, source="digits")
+    known: dict[str, Any] = {
+        name: getattr(facts, name) for name in DatasetRef.model_fields if hasattr(facts, name)
+    }
+    return DatasetRef.model_validate({"name": "digits", **known})
+
+
+def features(
+    ref: DatasetRef,
+    extract: Extract,
+    cache_dir: Path | None,
+    split: Any = "test",
+    name: str = "means",
+) -> Split:
+    return load_features(ref, split, fingerprint=name, extract=extract, cache_dir=cache_dir)
+
+
+def test_they_are_those_of_every_record_in_stored_order_kept_or_not(
+    digits: DatasetRef, tmp_path: Path
+) -> None:
+    split = data.load_split(digits, "test")
+    expected = Extract()(split.inputs)
+
+    for cache_dir in (None, tmp_path, tmp_path):
+        found = features(digits, Extract(), cache_dir)
+
+        assert found.inputs.dtype == np.float16
+        assert np.array_equal(found.inputs, expected)
+        assert np.array_equal(found.labels, split.labels)
+
+
+def test_they_are_computed_once_for_each_split_and_fingerprint(
+    digits: DatasetRef, tmp_path: Path
+) -> None:
+    extract = Extract()
+    for split, name in [("test", "a"), ("validation", "a"), ("test", "b")] * 2:
+        features(digits, extract, tmp_path, split, name)
+
+    assert extract.num_records == 2 * digits.num_test + digits.num_validation
+
+
+def test_another_dataset_has_features_of_its_own(digits: DatasetRef, tmp_path: Path) -> None:
+    extract = Extract()
+    features(digits, extract, tmp_path)
+
+    features(digits.model_copy(update={"content_sha256": "0" * 64}), extract, tmp_path)
+
+    assert extract.num_records == 2 * digits.num_test
+
+
+def test_of_many_readers_at_once_one_computes(digits: DatasetRef, tmp_path: Path) -> None:
+    """A lock is held by an open file, so threads stand for processes."""
+    extract = Extract(seconds=0.001)
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: features(digits, extract, tmp_path), range(4)))
+
+    assert extract.num_records == digits.num_test
+    assert all(np.array_equal(each.inputs, found[0].inputs) for each in found)
+
+
+def test_work_that_was_cut_short_is_done_again_and_leaves_nothing_behind(
+    digits: DatasetRef, tmp_path: Path
+) -> None:
+    with pytest.raises(RuntimeError, match="no more"):
+        features(digits, Extract(fails_after=100), tmp_path)
+
+    found = features(digits, Extract(), tmp_path)
+
+    assert np.array_equal(found.inputs, features(digits, Extract(), None).inputs)
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_what_a_reader_writes_reaches_nobody_else(digits: DatasetRef, tmp_path: Path) -> None:
+    first = features(digits, Extract(), tmp_path)
+    before = first.inputs[0].copy()
+
+    first.inputs[0] = 7
+
+    assert np.array_equal(features(digits, Extract(), tmp_path).inputs[0], before)
+
+
+def test_only_the_owner_can_read_them(digits: DatasetRef, tmp_path: Path) -> None:
+    features(digits, Extract(), tmp_path / "cache")
+
+    files = [tmp_path / "cache", *(tmp_path / "cache").iterdir()]
+    assert {file.stat().st_mode & 0o077 for file in files} == {0}
+
+
+def test_a_place_that_cannot_hold_them_is_named(digits: DatasetRef, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+
+    with pytest.raises(DatasetError, match="cannot be kept") as caught:
+        features(digits, Extract(), file)
+
+    assert caught.value.field == "cache_dir"
