@@ -54,7 +54,7 @@ def read(path: Path) -> Parts:
             parts[role] = _part(arrays["x" + suffix], arrays["y" + suffix], where=where)
     if "train" not in parts:
         raise DatasetError(
-            f"{path} holds {sorted(arrays)}; accepted: x and y, or x_train and y_train "
+            f"{path} holds the arrays {sorted(arrays)}; accepted: x and y, or x_train and y_train "
             "with x_test and y_test",
             field="path",
         )

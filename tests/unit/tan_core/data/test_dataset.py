@@ -1,5 +1,6 @@
 """Datasets of every source: what inspect finds, what load_split reads, what is refused and how."""
 
+import contextlib
 import dataclasses
 import hashlib
 import io
@@ -7,6 +8,7 @@ import os
 import struct
 import subprocess
 import sys
+import zipfile
 import zlib
 from pathlib import Path
 
@@ -17,7 +19,7 @@ import pytest
 from PIL import Image
 
 from tan_core import data
-from tan_core.errors import DatasetError
+from tan_core.errors import DatasetError, ParameterError
 from tan_core.wire import DatasetRef
 
 MNIST = Path(os.environ.get("TAN_DATA_DIR", Path(__file__).parents[5] / "shared" / "data"), "mnist")
@@ -188,6 +190,29 @@ class TestLabels:
         with pytest.raises(DatasetError, match="'label' is string; labels must be integers"):
             data.inspect(str(tmp_path / "a.csv"))
 
+    def test_a_label_beyond_64_bits_is_named_as_it_was_written(self, tmp_path: Path) -> None:
+        labels = np.array([0, 1] * 9 + [2**64 - 1, 0], np.uint64)
+        np.savez(tmp_path / "a.npz", x=grey_images(20), y=labels)
+
+        with pytest.raises(DatasetError, match="record 18 has label 18446744073709551615") as error:
+            data.inspect(str(tmp_path / "a.npz"))
+
+        assert error.value.field == "label"
+
+    def test_labels_that_number_no_classes_are_refused(self, tmp_path: Path) -> None:
+        np.savez(tmp_path / "a.npz", x=grey_images(20), y=np.arange(20) * 10_000)
+
+        with pytest.raises(DatasetError, match="at most 100,000 classes") as error:
+            data.inspect(str(tmp_path / "a.npz"))
+
+        assert error.value.field == "num_classes"
+
+    def test_negative_labels_alone_are_named_as_such(self, tmp_path: Path) -> None:
+        np.savez(tmp_path / "a.npz", x=grey_images(20), y=-np.ones(20, np.int64))
+
+        with pytest.raises(DatasetError, match="train record 0 has label -1; accepted: 0 to 1"):
+            data.inspect(str(tmp_path / "a.npz"))
+
     def test_a_single_class_is_refused(self, tmp_path: Path) -> None:
         np.savez(tmp_path / "a.npz", x=grey_images(20), y=np.zeros(20, np.int64))
 
@@ -232,6 +257,14 @@ class TestImageFolder:
         with pytest.raises(DatasetError, match="test has the class 'c'"):
             data.inspect(str(tmp_path))
 
+    def test_a_class_without_images_is_refused(self, tmp_path: Path) -> None:
+        """It would take a number, and nobody would know which."""
+        self.make(tmp_path, ["a", "c"])
+        (tmp_path / "b").mkdir()
+
+        with pytest.raises(DatasetError, match="class folder 'b' holds no images"):
+            data.inspect(str(tmp_path))
+
     def test_an_image_moved_to_another_class_changes_the_content_hash(self, tmp_path: Path) -> None:
         self.make(tmp_path, ["a", "b"])
         ref = make_ref(data.inspect(str(tmp_path)), tmp_path)
@@ -264,6 +297,55 @@ class TestNpz:
 
     def test_pickled_objects_are_refused(self, tmp_path: Path) -> None:
         np.savez(tmp_path / "a.npz", x=np.array([{}], dtype=object), y=np.array([0]))
+
+        with pytest.raises(DatasetError, match=r"not a readable \.npz"):
+            data.inspect(str(tmp_path / "a.npz"))
+
+    @pytest.mark.parametrize(
+        ("arrays", "message"),
+        [
+            ({"x": np.zeros((20, 5, 5), np.uint8), "y": np.zeros(19, int)}, "20 records but 19"),
+            ({"x": np.zeros((0, 5, 5), np.uint8), "y": np.zeros(0, int)}, "no records"),
+            ({"x": np.zeros((20, 0)), "y": np.zeros(20, int)}, r"no records, got shape \[20, 0\]"),
+            ({"x": np.array(1), "y": np.array(1)}, "a single number is no array of records"),
+            ({"x": np.zeros((20, 2)), "y": np.array(1)}, "a single number is no array of records"),
+            (
+                {"x": np.full((20, 2), np.nan), "y": np.arange(20) % 2},
+                "feature 0 of record 0 is nan",
+            ),
+            ({"x": np.full((20, 2), 1e300), "y": np.arange(20) % 2}, r"is 1e\+300, not finite"),
+            ({"x": np.zeros((20, 2), complex), "y": np.arange(20)}, "got complex128"),
+        ],
+    )
+    def test_what_is_wrong_with_an_array_is_named(
+        self, tmp_path: Path, arrays: dict, message: str
+    ) -> None:
+        np.savez(tmp_path / "a.npz", **arrays)
+
+        with pytest.raises(DatasetError, match=message):
+            data.inspect(str(tmp_path / "a.npz"))
+
+    def test_inputs_without_their_labels_are_refused(self, tmp_path: Path) -> None:
+        x, y = grey_images(20), np.arange(20) % 2
+        np.savez(tmp_path / "a.npz", x_train=x, y_train=y, x_test=x)
+
+        with pytest.raises(DatasetError, match="holds x_test alone; accepted: x_test with y_test"):
+            data.inspect(str(tmp_path / "a.npz"))
+
+    def test_members_that_are_no_arrays_are_left_out(self, tmp_path: Path) -> None:
+        with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+            archive.writestr("x", "hello")
+            archive.writestr("y", "you")
+
+        with pytest.raises(DatasetError, match=r"holds the arrays \[\]"):
+            data.inspect(str(tmp_path / "a.npz"))
+
+    def test_a_header_that_claims_more_than_any_memory_is_refused(self, tmp_path: Path) -> None:
+        header = io.BytesIO()
+        what = {"descr": "|u1", "fortran_order": False, "shape": (2**40, 28, 28)}
+        np.lib.format.write_array_header_1_0(header, what)
+        with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+            archive.writestr("x.npy", header.getvalue())
 
         with pytest.raises(DatasetError, match=r"not a readable \.npz"):
             data.inspect(str(tmp_path / "a.npz"))
@@ -319,6 +401,12 @@ class TestTable:
             ("a,label\nx,0\ny,1\n", None, "features", "no numeric column"),
             ("a,label\n", None, "path", "no records"),
             ("a,label\n1,0\n2\n", None, "path", "not a readable CSV"),
+            ("a,label\n1,0\n1,2,3\n", None, "path", "not a readable CSV"),
+            ("a,label\n1e300,0\n", None, "features", r"record 0 is 1e\+300, not finite in float32"),
+            ("a,a,label\n1,2,0\n", None, "path", "more than one column 'a'"),
+            ("a,label,label\n1,2,0\n", None, "path", "more than one column 'label'"),
+            ("a,label\n1,0.5\n", None, "label", "'label' is double"),
+            ("a,label\n1,-1\n", None, "label", "record 0 has label -1"),
         ],
     )
     def test_what_is_wrong_with_a_table_is_named(
@@ -331,8 +419,72 @@ class TestTable:
 
         assert error.value.field == field
 
+    def test_a_header_that_is_no_utf8_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "a.csv").write_text("größe,label\n1,0\n", encoding="latin-1")
+
+        with pytest.raises(DatasetError, match="not a readable CSV"):
+            data.inspect(str(tmp_path / "a.csv"))
+
+
+def spoiled(content: bytes, seed: int) -> bytes:
+    """With a few bytes overwritten, and now and then cut short."""
+    generator = np.random.default_rng(seed)
+    out = bytearray(content)
+    for at in generator.integers(0, len(out), 4):
+        out[at] = generator.integers(256)
+    return bytes(out if seed % 4 else out[: generator.integers(1, len(out))])
+
+
+class TestSpoiledFiles:
+    """Whatever is in a file, it is read or refused by name; no other error gets out."""
+
+    @pytest.mark.parametrize("suffix", [".parquet", ".npz", ".csv"])
+    def test_any_file(self, tmp_path: Path, suffix: str) -> None:
+        whole, broken = tmp_path / f"whole{suffix}", tmp_path / f"broken{suffix}"
+        match suffix:
+            case ".parquet":
+                write_images(whole, grey_images(20), [0, 1] * 10)
+            case ".npz":
+                np.savez_compressed(whole, x=grey_images(20), y=np.arange(20) % 2)
+            case _:
+                whole.write_text("a,label\n" + "".join(f"{i / 7},{i % 2}\n" for i in range(20)))
+
+        for seed in range(60):
+            broken.write_bytes(spoiled(whole.read_bytes(), seed))
+            with contextlib.suppress(DatasetError):
+                data.load_split(make_ref(data.inspect(str(broken)), broken), "train")
+
+    @pytest.mark.parametrize("kind", ["PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM", "TIFF"])
+    def test_any_image(self, tmp_path: Path, kind: str) -> None:
+        stream = io.BytesIO()
+        Image.fromarray(grey_images(1, side=24)[0]).save(stream, format=kind)
+
+        for seed in range(30):
+            image = {"bytes": spoiled(stream.getvalue(), seed), "path": ""}
+            table = pa.table({"image": [image] * 10, "label": [0, 1] * 5})
+            pq.write_table(table, tmp_path / "a.parquet")
+            with contextlib.suppress(DatasetError):
+                file = tmp_path / "a.parquet"
+                data.load_split(make_ref(data.inspect(str(file)), file), "train")
+
 
 class TestInspect:
+    def test_what_is_neither_file_nor_folder_is_refused(self, tmp_path: Path) -> None:
+        """To open a pipe would wait for whoever writes to it."""
+        os.mkfifo(tmp_path / "a.csv")
+
+        with pytest.raises(DatasetError, match="neither a file nor a folder"):
+            data.inspect(str(tmp_path / "a.csv"))
+
+    @pytest.mark.parametrize(
+        "argument", [{"num_classes": 0}, {"num_classes": 2.5}, {"split_seed": -1}, {"split_seed": 2**70}]
+    )  # fmt: skip
+    def test_a_number_out_of_its_domain_is_named(self, argument: dict) -> None:
+        with pytest.raises(ParameterError) as error:
+            data.inspect(None, source="digits", **argument)
+
+        assert error.value.field in argument
+
     def test_a_path_that_is_not_there_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(DatasetError, match="no such file or folder") as error:
             data.inspect(str(tmp_path / "nowhere"))
