@@ -20,6 +20,7 @@ from tan_core import _validate
 from tan_core.engine.audit import audit, steps_between_audits
 from tan_core.engine.augment import Augmentation, Views
 from tan_core.engine.clipping import clipping_rule
+from tan_core.engine.coverage import check_coverage
 from tan_core.engine.divergence import is_diverged
 from tan_core.engine.flat import FlatParameters
 from tan_core.engine.gradients import check_model, clipped_sum
@@ -76,9 +77,10 @@ class Trainer:
     * ``torch.manual_seed`` and ``numpy.random.seed`` have no influence.
 
     Args:
-        model: passes :func:`~tan_core.engine.gradients.check_model` and
-            :func:`~tan_core.engine.independence.check_independence`; its parameters become views of one
-            vector and always hold the current (not the averaged) weights.
+        model: passes :func:`~tan_core.engine.gradients.check_model`,
+            :func:`~tan_core.engine.independence.check_independence` and
+            :func:`~tan_core.engine.coverage.check_coverage`; its parameters become views of one vector
+            and always hold the current (not the averaged) weights.
         execution: what is executed; its mechanism is the one that is priced.
         config: optimiser, averaging and augmentation. Its ``clip_norm`` must be the mechanism's.
         inputs: the whole training split, uint8 [N, C, H, W] or float [N, F]; N is
@@ -119,6 +121,7 @@ class Trainer:
         self._check_arguments(randomness, world_size, all_reduce)
         check_model(model)
         check_independence(model, self._inputs.shape[1:])
+        check_coverage(model, self._inputs.shape[1:])
         self._randomness = randomness
         self._microbatch_size = microbatch_size
         self._rank, self._world_size, self._all_reduce = rank, world_size, all_reduce

@@ -1,0 +1,76 @@
+"""What no rule about layers can see: a parameter that is used behind its layer's back."""
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tan_core.engine.clipping import no_clipping
+from tan_core.engine.gradients import clipped_sum
+from tan_core.errors import ParameterError
+
+_EXAMPLES = 3
+_TOLERANCE = 1e-2
+"""Of a parameter's own gradient. A ReLU near a tie may go the other way in another memory layout."""
+_ROUND_OFF = 1e-3
+"""Of the longest gradient of all parameters."""
+_INSTEAD_OF_ZERO = 0.1
+
+
+def check_coverage(model: nn.Module, shape: Sequence[int]) -> None:
+    """Refuse a model that has another gradient by plain autograd than by the engine's books.
+
+    Every example would still be clipped by the norm of what is added, so no privacy is lost, but the
+    model would not be trained as it says. A copy of it runs on random inputs, so this reads no data.
+    Parameters that are zero get random values first: a branch that starts at zero has no gradient.
+
+    Args:
+        model: passes :func:`~tan_core.engine.check.check_model`; reads [B, *shape] floats.
+        shape: of one example.
+
+    Raises:
+        ParameterError: a layer does not run, does not have examples as first dimension or works in
+            place; or a parameter has another gradient. The message names it.
+
+    Example:
+        >>> check_coverage(nn.Linear(4, 3), (4,))
+    """
+    probe, generator = copy.deepcopy(model), torch.Generator().manual_seed(0)
+    like = next(model.parameters())
+    with torch.no_grad():
+        for parameter in probe.parameters():
+            size = int((parameter == 0).sum())
+            random = torch.randn(size, generator=generator)
+            parameter[parameter == 0] = _INSTEAD_OF_ZERO * random.to(like)
+        inputs = torch.randn((_EXAMPLES, *shape), generator=generator).to(like)
+        labels = torch.arange(_EXAMPLES, device=like.device) % probe(inputs).shape[1]
+    truth = _by_autograd(probe, inputs, labels)
+    try:
+        got = clipped_sum(probe, inputs, labels, clip_norm=1.0, rule=no_clipping).sum
+    except RuntimeError as error:
+        raise ParameterError(
+            f"the model cannot be trained privately: {error}", field="model"
+        ) from error
+    sizes = [gradient.numel() for gradient in truth.values()]
+    longest = max(float(gradient.norm()) for gradient in truth.values())
+    for (name, gradient), kept in zip(truth.items(), got.split(sizes), strict=True):
+        off = float((kept - gradient).norm())
+        if off > _TOLERANCE * float(gradient.norm()) + _ROUND_OFF * longest:
+            raise ParameterError(
+                f"parameter {name!r} is used outside of the forward pass of its layer: its gradient is "
+                "incomplete there; move the use into the layer",
+                field="model",
+            )
+
+
+def _by_autograd(model: nn.Module, inputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """The gradients of the summed loss, flat, by name."""
+    names, parameters = zip(
+        *((name, p) for name, p in model.named_parameters() if p.requires_grad), strict=True
+    )
+    with torch.enable_grad():
+        loss = functional.cross_entropy(model(inputs), labels, reduction="sum")
+    gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
+    return {name: g.flatten() for name, g in zip(names, gradients, strict=True)}

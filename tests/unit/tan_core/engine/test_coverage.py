@@ -1,0 +1,84 @@
+"""The check lets good models pass and names the parameter or layer that a bad one hides."""
+
+import doctest
+from importlib import import_module
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from tan_core import models
+from tan_core.engine.coverage import check_coverage
+from tan_core.errors import ParameterError
+from tan_core.models.gain import Gain
+from tests.support.models import SMALL_MODELS
+
+
+class Wired(nn.Module):
+    """Layers, and a forward pass that uses them as it likes."""
+
+    def __init__(self, wiring, **layers: nn.Module) -> None:
+        super().__init__()
+        self.wiring = wiring
+        for name, layer in layers.items():
+            self.add_module(name, layer)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.wiring(self, x)
+
+
+BEHIND = {
+    "beside-its-layer": (lambda m, x: m.gain(m.first(x)) @ m.first.weight.mT, r"'first\.weight'"),
+    "behind-a-zero": (lambda m, x: m.first(x) + m.gain(x) * m.gain.weight, r"'gain\.weight'"),
+    "never-called": (lambda m, x: functional.linear(m.gain(x), m.first.weight), "'first' did not"),
+    "not-first": (lambda m, x: m.gain(m.first(x[None])[0]), "'first' .* first dimension"),
+    "by-condition": (lambda m, x: m.first(x), "'gain' did not run"),
+}
+
+
+class TestCheckCoverage:
+    @pytest.mark.parametrize("name", sorted(SMALL_MODELS.keys() - {"nf-resnet-50"}))
+    def test_every_registered_model_passes(self, name: str) -> None:
+        model = models.build(
+            SMALL_MODELS[name],
+            shape=(1, 8, 8),
+            num_classes=3,
+            generator=torch.Generator().manual_seed(0),
+        )
+
+        check_coverage(model, (1, 8, 8))
+
+    @pytest.mark.parametrize(("wiring", "message"), BEHIND.values(), ids=BEHIND)
+    def test_a_use_behind_the_layer_is_named(self, wiring, message: str) -> None:
+        model = Wired(wiring, first=nn.Linear(4, 4), gain=Gain(initial=0.0))
+
+        with pytest.raises(ParameterError, match=message) as refused:
+            check_coverage(model, (4,))
+
+        assert refused.value.field == "model"
+
+    def test_shared_frozen_and_repeated_layers_pass(self) -> None:
+        model = Wired(
+            lambda m, x: m.third(m.second(m.first(m.first(x)))),
+            first=nn.Linear(4, 4),
+            second=nn.Linear(4, 4),
+            third=nn.Linear(4, 4).requires_grad_(False),
+        )
+        model.second.weight = model.first.weight
+
+        check_coverage(model, (4,))
+
+    def test_the_model_itself_is_left_alone(self) -> None:
+        model = nn.Sequential(nn.Linear(4, 4), Gain(initial=0.0))
+
+        check_coverage(model, (4,))
+
+        assert not model[1].weight.any()
+        assert all(parameter.grad is None for parameter in model.parameters())
+
+    def test_the_example_in_its_docstring_is_true(self) -> None:
+        results = doctest.testmod(import_module("tan_core.engine.coverage"))
+
+        assert results.attempted
+        assert not results.failed
