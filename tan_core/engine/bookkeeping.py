@@ -24,11 +24,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
+from tan_core.engine.fast_layers import fast_forward, fast_layers
 from tan_core.engine.layers import LayerGradients, layer_gradients
 from tan_core.engine.layers.any_layer import Call, per_example_gradients
 from tan_core.engine.layers.base import squared_norms
 from tan_core.engine.layout import laid_out
-from tan_core.engine.onednn import fast_linear
 from tan_core.engine.units import Unit, units_of
 
 
@@ -67,6 +67,7 @@ class Books:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._units = units_of(model)
+        self._fast = [(layer, way) for layer in model.modules() if (way := fast_forward(layer))]
         self._in_place: list[Any] = [
             layer for layer in model.modules() if getattr(layer, "inplace", False)
         ]
@@ -84,7 +85,7 @@ class Books:
                 first dimension, computes otherwise when it sees one example alone, or its input or
                 output was changed in place: its norms would be wrong.
         """
-        with torch.enable_grad(), fast_linear(self._model, num_rows=len(inputs)):
+        with torch.enable_grad(), fast_layers(self._fast):
             with self._recorded() as calls:
                 logits = functional_call(self._model, *laid_out(self._model, inputs))
             losses_V = functional.cross_entropy(

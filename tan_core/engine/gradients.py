@@ -83,7 +83,8 @@ def clipped_sum(
         of_views = slice(start * views, (start + examples_at_once) * views)
         batch = books.batch_gradients(inputs[of_views], labels[chunk], views=views)
         norms_B[chunk], losses_B[chunk] = batch.norms, batch.losses
-        is_finite_B = batch.norms.isfinite() & batch.losses.isfinite()
+        # In the type of the sum: a norm that it cannot hold has no weight that it can hold.
+        is_finite_B = norms_B[chunk].isfinite() & batch.losses.isfinite()
         if not bool(is_finite_B.all()):
             # 0 * NaN is NaN: such examples are taken out of the batch, not weighted with zero.
             is_finite_V = is_finite_B.repeat_interleave(views)
@@ -99,7 +100,10 @@ def _add_weighted(
     total_P: Tensor, names: Mapping[str, int], batch: BatchGradients, weights_B: Tensor
 ) -> None:
     """Add the weighted gradients of a batch into ``total_P``; every parameter must be among them."""
-    sums = batch.weighted_sum(weights_B.to(total_P.dtype))
+    weights_B = weights_B.to(total_P.dtype)
+    # A weight below the normal numbers has lost digits, and with them the bound: better nothing.
+    weights_B = torch.where(weights_B < torch.finfo(weights_B.dtype).tiny, 0, weights_B)
+    sums = batch.weighted_sum(weights_B)
     if sums.keys() != names.keys():
         raise RuntimeError(f"no gradients for {sorted(names.keys() ^ sums.keys())}")
     at = 0

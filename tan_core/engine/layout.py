@@ -3,14 +3,19 @@
 import torch
 from torch import Tensor, nn
 
+from tan_core.engine import native
+
 
 def laid_out(model: nn.Module, inputs: Tensor) -> tuple[dict[str, Tensor], tuple[Tensor]]:
     """Detached parameters and the inputs, channels-last: pools and convolutions are faster so.
 
-    Not with group norms: torch's channels-last group norm is less precise on the CPU.
+    Not with group norms where our kernels are missing: torch's own lose digits on such images.
     """
     parameters = {name: p.detach() for name, p in model.named_parameters()}
-    if inputs.dim() != 4 or any(isinstance(layer, nn.GroupNorm) for layer in model.modules()):
+    is_precise = native.accepts(inputs) or not any(
+        isinstance(layer, nn.GroupNorm) for layer in model.modules()
+    )
+    if inputs.dim() != 4 or not is_precise:
         return parameters, (inputs.contiguous(),)
     # A tensor of one channel counts as channels-last already, whatever its strides say, and
     # contiguous() would leave it alone: only a new tensor tells the convolution.

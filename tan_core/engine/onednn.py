@@ -1,29 +1,24 @@
 """Matrix products by oneDNN where they are faster: on some processors twice as fast as torch's own."""
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
 _SMALLEST = 500_000
 """Multiply-adds below which the call costs more than it saves."""
 
-_WORTH_LOOKING = 5_000_000
-"""Multiply-adds of the largest layer below which looking at every call costs more than it saves."""
-
 
 def product(x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
     """Inputs times the transposed weight, plus the bias: [N, O]."""
-    if _is_faster(x_NI, weight_OI):
+    if is_faster(x_NI, weight_OI):
         return torch.ops.mkldnn._linear_pointwise(x_NI, weight_OI, bias_O, "none", [], "")
     return functional.linear(x_NI, weight_OI, bias_O)
 
 
-def _is_faster(x: Tensor, weight: Tensor) -> bool:
+def is_faster(x: Tensor, weight: Tensor) -> bool:
+    """Whether oneDNN is there, can read the tensors, and they are large enough."""
     # The operator is not part of torch's public interface: without it, torch's own product is used.
     return (
         hasattr(torch.ops.mkldnn, "_linear_pointwise")
@@ -34,32 +29,9 @@ def _is_faster(x: Tensor, weight: Tensor) -> bool:
     )
 
 
-def fast_linear(model: nn.Module, *, num_rows: int) -> AbstractContextManager[object]:
-    """A context in which linear layers use :func:`product`, where the model has one large enough."""
-    largest = max(
-        (layer.weight.numel() for layer in model.modules() if isinstance(layer, nn.Linear)),
-        default=0,
-    )
-    return FastLinear() if num_rows * largest >= _WORTH_LOOKING else nullcontext()
-
-
-class FastLinear(TorchFunctionMode):
-    """Lets linear layers whose parameters need no gradient use :func:`product`, there and back."""
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        """The product in place of ``functional.linear``; all else as it is."""
-        del types
-        if func is functional.linear and len(args) == 3 and _is_faster(args[0], args[1]):
-            _, weight_OI, bias_O = args
-            if not (weight_OI.requires_grad or (bias_O is not None and bias_O.requires_grad)):
-                return _Product.apply(*args)
-        return func(*args, **(kwargs or {}))
+def linear(x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
+    """:func:`product` for parameters that need no gradient; the input's is by :func:`product` too."""
+    return _Product.apply(x_NI, weight_OI, bias_O)
 
 
 class _Product(torch.autograd.Function):

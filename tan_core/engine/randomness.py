@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tan_core import _validate
+from tan_core.engine import native
 from tan_core.errors import ParameterError
 
 Purpose = Literal["mask", "cut", "noise", "augmentation"]
@@ -149,9 +150,12 @@ class SeededRandomness:
 
     def mask(self, step: int, *, num_examples: int, sampling_rate: float) -> NDArray[np.int64]:
         """Rising indices of the step's Poisson draw over the whole dataset; it may be empty."""
+        # How many, then which: a number for each of N examples would cost more than a small batch.
         _check_draw(num_examples, sampling_rate)
-        bits = np.random.Philox(key=self._word("mask", step))
-        return _below(bits.random_raw(num_examples), sampling_rate)
+        random = np.random.Generator(np.random.PCG64(self._word("mask", step)))
+        size = random.binomial(num_examples, sampling_rate)
+        drawn = random.choice(num_examples, size, replace=False, shuffle=False)
+        return np.sort(drawn)
 
     def cut(self, step: int, drawn: NDArray[np.int64], *, max_batch_size: int) -> NDArray[np.int64]:
         """A uniformly random part of that size, rising; all of a draw that is not above it."""
@@ -159,8 +163,11 @@ class SeededRandomness:
         return _part(drawn, bits.random_raw(len(drawn)), max_batch_size)
 
     def noise(self, step: int, size: int) -> Tensor:
-        """Standard normal noise, float32 [size], on the CPU."""
-        return torch.randn(size, generator=_seeded(self._word("noise", step)))
+        """Standard normal noise, float32 [size], on the CPU; other numbers where no kernels are."""
+        seed = self._word("noise", step)
+        if native.is_available():
+            return native.normal(seed, size)
+        return torch.randn(size, generator=_seeded(seed))
 
     def augmentation(self, step: int) -> torch.Generator:
         """A generator for the step's augmentations."""

@@ -14,8 +14,10 @@ from tan_core.engine.layers.affine import gain, group_norm, layer_norm, rms_norm
 from tan_core.engine.layers.base import LayerGradients
 from tan_core.engine.layers.linear import linear
 from tan_core.engine.layers.shift import position_embedding
+from tan_core.engine.layers.weight_standardised import weight_standardised
 from tan_core.models.gain import Gain
 from tan_core.models.position_embedding import PositionEmbedding
+from tan_core.models.weight_standardised import WeightStandardisedConv2d
 
 _KINDS: Mapping[type[nn.Module], Callable[[Any, Tensor, Tensor, int], LayerGradients]] = {
     nn.Linear: linear,
@@ -28,12 +30,14 @@ _KINDS: Mapping[type[nn.Module], Callable[[Any, Tensor, Tensor, int], LayerGradi
     nn.Embedding: embedding.embedding,
     Gain: gain,
     PositionEmbedding: position_embedding,
+    WeightStandardisedConv2d: weight_standardised,
 }
 _IS_PLAIN: Mapping[type[nn.Module], Callable[[nn.Module], bool]] = {
     nn.Conv1d: convolution.is_plain,
     nn.Conv2d: convolution.is_plain,
     nn.Conv3d: convolution.is_plain,
     nn.Embedding: embedding.is_plain,
+    WeightStandardisedConv2d: convolution.is_plain,
 }
 
 _CHANGES = ("forward", "_forward_hooks", "_forward_pre_hooks")

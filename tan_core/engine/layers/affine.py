@@ -11,12 +11,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tan_core.engine import native
 from tan_core.engine.layers.base import LayerGradients, as_positions, squared_norms
 from tan_core.models.gain import Gain
 
 
 def group_norm(layer: nn.GroupNorm, a: Tensor, g: Tensor, views: int) -> LayerGradients:
     """One scale and shift per channel, the second dimension."""
+    if a.dim() == 4 and native.accepts(a, g):
+        _, mean, deviation = native.group_norm(a, layer.num_groups, None, None, layer.eps)
+        _, scale_VC, shift_VC = native.group_norm_backward(
+            a, g, mean, deviation, None, needs_input=False
+        )
+        scale_BC, shift_BC = (as_positions(x[:, None], views).sum(1) for x in (scale_VC, shift_VC))
+        return _of_sums(layer, scale_BC, shift_BC)
     scaled = functional.group_norm(a, layer.num_groups, eps=layer.eps)
     return _of_sums(layer, _by_channel(g * scaled, views), _by_channel(g, views))
 
@@ -37,7 +45,9 @@ def gain(layer: Gain, a: Tensor, g: Tensor, views: int) -> LayerGradients:
     """One scale for all, or one per channel."""
     product = g * a
     if layer.channels is None:
-        return _of_sums(layer, as_positions(product.flatten(1)[..., None], views).sum(1), None)
+        pixels = math.prod(product.shape[1:])
+        rows_V1 = product.reshape(len(product), pixels, 1)
+        return _of_sums(layer, as_positions(rows_V1, views).sum(1), None)
     return _of_sums(layer, _by_channel(product, views), None)
 
 

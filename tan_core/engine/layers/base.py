@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tan_core.engine import native
+
 _BLOCK = 4096
 _ENTRY = 20
 
@@ -26,8 +28,11 @@ def squared_norms(x_BP: Tensor) -> Tensor:
     """Squared norm of each row, float64.
 
     A million squares added up in one float32 lose 3e-5 of the norm, and a norm that is too small
-    lets an example through that is too large: blocks are summed in float32, the rest in float64.
+    lets an example through that is too large: at most blocks are summed in float32, the rest in
+    float64.
     """
+    if native.accepts(x_BP):
+        return native.squared_norms(x_BP)
     whole = x_BP.shape[1] // _BLOCK * _BLOCK
     blocks_BNP = x_BP[:, :whole].unflatten(1, (-1, _BLOCK)) if whole else x_BP[:, None, :0]
     pieces = (
@@ -41,6 +46,11 @@ def as_positions(x_VTF: Tensor, views: int) -> Tensor:
     """[B * K, ..., F] -> [B, K * T, F]: a layer sums over the views as it does over positions."""
     positions = views * math.prod(x_VTF.shape[1:-1])
     return x_VTF.reshape(len(x_VTF) // views, positions, x_VTF.shape[-1])
+
+
+def as_image(x_BTF: Tensor) -> Tensor:
+    """[B, T, F] -> [B, F, T, 1]: to a kernel of one pixel, positions are positions."""
+    return x_BTF.mT[..., None]
 
 
 def ghost_is_cheaper(positions: int, inputs: int, outputs: int) -> bool:
@@ -64,5 +74,7 @@ def ghost_squared_norms(a_BTI: Tensor, g_BTO: Tensor) -> Tensor:
     """
     if a_BTI.shape[1] == 1:
         return squared_norms(a_BTI[:, 0]) * squared_norms(g_BTO[:, 0])
+    if native.accepts(a_BTI, g_BTO):
+        return native.weight_norms(as_image(a_BTI), as_image(g_BTO), native.Kernel(), views=1)
     a, g = a_BTI.double(), g_BTO.double()
     return ((a @ a.mT) * (g @ g.mT)).sum((1, 2)).clamp_min(0)

@@ -9,18 +9,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tan_core.engine.layers.base import (
-    LayerGradients,
-    as_positions,
-    ghost_is_cheaper,
-    ghost_squared_norms,
-    squared_norms,
-)
+from tan_core.engine import native
+from tan_core.engine.layers.base import LayerGradients, as_positions, squared_norms
 
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 
 _CALL = 1_000_000
 """Multiply-adds that take as long as one more call of torch's convolution: some 40 microseconds."""
+
+_ENTRY = 40
+"""Multiply-adds that take as long as writing, squaring and adding up one entry of a gradient."""
+
+_SUM = 20
+"""Multiply-adds that take as long as one more pair of positions: numbers one at a time."""
 
 
 def is_plain(layer: nn.Module) -> bool:
@@ -29,29 +30,37 @@ def is_plain(layer: nn.Module) -> bool:
 
 
 def convolution(layer: Convolution, a: Tensor, g: Tensor, views: int) -> LayerGradients:
-    """The way that costs least at this shape; all three are exact.
+    """The way that costs least at this shape; all are exact.
 
-    * Few positions and many channels: norms from two tables (ghost) and one weighted convolution.
-    * Small kernels of small images: one product of patches and output gradients for the batch.
-    * Else one convolution per example, its views being the batch: no patches to write down.
+    * Few positions and many channels: norms from tables of inner products (ghost), and the weighted
+      sum by one convolution over the batch.
+    * Else the gradient of each example, by our kernels where they can.
+    * Without them: small kernels of small images by one product of patches and output gradients, the
+      rest by one convolution per example, its views being the batch.
     """
     a, padding = _padded(layer, a)
-    positions = views * math.prod(g.shape[2:])
-    seen = layer.weight[0].numel()
-    if layer.groups == 1 and ghost_is_cheaper(positions, seen, layer.out_channels):
-        weights = _ghost(layer, a, g, views, padding)
-    elif layer.groups == 1 and positions * layer.weight.numel() < _CALL:
+    is_flat = not isinstance(layer, nn.Conv3d) and layer.groups == 1
+    if is_flat and native.accepts(a, g):
+        is_ghost = _ghost_is_cheaper(layer, a, g, views)
+        weights = (_ghost if is_ghost else _by_kernels)(layer, a, g, views, padding)
+    elif layer.groups == 1 and views * math.prod(g.shape[2:]) * layer.weight.numel() < _CALL:
         weights = _by_patches(layer, a, g, views, padding)
     else:
-        weights = _one_by_one(layer, a, g, views, padding)
+        weight_BP = one_by_one(layer, a, g, views, padding)
+        weights = _of_rows(weight_BP, lambda row: row.view(layer.weight.shape))
     if layer.bias is None:
         return weights
-    bias_BO = as_positions(g.flatten(2).sum(2), views).sum(1)
+    bias_BO = bias_rows(g, views)
 
     def weighted_sum(weights_B: Tensor) -> dict[str, Tensor]:
         return weights.weighted_sum(weights_B) | {"bias": weights_B @ bias_BO}
 
     return LayerGradients(weights.squared_norms + squared_norms(bias_BO), weighted_sum)
+
+
+def bias_rows(g: Tensor, views: int) -> Tensor:
+    """The bias gradient of each example, [B, O]."""
+    return as_positions(g.sum(tuple(range(2, g.dim())))[:, None], views).sum(1)
 
 
 def _padded(layer: Convolution, a: Tensor) -> tuple[Tensor, list[int]]:
@@ -69,7 +78,60 @@ def _padded(layer: Convolution, a: Tensor) -> tuple[Tensor, list[int]]:
     return functional.pad(a, sides), [0] * len(totals)
 
 
-def _weight_gradient(layer: Convolution, padding: list[int]) -> Callable[[Tensor, Tensor], Tensor]:
+def _ghost_is_cheaper(layer: Convolution, a: Tensor, g: Tensor, views: int) -> bool:
+    """Whether tables of inner products of pixels cost less than the entries of the gradient.
+
+    The tables are in double, at half the speed; a sum over a pair of positions is one number at a time.
+    The product of inputs and output gradients is taken either way.
+    """
+    pixels, positions = views * math.prod(a.shape[2:]), views * math.prod(g.shape[2:])
+    tables = pixels**2 * layer.in_channels + positions**2 * layer.out_channels
+    sums = _SUM * math.prod(layer.kernel_size) * positions**2
+    return tables + sums < _ENTRY * layer.weight.numel()
+
+
+def _as_image(x: Tensor) -> Tensor:
+    """[V, C, H, W]; a sequence is an image of one row."""
+    return x.unsqueeze(2) if x.dim() == 3 else x
+
+
+def kernel_of(layer: Convolution, padding: Sequence[int]) -> native.Kernel:
+    """The window as the kernels know it; a sequence has a window of one row."""
+
+    def both(of_axes: Sequence[int], missing: int) -> tuple[int, int]:
+        rows, columns = (missing, *of_axes)[-2:]
+        return rows, columns
+
+    return native.Kernel(
+        size=both(layer.kernel_size, 1),
+        stride=both(layer.stride, 1),
+        padding=both(padding, 0),
+        dilation=both(layer.dilation, 1),
+    )
+
+
+def _by_kernels(
+    layer: Convolution, a: Tensor, g: Tensor, views: int, padding: list[int]
+) -> LayerGradients:
+    kernel = kernel_of(layer, padding)
+    rows_BIO, squared_B, _ = native.weight_rows(_as_image(a), _as_image(g), kernel, views)
+
+    def weighted_sum(weights_B: Tensor) -> dict[str, Tensor]:
+        return {"weight": as_weight(layer, weights_B @ rows_BIO.flatten(1))}
+
+    return LayerGradients(squared_B, weighted_sum)
+
+
+def as_weight(layer: Convolution, sum_P: Tensor) -> Tensor:
+    """A sum of rows of the kernels, in the order of the weight."""
+    outputs, inputs = layer.weight.shape[:2]
+    rows = sum_P.view(*layer.kernel_size, inputs, native.padded(outputs))
+    return rows[..., :outputs].movedim((-1, -2), (0, 1))
+
+
+def _weight_gradient(
+    layer: Convolution, padding: Sequence[int]
+) -> Callable[[Tensor, Tensor], Tensor]:
     """(inputs, output gradients) -> the gradient of the weight, summed over the batch."""
     weight = layer.weight.detach()
 
@@ -80,7 +142,7 @@ def _weight_gradient(layer: Convolution, padding: list[int]) -> Callable[[Tensor
             weight,
             None,
             list(layer.stride),
-            padding,
+            list(padding),
             list(layer.dilation),
             False,
             [0] * len(padding),
@@ -91,35 +153,10 @@ def _weight_gradient(layer: Convolution, padding: list[int]) -> Callable[[Tensor
     return gradient
 
 
-def _one_by_one(
-    layer: Convolution, a: Tensor, g: Tensor, views: int, padding: list[int]
-) -> LayerGradients:
-    gradient = _weight_gradient(layer, padding)
-    weight_BP = g.new_empty(len(g) // views, layer.weight.numel())
-    for example, row in enumerate(weight_BP):
-        own = slice(example * views, (example + 1) * views)
-        row.view(layer.weight.shape).copy_(gradient(a[own], g[own]))
-    return _of_rows(weight_BP, lambda row: row.view(layer.weight.shape))
-
-
-def _by_patches(
-    layer: Convolution, a: Tensor, g: Tensor, views: int, padding: list[int]
-) -> LayerGradients:
-    weight_BOI = torch.bmm(_positions_last(g, views), _patches(layer, a, views, padding))
-    outputs, inputs = layer.weight.shape[:2]
-    return _of_rows(
-        weight_BOI.flatten(1),
-        # A patch has its channels last, a weight has them second.
-        lambda row: row.view(outputs, *layer.kernel_size, inputs).movedim(-1, 1),
-    )
-
-
 def _ghost(
     layer: Convolution, a: Tensor, g: Tensor, views: int, padding: list[int]
 ) -> LayerGradients:
-    squared_B = ghost_squared_norms(
-        _patches(layer, a, views, padding), _positions_last(g, views).mT
-    )
+    squared_B = native.weight_norms(_as_image(a), _as_image(g), kernel_of(layer, padding), views)
     gradient = _weight_gradient(layer, padding)
 
     def weighted_sum(weights_B: Tensor) -> dict[str, Tensor]:
@@ -129,15 +166,35 @@ def _ghost(
     return LayerGradients(squared_B, weighted_sum)
 
 
+def one_by_one(
+    layer: Convolution, a: Tensor, g: Tensor, views: int, padding: Sequence[int]
+) -> Tensor:
+    """The weight gradient of each example, flattened: [B, P]."""
+    gradient = _weight_gradient(layer, padding)
+    weight_BP = g.new_empty(len(g) // views, layer.weight.numel())
+    for example, row in enumerate(weight_BP):
+        own = slice(example * views, (example + 1) * views)
+        row.view(layer.weight.shape).copy_(gradient(a[own], g[own]))
+    return weight_BP
+
+
+def _by_patches(
+    layer: Convolution, a: Tensor, g: Tensor, views: int, padding: list[int]
+) -> LayerGradients:
+    gradients_BOT = as_positions(g.flatten(2).mT, views).mT
+    weight_BOI = torch.bmm(gradients_BOT, _patches(layer, a, views, padding))
+    outputs, inputs = layer.weight.shape[:2]
+    return _of_rows(
+        weight_BOI.flatten(1),
+        # A patch has its channels last, a weight has them second.
+        lambda row: row.view(outputs, *layer.kernel_size, inputs).movedim(-1, 1),
+    )
+
+
 def _of_rows(weight_BP: Tensor, shaped: Callable[[Tensor], Tensor]) -> LayerGradients:
     return LayerGradients(
         squared_norms(weight_BP), lambda weights_B: {"weight": shaped(weights_B @ weight_BP)}
     )
-
-
-def _positions_last(g: Tensor, views: int) -> Tensor:
-    """[V, O, ...] -> [B, O, T]."""
-    return as_positions(g.flatten(2).mT, views).mT
 
 
 def _patches(layer: Convolution, a: Tensor, views: int, padding: list[int]) -> Tensor:

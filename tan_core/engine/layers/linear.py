@@ -4,8 +4,10 @@
 import torch
 from torch import Tensor, nn
 
+from tan_core.engine import native
 from tan_core.engine.layers.base import (
     LayerGradients,
+    as_image,
     as_positions,
     ghost_is_cheaper,
     ghost_squared_norms,
@@ -36,14 +38,20 @@ def _ghost(a_BTI: Tensor, g_BTO: Tensor, *, has_bias: bool) -> LayerGradients:
 
 
 def _instantiated(a_BTI: Tensor, g_BTO: Tensor, *, has_bias: bool) -> LayerGradients:
-    weight_BOI = torch.bmm(g_BTO.mT, a_BTI)
+    outputs = g_BTO.shape[2]
+    if native.accepts(a_BTI, g_BTO):
+        kernel = native.Kernel()
+        rows_BIO, squared_B, _ = native.weight_rows(as_image(a_BTI), as_image(g_BTO), kernel, 1)
+    else:
+        rows_BIO = torch.bmm(a_BTI.mT, g_BTO)
+        squared_B = squared_norms(rows_BIO.flatten(1))
     bias_BO = g_BTO.sum(1)
-    squared_B = squared_norms(weight_BOI.flatten(1))
     if has_bias:
         squared_B = squared_B + squared_norms(bias_BO)
 
     def weighted_sum(weights_B: Tensor) -> dict[str, Tensor]:
-        weight = (weights_B @ weight_BOI.flatten(1)).view(weight_BOI.shape[1:])
-        return {"weight": weight} | ({"bias": weights_B @ bias_BO} if has_bias else {})
+        weight_IO = (weights_B @ rows_BIO.flatten(1)).view(rows_BIO.shape[1:])
+        sums = {"weight": weight_IO[:, :outputs].mT}
+        return sums | {"bias": weights_B @ bias_BO} if has_bias else sums
 
     return LayerGradients(squared_B, weighted_sum)

@@ -5,18 +5,31 @@ from importlib import import_module
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from tan_core.engine import native
 from tan_core.engine.layers import base, convolution, is_known, layer_gradients
 from tan_core.engine.layers.base import squared_norms
 from tan_core.models.gain import Gain
+from tan_core.models.weight_standardised import WeightStandardisedConv2d
 
 DRAWN = settings(max_examples=100, deadline=None, derandomize=True)
 CONVOLUTIONS = [nn.Conv1d, nn.Conv2d, nn.Conv3d]
 VIEWS = [1, 3, 4, 16]
 LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+@pytest.fixture(params=["kernels", "torch"], scope="module", autouse=True)
+def kernels(request):
+    """Everything twice: with our kernels, and without them as where there was no compiler."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "torch":
+            patch.setattr(native, "is_available", lambda: False)
+        elif not native.is_available():
+            pytest.skip("the kernels are not compiled here")
+        yield
 
 
 @st.composite
@@ -42,6 +55,25 @@ def convolutions(draw):
         bias=draw(st.booleans()),
     )
     return layer, (layer.in_channels, *per_axis(5, 7))
+
+
+@st.composite
+def standardised(draw):
+    groups = draw(st.sampled_from([1, 1, 2]))
+    layer = WeightStandardisedConv2d(
+        groups * draw(st.integers(1, 3)),
+        groups * draw(st.integers(1, 3)),
+        draw(st.integers(1, 3)),
+        stride=draw(st.integers(1, 2)),
+        padding=draw(st.integers(0, 2)),
+        dilation=draw(st.integers(1, 2)),
+        groups=groups,
+        bias=draw(st.booleans()),
+        gain=draw(st.booleans()),
+    )
+    # Two weights of mean 0 and norm 1 are always the same: nothing of the gradient would be left.
+    assume(layer.weight[0].numel() > 2)
+    return layer, (layer.in_channels, draw(st.integers(5, 7)), draw(st.integers(5, 7)))
 
 
 @st.composite
@@ -73,7 +105,7 @@ def embeddings(draw):
 
 
 def layers():
-    return st.one_of(convolutions(), linears(), scales(), embeddings())
+    return st.one_of(convolutions(), standardised(), linears(), scales(), embeddings())
 
 
 def make_step(layer, shape, *, examples: int, views: int, is_last: bool = False, seed: int = 0):
@@ -191,8 +223,28 @@ class TestLayerGradients:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(base, "_ENTRY", entry)
+            patch.setattr(convolution, "_ENTRY", entry)
+            patch.setattr(convolution, "_SUM", 0)
             patch.setattr(convolution, "_CALL", call)
             assert_agree(layer, a, g, views, expected=expected, rtol=1e-10)
+
+    def test_one_pixel_and_whole_vectors_of_outputs(self) -> None:
+        layer = WeightStandardisedConv2d(5, 32, 1, stride=2)
+        a, g = make_step(layer, (5, 6, 6), examples=3, views=4)
+
+        expected = one_at_a_time(layer, a, g, 4)
+
+        assert_agree(layer, a, g, 4, expected=expected, rtol=1e-10)
+
+    def test_a_weight_without_variance_has_a_fixed_rate(self) -> None:
+        """Below the floor the rate no longer follows the weight, and one part of the gradient goes."""
+        layer = WeightStandardisedConv2d(2, 3, 2)
+        a, g = make_step(layer, (2, 5, 5), examples=3, views=1)
+        layer.weight.data[1] *= 1e-4
+
+        expected = one_at_a_time(layer, a, g, 1)
+
+        assert_agree(layer, a, g, 1, expected=expected, rtol=1e-10)
 
     def test_views_that_cancel_each_other_do_not_lose_the_norm(self) -> None:
         """In float32 the tables add up to 0 +- 2, and the truth is 2e-5."""

@@ -1,0 +1,306 @@
+"""Kernels in C for what torch has no fast way to do for each example by itself; optional.
+
+They are compiled when the package is installed, where a compiler is at hand. :func:`is_available` says
+whether they are there; whoever calls the rest has asked. Tensors are on the CPU, float32 or float64;
+inputs and output gradients of convolutions are made channels-last if they are not.
+"""
+
+# Shape legend: B = examples, K = views of each, V = B * K, C and O = channels in and out, I = what a
+# kernel sees at one position: its size times C; O' = O rounded up to whole vectors.
+import ctypes
+import itertools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import torch
+from torch import Tensor
+
+_OUTPUTS_MULTIPLE: Final = 16
+_TYPES: Final = {torch.float32: "float", torch.float64: "double"}
+_DIMENSIONS: Final = [
+    "views",
+    "height",
+    "width",
+    "channels",
+    "rows",
+    "columns",
+    "outputs",
+    "kernel_rows",
+    "kernel_columns",
+    "stride_rows",
+    "stride_columns",
+    "pad_rows",
+    "pad_columns",
+    "dilation_rows",
+    "dilation_columns",
+]
+
+
+class _Shape(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int64) for name in _DIMENSIONS]
+
+
+class _Standardised(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_void_p) for name in ("unit", "factor", "is_free")]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """The window of a convolution: rows and columns each."""
+
+    size: tuple[int, int] = (1, 1)
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+    dilation: tuple[int, int] = (1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Standardised:
+    """A weight that is standardised before use, its axes in the order of the rows."""
+
+    unit: Tensor
+    """[I, O']: mean 0 and sum of squares 1 for each output."""
+    factor: Tensor
+    """[O']: the rate of the standardisation times the gain."""
+    is_free: Tensor
+    """[O']: 1 where the rate follows the weight, else 0."""
+
+
+@cache
+def _library() -> ctypes.CDLL | None:
+    for path in sorted(Path(__file__).parent.glob("_kernels*.so")):
+        try:
+            return ctypes.CDLL(str(path))
+        except OSError:  # of another machine or another Python
+            continue
+    return None
+
+
+def is_available() -> bool:
+    """Whether the kernels have been compiled on this machine."""
+    return _library() is not None
+
+
+def accepts(*tensors: Tensor) -> bool:
+    """Whether the kernels are there and can read these tensors."""
+    return is_available() and all(
+        t.dtype in _TYPES and t.dtype == tensors[0].dtype and t.device.type == "cpu"
+        for t in tensors
+    )
+
+
+def padded(outputs: int) -> int:
+    """O': the outputs of a row, rounded up."""
+    return -(-outputs // _OUTPUTS_MULTIPLE) * _OUTPUTS_MULTIPLE
+
+
+def weight_rows(
+    a: Tensor, g: Tensor, kernel: Kernel, views: int, standardised: Standardised | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The weight gradient of each example.
+
+    Args:
+        a: [V, C, H, W], inputs.
+        g: [V, O, H', W'], gradients of the outputs.
+        kernel: of the convolution.
+        views: K.
+        standardised: the weight, if it is one that is standardised before use.
+
+    Returns:
+        [B, I, O'] gradients, C last within I; their squared norms, [B] in float64; and the gradients of
+        the gain, [B, O'], which mean something for a standardised weight only.
+    """
+    a, g = _channels_last(a), _channels_last(g)
+    examples, outputs = len(a) // views, padded(g.shape[1])
+    inputs = kernel.size[0] * kernel.size[1] * a.shape[1]
+    rows = g.new_empty(examples, inputs, outputs)
+    along = g.new_empty(examples if standardised else 0, outputs)
+    squared = torch.empty(examples, dtype=torch.float64)
+    shape, weight, parts = _shape(a, g, kernel, views), None, ()
+    if standardised is not None:
+        # Named, so that they live as long as the kernel reads them.
+        parts = (standardised.unit, standardised.factor, standardised.is_free)
+        parts = tuple(part.to(g.dtype).contiguous() for part in parts)
+        weight = _Standardised(*(part.data_ptr() for part in parts))
+    function = _function("weight_rows", g)
+
+    def compute(first: int, count: int) -> int:
+        return function(
+            ctypes.byref(shape),
+            ctypes.c_int64(count),
+            _at(a, first * views),
+            _at(g, first * views),
+            None if weight is None else ctypes.byref(weight),
+            None if weight is None else _at(along, first),
+            _at(rows, first),
+            _at(squared, first),
+        )
+
+    _over_examples(compute, examples)
+    return rows, squared, along
+
+
+def weight_norms(a: Tensor, g: Tensor, kernel: Kernel, views: int) -> Tensor:
+    """Squared norms of the weight gradients of :func:`weight_rows`, without them; [B] in float64."""
+    a, g = _channels_last(a), _channels_last(g)
+    examples = len(a) // views
+    squared = torch.empty(examples, dtype=torch.float64)
+    shape, function = _shape(a, g, kernel, views), _function("weight_norms", g)
+
+    def compute(first: int, count: int) -> int:
+        return function(
+            ctypes.byref(shape),
+            ctypes.c_int64(count),
+            _at(a, first * views),
+            _at(g, first * views),
+            _at(squared, first),
+        )
+
+    _over_examples(compute, examples)
+    return squared
+
+
+def squared_norms(x: Tensor) -> Tensor:
+    """Squared norm of each row of [N, P], [N] in float64; every square is summed in float64."""
+    x = x.contiguous()
+    squared = torch.empty(len(x), dtype=torch.float64)
+    function, size = _function("squared_norms", x), ctypes.c_int64(x[0].numel() if len(x) else 0)
+
+    def compute(first: int, count: int) -> int:
+        return function(ctypes.c_int64(count), size, _at(x, first), _at(squared, first))
+
+    _over_examples(compute, len(x))
+    return squared
+
+
+def group_norm(
+    x: Tensor, groups: int, scale: Tensor | None, shift: Tensor | None, epsilon: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Normalised [V, C, H, W], channels-last, and the mean and inverse deviation, [V, G]."""
+    x = _channels_last(x)
+    y = torch.empty_like(x)
+    mean, deviation = x.new_empty(2, len(x), groups).unbind()
+    positions, channels = ctypes.c_int64(x.shape[2] * x.shape[3]), ctypes.c_int64(x.shape[1])
+    function = _function("group_norm", x)
+
+    def compute(first: int, count: int) -> int:
+        return function(
+            ctypes.c_int64(count),
+            positions,
+            channels,
+            ctypes.c_int64(groups),
+            ctypes.c_double(epsilon),
+            _at(x, first),
+            _at(scale),
+            _at(shift),
+            _at(y, first),
+            _at(mean, first),
+            _at(deviation, first),
+        )
+
+    _over_examples(compute, len(x))
+    return y, mean, deviation
+
+
+def group_norm_backward(
+    x: Tensor,
+    g: Tensor,
+    mean: Tensor,
+    deviation: Tensor,
+    scale: Tensor | None,
+    *,
+    needs_input: bool,
+) -> tuple[Tensor | None, Tensor, Tensor]:
+    """Gradients of the input, [V, C, H, W] if needed, and of the scale and the shift of each, [V, C]."""
+    x, g = _channels_last(x), _channels_last(g)
+    dx = torch.empty_like(x) if needs_input else None
+    dscale, dshift = x.new_empty(2, len(x), x.shape[1]).unbind()
+    positions, channels = ctypes.c_int64(x.shape[2] * x.shape[3]), ctypes.c_int64(x.shape[1])
+    function, groups = _function("group_norm_backward", x), ctypes.c_int64(mean.shape[1])
+
+    def compute(first: int, count: int) -> int:
+        return function(
+            ctypes.c_int64(count),
+            positions,
+            channels,
+            groups,
+            _at(x, first),
+            _at(g, first),
+            _at(mean, first),
+            _at(deviation, first),
+            _at(scale),
+            _at(dx, first),
+            _at(dscale, first),
+            _at(dshift, first),
+        )
+
+    _over_examples(compute, len(x))
+    return dx, dscale, dshift
+
+
+def normal(seed: int, size: int) -> Tensor:
+    """Standard normal numbers, float32 [size]: the same on every processor. Not for secrets."""
+    out = torch.empty(size)
+    library = _library()
+    assert library is not None  # noqa: S101 the caller has asked
+    library.normal_float(ctypes.c_uint64(seed), ctypes.c_int64(size), _at(out))
+    return out
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    """The same numbers, [V, H, W, C] in memory."""
+    return x if _is_channels_last(x) else x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+
+
+def _is_channels_last(x: Tensor) -> bool:
+    # is_contiguous(memory_format=...) is true for sizes of one whatever their strides are, and so is
+    # the memory then.
+    return x.is_contiguous(memory_format=torch.channels_last)
+
+
+def _shape(a: Tensor, g: Tensor, kernel: Kernel, views: int) -> _Shape:
+    return _Shape(
+        views,
+        *a.shape[2:],
+        a.shape[1],
+        *g.shape[2:],
+        g.shape[1],
+        *kernel.size,
+        *kernel.stride,
+        *kernel.padding,
+        *kernel.dilation,
+    )
+
+
+def _function(name: str, like: Tensor) -> Callable[..., int]:
+    return getattr(_library(), f"{name}_{_TYPES[like.dtype]}")
+
+
+def _at(x: Tensor | None, first: int = 0) -> ctypes.c_void_p | None:
+    """Where row ``first`` of a dense tensor begins."""
+    if x is None:
+        return None
+    return ctypes.c_void_p(x.data_ptr() + first * x.stride(0) * x.element_size())
+
+
+def _over_examples(compute: Callable[[int, int], int], examples: int) -> None:
+    """Examples in as many pieces as torch has threads; the kernels hold no lock."""
+    pieces = min(torch.get_num_threads(), examples)
+    if pieces <= 1:
+        failures = [compute(0, examples)]
+    else:
+        bounds = [examples * piece // pieces for piece in range(pieces + 1)]
+        failures = list(
+            _pool().map(compute, bounds[:-1], [b - a for a, b in itertools.pairwise(bounds)])
+        )
+    if any(failures):
+        raise MemoryError("no memory for the scratch space of a kernel")
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(thread_name_prefix="tan-kernels")

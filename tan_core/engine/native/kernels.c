@@ -1,0 +1,231 @@
+/* What torch has no fast way to do for each example of a batch by itself.
+ *
+ * Single-threaded, over whatever examples it is given; tensors are dense and channels-last. Every
+ * kernel is compiled for float and double and for the vector units that a processor may have; the
+ * widest that is there is taken when a kernel is called. Each returns 0, or 1 where memory ran out.
+ */
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A convolution as the gradient of its weight sees it. The positions of an example are those of all
+ * its views. A linear layer over positions is a convolution with a kernel of one pixel. */
+typedef struct {
+    int64_t views; /* K, of each example */
+    int64_t height, width, channels;
+    int64_t rows, columns, outputs;
+    int64_t kernel_rows, kernel_columns;
+    int64_t stride_rows, stride_columns;
+    int64_t pad_rows, pad_columns;
+    int64_t dilation_rows, dilation_columns;
+} Shape;
+
+/* A weight that is standardised before use, in the order of the rows; NULL for any other. */
+typedef struct {
+    const void *unit;    /* [I, O], mean 0 and sum of squares 1 for each output */
+    const void *factor;  /* [O], the rate times the gain */
+    const void *is_free; /* [O], 1 where the rate follows the weight, else 0 */
+} Standardised;
+
+/* Outputs are rounded up to this, so that a row ends with a whole vector. */
+#define OUTPUTS_MULTIPLE 16
+
+static inline int64_t rounded_up(int64_t size, int64_t multiple) {
+    return (size + multiple - 1) / multiple * multiple;
+}
+
+static inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static inline int64_t padded_rows(const Shape *s) {
+    return larger(s->height + s->pad_rows,
+                  (s->rows - 1) * s->stride_rows + (s->kernel_rows - 1) * s->dilation_rows + 1);
+}
+
+static inline int64_t padded_columns(const Shape *s) {
+    return larger(s->width + s->pad_columns,
+                  (s->columns - 1) * s->stride_columns
+                      + (s->kernel_columns - 1) * s->dilation_columns + 1);
+}
+
+#define JOINED(a, b, c) a##_##b##_##c
+#define JOIN(a, b, c) JOINED(a, b, c)
+#define FOR_TARGET(name) JOIN(name, REAL, TARGET)
+
+#if defined(__x86_64__)
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512vl,avx512bw,avx512dq,avx2,fma,prefer-vector-width=512")
+#define TARGET avx512
+#define VECTOR_BYTES 64
+#define MOST_SUMS 24
+#include "kernels_for_target.h"
+#undef TARGET
+#undef VECTOR_BYTES
+#undef MOST_SUMS
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#define TARGET avx2
+#define VECTOR_BYTES 32
+#define MOST_SUMS 12
+#include "kernels_for_target.h"
+#undef TARGET
+#undef VECTOR_BYTES
+#undef MOST_SUMS
+#pragma GCC pop_options
+#endif
+
+#define TARGET plain
+#define VECTOR_BYTES 16
+#define MOST_SUMS 12
+#include "kernels_for_target.h"
+#undef TARGET
+#undef VECTOR_BYTES
+#undef MOST_SUMS
+
+#if defined(__x86_64__)
+#define CHOSEN(name, real)                                                                     \
+    (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl")                   \
+             && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")       \
+         ? name##_##real##_avx512                                                              \
+     : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? name##_##real##_avx2  \
+                                                                       : name##_##real##_plain)
+#else
+#define CHOSEN(name, real) name##_##real##_plain
+#endif
+
+#define EXPORTED(real)                                                                         \
+    int weight_rows_##real(const Shape *shape, int64_t examples, const real *x, const real *g, \
+                           const Standardised *standardised, real *along, real *rows,          \
+                           double *squared) {                                                  \
+        return CHOSEN(weight_rows, real)(shape, examples, x, g, standardised, along, rows,     \
+                                         squared);                                             \
+    }                                                                                          \
+    int weight_norms_##real(const Shape *shape, int64_t examples, const real *x,               \
+                            const real *g, double *squared) {                                  \
+        return CHOSEN(weight_norms, real)(shape, examples, x, g, squared);                     \
+    }                                                                                          \
+    int group_norm_##real(int64_t examples, int64_t positions, int64_t channels,               \
+                          int64_t groups, double epsilon, const real *x, const real *scale,    \
+                          const real *shift, real *y, real *mean, real *deviation) {           \
+        return CHOSEN(group_norm, real)(examples, positions, channels, groups, epsilon, x,     \
+                                        scale, shift, y, mean, deviation);                     \
+    }                                                                                          \
+    int group_norm_backward_##real(int64_t examples, int64_t positions, int64_t channels,      \
+                                   int64_t groups, const real *x, const real *g,               \
+                                   const real *mean, const real *deviation, const real *scale, \
+                                   real *dx, real *dscale, real *dshift) {                     \
+        return CHOSEN(group_norm_backward, real)(examples, positions, channels, groups, x, g,  \
+                                                 mean, deviation, scale, dx, dscale, dshift);  \
+    }                                                                                          \
+    int squared_norms_##real(int64_t rows, int64_t size, const real *x, double *squared) {     \
+        return CHOSEN(squared_norms, real)(rows, size, x, squared);                            \
+    }
+
+EXPORTED(float)
+EXPORTED(double)
+
+/* Standard normal numbers for simulations: xoshiro128++ in 16 lanes, Box and Muller. Not for secrets.
+ *
+ * Multiplications and additions are not fused, so that every processor gives the same numbers.
+ * References: Blackman and Vigna (2021), arXiv:1805.01407; logarithm and sine after Moshier's Cephes.
+ */
+typedef uint32_t Words __attribute__((vector_size(64)));
+
+static inline uint64_t splitmix(uint64_t *state) {
+    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+#define BATCH 1024
+
+#define NORMAL(target)                                                                         \
+    static void normal_##target(uint64_t seed, int64_t size, float *out) {                     \
+        Words a, b, c, d;                                                                      \
+        uint32_t seeds[64], words[BATCH];                                                      \
+        float numbers[BATCH];                                                                  \
+        for (int k = 0; k < 64; k++) seeds[k] = (uint32_t)(splitmix(&seed) >> 32);             \
+        memcpy(&a, seeds, 64), memcpy(&b, seeds + 16, 64);                                     \
+        memcpy(&c, seeds + 32, 64), memcpy(&d, seeds + 48, 64);                                \
+        for (int64_t done = 0; done < size; done += BATCH) {                                   \
+            for (int k = 0; k < BATCH; k += 16) {                                              \
+                Words sum = a + d;                                                             \
+                Words word = ((sum << 7) | (sum >> 25)) + a;                                   \
+                Words shifted = b << 9;                                                        \
+                c ^= a, d ^= b, b ^= c, a ^= d, c ^= shifted;                                  \
+                d = (d << 11) | (d >> 21);                                                     \
+                memcpy(words + k, &word, 64);                                                  \
+            }                                                                                  \
+            for (int k = 0; k < BATCH / 2; k++) box_muller(words, numbers, k);                 \
+            int64_t left = size - done;                                                        \
+            memcpy(out + done, numbers, sizeof(float) * (left < BATCH ? left : BATCH));        \
+        }                                                                                      \
+    }
+
+/* Two numbers from two words: the radius from the upper 31 bits of one, the angle from the other. */
+__attribute__((always_inline)) static inline void box_muller(const uint32_t *words, float *out, int k) {
+    float uniform = ((float)(int32_t)(words[k] >> 1) + 0.5f) * (1.0f / 2147483648.0f);
+    union { float value; int32_t bits; } parts = {uniform};
+    int32_t exponent = ((parts.bits >> 23) & 255) - 126;
+    parts.bits = (parts.bits & 0x007fffff) | 0x3f000000;
+    float m = parts.value;
+    int32_t is_small = m < 0.707106781186547524f;
+    exponent -= is_small;
+    m = is_small ? m + m - 1.0f : m - 1.0f;
+    float y = m * m, e = (float)exponent;
+    float p = 7.0376836292e-2f;
+    p = p * m - 1.1514610310e-1f;
+    p = p * m + 1.1676998740e-1f;
+    p = p * m - 1.2420140846e-1f;
+    p = p * m + 1.4249322787e-1f;
+    p = p * m - 1.6668057665e-1f;
+    p = p * m + 2.0000714765e-1f;
+    p = p * m - 2.4999993993e-1f;
+    p = p * m + 3.3333331174e-1f;
+    float logarithm = m * y * p - 2.12194440e-4f * e - 0.5f * y + m + 0.693359375f * e;
+    float square = -2.0f * logarithm;
+    float radius = sqrtf(square > 0.0f ? square : 0.0f);
+    uint32_t word = words[BATCH / 2 + k];
+    int32_t quadrant = (int32_t)((word + 0x20000000u) >> 30);
+    int32_t rest = (int32_t)(word - ((uint32_t)quadrant << 30));
+    float x = (float)rest * (6.28318530717958647692f / 4294967296.0f), x2 = x * x;
+    float sine = x + x * x2 * (-1.6666654611e-1f + x2 * (8.3321608736e-3f + x2 * -1.9515295891e-4f));
+    float cosine = 1.0f - 0.5f * x2
+                   + x2 * x2 * (4.166664568298827e-2f
+                                + x2 * (-1.388731625493765e-3f + x2 * 2.443315711809948e-5f));
+    float first = (quadrant & 1) ? sine : cosine, second = (quadrant & 1) ? cosine : sine;
+    out[k] = (quadrant == 1 || quadrant == 2 ? -radius : radius) * first;
+    out[BATCH / 2 + k] = (quadrant >= 2 ? -radius : radius) * second;
+}
+
+#pragma GCC push_options
+#pragma GCC optimize("fp-contract=off,no-math-errno")
+#if defined(__x86_64__)
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512vl,avx512bw,avx512dq,prefer-vector-width=512")
+NORMAL(avx512)
+#pragma GCC pop_options
+#pragma GCC push_options
+#pragma GCC target("avx2")
+NORMAL(avx2)
+#pragma GCC pop_options
+#endif
+NORMAL(plain)
+#pragma GCC pop_options
+
+void normal_float(uint64_t seed, int64_t size, float *out) {
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl")) {
+        normal_avx512(seed, size, out);
+        return;
+    }
+    if (__builtin_cpu_supports("avx2")) {
+        normal_avx2(seed, size, out);
+        return;
+    }
+#endif
+    normal_plain(seed, size, out);
+}

@@ -1,0 +1,460 @@
+/* The kernels for one vector unit and one type (REAL, TARGET, VECTOR_BYTES, MOST_SUMS). */
+#define LANES ((int64_t)(VECTOR_BYTES / sizeof(REAL)))
+#define WIDE_LANES ((int64_t)(VECTOR_BYTES / sizeof(double)))
+#define Vector FOR_TARGET(Vector)
+#define Wide FOR_TARGET(Wide)
+#define Block FOR_TARGET(Block)
+
+typedef REAL Vector __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(REAL)), may_alias));
+typedef double Wide __attribute__((vector_size(VECTOR_BYTES), aligned(8), may_alias));
+
+/* ---- Sums of outer products ------------------------------------------------------------------
+ *
+ * out[i][o] (+)= sum over positions of x[i] * g[o] for a few i next to each other and a few vectors
+ * of o: as many sums as fit into registers. x steps from position to position of a padded image, so
+ * no patch is ever written down.
+ */
+typedef struct {
+    int64_t rows, columns;       /* positions */
+    int64_t x_row, x_column;     /* steps of x */
+    int64_t g_column;            /* step of g; its rows follow each other */
+    int64_t out_row;
+    int adds;
+} Block;
+
+#define OUTER(name, NUM_OUTPUTS, NUM_INPUTS)                                                   \
+    static void FOR_TARGET(name)(const Block *b, const REAL *x_start, const REAL *g, REAL *out) { \
+        Vector sums[NUM_INPUTS][NUM_OUTPUTS];                                                  \
+        _Pragma("GCC unroll 32") for (int i = 0; i < NUM_INPUTS; i++)                          \
+            _Pragma("GCC unroll 4") for (int o = 0; o < NUM_OUTPUTS; o++)                      \
+                sums[i][o] = (Vector){0};                                                      \
+        for (int64_t row = 0; row < b->rows; row++) {                                          \
+            const REAL *x = x_start + row * b->x_row;                                          \
+            for (int64_t column = 0; column < b->columns; column++) {                          \
+                Vector seen[NUM_OUTPUTS];                                                      \
+                _Pragma("GCC unroll 4") for (int o = 0; o < NUM_OUTPUTS; o++)                  \
+                    seen[o] = *(const Vector *)(g + o * LANES);                                \
+                _Pragma("GCC unroll 32") for (int i = 0; i < NUM_INPUTS; i++)                  \
+                    _Pragma("GCC unroll 4") for (int o = 0; o < NUM_OUTPUTS; o++)              \
+                        sums[i][o] += seen[o] * x[i];                                          \
+                x += b->x_column;                                                              \
+                g += b->g_column;                                                              \
+            }                                                                                  \
+        }                                                                                      \
+        _Pragma("GCC unroll 32") for (int i = 0; i < NUM_INPUTS; i++)                          \
+            _Pragma("GCC unroll 4") for (int o = 0; o < NUM_OUTPUTS; o++) {                    \
+                Vector *place = (Vector *)(out + i * b->out_row + o * LANES);                  \
+                if (b->adds) sums[i][o] += *place;                                             \
+                *place = sums[i][o];                                                           \
+            }                                                                                  \
+    }
+
+OUTER(outer_1_1, 1, 1)
+OUTER(outer_1_2, 1, 2)
+OUTER(outer_1_4, 1, 4)
+OUTER(outer_1_6, 1, 6)
+OUTER(outer_1_8, 1, 8)
+OUTER(outer_1_12, 1, 12)
+OUTER(outer_2_1, 2, 1)
+OUTER(outer_2_2, 2, 2)
+OUTER(outer_2_4, 2, 4)
+OUTER(outer_2_6, 2, 6)
+#if MOST_SUMS >= 24
+OUTER(outer_1_16, 1, 16)
+OUTER(outer_2_8, 2, 8)
+OUTER(outer_2_12, 2, 12)
+OUTER(outer_4_1, 4, 1)
+OUTER(outer_4_2, 4, 2)
+OUTER(outer_4_4, 4, 4)
+OUTER(outer_4_6, 4, 6)
+#endif
+#undef OUTER
+
+typedef struct {
+    int64_t inputs;
+    void (*sum)(const Block *, const REAL *, const REAL *, REAL *);
+} FOR_TARGET(Way);
+
+#define WAY(vectors, inputs) {inputs, FOR_TARGET(outer_##vectors##_##inputs)}
+static const FOR_TARGET(Way) FOR_TARGET(one_vector)[] = {
+#if MOST_SUMS >= 24
+    WAY(1, 16),
+#endif
+    WAY(1, 12), WAY(1, 8), WAY(1, 6), WAY(1, 4), WAY(1, 2), WAY(1, 1)};
+static const FOR_TARGET(Way) FOR_TARGET(two_vectors)[] = {
+#if MOST_SUMS >= 24
+    WAY(2, 12), WAY(2, 8),
+#endif
+    WAY(2, 6), WAY(2, 4), WAY(2, 2), WAY(2, 1)};
+#if MOST_SUMS >= 24
+static const FOR_TARGET(Way) FOR_TARGET(four_vectors)[] = {
+    WAY(4, 6), WAY(4, 4), WAY(4, 2), WAY(4, 1)};
+#endif
+#undef WAY
+
+/* The way to go on when `left` inputs of a run are left: the largest that divides them evenly if it
+ * is not much smaller than the largest that fits. */
+static const FOR_TARGET(Way) *FOR_TARGET(way)(const FOR_TARGET(Way) *ways, int64_t left) {
+    while (ways->inputs > left) ways++;
+    for (const FOR_TARGET(Way) *other = ways; 2 * other->inputs > ways->inputs; other++)
+        if (left % other->inputs == 0) return other;
+    return ways;
+}
+
+/* Adds the outer products of one block of positions of one view into rows [I, O]. */
+static void FOR_TARGET(add_positions)(const Shape *s, Block block, int64_t outputs,
+                                      const REAL *x, const REAL *g, REAL *rows) {
+    int64_t columns = padded_columns(s);
+    /* Inputs that lie next to each other: a row of the kernel, or a pixel where it is dilated. */
+    int is_dense = s->dilation_columns == 1;
+    int64_t runs = is_dense ? 1 : s->kernel_columns;
+    int64_t length = is_dense ? s->kernel_columns * s->channels : s->channels;
+    for (int64_t o = 0; o < outputs;) {
+        int64_t left = (outputs - o) / LANES, vectors;
+        const FOR_TARGET(Way) *ways;
+#if MOST_SUMS >= 24
+        if (left >= 4) vectors = 4, ways = FOR_TARGET(four_vectors);
+        else
+#endif
+        if (left >= 2) vectors = 2, ways = FOR_TARGET(two_vectors);
+        else vectors = 1, ways = FOR_TARGET(one_vector);
+        REAL *out = rows + o;
+        for (int64_t row = 0; row < s->kernel_rows; row++)
+            for (int64_t run = 0; run < runs; run++) {
+                const REAL *seen = x + row * s->dilation_rows * columns * s->channels
+                                   + run * s->dilation_columns * s->channels;
+                for (int64_t i = 0; i < length;) {
+                    const FOR_TARGET(Way) *way = FOR_TARGET(way)(ways, length - i);
+                    way->sum(&block, seen + i, g + o, out);
+                    out += way->inputs * outputs;
+                    i += way->inputs;
+                }
+            }
+        o += vectors * LANES;
+    }
+}
+
+/* One view with its border of zeros; the border is written once and stays. */
+static void FOR_TARGET(place)(const Shape *s, const REAL *view, REAL *padded) {
+    int64_t columns = padded_columns(s);
+    for (int64_t row = 0; row < s->height; row++)
+        memcpy(padded + ((row + s->pad_rows) * columns + s->pad_columns) * s->channels,
+               view + row * s->width * s->channels, sizeof(REAL) * s->width * s->channels);
+}
+
+static double FOR_TARGET(squares)(const REAL *x, int64_t size) {
+    Wide sums[2] = {{0}, {0}};
+    int64_t k = 0;
+    for (; k + 2 * WIDE_LANES <= size; k += 2 * WIDE_LANES)
+        for (int half = 0; half < 2; half++) {
+            Wide value;
+            for (int lane = 0; lane < WIDE_LANES; lane++) value[lane] = x[k + half * WIDE_LANES + lane];
+            sums[half] += value * value;
+        }
+    double total = 0;
+    for (int lane = 0; lane < WIDE_LANES; lane++) total += sums[0][lane] + sums[1][lane];
+    for (; k < size; k++) total += (double)x[k] * x[k];
+    return total;
+}
+
+static int FOR_TARGET(squared_norms)(int64_t rows, int64_t size, const REAL *x, double *squared) {
+    for (int64_t row = 0; row < rows; row++) squared[row] = FOR_TARGET(squares)(x + row * size, size);
+    return 0;
+}
+
+/* From the gradient of a standardised weight u = r (w - mean w) to that of w, for each output:
+ * factor * (G - mean G - u (G u)), the last part where the rate r follows the weight. Subtracting
+ * before anything is summed or squared keeps every digit. */
+static void FOR_TARGET(project)(const Standardised *s, int64_t inputs, int64_t outputs, REAL *rows,
+                                REAL *along) {
+    const REAL *unit = s->unit, *factor = s->factor, *is_free = s->is_free;
+    for (int64_t o = 0; o < outputs; o += LANES) {
+        Vector sum = {0}, product = {0};
+        for (int64_t i = 0; i < inputs; i++) {
+            Vector value = *(const Vector *)(rows + i * outputs + o);
+            sum += value;
+            product += value * *(const Vector *)(unit + i * outputs + o);
+        }
+        *(Vector *)(along + o) = product;
+        Vector mean = sum / (REAL)inputs, scale = *(const Vector *)(factor + o);
+        Vector taken = product * *(const Vector *)(is_free + o);
+        for (int64_t i = 0; i < inputs; i++) {
+            Vector *place = (Vector *)(rows + i * outputs + o);
+            *place = (*place - mean - taken * *(const Vector *)(unit + i * outputs + o)) * scale;
+        }
+    }
+}
+
+/* Weight gradient of each example, [I, O] with O rounded up, and its squared norm. Where the weight
+ * is a standardised one, it is that of the weight before, and `along` [O] is the one of the gain. */
+static int FOR_TARGET(weight_rows)(const Shape *s, int64_t examples, const REAL *x, const REAL *g,
+                                   const Standardised *standardised, REAL *along, REAL *rows,
+                                   double *squared) {
+    int64_t height = padded_rows(s), width = padded_columns(s);
+    int64_t inputs = s->kernel_rows * s->kernel_columns * s->channels;
+    int64_t outputs = rounded_up(s->outputs, OUTPUTS_MULTIPLE);
+    int64_t positions = s->rows * s->columns;
+    int is_padded = height > s->height || width > s->width;
+    REAL *padded = is_padded ? calloc(height * width * s->channels, sizeof(REAL)) : NULL;
+    REAL *whole = outputs > s->outputs ? calloc(positions * outputs, sizeof(REAL)) : NULL;
+    if ((is_padded && !padded) || (outputs > s->outputs && !whole)) {
+        free(padded), free(whole);
+        return 1;
+    }
+    /* So many rows of positions at once that their output gradients stay in the nearest cache. */
+    int64_t at_once = larger(1, 16384 / (int64_t)sizeof(REAL) / (s->columns * (outputs < 64 ? outputs : 64)));
+    for (int64_t example = 0; example < examples; example++) {
+        REAL *own = rows + example * inputs * outputs;
+        for (int64_t view = 0; view < s->views; view++) {
+            const REAL *image = x + (example * s->views + view) * s->height * s->width * s->channels;
+            const REAL *gradient = g + (example * s->views + view) * positions * s->outputs;
+            if (padded) FOR_TARGET(place)(s, image, padded), image = padded;
+            if (whole) {
+                for (int64_t t = 0; t < positions; t++)
+                    memcpy(whole + t * outputs, gradient + t * s->outputs, sizeof(REAL) * s->outputs);
+                gradient = whole;
+            }
+            for (int64_t row = 0; row < s->rows; row += at_once) {
+                Block block = {
+                    .rows = row + at_once > s->rows ? s->rows - row : at_once,
+                    .columns = s->columns,
+                    .x_row = s->stride_rows * width * s->channels,
+                    .x_column = s->stride_columns * s->channels,
+                    .g_column = outputs,
+                    .out_row = outputs,
+                    .adds = view > 0 || row > 0,
+                };
+                FOR_TARGET(add_positions)(s, block, outputs, image + row * block.x_row,
+                                          gradient + row * s->columns * outputs, own);
+            }
+        }
+        if (standardised)
+            FOR_TARGET(project)(standardised, inputs, outputs, own, along + example * outputs);
+        squared[example] = FOR_TARGET(squares)(own, inputs * outputs);
+    }
+    free(padded), free(whole);
+    return 0;
+}
+
+/* ---- Norms of sums of outer products, without the products ------------------------------------
+ *
+ * |sum_t g_t a_t'|^2 = sum_st (a_s a_t) (g_s g_t). Positions may cancel each other, so the tables are
+ * made in double: in float the whole norm could get lost.
+ */
+#define SIDE 4
+#define OTHER (VECTOR_BYTES == 64 ? 4 : 2)
+
+static void FOR_TARGET(products)(const double *a, const double *b, int64_t size, double *out) {
+    Wide sums[SIDE][OTHER];
+    _Pragma("GCC unroll 4") for (int s = 0; s < SIDE; s++)
+        _Pragma("GCC unroll 4") for (int t = 0; t < OTHER; t++) sums[s][t] = (Wide){0};
+    for (int64_t k = 0; k < size; k += WIDE_LANES) {
+        Wide left[SIDE];
+        _Pragma("GCC unroll 4") for (int s = 0; s < SIDE; s++) left[s] = *(const Wide *)(a + s * size + k);
+        _Pragma("GCC unroll 4") for (int t = 0; t < OTHER; t++) {
+            Wide right = *(const Wide *)(b + t * size + k);
+            _Pragma("GCC unroll 4") for (int s = 0; s < SIDE; s++) sums[s][t] += left[s] * right;
+        }
+    }
+    for (int s = 0; s < SIDE; s++)
+        for (int t = 0; t < OTHER; t++) {
+            double total = 0;
+            for (int lane = 0; lane < WIDE_LANES; lane++) total += sums[s][t][lane];
+            out[s * OTHER + t] = total;
+        }
+}
+
+/* Inner products of all pairs of rows, [n, n]; n and size are whole blocks. */
+static void FOR_TARGET(gram)(const double *x, int64_t n, int64_t size, double *table) {
+    double block[SIDE * OTHER];
+    for (int64_t s = 0; s < n; s += SIDE)
+        for (int64_t t = s; t < n; t += OTHER) {
+            FOR_TARGET(products)(x + s * size, x + t * size, size, block);
+            for (int i = 0; i < SIDE; i++)
+                for (int j = 0; j < OTHER; j++)
+                    table[(s + i) * n + t + j] = table[(t + j) * n + s + i] = block[i * OTHER + j];
+        }
+}
+
+/* Copies [rows, width] into doubles whose rows have `size` places. */
+static void FOR_TARGET(widen)(const REAL *x, int64_t rows, int64_t width, double *out, int64_t size) {
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t k = 0; k < width; k++) out[row * size + k] = x[row * width + k];
+}
+
+/* A patch is a sum over the pixels it covers, so the inner products of patches are sums of those of
+ * pixels: for a kernel of 3x3 a ninth of the multiplications, where the stride is 1. */
+static int FOR_TARGET(weight_norms)(const Shape *s, int64_t examples, const REAL *x, const REAL *g,
+                                    double *squared) {
+    int64_t pixels = s->views * s->height * s->width, positions = s->views * s->rows * s->columns;
+    /* One more pixel, of zeros, for what is outside. */
+    int64_t a_rows = rounded_up(pixels + 1, SIDE), g_rows = rounded_up(positions, SIDE);
+    int64_t a_size = rounded_up(s->channels, 8), g_size = rounded_up(s->outputs, 8);
+    double *a = calloc(a_rows * a_size, sizeof(double)), *b = calloc(g_rows * g_size, sizeof(double));
+    double *of_pixels = malloc(sizeof(double) * a_rows * a_rows);
+    double *of_g = malloc(sizeof(double) * g_rows * g_rows);
+    int64_t *seen = malloc(sizeof(int64_t) * positions);
+    int failed = !a || !b || !of_pixels || !of_g || !seen;
+    for (int64_t example = 0; example < examples && !failed; example++) {
+        FOR_TARGET(widen)(x + example * pixels * s->channels, pixels, s->channels, a, a_size);
+        FOR_TARGET(widen)(g + example * positions * s->outputs, positions, s->outputs, b, g_size);
+        FOR_TARGET(gram)(a, a_rows, a_size, of_pixels);
+        FOR_TARGET(gram)(b, g_rows, g_size, of_g);
+        double total = 0;
+        for (int64_t i = 0; i < s->kernel_rows; i++)
+            for (int64_t j = 0; j < s->kernel_columns; j++) {
+                for (int64_t t = 0; t < positions; t++) {
+                    int64_t place = t % (s->rows * s->columns), view = t / (s->rows * s->columns);
+                    int64_t h = place / s->columns * s->stride_rows + i * s->dilation_rows - s->pad_rows;
+                    int64_t w = place % s->columns * s->stride_columns + j * s->dilation_columns
+                                - s->pad_columns;
+                    int is_inside = h >= 0 && h < s->height && w >= 0 && w < s->width;
+                    seen[t] = is_inside ? (view * s->height + h) * s->width + w : pixels;
+                }
+                for (int64_t t = 0; t < positions; t++) {
+                    const double *row = of_pixels + seen[t] * a_rows, *other = of_g + t * g_rows;
+                    double sum = 0;
+                    for (int64_t u = t + 1; u < positions; u++) sum += row[seen[u]] * other[u];
+                    total += row[seen[t]] * other[t] + 2 * sum;
+                }
+            }
+        squared[example] = total > 0 ? total : 0;
+    }
+    free(a), free(b), free(of_pixels), free(of_g), free(seen);
+    return failed;
+}
+#undef SIDE
+#undef OTHER
+
+/* ---- Group normalisation ----------------------------------------------------------------------
+ *
+ * Sums over positions are taken channel by channel, a few positions at a time in REAL and the rest in
+ * double, and the variance around the mean: a mean far from zero costs no digits.
+ */
+#define AT_ONCE 16
+
+/* sums[c] += sum over positions of (x - m[c]) * y, where y is x - m[c] itself if it is NULL. */
+static void FOR_TARGET(channel_sums)(int64_t positions, int64_t channels, const REAL *x,
+                                     const REAL *m, const REAL *y, double *sums, double *plain) {
+    for (int64_t c = 0; c < channels; c += LANES) {
+        int64_t width = channels - c < LANES ? channels - c : LANES;
+        for (int64_t t = 0; t < positions; t += AT_ONCE) {
+            int64_t end = t + AT_ONCE < positions ? t + AT_ONCE : positions;
+            if (width == LANES) {
+                Vector sum = {0}, other = {0}, mean = {0};
+                if (m) mean = *(const Vector *)(m + c);
+                for (int64_t k = t; k < end; k++) {
+                    Vector value = *(const Vector *)(x + k * channels + c) - mean;
+                    if (y) {
+                        Vector weight = *(const Vector *)(y + k * channels + c);
+                        sum += value * weight, other += weight;
+                    } else if (m) sum += value * value;
+                    else sum += value;
+                }
+                for (int64_t lane = 0; lane < LANES; lane++) {
+                    sums[c + lane] += sum[lane];
+                    if (plain) plain[c + lane] += other[lane];
+                }
+                continue;
+            }
+            for (int64_t k = t; k < end; k++)
+                for (int64_t lane = c; lane < channels; lane++) {
+                    REAL value = x[k * channels + lane] - (m ? m[lane] : 0);
+                    REAL weight = y ? y[k * channels + lane] : m ? value : 1;
+                    sums[lane] += (double)value * weight;
+                    if (plain) plain[lane] += weight;
+                }
+        }
+    }
+}
+
+static int FOR_TARGET(group_norm)(int64_t examples, int64_t positions, int64_t channels,
+                                  int64_t groups, double epsilon, const REAL *x, const REAL *scale,
+                                  const REAL *shift, REAL *y, REAL *mean, REAL *deviation) {
+    int64_t width = channels / groups;
+    double *sums = malloc(sizeof(double) * channels);
+    REAL *of_channel = malloc(sizeof(REAL) * 3 * channels);
+    if (!sums || !of_channel) {
+        free(sums), free(of_channel);
+        return 1;
+    }
+    REAL *centre = of_channel, *factor = of_channel + channels, *offset = factor + channels;
+    for (int64_t example = 0; example < examples; example++) {
+        const REAL *own = x + example * positions * channels;
+        REAL *out = y + example * positions * channels;
+        for (int step = 0; step < 2; step++) {
+            memset(sums, 0, sizeof(double) * channels);
+            FOR_TARGET(channel_sums)(positions, channels, own, step ? centre : NULL, NULL, sums, NULL);
+            for (int64_t group = 0; group < groups; group++) {
+                double sum = 0;
+                for (int64_t c = 0; c < width; c++) sum += sums[group * width + c];
+                sum /= (double)(positions * width);
+                REAL result = step ? (REAL)(1 / sqrt(sum + epsilon)) : (REAL)sum;
+                (step ? deviation : mean)[example * groups + group] = result;
+                for (int64_t c = group * width; c < (group + 1) * width; c++) {
+                    if (step) factor[c] = result * (scale ? scale[c] : 1), offset[c] = shift ? shift[c] : 0;
+                    else centre[c] = result;
+                }
+            }
+        }
+        for (int64_t t = 0; t < positions; t++)
+            for (int64_t c = 0; c < channels; c++)
+                out[t * channels + c] = (own[t * channels + c] - centre[c]) * factor[c] + offset[c];
+    }
+    free(sums), free(of_channel);
+    return 0;
+}
+
+/* dx is not written where it is NULL. */
+static int FOR_TARGET(group_norm_backward)(int64_t examples, int64_t positions, int64_t channels,
+                                           int64_t groups, const REAL *x, const REAL *g,
+                                           const REAL *mean, const REAL *deviation,
+                                           const REAL *scale, REAL *dx, REAL *dscale, REAL *dshift) {
+    int64_t width = channels / groups;
+    double *sums = malloc(sizeof(double) * 2 * channels);
+    REAL *of_channel = malloc(sizeof(REAL) * 4 * channels);
+    if (!sums || !of_channel) {
+        free(sums), free(of_channel);
+        return 1;
+    }
+    double *plain = sums + channels;
+    REAL *centre = of_channel, *of_g = centre + channels, *of_x = of_g + channels, *rest = of_x + channels;
+    for (int64_t example = 0; example < examples; example++) {
+        const REAL *own = x + example * positions * channels, *gradient = g + example * positions * channels;
+        for (int64_t c = 0; c < channels; c++) centre[c] = mean[example * groups + c / width];
+        memset(sums, 0, sizeof(double) * 2 * channels);
+        FOR_TARGET(channel_sums)(positions, channels, own, centre, gradient, sums, plain);
+        for (int64_t group = 0; group < groups; group++) {
+            double r = deviation[example * groups + group], of_scaled = 0, of_product = 0;
+            for (int64_t c = group * width; c < (group + 1) * width; c++) {
+                double factor = scale ? scale[c] : 1;
+                dscale[example * channels + c] = (REAL)(sums[c] * r);
+                dshift[example * channels + c] = (REAL)plain[c];
+                of_scaled += factor * plain[c];
+                of_product += factor * sums[c] * r;
+            }
+            of_scaled /= (double)(positions * width), of_product /= (double)(positions * width);
+            for (int64_t c = group * width; c < (group + 1) * width; c++) {
+                of_g[c] = (REAL)(r * (scale ? scale[c] : 1));
+                of_x[c] = (REAL)(r * r * of_product);
+                rest[c] = (REAL)(r * of_scaled);
+            }
+        }
+        if (!dx) continue;
+        REAL *out = dx + example * positions * channels;
+        for (int64_t t = 0; t < positions; t++)
+            for (int64_t c = 0; c < channels; c++) {
+                int64_t k = t * channels + c;
+                out[k] = gradient[k] * of_g[c] - (own[k] - centre[c]) * of_x[c] - rest[c];
+            }
+    }
+    free(sums), free(of_channel);
+    return 0;
+}
+#undef AT_ONCE
+
+#undef LANES
+#undef WIDE_LANES
+#undef Vector
+#undef Wide
+#undef Block

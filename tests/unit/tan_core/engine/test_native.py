@@ -1,0 +1,156 @@
+"""The kernels by themselves; tests of the layers hold them against plain autograd."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from tan_core.engine import native
+
+pytestmark = pytest.mark.skipif(not native.is_available(), reason="the kernels are not compiled")
+
+
+def make_batch(*, views: int, dtype=torch.float32, outputs: int = 10):
+    """Inputs, output gradients and the layer: 5 examples, an odd kernel, everything uneven."""
+    generator = torch.Generator().manual_seed(0)
+    layer = nn.Conv2d(
+        3, outputs, (3, 2), stride=(2, 1), padding=(1, 0), dilation=(1, 2), bias=False
+    )
+    a = torch.randn(5 * views, 3, 9, 8, generator=generator, dtype=dtype)
+    g = torch.randn(layer.to(dtype)(a).shape, generator=generator, dtype=dtype)
+    kernel = native.Kernel((3, 2), (2, 1), (1, 0), (1, 2))
+    return a, g, kernel, layer
+
+
+def truth(a, g, layer, views: int):
+    """[B, O, C, H, W] in float64."""
+    return torch.stack(
+        [
+            nn.grad.conv2d_weight(
+                own_a.double(),
+                layer.weight.shape,
+                own_g.double(),
+                layer.stride,
+                layer.padding,
+                layer.dilation,
+            )
+            for own_a, own_g in zip(a.split(views), g.split(views), strict=True)
+        ]
+    )
+
+
+class TestWeightRows:
+    @pytest.mark.parametrize("outputs", [1, 10, 16, 40, 64, 130])
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_each_row_is_the_gradient_of_its_example(self, outputs: int, dtype) -> None:
+        a, g, kernel, layer = make_batch(views=3, dtype=dtype, outputs=outputs)
+        expected = truth(a, g, layer, 3)
+
+        rows, squared, _ = native.weight_rows(a, g, kernel, 3)
+
+        got = rows.view(5, 3, 2, 3, native.padded(outputs))
+        assert not got[..., outputs:].any()
+        got = got[..., :outputs].permute(0, 4, 3, 1, 2).double()
+        tolerance = 1e-6 if dtype == torch.float32 else 1e-14
+        assert float((got - expected).norm() / expected.norm()) < tolerance
+        assert torch.allclose(squared, expected.flatten(1).square().sum(1), rtol=tolerance)
+
+    def test_threads_change_nothing(self) -> None:
+        a, g, kernel, _ = make_batch(views=2)
+        before = torch.get_num_threads()
+        try:
+            torch.set_num_threads(1)
+            alone = native.weight_rows(a, g, kernel, 2)
+            torch.set_num_threads(3)
+            together = native.weight_rows(a, g, kernel, 2)
+        finally:
+            torch.set_num_threads(before)
+
+        assert torch.equal(alone[0], together[0])
+        assert torch.equal(alone[1], together[1])
+
+    def test_an_empty_batch_has_no_rows(self) -> None:
+        a, g, kernel, _ = make_batch(views=1)
+
+        rows, squared, _ = native.weight_rows(a[:0], g[:0], kernel, 1)
+
+        assert (len(rows), len(squared)) == (0, 0)
+
+
+class TestWeightNorms:
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    @pytest.mark.parametrize("views", [1, 4])
+    def test_norms_are_exact_in_double_whatever_comes_in(self, dtype, views: int) -> None:
+        a, g, kernel, layer = make_batch(views=views, dtype=dtype)
+
+        got = native.weight_norms(a, g, kernel, views)
+
+        expected = truth(a, g, layer, views).flatten(1).square().sum(1)
+        assert torch.allclose(got, expected, rtol=1e-12)
+
+
+class TestSquaredNorms:
+    @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
+    def test_neither_tiny_nor_huge_numbers_lose_the_norm(self, scale: float) -> None:
+        """Squares of float32 numbers like these are 0 or infinite in float32."""
+        x = scale * torch.randn(3, 1000, generator=torch.Generator().manual_seed(0))
+
+        got = native.squared_norms(x)
+
+        assert torch.allclose(got, x.double().square().sum(1), rtol=1e-12, atol=0)
+
+
+class TestNormal:
+    def test_is_a_function_of_the_seed(self) -> None:
+        assert torch.equal(native.normal(1, 100), native.normal(1, 100))
+        assert not torch.equal(native.normal(1, 100), native.normal(2, 100))
+
+    def test_a_shorter_draw_is_the_beginning_of_a_longer_one(self) -> None:
+        assert torch.equal(native.normal(3, 5000)[:1030], native.normal(3, 1030))
+
+    def test_moments_are_those_of_a_standard_normal(self) -> None:
+        """A million draws: each bound is more than four of its standard deviations."""
+        z = native.normal(0, 1_000_000).double()
+
+        assert abs(float(z.mean())) < 4e-3
+        assert abs(float(z.square().mean()) - 1) < 6e-3
+        assert abs(float(z.pow(3).mean())) < 16e-3
+        assert abs(float(z.pow(4).mean()) - 3) < 40e-3
+        assert 4.5 < float(z.abs().max()) < 7
+
+    def test_lanes_and_halves_are_not_correlated(self) -> None:
+        z = native.normal(0, 1 << 20).double()
+
+        for lag in (1, 2, 16, 32, 512, 1024):
+            assert abs(float((z[lag:] * z[:-lag]).mean())) < 5e-3
+
+
+class TestWithoutKernels:
+    def test_the_engine_works_where_nothing_was_compiled(self) -> None:
+        """A fresh process that finds no library: torch does all the work, to the same sums."""
+        script = """
+import torch
+from tan_core.engine import clipped_sum, native
+if %r:
+    native.is_available = lambda: False
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.GroupNorm(2, 8), torch.nn.ReLU(),
+                            torch.nn.Flatten(), torch.nn.Linear(8 * 36, 5)).double()
+x, y = torch.randn(6, 3, 8, 8).double(), torch.arange(6) %% 5
+print(clipped_sum(model, x, y, clip_norm=1.0).sum.norm().item().hex())
+"""
+        sums = [
+            float.fromhex(
+                subprocess.run(
+                    [sys.executable, "-c", script % is_without],
+                    capture_output=True,
+                    text=True,
+                    check=True,
+                ).stdout
+            )
+            for is_without in (False, True)
+        ]
+
+        assert sums[0] == pytest.approx(sums[1], rel=1e-10)
