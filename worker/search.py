@@ -2,13 +2,16 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import optuna
 import ray
 from ray import tune
 
-from tan_core.data import load_split, verify
+from tan_core.data import verify
+from tan_core.engine.features import load_inputs
+from tan_core.models import extractor_of
 from tan_core.wire import SearchAssignment, TrialRecord, TrialState
 from worker.driver import Driver, Outcome, connect
 from worker.progress import SearchProgress
@@ -26,7 +29,7 @@ def search(assignment: SearchAssignment, driver: Driver) -> Outcome:
     if _left(assignment, records) > 0:
         connect(assignment.run_id)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        data = _load(assignment)
+        data = _load(assignment, driver.settings.cache_dir)
         # Tune replaces the worker of a running trial, but gives up one that was lost just before its
         # trial began: such a trial runs again in a round of its own.
         for lives in range(LOST_WORKERS_PER_TRIAL, -1, -1):
@@ -86,12 +89,13 @@ def _run_trials(
     return sorted(progress.records.values(), key=lambda trial: trial.number)
 
 
-def _load(assignment: SearchAssignment) -> TrialData:
+def _load(assignment: SearchAssignment, cache_dir: Path | None) -> TrialData:
     """The train and validation splits. The test split is never read by a search."""
-    verify(assignment.dataset)
+    dataset, extractor = assignment.dataset, extractor_of(assignment.model)
+    verify(dataset)
     return TrialData(
-        train=load_split(assignment.dataset, "train"),
-        validation=load_split(assignment.dataset, "validation"),
+        train=load_inputs(dataset, "train", extractor, cache_dir=cache_dir),
+        validation=load_inputs(dataset, "validation", extractor, cache_dir=cache_dir),
     )
 
 

@@ -1,6 +1,7 @@
 """Settings of a driver: the only place in ``worker`` that reads the environment."""
 
 import os
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, SecretStr
@@ -21,6 +22,8 @@ class WorkerSettings(BaseSettings):
     """The attempt's number: reports with an older one are refused."""
     run_token: SecretStr
     """Good for this attempt of this run only."""
+    cache_dir: Path | None = None
+    """Where features of frozen extractors are kept, as private as the data. Unset: nowhere."""
     allowed_model_prefixes: Annotated[ModulePrefixes, NoDecode] = ()
     """Modules and packages that ``python:`` models may be imported from: nothing else is."""
 

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,13 @@ import ray.train.torch
 import torch
 import torch.distributed as dist
 
-from tan_core.data import load_split, verify
+from tan_core.data import Split, verify
 from tan_core.engine import PrivateRandomness, Trainer, checkpoint
+from tan_core.engine.features import load_inputs
 from tan_core.engine.randomness import KEY_BYTES
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Mechanism
-from tan_core.models import build
+from tan_core.models import build_head, extractor_of
 from tan_core.wire import Checkpoint, PrivateAssignment, PrivateResult, SegmentGrant
 from worker.driver import Outcome
 from worker.report import ControlPlane, FencedError, Heartbeats, RefusedError, leave
@@ -45,7 +47,7 @@ def train_loop(config: dict[str, Any]) -> Outcome | None:
     try:
         with ExitStack() as stack:
             leader = Leader(assignment, settings, stack) if team.rank == 0 else None
-            return _train(assignment, team, leader)
+            return _train(assignment, settings.cache_dir, team, leader)
     except (FencedError, RefusedError) as error:
         leave(error)
 
@@ -127,10 +129,10 @@ class Leader:
         self._written = path
 
     def release(
-        self, assignment: PrivateAssignment, trainer: Trainer, train_seconds: float
+        self, assignment: PrivateAssignment, trainer: Trainer, test: Split, train_seconds: float
     ) -> PrivateResult:
-        """Write the model and read the test split, which nothing has read before."""
-        test = load_split(assignment.dataset, "test")
+        """Write the model and evaluate it."""
+        extractor = extractor_of(assignment.model)
         path = self._folder / "model.safetensors"
         sha256 = checkpoint.save_weights(
             path,
@@ -138,6 +140,7 @@ class Leader:
             metadata={
                 "study_id": assignment.study_id,
                 "model": assignment.model.model_dump(mode="json"),
+                "extractor": extractor.fingerprint if extractor is not None else None,
                 "shape": assignment.dataset.shape,
                 "num_classes": assignment.dataset.num_classes,
             },
@@ -153,8 +156,19 @@ class Leader:
         )
 
 
-def _train(assignment: PrivateAssignment, team: Team, leader: Leader | None) -> Outcome | None:
-    trainer = _build_trainer(assignment, team)
+def _train(
+    assignment: PrivateAssignment, cache_dir: Path | None, team: Team, leader: Leader | None
+) -> Outcome | None:
+    inputs = partial(
+        load_inputs,
+        assignment.dataset,
+        extractor=extractor_of(assignment.model),
+        cache_dir=cache_dir,
+        device=team.device,
+    )
+    if team.rank == 0:
+        verify(assignment.dataset)
+    trainer = _build_trainer(assignment, inputs("train"), team)
     if assignment.checkpoint is not None:
         _resume(trainer, assignment.checkpoint)
     started = time.monotonic()
@@ -175,7 +189,9 @@ def _train(assignment: PrivateAssignment, team: Team, leader: Leader | None) -> 
             reason="the reservation was used up before the first step",
             retryable=False,
         )
-    result = leader.release(assignment, trainer, time.monotonic() - started)
+    seconds = time.monotonic() - started
+    # Nothing has read the test split before.
+    result = leader.release(assignment, trainer, inputs("test"), seconds)
     return Outcome(outcome="succeeded", result=result)
 
 
@@ -209,14 +225,11 @@ def _begin(leader: Leader | None, trainer: Trainer, wanted: int) -> list[int]:
     return [grant.segment, min(grant.num_steps, wanted), int(leader.is_cancelled)]
 
 
-def _build_trainer(assignment: PrivateAssignment, team: Team) -> Trainer:
-    if team.rank == 0:
-        verify(assignment.dataset)
-    train = load_split(assignment.dataset, "train")
+def _build_trainer(assignment: PrivateAssignment, train: Split, team: Team) -> Trainer:
     secret = team.shared_secret(KEY_BYTES + _SEED_BYTES)
     initial = int.from_bytes(secret[KEY_BYTES:], "little", signed=True)
     return Trainer(
-        model=build(
+        model=build_head(
             assignment.model,
             shape=assignment.dataset.shape,
             num_classes=assignment.dataset.num_classes,

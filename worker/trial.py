@@ -22,7 +22,7 @@ from tan_core.data import Split
 from tan_core.engine import SeededRandomness, Trainer
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Mechanism
-from tan_core.models import build
+from tan_core.models import build_head
 from tan_core.planner import Candidate, Target, candidate, simulation
 from tan_core.spec import Scalar
 from tan_core.wire import RungScore, SearchAssignment, TrialState
@@ -39,7 +39,7 @@ _QUICK_VALIDATION = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialData:
-    """What a simulation may read: never the test split."""
+    """What a simulation may read, as the head of its model reads it: never the test split."""
 
     train: Split
     validation: Split
@@ -164,7 +164,7 @@ def _trainer(
     seed = assignment.search.seed
     initial = int(np.random.SeedSequence([seed, rung]).generate_state(1)[0])
     return Trainer(
-        model=build(
+        model=build_head(
             candidate.model,
             shape=assignment.dataset.shape,
             num_classes=assignment.dataset.num_classes,

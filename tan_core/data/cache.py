@@ -53,7 +53,8 @@ def cached(file: Path, make: Callable[[], Made]) -> Arrays:
                     _write(file, blocks, num_rows=len(labels))
         except OSError as error:
             raise DatasetError(f"{file}: cannot be kept: {error}", field="cache_dir") from error
-    inputs = np.load(file, mmap_mode="c", allow_pickle=False)
+    # As a plain array: Ray would copy a memmap for every process that reads it.
+    inputs = np.asarray(np.load(file, mmap_mode="c", allow_pickle=False))
     return inputs, np.load(_labels_file(file), allow_pickle=False)
 
 

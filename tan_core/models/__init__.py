@@ -8,7 +8,9 @@ from torch import nn
 
 from tan_core.models import linear, mlp, nf_resnet, scatter, tanh_cnn, vit, wide_resnet
 from tan_core.models.external import build_python, build_timm
+from tan_core.models.extractor import Extractor, split
 from tan_core.models.initialise import initialise
+from tan_core.models.scattering import Scattering
 from tan_core.spec.models import (
     LinearModel,
     MlpModel,
@@ -23,6 +25,8 @@ from tan_core.spec.models import (
     VitModel,
     WideResNetModel,
 )
+
+__all__ = ["BUILDERS", "build", "build_head", "extractor_of"]
 
 Builder = Callable[[Any, tuple[int, ...], int], nn.Module]
 
@@ -77,4 +81,18 @@ def build(
             return model
 
 
-__all__ = ["BUILDERS", "build"]
+def build_head(
+    spec: ModelSpec, *, shape: Sequence[int], num_classes: int, generator: torch.Generator
+) -> nn.Module:
+    """What of the model of ``spec`` is trained: all of it, or what stands behind its extractor.
+
+    Parameters have the values and names that :func:`build` gives them, so the state of a head loads
+    into the whole model. Arguments and errors are those of :func:`build`.
+    """
+    _, head = split(build(spec, shape=shape, num_classes=num_classes, generator=generator))
+    return head
+
+
+def extractor_of(spec: ModelSpec) -> Extractor | None:
+    """The frozen extractor that a model begins with, if any."""
+    return Scattering() if spec.has_frozen_features else None

@@ -25,7 +25,7 @@ def build_cnn(spec: Spec, shape: tuple[int, ...], num_classes: int) -> nn.Sequen
     """Scattering, normalisation and two tanh convolutions, as published.
 
     Grey images get the network of MNIST: 33,066 parameters at 28x28. Images of several channels get
-    that of CIFAR-10: 187,218 at 32x32.
+    that of CIFAR-10: 187,210 at 32x32.
     """
     scattering, features = _scattering(spec, shape)
     head = _grey_head if shape[0] == 1 else _colour_head

@@ -1,0 +1,77 @@
+"""A model with a frozen extractor, searched and trained on a real Ray from one cache of features."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tan_core.data import load_split
+from tan_core.engine.inputs import as_floats, as_tensor
+from tan_core.models import build
+from tan_core.spec import TrainerConfig
+from tan_core.spec.models import ScatterLinearModel
+from tan_core.wire import PrivateAssignment, SearchAssignment
+
+if TYPE_CHECKING:
+    from conftest import Books, ControlPlaneServer, Start
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(280)]
+
+MODEL = ScatterLinearModel()
+
+
+def test_a_search_and_two_ranks_read_the_same_features(
+    plane: "ControlPlaneServer",
+    start: "Start",
+    search_of: Callable[..., SearchAssignment],
+    private_of: Callable[..., PrivateAssignment],
+    new_books: Callable[..., "Books"],
+    tmp_path: Path,
+) -> None:
+    cache = tmp_path / "cache"
+
+    plane.books = books = new_books(search_of(model=MODEL))
+    driver = start("worker.simulate", TAN_CACHE_DIR=str(cache))
+    out, _ = driver.communicate(timeout=200)
+    assert driver.returncode == 0, out
+    assert max(trial.value or 0 for trial in books.trials.values()) > 0.5
+    searched = made(cache)
+    assert len(searched) == 2  # train and validation
+
+    private = private_of(steps=30, model=MODEL, trainer=TrainerConfig(momentum=0.9))
+    plane.books = books = new_books(private)
+    driver = start("worker.train", TAN_CACHE_DIR=str(cache))
+    out, _ = driver.communicate(timeout=200)
+    assert driver.returncode == 0, out
+    assert len(made(cache)) == 3  # and test
+    assert searched.items() <= made(cache).items()
+
+    (finish,) = books.finishes
+    assert finish.result is not None
+    accuracy = accuracy_on_images(private, Path(finish.result.model_path))
+    assert accuracy == pytest.approx(finish.result.test_accuracy, abs=0.01)
+    assert accuracy > 0.5
+
+
+def made(cache: Path) -> dict[str, int]:
+    """Files of features, and when each was written."""
+    files = [file for file in cache.glob("*.npy") if "labels" not in file.name]
+    return {file.name: file.stat().st_mtime_ns for file in files}
+
+
+def accuracy_on_images(private: PrivateAssignment, weights: Path) -> float:
+    """The whole model of the released weights, on the images of the test split."""
+    model = build(
+        private.model,
+        shape=private.dataset.shape,
+        num_classes=private.dataset.num_classes,
+        generator=torch.Generator(),
+    )
+    model.load_state_dict(load_file(weights))
+    test = load_split(private.dataset, "test")
+    with torch.no_grad():
+        logits = model(as_floats(as_tensor(test.inputs), torch.float32))
+    return float((logits.argmax(1).numpy() == test.labels).mean())
