@@ -198,7 +198,12 @@ class Trainer:
     def released_weights(self) -> dict[str, Tensor]:
         """A copy of what is published, by parameter name: averaged weights where averaging is on."""
         weights = {name: value.detach() for name, value in self._model.state_dict().items()}
-        weights.update(self._flat.views(self._released_vector()))
+        released = self._flat.views(self._released_vector())
+        # A shared parameter has several names in the model and one in the vector.
+        first_names = {p: name for name, p in self._model.named_parameters()}
+        for name, parameter in self._model.named_parameters(remove_duplicate=False):
+            if parameter.requires_grad:
+                weights[name] = released[first_names[parameter]]
         return {name: value.to("cpu", copy=True).contiguous() for name, value in weights.items()}
 
     def state(self) -> TrainerState:
