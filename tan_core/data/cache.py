@@ -40,7 +40,7 @@ def cached(file: Path, make: Callable[[], Made]) -> Arrays:
     one machine share the pages, and nobody can spoil the file.
 
     Raises:
-        DatasetError: the folder cannot be written or locked.
+        DatasetError: the folder cannot be written or locked, or what it keeps is damaged.
     """
     if not file.is_file():
         try:
@@ -53,9 +53,14 @@ def cached(file: Path, make: Callable[[], Made]) -> Arrays:
                     _write(file, blocks, num_rows=len(labels))
         except OSError as error:
             raise DatasetError(f"{file}: cannot be kept: {error}", field="cache_dir") from error
-    # As a plain array: Ray would copy a memmap for every process that reads it.
-    inputs = np.asarray(np.load(file, mmap_mode="c", allow_pickle=False))
-    return inputs, np.load(_labels_file(file), allow_pickle=False)
+    try:
+        # As a plain array: Ray would copy a memmap for every process that reads it.
+        inputs = np.asarray(np.load(file, mmap_mode="c", allow_pickle=False))
+        return inputs, np.load(_labels_file(file), allow_pickle=False)
+    except (OSError, EOFError, ValueError) as error:
+        raise DatasetError(
+            f"{file}: what is kept is damaged, delete it: {error}", field="cache_dir"
+        ) from error
 
 
 def stacked(blocks: Iterable[NDArray[Any]], *, num_rows: int) -> NDArray[Any]:

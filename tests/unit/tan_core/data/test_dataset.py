@@ -597,6 +597,62 @@ class TestLoadSplit:
         assert np.array_equal(cached.labels, decoded.labels)
         assert {file.stat().st_mode & 0o077 for file in (tmp_path / "cache").iterdir()} == {0}
 
+    def test_two_processes_that_read_at_once_find_the_same(
+        self, image_parquet: Path, tmp_path: Path
+    ) -> None:
+        ref = make_ref(data.inspect(str(image_parquet)), image_parquet)
+        script = (
+            "import sys; from pathlib import Path; from tan_core import data, wire; "
+            "ref = wire.DatasetRef.model_validate_json(sys.argv[1]); "
+            "print(data.load_split(ref, 'train', cache_dir=Path(sys.argv[2])).inputs.sum())"
+        )
+        command = [sys.executable, "-c", script, ref.model_dump_json(), str(tmp_path / "cache")]
+
+        readers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in "ab"]
+        sums = {reader.communicate(timeout=60)[0].strip() for reader in readers}
+
+        assert sums == {str(data.load_split(ref, "train").inputs.sum())}
+        assert not list((tmp_path / "cache").glob("*.tmp"))
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+    def test_a_full_disk_is_named_and_half_a_split_never_read(
+        self, image_parquet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ref = make_ref(data.inspect(str(image_parquet)), image_parquet)
+
+        opened = os.open
+
+        def full(file: Path, *rest: int) -> int:
+            return opened("/dev/full" if file.suffix == ".tmp" else file, *rest)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", full)
+            with pytest.raises(DatasetError, match="No space") as error:
+                data.load_split(ref, "train", cache_dir=tmp_path / "cache")
+
+        assert error.value.field == "cache_dir"
+        read = data.load_split(ref, "train", cache_dir=tmp_path / "cache")
+        assert np.array_equal(read.inputs, data.load_split(ref, "train").inputs)
+
+    @pytest.mark.parametrize("kept", [0, 50, 1000])
+    @pytest.mark.parametrize("labels", [False, True])
+    def test_a_damaged_cache_is_named(
+        self, image_parquet: Path, tmp_path: Path, kept: int, labels: bool
+    ) -> None:
+        ref = make_ref(data.inspect(str(image_parquet)), image_parquet)
+        data.load_split(ref, "train", cache_dir=tmp_path / "cache")
+        (file,) = [
+            file
+            for file in (tmp_path / "cache").glob("*.npy")
+            if (".labels" in file.name) is labels
+        ]
+        file.write_bytes(file.read_bytes()[: min(kept, file.stat().st_size - 1)])
+
+        with pytest.raises(DatasetError, match="what is kept is damaged, delete it") as error:
+            data.load_split(ref, "train", cache_dir=tmp_path / "cache")
+
+        assert error.value.field == "cache_dir"
+
     def test_data_that_shrank_since_registration_is_refused(self, image_parquet: Path) -> None:
         ref = make_ref(data.inspect(str(image_parquet)), image_parquet)
         write_images(image_parquet / "train.parquet", grey_images(30), [i % 4 for i in range(30)])
