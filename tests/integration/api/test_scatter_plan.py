@@ -1,0 +1,25 @@
+"""A study whose model begins with a frozen extractor: planned by the size of its head."""
+
+import pytest
+
+from tests.fixtures.api import make_spec
+
+
+@pytest.mark.parametrize("name", ["scatter-linear", "scatter-cnn"])
+async def test_it_is_planned_with_the_memory_of_its_head(client, name):
+    response = await client.post("/plans", json=make_spec(model={"name": name}))
+
+    assert response.status_code == 200, response.text
+    assert response.json()["cost"]["memory_bytes"] > 0
+
+
+async def test_augmentation_is_refused_by_its_path(client):
+    spec = make_spec(model={"name": "scatter-linear"})
+    spec["train"] = {**spec.get("train", {}), "horizontal_flip": True}
+
+    response = await client.post("/plans", json=spec)
+
+    assert response.status_code == 422
+    (error,) = response.json()["errors"]
+    assert error["path"] == "train.horizontal_flip"
+    assert "computed once" in error["message"]
