@@ -1,6 +1,7 @@
 """The units of a model: its layers with trainable parameters of their own."""
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from torch import nn
@@ -24,25 +25,32 @@ class Unit:
         """Whether this layer is a part of ``other``."""
         return other.name == "" or self.name.startswith(f"{other.name}.")
 
+    def without(self, names: Collection[str]) -> "Unit":
+        """The same layer, but for parameters of these names in the model."""
+        kept = {own: name for own, name in self.parameters.items() if name not in names}
+        is_plain = self.is_plain and len(kept) == len(self.parameters)
+        return replace(self, parameters=kept, is_plain=is_plain)
+
 
 def units_of(model: nn.Module) -> list[Unit]:
     """Units that have every trainable parameter between them; a frozen layer is none.
 
-    A parametrised layer, by weight normalisation say, is one unit with what makes its parameters, and
+    What a layer shares with a layer in it belongs to the outer one, which sees all of its uses. A
+    parametrised layer, by weight normalisation say, is one unit with what makes its parameters, and
     attention is one with its last layer, whose weight it uses without calling it.
     """
     names = {p: name for name, p in model.named_parameters() if p.requires_grad}
     units: list[Unit] = []
-    wholes: list[Unit] = []
     for name, layer in model.named_modules():
         is_whole = isinstance(layer, nn.MultiheadAttention) or parametrize.is_parametrized(layer)
         own = dict(layer.named_parameters(recurse=is_whole))
         trainable = {own_name: names[p] for own_name, p in own.items() if p in names}
-        is_plain = len(trainable) == len(own) and is_known(layer)
-        unit = Unit(name, layer, trainable, is_plain)
-        if trainable and not any(unit.is_inside(whole) for whole in wholes):
+        unit = Unit(name, layer, trainable, len(trainable) == len(own) and is_known(layer))
+        for outer in units:
+            if not outer.is_plain and unit.is_inside(outer):
+                unit = unit.without(outer.parameters.values())
+        if unit.parameters:
             units.append(unit)
-            wholes += [unit] if is_whole else []
     uses = Counter(name for unit in units for name in unit.parameters.values())
     return [
         replace(unit, is_plain=False)
