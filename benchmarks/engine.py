@@ -30,6 +30,7 @@ from torch.nn import functional
 
 from tan_core import models
 from tan_core.engine import clipped_sum
+from tan_core.engine.bookkeeping import Books
 from tan_core.spec.models import MODEL_TYPES
 
 ROUNDS, QUICK_ROUNDS = 11, 3
@@ -139,10 +140,11 @@ def ours(load: Workload) -> Step:
     model, (inputs, labels) = load.build(), load.batch()
     parameters = list(model.parameters())
     sizes = [p.numel() for p in parameters]
+    books = Books(model)
 
     def step() -> None:
         total = clipped_sum(
-            model,
+            books,
             inputs,
             labels,
             clip_norm=CLIP_NORM,

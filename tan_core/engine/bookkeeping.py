@@ -17,18 +17,18 @@ References:
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn import functional
 
-from tan_core.engine.fast_layers import fast_forward, fast_layers
+from tan_core.engine import native
+from tan_core.engine.fast_layers import Methods, channels_last, fast_methods
 from tan_core.engine.layers import LayerGradients, layer_gradients
 from tan_core.engine.layers.any_layer import Call, per_example_gradients
 from tan_core.engine.layers.base import squared_norms
-from tan_core.engine.layout import laid_out
 from tan_core.engine.units import Unit, units_of
 
 
@@ -67,13 +67,58 @@ class Books:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._units = units_of(model)
-        self._fast = [(layer, way) for layer in model.modules() if (way := fast_forward(layer))]
+        trainable = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
+        self._like = next(iter(trainable.values()))
+        self._shapes = {name: p.shape for name, p in trainable.items()}
         self._in_place: list[Any] = [
             layer for layer in model.modules() if getattr(layer, "inplace", False)
         ]
+        self._is_channels_last = _can_be_channels_last(model)
+        self._calls: dict[str, list[Call]] | None = None
+        names = {unit.layer: unit.name for unit in self._units if unit.is_plain}
+        others = {unit.layer for unit in self._units if not unit.is_plain}
+        self._prepared = [
+            (layer, names.get(layer), prepare)
+            for layer in model.modules()
+            if layer not in others
+            and (
+                (prepare := fast_methods(layer, is_channels_last=self._is_channels_last))
+                or layer in names
+            )
+        ]
+
+    def zeros(self) -> Tensor:
+        """[P]: room for a sum of gradients, trainable parameters in the model's own order."""
+        return self._like.new_zeros(sum(shape.numel() for shape in self._shapes.values()))
+
+    def pieces(self, vector_P: Tensor) -> dict[str, Tensor]:
+        """Such a vector cut into the parameters' shapes, by name."""
+        pieces = vector_P.split([shape.numel() for shape in self._shapes.values()])
+        return {
+            name: piece.view(shape)
+            for (name, shape), piece in zip(self._shapes.items(), pieces, strict=True)
+        }
+
+    @contextmanager
+    def opened(self) -> Generator[None]:
+        """While the block runs, layers take fast ways and are listened to; parameters must stay."""
+        replaced: list[tuple[dict[str, Any], Methods]] = []
+        try:
+            for layer, name, prepare in self._prepared:
+                methods = prepare() if prepare else {}
+                if name is not None:
+                    forward = methods.get("forward", partial(type(layer).forward, layer))
+                    methods["forward"] = self._listening(layer, name, forward)
+                replaced.append((vars(layer), methods))
+                vars(layer).update(methods)
+            yield
+        finally:
+            for own, methods in replaced:
+                for method in methods:
+                    own.pop(method, None)
 
     def batch_gradients(self, inputs: Tensor, labels: Tensor, *, views: int) -> BatchGradients:
-        """Norms, losses and weighted sums of the gradients of one batch.
+        """Norms, losses and weighted sums of the gradients of one batch; the books must be open.
 
         Args:
             inputs: [B * K, ...]; the K views of an example stand together.
@@ -85,9 +130,11 @@ class Books:
                 first dimension, computes otherwise when it sees one example alone, or its input or
                 output was changed in place: its norms would be wrong.
         """
-        with torch.enable_grad(), fast_layers(self._fast):
+        is_image = inputs.dim() == 4 and self._is_channels_last
+        inputs = channels_last(inputs) if is_image else inputs.contiguous()
+        with torch.enable_grad():
             with self._recorded() as calls:
-                logits = functional_call(self._model, *laid_out(self._model, inputs))
+                logits = self._model(inputs)
             losses_V = functional.cross_entropy(
                 logits, labels.repeat_interleave(views), reduction="none"
             )
@@ -119,6 +166,24 @@ class Books:
             weighted_sum=weighted_sum,
         )
 
+    def _listening(
+        self, layer: nn.Module, name: str, forward: Callable[[Tensor], Tensor]
+    ) -> Callable[..., Tensor]:
+        """A forward of a plain layer that writes down its calls."""
+
+        def listening(*args: Tensor, **kwargs: Tensor) -> Tensor:
+            if self._calls is None:
+                return type(layer).forward(layer, *args, **kwargs)
+            (x,) = (*args, *kwargs.values())
+            output = forward(x)
+            # Where gradients are switched off, none will come back.
+            if torch.is_grad_enabled():
+                call, output = Call.of((x,), {}, output)
+                self._calls.setdefault(name, []).append(call)
+            return output
+
+        return listening
+
     @contextmanager
     def _recorded(self) -> Generator[dict[str, list[Call]]]:
         """The calls of each unit while the block runs, by name; nothing works in place meanwhile."""
@@ -126,7 +191,6 @@ class Books:
 
         def recorder(name: str) -> Callable[..., Any]:
             def record(_: nn.Module, args: tuple[Any, ...], kwargs: Any, output: Any) -> Any:
-                # Where gradients are switched off, none will come back.
                 if not torch.is_grad_enabled():
                     return output
                 call, output = Call.of(args, kwargs, output)
@@ -138,12 +202,15 @@ class Books:
         handles = [
             unit.layer.register_forward_hook(recorder(unit.name), with_kwargs=True)
             for unit in self._units
+            if not unit.is_plain
         ]
         for layer in self._in_place:
             layer.inplace = False
+        self._calls = calls
         try:
             yield calls
         finally:
+            self._calls = None
             for layer in self._in_place:
                 layer.inplace = True
             for handle in handles:
@@ -231,3 +298,9 @@ def _rows(unit: Unit, runs: list[_Run], *, num_views: int, views: int) -> dict[s
 def _add(total: dict[str, Tensor], rows: dict[str, Tensor]) -> None:
     for name, value in rows.items():
         total[name] = total[name] + value if name in total else value
+
+
+def _can_be_channels_last(model: nn.Module) -> bool:
+    """Pools and convolutions are faster so. Not with torch's own group norms: they lose digits."""
+    has_group_norm = any(isinstance(layer, nn.GroupNorm) for layer in model.modules())
+    return not has_group_norm or native.accepts(*model.parameters())

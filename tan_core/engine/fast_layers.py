@@ -1,46 +1,56 @@
 """Faster ways through layers while books are kept: the same numbers up to rounding, there and back.
 
-Parameters need no gradient then, so only the input's is taken.
+What depends on parameters alone is computed once for all the microbatches of a step. Parameters get
+their gradients from the books, so the ways here have a gradient of the input only.
 """
 
-# Shape legend: V = views, C = channels, G = groups.
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+# Shape legend: V = views, C = channels.
+from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn import functional
 
 from tan_core.engine import native, onednn
+from tan_core.models.weight_standardised import WeightStandardisedConv2d
 
-Forward = Callable[[Tensor], Tensor]
+Methods = dict[str, Callable[..., Any]]
+"""By name: what stands for methods of a layer while its parameters stay as they are."""
+Prepare = Callable[[], Methods]
 
 
-def fast_forward(layer: nn.Module) -> Forward | None:
-    """What may stand for ``layer.forward``; None where torch's own is as good."""
+def fast_methods(layer: nn.Module, *, is_channels_last: bool) -> Prepare | None:
+    """Methods for one layer, made anew when its parameters change; None where its own are as good.
+
+    Args:
+        layer: any; a subclass of a known kind keeps its own methods.
+        is_channels_last: whether images are laid out so.
+    """
     if "forward" in vars(layer):
         return None
     if type(layer) is nn.Linear:
-        return _linear(layer)
+        return lambda: {"forward": _linear(layer)}
     if type(layer) is nn.GroupNorm and native.is_available():
-        return _group_norm(layer)
+        return lambda: {"forward": _group_norm(layer)}
+    if type(layer) is nn.Conv2d and is_channels_last:
+        return lambda: {"forward": _convolution(layer)}
+    if type(layer) is WeightStandardisedConv2d:
+        return lambda: {"standardised": _standardised(layer, is_channels_last=is_channels_last)}
     return None
 
 
-@contextmanager
-def fast_layers(ways: Sequence[tuple[nn.Module, Forward]]) -> Generator[None]:
-    """Lets layers take their fast way while the block runs."""
-    for layer, forward in ways:
-        layer.forward = forward
-    try:
-        yield
-    finally:
-        for layer, _ in ways:
-            del layer.forward
+def channels_last(x: Tensor) -> Tensor:
+    """A copy of [N, C, H, W] with its channels last in memory.
+
+    A tensor of one channel counts as channels-last already, whatever its strides say, and
+    contiguous() would leave it alone: only a new tensor tells the convolution.
+    """
+    return torch.empty_like(x, memory_format=torch.channels_last).copy_(x)
 
 
-def _linear(layer: nn.Linear) -> Forward:
+def _linear(layer: nn.Linear) -> Callable[[Tensor], Tensor]:
     def forward(x: Tensor) -> Tensor:
         if onednn.is_faster(x, layer.weight):
             return onednn.linear(x, layer.weight, layer.bias)
@@ -49,7 +59,25 @@ def _linear(layer: nn.Linear) -> Forward:
     return forward
 
 
-def _group_norm(layer: nn.GroupNorm) -> Forward:
+@torch.no_grad()
+def _convolution(layer: nn.Conv2d) -> Callable[[Tensor], Tensor]:
+    weight = channels_last(layer.weight)
+    # The layer's own forward knows its padding; this is all that it does.
+    convolved = layer._conv_forward  # pyright: ignore[reportPrivateUsage]
+    return lambda x: convolved(x, weight, layer.bias)
+
+
+@torch.no_grad()
+def _standardised(
+    layer: WeightStandardisedConv2d, *, is_channels_last: bool
+) -> Callable[[], tuple[Tensor, ...]]:
+    value = layer.standardised()
+    if is_channels_last:
+        value = value._replace(weight=channels_last(value.weight))
+    return lambda: value
+
+
+def _group_norm(layer: nn.GroupNorm) -> Callable[[Tensor], Tensor]:
     def forward(x: Tensor) -> Tensor:
         if x.dim() == 4 and native.accepts(x):
             return _GroupNorm.apply(x, layer)

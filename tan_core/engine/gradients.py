@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from tan_core import _validate
 from tan_core.engine.bookkeeping import BatchGradients, Books
@@ -29,7 +30,7 @@ class ClippedSum:
 
 
 def clipped_sum(
-    model: nn.Module,
+    model: nn.Module | Books,
     inputs: Tensor,
     labels: Tensor,
     *,
@@ -53,7 +54,7 @@ def clipped_sum(
     * ``microbatch_size`` changes nothing beyond float rounding.
 
     Args:
-        model: passes :func:`check_model`.
+        model: passes :func:`check_model`; or its books, where it is asked for many sums.
         inputs: [B * K, ...]; the K views of an example stand together.
         labels: [B], int64.
         clip_norm: :math:`C > 0`.
@@ -71,42 +72,37 @@ def clipped_sum(
             f"inputs must hold {views} views of each of {len(labels)} examples, got {len(inputs)}",
             field="inputs",
         )
-    names = {name: p.numel() for name, p in model.named_parameters() if p.requires_grad}
-    like = next(p for p in model.parameters() if p.requires_grad)
-    total_P = like.new_zeros(sum(names.values()), requires_grad=False)
+    books = model if isinstance(model, Books) else Books(model)
+    total_P = books.zeros()
     norms_B = total_P.new_empty(len(labels))
     losses_B = torch.empty_like(norms_B)
-    books = Books(model)
-    examples_at_once = max(1, microbatch_size // views)
-    for start in range(0, len(labels), examples_at_once):
-        chunk = slice(start, start + examples_at_once)
-        of_views = slice(start * views, (start + examples_at_once) * views)
-        batch = books.batch_gradients(inputs[of_views], labels[chunk], views=views)
-        norms_B[chunk], losses_B[chunk] = batch.norms, batch.losses
-        # In the type of the sum: a norm that it cannot hold has no weight that it can hold.
-        is_finite_B = norms_B[chunk].isfinite() & batch.losses.isfinite()
-        if not bool(is_finite_B.all()):
-            # 0 * NaN is NaN: such examples are taken out of the batch, not weighted with zero.
-            is_finite_V = is_finite_B.repeat_interleave(views)
-            kept, kept_labels = inputs[of_views][is_finite_V], labels[chunk][is_finite_B]
-            if len(kept_labels) == 0:
-                continue
-            batch = books.batch_gradients(kept, kept_labels, views=views)
-        _add_weighted(total_P, names, batch, rule(batch.norms, clip_norm))
+    at_once = max(1, microbatch_size // views)
+    with books.opened():
+        for start in range(0, len(labels), at_once):
+            chunk = slice(start, start + at_once)
+            of_views = slice(start * views, (start + at_once) * views)
+            batch = books.batch_gradients(inputs[of_views], labels[chunk], views=views)
+            norms_B[chunk], losses_B[chunk] = batch.norms, batch.losses
+            # In the type of the sum: a norm that it cannot hold has no weight that it can hold.
+            is_finite_B = norms_B[chunk].isfinite() & batch.losses.isfinite()
+            if not bool(is_finite_B.all()):
+                # 0 * NaN is NaN: such examples are taken out of the batch, not weighted with zero.
+                is_finite_V = is_finite_B.repeat_interleave(views)
+                kept, kept_labels = inputs[of_views][is_finite_V], labels[chunk][is_finite_B]
+                if len(kept_labels) == 0:
+                    continue
+                batch = books.batch_gradients(kept, kept_labels, views=views)
+            _add_weighted(books.pieces(total_P), batch, rule(batch.norms, clip_norm))
     return ClippedSum(sum=total_P, norms=norms_B, losses=losses_B)
 
 
-def _add_weighted(
-    total_P: Tensor, names: Mapping[str, int], batch: BatchGradients, weights_B: Tensor
-) -> None:
-    """Add the weighted gradients of a batch into ``total_P``; every parameter must be among them."""
-    weights_B = weights_B.to(total_P.dtype)
+def _add_weighted(pieces: Mapping[str, Tensor], batch: BatchGradients, weights_B: Tensor) -> None:
+    """Add the weighted gradients of a batch into pieces of the sum; every parameter must be there."""
+    dtype = next(iter(pieces.values())).dtype
     # A weight below the normal numbers has lost digits, and with them the bound: better nothing.
-    weights_B = torch.where(weights_B < torch.finfo(weights_B.dtype).tiny, 0, weights_B)
+    weights_B = functional.threshold(weights_B.to(dtype), torch.finfo(dtype).tiny, 0)
     sums = batch.weighted_sum(weights_B)
-    if sums.keys() != names.keys():
-        raise RuntimeError(f"no gradients for {sorted(names.keys() ^ sums.keys())}")
-    at = 0
-    for name, size in names.items():
-        total_P[at : at + size] += sums[name].reshape(-1)
-        at += size
+    if sums.keys() != pieces.keys():
+        raise RuntimeError(f"no gradients for {sorted(pieces.keys() ^ sums.keys())}")
+    for name, piece in pieces.items():
+        piece += sums[name]

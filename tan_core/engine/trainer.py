@@ -19,6 +19,7 @@ from torch.func import functional_call
 from tan_core import _validate
 from tan_core.engine.audit import audit, steps_between_audits
 from tan_core.engine.augment import Augmentation, Views
+from tan_core.engine.bookkeeping import Books
 from tan_core.engine.clipping import clipping_rule
 from tan_core.engine.coverage import check_coverage
 from tan_core.engine.divergence import is_diverged
@@ -136,6 +137,7 @@ class Trainer:
         )
         self._model = model.to(self._device)
         self._flat = FlatParameters(self._model)
+        self._books = Books(self._model)
         self._ema = self._flat.vector.clone() if config.ema_decay else None
         self._optimizer = make_optimizer(config, self._flat.vector)
         self._steps_done = 0
@@ -294,7 +296,7 @@ class Trainer:
         for start in range(0, len(share), at_once):
             chunk = slice(start, start + at_once)
             part = clipped_sum(
-                self._model,
+                self._books,
                 *self._gather(share[chunk], None if views is None else views[chunk]),
                 clip_norm=self._mechanism.clip_norm,
                 views=self._augmentation.views,

@@ -48,6 +48,17 @@ class _Standardised(ctypes.Structure):
     _fields_ = [(name, ctypes.c_void_p) for name in ("unit", "factor", "is_free")]
 
 
+_ARGUMENTS: Final = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "d": ctypes.c_double}
+_SIGNATURES: Final = {
+    "weight_rows": "pnpppppp",
+    "weight_norms": "pnppp",
+    "squared_norms": "nnpp",
+    "group_norm": "nnnndpppppp",
+    "group_norm_backward": "nnnnpppppppp",
+}
+"""As in kernels.c: pointers, numbers, doubles."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """The window of a convolution: rows and columns each."""
@@ -85,12 +96,11 @@ def is_available() -> bool:
     return _library() is not None
 
 
-def accepts(*tensors: Tensor) -> bool:
+def accepts(first: Tensor, *others: Tensor) -> bool:
     """Whether the kernels are there and can read these tensors."""
-    return is_available() and all(
-        t.dtype in _TYPES and t.dtype == tensors[0].dtype and t.device.type == "cpu"
-        for t in tensors
-    )
+    if not is_available() or first.dtype not in _TYPES or first.device.type != "cpu":
+        return False
+    return all(x.dtype == first.dtype and x.device.type == "cpu" for x in others)
 
 
 def padded(outputs: int) -> int:
@@ -131,7 +141,7 @@ def weight_rows(
     def compute(first: int, count: int) -> int:
         return function(
             ctypes.byref(shape),
-            ctypes.c_int64(count),
+            count,
             _at(a, first * views),
             _at(g, first * views),
             None if weight is None else ctypes.byref(weight),
@@ -154,7 +164,7 @@ def weight_norms(a: Tensor, g: Tensor, kernel: Kernel, views: int) -> Tensor:
     def compute(first: int, count: int) -> int:
         return function(
             ctypes.byref(shape),
-            ctypes.c_int64(count),
+            count,
             _at(a, first * views),
             _at(g, first * views),
             _at(squared, first),
@@ -168,10 +178,10 @@ def squared_norms(x: Tensor) -> Tensor:
     """Squared norm of each row of [N, P], [N] in float64; every square is summed in float64."""
     x = x.contiguous()
     squared = torch.empty(len(x), dtype=torch.float64)
-    function, size = _function("squared_norms", x), ctypes.c_int64(x[0].numel() if len(x) else 0)
+    function, size = _function("squared_norms", x), x[0].numel() if len(x) else 0
 
     def compute(first: int, count: int) -> int:
-        return function(ctypes.c_int64(count), size, _at(x, first), _at(squared, first))
+        return function(count, size, _at(x, first), _at(squared, first))
 
     _over_examples(compute, len(x))
     return squared
@@ -184,16 +194,16 @@ def group_norm(
     x = _channels_last(x)
     y = torch.empty_like(x)
     mean, deviation = x.new_empty(2, len(x), groups).unbind()
-    positions, channels = ctypes.c_int64(x.shape[2] * x.shape[3]), ctypes.c_int64(x.shape[1])
+    positions, channels = x.shape[2] * x.shape[3], x.shape[1]
     function = _function("group_norm", x)
 
     def compute(first: int, count: int) -> int:
         return function(
-            ctypes.c_int64(count),
+            count,
             positions,
             channels,
-            ctypes.c_int64(groups),
-            ctypes.c_double(epsilon),
+            groups,
+            epsilon,
             _at(x, first),
             _at(scale),
             _at(shift),
@@ -219,12 +229,12 @@ def group_norm_backward(
     x, g = _channels_last(x), _channels_last(g)
     dx = torch.empty_like(x) if needs_input else None
     dscale, dshift = x.new_empty(2, len(x), x.shape[1]).unbind()
-    positions, channels = ctypes.c_int64(x.shape[2] * x.shape[3]), ctypes.c_int64(x.shape[1])
-    function, groups = _function("group_norm_backward", x), ctypes.c_int64(mean.shape[1])
+    positions, channels = x.shape[2] * x.shape[3], x.shape[1]
+    function, groups = _function("group_norm_backward", x), mean.shape[1]
 
     def compute(first: int, count: int) -> int:
         return function(
-            ctypes.c_int64(count),
+            count,
             positions,
             channels,
             groups,
@@ -247,7 +257,9 @@ def normal(seed: int, size: int) -> Tensor:
     out = torch.empty(size)
     library = _library()
     assert library is not None  # noqa: S101 the caller has asked
-    library.normal_float(ctypes.c_uint64(seed), ctypes.c_int64(size), _at(out))
+    library.normal_float(
+        ctypes.c_uint64(seed), ctypes.c_int64(size), ctypes.c_void_p(out.data_ptr())
+    )
     return out
 
 
@@ -277,14 +289,21 @@ def _shape(a: Tensor, g: Tensor, kernel: Kernel, views: int) -> _Shape:
 
 
 def _function(name: str, like: Tensor) -> Callable[..., int]:
-    return getattr(_library(), f"{name}_{_TYPES[like.dtype]}")
+    return _typed(name, like.dtype)
 
 
-def _at(x: Tensor | None, first: int = 0) -> ctypes.c_void_p | None:
+@cache
+def _typed(name: str, dtype: torch.dtype) -> Callable[..., int]:
+    function = getattr(_library(), f"{name}_{_TYPES[dtype]}")
+    function.argtypes = [_ARGUMENTS[letter] for letter in _SIGNATURES[name]]
+    return function
+
+
+def _at(x: Tensor | None, first: int = 0) -> int | None:
     """Where row ``first`` of a dense tensor begins."""
     if x is None:
         return None
-    return ctypes.c_void_p(x.data_ptr() + first * x.stride(0) * x.element_size())
+    return x.data_ptr() + (first * x.stride(0) * x.element_size() if first else 0)
 
 
 def _over_examples(compute: Callable[[int, int], int], examples: int) -> None:

@@ -177,7 +177,9 @@ class TestBatchGradients:
         ).double()
         model[0].requires_grad_(False)
 
-        bookkeeping.Books(model).batch_gradients(*make_batch(3), views=1)
+        books = bookkeeping.Books(model)
+        with books.opened():
+            books.batch_gradients(*make_batch(3), views=1)
 
         assert seen == [False, True]
 
@@ -215,13 +217,15 @@ class TestBatchGradients:
     def test_a_model_whose_norms_would_be_wrong_is_refused(self, wiring, message: str) -> None:
         books = bookkeeping.Books(two_linears(wiring))
 
-        with pytest.raises(RuntimeError, match=message):
+        with pytest.raises(RuntimeError, match=message), books.opened():
             books.batch_gradients(torch.ones(2, 3), torch.tensor([0, 1]), views=1)
 
     def test_no_hook_is_left_on_the_model(self) -> None:
         model = nn.Sequential(nn.Linear(3, 3))
 
-        bookkeeping.Books(model).batch_gradients(torch.ones(2, 3), torch.tensor([0, 1]), views=1)
+        books = bookkeeping.Books(model)
+        with books.opened():
+            books.batch_gradients(torch.ones(2, 3), torch.tensor([0, 1]), views=1)
 
         assert not model[0]._forward_hooks
 

@@ -9,9 +9,18 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tan_core.engine import native
-from tan_core.engine.fast_layers import fast_forward, fast_layers
+from tan_core.engine.bookkeeping import Books
+from tan_core.engine.fast_layers import fast_methods
+from tan_core.models.weight_standardised import WeightStandardisedConv2d
 
 needs_kernels = pytest.mark.skipif(not native.is_available(), reason="the kernels are not compiled")
+
+
+def fast(layer):
+    """The fast forward of a layer."""
+    prepare = fast_methods(layer, is_channels_last=True)
+    assert prepare is not None
+    return prepare()["forward"]
 
 
 def there_and_back(layer, x, g):
@@ -52,8 +61,7 @@ class TestGroupNorm:
         truth, gradient = there_and_back(layer, x, g)
         x.requires_grad_()
 
-        forward = fast_forward(layer)
-        assert forward is not None
+        forward = fast(layer)
         got = forward(x)
         (own,) = torch.autograd.grad(got, x, g.to(dtype))
 
@@ -66,41 +74,50 @@ class TestGroupNorm:
         layer = nn.GroupNorm(4, 16).requires_grad_(False)
         x = 10 + torch.randn(4, 16, 16, 16, generator=torch.Generator().manual_seed(0))
         truth = nn.functional.group_norm(x.double(), 4)
-        forward = fast_forward(layer)
-        assert forward is not None
+        forward = fast(layer)
 
         got = forward(x.contiguous(memory_format=torch.channels_last))
 
         assert float((got - truth).norm() / truth.norm()) < 1e-6
 
 
-class TestFastLayers:
-    def test_layers_are_as_before_after_the_block(self) -> None:
-        layer = nn.Linear(2, 2)
-        forward = fast_forward(layer)
-        assert forward is not None
+class TestWeightStandardisedConv2d:
+    @pytest.mark.parametrize("is_channels_last", [True, False])
+    def test_the_weight_is_standardised_once(self, is_channels_last: bool) -> None:
+        layer = WeightStandardisedConv2d(3, 4, 2)
+        prepare = fast_methods(layer, is_channels_last=is_channels_last)
+        assert prepare is not None
 
-        with fast_layers([(layer, forward)]):
-            assert vars(layer)["forward"] is forward
+        standardised = prepare()["standardised"]
 
-        assert "forward" not in vars(layer)
+        assert standardised() is standardised()
+        for got, expected in zip(standardised(), layer.standardised(), strict=True):
+            assert torch.equal(got, expected)
+            assert not got.requires_grad
 
-    def test_also_when_the_block_fails(self) -> None:
-        layer = nn.Linear(2, 2)
-        forward = fast_forward(layer)
-        assert forward is not None
 
-        with pytest.raises(RuntimeError), fast_layers([(layer, forward)]):
-            layer(torch.ones(1, 3))
-
-        assert "forward" not in vars(layer)
-
+class TestFastMethods:
     @pytest.mark.parametrize("layer", [nn.Tanh(), type("Mine", (nn.Linear,), {})(2, 2)])
     def test_what_is_not_known_keeps_its_way(self, layer) -> None:
-        assert fast_forward(layer) is None
+        assert fast_methods(layer, is_channels_last=True) is None
 
     def test_a_forward_of_its_own_stays(self) -> None:
         layer = nn.Linear(2, 2)
         layer.forward = lambda x: x
 
-        assert fast_forward(layer) is None
+        assert fast_methods(layer, is_channels_last=True) is None
+
+
+class TestOpened:
+    @pytest.mark.parametrize("layer", [nn.Linear(2, 2), nn.Conv2d(1, 2, 1), nn.GroupNorm(1, 2)])
+    def test_layers_are_as_before_after_the_block_even_if_it_fails(self, layer) -> None:
+        before = dict(vars(layer))
+
+        with pytest.raises(ZeroDivisionError), Books(layer).opened():
+            fail(vars(layer)["forward"])
+
+        assert vars(layer) == before
+
+
+def fail(_forward) -> None:
+    raise ZeroDivisionError
