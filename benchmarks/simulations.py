@@ -42,7 +42,7 @@ from tan_core.spec.train import TrainerConfig
 Step = Callable[[], object]
 Data = tuple[Tensor, Tensor]
 
-ROUNDS, QUICK_ROUNDS = 21, 3
+ROUNDS, QUICK_ROUNDS = 11, 3
 SECONDS_AT_ONCE = 0.5
 """Of a contender's turn: short enough to share a busy moment with the others."""
 
