@@ -10,7 +10,6 @@ from tan_core.models import linear, mlp, nf_resnet, scatter, tanh_cnn, vit, wide
 from tan_core.models.external import build_python, build_timm
 from tan_core.models.extractor import Extractor, split
 from tan_core.models.initialise import initialise
-from tan_core.models.scattering import Scattering
 from tan_core.spec.models import (
     LinearModel,
     MlpModel,
@@ -95,4 +94,4 @@ def build_head(
 
 def extractor_of(spec: ModelSpec) -> Extractor | None:
     """The frozen extractor that a model begins with, if any."""
-    return Scattering() if spec.has_frozen_features else None
+    return scatter.extractor() if spec.has_frozen_features else None

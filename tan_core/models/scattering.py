@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
+from typing import Final
 
 import numpy as np
 import torch
@@ -21,6 +22,13 @@ from tan_core.errors import ParameterError
 from tan_core.models.extractor import Extractor
 
 Real = NDArray[np.float64]
+
+_OPPONENT: Final = (
+    (1 / math.sqrt(3), 1 / math.sqrt(3), 1 / math.sqrt(3)),
+    (1 / math.sqrt(2), 0.0, -1 / math.sqrt(2)),
+    (1 / math.sqrt(6), -2 / math.sqrt(6), 1 / math.sqrt(6)),
+)
+"""Brightness, red against blue, green against both; an orthonormal basis."""
 
 
 class Scattering(Extractor):
@@ -38,18 +46,23 @@ class Scattering(Extractor):
     Args:
         scales: :math:`J >= 1`.
         angles: :math:`L >= 1`, evenly over half a turn.
+        opponent_colours: turn three channels into brightness and two differences of colour first, by
+            an orthonormal change of basis. Red, green and blue of a photograph are nearly one
+            picture; a normalisation behind the transform then hears what is different in them.
     """
 
-    def __init__(self, scales: int = 2, angles: int = 8) -> None:
+    def __init__(self, scales: int = 2, angles: int = 8, *, opponent_colours: bool = False) -> None:
         super().__init__()
         _validate.positive_integer(scales=scales, angles=angles)
         self.scales = scales
         self.angles = angles
+        self.opponent_colours = opponent_colours
 
     @property
     def fingerprint(self) -> str:
-        """Scales and angles, and the version of what is computed."""
-        return f"scattering-1 scales={self.scales} angles={self.angles}"
+        """The options, and the version of what is computed."""
+        colours = "opponent" if self.opponent_colours else "as given"
+        return f"scattering-1 scales={self.scales} angles={self.angles} colours={colours}"
 
     @property
     def paths(self) -> int:
@@ -67,6 +80,8 @@ class Scattering(Extractor):
             ParameterError: a side is not longer than :math:`2^J`.
         """
         padded = self._padded(images)
+        if self.opponent_colours and images.shape[1] == len(_OPPONENT):
+            padded = torch.einsum("oc,nchw->nohw", padded.new_tensor(_OPPONENT), padded)
         bank = filter_bank(padded.shape[-2], padded.shape[-1], self.scales, self.angles).on(padded)
         spectrum = torch.fft.fft2(padded)
         orders = [[bank.average(padded, 0).unsqueeze(2)], [], []]

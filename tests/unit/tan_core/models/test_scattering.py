@@ -120,6 +120,25 @@ class TestProperties:
         scattering = Scattering()
         assert change(scattering(images), scattering(moved)) < 0.3 * change(images, moved)
 
+    def test_opponent_colours_keep_the_energy_and_call_grey_by_one_channel(self) -> None:
+        grey = noise(2, 1, 16, 16).expand(2, 3, 16, 16)
+        scattering = Scattering(opponent_colours=True)
+
+        brightness, *differences = scattering(grey).chunk(3, dim=1)
+
+        torch.testing.assert_close(brightness, 3**0.5 * Scattering()(grey[:, :1]))
+        assert max(each.abs().max() for each in differences) < 1e-12
+        colours = noise(2, 3, 16, 16, seed=1)
+        before, after = (Scattering(opponent_colours=o)(colours) for o in (False, True))
+        means = [out.unflatten(1, (3, 81))[:, :, 0].square().sum() for out in (before, after)]
+        torch.testing.assert_close(*means)
+
+    @pytest.mark.parametrize("channels", [1, 2, 4])
+    def test_other_numbers_of_channels_are_no_colours(self, channels: int) -> None:
+        images = noise(2, channels, 8, 8)
+
+        assert torch.equal(Scattering(opponent_colours=True)(images), Scattering()(images))
+
     def test_a_constant_added_to_an_image_leaves_the_wavelets_alone(self) -> None:
         images = noise(2, 1, 28, 28)
 
