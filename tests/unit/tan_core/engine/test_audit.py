@@ -200,7 +200,7 @@ class TestInTheTrainer:
         return seen
 
     def test_the_first_step_is_audited_and_then_one_now_and_then(self, audited) -> None:
-        run(make_trainer(make_run(q=0.5, steps=250)), 250)
+        run(make_trainer(make_run(q=0.5, steps=501)), 501)
 
         assert audited == [1, 1, 1]
 
@@ -244,8 +244,8 @@ class TestInTheTrainer:
 
         assert torch.equal(run(make_trainer(), 3).state().tensors["parameters"], audited)
 
-    @pytest.mark.parametrize(("steps", "between"), [(1, 100), (5000, 100), (5001, 101)])
-    def test_audits_are_a_fiftieth_of_the_run_apart_or_a_hundred_steps(
+    @pytest.mark.parametrize(("steps", "between"), [(1, 250), (12_500, 250), (12_501, 251)])
+    def test_audits_are_a_fiftieth_of_the_run_apart_or_250_steps(
         self, steps: int, between: int
     ) -> None:
         assert steps_between_audits(steps) == between
