@@ -1,9 +1,10 @@
 """DP-SGD: one file per station, none of which knows the planner or the cluster.
 
-    randomness.mask -> gather -> augment -> gradients.clipped_sum -> noise once -> all-reduce
-    -> divide by the expected batch -> optimiser -> average
+    randomness.mask -> randomness.cut -> gather -> augment -> gradients.clipped_sum -> audit now and
+    then -> noise once -> all-reduce -> divide by the expected batch -> optimiser -> average
 
-:class:`Trainer` walks them; :mod:`tan_core.engine.checkpoint` keeps its state.
+:class:`Trainer` walks them; :mod:`tan_core.engine.checkpoint` keeps its state. Before any data are
+read, :func:`check_model` and :mod:`tan_core.engine.independence` refuse models that cannot be private.
 """
 
 from tan_core.engine.gradients import ClippedSum, check_model, clipped_sum
