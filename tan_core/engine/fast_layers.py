@@ -5,8 +5,9 @@ their gradients from the books, so the ways here have a gradient of the input on
 """
 
 # Shape legend: V = views, C = channels.
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,9 @@ from tan_core.models.weight_standardised import WeightStandardisedConv2d
 Methods = dict[str, Callable[..., Any]]
 """By name: what stands for methods of a layer while its parameters stay as they are."""
 Prepare = Callable[[], Methods]
+
+_LARGEST_WINDOW: Final = 256
+"""Pixels: the place in the window is one byte."""
 
 
 def fast_methods(layer: nn.Module, *, is_channels_last: bool) -> Prepare | None:
@@ -36,6 +40,8 @@ def fast_methods(layer: nn.Module, *, is_channels_last: bool) -> Prepare | None:
         return lambda: {"forward": _group_norm(layer)}
     if type(layer) is nn.Conv2d and is_channels_last:
         return lambda: {"forward": _convolution(layer)}
+    if type(layer) is nn.MaxPool2d and is_channels_last and native.is_available():
+        return None if layer.ceil_mode or layer.return_indices else _max_pool(layer)
     if type(layer) is WeightStandardisedConv2d:
         return lambda: {"standardised": _standardised(layer, is_channels_last=is_channels_last)}
     return None
@@ -102,3 +108,55 @@ class _GroupNorm(Function):
         x, mean, deviation, scale = ctx.saved_tensors
         dx, _, _ = native.group_norm_backward(x, grads[0], mean, deviation, scale, needs_input=True)
         return dx, None
+
+
+def _max_pool(layer: nn.MaxPool2d) -> Prepare | None:
+    kernel = native.Kernel(
+        size=_pair(layer.kernel_size),
+        stride=_pair(layer.stride),
+        padding=_pair(layer.padding),
+        dilation=_pair(layer.dilation),
+    )
+    if math.prod(kernel.size) > _LARGEST_WINDOW:
+        return None
+
+    def forward(x: Tensor) -> Tensor:
+        if x.dim() == 4 and native.accepts(x):
+            return _MaxPool.apply(x, kernel)
+        return functional.max_pool2d(
+            x, layer.kernel_size, layer.stride, layer.padding, layer.dilation
+        )
+
+    return lambda: {"forward": forward}
+
+
+def _pair(value: int | tuple[int, ...]) -> tuple[int, int]:
+    rows, columns = (value, value) if isinstance(value, int) else value
+    return rows, columns
+
+
+class _MaxPool(Function):
+    """Torch's own goes through a window pixel by pixel, and keeps eight bytes for each place."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, kernel: native.Kernel) -> Tensor:
+        rows, columns = (
+            (side + 2 * padding - dilation * (size - 1) - 1) // stride + 1
+            for side, size, stride, padding, dilation in zip(
+                x.shape[2:],
+                kernel.size,
+                kernel.stride,
+                kernel.padding,
+                kernel.dilation,
+                strict=True,
+            )
+        )
+        y, place = native.max_pool(x, kernel, rows, columns)
+        ctx.kernel = kernel
+        ctx.save_for_backward(x, place)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        x, place = ctx.saved_tensors
+        return native.max_pool_backward(x, grads[0], place, ctx.kernel), None

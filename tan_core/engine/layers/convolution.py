@@ -41,8 +41,9 @@ def convolution(layer: Convolution, a: Tensor, g: Tensor, views: int) -> LayerGr
     a, padding = _padded(layer, a)
     is_flat = not isinstance(layer, nn.Conv3d) and layer.groups == 1
     if is_flat and native.accepts(a, g):
-        is_ghost = _ghost_is_cheaper(layer, a, g, views)
-        weights = (_ghost if is_ghost else _by_kernels)(layer, a, g, views, padding)
+        if not _ghost_is_cheaper(layer, a, g, views):
+            return _by_kernels(layer, a, g, views, padding)
+        weights = _ghost(layer, a, g, views, padding)
     elif layer.groups == 1 and views * math.prod(g.shape[2:]) * layer.weight.numel() < _CALL:
         weights = _by_patches(layer, a, g, views, padding)
     else:
@@ -114,10 +115,14 @@ def _by_kernels(
     layer: Convolution, a: Tensor, g: Tensor, views: int, padding: list[int]
 ) -> LayerGradients:
     kernel = kernel_of(layer, padding)
-    rows_BIO, squared_B, _ = native.weight_rows(_as_image(a), _as_image(g), kernel, views)
+    rows = native.weight_rows(_as_image(a), _as_image(g), kernel, views)
+    squared_B = rows.squared_norms
+    if layer.bias is not None:
+        squared_B = squared_B + squared_norms(rows.bias)
 
     def weighted_sum(weights_B: Tensor) -> dict[str, Tensor]:
-        return {"weight": as_weight(layer, weights_B @ rows_BIO.flatten(1))}
+        sums = {"weight": as_weight(layer, weights_B @ rows.weight.flatten(1))}
+        return sums if layer.bias is None else sums | {"bias": weights_B @ rows.bias}
 
     return LayerGradients(squared_B, weighted_sum)
 

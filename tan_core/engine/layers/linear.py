@@ -40,17 +40,16 @@ def _ghost(a_BTI: Tensor, g_BTO: Tensor, *, has_bias: bool) -> LayerGradients:
 def _instantiated(a_BTI: Tensor, g_BTO: Tensor, *, has_bias: bool) -> LayerGradients:
     outputs = g_BTO.shape[2]
     if native.accepts(a_BTI, g_BTO):
-        kernel = native.Kernel()
-        rows_BIO, squared_B, _ = native.weight_rows(as_image(a_BTI), as_image(g_BTO), kernel, 1)
+        rows = native.weight_rows(as_image(a_BTI), as_image(g_BTO), native.Kernel(), 1)
+        weight_BIO, squared_B, bias_BO = rows.weight, rows.squared_norms, rows.bias
     else:
-        rows_BIO = torch.bmm(a_BTI.mT, g_BTO)
-        squared_B = squared_norms(rows_BIO.flatten(1))
-    bias_BO = g_BTO.sum(1)
+        weight_BIO, bias_BO = torch.bmm(a_BTI.mT, g_BTO), g_BTO.sum(1)
+        squared_B = squared_norms(weight_BIO.flatten(1))
     if has_bias:
         squared_B = squared_B + squared_norms(bias_BO)
 
     def weighted_sum(weights_B: Tensor) -> dict[str, Tensor]:
-        weight_IO = (weights_B @ rows_BIO.flatten(1)).view(rows_BIO.shape[1:])
+        weight_IO = (weights_B @ weight_BIO.flatten(1)).view(weight_BIO.shape[1:])
         sums = {"weight": weight_IO[:, :outputs].mT}
         return sums | {"bias": weights_B @ bias_BO} if has_bias else sums
 

@@ -50,11 +50,13 @@ class _Standardised(ctypes.Structure):
 
 _ARGUMENTS: Final = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "d": ctypes.c_double}
 _SIGNATURES: Final = {
-    "weight_rows": "pnpppppp",
+    "weight_rows": "pnppppppp",
     "weight_norms": "pnppp",
     "squared_norms": "nnpp",
     "group_norm": "nnnndpppppp",
     "group_norm_backward": "nnnnpppppppp",
+    "max_pool": "pnppp",
+    "max_pool_backward": "pnppp",
 }
 """As in kernels.c: pointers, numbers, doubles."""
 
@@ -79,6 +81,20 @@ class Standardised:
     """[O']: the rate of the standardisation times the gain."""
     is_free: Tensor
     """[O']: 1 where the rate follows the weight, else 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The gradients of each example of a convolution."""
+
+    weight: Tensor
+    """[B, I, O']; C last within I."""
+    squared_norms: Tensor
+    """[B], float64: of the weight's."""
+    bias: Tensor
+    """[B, O]."""
+    gain: Tensor | None
+    """[B, O], of a standardised weight."""
 
 
 @cache
@@ -110,8 +126,8 @@ def padded(outputs: int) -> int:
 
 def weight_rows(
     a: Tensor, g: Tensor, kernel: Kernel, views: int, standardised: Standardised | None = None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The weight gradient of each example.
+) -> Rows:
+    """The gradients of each example.
 
     Args:
         a: [V, C, H, W], inputs.
@@ -119,23 +135,20 @@ def weight_rows(
         kernel: of the convolution.
         views: K.
         standardised: the weight, if it is one that is standardised before use.
-
-    Returns:
-        [B, I, O'] gradients, C last within I; their squared norms, [B] in float64; and the gradients of
-        the gain, [B, O'], which mean something for a standardised weight only.
     """
     a, g = _channels_last(a), _channels_last(g)
     examples, outputs = len(a) // views, padded(g.shape[1])
     inputs = kernel.size[0] * kernel.size[1] * a.shape[1]
-    rows = g.new_empty(examples, inputs, outputs)
-    along = g.new_empty(examples if standardised else 0, outputs)
+    weight = g.new_empty(examples, inputs, outputs)
+    bias = g.new_empty(examples, outputs)
+    gain = torch.empty_like(bias) if standardised else None
     squared = torch.empty(examples, dtype=torch.float64)
-    shape, weight, parts = _shape(a, g, kernel, views), None, ()
+    shape, parts, own = _shape(a, g, kernel, views), (), None
     if standardised is not None:
         # Named, so that they live as long as the kernel reads them.
         parts = (standardised.unit, standardised.factor, standardised.is_free)
         parts = tuple(part.to(g.dtype).contiguous() for part in parts)
-        weight = _Standardised(*(part.data_ptr() for part in parts))
+        own = _Standardised(*(part.data_ptr() for part in parts))
     function = _function("weight_rows", g)
 
     def compute(first: int, count: int) -> int:
@@ -144,14 +157,17 @@ def weight_rows(
             count,
             _at(a, first * views),
             _at(g, first * views),
-            None if weight is None else ctypes.byref(weight),
-            None if weight is None else _at(along, first),
-            _at(rows, first),
+            None if own is None else ctypes.byref(own),
+            _at(gain, first),
+            _at(weight, first),
+            _at(bias, first),
             _at(squared, first),
         )
 
     _over_examples(compute, examples)
-    return rows, squared, along
+    return Rows(
+        weight, squared, bias[:, : g.shape[1]], None if gain is None else gain[:, : g.shape[1]]
+    )
 
 
 def weight_norms(a: Tensor, g: Tensor, kernel: Kernel, views: int) -> Tensor:
@@ -250,6 +266,35 @@ def group_norm_backward(
 
     _over_examples(compute, len(x))
     return dx, dscale, dshift
+
+
+def max_pool(x: Tensor, kernel: Kernel, rows: int, columns: int) -> tuple[Tensor, Tensor]:
+    """[V, C, rows, columns], channels-last, and which pixel of its window each of them is, uint8."""
+    x = _channels_last(x)
+    y = x.new_empty(len(x), rows, columns, x.shape[1]).permute(0, 3, 1, 2)
+    place = torch.empty_like(y, dtype=torch.uint8)
+    shape, function = _shape(x, y, kernel, 1), _function("max_pool", x)
+
+    def compute(first: int, count: int) -> int:
+        return function(ctypes.byref(shape), count, _at(x, first), _at(y, first), _at(place, first))
+
+    _over_examples(compute, len(x))
+    return y, place
+
+
+def max_pool_backward(x: Tensor, g: Tensor, place: Tensor, kernel: Kernel) -> Tensor:
+    """Gradient of the input of :func:`max_pool`, [V, C, H, W], channels-last."""
+    x, g = _channels_last(x), _channels_last(g)
+    dx = torch.empty_like(x)
+    shape, function = _shape(x, g, kernel, 1), _function("max_pool_backward", x)
+
+    def compute(first: int, count: int) -> int:
+        return function(
+            ctypes.byref(shape), count, _at(g, first), _at(place, first), _at(dx, first)
+        )
+
+    _over_examples(compute, len(x))
+    return dx
 
 
 def normal(seed: int, size: int) -> Tensor:

@@ -98,9 +98,9 @@ static inline int64_t padded_columns(const Shape *s) {
 #define EXPORTED(real)                                                                         \
     int weight_rows_##real(const Shape *shape, int64_t examples, const real *x, const real *g, \
                            const Standardised *standardised, real *along, real *rows,          \
-                           double *squared) {                                                  \
+                           real *bias, double *squared) {                                      \
         return CHOSEN(weight_rows, real)(shape, examples, x, g, standardised, along, rows,     \
-                                         squared);                                             \
+                                         bias, squared);                                       \
     }                                                                                          \
     int weight_norms_##real(const Shape *shape, int64_t examples, const real *x,               \
                             const real *g, double *squared) {                                  \
@@ -121,6 +121,14 @@ static inline int64_t padded_columns(const Shape *s) {
     }                                                                                          \
     int squared_norms_##real(int64_t rows, int64_t size, const real *x, double *squared) {     \
         return CHOSEN(squared_norms, real)(rows, size, x, squared);                            \
+    }                                                                                          \
+    int max_pool_##real(const Shape *shape, int64_t images, const real *x, real *y,            \
+                        uint8_t *place) {                                                      \
+        return CHOSEN(max_pool, real)(shape, images, x, y, place);                             \
+    }                                                                                          \
+    int max_pool_backward_##real(const Shape *shape, int64_t images, const real *g,            \
+                                 const uint8_t *place, real *dx) {                             \
+        return CHOSEN(max_pool_backward, real)(shape, images, g, place, dx);                   \
     }
 
 EXPORTED(float)

@@ -1,4 +1,4 @@
-/* The kernels for one vector unit and one type (REAL, TARGET, VECTOR_BYTES, MOST_SUMS). */
+/* The kernels for one vector unit and one type (REAL, INTEGER, TARGET, VECTOR_BYTES, MOST_SUMS). */
 #define LANES ((int64_t)(VECTOR_BYTES / sizeof(REAL)))
 #define WIDE_LANES ((int64_t)(VECTOR_BYTES / sizeof(double)))
 #define Vector FOR_TARGET(Vector)
@@ -15,10 +15,9 @@ typedef double Wide __attribute__((vector_size(VECTOR_BYTES), aligned(8), may_al
  * no patch is ever written down.
  */
 typedef struct {
-    int64_t rows, columns;       /* positions */
-    int64_t x_row, x_column;     /* steps of x */
-    int64_t g_column;            /* step of g; its rows follow each other */
-    int64_t out_row;
+    int64_t positions;
+    const int64_t *offsets; /* of x, for each position */
+    int64_t outputs;        /* the step of g and of out */
     int adds;
 } Block;
 
@@ -28,22 +27,19 @@ typedef struct {
         _Pragma("GCC unroll 32") for (int i = 0; i < NUM_INPUTS; i++)                          \
             _Pragma("GCC unroll 4") for (int o = 0; o < NUM_OUTPUTS; o++)                      \
                 sums[i][o] = (Vector){0};                                                      \
-        for (int64_t row = 0; row < b->rows; row++) {                                          \
-            const REAL *x = x_start + row * b->x_row;                                          \
-            for (int64_t column = 0; column < b->columns; column++) {                          \
-                Vector seen[NUM_OUTPUTS];                                                      \
+        for (int64_t t = 0; t < b->positions; t++) {                                           \
+            const REAL *x = x_start + b->offsets[t];                                           \
+            Vector seen[NUM_OUTPUTS];                                                          \
+            _Pragma("GCC unroll 4") for (int o = 0; o < NUM_OUTPUTS; o++)                      \
+                seen[o] = *(const Vector *)(g + o * LANES);                                    \
+            _Pragma("GCC unroll 32") for (int i = 0; i < NUM_INPUTS; i++)                      \
                 _Pragma("GCC unroll 4") for (int o = 0; o < NUM_OUTPUTS; o++)                  \
-                    seen[o] = *(const Vector *)(g + o * LANES);                                \
-                _Pragma("GCC unroll 32") for (int i = 0; i < NUM_INPUTS; i++)                  \
-                    _Pragma("GCC unroll 4") for (int o = 0; o < NUM_OUTPUTS; o++)              \
-                        sums[i][o] += seen[o] * x[i];                                          \
-                x += b->x_column;                                                              \
-                g += b->g_column;                                                              \
-            }                                                                                  \
+                    sums[i][o] += seen[o] * x[i];                                              \
+            g += b->outputs;                                                                   \
         }                                                                                      \
         _Pragma("GCC unroll 32") for (int i = 0; i < NUM_INPUTS; i++)                          \
             _Pragma("GCC unroll 4") for (int o = 0; o < NUM_OUTPUTS; o++) {                    \
-                Vector *place = (Vector *)(out + i * b->out_row + o * LANES);                  \
+                Vector *place = (Vector *)(out + i * b->outputs + o * LANES);                  \
                 if (b->adds) sums[i][o] += *place;                                             \
                 *place = sums[i][o];                                                           \
             }                                                                                  \
@@ -102,9 +98,9 @@ static const FOR_TARGET(Way) *FOR_TARGET(way)(const FOR_TARGET(Way) *ways, int64
 }
 
 /* Adds the outer products of one block of positions of one view into rows [I, O]. */
-static void FOR_TARGET(add_positions)(const Shape *s, Block block, int64_t outputs,
-                                      const REAL *x, const REAL *g, REAL *rows) {
-    int64_t columns = padded_columns(s);
+static void FOR_TARGET(add_positions)(const Shape *s, Block block, const REAL *x, const REAL *g,
+                                      REAL *rows) {
+    int64_t columns = padded_columns(s), outputs = block.outputs;
     /* Inputs that lie next to each other: a row of the kernel, or a pixel where it is dilated. */
     int is_dense = s->dilation_columns == 1;
     int64_t runs = is_dense ? 1 : s->kernel_columns;
@@ -131,6 +127,15 @@ static void FOR_TARGET(add_positions)(const Shape *s, Block block, int64_t outpu
                 }
             }
         o += vectors * LANES;
+    }
+}
+
+/* sum[o] += the sum over positions of g; the few positions of a block, so in REAL. */
+static void FOR_TARGET(add_rows)(int64_t positions, int64_t outputs, const REAL *g, REAL *sum) {
+    for (int64_t o = 0; o < outputs; o += LANES) {
+        Vector total = *(const Vector *)(sum + o);
+        for (int64_t t = 0; t < positions; t++) total += *(const Vector *)(g + t * outputs + o);
+        *(Vector *)(sum + o) = total;
     }
 }
 
@@ -185,55 +190,56 @@ static void FOR_TARGET(project)(const Standardised *s, int64_t inputs, int64_t o
     }
 }
 
-/* Weight gradient of each example, [I, O] with O rounded up, and its squared norm. Where the weight
+/* Gradients of each example: of the weight, [I, O] with O rounded up, with its squared norm, and of
+ * the bias, [O]. Where the weight
  * is a standardised one, it is that of the weight before, and `along` [O] is the one of the gain. */
 static int FOR_TARGET(weight_rows)(const Shape *s, int64_t examples, const REAL *x, const REAL *g,
                                    const Standardised *standardised, REAL *along, REAL *rows,
-                                   double *squared) {
+                                   REAL *bias, double *squared) {
     int64_t height = padded_rows(s), width = padded_columns(s);
     int64_t inputs = s->kernel_rows * s->kernel_columns * s->channels;
     int64_t outputs = rounded_up(s->outputs, OUTPUTS_MULTIPLE);
     int64_t positions = s->rows * s->columns;
-    int is_padded = height > s->height || width > s->width;
-    REAL *padded = is_padded ? calloc(height * width * s->channels, sizeof(REAL)) : NULL;
-    REAL *whole = outputs > s->outputs ? calloc(positions * outputs, sizeof(REAL)) : NULL;
-    if ((is_padded && !padded) || (outputs > s->outputs && !whole)) {
-        free(padded), free(whole);
-        return 1;
-    }
-    /* So many rows of positions at once that their output gradients stay in the nearest cache. */
-    int64_t at_once = larger(1, 16384 / (int64_t)sizeof(REAL) / (s->columns * (outputs < 64 ? outputs : 64)));
-    for (int64_t example = 0; example < examples; example++) {
-        REAL *own = rows + example * inputs * outputs;
+    int is_padded = height > s->height || width > s->width, is_whole = outputs == s->outputs;
+    REAL *padded = calloc(is_padded ? height * width * s->channels : 1, sizeof(REAL));
+    REAL *whole = calloc(is_whole ? 1 : positions * outputs, sizeof(REAL));
+    int64_t *offsets = malloc(sizeof(int64_t) * positions);
+    int failed = !padded || !whole || !offsets;
+    for (int64_t t = 0; t < positions && !failed; t++)
+        offsets[t] = (t / s->columns * s->stride_rows * width + t % s->columns * s->stride_columns)
+                     * s->channels;
+    /* So many positions at once that their output gradients stay in the nearest cache. */
+    int64_t at_once = larger(16, 16384 / (int64_t)sizeof(REAL) / (outputs < 64 ? outputs : 64));
+    for (int64_t example = 0; example < examples && !failed; example++) {
+        REAL *own = rows + example * inputs * outputs, *shift = bias + example * outputs;
+        memset(shift, 0, sizeof(REAL) * outputs);
         for (int64_t view = 0; view < s->views; view++) {
             const REAL *image = x + (example * s->views + view) * s->height * s->width * s->channels;
             const REAL *gradient = g + (example * s->views + view) * positions * s->outputs;
-            if (padded) FOR_TARGET(place)(s, image, padded), image = padded;
-            if (whole) {
+            if (is_padded) FOR_TARGET(place)(s, image, padded), image = padded;
+            if (!is_whole) {
                 for (int64_t t = 0; t < positions; t++)
                     memcpy(whole + t * outputs, gradient + t * s->outputs, sizeof(REAL) * s->outputs);
                 gradient = whole;
             }
-            for (int64_t row = 0; row < s->rows; row += at_once) {
+            for (int64_t t = 0; t < positions; t += at_once) {
                 Block block = {
-                    .rows = row + at_once > s->rows ? s->rows - row : at_once,
-                    .columns = s->columns,
-                    .x_row = s->stride_rows * width * s->channels,
-                    .x_column = s->stride_columns * s->channels,
-                    .g_column = outputs,
-                    .out_row = outputs,
-                    .adds = view > 0 || row > 0,
+                    .positions = t + at_once > positions ? positions - t : at_once,
+                    .offsets = offsets + t,
+                    .outputs = outputs,
+                    .adds = view > 0 || t > 0,
                 };
-                FOR_TARGET(add_positions)(s, block, outputs, image + row * block.x_row,
-                                          gradient + row * s->columns * outputs, own);
+                const REAL *part = gradient + t * outputs;
+                FOR_TARGET(add_rows)(block.positions, outputs, part, shift);
+                FOR_TARGET(add_positions)(s, block, image, part, own);
             }
         }
         if (standardised)
             FOR_TARGET(project)(standardised, inputs, outputs, own, along + example * outputs);
         squared[example] = FOR_TARGET(squares)(own, inputs * outputs);
     }
-    free(padded), free(whole);
-    return 0;
+    free(padded), free(whole), free(offsets);
+    return failed;
 }
 
 /* ---- Norms of sums of outer products, without the products ------------------------------------
@@ -452,6 +458,105 @@ static int FOR_TARGET(group_norm_backward)(int64_t examples, int64_t positions, 
     return 0;
 }
 #undef AT_ONCE
+
+/* ---- Largest of a window ----------------------------------------------------------------------
+ *
+ * `place` says which pixel of the window it was, the first one where several are as large. What is
+ * not a number is larger than anything.
+ */
+#define Mask FOR_TARGET(Mask)
+#define Bytes FOR_TARGET(Bytes)
+typedef INTEGER Mask __attribute__((vector_size(VECTOR_BYTES)));
+typedef uint8_t Bytes __attribute__((vector_size(VECTOR_BYTES / sizeof(REAL)), aligned(1), may_alias));
+
+typedef struct {
+    int64_t pixel;
+    INTEGER k; /* in the window; -1 outside of the image, where `pixel` is the first one inside */
+} FOR_TARGET(Seen);
+
+/* What each window sees, position by position; NULL without memory. A window has a pixel inside. */
+static FOR_TARGET(Seen) *FOR_TARGET(windows)(const Shape *s) {
+    int64_t all = s->kernel_rows * s->kernel_columns;
+    FOR_TARGET(Seen) *table = malloc(sizeof(FOR_TARGET(Seen)) * all * s->rows * s->columns);
+    for (int64_t t = 0; t < s->rows * s->columns && table; t++) {
+        FOR_TARGET(Seen) *window = table + t * all;
+        int64_t first = -1;
+        for (int64_t k = 0; k < all; k++) {
+            int64_t h = t / s->columns * s->stride_rows + k / s->kernel_columns * s->dilation_rows - s->pad_rows;
+            int64_t w = t % s->columns * s->stride_columns + k % s->kernel_columns * s->dilation_columns
+                        - s->pad_columns;
+            int is_inside = h >= 0 && h < s->height && w >= 0 && w < s->width;
+            window[k].pixel = (h * s->width + w) * s->channels;
+            window[k].k = is_inside ? (INTEGER)k : -1;
+            if (is_inside && first < 0) first = window[k].pixel;
+        }
+        for (int64_t k = 0; k < all; k++)
+            if (window[k].k < 0) window[k].pixel = first;
+    }
+    return table;
+}
+
+static int FOR_TARGET(max_pool)(const Shape *s, int64_t images, const REAL *x, REAL *y, uint8_t *place) {
+    int64_t all = s->kernel_rows * s->kernel_columns;
+    FOR_TARGET(Seen) *table = FOR_TARGET(windows)(s);
+    if (!table) return 1;
+    for (int64_t image = 0; image < images; image++, x += s->height * s->width * s->channels)
+        for (int64_t t = 0; t < s->rows * s->columns; t++, y += s->channels, place += s->channels) {
+            const FOR_TARGET(Seen) *window = table + t * all;
+            for (int64_t c = 0; c < s->channels; c += LANES) {
+                int64_t width = s->channels - c < LANES ? s->channels - c : LANES;
+                Vector best = (Vector){0} - INFINITY;
+                Mask where = (Mask){0} - 1;
+                for (int64_t k = 0; k < all; k++) {
+                    Vector value = {0};
+                    if (width == LANES) value = *(const Vector *)(x + window[k].pixel + c);
+                    else memcpy(&value, x + window[k].pixel + c, sizeof(REAL) * width);
+                    Mask here = (Mask){0} + window[k].k;
+                    /* Also the first of all inside, be it minus infinity. */
+                    Mask is_larger = (Mask)(value > best) | ((Mask)(value != value) & (Mask)(best == best))
+                                     | ((Mask)(where < 0) & (Mask)(here >= 0));
+                    best = (Vector)(((Mask)value & is_larger) | ((Mask)best & ~is_larger));
+                    where = (here & is_larger) | (where & ~is_larger);
+                }
+                Bytes bytes = __builtin_convertvector(where, Bytes);
+                if (width == LANES) *(Vector *)(y + c) = best, *(Bytes *)(place + c) = bytes;
+                else memcpy(y + c, &best, sizeof(REAL) * width), memcpy(place + c, &bytes, width);
+            }
+        }
+    free(table);
+    return 0;
+}
+
+static int FOR_TARGET(max_pool_backward)(const Shape *s, int64_t images, const REAL *g,
+                                         const uint8_t *place, REAL *dx) {
+    int64_t all = s->kernel_rows * s->kernel_columns, size = s->height * s->width * s->channels;
+    FOR_TARGET(Seen) *table = FOR_TARGET(windows)(s);
+    if (!table) return 1;
+    for (int64_t image = 0; image < images; image++, dx += size) {
+        memset(dx, 0, sizeof(REAL) * size);
+        for (int64_t t = 0; t < s->rows * s->columns; t++, g += s->channels, place += s->channels) {
+            const FOR_TARGET(Seen) *window = table + t * all;
+            for (int64_t c = 0; c < s->channels; c += LANES) {
+                int64_t width = s->channels - c < LANES ? s->channels - c : LANES;
+                Vector gradient = {0};
+                Bytes bytes = {0};
+                if (width == LANES) gradient = *(const Vector *)(g + c), bytes = *(const Bytes *)(place + c);
+                else memcpy(&gradient, g + c, sizeof(REAL) * width), memcpy(&bytes, place + c, width);
+                Mask where = __builtin_convertvector(bytes, Mask);
+                for (int64_t k = 0; k < all; k++) {
+                    REAL *to = dx + window[k].pixel + c;
+                    Vector part = (Vector)((Mask)gradient & (Mask)(where == (Mask){0} + window[k].k));
+                    if (width == LANES) *(Vector *)to += part;
+                    else for (int64_t lane = 0; lane < width; lane++) to[lane] += part[lane];
+                }
+            }
+        }
+    }
+    free(table);
+    return 0;
+}
+#undef Mask
+#undef Bytes
 
 #undef LANES
 #undef WIDE_LANES

@@ -81,6 +81,56 @@ class TestGroupNorm:
         assert float((got - truth).norm() / truth.norm()) < 1e-6
 
 
+@needs_kernels
+class TestMaxPool:
+    @settings(max_examples=60, deadline=None)
+    @given(
+        kernel=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+        stride=st.integers(1, 3),
+        dilation=st.integers(1, 2),
+        is_padded=st.booleans(),
+        channels=st.integers(1, 20),
+        dtype=st.sampled_from([torch.float32, torch.float64]),
+        has_ties=st.booleans(),
+    )
+    def test_is_that_of_torch(
+        self, kernel, stride, dilation, is_padded, channels, dtype, has_ties
+    ) -> None:
+        padding = tuple(size // 2 for size in kernel) if is_padded else 0
+        layer = nn.MaxPool2d(kernel, stride, padding, dilation)
+        generator = torch.Generator().manual_seed(0)
+        x = torch.randn(2, channels, 9, 8, generator=generator, dtype=dtype)
+        if has_ties:
+            x = x.round()
+        g = torch.randn(layer(x).shape, generator=generator, dtype=dtype)
+        truth, gradient = there_and_back(layer, x, g)
+        x.requires_grad_()
+
+        got = fast(layer)(x)
+        (own,) = torch.autograd.grad(got, x, g)
+
+        assert torch.equal(got, truth.to(dtype))
+        assert torch.allclose(own, gradient.to(dtype), atol=1e-5)
+
+    def test_what_is_not_a_number_is_passed_on(self) -> None:
+        x = torch.tensor([1.0, torch.nan, 2.0, 3.0]).view(1, 1, 1, 4)
+
+        got = fast(nn.MaxPool2d((1, 2), 1))(x)
+
+        assert got.isnan().flatten().tolist() == [True, True, False]
+
+    @pytest.mark.parametrize(
+        "layer",
+        [
+            nn.MaxPool2d(2, ceil_mode=True),
+            nn.MaxPool2d(2, return_indices=True),
+            nn.MaxPool2d(17),
+        ],
+    )
+    def test_what_the_kernel_cannot_do_is_left_to_torch(self, layer) -> None:
+        assert fast_methods(layer, is_channels_last=True) is None
+
+
 class TestWeightStandardisedConv2d:
     @pytest.mark.parametrize("is_channels_last", [True, False])
     def test_the_weight_is_standardised_once(self, is_channels_last: bool) -> None:

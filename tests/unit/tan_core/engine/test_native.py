@@ -48,14 +48,17 @@ class TestWeightRows:
         a, g, kernel, layer = make_batch(views=3, dtype=dtype, outputs=outputs)
         expected = truth(a, g, layer, 3)
 
-        rows, squared, _ = native.weight_rows(a, g, kernel, 3)
+        rows = native.weight_rows(a, g, kernel, 3)
 
-        got = rows.view(5, 3, 2, 3, native.padded(outputs))
+        got = rows.weight.view(5, 3, 2, 3, native.padded(outputs))
         assert not got[..., outputs:].any()
         got = got[..., :outputs].permute(0, 4, 3, 1, 2).double()
         tolerance = 1e-6 if dtype == torch.float32 else 1e-14
         assert float((got - expected).norm() / expected.norm()) < tolerance
-        assert torch.allclose(squared, expected.flatten(1).square().sum(1), rtol=tolerance)
+        squared = expected.flatten(1).square().sum(1)
+        assert torch.allclose(rows.squared_norms, squared, rtol=tolerance)
+        bias = g.double().unflatten(0, (5, 3)).sum((1, 3, 4))
+        assert torch.allclose(rows.bias.double(), bias, rtol=tolerance, atol=10 * tolerance)
 
     def test_threads_change_nothing(self) -> None:
         a, g, kernel, _ = make_batch(views=2)
@@ -68,15 +71,15 @@ class TestWeightRows:
         finally:
             torch.set_num_threads(before)
 
-        assert torch.equal(alone[0], together[0])
-        assert torch.equal(alone[1], together[1])
+        assert torch.equal(alone.weight, together.weight)
+        assert torch.equal(alone.squared_norms, together.squared_norms)
 
     def test_an_empty_batch_has_no_rows(self) -> None:
         a, g, kernel, _ = make_batch(views=1)
 
-        rows, squared, _ = native.weight_rows(a[:0], g[:0], kernel, 1)
+        rows = native.weight_rows(a[:0], g[:0], kernel, 1)
 
-        assert (len(rows), len(squared)) == (0, 0)
+        assert (len(rows.weight), len(rows.squared_norms)) == (0, 0)
 
 
 class TestWeightNorms:
