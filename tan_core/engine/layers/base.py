@@ -63,6 +63,30 @@ def ghost_is_cheaper(positions: int, inputs: int, outputs: int) -> bool:
     return positions**2 * (inputs + outputs) < _ENTRY * inputs * outputs
 
 
+def beyond_round_off(
+    squared_B: Tensor, a: Tensor, g: Tensor, *, positions: int, ones: int = 0
+) -> Tensor:
+    r"""Squared norms, as much larger as the sums that they bound may be by round-off.
+
+    The weighted sum of a ghost is made anew, in the type of its factors. Where the positions of an
+    example cancel, what that loses is small against its terms and may be large against what is left of
+    them: up to :math:`\epsilon \sqrt{T} \lVert a \rVert \lVert g \rVert`, which is added to the norm.
+
+    Args:
+        squared_B: of the sums, as exact as can be, float64.
+        a: what entered, examples first.
+        g: the gradient of what left, examples first.
+        positions: T, terms of a sum.
+        ones: read beside ``a`` in each example, for the bias.
+    """
+    of_a, of_g = (
+        squared_norms(x.reshape(len(squared_B), x.numel() // max(1, len(squared_B))))
+        for x in (a, g)
+    )
+    lost_B = torch.finfo(g.dtype).eps * (positions * (of_a + ones) * of_g).sqrt()
+    return (squared_B.sqrt() + lost_B).square()
+
+
 def ghost_squared_norms(a_BTI: Tensor, g_BTO: Tensor) -> Tensor:
     r"""Squared norms of :math:`\sum_t g_t a_t^\top`: :math:`\sum_{st} (a_s a_t) (g_s g_t)`, float64.
 

@@ -10,7 +10,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tan_core.engine import native
-from tan_core.engine.layers.base import LayerGradients, as_positions, squared_norms
+from tan_core.engine.layers.base import (
+    LayerGradients,
+    as_positions,
+    beyond_round_off,
+    squared_norms,
+)
 
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 
@@ -162,6 +167,9 @@ def _ghost(
     layer: Convolution, a: Tensor, g: Tensor, views: int, padding: list[int]
 ) -> LayerGradients:
     squared_B = native.weight_norms(_as_image(a), _as_image(g), kernel_of(layer, padding), views)
+    # A pixel is read by every place of the kernel.
+    positions = views * math.prod(g.shape[2:]) * math.prod(layer.kernel_size)
+    squared_B = beyond_round_off(squared_B, a, g, positions=positions)
     gradient = _weight_gradient(layer, padding)
 
     def weighted_sum(weights_B: Tensor) -> dict[str, Tensor]:

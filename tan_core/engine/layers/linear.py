@@ -9,6 +9,7 @@ from tan_core.engine.layers.base import (
     LayerGradients,
     as_image,
     as_positions,
+    beyond_round_off,
     ghost_is_cheaper,
     ghost_squared_norms,
     squared_norms,
@@ -28,6 +29,10 @@ def _ghost(a_BTI: Tensor, g_BTO: Tensor, *, has_bias: bool) -> LayerGradients:
     squared_B = ghost_squared_norms(a_BTI, g_BTO)
     if has_bias:
         squared_B = squared_B + squared_norms(g_BTO.sum(1))
+    positions = a_BTI.shape[1]
+    if positions > 1:
+        ones = positions if has_bias else 0
+        squared_B = beyond_round_off(squared_B, a_BTI, g_BTO, positions=positions, ones=ones)
 
     def weighted_sum(weights_B: Tensor) -> dict[str, Tensor]:
         weighted = (g_BTO * weights_B[:, None, None]).flatten(0, 1)

@@ -255,9 +255,11 @@ class TestLayerGradients:
         g = torch.cat([g, -g * (1 + 1e-6)])
         truth = torch.linalg.matrix_norm(g.double().mT @ a.double())
 
-        got = layer_gradients(layer, a, g, 2).squared_norms.sqrt()
+        got = layer_gradients(layer, a, g, 2).squared_norms.sqrt().item()
 
-        assert got.item() == pytest.approx(truth.item(), rel=1e-2)
+        # What the sum in float32 may be off by is added: more is clipped, never less.
+        lost = torch.finfo(torch.float32).eps * 2**0.5 * float(a.norm() * g.norm())
+        assert truth.item() * 0.99 < got < truth.item() + lost * 1.01
 
     def test_a_padding_word_has_no_gradient(self) -> None:
         layer = nn.Embedding(4, 2, padding_idx=1)
