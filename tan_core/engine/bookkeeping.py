@@ -135,11 +135,10 @@ class Books:
         with torch.enable_grad():
             with self._recorded() as calls:
                 logits = self._model(inputs)
-            losses_V = functional.cross_entropy(
-                logits, labels.repeat_interleave(views), reduction="none"
-            )
+            of_views = labels if views == 1 else labels.repeat_interleave(views)
+            losses_V = functional.cross_entropy(logits, of_views, reduction="none")
             self._check(calls)
-            runs = _differentiated(losses_V.sum() / views, calls)
+            runs = _differentiated(losses_V, calls, views=views)
         kept: list[tuple[Unit, LayerGradients]] = []
         rows: dict[str, Tensor] = {}
         for unit in self._units:
@@ -162,7 +161,7 @@ class Books:
         squared += [squared_norms(of_all[..., None].flatten(1)) for of_all in rows.values()]
         return BatchGradients(
             norms=torch.stack(squared).sum(0).sqrt(),
-            losses=losses_V.detach().view(-1, views).mean(1),
+            losses=losses_V.detach().view(-1, views).mean(1) if views > 1 else losses_V.detach(),
             weighted_sum=weighted_sum,
         )
 
@@ -231,12 +230,15 @@ class Books:
                 )
 
 
-def _differentiated(loss: Tensor, calls: dict[str, list[Call]]) -> dict[str, list[_Run]]:
-    """The runs of each unit, by name, after one backward pass."""
+def _differentiated(
+    losses_V: Tensor, calls: dict[str, list[Call]], *, views: int
+) -> dict[str, list[_Run]]:
+    """The runs of each unit, by name, after one backward pass: of each mean over the views."""
     outputs = [output for of_unit in calls.values() for call in of_unit for output in call.outputs]
-    if not loss.requires_grad:
+    if not losses_V.requires_grad:
         raise RuntimeError("no layer that is trained reaches the loss")
-    gradients = iter(torch.autograd.grad(loss, outputs, allow_unused=True))
+    share_V = torch.full_like(losses_V, 1 / views)
+    gradients = iter(torch.autograd.grad(losses_V, outputs, share_V, allow_unused=True))
     runs = {
         name: [_Run(call, tuple(next(gradients) for _ in call.outputs)) for call in of_unit]
         for name, of_unit in calls.items()

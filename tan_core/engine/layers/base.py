@@ -96,8 +96,6 @@ def ghost_squared_norms(a_BTI: Tensor, g_BTO: Tensor) -> Tensor:
     References:
         Goodfellow (2015), arXiv:1510.01799; Li et al. (2022), arXiv:2110.05679, section 4.
     """
-    if a_BTI.shape[1] == 1:
-        return squared_norms(a_BTI[:, 0]) * squared_norms(g_BTO[:, 0])
     if native.accepts(a_BTI, g_BTO):
         return native.weight_norms(as_image(a_BTI), as_image(g_BTO), native.Kernel(), views=1)
     a, g = a_BTI.double(), g_BTO.double()

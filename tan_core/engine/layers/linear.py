@@ -26,17 +26,21 @@ def linear(layer: nn.Linear, a: Tensor, g: Tensor, views: int) -> LayerGradients
 
 
 def _ghost(a_BTI: Tensor, g_BTO: Tensor, *, has_bias: bool) -> LayerGradients:
-    squared_B = ghost_squared_norms(a_BTI, g_BTO)
-    if has_bias:
-        squared_B = squared_B + squared_norms(g_BTO.sum(1))
     positions = a_BTI.shape[1]
-    if positions > 1:
+    if positions == 1:
+        # One outer product; a bias is a weight of one more input, which is 1.
+        of_a, of_g = squared_norms(a_BTI[:, 0]), squared_norms(g_BTO[:, 0])
+        squared_B = (of_a + 1) * of_g if has_bias else of_a * of_g
+    else:
+        squared_B = ghost_squared_norms(a_BTI, g_BTO)
+        if has_bias:
+            squared_B = squared_B + squared_norms(g_BTO.sum(1))
         ones = positions if has_bias else 0
         squared_B = beyond_round_off(squared_B, a_BTI, g_BTO, positions=positions, ones=ones)
 
     def weighted_sum(weights_B: Tensor) -> dict[str, Tensor]:
         weighted = (g_BTO * weights_B[:, None, None]).flatten(0, 1)
-        sums = {"weight": product(weighted.t().contiguous(), a_BTI.flatten(0, 1).t())}
+        sums = {"weight": product(weighted.t(), a_BTI.flatten(0, 1).t())}
         return sums | {"bias": weighted.sum(0)} if has_bias else sums
 
     return LayerGradients(squared_B, weighted_sum)
