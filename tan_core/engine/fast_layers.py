@@ -7,6 +7,7 @@ their gradients from the books, so the ways here have a gradient of the input on
 # Shape legend: V = views, C = channels.
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -37,7 +38,7 @@ def fast_methods(layer: nn.Module, *, is_channels_last: bool) -> Prepare | None:
     if type(layer) is nn.Linear:
         return lambda: {"forward": _linear(layer)}
     if type(layer) is nn.GroupNorm and native.is_available():
-        return lambda: {"forward": _group_norm(layer)}
+        return lambda: _group_norm(layer)
     if type(layer) is nn.Conv2d and is_channels_last:
         return lambda: {"forward": _convolution(layer)}
     if type(layer) is nn.MaxPool2d and is_channels_last and native.is_available():
@@ -83,31 +84,62 @@ def _standardised(
     return lambda: value
 
 
-def _group_norm(layer: nn.GroupNorm) -> Callable[[Tensor], Tensor]:
+@dataclass(frozen=True, slots=True)
+class ChannelSums:
+    """What the way back through a group norm has summed on its way."""
+
+    a: Tensor
+    g: Tensor
+    scale: Tensor
+    """[V, C]: gradient of the scale."""
+    shift: Tensor
+    """[V, C]: gradient of the shift."""
+
+    def is_of(self, a: Tensor, g: Tensor) -> bool:
+        """Whether they are of these tensors: both are held here, so no others can be in their place."""
+        return all(
+            own.data_ptr() == other.data_ptr()
+            and own.shape == other.shape
+            and own.stride() == other.stride()
+            for own, other in ((self.a, a), (self.g, g))
+        )
+
+
+def _group_norm(layer: nn.GroupNorm) -> Methods:
+    kept: list[ChannelSums] = []
+
     def forward(x: Tensor) -> Tensor:
+        kept.clear()
         if x.dim() == 4 and native.accepts(x):
-            return _GroupNorm.apply(x, layer)
+            return _GroupNorm.apply(x, layer, kept)
         return functional.group_norm(x, layer.num_groups, layer.weight, layer.bias, layer.eps)
 
-    return forward
+    def channel_sums(a: Tensor, g: Tensor) -> ChannelSums | None:
+        return next((sums for sums in kept if sums.is_of(a, g)), None)
+
+    return {"forward": forward, "channel_sums": channel_sums}
 
 
 class _GroupNorm(Function):
     """Torch's own is slow on channels-last images and loses digits where the mean is far from 0."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, layer: nn.GroupNorm) -> Tensor:
+    def forward(ctx: Any, x: Tensor, layer: nn.GroupNorm, kept: list[ChannelSums]) -> Tensor:
         y, mean, deviation = native.group_norm(
             x, layer.num_groups, layer.weight, layer.bias, layer.eps
         )
+        ctx.kept = kept
         ctx.save_for_backward(x, mean, deviation, layer.weight)
         return y
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None, None]:
         x, mean, deviation, scale = ctx.saved_tensors
-        dx, _, _ = native.group_norm_backward(x, grads[0], mean, deviation, scale, needs_input=True)
-        return dx, None
+        dx, of_scale, of_shift = native.group_norm_backward(
+            x, grads[0], mean, deviation, scale, needs_input=True
+        )
+        ctx.kept.append(ChannelSums(x, grads[0], of_scale, of_shift))
+        return dx, None, None
 
 
 def _max_pool(layer: nn.MaxPool2d) -> Prepare | None:

@@ -18,15 +18,21 @@ from tan_core.models.gain import Gain
 
 def group_norm(layer: nn.GroupNorm, a: Tensor, g: Tensor, views: int) -> LayerGradients:
     """One scale and shift per channel, the second dimension."""
-    if a.dim() == 4 and native.accepts(a, g):
+    # The way back may have summed already: tan_core.engine.fast_layers.
+    channel_sums = vars(layer).get("channel_sums")
+    kept = channel_sums(a, g) if channel_sums else None
+    if kept is not None:
+        scale_VC, shift_VC = kept.scale, kept.shift
+    elif a.dim() == 4 and native.accepts(a, g):
         _, mean, deviation = native.group_norm(a, layer.num_groups, None, None, layer.eps)
         _, scale_VC, shift_VC = native.group_norm_backward(
             a, g, mean, deviation, None, needs_input=False
         )
-        scale_BC, shift_BC = (as_positions(x[:, None], views).sum(1) for x in (scale_VC, shift_VC))
-        return _of_sums(layer, scale_BC, shift_BC)
-    scaled = functional.group_norm(a, layer.num_groups, eps=layer.eps)
-    return _of_sums(layer, _by_channel(g * scaled, views), _by_channel(g, views))
+    else:
+        scaled = functional.group_norm(a, layer.num_groups, eps=layer.eps)
+        return _of_sums(layer, _by_channel(g * scaled, views), _by_channel(g, views))
+    scale_BC, shift_BC = (as_positions(x[:, None], views).sum(1) for x in (scale_VC, shift_VC))
+    return _of_sums(layer, scale_BC, shift_BC)
 
 
 def layer_norm(layer: nn.LayerNorm, a: Tensor, g: Tensor, views: int) -> LayerGradients:
