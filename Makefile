@@ -13,15 +13,15 @@ CUDA_PACKAGES := torch triton cuda-bindings cuda-pathfinder cuda-toolkit $(addpr
 	cusparselt-cu13 nccl-cu13 nvjitlink nvshmem-cu13 nvtx)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-heavy test-all bench lint fmt types arch lock clean
+.PHONY: help setup demo test test-heavy test-accuracy test-all bench lint fmt types arch lock clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
 
 setup: $(VENV)/.installed  ## Make .venv and install the pinned versions
 
-# The stamp holds on to the lock and the package list: a changed lock installs again.
-$(VENV)/.installed: requirements.lock pyproject.toml deploy/install.sh
+# The stamp holds on to the lock, the package list and the kernels: what has changed is installed again.
+$(VENV)/.installed: requirements.lock pyproject.toml deploy/install.sh $(wildcard tan_core/engine/native/*.[ch])
 	PYTHON="$(PYTHON)" VENV="$(VENV)" TORCH_VERSION="$(TORCH_VERSION)" bash deploy/install.sh
 	@touch $@
 
@@ -34,7 +34,10 @@ test: setup  ## The default tests: fast, real PostgreSQL, no GPU
 test-heavy: setup  ## What `make test` leaves out: Ray, kills, browser, statistics, whole studies
 	$(PYTEST) -m "(slow or ray or browser or statistical) and not gpu"
 
-test-all: test test-heavy  ## Every test that this machine can run
+test-accuracy: setup  ## Published accuracies on real data, minutes each (TAN_DATA_DIR)
+	$(PYTEST) -m accuracy
+
+test-all: test test-heavy test-accuracy  ## Every test that this machine can run
 
 bench: setup  ## Every benchmark, quickly (BENCH= for the full size)
 	@set -e; for each in benchmarks/[a-z]*.py; do echo "$$each"; $(BIN)/python $$each $(BENCH); done
