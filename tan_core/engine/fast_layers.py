@@ -22,6 +22,10 @@ Methods = dict[str, Callable[..., Any]]
 """By name: what stands for methods of a layer while its parameters stay as they are."""
 Prepare = Callable[[], Methods]
 
+_FEW: Final = 16
+_MANY: Final = 512
+"""Outputs and inputs of a linear layer for which reading the inputs takes most of the time."""
+
 _LARGEST_WINDOW: Final = 256
 """Pixels: the place in the window is one byte."""
 
@@ -36,7 +40,7 @@ def fast_methods(layer: nn.Module, *, is_channels_last: bool) -> Prepare | None:
     if "forward" in vars(layer):
         return None
     if type(layer) is nn.Linear:
-        return lambda: {"forward": _linear(layer)}
+        return _few_outputs(layer) or (lambda: {"forward": _linear(layer)})
     if type(layer) is nn.GroupNorm and native.is_available():
         return lambda: _group_norm(layer)
     if type(layer) is nn.Conv2d and is_channels_last:
@@ -84,6 +88,53 @@ def _standardised(
     return lambda: value
 
 
+def _is_same(own: Tensor, other: Tensor) -> bool:
+    """Whether both are the same numbers in the same place; the one that is kept keeps the place."""
+    return (
+        own.data_ptr() == other.data_ptr()
+        and own.shape == other.shape
+        and own.stride() == other.stride()
+    )
+
+
+def _few_outputs(layer: nn.Linear) -> Prepare | None:
+    """With few outputs the time goes into reading the inputs: their norms are taken on the way."""
+    if layer.out_features > _FEW or layer.in_features < _MANY or not native.is_available():
+        return None
+
+    def prepare() -> Methods:
+        kept: list[tuple[Tensor, Tensor]] = []
+
+        def forward(x: Tensor) -> Tensor:
+            kept.clear()
+            if x.dim() != 2 or not native.accepts(x, layer.weight):
+                return functional.linear(x, layer.weight, layer.bias)
+            y, squared_V = _Linear.apply(x, layer.weight, layer.bias)
+            kept.append((x.detach(), squared_V))
+            return y
+
+        def squared_inputs(a: Tensor) -> Tensor | None:
+            return next((squared for own, squared in kept if _is_same(own, a)), None)
+
+        return {"forward": forward, "squared_inputs": squared_inputs}
+
+    return prepare
+
+
+class _Linear(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+        y, squared = native.linear(x, weight, bias)
+        ctx.save_for_backward(weight)
+        ctx.mark_non_differentiable(squared)
+        return y, squared
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        (weight,) = ctx.saved_tensors
+        return grads[0] @ weight, None, None
+
+
 @dataclass(frozen=True, slots=True)
 class ChannelSums:
     """What the way back through a group norm has summed on its way."""
@@ -96,13 +147,8 @@ class ChannelSums:
     """[V, C]: gradient of the shift."""
 
     def is_of(self, a: Tensor, g: Tensor) -> bool:
-        """Whether they are of these tensors: both are held here, so no others can be in their place."""
-        return all(
-            own.data_ptr() == other.data_ptr()
-            and own.shape == other.shape
-            and own.stride() == other.stride()
-            for own, other in ((self.a, a), (self.g, g))
-        )
+        """Whether they are of these very tensors."""
+        return _is_same(self.a, a) and _is_same(self.g, g)
 
 
 def _group_norm(layer: nn.GroupNorm) -> Methods:

@@ -1,6 +1,8 @@
 """Linear layers on inputs of any number of dimensions, features last."""
 
 # Shape legend: B = examples, K = views of each, V = B * K, T = K * positions, I and O = features.
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -22,28 +24,44 @@ def linear(layer: nn.Linear, a: Tensor, g: Tensor, views: int) -> LayerGradients
     a_BTI, g_BTO = as_positions(a, views), as_positions(g, views)
     is_ghost = ghost_is_cheaper(a_BTI.shape[1], layer.in_features, layer.out_features)
     has_bias = getattr(layer, "bias", None) is not None
+    if a_BTI.shape[1] == 1:
+        return _alone(layer, a, a_BTI, g_BTO, has_bias=has_bias)
     return (_ghost if is_ghost else _instantiated)(a_BTI, g_BTO, has_bias=has_bias)
+
+
+def _alone(
+    layer: nn.Linear, a: Tensor, a_BTI: Tensor, g_BTO: Tensor, *, has_bias: bool
+) -> LayerGradients:
+    """One position: one outer product. A bias is a weight of one more input, which is 1."""
+    # The way there may have taken the norms already: tan_core.engine.fast_layers.
+    squared_inputs = vars(layer).get("squared_inputs")
+    of_a = squared_inputs(a) if squared_inputs else None
+    if of_a is None:
+        of_a = squared_norms(a_BTI[:, 0])
+    of_g = squared_norms(g_BTO[:, 0])
+    squared_B = (of_a + 1) * of_g if has_bias else of_a * of_g
+    return LayerGradients(squared_B, _summed_anew(a_BTI, g_BTO, has_bias=has_bias))
 
 
 def _ghost(a_BTI: Tensor, g_BTO: Tensor, *, has_bias: bool) -> LayerGradients:
     positions = a_BTI.shape[1]
-    if positions == 1:
-        # One outer product; a bias is a weight of one more input, which is 1.
-        of_a, of_g = squared_norms(a_BTI[:, 0]), squared_norms(g_BTO[:, 0])
-        squared_B = (of_a + 1) * of_g if has_bias else of_a * of_g
-    else:
-        squared_B = ghost_squared_norms(a_BTI, g_BTO)
-        if has_bias:
-            squared_B = squared_B + squared_norms(g_BTO.sum(1))
-        ones = positions if has_bias else 0
-        squared_B = beyond_round_off(squared_B, a_BTI, g_BTO, positions=positions, ones=ones)
+    squared_B = ghost_squared_norms(a_BTI, g_BTO)
+    if has_bias:
+        squared_B = squared_B + squared_norms(g_BTO.sum(1))
+    ones = positions if has_bias else 0
+    squared_B = beyond_round_off(squared_B, a_BTI, g_BTO, positions=positions, ones=ones)
+    return LayerGradients(squared_B, _summed_anew(a_BTI, g_BTO, has_bias=has_bias))
 
+
+def _summed_anew(
+    a_BTI: Tensor, g_BTO: Tensor, *, has_bias: bool
+) -> Callable[[Tensor], dict[str, Tensor]]:
     def weighted_sum(weights_B: Tensor) -> dict[str, Tensor]:
         weighted = (g_BTO * weights_B[:, None, None]).flatten(0, 1)
         sums = {"weight": product(weighted.t(), a_BTI.flatten(0, 1).t())}
         return sums | {"bias": weighted.sum(0)} if has_bias else sums
 
-    return LayerGradients(squared_B, weighted_sum)
+    return weighted_sum
 
 
 def _instantiated(a_BTI: Tensor, g_BTO: Tensor, *, has_bias: bool) -> LayerGradients:

@@ -55,6 +55,7 @@ _SIGNATURES: Final = {
     "squared_norms": "nnpp",
     "group_norm": "nnnndpppppp",
     "group_norm_backward": "nnnnpppppppp",
+    "linear": "nnnppppp",
     "max_pool": "pnppp",
     "max_pool_backward": "pnppp",
 }
@@ -201,6 +202,28 @@ def squared_norms(x: Tensor) -> Tensor:
 
     _over_examples(compute, len(x))
     return squared
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    """[N, O] of [N, I], and the squared norms of the inputs, [N] in float64; for few outputs."""
+    x, weight = x.contiguous(), weight.contiguous()
+    y = x.new_empty(len(x), len(weight))
+    squared = torch.empty(len(x), dtype=torch.float64)
+    function = _function("linear", x)
+
+    def compute(first: int, count: int) -> int:
+        return function(
+            count,
+            *reversed(weight.shape),
+            _at(x, first),
+            _at(weight),
+            _at(bias),
+            _at(y, first),
+            _at(squared, first),
+        )
+
+    _over_examples(compute, len(x))
+    return y, squared
 
 
 def group_norm(

@@ -122,6 +122,10 @@ static inline int64_t padded_columns(const Shape *s) {
     int squared_norms_##real(int64_t rows, int64_t size, const real *x, double *squared) {     \
         return CHOSEN(squared_norms, real)(rows, size, x, squared);                            \
     }                                                                                          \
+    int linear_##real(int64_t rows, int64_t inputs, int64_t outputs, const real *x,            \
+                      const real *w, const real *bias, real *y, double *squared) {             \
+        return CHOSEN(linear, real)(rows, inputs, outputs, x, w, bias, y, squared);            \
+    }                                                                                          \
     int max_pool_##real(const Shape *shape, int64_t images, const real *x, real *y,            \
                         uint8_t *place) {                                                      \
         return CHOSEN(max_pool, real)(shape, images, x, y, place);                             \

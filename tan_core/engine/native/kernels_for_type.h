@@ -147,20 +147,25 @@ static void FOR_TARGET(place)(const Shape *s, const REAL *view, REAL *padded) {
                view + row * s->width * s->channels, sizeof(REAL) * s->width * s->channels);
 }
 
+#define Narrow FOR_TARGET(Narrow)
+typedef REAL Narrow __attribute__((vector_size(VECTOR_BYTES / sizeof(double) * sizeof(REAL)),
+                                   aligned(sizeof(REAL)), may_alias));
+
 static double FOR_TARGET(squares)(const REAL *x, int64_t size) {
-    Wide sums[2] = {{0}, {0}};
+    Wide sums[4] = {{0}, {0}, {0}, {0}};
     int64_t k = 0;
-    for (; k + 2 * WIDE_LANES <= size; k += 2 * WIDE_LANES)
-        for (int half = 0; half < 2; half++) {
-            Wide value;
-            for (int lane = 0; lane < WIDE_LANES; lane++) value[lane] = x[k + half * WIDE_LANES + lane];
-            sums[half] += value * value;
+    for (; k + 4 * WIDE_LANES <= size; k += 4 * WIDE_LANES)
+        _Pragma("GCC unroll 4") for (int part = 0; part < 4; part++) {
+            Wide value = __builtin_convertvector(*(const Narrow *)(x + k + part * WIDE_LANES), Wide);
+            sums[part] += value * value;
         }
+    Wide sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
     double total = 0;
-    for (int lane = 0; lane < WIDE_LANES; lane++) total += sums[0][lane] + sums[1][lane];
+    for (int lane = 0; lane < WIDE_LANES; lane++) total += sum[lane];
     for (; k < size; k++) total += (double)x[k] * x[k];
     return total;
 }
+#undef Narrow
 
 static int FOR_TARGET(squared_norms)(int64_t rows, int64_t size, const REAL *x, double *squared) {
     for (int64_t row = 0; row < rows; row++) squared[row] = FOR_TARGET(squares)(x + row * size, size);
@@ -189,6 +194,57 @@ static void FOR_TARGET(project)(const Standardised *s, int64_t inputs, int64_t o
         }
     }
 }
+
+/* ---- Linear layers of few outputs -------------------------------------------------------------
+ *
+ * y = x w' + bias, and the squared norm of each row of x while it is in the cache: with few outputs the
+ * time is that of reading x, so it is read once.
+ */
+#define AT_ONCE (MOST_SUMS >= 24 ? 5 : 3)
+
+static void FOR_TARGET(dots)(const REAL *const *x, const REAL *const *w, int64_t size, REAL *out) {
+    Vector sums[AT_ONCE][AT_ONCE];
+    _Pragma("GCC unroll 8") for (int i = 0; i < AT_ONCE; i++)
+        _Pragma("GCC unroll 8") for (int o = 0; o < AT_ONCE; o++) sums[i][o] = (Vector){0};
+    int64_t k = 0;
+    for (; k + LANES <= size; k += LANES) {
+        Vector of_x[AT_ONCE];
+        _Pragma("GCC unroll 8") for (int i = 0; i < AT_ONCE; i++) of_x[i] = *(const Vector *)(x[i] + k);
+        _Pragma("GCC unroll 8") for (int o = 0; o < AT_ONCE; o++) {
+            Vector of_w = *(const Vector *)(w[o] + k);
+            _Pragma("GCC unroll 8") for (int i = 0; i < AT_ONCE; i++) sums[i][o] += of_x[i] * of_w;
+        }
+    }
+    for (int i = 0; i < AT_ONCE; i++)
+        for (int o = 0; o < AT_ONCE; o++) {
+            REAL total = 0;
+            for (int64_t lane = 0; lane < LANES; lane++) total += sums[i][o][lane];
+            for (int64_t rest = k; rest < size; rest++) total += x[i][rest] * w[o][rest];
+            out[AT_ONCE * i + o] = total;
+        }
+}
+
+static int FOR_TARGET(linear)(int64_t rows, int64_t inputs, int64_t outputs, const REAL *x, const REAL *w,
+                              const REAL *bias, REAL *y, double *squared) {
+    REAL block[AT_ONCE * AT_ONCE];
+    for (int64_t row = 0; row < rows; row += AT_ONCE) {
+        const REAL *of_x[AT_ONCE], *of_w[AT_ONCE];
+        for (int64_t i = 0; i < AT_ONCE; i++) {
+            of_x[i] = x + (row + i < rows ? row + i : rows - 1) * inputs;
+            if (row + i < rows) squared[row + i] = FOR_TARGET(squares)(of_x[i], inputs);
+        }
+        for (int64_t first = 0; first < outputs; first += AT_ONCE) {
+            for (int64_t o = 0; o < AT_ONCE; o++)
+                of_w[o] = w + (first + o < outputs ? first + o : outputs - 1) * inputs;
+            FOR_TARGET(dots)(of_x, of_w, inputs, block);
+            for (int64_t i = 0; i < AT_ONCE && row + i < rows; i++)
+                for (int64_t o = 0; o < AT_ONCE && first + o < outputs; o++)
+                    y[(row + i) * outputs + first + o] = block[AT_ONCE * i + o] + (bias ? bias[first + o] : 0);
+        }
+    }
+    return 0;
+}
+#undef AT_ONCE
 
 /* Gradients of each example: of the weight, [I, O] with O rounded up, with its squared norm, and of
  * the bias, [O]. Where the weight

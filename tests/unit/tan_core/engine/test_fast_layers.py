@@ -16,11 +16,15 @@ from tan_core.models.weight_standardised import WeightStandardisedConv2d
 needs_kernels = pytest.mark.skipif(not native.is_available(), reason="the kernels are not compiled")
 
 
-def fast(layer):
-    """The fast forward of a layer."""
+def methods_of(layer):
     prepare = fast_methods(layer, is_channels_last=True)
     assert prepare is not None
-    return prepare()["forward"]
+    return prepare()
+
+
+def fast(layer):
+    """The fast forward of a layer."""
+    return methods_of(layer)["forward"]
 
 
 def there_and_back(layer, x, g):
@@ -79,6 +83,40 @@ class TestGroupNorm:
         got = forward(x.contiguous(memory_format=torch.channels_last))
 
         assert float((got - truth).norm() / truth.norm()) < 1e-6
+
+
+@needs_kernels
+class TestFewOutputs:
+    @pytest.mark.parametrize("outputs", [1, 3, 10, 16])
+    @pytest.mark.parametrize("rows", [0, 1, 4, 7])
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    @pytest.mark.parametrize("bias", [True, False])
+    def test_is_that_of_torch(self, outputs: int, rows: int, dtype, bias: bool) -> None:
+        generator = torch.Generator().manual_seed(0)
+        layer = nn.Linear(521, outputs, bias=bias).to(dtype)
+        x = torch.randn(rows, 521, generator=generator, dtype=dtype)
+        g = torch.randn(rows, outputs, generator=generator, dtype=dtype)
+        truth, gradient = there_and_back(layer, x, g)
+        x.requires_grad_()
+        methods = methods_of(layer)
+
+        got = methods["forward"](x)
+        (own,) = torch.autograd.grad(got, x, g)
+
+        tolerance = 1e-4 if dtype == torch.float32 else 1e-12
+        assert torch.allclose(got.double(), truth, atol=tolerance)
+        assert torch.allclose(own.double(), gradient, atol=tolerance)
+        norms = methods["squared_inputs"](x.detach())
+        assert torch.allclose(norms, x.detach().double().square().sum(1), rtol=1e-12)
+
+    def test_norms_of_other_inputs_are_not_given_out(self) -> None:
+        methods = methods_of(nn.Linear(600, 2))
+        x = torch.randn(3, 600)
+        methods["forward"](x)
+
+        assert methods["squared_inputs"](x) is not None
+        assert methods["squared_inputs"](x.clone()) is None
+        assert methods["squared_inputs"](x[:2]) is None
 
 
 @needs_kernels
