@@ -3,22 +3,27 @@
     python benchmarks/engine.py [--quick] [--json FILE]
 
 One thread and process CPU time, so a busy machine slows nobody; contenders take turns within each
-round, a contender's time is its median over the rounds. A private step is ``clipped_sum`` and the update;
-the noise is left out of ours and of Opacus' (it is a matter of the trainer, and depends on the number of
-parameters only). The base is the fastest step without privacy: torch as it comes, channels-last, or
-with oneDNN's product in linear layers. With K views a step sees K times the inputs in all of them.
+round, each with one step to warm up and then some that count, and a contender's time is the median of its
+turns. A private step is the clipped sum, Gaussian noise and the update; one without privacy the gradient and
+the update. The base is the fastest step without privacy: torch as it comes, channels-last, or with oneDNN's
+product in linear layers. With K views a step sees K times the inputs in all of them.
 
-Exactness: the clipped sum of the first examples against a loop of plain autograd in float64.
+Exactness: the clipped sum of the first examples against a loop of plain autograd in float64. Memory: what
+the process grew by, over model and batch, in a process of its own. Fixed cost: whole steps of the trainer.
 """
 
 import argparse
 import copy
 import importlib.util
+import itertools
 import json
+import resource
+import subprocess
+import sys
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +34,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tan_core import models
-from tan_core.engine import clipped_sum
+from tan_core.engine import SeededRandomness, Trainer, clipped_sum
 from tan_core.engine.bookkeeping import Books
+from tan_core.engine.memory import keep_freed_memory
+from tan_core.execution import PrivateRun, Simulation
+from tan_core.mechanism import Mechanism
 from tan_core.spec.models import MODEL_TYPES
+from tan_core.spec.train import TrainerConfig
 
 ROUNDS, QUICK_ROUNDS = 11, 3
+SHORTEST_TURN = 0.03
 CLIP_NORM, RATE = 1.0, 1e-6
 EXAMPLES_CHECKED = 4
 
@@ -55,12 +65,14 @@ class Workload:
     @property
     def name(self) -> str:
         """As it stands in the table."""
-        return f"{self.model} {'x'.join(map(str, self.shape))}, B {self.examples}, K {self.views}"
+        sizes = f"{'x'.join(map(str, self.shape))}, B {self.examples}, K {self.views}"
+        extra = " WS" if ("weight_standardization", True) in self.options else ""
+        return f"{self.model}{extra} {sizes}"
 
     def build(self) -> nn.Module:
         """The model, float32."""
         return models.build(
-            MODEL_TYPES[self.model](**dict(self.options)),
+            MODEL_TYPES[self.model](name=self.model, **dict(self.options)),
             shape=self.shape,
             num_classes=self.num_classes,
             generator=torch.Generator().manual_seed(0),
@@ -77,6 +89,7 @@ class Workload:
 
 CNN, WRN = ("tanh-cnn", (1, 28, 28)), ("wrn-16-4", (3, 32, 32))
 MLP = {"options": (("hidden", [256]),)}
+WS = {"options": (("weight_standardization", True),)}
 WORKLOADS = [
     Workload(*CNN, 64),
     Workload(*CNN, 512),
@@ -85,10 +98,12 @@ WORKLOADS = [
     Workload(*CNN, 64, views=16),
     Workload(*WRN, 16),
     Workload(*WRN, 16, views=4),
+    Workload(*WRN, 16, **WS),
+    Workload(*WRN, 64, microbatch_size=16, **WS),
     Workload("linear", (4096,), 1024, microbatch_size=1024),
     Workload("mlp", (4096,), 1024, microbatch_size=1024, **MLP),
 ]
-QUICK = [WORKLOADS[0], WORKLOADS[3], WORKLOADS[5], WORKLOADS[7], WORKLOADS[8]]
+QUICK = [WORKLOADS[0], WORKLOADS[3], WORKLOADS[5], WORKLOADS[9], WORKLOADS[10]]
 
 
 class OneDnnProduct(torch.autograd.Function):
@@ -136,11 +151,11 @@ def without_privacy(load: Workload, *, channels_last: bool = False, onednn: bool
 
 
 def ours(load: Workload) -> Step:
-    """``clipped_sum`` and update."""
+    """``clipped_sum``, noise and update."""
     model, (inputs, labels) = load.build(), load.batch()
     parameters = list(model.parameters())
     sizes = [p.numel() for p in parameters]
-    books = Books(model)
+    books, randomness, count = Books(model), SeededRandomness(0), itertools.count()
 
     def step() -> None:
         total = clipped_sum(
@@ -151,6 +166,7 @@ def ours(load: Workload) -> Step:
             views=load.views,
             microbatch_size=load.microbatch_size,
         ).sum
+        total.add_(randomness.noise(next(count), total.numel()), alpha=CLIP_NORM)
         pieces = [s.view_as(p) for s, p in zip(total.split(sizes), parameters, strict=True)]
         with torch.no_grad():
             torch._foreach_add_(parameters, pieces, alpha=-RATE)
@@ -159,7 +175,7 @@ def ours(load: Workload) -> Step:
 
 
 def opacus(load: Workload, *, mode: str) -> Step:
-    """Opacus' per-example gradients or ghost clipping and its optimiser, without noise; K = 1 only."""
+    """Opacus' per-example gradients or ghost clipping and its optimiser; K = 1 only."""
     from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientClipping
     from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
     from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
@@ -175,7 +191,7 @@ def opacus(load: Workload, *, mode: str) -> Step:
     kind = DPOptimizerFastGradientClipping if is_ghost else DPOptimizer
     optimizer = kind(
         torch.optim.SGD(model.parameters(), lr=RATE),
-        noise_multiplier=0.0,
+        noise_multiplier=1.0,
         max_grad_norm=CLIP_NORM,
         expected_batch_size=load.examples,
     )
@@ -217,9 +233,13 @@ def seconds_of(steps: dict[str, Step], rounds: int) -> dict[str, float]:
         step()
     for _ in range(rounds):
         for name in rng.permutation(list(steps)):
-            start = time.process_time()
+            # As in training, a step follows a step of its own kind.
             steps[name]()
-            times[name].append(time.process_time() - start)
+            num_steps, start = 0, time.process_time()
+            while num_steps == 0 or time.process_time() - start < SHORTEST_TURN:
+                steps[name]()
+                num_steps += 1
+            times[name].append((time.process_time() - start) / num_steps)
     return {name: float(np.median(taken)) for name, taken in times.items()}
 
 
@@ -258,16 +278,101 @@ def run(loads: list[Workload], rounds: int) -> list[dict[str, Any]]:
     return rows
 
 
+MEMORY = [("wrn-16-4", 64, 16), ("wrn-16-4", 16, 16), ("tanh-cnn", 2048, 256), ("mlp", 1024, 1024)]
+"""Model, B and physical batch."""
+
+
+def peak_of(name: str, examples: int, physical: int, kind: str) -> None:
+    """Print the MB by which a few steps made this process grow; for a child process."""
+    load = next(
+        w for w in WORKLOADS if (w.model == name and not w.options) or w.model == name == "mlp"
+    )
+    load = replace(load, examples=examples, views=1, microbatch_size=physical)
+    if kind == "ours":
+        step = ours(load)
+    else:
+        step = without_privacy(replace(load, examples=physical), channels_last=len(load.shape) == 3)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(3):
+        step()
+    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+
+
+def memory() -> list[dict[str, Any]]:
+    """Peak memory of ours over that of a step without privacy at the same physical batch."""
+    rows: list[dict[str, Any]] = []
+    print("\n| memory of a step | MB | of the step without privacy |\n| --- | --- | --- |")
+    for name, examples, physical in MEMORY:
+        grown = {
+            kind: float(
+                subprocess.run(
+                    [sys.executable, __file__, "--peak", name, str(examples), str(physical), kind],
+                    capture_output=True,
+                    text=True,
+                    check=True,
+                ).stdout
+            )
+            for kind in ("without privacy", "ours")
+        }
+        full = f"{name}, B {examples}, {physical} at once: memory"
+        ratio = grown["ours"] / grown["without privacy"]
+        print(f"| {full} | {grown['ours']:,.0f} | {ratio:.2f} |", flush=True)
+        rows.append(row(full, grown["ours"], "MB", "without privacy", ratio))
+    return rows
+
+
+def fixed_cost(rounds: int) -> list[dict[str, Any]]:
+    """Whole steps of a simulation, draw and gather and all: B = 4096 and its sixty-fourth."""
+    num_examples = 60_000
+    inputs = torch.randint(0, 256, (num_examples, 1, 28, 28), dtype=torch.uint8)
+    labels = torch.randint(0, 10, (num_examples,))
+    run = PrivateRun(
+        mechanism=Mechanism(
+            sampling_rate=4096 / num_examples, noise_multiplier=4.0, clip_norm=1.0, steps=10**6
+        ),
+        num_examples=num_examples,
+    )
+    steps: dict[str, Step] = {}
+    for size in (4096, 64, 1):
+        trainer = Trainer(
+            model=WORKLOADS[0].build(),
+            execution=Simulation.of(run, expected_batch_size=size),
+            config=TrainerConfig(),
+            inputs=inputs,
+            labels=labels,
+            randomness=SeededRandomness(0),
+        )
+        steps[f"B {size}"] = trainer.step
+    seconds = seconds_of(steps, rounds)
+    rows: list[dict[str, Any]] = []
+    print("\n| whole step of the trainer, tanh-cnn | ms | of B 4096 |\n| --- | --- | --- |")
+    for name, taken in seconds.items():
+        full, share = f"trainer, tanh-cnn, {name}", taken / seconds["B 4096"]
+        print(f"| {full} | {1e3 * taken:.2f} | 1/{1 / share:.1f} |", flush=True)
+        rows.append(row(full, 1e3 * taken, "ms", "B 4096", share))
+    return rows
+
+
 def main() -> None:
     """Run, print, and write what was asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a few loads, within a minute")
     parser.add_argument("--json", type=Path, help="also write rows for scripts to this file")
+    parser.add_argument("--peak", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    keep_freed_memory()
+    if options.peak:
+        name, examples, physical, kind = options.peak
+        peak_of(name, int(examples), int(physical), kind)
+        return
     warnings.simplefilter("ignore")
     print(f"torch {torch.__version__}, 1 thread; {circumstances()}\n")
-    rows = run(QUICK if options.quick else WORKLOADS, QUICK_ROUNDS if options.quick else ROUNDS)
+    rounds = QUICK_ROUNDS if options.quick else ROUNDS
+    rows = run(QUICK if options.quick else WORKLOADS, rounds)
+    rows += fixed_cost(rounds)
+    if not options.quick:
+        rows += memory()
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
 
