@@ -142,7 +142,8 @@ class Books:
         kept: list[tuple[Unit, LayerGradients]] = []
         rows: dict[str, Tensor] = {}
         for unit in self._units:
-            of_unit = runs[unit.name]
+            # What a layer needs no longer makes room for the gradients of its examples.
+            of_unit = runs.pop(unit.name)
             folded = _folded(unit, of_unit, num_views=len(inputs), views=views)
             if folded is not None:
                 kept.append((unit, layer_gradients(unit.layer, *folded)))
@@ -243,6 +244,7 @@ def _differentiated(
         name: [_Run(call, tuple(next(gradients) for _ in call.outputs)) for call in of_unit]
         for name, of_unit in calls.items()
     }
+    calls.clear()
     for name, of_unit in runs.items():
         if all(gradient is None for run in of_unit for gradient in run.gradients):
             raise RuntimeError(f"layer {name!r} does not reach the loss: it would never be trained")

@@ -161,7 +161,8 @@ def _group_norm(layer: nn.GroupNorm) -> Methods:
         return functional.group_norm(x, layer.num_groups, layer.weight, layer.bias, layer.eps)
 
     def channel_sums(a: Tensor, g: Tensor) -> ChannelSums | None:
-        return next((sums for sums in kept if sums.is_of(a, g)), None)
+        found = next((at for at, sums in enumerate(kept) if sums.is_of(a, g)), None)
+        return None if found is None else kept.pop(found)
 
     return {"forward": forward, "channel_sums": channel_sums}
 

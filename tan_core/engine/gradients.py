@@ -93,6 +93,7 @@ def clipped_sum(
                     continue
                 batch = books.batch_gradients(kept, kept_labels, views=views)
             _add_weighted(books.pieces(total_P), batch, rule(batch.norms, clip_norm))
+            del batch  # and the gradients of its examples, before the next ones are made
     return ClippedSum(sum=total_P, norms=norms_B, losses=losses_B)
 
 
