@@ -23,6 +23,7 @@ DOCUMENTS = [
     ROOT / "docs" / "tutorial.md",
     ROOT / "docs" / "notation.md",
     ROOT / "docs" / "sharp_edges.md",
+    ROOT / "docs" / "models.md",
     ROOT / "examples" / "README.md",
     *DECISIONS,
 ]
