@@ -176,23 +176,23 @@ static int FOR_TARGET(squared_norms)(int64_t rows, int64_t size, const REAL *x, 
  * factor * (G - mean G - u (G u)), the last part where the rate r follows the weight. Subtracting
  * before anything is summed or squared keeps every digit. */
 static void FOR_TARGET(project)(const Standardised *s, int64_t inputs, int64_t outputs, REAL *rows,
-                                REAL *along) {
+                                REAL *along, REAL *mean) {
     const REAL *unit = s->unit, *factor = s->factor, *is_free = s->is_free;
-    for (int64_t o = 0; o < outputs; o += LANES) {
-        Vector sum = {0}, product = {0};
-        for (int64_t i = 0; i < inputs; i++) {
+    memset(mean, 0, sizeof(REAL) * outputs), memset(along, 0, sizeof(REAL) * outputs);
+    for (int64_t i = 0; i < inputs; i++)
+        for (int64_t o = 0; o < outputs; o += LANES) {
             Vector value = *(const Vector *)(rows + i * outputs + o);
-            sum += value;
-            product += value * *(const Vector *)(unit + i * outputs + o);
+            *(Vector *)(mean + o) += value;
+            *(Vector *)(along + o) += value * *(const Vector *)(unit + i * outputs + o);
         }
-        *(Vector *)(along + o) = product;
-        Vector mean = sum / (REAL)inputs, scale = *(const Vector *)(factor + o);
-        Vector taken = product * *(const Vector *)(is_free + o);
-        for (int64_t i = 0; i < inputs; i++) {
+    for (int64_t o = 0; o < outputs; o += LANES) *(Vector *)(mean + o) /= (REAL)inputs;
+    for (int64_t i = 0; i < inputs; i++)
+        for (int64_t o = 0; o < outputs; o += LANES) {
             Vector *place = (Vector *)(rows + i * outputs + o);
-            *place = (*place - mean - taken * *(const Vector *)(unit + i * outputs + o)) * scale;
+            Vector taken = *(const Vector *)(along + o) * *(const Vector *)(is_free + o);
+            Vector left = *place - *(const Vector *)(mean + o) - taken * *(const Vector *)(unit + i * outputs + o);
+            *place = left * *(const Vector *)(factor + o);
         }
-    }
 }
 
 /* ---- Linear layers of few outputs -------------------------------------------------------------
@@ -260,7 +260,8 @@ static int FOR_TARGET(weight_rows)(const Shape *s, int64_t examples, const REAL 
     REAL *padded = calloc(is_padded ? height * width * s->channels : 1, sizeof(REAL));
     REAL *whole = calloc(is_whole ? 1 : positions * outputs, sizeof(REAL));
     int64_t *offsets = malloc(sizeof(int64_t) * positions);
-    int failed = !padded || !whole || !offsets;
+    REAL *mean = malloc(sizeof(REAL) * outputs);
+    int failed = !padded || !whole || !offsets || !mean;
     for (int64_t t = 0; t < positions && !failed; t++)
         offsets[t] = (t / s->columns * s->stride_rows * width + t % s->columns * s->stride_columns)
                      * s->channels;
@@ -291,10 +292,10 @@ static int FOR_TARGET(weight_rows)(const Shape *s, int64_t examples, const REAL 
             }
         }
         if (standardised)
-            FOR_TARGET(project)(standardised, inputs, outputs, own, along + example * outputs);
+            FOR_TARGET(project)(standardised, inputs, outputs, own, along + example * outputs, mean);
         squared[example] = FOR_TARGET(squares)(own, inputs * outputs);
     }
-    free(padded), free(whole), free(offsets);
+    free(padded), free(whole), free(offsets), free(mean);
     return failed;
 }
 
