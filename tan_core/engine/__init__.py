@@ -3,16 +3,18 @@
     randomness.mask -> randomness.cut -> gather -> augment -> gradients.clipped_sum -> audit now and
     then -> noise once -> all-reduce -> divide by the expected batch -> optimiser -> average
 
-:class:`Trainer` walks them; :mod:`tan_core.engine.checkpoint` keeps its state. Before any data are
+:class:`Trainer` walks them, and :class:`LinearEnsemble` for many simulations of linear models at once; :mod:`tan_core.engine.checkpoint` keeps its state. Before any data are
 read, :func:`check_model` and :mod:`tan_core.engine.independence` refuse models that cannot be private.
 """
 
+from tan_core.engine.ensemble import LinearEnsemble
 from tan_core.engine.gradients import ClippedSum, check_model, clipped_sum
 from tan_core.engine.randomness import PrivateRandomness, Randomness, SeededRandomness
 from tan_core.engine.trainer import StepStats, Trainer, TrainerState
 
 __all__ = [
     "ClippedSum",
+    "LinearEnsemble",
     "PrivateRandomness",
     "Randomness",
     "SeededRandomness",

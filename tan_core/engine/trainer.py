@@ -19,6 +19,7 @@ from torch.func import functional_call
 from tan_core import _validate
 from tan_core.engine.audit import audit, steps_between_audits
 from tan_core.engine.augment import Augmentation, Views
+from tan_core.engine.averaging import average
 from tan_core.engine.bookkeeping import Books
 from tan_core.engine.clipping import clipping_rule
 from tan_core.engine.coverage import check_coverage
@@ -26,6 +27,7 @@ from tan_core.engine.divergence import is_diverged
 from tan_core.engine.flat import FlatParameters
 from tan_core.engine.gradients import check_model, clipped_sum
 from tan_core.engine.independence import check_independence
+from tan_core.engine.inputs import Array, as_floats, as_tensor
 from tan_core.engine.optimizers import make_optimizer
 from tan_core.engine.randomness import Randomness, SeededRandomness
 from tan_core.engine.schedules import scheduled_learning_rate
@@ -35,7 +37,6 @@ from tan_core.mechanism import Mechanism
 from tan_core.spec.train import Clipping, TrainerConfig
 
 AllReduce = Callable[[Tensor], None]
-Array = NDArray[Any] | Tensor
 
 STATE_VERSION: Final = 2
 _EVALUATION_BATCH: Final = 512
@@ -118,7 +119,7 @@ class Trainer:
         self._execution = execution
         self._mechanism = _mechanism_of(execution)
         self._config = config
-        self._inputs, self._labels = _as_tensor(inputs), _as_tensor(labels).long()
+        self._inputs, self._labels = as_tensor(inputs), as_tensor(labels).long()
         self._check_arguments(randomness, world_size, all_reduce)
         check_model(model)
         check_independence(model, self._inputs.shape[1:])
@@ -185,7 +186,7 @@ class Trainer:
 
     def evaluate(self, inputs: Array, labels: Array) -> float:
         """Accuracy in [0, 1] on a split, with the averaged weights where averaging is on."""
-        inputs, labels = _as_tensor(inputs), _as_tensor(labels)
+        inputs, labels = as_tensor(inputs), as_tensor(labels)
         if len(labels) == 0:
             raise ParameterError("cannot evaluate on an empty split", field="inputs")
         weights = dict(self._flat.views(self._released_vector()))
@@ -352,18 +353,12 @@ class Trainer:
         total_P.add_(noise_P.to(total_P), alpha=deviation)
 
     def _average(self) -> None:
-        """Move the average by min(decay, (1 + t) / (10 + t)): early weights are soon forgotten."""
         if self._ema is not None:
-            t = self._steps_done
-            decay = min(self._config.ema_decay, (1 + t) / (10 + t))
-            self._ema.lerp_(self._flat.vector, 1 - decay)
+            decay, step = self._config.ema_decay, self._steps_done
+            average(self._ema, self._flat.vector, decay=decay, step=step)
 
     def _normalised(self, inputs: Tensor) -> Tensor:
-        """Pixels as floats in [-1, 1], by fixed constants; features as they are."""
-        dtype = self._flat.vector.dtype
-        if inputs.dtype == torch.uint8:
-            return inputs.to(self._device, dtype).mul_(1 / 127.5).sub_(1)
-        return inputs.to(self._device, dtype)
+        return as_floats(inputs.to(self._device), self._flat.vector.dtype)
 
     def _released_vector(self) -> Tensor:
         return self._flat.vector if self._ema is None else self._ema
@@ -388,10 +383,3 @@ class Trainer:
 
 def _mechanism_of(execution: PrivateRun | Simulation) -> Mechanism:
     return execution.mechanism if isinstance(execution, PrivateRun) else execution.dynamics
-
-
-def _as_tensor(values: Array) -> Tensor:
-    """A tensor over the same memory where it can be written to; torch warns of read-only arrays."""
-    if isinstance(values, Tensor):
-        return values
-    return torch.from_numpy(values if values.flags.writeable else values.copy())
