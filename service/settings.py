@@ -9,6 +9,7 @@ from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from tan_core.spec.models import ModulePrefixes
+from tan_core.spec.pretrained import CheckpointDirectory
 
 
 class Settings(BaseSettings):
@@ -42,6 +43,9 @@ class Settings(BaseSettings):
     """Where example datasets lie (``mnist/``, ...)."""
     allowed_model_prefixes: Annotated[ModulePrefixes, NoDecode] = ()
     """Modules and packages that ``python:`` models may be imported from, comma separated."""
+    pretrained_dir: CheckpointDirectory = None
+    """The folder, on storage that every node sees, below which ``model.pretrained`` may name
+    checkpoints. Unset: none may be named."""
     cpus: int | None = Field(default=None, ge=1)
     """Cores for the local Ray. Unset: all."""
     max_running_studies: int = Field(default=1, ge=1)
@@ -58,6 +62,11 @@ class Settings(BaseSettings):
     def storage_path(self) -> Path:
         """``storage``, absolute."""
         return (self.storage.expanduser() if self.storage else self.home_path / "runs").resolve()
+
+    @cached_property
+    def pretrained_path(self) -> Path | None:
+        """``pretrained_dir``, absolute."""
+        return self.pretrained_dir and self.pretrained_dir.expanduser().resolve()
 
 
 def child_environment(**overrides: str) -> dict[str, str]:

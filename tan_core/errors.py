@@ -7,7 +7,8 @@ TanError
 ├── AccountantError           an accountant failed, ran out of time or memory, or two of them differ
 ├── AuditError                an example was not clipped by the norm of its own gradient
 ├── UnaccountedError          someone asked a simulation for a privacy guarantee
-└── DatasetError              a dataset is missing, malformed or not what was registered
+├── DatasetError              a dataset is missing, malformed or not what was registered
+└── PretrainedError           a checkpoint is missing, changed, malformed or of another model
 """
 
 
@@ -50,3 +51,7 @@ class UnaccountedError(TanError, TypeError):
 
 class DatasetError(ParameterError):
     """A dataset is missing, malformed, or not the one that was registered."""
+
+
+class PretrainedError(ParameterError):
+    """A checkpoint to begin from is missing, changed, malformed, or of another model."""

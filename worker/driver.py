@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+from tan_core.errors import PretrainedError
 from tan_core.spec.models import PythonModel
 from tan_core.wire import PrivateAssignment, PrivateResult, SearchAssignment
 from worker.report import (
@@ -100,6 +101,9 @@ def _attempt(
         raise
     except KeyboardInterrupt:
         return Outcome(outcome="cancelled", reason="interrupted")
+    except PretrainedError as error:
+        # The file will be no other one at the next attempt.
+        return Outcome(outcome="failed", reason=str(error), retryable=False)
     except Exception as error:  # noqa: BLE001 - whatever went wrong is the reason of the attempt
         traceback.print_exc()
         return Outcome(outcome="failed", reason=last_line(error))

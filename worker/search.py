@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import optuna
@@ -11,13 +10,14 @@ from ray import tune
 
 from tan_core.data import verify
 from tan_core.engine.features import load_inputs
-from tan_core.models import extractor_of
 from tan_core.wire import SearchAssignment, TrialRecord, TrialState
+from worker.begin import checkpoint_of, extractor_for
 from worker.driver import Driver, Outcome, connect
 from worker.progress import SearchProgress
 from worker.report import TrialReporter
 from worker.schedule import build_scheduler
 from worker.searcher import ConstantTanSearch
+from worker.settings import WorkerSettings
 from worker.trial import SimulatedTrial, TrialData
 
 LOST_WORKERS_PER_TRIAL = 3
@@ -29,7 +29,7 @@ def search(assignment: SearchAssignment, driver: Driver) -> Outcome:
     if _left(assignment, records) > 0:
         connect(assignment.run_id)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        data = _load(assignment, driver.settings.cache_dir)
+        data = _load(assignment, driver.settings)
         # Tune replaces the worker of a running trial, but gives up one that was lost just before its
         # trial began: such a trial runs again in a round of its own.
         for lives in range(LOST_WORKERS_PER_TRIAL, -1, -1):
@@ -89,13 +89,16 @@ def _run_trials(
     return sorted(progress.records.values(), key=lambda trial: trial.number)
 
 
-def _load(assignment: SearchAssignment, cache_dir: Path | None) -> TrialData:
+def _load(assignment: SearchAssignment, settings: WorkerSettings) -> TrialData:
     """The train and validation splits. The test split is never read by a search."""
-    dataset, extractor = assignment.dataset, extractor_of(assignment.model)
+    dataset, cache_dir = assignment.dataset, settings.cache_dir
     verify(dataset)
+    checkpoint = checkpoint_of(assignment, settings)
+    extractor = extractor_for(assignment, checkpoint)
     return TrialData(
         train=load_inputs(dataset, "train", extractor, cache_dir=cache_dir),
         validation=load_inputs(dataset, "validation", extractor, cache_dir=cache_dir),
+        checkpoint=checkpoint,
     )
 
 

@@ -8,6 +8,7 @@ from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from tan_core.spec.models import ModulePrefixes
+from tan_core.spec.pretrained import CheckpointDirectory
 
 
 class WorkerSettings(BaseSettings):
@@ -26,6 +27,8 @@ class WorkerSettings(BaseSettings):
     """Where features of frozen extractors are kept, as private as the data. Unset: nowhere."""
     allowed_model_prefixes: Annotated[ModulePrefixes, NoDecode] = ()
     """Modules and packages that ``python:`` models may be imported from: nothing else is."""
+    pretrained_dir: CheckpointDirectory = None
+    """Checkpoints to begin from are read below it, and nowhere else."""
 
 
 def quieten_ray() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
-from tan_core.errors import AuditError
+from tan_core.errors import AuditError, PretrainedError
 from tan_core.wire import PrivateAssignment
 from worker.driver import Driver, Outcome, connect, drive, last_line
 from worker.report import Heartbeats
@@ -103,11 +103,15 @@ def _interrupted_when_cancelled(heartbeats: Heartbeats) -> Generator[None]:
 
 
 def is_final(error: Exception) -> bool:
-    """Whether another attempt could only spend more: a rank's audit failed.
+    """Whether another attempt could only spend more: a rank's audit failed, or its checkpoint is wrong.
 
     Ray hands over what a rank raised as the text of its traceback.
     """
-    return any(AuditError.__name__ in last_line(each) for each in _failures(error).values())
+    return any(
+        kind.__name__ in last_line(each)
+        for each in _failures(error).values()
+        for kind in (AuditError, PretrainedError)
+    )
 
 
 def _failures(error: Exception) -> dict[int, Exception]:

@@ -24,11 +24,14 @@ import torch.distributed as dist
 from tan_core.data import Split, verify
 from tan_core.engine import PrivateRandomness, Trainer, checkpoint
 from tan_core.engine.features import load_inputs
+from tan_core.engine.memory import keep_freed_memory
 from tan_core.engine.randomness import KEY_BYTES
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Mechanism
-from tan_core.models import build_head, extractor_of
+from tan_core.models import Checkpoint as Weights
+from tan_core.models.extractor import Extractor
 from tan_core.wire import Checkpoint, PrivateAssignment, PrivateResult, SegmentGrant
+from worker.begin import checkpoint_of, extractor_for, model_for
 from worker.driver import Outcome
 from worker.report import ControlPlane, FencedError, Heartbeats, RefusedError, leave
 from worker.settings import WorkerSettings
@@ -44,10 +47,11 @@ def train_loop(config: dict[str, Any]) -> Outcome | None:
     settings: WorkerSettings = config["settings"]
     team = Team()
     torch.set_num_threads(team.threads)
+    keep_freed_memory()
     try:
         with ExitStack() as stack:
             leader = Leader(assignment, settings, stack) if team.rank == 0 else None
-            return _train(assignment, settings.cache_dir, team, leader)
+            return _train(assignment, settings, team, leader)
     except (FencedError, RefusedError) as error:
         leave(error)
 
@@ -129,14 +133,18 @@ class Leader:
         self._written = path
 
     def release(
-        self, assignment: PrivateAssignment, trainer: Trainer, test: Split, train_seconds: float
+        self,
+        assignment: PrivateAssignment,
+        trainer: Trainer,
+        extractor: Extractor | None,
+        test: Split,
+        train_seconds: float,
     ) -> PrivateResult:
-        """Write the model and evaluate it."""
-        extractor = extractor_of(assignment.model)
+        """Write the model, the weights of its extractor with it, and evaluate it."""
         path = self._folder / "model.safetensors"
         sha256 = checkpoint.save_weights(
             path,
-            trainer.released_weights(),
+            {**_weights_of(extractor), **trainer.released_weights()},
             metadata={
                 "study_id": assignment.study_id,
                 "model": assignment.model.model_dump(mode="json"),
@@ -156,19 +164,27 @@ class Leader:
         )
 
 
+def _weights_of(extractor: Extractor | None) -> dict[str, torch.Tensor]:
+    """By their names in the whole model; most extractors have none."""
+    state = {} if extractor is None else extractor.state_dict()
+    return {name: value.to("cpu", copy=True).contiguous() for name, value in state.items()}
+
+
 def _train(
-    assignment: PrivateAssignment, cache_dir: Path | None, team: Team, leader: Leader | None
+    assignment: PrivateAssignment, settings: WorkerSettings, team: Team, leader: Leader | None
 ) -> Outcome | None:
+    begun_from = checkpoint_of(assignment, settings)
+    extractor = extractor_for(assignment, begun_from)
     inputs = partial(
         load_inputs,
         assignment.dataset,
-        extractor=extractor_of(assignment.model),
-        cache_dir=cache_dir,
+        extractor=extractor if extractor is None else extractor.to(team.device),
+        cache_dir=settings.cache_dir,
         device=team.device,
     )
     if team.rank == 0:
         verify(assignment.dataset)
-    trainer = _build_trainer(assignment, inputs("train"), team)
+    trainer = _build_trainer(assignment, begun_from, inputs("train"), team)
     if assignment.checkpoint is not None:
         _resume(trainer, assignment.checkpoint)
     started = time.monotonic()
@@ -191,7 +207,7 @@ def _train(
         )
     seconds = time.monotonic() - started
     # Nothing has read the test split before.
-    result = leader.release(assignment, trainer, inputs("test"), seconds)
+    result = leader.release(assignment, trainer, extractor, inputs("test"), seconds)
     return Outcome(outcome="succeeded", result=result)
 
 
@@ -225,15 +241,17 @@ def _begin(leader: Leader | None, trainer: Trainer, wanted: int) -> list[int]:
     return [grant.segment, min(grant.num_steps, wanted), int(leader.is_cancelled)]
 
 
-def _build_trainer(assignment: PrivateAssignment, train: Split, team: Team) -> Trainer:
+def _build_trainer(
+    assignment: PrivateAssignment, begun_from: Weights | None, train: Split, team: Team
+) -> Trainer:
     secret = team.shared_secret(KEY_BYTES + _SEED_BYTES)
     initial = int.from_bytes(secret[KEY_BYTES:], "little", signed=True)
     return Trainer(
-        model=build_head(
+        model=model_for(
+            assignment,
             assignment.model,
-            shape=assignment.dataset.shape,
-            num_classes=assignment.dataset.num_classes,
             generator=torch.Generator().manual_seed(initial),
+            checkpoint=begun_from,
         ),
         execution=PrivateRun(
             mechanism=Mechanism.from_json(assignment.mechanism.event),

@@ -20,12 +20,14 @@ from ray.tune import Trainable
 
 from tan_core.data import Split
 from tan_core.engine import SeededRandomness, Trainer
+from tan_core.engine.memory import keep_freed_memory
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Mechanism
-from tan_core.models import build_head
+from tan_core.models import Checkpoint
 from tan_core.planner import Candidate, Target, candidate, simulation
 from tan_core.spec import Scalar
 from tan_core.wire import RungScore, SearchAssignment, TrialState
+from worker.begin import model_for
 from worker.driver import last_line
 from worker.schedule import RESOURCE, resource
 from worker.searcher import METRIC
@@ -43,6 +45,8 @@ class TrialData:
 
     train: Split
     validation: Split
+    checkpoint: Checkpoint | None = None
+    """What every trial begins from; None: initial weights are drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +65,9 @@ class SimulatedTrial(Trainable):
     ) -> None:
         """Once per worker process."""
         torch.set_num_threads(1)
+        keep_freed_memory()
         self._assignment = assignment
+        self._checkpoint = data.checkpoint
         self._train = (_tensor(data.train.inputs), _tensor(data.train.labels))
         self._validation = (_tensor(data.validation.inputs), _tensor(data.validation.labels))
         self._begin(config)
@@ -95,6 +101,7 @@ class SimulatedTrial(Trainable):
                 rung,
                 train=self._train,
                 validation=self._validation,
+                checkpoint=self._checkpoint,
             )
         except Exception as error:  # noqa: BLE001 - whatever it was, it fails this trial only
             failed = {"outcome": TrialState.FAILED.value, "reason": last_line(error)}
@@ -133,10 +140,11 @@ def run_rung(
     *,
     train: Tensors,
     validation: Tensors,
+    checkpoint: Checkpoint | None = None,
 ) -> RungResult:
     """Simulate the candidate at the batch size of ``rung`` and score it on the validation split."""
     started = time.monotonic()
-    trainer = _trainer(assignment, candidate, rung, train)
+    trainer = _trainer(assignment, candidate, rung, train, checkpoint)
     losses, diverged = _take_steps(trainer, validation, assignment.dataset.num_classes)
     accuracy = None if diverged else trainer.evaluate(*validation)
     recent = _mean(list(losses)[-_RECENT:])
@@ -156,7 +164,11 @@ def run_rung(
 
 
 def _trainer(
-    assignment: SearchAssignment, candidate: Candidate, rung: int, train: Tensors
+    assignment: SearchAssignment,
+    candidate: Candidate,
+    rung: int,
+    train: Tensors,
+    checkpoint: Checkpoint | None,
 ) -> Trainer:
     simulated = simulation(
         candidate, expected_batch_size=assignment.rungs[rung], num_examples=len(train[1])
@@ -164,11 +176,11 @@ def _trainer(
     seed = assignment.search.seed
     initial = int(np.random.SeedSequence([seed, rung]).generate_state(1)[0])
     return Trainer(
-        model=build_head(
+        model=model_for(
+            assignment,
             candidate.model,
-            shape=assignment.dataset.shape,
-            num_classes=assignment.dataset.num_classes,
             generator=torch.Generator().manual_seed(initial),
+            checkpoint=checkpoint,
         ),
         execution=simulated,
         config=candidate.trainer,

@@ -337,6 +337,7 @@ class Reconciler:
                 "TAN_RUN_TOKEN": run_token(self._secret, attempt.submission_id),
                 "TAN_CACHE_DIR": str(self._settings.storage_path / "cache"),
                 "TAN_ALLOWED_MODEL_PREFIXES": ",".join(self._settings.allowed_model_prefixes),
+                "TAN_PRETRAINED_DIR": str(self._settings.pretrained_path or ""),
             },
             metadata={"study": study.id, "run": run.id, "attempt": str(attempt.number)},
         )

@@ -15,6 +15,7 @@ from service.datasets.service import protection
 from service.db.tables import Dataset
 from service.errors import InvalidInputError
 from service.plans.checks import faults, import_faults, mode_faults, unknown_dataset
+from service.plans.pretrained import pinned
 from service.plans.rates import measured
 from service.plans.schemas import MechanismPlanRequest, UnregisteredDataset
 from tan_core.accounting import price
@@ -39,8 +40,9 @@ class Prepared:
 
 @dataclass(frozen=True)
 class _Planned:
-    """A study that fits its data."""
+    """A study that fits its data, and the file that its model begins from."""
 
+    spec: StudySpec
     plan: Plan
     dataset: Dataset
     search_dataset: Dataset
@@ -59,7 +61,7 @@ async def prepare(context: Context, spec: StudySpec) -> Prepared:
     if planned.budget is not None:
         reservation = await to_thread.run_sync(_costliest, spec, planned.plan, planned.budget.delta)
     return Prepared(
-        spec=spec,
+        spec=planned.spec,
         plan=planned.plan,
         dataset=planned.dataset,
         search_dataset=planned.search_dataset,
@@ -78,6 +80,7 @@ async def plan_body(context: Context, body: Mapping[str, Any]) -> Plan:
 
 async def _plan_registered(context: Context, spec: StudySpec) -> _Planned:
     allowed = context.settings.allowed_model_prefixes
+    spec, unreadable = await to_thread.run_sync(pinned, spec, context.settings.pretrained_path)
     async with context.database.session() as session:
         found = {
             path: (name, await datasets.find(session, name))
@@ -90,13 +93,14 @@ async def _plan_registered(context: Context, spec: StudySpec) -> _Planned:
             if dataset is None
         ]
         if problems:
-            problems += [*mode_faults(spec), *import_faults(spec, allowed)]
+            problems += [*mode_faults(spec), *import_faults(spec, allowed), *unreadable]
             raise InvalidInputError.of(problems)
         rows = {path: dataset for path, (_, dataset) in found.items() if dataset is not None}
         private = rows["dataset"]
         search = rows.get("search.dataset", private)
         protected = await protection(session, private)
-        if problems := [*faults(spec, private, search), *import_faults(spec, allowed)]:
+        refusals = [*import_faults(spec, allowed), *unreadable]
+        if problems := [*faults(spec, private, search), *refusals]:
             raise InvalidInputError.of(problems)
         rates = await measured(session, spec, dataset=private.name, search_dataset=search.name)
     relation = protected.neighboring_relation if protected else _of_no_budget(spec)
@@ -113,7 +117,7 @@ async def _plan_registered(context: Context, spec: StudySpec) -> _Planned:
         )
     )
     budget = protected.budget if protected else None
-    return _Planned(plan=plan, dataset=private, search_dataset=search, budget=budget)
+    return _Planned(spec=spec, plan=plan, dataset=private, search_dataset=search, budget=budget)
 
 
 def _of_no_budget(spec: StudySpec) -> NeighboringRelation:
@@ -142,7 +146,8 @@ async def _plan_unregistered(context: Context, body: dict[str, Any]) -> Plan:
         body["dataset"] = _PLACEHOLDER
     spec = validate(StudySpec, body)
     allowed = context.settings.allowed_model_prefixes
-    if problems := [*mode_faults(spec), *import_faults(spec, allowed)]:
+    spec, unreadable = await to_thread.run_sync(pinned, spec, context.settings.pretrained_path)
+    if problems := [*mode_faults(spec), *import_faults(spec, allowed), *unreadable]:
         raise InvalidInputError.of(problems)
     return await to_thread.run_sync(
         partial(

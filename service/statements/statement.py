@@ -75,7 +75,7 @@ def build(facts: Facts) -> dict[str, Any]:
         "mechanisms": [_readable(executed)],
         "privacy": _privacy(facts, executed, events),
         "search": _search(facts),
-        "pretraining": {"data": None, "note": "weights start from a random initialisation"},
+        "pretraining": _pretraining(facts),
         "steps": {
             "planned": facts.planned_steps,
             "reserved": charge.reserved_steps,
@@ -156,6 +156,19 @@ def _search(facts: Facts) -> dict[str, Any]:
         "dataset": facts.search_dataset,
         "epsilon": 0.0 if free else None,
         "waiver": None if free else facts.waiver,
+    }
+
+
+def _pretraining(facts: Facts) -> dict[str, Any]:
+    pretrained = facts.spec.model.pretrained
+    if pretrained is None:
+        return {"data": None, "note": "weights start from a random initialisation"}
+    return {
+        "data": pretrained.data,
+        "note": "declared by whoever submitted the study and not checked; epsilon is that of the "
+        "training that began from this file, and says nothing of what the file was trained on",
+        "sha256": pretrained.sha256,
+        "trained": pretrained.train,
     }
 
 

@@ -1,15 +1,17 @@
 """The models that a study may name: one file per family, built from a spec, a shape and a generator."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
 
 from tan_core.models import linear, mlp, nf_resnet, scatter, tanh_cnn, vit, wide_resnet
+from tan_core.models.checkpoint_file import Checkpoint
 from tan_core.models.external import build_python, build_timm
 from tan_core.models.extractor import Extractor, split
 from tan_core.models.initialise import initialise
+from tan_core.models.pretrained import FrozenBackbone, begin_from
 from tan_core.spec.models import (
     LinearModel,
     MlpModel,
@@ -25,7 +27,16 @@ from tan_core.spec.models import (
     WideResNetModel,
 )
 
-__all__ = ["BUILDERS", "build", "build_head", "extractor_of"]
+__all__ = [
+    "BUILDERS",
+    "Checkpoint",
+    "build",
+    "build_backbone",
+    "build_classifier",
+    "build_head",
+    "extractor_of",
+    "has_backbone",
+]
 
 Builder = Callable[[Any, tuple[int, ...], int], nn.Module]
 
@@ -42,9 +53,17 @@ BUILDERS: Mapping[type[Model], Builder] = {
 
 
 def build(
-    spec: ModelSpec, *, shape: Sequence[int], num_classes: int, generator: torch.Generator
+    spec: ModelSpec,
+    *,
+    shape: Sequence[int],
+    num_classes: int,
+    generator: torch.Generator,
+    checkpoint: Checkpoint | None = None,
 ) -> nn.Module:
     """The model of ``spec`` for inputs of ``shape``, initialised from ``generator`` alone.
+
+    Where ``spec`` is pre-trained, the checkpoint's values are put in after that, and all but the
+    classifier is frozen if it alone is trained (:func:`~tan_core.models.pretrained.begin_from`).
 
     Formal guarantees, for the models with a name of their own:
 
@@ -60,12 +79,21 @@ def build(
         shape: of one example, channels first; ``[F]`` for a table.
         num_classes: number of logits, at least 2.
         generator: source of the initial parameters, on the CPU.
+        checkpoint: what was read of ``spec.pretrained``; None where there is none.
 
     Raises:
         ParameterError: the family cannot read inputs of this shape, an option does not fit it, or a
             ``timm:`` or ``python:`` model cannot be had.
+        PretrainedError: the checkpoint is of another model, or there is none where one is named.
     """
-    shape = tuple(shape)
+    model = _initialised(spec, tuple(shape), num_classes, generator)
+    begin_from(checkpoint, model, spec, num_classes=num_classes)
+    return model
+
+
+def _initialised(
+    spec: ModelSpec, shape: tuple[int, ...], num_classes: int, generator: torch.Generator
+) -> nn.Module:
     match spec:
         case TimmModel():
             return build_timm(spec, shape, num_classes, generator)
@@ -81,17 +109,64 @@ def build(
 
 
 def build_head(
-    spec: ModelSpec, *, shape: Sequence[int], num_classes: int, generator: torch.Generator
+    spec: ModelSpec,
+    *,
+    shape: Sequence[int],
+    num_classes: int,
+    generator: torch.Generator,
+    checkpoint: Checkpoint | None = None,
 ) -> nn.Module:
     """What of the model of ``spec`` is trained: all of it, or what stands behind its extractor.
 
     Parameters have the values and names that :func:`build` gives them, so the state of a head loads
     into the whole model. Arguments and errors are those of :func:`build`.
     """
-    _, head = split(build(spec, shape=shape, num_classes=num_classes, generator=generator))
-    return head
+    model = build(
+        spec, shape=shape, num_classes=num_classes, generator=generator, checkpoint=checkpoint
+    )
+    return split(model)[1]
 
 
 def extractor_of(spec: ModelSpec) -> Extractor | None:
     """The frozen extractor that a model begins with, if any."""
     return scatter.extractor() if spec.has_frozen_features else None
+
+
+def has_backbone(spec: ModelSpec) -> bool:
+    """Whether all that stands before the classifier is frozen, and can be computed apart from it.
+
+    So it is where a model with a name of its own, and without an extractor already, trains its
+    classifier alone. The code of ``timm:`` and ``python:`` models does not say what stands before the
+    classifier; whole, they are held to mixing no examples by the trainer.
+    """
+    return (
+        spec.pretrained is not None
+        and spec.pretrained.train == "classifier"
+        and type(spec) in BUILDERS
+        and not spec.has_frozen_features
+    )
+
+
+def build_backbone(
+    spec: ModelSpec, *, shape: Sequence[int], num_classes: int, checkpoint: Checkpoint
+) -> FrozenBackbone:
+    """What stands before the classifier of a model that :func:`has_backbone`, with its weights."""
+    model = build(
+        spec,
+        shape=shape,
+        num_classes=num_classes,
+        generator=torch.Generator(),
+        checkpoint=checkpoint,
+    )
+    return FrozenBackbone.of(spec, cast("nn.Sequential", model))
+
+
+def build_classifier(
+    spec: ModelSpec, *, shape: Sequence[int], num_classes: int, generator: torch.Generator
+) -> nn.Module:
+    """The classifier of a model that :func:`has_backbone`, under its name there, initialised alone."""
+    with torch.device("meta"):
+        model = cast("nn.Sequential", BUILDERS[type(spec)](spec, tuple(shape), num_classes))
+    classifier = model[-1:].to_empty(device="cpu")
+    initialise(classifier, generator)
+    return classifier

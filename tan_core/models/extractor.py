@@ -23,14 +23,15 @@ from torch import Tensor, nn
 
 
 class Extractor(nn.Module, ABC):
-    """A fixed function of one example, without parameters.
+    """A fixed function of one example; nothing in it is trained.
 
     Formal guarantees, which every subclass keeps:
 
     * Example i of the output depends on example i of the input and on nothing else: no statistic over
-      examples, nothing learnt from any dataset that is not public. Datasets that differ in one record
-      therefore have features that differ in one row. So training on features is DP-SGD on a dataset
-      of as many records, the clipped sum has the same sensitivity, and the extractor costs no epsilon.
+      examples, nothing that this study learnt. Datasets that differ in one record therefore have
+      features that differ in one row. So training on features is DP-SGD on a dataset of as many
+      records, the clipped sum has the same sensitivity, and the extractor costs no epsilon. What the
+      weights of a pre-trained one were learnt from is declared, and covered by no figure here.
     * Equal fingerprints and equal inputs give equal outputs, up to float rounding.
 
     The features themselves are not private: they are kept like the records.

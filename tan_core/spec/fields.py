@@ -31,10 +31,10 @@ def searchable_keys(model: ModelSpec) -> list[str]:
 
 
 def model_options(model: ModelSpec) -> set[str]:
-    """The options of a model that one scalar can set: not its name, no lists and no mappings."""
+    """The options of a model that one scalar can set: not what it is, no lists and no mappings."""
     fields = type(model).model_fields
     return {
         name
         for name, field in fields.items()
-        if name != "name" and get_origin(field.annotation) not in (list, dict)
+        if name not in ("name", "pretrained") and get_origin(field.annotation) not in (list, dict)
     }

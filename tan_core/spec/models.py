@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from tan_core.spec.base import Frozen
+from tan_core.spec.pretrained import Pretrained
 
 OptionValue = bool | int | float | str
 Options = Annotated[dict[str, OptionValue], Field(max_length=64)]
@@ -29,6 +30,8 @@ class Model(Frozen):
     """Of the images that it reads, in pixels; None: it is not bound to images."""
     has_frozen_features: ClassVar[bool] = False
     """Whether it begins with a fixed extractor, whose features are computed once: no augmentation."""
+    pretrained: Pretrained | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Weights to begin from; None: they are drawn at random."""
 
 
 class LinearModel(Model):

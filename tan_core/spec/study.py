@@ -1,9 +1,8 @@
 """``study.yaml`` as a value: what a user may ask for, checked before anything else sees it."""
 
 import json
-from collections.abc import Mapping
 from itertools import pairwise
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -14,15 +13,7 @@ from tan_core.spec.base import Frozen
 from tan_core.spec.fields import Place, field_of, searchable_keys
 from tan_core.spec.models import ModelSpec
 from tan_core.spec.space import Choices, Dimension, Range, Scalar, probes
-from tan_core.spec.train import NEEDS, Clipping, Need, TrainerConfig, TrainSpec
-
-_UNAUGMENTED: Final[Mapping[str, tuple[Scalar, ...]]] = {
-    "augmentation_multiplicity": (1,),
-    "crop_padding": (0, "auto"),
-    "horizontal_flip": (False,),
-    "color_jitter": (0,),
-}
-"""What leaves every record as it is; auto pads nothing when K = 1."""
+from tan_core.spec.train import NEEDS, UNAUGMENTED, Clipping, Need, TrainerConfig, TrainSpec
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 
@@ -213,7 +204,7 @@ class StudySpec(Frozen):
         if not self.model.has_frozen_features:
             return []
         faults: dict[tuple[str, ...], InitErrorDetails] = {}
-        for field, accepted in _UNAUGMENTED.items():
+        for field, accepted in UNAUGMENTED.items():
             path, values = self._possible(field)
             for value in values:
                 if value not in accepted:

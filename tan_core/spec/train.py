@@ -1,6 +1,6 @@
 """How a model is trained: what a user fixes under ``train:`` and what a trial may vary."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
@@ -11,6 +11,15 @@ from tan_core.spec.base import Frozen
 
 PositiveFloat = Annotated[float, Field(gt=0, le=1e9)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
+
+
+UNAUGMENTED: Final[Mapping[str, tuple[Any, ...]]] = {
+    "augmentation_multiplicity": (1,),
+    "crop_padding": (0, "auto"),
+    "horizontal_flip": (False,),
+    "color_jitter": (0,),
+}
+"""Fields and values that leave every record as it is; auto pads nothing when K = 1."""
 
 
 class Optimizer(StrEnum):
@@ -81,6 +90,11 @@ class TrainerConfig(Frozen):
     horizontal_flip: bool = False
     color_jitter: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Brightness, contrast and saturation of a view are each multiplied by 1 - j to 1 + j."""
+
+    @property
+    def is_augmented(self) -> bool:
+        """Whether the model sees anything but the records as they are."""
+        return any(getattr(self, name) not in accepted for name, accepted in UNAUGMENTED.items())
 
 
 @dataclass(frozen=True, slots=True)

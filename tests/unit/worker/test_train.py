@@ -4,7 +4,7 @@ import traceback
 
 import pytest
 
-from tan_core.errors import AuditError, ParameterError
+from tan_core.errors import AuditError, ParameterError, PretrainedError
 from worker.train import is_final
 
 
@@ -25,12 +25,11 @@ def as_ray_hands_it_over(error: Exception) -> Exception:
 
 
 class TestIsFinal:
-    def test_a_failed_audit_on_any_rank_ends_the_run(self) -> None:
+    @pytest.mark.parametrize("kind", [AuditError, PretrainedError])
+    def test_what_would_fail_again_on_any_rank_ends_the_run(self, kind: type[Exception]) -> None:
         lost = RuntimeError("connection closed by peer")
 
-        assert is_final(
-            FailedError(one=lost, two=as_ray_hands_it_over(AuditError("an audit failed")))
-        )
+        assert is_final(FailedError(one=lost, two=as_ray_hands_it_over(kind("no good"))))
 
     @pytest.mark.parametrize(
         "error",

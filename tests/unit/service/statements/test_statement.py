@@ -106,6 +106,23 @@ class TestBuild:
             statement["privacy"]["epsilon"] > build(make_facts(charged=100))["privacy"]["epsilon"]
         )
 
+    def test_pretraining_is_declared_and_covered_by_the_signature(self, key):
+        spec = make_spec().model_dump(mode="json")
+        pretrained = {"path": "a.pt", "data": "ImageNet; public", "sha256": "12" * 32}
+        spec["model"]["pretrained"] = pretrained
+        facts = make_facts(spec=StudySpec.model_validate(spec))
+
+        declared = build(facts)["pretraining"]
+        document = sign(build(facts), key)
+
+        assert (declared["data"], declared["sha256"]) == ("ImageNet; public", "12" * 32)
+        assert declared["trained"] == "all"
+        assert "not checked" in declared["note"]
+        assert bad_checks(document) == []
+        document["pretraining"]["data"] = "none"
+        assert bad_checks(document) != []
+        assert build(make_facts())["pretraining"]["data"] is None
+
     def test_fewer_charged_than_released_steps_are_refused(self):
         with pytest.raises(StatementError, match="99 steps were charged, 100 are in the weights"):
             build(make_facts(released=100, charged=99))

@@ -1,0 +1,174 @@
+"""Models that begin from a checkpoint: put it in, and freeze what is not trained."""
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from tan_core.errors import PretrainedError
+from tan_core.models.checkpoint_file import Checkpoint
+from tan_core.models.extractor import Extractor
+from tan_core.spec.models import ModelSpec
+
+_NAMES_SHOWN = 5
+
+
+class FrozenBackbone(Extractor):
+    """The layers before the classifier, under the names that they have in the whole model.
+
+    Its state and that of a trained classifier are together the state of the model.
+
+    Args:
+        layers: by name, in order; none of their parameters is trained.
+        fingerprint: names the architecture and the weights.
+    """
+
+    def __init__(self, layers: Mapping[str, nn.Module], fingerprint: str) -> None:
+        super().__init__()
+        self._fingerprint = fingerprint
+        for name, layer in layers.items():
+            self.add_module(name, layer)
+
+    @classmethod
+    def of(cls, spec: ModelSpec, model: nn.Sequential) -> Self:
+        """All but the last layer of a model that :func:`begin_from` has frozen."""
+        architecture = spec.model_dump(mode="json", exclude={"pretrained"})
+        sha256 = spec.pretrained and spec.pretrained.sha256
+        layers = dict([*model.named_children()][:-1])
+        return cls(layers, json.dumps(["backbone-1", architecture, sha256]))
+
+    @property
+    def fingerprint(self) -> str:
+        """The model, and the SHA-256 of the file that its weights are from."""
+        return self._fingerprint
+
+    def forward(self, images: Tensor) -> Tensor:
+        """What enters the classifier: [N, ...] -> [N, F]."""
+        for layer in self.children():
+            images = layer(images)
+        return images
+
+
+def begin_from(
+    checkpoint: Checkpoint | None, model: nn.Module, spec: ModelSpec, *, num_classes: int
+) -> None:
+    """Put the checkpoint of ``spec.pretrained`` into ``model``, and freeze what is not trained.
+
+    The classifier is the last linear layer. It keeps the initial values that it has where it alone is
+    trained, and where the checkpoint's is for another number of classes.
+
+    Args:
+        checkpoint: None where ``spec`` names none.
+        model: of ``spec``, initialised.
+        spec: whether all is trained or the classifier alone.
+        num_classes: of the model.
+
+    Raises:
+        PretrainedError: the checkpoint is of another model: names are missing or left over, a shape
+            differs, a value is not a finite number. The model is as it was then.
+    """
+    if (checkpoint is None) != (spec.pretrained is None):
+        raise PretrainedError(
+            f"model {spec.name} names the checkpoint {spec.pretrained and spec.pretrained.path}, "
+            f"given is {checkpoint and checkpoint.path}",
+            field="model.pretrained",
+        )
+    if checkpoint is None or spec.pretrained is None:
+        return
+    _check_stated_model(checkpoint, spec)
+    alone = spec.pretrained.train == "classifier"
+    classifier = _classifier(model, num_classes)
+    if alone and not classifier:
+        raise PretrainedError(
+            f"model {spec.name} has no linear layer of {num_classes} classes at its end; "
+            "accepted: train: all",
+            field="model.pretrained.train",
+        )
+    own = model.state_dict()
+    fresh = classifier if alone or _is_for_other_classes(checkpoint, own, classifier) else ()
+    _load(checkpoint, {name: value for name, value in own.items() if name not in fresh}, fresh)
+    if alone:
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(name in classifier)
+
+
+def _check_stated_model(checkpoint: Checkpoint, spec: ModelSpec) -> None:
+    """Options such as an activation change what weights mean, and not their shapes."""
+    if checkpoint.model is None:
+        return
+    found, wanted = (each.model_dump(exclude={"pretrained"}) for each in (checkpoint.model, spec))
+    if found != wanted:
+        raise PretrainedError(
+            f"{checkpoint.path}: holds weights of model {found}, the study's is {wanted}",
+            field="model.pretrained.path",
+        )
+
+
+def _classifier(model: nn.Module, num_classes: int) -> list[str]:
+    """Names of the parameters of the last linear layer; none where it gives no logits."""
+    layers = [each for each in model.named_modules() if isinstance(each[1], nn.Linear)]
+    if not layers or layers[-1][1].out_features != num_classes:
+        return []
+    prefix, layer = layers[-1]
+    return [f"{prefix}.{name}".lstrip(".") for name, _ in layer.named_parameters()]
+
+
+def _is_for_other_classes(
+    checkpoint: Checkpoint, own: Mapping[str, Tensor], classifier: Collection[str]
+) -> bool:
+    """Whether the classifiers differ in the number of classes, and in nothing else."""
+    shapes = [
+        (checkpoint.weights[name].shape, own[name].shape)
+        for name in classifier
+        if name in checkpoint.weights
+    ]
+    return (
+        len(shapes) == len(classifier) > 0
+        and all(found[1:] == wanted[1:] for found, wanted in shapes)
+        and all(found[:1] != wanted[:1] for found, wanted in shapes)
+    )
+
+
+def _load(checkpoint: Checkpoint, wanted: Mapping[str, Tensor], fresh: Collection[str]) -> None:
+    """Write the checkpoint's values over ``wanted``: every one, or none of them."""
+    given = {name: value for name, value in checkpoint.weights.items() if name not in fresh}
+    missing, unexpected = wanted.keys() - given.keys(), given.keys() - wanted.keys()
+    if missing or unexpected:
+        problems = [
+            *([f"it lacks {_listed(missing)}"] if missing else []),
+            *([f"the model has no {_listed(unexpected)}"] if unexpected else []),
+        ]
+        raise PretrainedError(
+            f"{checkpoint.path}: is of another model: {'; '.join(problems)}",
+            field="model.pretrained.path",
+        )
+    values = {name: _value(name, given[name], wanted[name], checkpoint) for name in wanted}
+    with torch.no_grad():
+        for name, value in values.items():
+            wanted[name].copy_(value)
+
+
+def _value(name: str, found: Tensor, wanted: Tensor, checkpoint: Checkpoint) -> Tensor:
+    """The value as the model holds it."""
+    if found.shape != wanted.shape:
+        problem = f"has shape {list(found.shape)}, expected {list(wanted.shape)}"
+    elif not _is_plain(found) or found.is_floating_point() != wanted.is_floating_point():
+        problem = f"holds {found.dtype} ({found.layout}, {found.device}), expected {wanted.dtype}"
+    elif not (value := found.to(wanted.dtype)).isfinite().all():
+        problem = f"holds a value that is not a finite {wanted.dtype}"
+    else:
+        return value
+    raise PretrainedError(f"{checkpoint.path}: {name} {problem}", field="model.pretrained.path")
+
+
+def _is_plain(value: Tensor) -> bool:
+    """Numbers in memory: neither sparse nor quantised, nor a tensor without values."""
+    return value.layout is torch.strided and value.device.type == "cpu" and not value.is_quantized
+
+
+def _listed(names: Collection[str]) -> str:
+    shown = ", ".join(sorted(names)[:_NAMES_SHOWN])
+    rest = len(names) - _NAMES_SHOWN
+    return f"{shown} and {rest} more" if rest > 0 else shown

@@ -1,0 +1,121 @@
+"""Studies that begin from a checkpoint: which may be named, and what is fixed of them."""
+
+import hashlib
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from service.auth.secrets import server_secret
+from service.datasets.service import ensure_digits
+from service.db.tables import Run
+from service.orchestrator import claims
+from service.orchestrator.reconcile import Reconciler
+from tests.fixtures.api import make_settings, make_spec, open_client
+from tests.support.launcher import MemoryLauncher
+
+CONTENT = b"weights"
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+def spec_of(**pretrained):
+    begun = {"path": "a.safetensors", "data": "ImageNet; public", **pretrained}
+    return make_spec(model={"name": "linear", "pretrained": begun})
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "pretrained"
+    folder.mkdir()
+    (folder / "a.safetensors").write_bytes(CONTENT)
+    (tmp_path / "secret.pt").write_bytes(b"secret")
+    (folder / "link.pt").symlink_to(tmp_path / "secret.pt")
+    return folder
+
+
+@pytest.fixture
+async def open_settings(settings, folder):
+    return make_settings(settings.home, database_url=settings.database_url, pretrained_dir=folder)
+
+
+@pytest.fixture
+async def open_api(open_settings, database):
+    await ensure_digits(database)
+    async with open_client(open_settings, database) as client:
+        yield client
+
+
+@pytest.mark.parametrize("path", ["/plans", "/studies"])
+async def test_no_file_is_read_unless_the_server_allows_it(client, path):
+    response = await client.post(path, json=spec_of())
+
+    assert response.status_code == 422
+    (error,) = response.json()["errors"]
+    assert (error["path"], error["value"]) == ("model.pretrained.path", "a.safetensors")
+    assert "allowed by TAN_PRETRAINED_DIR: none" in error["message"]
+
+
+@pytest.mark.parametrize("more", [{}, {"num_examples": 1000}])
+@pytest.mark.parametrize("path", ["../secret.pt", "link.pt", "/etc/secret.pt"])
+async def test_nothing_is_read_outside_of_the_folder(open_api, folder, path, more):
+    response = await open_api.post("/plans", json=spec_of(path=path) | more)
+
+    (error,) = response.json()["errors"]
+    assert (error["path"], error["value"]) == ("model.pretrained.path", path)
+    assert f"allowed by TAN_PRETRAINED_DIR: {folder}" in error["message"]
+
+
+async def test_another_file_than_was_stated_is_refused(open_api):
+    response = await open_api.post("/studies", json=spec_of(sha256="ab" * 32))
+
+    (error,) = response.json()["errors"]
+    assert (error["path"], error["value"]) == ("model.pretrained.sha256", "ab" * 32)
+    assert SHA256 in error["message"]
+
+
+async def test_it_is_named_beside_what_else_is_wrong(open_api):
+    response = await open_api.post("/plans", json=spec_of(path="b.pt") | {"dataset": "unknown"})
+
+    paths = [error["path"] for error in response.json()["errors"]]
+    assert paths == ["dataset", "model.pretrained.path"]
+
+
+@pytest.mark.parametrize("stated", [{}, {"sha256": SHA256}])
+async def test_the_file_is_fixed_when_the_study_is_submitted(
+    open_api, open_settings, database, folder, stated
+):
+    response = await open_api.post("/studies", json=spec_of(**stated))
+    assert response.status_code == 201, response.text
+    assert response.json()["spec"]["model"]["pretrained"]["sha256"] == SHA256
+
+    launcher, lease = MemoryLauncher(), timedelta(seconds=60)
+    reconciler = Reconciler(
+        settings=open_settings,
+        database=database,
+        launcher=launcher,
+        worker_url="http://api",
+        secret=server_secret(open_settings.home_path),
+        owner="one",
+        lease=lease,
+    )
+    for _ in range(3):
+        async with database.session() as session:
+            (study_id,) = await claims.claim_open(session, owner="one", lease=lease)
+        await reconciler.advance(study_id, listening_since=datetime(2000, 1, 1, tzinfo=UTC))
+
+    (job,) = launcher.submitted
+    assert job.environment["TAN_PRETRAINED_DIR"] == str(folder)
+    async with database.session() as session:
+        run = await session.get_one(Run, f"{study_id}-search")
+    assert run.assignment["model"]["pretrained"]["sha256"] == SHA256
+
+
+async def test_the_same_request_again_is_the_same_study_whatever_became_of_the_file(
+    open_api, folder
+):
+    headers = {"Idempotency-Key": "one"}
+    first = await open_api.post("/studies", json=spec_of(), headers=headers)
+    (folder / "a.safetensors").write_bytes(b"other weights")
+    again = await open_api.post("/studies", json=spec_of(), headers=headers)
+
+    assert first.status_code == 201
+    assert again.json()["id"] == first.json()["id"]

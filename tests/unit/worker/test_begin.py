@@ -1,0 +1,289 @@
+"""What a run begins from, and how an attempt ends whose checkpoint is not to be had."""
+
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+from torch.nn import functional
+
+from tan_core.data import Split, inspect
+from tan_core.data.pretrained import sha256_of
+from tan_core.engine.features import load_inputs
+from tan_core.engine.inputs import as_floats
+from tan_core.errors import PretrainedError
+from tan_core.mechanism import Mechanism
+from tan_core.models import build
+from tan_core.models.pretrained import FrozenBackbone
+from tan_core.spec import SearchSpec, TrainerConfig
+from tan_core.spec.models import MODEL_TYPES, TanhCnnModel
+from tan_core.wire import DatasetRef, MechanismMessage, PrivateAssignment, SearchAssignment
+from worker import driver
+from worker.begin import checkpoint_of, extractor_for, model_for
+from worker.driver import Driver, Outcome
+from worker.settings import WorkerSettings
+from worker.trial import chosen, run_rung
+
+SPEC = TanhCnnModel(width=4, hidden=8)
+MECHANISM = Mechanism(sampling_rate=0.2, noise_multiplier=1.0, clip_norm=1.0, steps=12)
+SPACE = {"learning_rate": 1.0}
+
+
+@pytest.fixture(scope="module")
+def digits() -> DatasetRef:
+    facts = inspect(None, source="digits")
+    known: dict[str, Any] = {
+        name: getattr(facts, name) for name in DatasetRef.model_fields if hasattr(facts, name)
+    }
+    return DatasetRef.model_validate({"name": "digits", **known})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, digits: DatasetRef) -> Path:
+    """Where checkpoints may be read, with one that was trained before, without privacy."""
+    folder = tmp_path_factory.mktemp("pretrained")
+    generator = torch.Generator().manual_seed(1)
+    model = build(SPEC, shape=(1, 8, 8), num_classes=10, generator=generator)
+    inputs, labels = tensors(load_inputs(digits, "train", None))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    for _ in range(40):
+        optimizer.zero_grad()
+        functional.cross_entropy(model(as_floats(inputs, torch.float32)), labels).backward()
+        optimizer.step()
+    save_file(model.state_dict(), folder / "a.safetensors")
+    return folder
+
+
+def settings_of(folder: Path | None) -> WorkerSettings:
+    known: dict[str, Any] = {
+        "api_url": "http://127.0.0.1:1",
+        "run_id": "s-search",
+        "fence": 1,
+        "run_token": "secret",
+        "pretrained_dir": folder,
+    }
+    return WorkerSettings.model_validate(known)
+
+
+def model_of(folder: Path, *, train: str = "classifier", **changes: Any) -> dict[str, Any]:
+    pretrained = {
+        "path": "a.safetensors",
+        "data": "public",
+        "train": train,
+        "sha256": sha256_of(folder / "a.safetensors"),
+        **changes,
+    }
+    return {**SPEC.model_dump(), "pretrained": pretrained}
+
+
+def search_of(digits: DatasetRef, model: dict[str, Any], **changes: Any) -> SearchAssignment:
+    space = changes.pop("space", SPACE)
+    return SearchAssignment.model_validate(
+        {
+            "run_id": "s-search",
+            "study_id": "s",
+            "study_name": "digits",
+            "attempt": 1,
+            "fence": 1,
+            "search": SearchSpec.model_validate(
+                {"accounting": "declared_unaccounted", "space": space}
+            ),
+            "model": model,
+            "trainer": TrainerConfig(),
+            "reference": MechanismMessage(event=MECHANISM.to_json()),
+            "target": None,
+            "num_examples": digits.num_train,
+            "rungs": [32],
+            "dataset": digits,
+            "trials": [],
+            **changes,
+        }
+    )
+
+
+def private_of(digits: DatasetRef, model: dict[str, Any], **changes: Any) -> PrivateAssignment:
+    return PrivateAssignment.model_validate(
+        {
+            "run_id": "s-private",
+            "study_id": "s",
+            "study_name": "digits",
+            "attempt": 1,
+            "fence": 1,
+            "mechanism": MechanismMessage(event=MECHANISM.to_json()),
+            "num_examples": digits.num_train,
+            "model": model,
+            "trainer": TrainerConfig(),
+            "workers": 1,
+            "microbatch_size": 64,
+            "segment_steps": 4,
+            "dataset": digits,
+            "checkpoint": None,
+            "storage_path": "/nowhere",
+            **changes,
+        }
+    )
+
+
+class TestCheckpointOf:
+    def test_it_is_the_file_that_was_fixed(self, digits: DatasetRef, folder: Path) -> None:
+        found = checkpoint_of(search_of(digits, model_of(folder)), settings_of(folder))
+
+        assert found is not None
+        assert found.path == str(folder / "a.safetensors")
+
+    def test_there_need_not_be_one(self, digits: DatasetRef) -> None:
+        assert checkpoint_of(search_of(digits, {"name": "linear"}), settings_of(None)) is None
+
+    @pytest.mark.parametrize(
+        ("allowed", "changes", "message"),
+        [
+            (False, {}, "allowed by TAN_PRETRAINED_DIR: none"),
+            (True, {"path": "../a.safetensors"}, "does not lie below"),
+            (True, {"path": "/etc/shadow.pt"}, "does not lie below"),
+            (True, {"path": "b.safetensors"}, "is not a file"),
+            (True, {"sha256": "ab" * 32}, "is not the file that was submitted"),
+            (True, {"sha256": None}, "is not the file that was submitted"),
+        ],
+    )
+    def test_whatever_the_assignment_says_the_job_has_the_last_word(
+        self,
+        digits: DatasetRef,
+        folder: Path,
+        allowed: bool,
+        changes: dict[str, Any],
+        message: str,
+    ) -> None:
+        assignment = search_of(digits, model_of(folder, **changes))
+
+        with pytest.raises(PretrainedError, match=message):
+            checkpoint_of(assignment, settings_of(folder if allowed else None))
+
+    def test_an_empty_setting_allows_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name, value in {"API_URL": "u", "RUN_ID": "r", "FENCE": "1", "RUN_TOKEN": "t"}.items():
+            monkeypatch.setenv(f"TAN_{name}", value)
+        monkeypatch.setenv("TAN_PRETRAINED_DIR", "")
+
+        assert WorkerSettings.model_validate({}).pretrained_dir is None
+
+    def test_another_attempt_would_end_the_same_way(self, digits: DatasetRef, folder: Path) -> None:
+        assignment = search_of(digits, model_of(folder, path="b.safetensors"))
+        settings = settings_of(folder)
+        nobody = cast("Any", None)
+
+        def work(assignment: SearchAssignment, driver: Driver) -> Outcome:
+            checkpoint_of(assignment, driver.settings)
+            raise AssertionError
+
+        outcome = driver._attempt(
+            assignment, work, Driver(settings=settings, control=nobody, heartbeats=nobody)
+        )
+
+        assert (outcome.outcome, outcome.retryable) == ("failed", False)
+        assert "'b.safetensors' is not a file" in str(outcome.reason)
+
+
+class TestFeatures:
+    """A backbone is computed once where no candidate could change it or what it sees."""
+
+    @pytest.mark.parametrize("make", [search_of, private_of])
+    def test_a_classifier_is_trained_on_what_the_backbone_makes(
+        self, digits: DatasetRef, folder: Path, make: Any
+    ) -> None:
+        assignment = make(digits, model_of(folder))
+        checkpoint = checkpoint_of(assignment, settings_of(folder))
+
+        extractor = extractor_for(assignment, checkpoint)
+        model = begun(assignment, checkpoint)
+
+        assert isinstance(extractor, FrozenBackbone)
+        assert [type(layer) for layer in model.modules()] == [nn.Sequential, nn.Linear]
+        features = load_inputs(digits, "test", extractor)
+        assert features.inputs.dtype == np.float16
+        with torch.no_grad():
+            assert model(torch.from_numpy(features.inputs[:3]).float()).shape == (3, 10)
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"trainer": TrainerConfig(augmentation_multiplicity=4)},
+            {"trainer": TrainerConfig(horizontal_flip=True)},
+            {"space": {**SPACE, "augmentation_multiplicity": {"choices": [1, 4]}}},
+            {"space": {**SPACE, "train.color_jitter": {"low": 0.0, "high": 0.5}}},
+            {"space": {**SPACE, "width": {"choices": [4, 8]}}},
+            {"space": {**SPACE, "model.hidden": 8}},
+        ],
+        ids=str,
+    )
+    def test_otherwise_frozen_layers_run_at_every_step(
+        self, digits: DatasetRef, folder: Path, changes: dict[str, Any]
+    ) -> None:
+        self.assert_whole(search_of(digits, model_of(folder), **changes), folder)
+
+    @pytest.mark.parametrize("make", [search_of, private_of])
+    def test_whoever_trains_all_trains_on_the_records(
+        self, digits: DatasetRef, folder: Path, make: Any
+    ) -> None:
+        self.assert_whole(make(digits, model_of(folder, train="all")), folder)
+
+    def test_an_augmented_private_run_trains_on_the_records(
+        self, digits: DatasetRef, folder: Path
+    ) -> None:
+        config = TrainerConfig(augmentation_multiplicity=2)
+        self.assert_whole(private_of(digits, model_of(folder), trainer=config), folder)
+
+    @staticmethod
+    def assert_whole(assignment: SearchAssignment | PrivateAssignment, folder: Path) -> None:
+        checkpoint = checkpoint_of(assignment, settings_of(folder))
+        assert checkpoint is not None
+
+        state = begun(assignment, checkpoint).state_dict()
+
+        assert extractor_for(assignment, checkpoint) is None
+        assert state.keys() == checkpoint.weights.keys()
+        assert torch.equal(state["0.weight"], checkpoint.weights["0.weight"])
+
+
+def begun(assignment: Any, checkpoint: Any) -> nn.Module:
+    return model_for(
+        assignment, assignment.model, generator=torch.Generator(), checkpoint=checkpoint
+    )
+
+
+class TestTrial:
+    @pytest.mark.parametrize(("train", "learning_rate"), [("all", 1e-6), ("classifier", 1.0)])
+    def test_a_rung_begins_from_the_checkpoint(
+        self, digits: DatasetRef, folder: Path, train: str, learning_rate: float
+    ) -> None:
+        """Too few steps to come so far from a random start."""
+        assignment = search_of(digits, model_of(folder, train=train))
+        checkpoint = checkpoint_of(assignment, settings_of(folder))
+        extractor = extractor_for(assignment, checkpoint)
+        splits = {
+            role: tensors(load_inputs(digits, role, extractor)) for role in ("train", "validation")
+        }
+
+        candidate = chosen(assignment, {"learning_rate": learning_rate})
+        score = run_rung(assignment, candidate, 0, checkpoint=checkpoint, **splits).score
+
+        assert score.accuracy is not None
+        assert score.accuracy > 0.7
+
+    def test_a_checkpoint_that_is_forgotten_is_no_random_start(
+        self, digits: DatasetRef, folder: Path
+    ) -> None:
+        assignment = search_of(digits, model_of(folder, train="all"))
+
+        with pytest.raises(PretrainedError, match="given is None"):
+            begun(assignment, None)
+
+    def test_models_of_the_registry_can_be_pretrained(self, folder: Path) -> None:
+        pretrained = model_of(folder)["pretrained"]
+        for name, kind in MODEL_TYPES.items():
+            assert kind.model_validate({"name": name, "pretrained": pretrained}).pretrained
+
+
+def tensors(split: Split) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.from_numpy(np.array(split.inputs)), torch.from_numpy(np.array(split.labels))

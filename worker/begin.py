@@ -1,0 +1,85 @@
+"""What a run begins from: the checkpoint if there is one, the inputs, and the model that is trained.
+
+Where only the classifier of a pre-trained model is trained, and nothing that is searched reaches the
+layers before it, what they make of a record is the same at every step of every trial: they are an
+extractor then, and the classifier is trained on features that are computed once.
+"""
+
+import torch
+from torch import nn
+
+from tan_core.data.pretrained import locate
+from tan_core.models import (
+    Checkpoint,
+    build_backbone,
+    build_classifier,
+    build_head,
+    extractor_of,
+    has_backbone,
+)
+from tan_core.models.checkpoint_file import read
+from tan_core.models.extractor import Extractor
+from tan_core.spec import ModelSpec
+from tan_core.spec.fields import field_of
+from tan_core.spec.train import UNAUGMENTED
+from tan_core.wire import PrivateAssignment, SearchAssignment
+from worker.settings import WorkerSettings
+
+
+def checkpoint_of(
+    assignment: SearchAssignment | PrivateAssignment, settings: WorkerSettings
+) -> Checkpoint | None:
+    """The file that was fixed at submission, if this job may read it; None where there is none.
+
+    Raises:
+        PretrainedError: it lies where this job may not read, or is not that file any more.
+    """
+    pretrained = assignment.model.pretrained
+    if pretrained is None:
+        return None
+    return read(locate(pretrained.path, settings.pretrained_dir), pretrained.sha256)
+
+
+def extractor_for(
+    assignment: SearchAssignment | PrivateAssignment, checkpoint: Checkpoint | None
+) -> Extractor | None:
+    """What turns a record into what is trained on; None: the model reads the records."""
+    if checkpoint is None or not _trains_on_backbone(assignment):
+        return extractor_of(assignment.model)
+    return build_backbone(
+        assignment.model,
+        shape=assignment.dataset.shape,
+        num_classes=assignment.dataset.num_classes,
+        checkpoint=checkpoint,
+    )
+
+
+def model_for(
+    assignment: SearchAssignment | PrivateAssignment,
+    spec: ModelSpec,
+    *,
+    generator: torch.Generator,
+    checkpoint: Checkpoint | None,
+) -> nn.Module:
+    """What is trained, of the model ``spec`` that the assignment's becomes in a candidate.
+
+    Raises:
+        PretrainedError: the checkpoint is of another model.
+    """
+    shape, num_classes = assignment.dataset.shape, assignment.dataset.num_classes
+    if _trains_on_backbone(assignment):
+        return build_classifier(spec, shape=shape, num_classes=num_classes, generator=generator)
+    return build_head(
+        spec, shape=shape, num_classes=num_classes, generator=generator, checkpoint=checkpoint
+    )
+
+
+def _trains_on_backbone(assignment: SearchAssignment | PrivateAssignment) -> bool:
+    """Whether the layers before the classifier see the same records under every candidate."""
+    if not has_backbone(assignment.model) or assignment.trainer.is_augmented:
+        return False
+    searched = assignment.search.space if isinstance(assignment, SearchAssignment) else ()
+    places = [field_of(key, assignment.model) for key in searched]
+    return not any(
+        place is None or place[0] == "model" or place[1] in UNAUGMENTED for place in places
+    )
