@@ -3,8 +3,10 @@
     randomness.mask -> randomness.cut -> gather -> augment -> gradients.clipped_sum -> audit now and
     then -> noise once -> all-reduce -> divide by the expected batch -> optimiser -> average
 
-:class:`Trainer` walks them, and :class:`LinearEnsemble` for many simulations of linear models at once; :mod:`tan_core.engine.checkpoint` keeps its state. Before any data are
-read, :func:`check_model` and :mod:`tan_core.engine.independence` refuse models that cannot be private.
+:class:`Trainer` walks them, :class:`LinearEnsemble` for many simulations of linear models at once;
+:mod:`tan_core.engine.checkpoint` keeps a trainer's state. Before any data are read,
+:func:`check_model`, :mod:`tan_core.engine.independence` and :mod:`tan_core.engine.coverage` refuse
+models that cannot be private.
 """
 
 from tan_core.engine.ensemble import LinearEnsemble
