@@ -67,7 +67,7 @@ def begin_from(
 
     Raises:
         PretrainedError: the checkpoint is of another model: names are missing or left over, a shape
-            differs, a value is not a finite number. The model is as it was then.
+            differs, a value is not a finite number, or nothing of it is used. The model is as it was.
     """
     if (checkpoint is None) != (spec.pretrained is None):
         raise PretrainedError(
@@ -88,7 +88,14 @@ def begin_from(
         )
     own = model.state_dict()
     fresh = classifier if alone or _is_for_other_classes(checkpoint, own, classifier) else ()
-    _load(checkpoint, {name: value for name, value in own.items() if name not in fresh}, fresh)
+    kept = {name: value for name, value in own.items() if name not in fresh}
+    if not kept:
+        raise PretrainedError(
+            f"{checkpoint.path}: nothing of it would be used: model {spec.name} trains a classifier "
+            "and nothing else, which would start anew",
+            field="model.pretrained.train",
+        )
+    _load(checkpoint, kept, fresh)
     if alone:
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name in classifier)

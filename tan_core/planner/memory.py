@@ -14,7 +14,7 @@ def memory_bytes(model: ModelCost, spec: StudySpec) -> int | None:
     parameters; the averaged weights and the optimiser's moments where the study may use them; for each
     view of a microbatch what all layers put out, once as a value and once as a gradient, and one
     gradient of all parameters. Not counted: the data, temporary buffers, and what the libraries
-    themselves occupy.
+    themselves occupy. Every layer is counted as trained, also where a study trains its classifier alone.
 
     Args:
         model: sizes.

@@ -22,6 +22,7 @@ from tan_core.models import (
 from tan_core.models.checkpoint_file import read
 from tan_core.models.pretrained import begin_from
 from tan_core.spec.models import (
+    LinearModel,
     MlpModel,
     ModelSpec,
     NfResNetModel,
@@ -260,6 +261,21 @@ class TestRefusals:
 
         with pytest.raises(PretrainedError, match=r"has shape \[9, .*expected \[8, "):
             fresh(begun(TANH), checkpoint=given(weights_of(wide)))
+
+    def test_inputs_of_another_size_are_no_other_number_of_classes(self) -> None:
+        weights = {"1.weight": torch.zeros(7, 100), "1.bias": torch.zeros(7)}
+
+        with pytest.raises(PretrainedError, match=r"has shape \[7, 100\], expected \[3, 64\]"):
+            fresh(begun(LinearModel()), checkpoint=given(weights))
+
+    @pytest.mark.parametrize(("train", "num_classes"), [("classifier", CLASSES), ("all", 7)])
+    def test_a_model_that_is_a_classifier_has_nothing_to_begin_from(
+        self, train: str, num_classes: int
+    ) -> None:
+        weights = weights_of(LinearModel(), num_classes=num_classes)
+
+        with pytest.raises(PretrainedError, match="nothing of it would be used"):
+            fresh(begun(LinearModel(), train), checkpoint=given(weights))
 
     def test_weights_mean_nothing_under_another_activation(self) -> None:
         stated = Checkpoint(
