@@ -14,7 +14,7 @@ References:
 """
 
 # Shape legend: B = examples, K = views of each, V = B * K, R = runs of a layer.
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tan_core.engine import native
-from tan_core.engine.fast_layers import Methods, channels_last, fast_methods
+from tan_core.engine.fast_layers import Methods, Prepare, channels_last, fast_methods
 from tan_core.engine.layers import LayerGradients, layer_gradients
 from tan_core.engine.layers.any_layer import Call, per_example_gradients
 from tan_core.engine.layers.base import squared_norms
@@ -70,22 +70,18 @@ class Books:
         trainable = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
         self._like = next(iter(trainable.values()))
         self._shapes = {name: p.shape for name, p in trainable.items()}
-        self._in_place: list[Any] = [
-            layer for layer in model.modules() if getattr(layer, "inplace", False)
-        ]
         self._is_channels_last = _can_be_channels_last(model)
         self._calls: dict[str, list[Call]] | None = None
         names = {unit.layer: unit.name for unit in self._units if unit.is_plain}
-        others = {unit.layer for unit in self._units if not unit.is_plain}
+        own_ways = _layers_of_rows(model, self._units)
         self._prepared = [
             (layer, names.get(layer), prepare)
             for layer in model.modules()
-            if layer not in others
-            and (
-                (prepare := fast_methods(layer, is_channels_last=self._is_channels_last))
-                or layer in names
-            )
+            if (prepare := None if layer in own_ways else self._fast(layer)) or layer in names
         ]
+
+    def _fast(self, layer: nn.Module) -> Prepare | None:
+        return fast_methods(layer, is_channels_last=self._is_channels_last)
 
     def zeros(self) -> Tensor:
         """[P]: room for a sum of gradients, trainable parameters in the model's own order."""
@@ -102,6 +98,7 @@ class Books:
     @contextmanager
     def opened(self) -> Generator[None]:
         """While the block runs, layers take fast ways and are listened to; parameters must stay."""
+        _check_precision(self._like)
         replaced: list[tuple[dict[str, Any], Methods]] = []
         try:
             for layer, name, prepare in self._prepared:
@@ -204,14 +201,17 @@ class Books:
             for unit in self._units
             if not unit.is_plain
         ]
-        for layer in self._in_place:
+        in_place: list[Any] = [
+            layer for layer in self._model.modules() if getattr(layer, "inplace", False)
+        ]
+        for layer in in_place:
             layer.inplace = False
         self._calls = calls
         try:
             yield calls
         finally:
             self._calls = None
-            for layer in self._in_place:
+            for layer in in_place:
                 layer.inplace = True
             for handle in handles:
                 handle.remove()
@@ -308,3 +308,28 @@ def _can_be_channels_last(model: nn.Module) -> bool:
     """Pools and convolutions are faster so. Not with torch's own group norms: they lose digits."""
     has_group_norm = any(isinstance(layer, nn.GroupNorm) for layer in model.modules())
     return not has_group_norm or native.accepts(*model.parameters())
+
+
+def _layers_of_rows(model: nn.Module, units: Sequence[Unit]) -> set[nn.Module]:
+    """Layers that must run as they are: in units that run again for each example, or sharing with one."""
+    again = [unit.layer for unit in units if not unit.is_plain]
+    inside = {layer for unit in again for layer in unit.modules()}
+    shared = {p for layer in again for p in layer.parameters(recurse=False)}
+    owners = {
+        layer for layer in model.modules() if shared.intersection(layer.parameters(recurse=False))
+    }
+    return inside | owners
+
+
+def _check_precision(like: Tensor) -> None:
+    """A norm in one precision does not bound a sum in a lower one."""
+    if torch.is_autocast_enabled(like.device.type):
+        raise RuntimeError(
+            "autocast is on: sums in lower precision than their norms are not bounded by them; "
+            "leave torch.autocast before the step"
+        )
+    if like.dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest":
+        raise RuntimeError(
+            f"float32 matmul precision is {torch.get_float32_matmul_precision()!r}: sums would be less "
+            'precise than their norms; torch.set_float32_matmul_precision("highest")'
+        )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
@@ -51,6 +52,11 @@ def check_model(model: nn.Module) -> None:
         if is_lazy(parameter):
             raise ParameterError(
                 f"parameter {name!r} has no shape yet: run the model once", field="model"
+            )
+        if parameter.requires_grad and parameter.dtype not in (torch.float32, torch.float64):
+            raise ParameterError(
+                f"parameter {name!r} is {parameter.dtype}: norms and sums need float32 or float64",
+                field="model",
             )
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ParameterError("the model has no trainable parameter", field="model")

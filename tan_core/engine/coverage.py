@@ -11,7 +11,8 @@ from tan_core.engine.clipping import no_clipping
 from tan_core.engine.gradients import clipped_sum
 from tan_core.errors import ParameterError
 
-_EXAMPLES = 3
+_EXAMPLES = (3, 4)
+"""Two batches: what counts as many positions as one of them has examples shows in the other."""
 _TOLERANCE = 1e-2
 """Of a parameter's own gradient. A ReLU near a tie may go the other way in another memory layout."""
 _ROUND_OFF = 1e-3
@@ -44,8 +45,14 @@ def check_coverage(model: nn.Module, shape: Sequence[int]) -> None:
             size = int((parameter == 0).sum())
             random = torch.randn(size, generator=generator)
             parameter[parameter == 0] = _INSTEAD_OF_ZERO * random.to(like)
-        inputs = torch.randn((_EXAMPLES, *shape), generator=generator).to(like)
-        labels = torch.arange(_EXAMPLES, device=like.device) % probe(inputs).shape[1]
+    for examples in _EXAMPLES:
+        inputs = torch.randn((examples, *shape), generator=generator).to(like)
+        _compare(probe, inputs)
+
+
+def _compare(probe: nn.Module, inputs: Tensor) -> None:
+    with torch.no_grad():
+        labels = torch.arange(len(inputs), device=inputs.device) % probe(inputs).shape[1]
     truth = _by_autograd(probe, inputs, labels)
     try:
         got = clipped_sum(probe, inputs, labels, clip_norm=1.0, rule=no_clipping).sum

@@ -156,7 +156,8 @@ def _group_norm(layer: nn.GroupNorm) -> Methods:
 
     def forward(x: Tensor) -> Tensor:
         kept.clear()
-        if x.dim() == 4 and native.accepts(x):
+        is_image = x.dim() == 4 and x.shape[1] == layer.num_channels
+        if is_image and native.accepts(x, *layer.parameters()):
             return _GroupNorm.apply(x, layer, kept)
         return functional.group_norm(x, layer.num_groups, layer.weight, layer.bias, layer.eps)
 
@@ -196,11 +197,15 @@ def _max_pool(layer: nn.MaxPool2d) -> Prepare | None:
         padding=_pair(layer.padding),
         dilation=_pair(layer.dilation),
     )
-    if math.prod(kernel.size) > _LARGEST_WINDOW:
+    # A window must have a pixel inside; torch says so itself where it has none.
+    is_inside = all(2 * pad <= size for pad, size in zip(kernel.padding, kernel.size, strict=True))
+    if math.prod(kernel.size) > _LARGEST_WINDOW or kernel.dilation != (1, 1) or not is_inside:
         return None
 
     def forward(x: Tensor) -> Tensor:
-        if x.dim() == 4 and native.accepts(x):
+        sides = zip(x.shape[-2:], kernel.size, kernel.padding, strict=True)
+        is_large_enough = all(side + 2 * pad >= size for side, size, pad in sides)
+        if x.dim() == 4 and is_large_enough and native.accepts(x):
             return _MaxPool.apply(x, kernel)
         return functional.max_pool2d(
             x, layer.kernel_size, layer.stride, layer.padding, layer.dilation
@@ -220,14 +225,9 @@ class _MaxPool(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, kernel: native.Kernel) -> Tensor:
         rows, columns = (
-            (side + 2 * padding - dilation * (size - 1) - 1) // stride + 1
-            for side, size, stride, padding, dilation in zip(
-                x.shape[2:],
-                kernel.size,
-                kernel.stride,
-                kernel.padding,
-                kernel.dilation,
-                strict=True,
+            (side + 2 * padding - size) // stride + 1
+            for side, size, stride, padding in zip(
+                x.shape[2:], kernel.size, kernel.stride, kernel.padding, strict=True
             )
         )
         y, place = native.max_pool(x, kernel, rows, columns)

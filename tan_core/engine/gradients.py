@@ -81,20 +81,22 @@ def clipped_sum(
         for start in range(0, len(labels), at_once):
             chunk = slice(start, start + at_once)
             of_views = slice(start * views, (start + at_once) * views)
-            batch = books.batch_gradients(inputs[of_views], labels[chunk], views=views)
+            kept, kept_labels = inputs[of_views], labels[chunk]
+            batch = books.batch_gradients(kept, kept_labels, views=views)
             norms_B[chunk], losses_B[chunk] = batch.norms, batch.losses
-            # In the type of the sum: a norm that it cannot hold has no weight that it can hold.
-            is_finite_B = norms_B[chunk].isfinite() & batch.losses.isfinite()
-            if not bool(is_finite_B.all()):
+            while not bool((is_finite_B := _are_finite(batch, total_P.dtype)).all()):
                 # 0 * NaN is NaN: such examples are taken out of the batch, not weighted with zero.
-                is_finite_V = is_finite_B.repeat_interleave(views)
-                kept, kept_labels = inputs[of_views][is_finite_V], labels[chunk][is_finite_B]
-                if len(kept_labels) == 0:
-                    continue
+                kept = kept[is_finite_B.repeat_interleave(views)]
+                kept_labels = kept_labels[is_finite_B]
                 batch = books.batch_gradients(kept, kept_labels, views=views)
             _add_weighted(books.pieces(total_P), batch, rule(batch.norms, clip_norm))
             del batch  # and the gradients of its examples, before the next ones are made
     return ClippedSum(sum=total_P, norms=norms_B, losses=losses_B)
+
+
+def _are_finite(batch: BatchGradients, dtype: torch.dtype) -> Tensor:
+    """[B]: in the type of the sum, for a norm that it cannot hold has no weight that it can hold."""
+    return (batch.norms.to(dtype) + batch.losses).isfinite()
 
 
 def _add_weighted(pieces: Mapping[str, Tensor], batch: BatchGradients, weights_B: Tensor) -> None:

@@ -224,8 +224,12 @@ def _has_views(x: Tensor, dim: int, num_views: int) -> bool:
 
 
 def _by_example(x: Tensor, dim: int, views: int) -> Tensor:
-    """The views of each example together, examples first: [B, ...]."""
-    return x.unflatten(dim, (-1, views)).movedim(dim, 0)
+    """The views of each example together, examples first: [B, ...].
+
+    Row by row in memory: vmap cannot ask whether images are channels-last, and torch 2.13's way back
+    through a group norm ends the process on such images.
+    """
+    return x.unflatten(dim, (-1, views)).movedim(dim, 0).contiguous()
 
 
 def _alias(x: Tensor) -> Tensor:

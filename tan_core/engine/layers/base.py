@@ -53,6 +53,14 @@ def as_image(x_BTF: Tensor) -> Tensor:
     return x_BTF.mT[..., None]
 
 
+def can_be_ghost(g: Tensor) -> bool:
+    """Whether a norm may come from tables in float64: they lose a float64 norm where positions cancel.
+
+    What they lose of a float32 norm is less than what the sum in float32 loses, which is added.
+    """
+    return g.dtype != torch.float64
+
+
 def ghost_is_cheaper(positions: int, inputs: int, outputs: int) -> bool:
     """Whether the norm of a sum of outer products costs less without the product itself.
 

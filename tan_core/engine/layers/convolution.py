@@ -14,6 +14,7 @@ from tan_core.engine.layers.base import (
     LayerGradients,
     as_positions,
     beyond_round_off,
+    can_be_ghost,
     squared_norms,
 )
 
@@ -46,7 +47,7 @@ def convolution(layer: Convolution, a: Tensor, g: Tensor, views: int) -> LayerGr
     a, padding = _padded(layer, a)
     is_flat = not isinstance(layer, nn.Conv3d) and layer.groups == 1
     if is_flat and native.accepts(a, g):
-        if not _ghost_is_cheaper(layer, a, g, views):
+        if not (can_be_ghost(g) and _ghost_is_cheaper(layer, a, g, views)):
             return _by_kernels(layer, a, g, views, padding)
         weights = _ghost(layer, a, g, views, padding)
     elif layer.groups == 1 and views * math.prod(g.shape[2:]) * layer.weight.numel() < _CALL:

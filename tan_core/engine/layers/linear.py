@@ -12,6 +12,7 @@ from tan_core.engine.layers.base import (
     as_image,
     as_positions,
     beyond_round_off,
+    can_be_ghost,
     ghost_is_cheaper,
     ghost_squared_norms,
     squared_norms,
@@ -22,7 +23,8 @@ from tan_core.engine.onednn import product
 def linear(layer: nn.Linear, a: Tensor, g: Tensor, views: int) -> LayerGradients:
     """The weight of an example sees the sum of outer products over its positions."""
     a_BTI, g_BTO = as_positions(a, views), as_positions(g, views)
-    is_ghost = ghost_is_cheaper(a_BTI.shape[1], layer.in_features, layer.out_features)
+    sizes = a_BTI.shape[1], layer.in_features, layer.out_features
+    is_ghost = can_be_ghost(g) and ghost_is_cheaper(*sizes)
     has_bias = getattr(layer, "bias", None) is not None
     if a_BTI.shape[1] == 1:
         return _alone(layer, a, a_BTI, g_BTO, has_bias=has_bias)

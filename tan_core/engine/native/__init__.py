@@ -9,6 +9,7 @@ inputs and output gradients of convolutions are made channels-last if they are n
 # kernel sees at one position: its size times C; O' = O rounded up to whole vectors.
 import ctypes
 import itertools
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -102,9 +103,12 @@ class Rows:
 def _library() -> ctypes.CDLL | None:
     for path in sorted(Path(__file__).parent.glob("_kernels*.so")):
         try:
-            return ctypes.CDLL(str(path))
+            library = ctypes.CDLL(str(path))
         except OSError:  # of another machine or another Python
             continue
+        names = [f"{name}_{real}" for name in _SIGNATURES for real in _TYPES.values()]
+        if all(hasattr(library, name) for name in (*names, "normal_float")):  # else of another day
+            return library
     return None
 
 
@@ -231,6 +235,7 @@ def group_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Normalised [V, C, H, W], channels-last, and the mean and inverse deviation, [V, G]."""
     x = _channels_last(x)
+    scale, shift = (None if own is None else own.contiguous() for own in (scale, shift))
     y = torch.empty_like(x)
     mean, deviation = x.new_empty(2, len(x), groups).unbind()
     positions, channels = x.shape[2] * x.shape[3], x.shape[1]
@@ -266,6 +271,7 @@ def group_norm_backward(
 ) -> tuple[Tensor | None, Tensor, Tensor]:
     """Gradients of the input, [V, C, H, W] if needed, and of the scale and the shift of each, [V, C]."""
     x, g = _channels_last(x), _channels_last(g)
+    scale = None if scale is None else scale.contiguous()
     dx = torch.empty_like(x) if needs_input else None
     dscale, dshift = x.new_empty(2, len(x), x.shape[1]).unbind()
     positions, channels = x.shape[2] * x.shape[3], x.shape[1]
@@ -391,3 +397,7 @@ def _over_examples(compute: Callable[[int, int], int], examples: int) -> None:
 @cache
 def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(thread_name_prefix="tan-kernels")
+
+
+# Threads do not outlive a fork.
+os.register_at_fork(after_in_child=_pool.cache_clear)

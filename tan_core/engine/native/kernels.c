@@ -179,6 +179,9 @@ static inline uint64_t splitmix(uint64_t *state) {
 
 /* Two numbers from two words: the radius from the upper 31 bits of one, the angle from the other. */
 __attribute__((always_inline)) static inline void box_muller(const uint32_t *words, float *out, int k) {
+#if defined(__clang__)
+#pragma STDC FP_CONTRACT OFF
+#endif
     float uniform = ((float)(int32_t)(words[k] >> 1) + 0.5f) * (1.0f / 2147483648.0f);
     union { float value; int32_t bits; } parts = {uniform};
     int32_t exponent = ((parts.bits >> 23) & 255) - 126;

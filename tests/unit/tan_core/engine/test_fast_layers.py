@@ -125,17 +125,14 @@ class TestMaxPool:
     @given(
         kernel=st.tuples(st.integers(1, 4), st.integers(1, 4)),
         stride=st.integers(1, 3),
-        dilation=st.integers(1, 2),
         is_padded=st.booleans(),
         channels=st.integers(1, 20),
         dtype=st.sampled_from([torch.float32, torch.float64]),
         has_ties=st.booleans(),
     )
-    def test_is_that_of_torch(
-        self, kernel, stride, dilation, is_padded, channels, dtype, has_ties
-    ) -> None:
+    def test_is_that_of_torch(self, kernel, stride, is_padded, channels, dtype, has_ties) -> None:
         padding = tuple(size // 2 for size in kernel) if is_padded else 0
-        layer = nn.MaxPool2d(kernel, stride, padding, dilation)
+        layer = nn.MaxPool2d(kernel, stride, padding)
         generator = torch.Generator().manual_seed(0)
         x = torch.randn(2, channels, 9, 8, generator=generator, dtype=dtype)
         if has_ties:
@@ -157,12 +154,18 @@ class TestMaxPool:
 
         assert got.isnan().flatten().tolist() == [True, True, False]
 
+    def test_a_kernel_beyond_the_image_is_refused_by_torch(self) -> None:
+        with pytest.raises(RuntimeError, match="Output size is too small"):
+            fast(nn.MaxPool2d(3))(torch.ones(1, 1, 2, 2))
+
     @pytest.mark.parametrize(
         "layer",
         [
             nn.MaxPool2d(2, ceil_mode=True),
             nn.MaxPool2d(2, return_indices=True),
             nn.MaxPool2d(17),
+            nn.MaxPool2d(2, dilation=2),
+            nn.MaxPool2d(2, padding=2),
         ],
     )
     def test_what_the_kernel_cannot_do_is_left_to_torch(self, layer) -> None:

@@ -1,0 +1,149 @@
+"""What once slipped through: each of these moved a sum too far, lost a gradient or ended the process."""
+
+import pytest
+import torch
+from torch import nn
+
+from tan_core.engine import check_model, clipped_sum
+from tan_core.engine.bookkeeping import Books
+from tan_core.engine.coverage import check_coverage
+from tan_core.errors import ParameterError
+
+
+def brute(model, inputs, labels, *, views: int = 1):
+    """Norms of each example alone, float64."""
+    norms = []
+    for example, label in enumerate(labels):
+        own = inputs[example * views : (example + 1) * views].contiguous()
+        loss = nn.functional.cross_entropy(model(own), label.expand(views))
+        trained = [p for p in model.parameters() if p.requires_grad]
+        gradients = torch.autograd.grad(loss, trained, allow_unused=True, materialize_grads=True)
+        norms.append(torch.cat([g.flatten() for g in gradients]).norm())
+    return torch.stack(norms)
+
+
+class Averaged(nn.Module):
+    """A linear layer on positions that may cancel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+
+    def forward(self, x):
+        return self.layer(x).mean(1)
+
+
+class Shared(nn.Module):
+    """A layer, and an outer one that uses the same scale without calling it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.GroupNorm(2, 4)
+        self.weight, self.bias = self.norm.weight, self.norm.bias
+
+    def forward(self, x):
+        return self.norm(x) * self.weight.view(-1, 1, 1) + self.bias.view(-1, 1, 1)
+
+
+class Turned(nn.Module):
+    """Sees positions as examples and examples as positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.layer(x.transpose(0, 1)).mean(0)
+
+
+class TestClippedSum:
+    def test_float64_positions_that_cancel_do_not_lose_the_norm(self) -> None:
+        model = Averaged().double()
+        generator = torch.Generator().manual_seed(0)
+        v, w = torch.randn(2, 64, generator=generator, dtype=torch.float64)
+        x = torch.stack([1e12 * v, -1e12 * v + 1e3 * w])[None]
+
+        got = clipped_sum(model, x, torch.tensor([0]), clip_norm=1e-2)
+
+        assert float(got.norms) == pytest.approx(
+            float(brute(model, x, torch.tensor([0]))), rel=1e-6
+        )
+        assert float(got.sum.norm()) <= 1e-2 * (1 + 1e-6)
+
+    @pytest.mark.parametrize("kind", ["frozen", "shared"])
+    def test_a_group_norm_outside_of_the_books_runs_on_several_views(self, kind: str) -> None:
+        first, second = nn.GroupNorm(2, 4), nn.GroupNorm(2, 4)
+        if kind == "frozen":
+            first.weight.requires_grad_(False)
+        else:
+            second.weight = first.weight
+        model = nn.Sequential(
+            nn.Conv2d(1, 4, 3), first, nn.Tanh(), second, nn.Flatten(), nn.Linear(64, 3)
+        ).double()
+        generator = torch.Generator().manual_seed(0)
+        x = torch.randn(6, 1, 6, 6, generator=generator, dtype=torch.float64)
+        labels = torch.tensor([0, 1])
+
+        got = clipped_sum(model, x, labels, clip_norm=1.0, views=3).norms
+
+        assert torch.allclose(got, brute(model, x, labels, views=3), rtol=1e-6)
+
+    def test_parameters_shared_with_an_outer_layer_keep_their_gradient(self) -> None:
+        model = nn.Sequential(Shared(), nn.Flatten(), nn.Linear(36, 3)).double()
+        x = torch.randn(3, 4, 3, 3, generator=torch.Generator().manual_seed(0)).double()
+        labels = torch.tensor([0, 1, 2])
+
+        got = clipped_sum(model, x, labels, clip_norm=1.0).norms
+
+        assert torch.allclose(got, brute(model, x, labels), rtol=1e-6)
+
+    def test_a_scale_that_is_not_dense_is_read_rightly(self) -> None:
+        norm = nn.GroupNorm(2, 4).double()
+        norm.weight = nn.Parameter(torch.arange(8.0).double()[::2])
+        model = nn.Sequential(norm, nn.Flatten(), nn.Linear(36, 3).double())
+        x = torch.randn(2, 4, 3, 3, generator=torch.Generator().manual_seed(0)).double()
+        labels = torch.tensor([0, 1])
+
+        got = clipped_sum(model, x, labels, clip_norm=1.0).norms
+
+        assert torch.allclose(got, brute(model, x, labels), rtol=1e-6)
+
+
+class TestPrecision:
+    def test_autocast_is_refused(self) -> None:
+        with (
+            torch.autocast("cpu", torch.bfloat16),
+            pytest.raises(RuntimeError, match="autocast"),
+        ):
+            clipped_sum(nn.Linear(3, 2), torch.ones(2, 3), torch.tensor([0, 1]), clip_norm=1.0)
+
+    def test_a_lower_precision_of_products_is_refused(self) -> None:
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("medium")
+        try:
+            with pytest.raises(RuntimeError, match="medium"):
+                clipped_sum(nn.Linear(3, 2), torch.ones(2, 3), torch.tensor([0, 1]), clip_norm=1.0)
+        finally:
+            torch.set_float32_matmul_precision(before)
+
+    def test_parameters_of_lower_precision_are_refused_by_name(self) -> None:
+        with pytest.raises(ParameterError, match=r"'weight' is torch\.bfloat16"):
+            check_model(nn.Linear(3, 2).bfloat16())
+
+
+class TestCoverage:
+    @pytest.mark.parametrize("positions", [3, 4, 5])
+    def test_positions_that_are_taken_for_examples_are_refused(self, positions: int) -> None:
+        with pytest.raises(ParameterError, match="first dimension"):
+            check_coverage(Turned(), (positions, 3))
+
+
+class TestBooks:
+    def test_a_layer_that_was_told_not_to_work_in_place_keeps_to_it(self) -> None:
+        model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(inplace=True), nn.Linear(3, 2))
+        books = Books(model)
+        model[1].inplace = False
+
+        clipped_sum(books, torch.ones(2, 3), torch.tensor([0, 1]), clip_norm=1.0)
+
+        assert model[1].inplace is False
