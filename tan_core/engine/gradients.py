@@ -88,7 +88,11 @@ def clipped_sum(
                 # 0 * NaN is NaN: such examples are taken out of the batch, not weighted with zero.
                 kept = kept[is_finite_B.repeat_interleave(views)]
                 kept_labels = kept_labels[is_finite_B]
+                if len(kept_labels) == 0:
+                    break
                 batch = books.batch_gradients(kept, kept_labels, views=views)
+            if len(kept_labels) == 0:
+                continue
             _add_weighted(books.pieces(total_P), batch, rule(batch.norms, clip_norm))
             del batch  # and the gradients of its examples, before the next ones are made
     return ClippedSum(sum=total_P, norms=norms_B, losses=losses_B)
