@@ -172,14 +172,18 @@ class Books:
             if self._calls is None:
                 return type(layer).forward(layer, *args, **kwargs)
             (x,) = (*args, *kwargs.values())
-            output = forward(x)
-            # Where gradients are switched off, none will come back.
-            if torch.is_grad_enabled():
-                call, output = Call.of((x,), {}, output)
-                self._calls.setdefault(name, []).append(call)
-            return output
+            return self._written_down(name, (x,), {}, forward(x))
 
         return listening
+
+    def _written_down(self, name: str, args: tuple[Any, ...], kwargs: Any, output: Any) -> Any:
+        """Keep a call of a unit; what is to be handed on instead of the output."""
+        # Where gradients are switched off, none will come back.
+        if self._calls is None or not torch.is_grad_enabled():
+            return output
+        call, output = Call.of(args, kwargs, output)
+        self._calls.setdefault(name, []).append(call)
+        return output
 
     @contextmanager
     def _recorded(self) -> Generator[dict[str, list[Call]]]:
@@ -187,14 +191,7 @@ class Books:
         calls: dict[str, list[Call]] = {}
 
         def recorder(name: str) -> Callable[..., Any]:
-            def record(_: nn.Module, args: tuple[Any, ...], kwargs: Any, output: Any) -> Any:
-                if not torch.is_grad_enabled():
-                    return output
-                call, output = Call.of(args, kwargs, output)
-                calls.setdefault(name, []).append(call)
-                return output
-
-            return record
+            return lambda _, *call: self._written_down(name, *call)
 
         handles = [
             unit.layer.register_forward_hook(recorder(unit.name), with_kwargs=True)

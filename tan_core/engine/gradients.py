@@ -91,9 +91,8 @@ def clipped_sum(
                 if len(kept_labels) == 0:
                     break
                 batch = books.batch_gradients(kept, kept_labels, views=views)
-            if len(kept_labels) == 0:
-                continue
-            _add_weighted(books.pieces(total_P), batch, rule(batch.norms, clip_norm))
+            else:
+                _add_weighted(books.pieces(total_P), batch, rule(batch.norms, clip_norm))
             del batch  # and the gradients of its examples, before the next ones are made
     return ClippedSum(sum=total_P, norms=norms_B, losses=losses_B)
 

@@ -23,11 +23,11 @@ from tan_core.engine.onednn import product
 def linear(layer: nn.Linear, a: Tensor, g: Tensor, views: int) -> LayerGradients:
     """The weight of an example sees the sum of outer products over its positions."""
     a_BTI, g_BTO = as_positions(a, views), as_positions(g, views)
-    sizes = a_BTI.shape[1], layer.in_features, layer.out_features
-    is_ghost = can_be_ghost(g) and ghost_is_cheaper(*sizes)
     has_bias = getattr(layer, "bias", None) is not None
     if a_BTI.shape[1] == 1:
         return _alone(layer, a, a_BTI, g_BTO, has_bias=has_bias)
+    sizes = a_BTI.shape[1], layer.in_features, layer.out_features
+    is_ghost = can_be_ghost(g) and ghost_is_cheaper(*sizes)
     return (_ghost if is_ghost else _instantiated)(a_BTI, g_BTO, has_bias=has_bias)
 
 
