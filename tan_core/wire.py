@@ -28,7 +28,7 @@ from tan_core.spec.models import ModelSpec
 from tan_core.spec.study import SearchSpec
 from tan_core.spec.train import TrainerConfig
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 
 MAX_REASON_LENGTH = 2000
 
@@ -109,17 +109,35 @@ class TrialState(StrEnum):
         return self not in (TrialState.RUNNING, TrialState.INTERRUPTED)
 
 
+class CurvePoint(Frozen):
+    """Accuracy on a part of the validation split, on the way through a rung."""
+
+    step: Annotated[int, Field(ge=1)]
+    accuracy: float
+
+
 class RungScore(Frozen):
-    """One rung of one trial: accuracy on the validation split. Never a privacy figure."""
+    """One simulation: a trial at a rung, with a seed. Its accuracy is never a privacy figure."""
 
     rung: Annotated[int, Field(ge=0)]
+    seed: Annotated[int, Field(ge=0)] = 0
+    """0 in the search, where every trial has the same draws and noise; above it in the finals."""
     expected_batch_size: float
     noise_multiplier: float
     steps: int
+    """Taken: below the candidate's own where the simulation was given up."""
+    views: Annotated[int, Field(ge=1)] = 1
+    """K, of each example."""
     accuracy: float | None
-    """In [0, 1]; None where the run diverged before it could be scored."""
+    """In [0, 1], on the validation split; None where the simulation was given up."""
     train_loss: float | None = None
     seconds: float
+    curve: list[CurvePoint] = Field(default_factory=list[CurvePoint])
+
+    @property
+    def examples(self) -> int:
+        """Seen forward and backward, as expected: B times steps times K."""
+        return round(self.expected_batch_size * self.steps * self.views)
 
 
 class TrialRecord(Frozen):
@@ -129,13 +147,33 @@ class TrialRecord(Frozen):
     state: TrialState
     params: dict[Exact, bool | int | float | Exact]
     scores: list[RungScore] = Field(default_factory=list[RungScore])
+    repeats: list[RungScore] = Field(default_factory=list[RungScore])
+    """The rungs again with fresh seeds, where the trial is a finalist; by seed, then rung."""
     value: float | None = None
     """Accuracy at the highest rung reached."""
+    source: Exact | None = None
+    """Where the parameters were taken from, in words; None: the sampler chose them."""
     reason: Reason | None = None
+
+    @property
+    def examples(self) -> int:
+        """Seen by all its simulations."""
+        return sum(score.examples for score in (*self.scores, *self.repeats))
+
+
+class KnownPoint(Frozen):
+    """Parameters worth trying first."""
+
+    params: dict[Exact, bool | int | float | Exact]
+    source: Exact
+    """As in :class:`TrialRecord`."""
 
 
 class TrialReport(Frozen):
-    """The whole present state of one trial; the last one wins unless the trial has finished."""
+    """The whole present state of one trial; the last one wins.
+
+    Of a finished trial only ``repeats`` may still change, and only grow.
+    """
 
     fence: Fence
     trial: TrialRecord
@@ -162,6 +200,10 @@ class SearchAssignment(Frozen):
     """N of the private run: with the mechanism's q it gives B."""
     rungs: list[int]
     """Simulated expected batch sizes, smallest first."""
+    max_examples: int
+    """What the whole search may process. Trials are never cut for it: the finals end by it."""
+    points: list[KnownPoint] = Field(default_factory=list[KnownPoint])
+    """Tried before the sampler is asked; only points of the space."""
     dataset: DatasetRef
     """What the simulations read: the study's dataset, or the public proxy."""
     trials: list[TrialRecord]

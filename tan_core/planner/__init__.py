@@ -3,28 +3,37 @@
 from tan_core.planner.build import plan_mechanism, plan_study
 from tan_core.planner.candidates import Candidate, Target, candidate, simulation
 from tan_core.planner.cost import MeasuredRate
+from tan_core.planner.finals import Repeat, next_repeat
 from tan_core.planner.model_cost import ModelCost, model_cost
 from tan_core.planner.plan import Plan
-from tan_core.planner.promotion import choose_winner
+from tan_core.planner.prediction import Evaluation, Standing, standings
+from tan_core.planner.promotion import Promotion, choose_winner
 from tan_core.planner.reservations import reservations
-from tan_core.planner.rungs import batch_ladder
+from tan_core.planner.rungs import batch_ladder, reduction_factor
 from tan_core.planner.segments import Segments, reserved_mechanism, segment_rule
 
 __all__ = [
     "Candidate",
+    "Evaluation",
     "MeasuredRate",
     "ModelCost",
     "Plan",
+    "Promotion",
+    "Repeat",
     "Segments",
+    "Standing",
     "Target",
     "batch_ladder",
     "candidate",
     "choose_winner",
     "model_cost",
+    "next_repeat",
     "plan_mechanism",
     "plan_study",
+    "reduction_factor",
     "reservations",
     "reserved_mechanism",
     "segment_rule",
     "simulation",
+    "standings",
 ]

@@ -12,18 +12,18 @@ from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 from tan_core.planner.candidates import simulation_of
 from tan_core.planner.cap import check_cap
 from tan_core.planner.cost import ComputeLimit, MeasuredRate, Rates, Workload, planned_cost
+from tan_core.planner.finals import MAX_REPEATS
 from tan_core.planner.memory import memory_bytes
 from tan_core.planner.model_cost import ModelCost
 from tan_core.planner.plan import (
     Plan,
     PlannedReservation,
     PlannedRun,
-    PlannedRung,
     PlannedSimulation,
 )
 from tan_core.planner.privacy import Promise, planned_privacy
 from tan_core.planner.reservations import runs_to_choose
-from tan_core.planner.rungs import batch_ladder, halving_trials
+from tan_core.planner.rungs import expected_trials, one_rung
 from tan_core.planner.search_privacy import search_privacy
 from tan_core.planner.segments import segment_rule
 from tan_core.planner.shape import Shape, choose_shape, largest, refuse_batch_above
@@ -90,6 +90,7 @@ def plan_study(
         views=largest(spec, "augmentation_multiplicity") or spec.train.augmentation_multiplicity,
         search_num_examples=search_num_examples or num_examples,
         workers=spec.train.workers,
+        budget=spec.search.budget,
     )
     rates = Rates.of(private_run_rate, search_rate)
     hours = spec.budget.gpu_hours
@@ -137,6 +138,8 @@ def plan_mechanism(
 ) -> Plan:
     """The plan of a mechanism that is given: epsilon is computed, not calibrated.
 
+    There is no study, so there are no finals, and ``rungs: auto`` shows the one scale of B/16.
+
     Example:
         >>> plan = plan_mechanism(
         ...     num_examples=50_000,
@@ -147,8 +150,6 @@ def plan_mechanism(
         ... )
         >>> plan.simulations[0].noise_multiplier, plan.cost.saving
         (0.1875, 16.0)
-        >>> [(rung.expected_batch_size, rung.trials) for rung in plan.ladder]
-        [(64, 24), (256, 6), (1024, 2)]
     """
     _validate.positive_integer(num_examples=num_examples, steps=steps, trials=trials)
     _validate.positive(expected_batch_size=expected_batch_size)
@@ -167,7 +168,16 @@ def plan_mechanism(
             is_calibrated=False,
         ),
         Promise(delta=delta, accountant=accountant, target_epsilon=None),
-        Workload(trials=trials, rungs=rungs, views=1, search_num_examples=num_examples, workers=1),
+        Workload(
+            trials=trials,
+            rungs=[one_rung(expected_batch_size, search_num_examples=num_examples)]
+            if rungs == "auto"
+            else rungs,
+            views=1,
+            search_num_examples=num_examples,
+            workers=1,
+            budget=None,
+        ),
         mode=None,
         runs=[run],
         rates=Rates.of(rate, None),
@@ -209,11 +219,18 @@ def _assemble(
             slack_steps=segments.slack_steps,
             segment_steps=segments.segment_steps,
         ),
-        simulations=[_simulation(shape, workload, rung) for rung in rungs],
-        ladder=_ladder(shape, workload),
+        simulations=[
+            _simulation(shape, workload, rung, trials)
+            for rung, trials in zip(rungs, expected_trials(workload.trials, rungs), strict=True)
+        ],
         step_candidates=step_candidates(shape, promise, workload),
         search_privacy=search_privacy(
-            runs, promise, workload.trials, workload.search_num_examples, rungs, mode=mode
+            runs,
+            promise,
+            workload.trials + (0 if workload.budget is None else MAX_REPEATS),
+            workload.search_num_examples,
+            rungs,
+            mode=mode,
         ),
         cost=planned_cost(
             workload,
@@ -222,7 +239,12 @@ def _assemble(
             rates=rates,
             memory_bytes=memory,
         ),
-        warnings=[*shape.warnings, *warnings, *privacy_warnings],
+        warnings=[
+            *shape.warnings,
+            *warnings,
+            *_search_warnings(shape, workload),
+            *privacy_warnings,
+        ],
     )
 
 
@@ -235,7 +257,7 @@ def _refuse_rungs_above(batch: float, rungs: Sequence[int]) -> None:
             )
 
 
-def _simulation(shape: Shape, workload: Workload, rung: int) -> PlannedSimulation:
+def _simulation(shape: Shape, workload: Workload, rung: int, trials: float) -> PlannedSimulation:
     scaled = simulation_of(
         shape.run, expected_batch_size=rung, num_examples=workload.search_num_examples
     )
@@ -245,21 +267,23 @@ def _simulation(shape: Shape, workload: Workload, rung: int) -> PlannedSimulatio
         sampling_rate=scaled.dynamics.sampling_rate,
         noise_multiplier=scaled.dynamics.noise_multiplier,
         steps=scaled.dynamics.steps,
+        trials=_whole(round(trials, 1)),
     )
 
 
-def _ladder(shape: Shape, workload: Workload) -> list[PlannedRung]:
-    rungs = batch_ladder(shape.batch, search_num_examples=workload.search_num_examples)
-    reached = halving_trials(workload.trials, len(rungs))
-    planned = (_simulation(shape, workload, rung) for rung in rungs)
+def _search_warnings(shape: Shape, workload: Workload) -> list[str]:
+    """What the search costs more than it is meant to."""
+    if workload.budget is None:
+        return []
+    steps = shape.run.mechanism.steps
+    search = workload.search_examples(shape.batch, steps)
+    if search <= workload.max_examples(shape.batch, steps):
+        return []
+    share = search / workload.private_run_examples(shape.batch, steps)
     return [
-        PlannedRung(
-            expected_batch_size=rung,
-            noise_multiplier=simulation.noise_multiplier,
-            scale_factor=simulation.scale_factor,
-            trials=trials,
-        )
-        for rung, simulation, trials in zip(rungs, planned, reached, strict=True)
+        f"the trials alone are expected to process {share:.2g} times the examples of the private run, "
+        f"above search.budget = {workload.budget:g}: fewer search.trials, smaller search.rungs or a "
+        "larger train.batch_size would cost less"
     ]
 
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Literal, Self
 
 from tan_core import _validate
+from tan_core.planner.finals import MAX_REPEATS
 from tan_core.planner.plan import PlannedCost
-from tan_core.planner.rungs import auto_rung, batch_ladder, halving_trials
+from tan_core.planner.rungs import batch_ladder, ladder_cost
 
 _SECONDS_PER_HOUR = 3600
 
@@ -59,6 +60,7 @@ class Workload:
         views: K, augmented views of each example.
         search_num_examples: examples that the simulations read.
         workers: ranks of the private run.
+        budget: what the search may process, in private runs; None: it has no finals.
     """
 
     trials: int
@@ -66,11 +68,14 @@ class Workload:
     views: int
     search_num_examples: int
     workers: int
+    budget: float | None
 
     def rungs_of(self, batch: float) -> list[int]:
         """Simulated batch sizes, smallest first."""
         if self.rungs == "auto":
-            return [auto_rung(batch, search_num_examples=self.search_num_examples)]
+            return batch_ladder(
+                batch, trials=self.trials, search_num_examples=self.search_num_examples
+            )
         return list(self.rungs)
 
     def private_run_examples(self, batch: float, steps: int) -> int:
@@ -78,15 +83,20 @@ class Workload:
         return round(batch * steps * self.views)
 
     def search_examples(self, batch: float, steps: int) -> int:
-        """Of the simulations, none of them cut short."""
-        return self.trials * sum(self.rungs_of(batch)) * steps * self.views
+        """Of all trials, as many at each rung as ASHA is expected to leave."""
+        return math.ceil(ladder_cost(self.trials, self.rungs_of(batch)) * steps * self.views)
 
-    def ladder_examples(self, batch: float, steps: int) -> int:
-        """Of a search over the ladder, with successive halving."""
-        rungs = batch_ladder(batch, search_num_examples=self.search_num_examples)
-        reached = halving_trials(self.trials, len(rungs))
-        per_step = sum(rung * num for rung, num in zip(rungs, reached, strict=True))
-        return per_step * steps * self.views
+    def max_examples(self, batch: float, steps: int) -> int:
+        """What the whole search may process before it stops repeating finalists."""
+        return math.ceil((self.budget or 0.0) * self.private_run_examples(batch, steps))
+
+    def finals_examples(self, batch: float, steps: int) -> int:
+        """Of the finals, at most: what the trials leave of the budget, and one ladder in any case."""
+        if self.budget is None:
+            return 0
+        ladder = sum(self.rungs_of(batch)) * steps * self.views
+        left = self.max_examples(batch, steps) - self.search_examples(batch, steps)
+        return min(MAX_REPEATS * ladder, max(ladder, left))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,9 +112,10 @@ class ComputeLimit:
     rates: Rates
 
     def hours(self, batch: float, steps: int) -> float:
-        """Device hours of a shape, no trial cut short."""
+        """Device hours of a shape: its private run, its trials and its finals."""
         private_run = self.workload.private_run_examples(batch, steps)
         search = self.workload.search_examples(batch, steps)
+        search += self.workload.finals_examples(batch, steps)
         seconds = (
             private_run / self.rates.private_run.examples_per_second
             + search / self.rates.search.examples_per_second
@@ -127,13 +138,14 @@ def planned_cost(
     """The cost section of a plan; seconds only where rates are known."""
     private_run = workload.private_run_examples(batch, steps)
     search = workload.search_examples(batch, steps)
+    finals = workload.finals_examples(batch, steps)
     full = workload.trials * private_run
     cost = PlannedCost(
         private_run_examples=private_run,
         search_examples=search,
+        finals_examples=finals,
         full_search_examples=full,
         saving=round(full / search, 4),
-        ladder_examples=workload.ladder_examples(batch, steps),
         memory_bytes=memory_bytes,
     )
     if rates is None:
@@ -145,7 +157,7 @@ def planned_cost(
             "search_examples_per_second": other,
             "rate_source": rates.source,
             "private_run_seconds": _tidy(private_run / (one * workload.workers)),
-            "search_seconds": _tidy(search / other),
+            "search_seconds": _tidy((search + finals) / other),
         }
     )
 

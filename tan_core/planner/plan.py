@@ -62,19 +62,11 @@ class PlannedSimulation(Frozen):
     sampling_rate: float
     noise_multiplier: float
     steps: int
+    trials: float
+    """Expected to reach it, as ASHA cuts; the curves of a rung end some of them earlier."""
     learning_rate_factor: float = 1.0
     """The private run's learning rate over the simulation's: constant TAN leaves it alone."""
     private: Literal[False] = False
-
-
-class PlannedRung(Frozen):
-    """One step of the ladder that ``search.rungs`` may climb, with successive halving."""
-
-    expected_batch_size: int
-    noise_multiplier: float
-    scale_factor: int | float
-    trials: int
-    """Candidates expected to reach it: a quarter of those of the rung below."""
 
 
 class PlannedStepCandidate(Frozen):
@@ -108,21 +100,23 @@ class PlannedSearchPrivacy(Frozen):
     accountant: Accountant = Accountant.PLD
     """Whose figures these are."""
     simulations: int
-    """Trials times rungs: all that ``epsilon_if_accounted`` composes."""
+    """All that ``epsilon_if_accounted`` composes: every trial and the most repetitions at every rung."""
     note: str
     """The words that belong to these figures."""
 
 
 class PlannedCost(Frozen):
-    """Compute, in examples seen forward and backward. The search at most: pruned trials cost less."""
+    """Compute, in examples seen forward and backward."""
 
     private_run_examples: int
     search_examples: int
+    """Of all trials, as many at each rung as ASHA is expected to leave."""
+    finals_examples: int = 0
+    """Of the finalists' repetitions with fresh seeds, at most."""
     full_search_examples: int
     """The same trials, each at the full batch."""
     saving: float
-    ladder_examples: int | None = None
-    """A search over ``ladder`` in place of ``simulations``, as successive halving is expected to cut."""
+    """``full_search_examples`` over ``search_examples``."""
     examples_per_second: float | None = None
     """Of one worker of the private run, as measured; None: nothing was measured yet."""
     search_examples_per_second: float | None = None
@@ -132,7 +126,7 @@ class PlannedCost(Frozen):
     private_run_seconds: float | None = None
     """On the study's workers, side by side."""
     search_seconds: float | None = None
-    """Of all trials, one after the other; trials that run side by side divide it."""
+    """Of all trials and finals, one after the other; those that run side by side divide it."""
     memory_bytes: int | None = None
     """Of one worker, about: what ``planner.memory`` counts; None where the model is not known."""
 
@@ -144,7 +138,6 @@ class Plan(Frozen):
     privacy: PlannedPrivacy
     reservation: PlannedReservation
     simulations: list[PlannedSimulation]
-    ladder: list[PlannedRung] = Field(default_factory=list[PlannedRung])
     step_candidates: list[PlannedStepCandidate] = Field(default_factory=list[PlannedStepCandidate])
     search_privacy: PlannedSearchPrivacy | None = None
     cost: PlannedCost

@@ -1,18 +1,81 @@
-"""Which trial becomes the private run."""
+"""Which trial becomes the private run, and why in words."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from tan_core.wire import TrialRecord, TrialState
+from tan_core.planner.prediction import Evaluation, Standing, standings
+from tan_core.wire import TrialRecord
+
+TIE = 0.001
+"""Predictions that differ by no more, a tenth of a point, are told apart by their lower bounds."""
 
 
-def choose_winner(trials: Sequence[TrialRecord]) -> TrialRecord | None:
-    """The completed trial of the highest value, the earlier one of two equals; None without any.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promotion:
+    """The choice.
 
-    Only a completed trial was scored at the highest rung: scores of other rungs do not compare.
+    Args:
+        winner: what is promoted.
+        standings: every trial that could have been, the best prediction first.
+        reason: a sentence.
     """
-    scored = [
-        (trial.value, -trial.number, trial)
-        for trial in trials
-        if trial.state is TrialState.COMPLETED and trial.value is not None
+
+    winner: Standing
+    standings: Sequence[Standing]
+    reason: str
+
+
+def choose_winner(
+    trials: Sequence[TrialRecord], *, expected_batch_size: float, evaluation: Evaluation
+) -> Promotion | None:
+    """The completed trial with the highest predicted accuracy at B; None without any.
+
+    Among predictions within :data:`TIE` of the best the highest lower bound wins: of equal promises the
+    surer one. Trials repeated with fresh seeds come before those that were not.
+
+    Args:
+        trials: of one search, in any order.
+        expected_batch_size: B of the private run.
+        evaluation: the sets behind the accuracies.
+    """
+    ranked = standings(trials, expected_batch_size=expected_batch_size, evaluation=evaluation)
+    if not ranked:
+        return None
+    best = ranked[0]
+    tied = [
+        one
+        for one in ranked
+        if one.is_fresh == best.is_fresh
+        and best.prediction.accuracy - one.prediction.accuracy <= TIE
     ]
-    return max(scored, key=lambda entry: entry[:2])[2] if scored else None
+    winner = max(tied, key=lambda one: (one.prediction.low, -one.trial))
+    return Promotion(
+        winner=winner,
+        standings=ranked,
+        reason=_reason(winner, ranked, tied, expected_batch_size),
+    )
+
+
+def _reason(
+    winner: Standing, ranked: Sequence[Standing], tied: Sequence[Standing], batch: float
+) -> str:
+    """What set the winner apart."""
+    shown = winner.prediction
+    told = (
+        f"trial {winner.trial}: predicted {shown.accuracy:.2%} "
+        f"[{shown.low:.2%}, {shown.high:.2%}] at batch {batch:g}"
+    )
+    others = [one for one in ranked if one is not winner]
+    if not others:
+        return f"{told}; no other trial completed"
+    if len(tied) > 1:
+        return f"{told}; level with {_named(tied, winner)}, and with the highest lower bound"
+    second = others[0]
+    if second.is_fresh != winner.is_fresh:
+        return f"{told}; no other trial was repeated with fresh seeds"
+    ahead = 100 * (shown.accuracy - second.prediction.accuracy)
+    return f"{told}; {ahead:.2f} points above trial {second.trial}"
+
+
+def _named(tied: Sequence[Standing], winner: Standing) -> str:
+    return ", ".join(f"trial {one.trial}" for one in tied if one is not winner)

@@ -1,66 +1,125 @@
-"""The batch sizes that a search simulates: one rung, or a ladder of them."""
+"""The batch sizes that a search simulates, and how many trials climb from one to the next."""
 
 import math
+from collections.abc import Sequence
 
 from tan_core import _validate
 
-AUTO_SCALE_FACTOR = 16
-"""``search.rungs: auto``: one rung, at so small a part of the private batch."""
+ONE_SCALE_FACTOR = 16
+"""Where one simulated batch has to stand for a plan: at so small a part of the private batch."""
 
 MIN_RUNG = 8
 """Below it a batch is mostly noise of its own draw, and the simulations stop saving anything."""
 
-LADDER_RATIO = 4
-_LADDER_FACTORS = (64, 16, 4)
+_LADDERS = ((64, 16, 4), (128, 32, 8), (128, 32, 16), (256, 64, 16), (64, 16))
+"""B over each rung, in order of preference: a large last rung predicts best."""
+
+_CHEAPEST_FACTOR, _CHEAPEST_RATIO = 32, 4
 
 
-def auto_rung(expected_batch_size: float, *, search_num_examples: int) -> int:
-    """The one rung of ``search.rungs: auto``: B/16, at least 8, at most B or the search's data."""
-    rung = max(int(expected_batch_size // AUTO_SCALE_FACTOR), MIN_RUNG)
+def one_rung(expected_batch_size: float, *, search_num_examples: int) -> int:
+    """B/16, at least 8, at most B or the search's data."""
+    rung = max(int(expected_batch_size // ONE_SCALE_FACTOR), MIN_RUNG)
     return max(1, min(rung, int(expected_batch_size), search_num_examples))
 
 
 def batch_ladder(
-    expected_batch_size: float, *, search_num_examples: int | None = None
+    expected_batch_size: float, *, trials: int, search_num_examples: int | None = None
 ) -> list[int]:
-    """Simulated batch sizes for successive halving, smallest first: B/64, B/16 and B/4.
+    """``search.rungs: auto``: simulated batch sizes, smallest first.
 
-    Every rung costs about the same in all, since a rung four times as large is reached by a quarter of
-    the candidates.
+    The ladder with the largest last rung, such as B/64, B/16 and B/4, over which all trials and one
+    repetition of the winner are expected to process no more examples than one private run.
 
     Formal guarantees:
 
     * Never empty, strictly rising, and no rung above the batch or above the search's data.
     * No rung below ``MIN_RUNG`` unless the batch or the data is itself smaller.
+    * Two rungs or more, for a prediction, wherever two fit below the batch.
 
-    =========================================  ===========================================
-    Edge case                                  Result
-    =========================================  ===========================================
-    a small batch                              fewer rungs
-    none of the three is ``MIN_RUNG`` or more  the one rung of ``search.rungs: auto``
-    =========================================  ===========================================
+    ==============================  ========================================================
+    Edge case                       Result
+    ==============================  ========================================================
+    no ladder is so cheap           the cheapest
+    the batch or the data is small  B/32 (at least ``MIN_RUNG``) and four times that, as far as they fit; if
+                                    neither does, the one of ``one_rung``
+    ==============================  ========================================================
 
     Args:
         expected_batch_size: B of the private run, >= 1.
+        trials: of the search.
         search_num_examples: examples that the simulations read; None: as many as needed.
 
     Example:
-        >>> batch_ladder(4096), batch_ladder(256), batch_ladder(20)
-        ([64, 256, 1024], [16, 64], [8])
+        >>> batch_ladder(4096, trials=4), batch_ladder(4096, trials=24)
+        ([64, 256, 1024], [32, 128, 256])
+        >>> batch_ladder(128, trials=24), batch_ladder(20, trials=24)
+        ([8, 32], [8])
     """
     _validate.positive(expected_batch_size=expected_batch_size)
-    most = int(expected_batch_size) if search_num_examples is None else search_num_examples
-    rungs = [int(expected_batch_size // factor) for factor in _LADDER_FACTORS]
-    kept = [rung for rung in rungs if MIN_RUNG <= rung <= most]
-    return kept or [auto_rung(expected_batch_size, search_num_examples=max(1, most))]
+    _validate.positive_integer(trials=trials)
+    most = int(expected_batch_size)
+    if search_num_examples is not None:
+        most = min(most, search_num_examples)
+    ladders = [[int(expected_batch_size // factor) for factor in ladder] for ladder in _LADDERS]
+    ladders = [rungs for rungs in ladders if MIN_RUNG <= rungs[0] < rungs[-1] <= most]
+    for rungs in ladders:
+        if ladder_cost(trials, rungs) + sum(rungs) <= expected_batch_size:
+            return rungs
+    if ladders:
+        return min(ladders, key=lambda rungs: ladder_cost(trials, rungs))
+    first = max(int(expected_batch_size // _CHEAPEST_FACTOR), MIN_RUNG)
+    kept = [rung for rung in (first, _CHEAPEST_RATIO * first) if rung <= most]
+    return kept or [one_rung(expected_batch_size, search_num_examples=max(1, most))]
 
 
-def halving_trials(trials: int, num_rungs: int) -> list[int]:
-    """Candidates expected at each rung when a quarter of each rung, rounded up, goes on.
+def reduction_factor(rungs: Sequence[float]) -> float:
+    """How many trials enter a rung for each one that leaves it.
+
+    The ratio of two neighbouring batch sizes, so that every rung costs about the same in all; within
+    [2, 4], so that neither hardly anything nor nearly everything is cut.
 
     Example:
-        >>> halving_trials(24, 3)
-        [24, 6, 2]
+        >>> reduction_factor([64, 256, 1024])
+        4.0
     """
-    _validate.positive_integer(trials=trials, num_rungs=num_rungs)
-    return [math.ceil(trials / LADDER_RATIO**rung) for rung in range(num_rungs)]
+    if len(rungs) < 2:
+        return 2.0
+    ratio = (rungs[-1] / rungs[0]) ** (1 / (len(rungs) - 1))
+    return min(4.0, max(2.0, ratio))
+
+
+def expected_trials(trials: int, rungs: Sequence[float]) -> list[float]:
+    """Trials that reach each rung under asynchronous successive halving, for scores in random order.
+
+    A trial goes on when it is not below the quantile 1 - 1/r of those that were scored before it, as
+    ASHA interpolates it: the n-th does with probability :math:`1/r + (1 - 2/r)/n` (n >= 2). That is
+    more than one of r, and the more so the fewer they are.
+
+    Example:
+        >>> [round(reached, 1) for reached in expected_trials(24, [64, 256, 1024])]
+        [24, 8.1, 3.6]
+    """
+    _validate.positive_integer(trials=trials)
+    kept = 1 / reduction_factor(rungs)
+    reached: list[float] = [trials]
+    while len(reached) < len(rungs):
+        entered = reached[-1]
+        rest = max(entered - 1, 0.0)
+        harmonic = _harmonic(entered) - 1
+        reached.append(min(entered, 1.0) + rest * kept + max(harmonic, 0.0) * (1 - 2 * kept))
+    return reached
+
+
+def ladder_cost(trials: int, rungs: Sequence[float]) -> float:
+    """Examples per step that the trials of a search are expected to process, over all rungs."""
+    reached = expected_trials(trials, rungs)
+    return sum(rung * num for rung, num in zip(rungs, reached, strict=True))
+
+
+def _harmonic(n: float) -> float:
+    """1 + 1/2 + ... + 1/n, and what lies between for an expected number of trials."""
+    whole = math.floor(n)
+    if whole > 100:
+        return math.log(n) + 0.5772156649 + 1 / (2 * n)
+    return sum(1 / each for each in range(1, whole + 1)) + (n - whole) / (whole + 1)

@@ -33,7 +33,7 @@ def search_privacy(
     """The price of search and run in the study's mode, and with every trial charged.
 
     Every trial is counted at each planned rung with its own real noise, though a search may cut trials
-    short, and the run with its slack. Where steps are searched, all trials have the steps that cost
+    short, and so are as many repetitions of finalists as there may be; the run with its slack. Where steps are searched, all trials have the steps that cost
     most: fewer steps need less noise, and their simulations lie further behind the wall. Scores on
     private validation data are no part of the figures, and the note says so.
 
@@ -50,7 +50,7 @@ def search_privacy(
     Args:
         runs: the planned run first, and those at other steps that the search may choose.
         promise: the study's delta and accountant; a study by PRV is priced by PLD here.
-        trials: of the search.
+        trials: of the search, repetitions of finalists among them.
         search_num_examples: examples that the simulations read.
         rungs: simulated batch sizes.
         mode: ``search.accounting``; None where a mechanism was planned, and no study.

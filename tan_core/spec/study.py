@@ -1,6 +1,7 @@
 """``study.yaml`` as a value: what a user may ask for, checked before anything else sees it."""
 
 import json
+from enum import StrEnum
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
@@ -29,6 +30,22 @@ Rungs = Annotated[
 ]
 
 
+StudyId = Annotated[str, Field(pattern=r"^s-[0-9a-f]{12}$")]
+WarmStart = Literal["auto", "none"] | Annotated[list[StudyId], Field(min_length=1, max_length=16)]
+
+
+class Sampler(StrEnum):
+    """Who proposes the parameters of the next trial: samplers of Optuna."""
+
+    TPE = "tpe"
+    """Multivariate tree-structured Parzen estimator: any space, conditional dimensions too."""
+    CMAES = "cmaes"
+    """For ranges; choices and conditional dimensions are drawn at random."""
+    GP = "gp"
+    """Gaussian process: few trials over few ranges."""
+    RANDOM = "random"
+
+
 class PrivacySpec(Frozen):
     """The target. ``epsilon`` may be left out only when ``train.noise_multiplier`` is fixed."""
 
@@ -45,7 +62,14 @@ class SearchSpec(Frozen):
     """``public_proxy`` only: the public dataset that every simulation and score reads."""
     trials: Annotated[int, Field(ge=1, le=100_000)] = 24
     rungs: Literal["auto"] | Rungs = "auto"
-    """Simulated expected batch sizes, smallest first. auto: one rung at B/16."""
+    """Simulated expected batch sizes, smallest first. auto: as ``planner.batch_ladder`` chooses."""
+    sampler: Sampler = Sampler.TPE
+    budget: Annotated[float, Field(gt=0, le=1000)] = 1.0
+    """What the whole search may process, in private runs. The trials run whatever they cost; finalists
+    are repeated with fresh seeds while something is left of it."""
+    warm_start: WarmStart = "auto"
+    """Whose best parameters are tried first. auto: those of earlier studies of the same model on the same
+    search dataset, if there are any; or none; or the ids of studies."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     space: Annotated[dict[str, Dimension], Field(min_length=1, max_length=64)]
 
@@ -276,6 +300,7 @@ __all__ = [
     "Dimension",
     "PrivacySpec",
     "Range",
+    "Sampler",
     "Scalar",
     "SearchAccounting",
     "SearchSpec",

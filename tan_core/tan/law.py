@@ -28,8 +28,8 @@ NOTE: observations of a candidate that was chosen by those very accuracies are t
 prediction: by about 2 points for the best of 24 at a seed deviation of 0.9. Observe the chosen candidate
 again, with fresh seeds.
 
-Accuracies and prediction are of one evaluation set: another one's sampling error comes on top. Nothing
-here is private.
+Accuracies and prediction are of one evaluation set: another one's sampling error comes on top, and may be
+given. Nothing here is private.
 
 References:
     Sander, Stock and Sablayrolles (2023), "TAN Without a Burn", section 4.4, Figures 1 and 4.
@@ -148,19 +148,24 @@ class Law:
     slope_std: float
     cautions: tuple[str, ...]
 
-    def predict(self, expected_batch_size: float, *, level: float = 0.9) -> Prediction:
+    def predict(
+        self, expected_batch_size: float, *, level: float = 0.9, evaluation_std: float = 0.0
+    ) -> Prediction:
         """The accuracy of one run of a new seed at this batch size, with its interval.
 
         Args:
             expected_batch_size: B > 0, examples. Between rungs it is an interpolation; even where it
                 equals a rung, the run to come scatters like a new one.
             level: probability in (0, 1) that the interval holds the run.
+            evaluation_std: of the difference between the accuracies on the set that was observed and on
+                the set that the run will be measured on; 0 where they are one set.
 
         Raises:
             ParameterError: an argument is outside its domain.
         """
         _validate.positive(expected_batch_size=expected_batch_size)
         _validate.probability(open_ends=True, level=level)
+        _validate.in_range(0.0, 1.0, evaluation_std=evaluation_std)
         at = math.log2(expected_batch_size)
         outside = max(at - self.largest, self.smallest - at, 0.0)
         coefficients = self.regression.mean_coefficients()
@@ -168,7 +173,7 @@ class Law:
         run = self.regression.new_observation(
             np.array([1.0, at - self.origin])[: len(coefficients)],
             drift=self.assumed_slope * (at - self.origin),
-            drift_std=self.slope_std * outside,
+            drift_std=math.hypot(self.slope_std * outside, evaluation_std),
         )
         residual_std, seed_std = self.regression.stds()
         return Prediction(

@@ -1,48 +1,57 @@
 import math
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tan_core.errors import ParameterError
-from tan_core.planner import batch_ladder
-from tan_core.planner.rungs import MIN_RUNG, halving_trials
+from tan_core.planner import batch_ladder, reduction_factor
+from tan_core.planner.rungs import MIN_RUNG, expected_trials
 
 
 @pytest.mark.parametrize(
-    ("batch", "rungs"),
+    ("batch", "trials", "rungs"),
     [
-        (32_768, [512, 2048, 8192]),
-        (4096, [64, 256, 1024]),
-        (512, [8, 32, 128]),
-        (511, [31, 127]),
-        (256, [16, 64]),
-        (127, [31]),
-        (32, [8]),
-        (20, [8]),
-        (5, [5]),
+        (32_768, 4, [512, 2048, 8192]),
+        (32_768, 24, [256, 1024, 2048]),
+        (4096, 8, [32, 128, 512]),
+        (4096, 16, [32, 128, 512]),
+        (4096, 24, [32, 128, 256]),
+        (4096, 40, [16, 64, 256]),
+        (1024, 24, [8, 32, 64]),
+        (512, 24, [8, 32]),
+        (256, 24, [8, 32]),
+        (4096, 1000, [16, 64, 256]),
+        (32, 24, [8, 32]),
+        (20, 24, [8]),
+        (5, 24, [5]),
     ],
 )
-def test_the_ladder_is_a_64th_a_16th_and_a_quarter_while_they_are_worth_it(
-    batch: int, rungs: list[int]
+def test_the_ladder_is_the_highest_that_a_private_run_pays(
+    batch: int, trials: int, rungs: list[int]
 ) -> None:
-    assert batch_ladder(batch) == rungs
+    assert batch_ladder(batch, trials=trials) == rungs
 
 
 def test_no_rung_is_above_the_data_of_the_search() -> None:
-    assert batch_ladder(4096, search_num_examples=300) == [64, 256]
-    assert batch_ladder(4096, search_num_examples=50) == [50]
+    assert batch_ladder(4096, trials=8, search_num_examples=300) == [32, 128, 256]
+    assert batch_ladder(4096, trials=8, search_num_examples=50) == [50]
 
 
 def test_a_batch_that_is_none_is_refused() -> None:
     with pytest.raises(ParameterError, match="expected_batch_size"):
-        batch_ladder(math.nan)
+        batch_ladder(math.nan, trials=24)
 
 
-@given(batch=st.floats(1, 1e8), data=st.none() | st.integers(1, 10**8))
-def test_rungs_rise_stay_inside_and_are_large_enough(batch: float, data: int | None) -> None:
-    rungs = batch_ladder(batch, search_num_examples=data)
+@given(
+    batch=st.floats(1, 1e8), trials=st.integers(1, 10**5), data=st.none() | st.integers(1, 10**8)
+)
+def test_rungs_rise_stay_inside_and_are_large_enough(
+    batch: float, trials: int, data: int | None
+) -> None:
+    rungs = batch_ladder(batch, trials=trials, search_num_examples=data)
 
     most = min(batch, data or math.inf)
     assert rungs
@@ -52,10 +61,23 @@ def test_rungs_rise_stay_inside_and_are_large_enough(batch: float, data: int | N
     assert rungs[0] >= min(MIN_RUNG, int(most))
 
 
-@given(trials=st.integers(1, 10**5), num_rungs=st.integers(1, 3))
-def test_every_rung_is_reached_and_by_no_less_than_a_quarter(trials: int, num_rungs: int) -> None:
-    reached = halving_trials(trials, num_rungs)
+@pytest.mark.parametrize("rungs", [[8, 32, 128], [8, 16, 32], [8, 24], [32]])
+def test_as_many_trials_climb_as_ashas_own_cut_lets_through(rungs: list[int]) -> None:
+    counts = np.mean([asha(24, rungs, np.random.default_rng(seed)) for seed in range(400)], axis=0)
 
-    assert reached[0] == trials
-    assert all(above >= 1 for above in reached)
-    assert all(below / 4 <= above < below / 4 + 1 for below, above in pairwise(reached))
+    assert expected_trials(24, rungs) == pytest.approx(counts, rel=0.08)
+
+
+def asha(trials: int, rungs: list[int], random: np.random.Generator) -> list[int]:
+    """Counts of trials by rung, cut as Ray's ASHA cuts: below a percentile of the earlier scores."""
+    seen: list[list[float]] = [[] for _ in rungs]
+    for _ in range(trials):
+        for scores in seen:
+            score = random.random()
+            goes_on = not scores or score >= np.percentile(
+                scores, 100 * (1 - 1 / reduction_factor(rungs))
+            )
+            scores.append(score)
+            if not goes_on:
+                break
+    return [len(scores) for scores in seen]

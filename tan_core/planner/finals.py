@@ -1,0 +1,135 @@
+r"""The finals: the best trials once more with fresh seeds, until one is ahead or the budget is spent.
+
+The score that made a trial the best of many is too high: fresh seeds say what it is worth. All
+finalists share each seed, so their differences are paired. Pure decisions: the driver asks after every
+result, and asks again after a crash.
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from scipy import special
+
+from tan_core.wire import RungScore, TrialRecord, TrialState
+
+MAX_FINALISTS = 4
+MAX_SEEDS = 5
+MAX_REPEATS = MAX_FINALISTS * MAX_SEEDS
+"""Ladders that the finals may climb at most."""
+
+ENOUGH_SEEDS = 2
+"""Of a single finalist: what a prediction needs to tell seeds from rungs."""
+
+_PRIOR_STD, _PRIOR_DEGREES = 0.005, 2
+"""What is known of differences between paired runs before any was seen, as worth so many."""
+
+_CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeat:
+    """One ladder of one finalist, to be climbed with a fresh seed >= 1."""
+
+    trial: int
+    seed: int
+
+
+def next_repeat(
+    trials: Sequence[TrialRecord],
+    *,
+    num_rungs: int,
+    running: Collection[Repeat],
+    costs: Mapping[int, int],
+    max_examples: int,
+) -> Repeat | None:
+    """What to simulate next once every trial has finished; None: nothing, or nothing more.
+
+    The finalists are the best completed trials, at most :data:`MAX_FINALISTS`, whose score at the largest
+    rung is not yet clearly below the best one's. Each round gives every contender one seed more; a
+    contender that is significantly below the best (paired, one-sided t test at 95 %, on top of a prior
+    deviation of 0.5 points), or that diverges, drops out. A single contender goes on to :data:`ENOUGH_SEEDS`.
+
+    Formal guarantees:
+
+    * The first repetition of the best trial is always given, all others only within ``max_examples``.
+    * The same records give the same answer; a repetition that is complete or running is never given.
+
+    Args:
+        trials: every trial of the search, finished.
+        num_rungs: of a complete ladder.
+        running: repetitions under way.
+        costs: examples of one ladder, by trial.
+        max_examples: of the whole search, exploration included.
+    """
+    contenders = _contenders(trials, num_rungs)
+    spent = sum(trial.examples for trial in trials) + sum(costs[each.trial] for each in running)
+    seeds = MAX_SEEDS if len(contenders) > 1 else ENOUGH_SEEDS
+    for seed in range(1, seeds + 1):
+        for rank, trial in enumerate(contenders):
+            repeat = Repeat(trial=trial.number, seed=seed)
+            if repeat in running or _has(trial, seed, num_rungs):
+                continue
+            is_free = rank == 0 and seed == 1
+            if is_free or spent + costs[trial.number] <= max_examples:
+                return repeat
+            return None
+    return None
+
+
+def _contenders(trials: Sequence[TrialRecord], num_rungs: int) -> list[TrialRecord]:
+    """Who may still win, the best of the search first."""
+    explored = {trial.number: _at_the_top(trial.scores, num_rungs) for trial in trials}
+    completed = [
+        trial
+        for trial in trials
+        if trial.state is TrialState.COMPLETED and explored[trial.number] and not _gave_up(trial)
+    ]
+    ranked = sorted(completed, key=lambda one: (-explored[one.number][0], one.number))
+    finalists = _not_below_best(ranked[:MAX_FINALISTS], explored)
+    fresh = {trial.number: _at_the_top(trial.repeats, num_rungs) for trial in finalists}
+    return _not_below_best(finalists, fresh)
+
+
+def _not_below_best(
+    trials: list[TrialRecord], scores: Mapping[int, Mapping[int, float]]
+) -> list[TrialRecord]:
+    """Those that the best one is not ahead of by more than chance."""
+    scored = [trial for trial in trials if scores[trial.number]]
+    if not scored:
+        return trials
+    best = scores[max(scored, key=lambda trial: fmean(scores[trial.number].values())).number]
+    return [trial for trial in trials if not _is_ahead(best, scores[trial.number])]
+
+
+def _is_ahead(best: Mapping[int, float], other: Mapping[int, float]) -> bool:
+    """Whether the best is significantly above the other, at the seeds that both have."""
+    ahead = [best[seed] - other[seed] for seed in best.keys() & other.keys()]
+    if not ahead:
+        return False
+    mean = fmean(ahead)
+    degrees = _PRIOR_DEGREES + len(ahead) - 1
+    squares = _PRIOR_DEGREES * _PRIOR_STD**2 + sum((each - mean) ** 2 for each in ahead)
+    error = math.sqrt(squares / degrees / len(ahead))
+    return mean > float(special.stdtrit(degrees, _CONFIDENCE)) * error
+
+
+def _gave_up(trial: TrialRecord) -> bool:
+    """Whether a repetition diverged: such a trial is no winner."""
+    return any(score.accuracy is None for score in trial.repeats)
+
+
+def _at_the_top(scores: Sequence[RungScore], num_rungs: int) -> dict[int, float]:
+    """Accuracies at the largest rung, by seed."""
+    return {
+        score.seed: score.accuracy
+        for score in scores
+        if score.rung == num_rungs - 1 and score.accuracy is not None
+    }
+
+
+def _has(trial: TrialRecord, seed: int, num_rungs: int) -> bool:
+    """Whether this seed needs no more: its ladder is complete, or it was given up on the way."""
+    rungs = [score for score in trial.repeats if score.seed == seed]
+    return any(score.rung == num_rungs - 1 or score.accuracy is None for score in rungs)

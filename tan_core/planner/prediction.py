@@ -1,0 +1,101 @@
+"""Where the finalists of a search stand: what each would reach as the private run."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tan_core.tan import Observation, Prediction, fit_law
+from tan_core.wire import RungScore, TrialRecord, TrialState
+
+LEVEL = 0.9
+"""Of the intervals that a study shows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """What accuracies are taken on.
+
+    Args:
+        num_validation: examples that simulations are scored on.
+        num_test: examples that the private run will be scored on.
+    """
+
+    num_validation: int
+    num_test: int
+
+    def std(self, accuracy: float) -> float:
+        """Of the difference between both sets' accuracies, for equal examples in both."""
+        spread = accuracy * (1 - accuracy)
+        return math.sqrt(spread / max(self.num_validation, 1) + spread / max(self.num_test, 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """A completed trial and what it would reach.
+
+    Args:
+        trial: its number.
+        prediction: of its private run's test accuracy.
+        seeds: that the prediction rests on.
+        is_fresh: whether those seeds had no part in choosing the trial.
+    """
+
+    trial: int
+    prediction: Prediction
+    seeds: int
+    is_fresh: bool
+
+
+def standings(
+    trials: Sequence[TrialRecord], *, expected_batch_size: float, evaluation: Evaluation
+) -> list[Standing]:
+    """Every trial that may be promoted with its prediction, the best first.
+
+    Only a completed trial was scored at every rung, and one that diverged under a fresh seed is not among
+    them. A trial that was repeated is predicted from its fresh
+    seeds alone, and stands before all that were not: their scores chose them, and so are too high.
+
+    Args:
+        trials: of one search.
+        expected_batch_size: B of the private run.
+        evaluation: the sets behind the accuracies.
+    """
+    found = [
+        standing
+        for trial in trials
+        if trial.state is TrialState.COMPLETED
+        and (standing := _standing(trial, expected_batch_size, evaluation)) is not None
+    ]
+    return sorted(found, key=lambda one: (not one.is_fresh, -one.prediction.accuracy, one.trial))
+
+
+def _standing(
+    trial: TrialRecord, expected_batch_size: float, evaluation: Evaluation
+) -> Standing | None:
+    if any(score.accuracy is None for score in trial.repeats):
+        return None
+    fresh = _scored(trial.repeats)
+    scores = fresh or _scored(trial.scores)
+    if not scores:
+        return None
+    law = fit_law(
+        [
+            Observation(
+                expected_batch_size=score.expected_batch_size, accuracy=accuracy, seed=score.seed
+            )
+            for score, accuracy in scores
+        ]
+    )
+    rough = law.predict(expected_batch_size, level=LEVEL)
+    return Standing(
+        trial=trial.number,
+        prediction=law.predict(
+            expected_batch_size, level=LEVEL, evaluation_std=evaluation.std(rough.accuracy)
+        ),
+        seeds=len({score.seed for score, _ in scores}),
+        is_fresh=bool(fresh),
+    )
+
+
+def _scored(scores: Sequence[RungScore]) -> list[tuple[RungScore, float]]:
+    return [(score, score.accuracy) for score in scores if score.accuracy is not None]
