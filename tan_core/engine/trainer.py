@@ -31,6 +31,7 @@ from tan_core.engine.inputs import Array, as_floats, as_tensor
 from tan_core.engine.optimizers import make_optimizer
 from tan_core.engine.randomness import Randomness, SeededRandomness
 from tan_core.engine.schedules import scheduled_learning_rate
+from tan_core.engine.verdicts import check_once
 from tan_core.errors import ParameterError
 from tan_core.execution import PrivateRun, Simulation
 from tan_core.mechanism import Mechanism
@@ -81,7 +82,8 @@ class Trainer:
     Args:
         model: passes :func:`~tan_core.engine.gradients.check_model`,
             :func:`~tan_core.engine.independence.check_independence` and
-            :func:`~tan_core.engine.coverage.check_coverage`; its parameters become views of one vector
+            :func:`~tan_core.engine.coverage.check_coverage` (in a simulation, once for an
+            :func:`~tan_core.engine.verdicts.architecture`); its parameters become views of one vector
             and always hold the current (not the averaged) weights.
         execution: what is executed; its mechanism is the one that is priced.
         config: optimiser, averaging and augmentation. Its ``clip_norm`` must be the mechanism's.
@@ -122,8 +124,11 @@ class Trainer:
         self._inputs, self._labels = as_tensor(inputs), as_tensor(labels).long()
         self._check_arguments(randomness, world_size, all_reduce)
         check_model(model)
-        check_independence(model, self._inputs.shape[1:])
-        check_coverage(model, self._inputs.shape[1:])
+        if isinstance(execution, PrivateRun):
+            check_independence(model, self._inputs.shape[1:])
+            check_coverage(model, self._inputs.shape[1:])
+        else:
+            check_once(model, self._inputs.shape[1:])
         self._randomness = randomness
         self._microbatch_size = microbatch_size
         self._rank, self._world_size, self._all_reduce = rank, world_size, all_reduce
