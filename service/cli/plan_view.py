@@ -23,7 +23,7 @@ def plan(document: Json) -> RenderableType:
         Text(),
         _privacy(document["privacy"]),
         Text(),
-        _simulations(document["simulations"], document.get("ladder") or []),
+        _simulations(document["simulations"]),
         *_steps(document.get("step_candidates") or []),
         *_cost(document.get("cost")),
         *_search_privacy(document.get("search_privacy")),
@@ -104,26 +104,22 @@ def _privacy(privacy: Json) -> RenderableType:
     )
 
 
-def _simulations(simulations: list[Json], ladder: list[Json]) -> RenderableType:
-    """The rungs as planned, and those of the ladder that ``search.rungs`` may climb instead."""
-    columns = ("batch size", "noise σ", "scale factor", "trials")
+def _simulations(simulations: list[Json]) -> RenderableType:
+    """The rungs, and how many trials are expected to climb to each."""
+    columns = ("batch size", "noise σ", "B/b", "trials")
     made = _compact(
-        "Simulations at constant TAN: same steps, same learning rate",
-        *columns, "search.rungs", "privacy", right=columns,
+        "Simulations: same TAN, steps, learning rate",
+        *columns, "privacy", right=columns,
     )  # fmt: skip
     for rung in simulations:
-        made.add_row(*_rung(rung), "all", "as planned", NOT_PRIVATE)
-    for rung in ladder:
-        made.add_row(*_rung(rung), text.number(rung["trials"]), "a ladder", NOT_PRIVATE)
+        made.add_row(
+            *(
+                text.number(rung.get(name))
+                for name in ("expected_batch_size", "noise_multiplier", "scale_factor", "trials")
+            ),
+            NOT_PRIVATE,
+        )
     return made
-
-
-def _rung(rung: Json) -> tuple[str, str, str]:
-    return (
-        text.number(rung["expected_batch_size"]),
-        text.number(rung["noise_multiplier"]),
-        text.number(rung["scale_factor"]),
-    )
 
 
 def _steps(candidates: list[Json]) -> Iterator[RenderableType]:
@@ -154,9 +150,8 @@ def _cost(cost: Json | None) -> Iterator[RenderableType]:
     yield facts(
         "Cost, in examples processed",
         [
-            ("private run", _work(cost, "private_run")),
-            ("search", _work(cost, "search")),
-            ("search by the ladder", _optional_number(cost.get("ladder_examples"))),
+            ("private run", _work(cost["private_run_examples"], cost.get("private_run_seconds"))),
+            *_search_cost(cost),
             ("search at full batch", _optional_number(cost.get("full_search_examples"))),
             ("saving", None if saving is None else f"{saving:.1f} times"),
             ("measured on", cost.get("rate_source")),
@@ -165,12 +160,21 @@ def _cost(cost: Json | None) -> Iterator[RenderableType]:
     )
 
 
-def _work(cost: Json, part: str) -> str | None:
+def _search_cost(cost: Json) -> Iterator[tuple[str, str]]:
+    """The trials as they are expected to be cut, and the finals; the time is that of both."""
+    finals, seconds = cost.get("finals_examples"), cost.get("search_seconds")
+    if not finals:
+        yield "search", _work(cost["search_examples"], seconds)
+        return
+    yield "search", f"{text.number(cost['search_examples'])} expected"
+    took = "" if seconds is None else f"; search and finals about {text.duration(seconds)}"
+    yield "finals", f"at most {text.number(finals)}{took}"
+
+
+def _work(examples: int, seconds: float | None) -> str:
     """Examples, and how long they take where that was measured."""
-    examples, seconds = cost.get(f"{part}_examples"), cost.get(f"{part}_seconds")
-    if examples is None or seconds is None:
-        return _optional_number(examples)
-    return f"{text.number(examples)}, about {text.duration(seconds)}"
+    took = "" if seconds is None else f", about {text.duration(seconds)}"
+    return f"{text.number(examples)}{took}"
 
 
 def _bytes(count: int) -> str:

@@ -1,4 +1,4 @@
-"""What ``tan-cli init`` writes: the first study, equal to ``examples/digits.yaml``."""
+"""What ``tan-cli init`` writes: the first study, the study of ``examples/digits.yaml``."""
 
 STUDY = """\
 # A first study: the 1,797 handwritten digits of scikit-learn. No file, no network.
@@ -14,6 +14,9 @@ search:
   accounting: declared_unaccounted   # the search reads private data and is not charged: shown beside ε
   trials: 12
   rungs: [32]                        # simulate at B/8, σ/8, the same number of steps
+  # sampler: tpe                     # who proposes trials: tpe, cmaes, gp or random
+  # budget: 1.0                      # examples of search and finals, in private runs
+  # warm_start: auto                 # tried first: the best of earlier studies; none, or [STUDY IDS]
   seed: 0
   space:
     learning_rate: {low: 0.125, high: 4.0, log: true}

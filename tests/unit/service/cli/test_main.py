@@ -1,12 +1,16 @@
 """The commands against a real HTTP server that answers in the contract's shape."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from service.cli.template import STUDY as STUDY_YAML
+from tan_core.spec import StudySpec
+from tan_core.spec.yaml import parse_yaml
 from tests.unit.service.cli.conftest import Cli
 from tests.unit.service.cli.recorded import STUDY, RecordedServer
 
@@ -334,7 +338,16 @@ class TestAct:
         path = tmp_path / "study.yaml"
         assert cli("init", str(path)).code == 0
         assert cli("init", str(path)).code == 2
-        assert path.read_text() == Path("examples/digits.yaml").read_text()
+        example = Path("examples/digits.yaml").read_text()
+        assert parse_yaml(path.read_text()) == parse_yaml(example)
+
+    def test_the_keys_that_the_first_study_leaves_out_are_shown_with_their_defaults(self) -> None:
+        shown = re.sub(r"# (sampler|budget|warm_start): (\S+) .*", r"\1: \2", STUDY_YAML)
+
+        assert shown.count("#") == STUDY_YAML.count("#") - 6
+        read = [StudySpec.model_validate(parse_yaml(text)) for text in (shown, STUDY_YAML)]
+        assert read[0] == read[1]
+        assert {"sampler", "budget", "warm_start"} <= read[0].search.model_fields_set
 
 
 def row(output: str, name: str) -> tuple[str, float]:

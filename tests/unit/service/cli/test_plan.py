@@ -61,15 +61,39 @@ class TestScreen:
         assert len(lines) <= 48
         assert {f"{one['private_run_examples']:,}" for one in document["step_candidates"]} <= words
         assert {f"{one['steps']:,}" for one in document["step_candidates"]} <= words
-        assert {f"{rung['expected_batch_size']:,}" for rung in document["ladder"]} <= words
+        assert {f"{rung['expected_batch_size']:,}" for rung in document["simulations"]} <= words
 
     def test_no_simulation_is_shown_without_saying_that_it_is_not_private(self) -> None:
-        document = made()
+        document = made(rungs=[64, 256, 1024])
 
         lines = screen(document)
 
         shown = [line for line in lines if line.rstrip().endswith("not private")]
-        assert len(shown) == len(document["simulations"]) + len(document["ladder"])
+        assert len(shown) == len(document["simulations"]) == 3
+
+    def test_each_rung_says_how_many_trials_are_expected_there(self) -> None:
+        document = made(rungs=[64, 256, 1024])
+
+        lines = screen(document)
+
+        shown = [line.split()[:4] for line in lines if line.rstrip().endswith("not private")]
+        assert [rung[:3] for rung in shown] == [
+            ["64", "0.046875", "64"],
+            ["256", "0.1875", "16"],
+            ["1,024", "0.75", "4"],
+        ]
+        expected = [rung["trials"] for rung in document["simulations"]]
+        assert [float(rung[3]) for rung in shown] == expected == sorted(expected, reverse=True)
+        assert expected[0] > expected[1]
+
+    def test_the_finals_are_priced_beside_the_search_and_timed_with_it(self) -> None:
+        document = made()
+        document["cost"] |= {"finals_examples": 5_120_000, "search_seconds": 60.0}
+
+        lines = "\n".join(screen(document))
+
+        assert "15,360,000 expected" in lines
+        assert "at most 5,120,000; search and finals about 1m00s" in lines
 
     def test_the_plan_is_marked_among_the_steps_to_try(self) -> None:
         (line,) = [line for line in screen(made()) if "this plan" in line]
@@ -80,7 +104,7 @@ class TestScreen:
         lines = "\n".join(screen(PLAN))
 
         assert "2.941" in lines
-        assert "ladder" not in lines
+        assert "finals" not in lines
         assert "Steps to try" not in lines
 
     def test_memory_is_shown_in_a_unit_that_can_be_read(self) -> None:
