@@ -1,7 +1,7 @@
 """What Tune sees, as trial records on their way to the control plane."""
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ray.tune import Callback
@@ -29,10 +29,12 @@ class SearchProgress(Callback):
         reporter: TrialReporter,
         cancelled: threading.Event,
         *,
+        sources: Sequence[str] = (),
         is_last: bool = True,
     ) -> None:
         self.records = {trial.number: trial for trial in known}
         self._begun: set[int] = set()
+        self._sources = sources
         self._is_last = is_last
         self._reporter = reporter
         self._cancelled = cancelled
@@ -48,13 +50,20 @@ class SearchProgress(Callback):
     def on_trial_start(
         self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
     ) -> None:
-        """Also after a worker was lost: the trial begins again at its first rung."""
-        self._begun.add(trial.config["number"])
+        """Also after a worker was lost: the trial begins again, with the rungs that it was given."""
+        if trial.config["seed"] > 0:
+            return
+        number = trial.config["number"]
+        self._begun.add(number)
+        known = self.records.get(number)
         self._keep(
             TrialRecord(
-                number=trial.config["number"],
+                number=number,
                 state=TrialState.RUNNING,
                 params=trial.config["params"],
+                scores=known.scores if known else [],
+                value=known.value if known else None,
+                source=self._sources[number] if number < len(self._sources) else None,
             )
         )
 
@@ -67,26 +76,30 @@ class SearchProgress(Callback):
         **info: Any,
     ) -> None:
         """A rung is scored and another one may follow."""
-        if result["outcome"] == TrialState.RUNNING:
+        if result["outcome"] == TrialState.RUNNING and result["is_scored"]:
             self._keep(self._scored(trial, result))
 
     def on_trial_complete(
         self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
     ) -> None:
-        """The trial ended by itself, or the scheduler cut it."""
+        """The trial ended by itself, or was cut at a rung or on its way."""
         result = trial.last_result
-        outcome = TrialState(result["outcome"])
-        reason = result.get("reason")
+        record = self._scored(trial, result)
+        if trial.config["seed"] > 0:
+            self._keep(record)
+            return
+        outcome, reason = TrialState(result["outcome"]), result.get("reason")
         if outcome is TrialState.RUNNING:
             outcome = TrialState.PRUNED
-            reason = f"below the cut at rung {result['rung']}"
-        record = self._scored(trial, result)
+            reason = reason or f"below the cut at rung {result['rung']}"
         self._keep(record.model_copy(update={"state": outcome, "reason": reason}))
 
     def on_trial_error(
         self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
     ) -> None:
         """A worker was lost more often than it is replaced, or before its trial had begun."""
+        if trial.config["seed"] > 0:
+            return
         number = trial.config["number"]
         if number not in self._begun and not self._is_last:
             state, reason = TrialState.INTERRUPTED, "its worker was lost before it began"
@@ -100,17 +113,39 @@ class SearchProgress(Callback):
         self._keep(record.model_copy(update={"state": state, "reason": reason}))
 
     def _scored(self, trial: Trial, result: dict[str, Any]) -> TrialRecord:
-        """The record of a trial with the newest rung on top; a rung that ran again counts once."""
+        """The record of a trial with the newest rung in it; a rung that ran again counts once."""
         record = self.records[trial.config["number"]]
-        if result.get("rung_score") is None:
+        if trial.config["seed"] > 0:
+            score = _score(result) or self._given_up(trial, result)
+            others = [
+                each
+                for each in record.repeats
+                if (each.seed, each.rung) != (score.seed, score.rung)
+            ]
+            repeats = sorted([*others, score], key=lambda each: (each.seed, each.rung))
+            return record.model_copy(update={"repeats": repeats})
+        score = _score(result)
+        if score is None:
             return record
-        score = RungScore.model_validate(result["rung_score"])
         scores = [*(each for each in record.scores if each.rung < score.rung), score]
         reached = [each.accuracy for each in scores if each.accuracy is not None]
         return record.model_copy(
             update={"scores": scores, "value": reached[-1] if reached else None}
         )
 
+    def _given_up(self, trial: Trial, result: dict[str, Any]) -> RungScore:
+        """What stands for a repetition that failed: the rung it failed at, without a score."""
+        record, rung = self.records[trial.config["number"]], result["rung"]
+        first = record.scores[rung]
+        return first.model_copy(
+            update={"seed": trial.config["seed"], "accuracy": None, "steps": 0, "curve": []}
+        )
+
     def _keep(self, record: TrialRecord) -> None:
         self.records[record.number] = record
         self._reporter.put(record)
+
+
+def _score(result: dict[str, Any]) -> RungScore | None:
+    text = result.get("rung_score")
+    return RungScore.model_validate_json(text) if text else None

@@ -6,22 +6,11 @@ from typing import Any
 
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
 
+from tan_core.planner import reduction_factor
 from tan_core.wire import TrialRecord
 from worker.searcher import METRIC
 
 RESOURCE = "resource"
-
-
-def reduction_factor(rungs: Sequence[int]) -> float:
-    """How many trials enter a rung for each one that leaves it.
-
-    The ratio of two neighbouring batch sizes, so that every rung costs about the same in all; within
-    [2, 4], so that neither hardly anything nor nearly everything is cut.
-    """
-    if len(rungs) < 2:
-        return 2.0
-    ratio = (rungs[-1] / rungs[0]) ** (1 / (len(rungs) - 1))
-    return min(4.0, max(2.0, ratio))
 
 
 def resource(rung: int, rungs: Sequence[int]) -> float:
@@ -52,5 +41,6 @@ def _remember(scheduler: ASHAScheduler, trial: TrialRecord, rungs: Sequence[int]
     nobody: Any = None
     scheduler.on_trial_add(nobody, past)
     for score in trial.scores:
-        result = {RESOURCE: resource(score.rung, rungs), METRIC: score.accuracy or 0.0}
+        reached = score.curve[-1].accuracy if score.curve else score.accuracy or 0.0
+        result = {RESOURCE: resource(score.rung, rungs), METRIC: reached}
         scheduler.on_trial_result(nobody, past, result)

@@ -1,7 +1,7 @@
 """The search: an assignment becomes trials in Tune, and their scores reports."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from tempfile import TemporaryDirectory
 
 import optuna
@@ -10,13 +10,15 @@ from ray import tune
 
 from tan_core.data import verify
 from tan_core.engine.features import load_inputs
+from tan_core.planner import next_repeat
 from tan_core.wire import SearchAssignment, TrialRecord, TrialState
 from worker.begin import checkpoint_of, extractor_for
+from worker.curves import CurveStopper
 from worker.driver import Driver, Outcome, connect
 from worker.progress import SearchProgress
 from worker.report import TrialReporter
 from worker.schedule import build_scheduler
-from worker.searcher import ConstantTanSearch
+from worker.searcher import ConstantTanSearch, ladder_costs
 from worker.settings import WorkerSettings
 from worker.trial import SimulatedTrial, TrialData
 
@@ -26,7 +28,7 @@ LOST_WORKERS_PER_TRIAL = 3
 def search(assignment: SearchAssignment, driver: Driver) -> Outcome:
     """Run every trial that no earlier attempt has finished."""
     records = assignment.trials
-    if _left(assignment, records) > 0:
+    if _is_unfinished(assignment, records):
         connect(assignment.run_id)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         data = _load(assignment, driver.settings)
@@ -36,13 +38,23 @@ def search(assignment: SearchAssignment, driver: Driver) -> Outcome:
             records = _run_trials(assignment, driver, data, known=records, is_last=lives == 0)
             if driver.heartbeats.cancelled.is_set():
                 return Outcome(outcome="cancelled")
-            if _left(assignment, records) <= 0:
+            if not _is_unfinished(assignment, records):
                 break
     return verdict(records)
 
 
-def _left(assignment: SearchAssignment, records: Iterable[TrialRecord]) -> int:
-    return assignment.search.trials - sum(trial.state.is_finished for trial in records)
+def _is_unfinished(assignment: SearchAssignment, records: Sequence[TrialRecord]) -> bool:
+    """Whether trials are left, or repetitions of finalists."""
+    if sum(trial.state.is_finished for trial in records) < assignment.search.trials:
+        return True
+    repeat = next_repeat(
+        records,
+        num_rungs=len(assignment.rungs),
+        running=(),
+        costs=ladder_costs(records),
+        max_examples=assignment.max_examples,
+    )
+    return repeat is not None
 
 
 def _run_trials(
@@ -56,16 +68,22 @@ def _run_trials(
     """One round of Tune over the trials that are left; every record as it is afterwards."""
     cancelled = driver.heartbeats.cancelled
     with TrialReporter(driver.control) as reporter, TemporaryDirectory() as scratch:
-        progress = SearchProgress(known, reporter, cancelled, is_last=is_last)
+        progress = SearchProgress(
+            known,
+            reporter,
+            cancelled,
+            sources=[point.source for point in assignment.points],
+            is_last=is_last,
+        )
         tuner = tune.Tuner(
             tune.with_resources(
                 tune.with_parameters(SimulatedTrial, assignment=assignment, data=data),
                 _trial_resources(),
             ),
             tune_config=tune.TuneConfig(
-                search_alg=ConstantTanSearch(assignment.search, known),
+                search_alg=ConstantTanSearch(assignment, progress.records),
                 scheduler=build_scheduler(assignment.rungs, known),
-                num_samples=_left(assignment, known),
+                num_samples=-1,  # the searcher says when there is nothing more
                 max_concurrent_trials=assignment.max_concurrent,
                 # A process per trial would cost more than most simulations.
                 reuse_actors=True,
@@ -74,6 +92,7 @@ def _run_trials(
                 name=f"{assignment.run_id}-a{assignment.attempt}",
                 storage_path=scratch,
                 verbose=0,
+                stop=CurveStopper(assignment.rungs, known),
                 # A trial reports its own errors; what Tune sees fail is a lost worker.
                 failure_config=tune.FailureConfig(max_failures=LOST_WORKERS_PER_TRIAL),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),

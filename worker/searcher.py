@@ -1,65 +1,61 @@
-"""Optuna inside Tune, filled from the control plane's trials: nothing it holds has to survive.
+"""What Tune runs next: trials that Optuna proposes, then repetitions of the best with fresh seeds.
 
-Trial numbers are Optuna's and the control plane's at once. A finished trial takes its number with
-its score, so it is learnt from and never run again; a trial that a dead driver left behind, or one
-whose first report was lost, waits under its own number and is asked for first.
+Optuna is filled from the control plane's trials: nothing it holds has to survive. Trial numbers are
+Optuna's and the control plane's at once. A finished trial takes its number with its score, so it is
+learnt from and never run again; a trial that a dead driver left behind, or one whose first report was
+lost, waits under its own number, is asked for first, and keeps the rungs that were scored.
 """
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import optuna
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
+from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, create_trial
+from optuna.trial import Trial as OptunaTrial
 from optuna.trial import TrialState as OptunaState
+from ray.tune.search import Searcher
 from ray.tune.search.optuna import OptunaSearch
 
-from tan_core.spec import Choices, Range, SearchSpec
-from tan_core.spec.space import Dimension
-from tan_core.wire import TrialRecord, TrialState
+from tan_core.planner import Repeat, next_repeat
+from tan_core.spec.study import Sampler
+from tan_core.wire import RungScore, SearchAssignment, TrialRecord, TrialState
+from worker.rung import CURVE_POINTS
+from worker.space import Space
 
 METRIC = "score"
 STUDY = "study"
 
 
-def distribution(dimension: Dimension) -> BaseDistribution:
-    """A dimension of the search space as Optuna sees it; a fixed value is one choice."""
-    if isinstance(dimension, Choices):
-        return CategoricalDistribution(tuple(dimension.choices))
-    if not isinstance(dimension, Range):
-        return CategoricalDistribution((dimension,))
-    if dimension.is_integer:
-        return IntDistribution(int(dimension.low), int(dimension.high), log=dimension.log)
-    return FloatDistribution(dimension.low, dimension.high, log=dimension.log)
-
-
-def distributions(search: SearchSpec) -> dict[str, BaseDistribution]:
-    """The whole search space, key by key as in the YAML."""
-    return {key: distribution(dimension) for key, dimension in search.space.items()}
+def space_of(assignment: SearchAssignment) -> Space:
+    """The search space of an assignment."""
+    return Space(assignment.search, assignment.trainer, assignment.model)
 
 
 def hydrated_storage(
-    search: SearchSpec, known: Sequence[TrialRecord]
+    assignment: SearchAssignment, known: Sequence[TrialRecord]
 ) -> optuna.storages.InMemoryStorage:
-    """Optuna's storage as if it had seen every known trial itself."""
+    """Optuna's storage as if it had seen every known trial itself, and known points waiting."""
     storage = optuna.storages.InMemoryStorage()
     study = optuna.create_study(storage=storage, study_name=STUDY, direction="maximize")
-    space = distributions(search)
+    space = space_of(assignment)
     by_number = {trial.number: trial for trial in known}
-    for number in range(max(by_number, default=-1) + 1):
-        study.add_trial(_frozen(by_number.get(number), space))
+    begun = max(by_number, default=-1) + 1
+    points = assignment.points[: assignment.search.trials]
+    for number in range(max(begun, len(points))):
+        point = points[number].params if number < len(points) else None
+        study.add_trial(_frozen(by_number.get(number), point, space))
     return storage
 
 
-def _frozen(trial: TrialRecord | None, space: dict[str, BaseDistribution]) -> FrozenTrial:
+def _frozen(
+    trial: TrialRecord | None, point: Mapping[str, Any] | None, space: Space
+) -> FrozenTrial:
     if trial is None or not trial.state.is_finished:
-        attrs = {"fixed_params": trial.params} if trial is not None else {}
+        fixed = trial.params if trial is not None else point
+        attrs = {"fixed_params": fixed} if fixed is not None else {}
         return create_trial(state=OptunaState.WAITING, system_attrs=attrs)
     state = {
         TrialState.COMPLETED: OptunaState.COMPLETE,
@@ -71,67 +67,178 @@ def _frozen(trial: TrialRecord | None, space: dict[str, BaseDistribution]) -> Fr
         state=state,
         value=trial.value if state is OptunaState.COMPLETE else None,
         params=trial.params,
-        distributions=space,
-        intermediate_values={score.rung + 1: score.accuracy or 0.0 for score in trial.scores},
+        distributions=space.of(trial.params),
+        intermediate_values=_intermediate_values(trial.scores),
     )
 
 
-class ConstantTanSearch(OptunaSearch):
-    """OptunaSearch that numbers its trials and tells pruned from completed.
+def _intermediate_values(scores: Sequence[RungScore]) -> dict[int, float]:
+    """Each point of a curve and each score is an intermediate value: a trial's curves and scores, by Optuna's step; 0 where a rung ended before its first point."""
+    values: dict[int, float] = {}
+    for score in scores:
+        first = score.rung * CURVE_POINTS + 1
+        points = [point.accuracy for point in score.curve[: CURVE_POINTS - 1]]
+        values |= dict(enumerate(points, start=first))
+        if score.accuracy is not None:
+            values[first + CURVE_POINTS - 1] = score.accuracy
+        elif not points:
+            values[first] = 0.0
+    return values
 
-    A suggestion is ``{"number": n, "params": {...}}``. Ray's own searcher tells Optuna COMPLETE for a
-    trial that was stopped early, with the value it had by then, and TPE would take a low rung's score
-    for a final one.
+
+class ConstantTanSearch(OptunaSearch):
+    """OptunaSearch that numbers its trials, tells pruned from completed, and repeats the finalists.
+
+    A suggestion is ``{"number": n, "params": {...}, "seed": s, "scores": [...]}``. Ray's own searcher
+    tells Optuna COMPLETE for a trial that was stopped early, with the value it had by then, and TPE
+    would take a low rung's score for a final one.
+
+    Args:
+        assignment: of the search.
+        records: every trial by number, kept up to date by whoever sees results; read here.
     """
 
-    def __init__(self, search: SearchSpec, known: Sequence[TrialRecord]) -> None:
+    def __init__(self, assignment: SearchAssignment, records: dict[int, TrialRecord]) -> None:
+        search, known = assignment.search, list(records.values())
+        self._space_of_trials = space_of(assignment)
         super().__init__(
-            space=distributions(search),
+            space=self._ask,
             metric=METRIC,
             mode="max",
-            sampler=optuna.samplers.TPESampler(seed=_sampler_seed(search.seed, known)),
+            sampler=sampler(
+                search.sampler,
+                seed=_sampler_seed(search.seed, known),
+                is_conditional=self._space_of_trials.is_conditional,
+            ),
             study_name=STUDY,
-            storage=hydrated_storage(search, known),
+            storage=hydrated_storage(assignment, known),
         )
+        self._assignment = assignment
+        self._records = records
+        self._unasked = search.trials - sum(trial.state.is_finished for trial in known)
+        self._exploring: set[str] = set()
+        self._repeats: dict[str, Repeat] = {}
+        self._given_up: set[Repeat] = set()
         self._told: set[tuple[str, int]] = set()
 
-    def suggest(self, trial_id: str) -> dict[str, Any] | None:
-        """The next trial's number and parameters."""
-        params = super().suggest(trial_id)
-        if params is None:
+    def suggest(self, trial_id: str) -> Any:
+        """What to run next; None: nothing yet; ``Searcher.FINISHED``: nothing more in this round."""
+        if self._unasked > 0:
+            self._unasked -= 1
+            return self._explore(trial_id)
+        if self._exploring:
             return None
-        return {"number": self._ot_trials[trial_id].number, "params": params}
+        if not all(trial.state.is_finished for trial in self._records.values()):
+            # A trial lost its worker before it began: it runs in a round of its own.
+            return Searcher.FINISHED
+        repeat = next_repeat(
+            list(self._records.values()),
+            num_rungs=len(self._assignment.rungs),
+            running={*self._repeats.values(), *self._given_up},
+            costs=ladder_costs(self._records.values()),
+            max_examples=self._assignment.max_examples,
+        )
+        if repeat is None:
+            return None if self._repeats else Searcher.FINISHED
+        self._repeats[trial_id] = repeat
+        trial = self._records[repeat.trial]
+        known = [score for score in trial.repeats if score.seed == repeat.seed]
+        return _config(repeat.trial, trial.params, repeat.seed, known)
+
+    def _explore(self, trial_id: str) -> dict[str, Any]:
+        params = super().suggest(trial_id)
+        number: int = self._ot_trials[trial_id].number
+        self._exploring.add(trial_id)
+        known = self._records.get(number)
+        return _config(number, params or {}, 0, known.scores if known else [])
+
+    def _ask(self, trial: OptunaTrial) -> None:
+        """The parameters of a new trial; those that it would not read are left out."""
+        chosen: dict[str, Any] = {}
+        for key, dimension in self._space_of_trials.distributions.items():
+            if self._space_of_trials.is_read(key, chosen):
+                chosen[key] = _suggest(trial, key, dimension)
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """A rung's score, as an intermediate value."""
-        if trial_id not in self._completed_trials:
-            self._tell_rung(trial_id, result)
+        """A point of a curve or a score, as an intermediate value."""
+        if trial_id in self._exploring:
+            self._tell_value(trial_id, result)
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
         """COMPLETE at the last rung only; FAIL without a score; PRUNED otherwise."""
-        if trial_id in self._completed_trials:
+        repeat = self._repeats.pop(trial_id, None)
+        if repeat is not None and error:
+            # Its worker was lost once too often: not again in this round.
+            self._given_up.add(repeat)
+        if trial_id not in self._exploring:
             return
-        self._completed_trials.add(trial_id)
+        self._exploring.discard(trial_id)
         trial, study = self._ot_trials[trial_id], self._ot_study
         assert study is not None  # noqa: S101 - a trial completes in the study that suggested it
         outcome = result.get("outcome") if result else None
         if error or result is None or outcome == TrialState.FAILED:
             study.tell(trial, state=OptunaState.FAIL)
             return
-        self._tell_rung(trial_id, result)
+        self._tell_value(trial_id, result)
         if outcome == TrialState.COMPLETED:
             study.tell(trial, result[METRIC], state=OptunaState.COMPLETE)
         else:
             study.tell(trial, state=OptunaState.PRUNED)
 
-    def _tell_rung(self, trial_id: str, result: dict[str, Any]) -> None:
-        """An intermediate value, once per rung: a trial that was run again repeats its rungs."""
-        step = result["rung"] + 1
+    def _tell_value(self, trial_id: str, result: dict[str, Any]) -> None:
+        """An intermediate value, once per point: a trial that was run again repeats its rungs."""
+        point = CURVE_POINTS if result["is_scored"] else min(result["point"], CURVE_POINTS - 1)
+        step = result["rung"] * CURVE_POINTS + max(point, 1)
         if (trial_id, step) not in self._told:
             self._told.add((trial_id, step))
             self._ot_trials[trial_id].report(result[METRIC], step)
+
+
+def ladder_costs(trials: Iterable[TrialRecord]) -> dict[int, int]:
+    """Examples of one whole ladder, by completed trial."""
+    return {
+        trial.number: sum(score.examples for score in trial.scores)
+        for trial in trials
+        if trial.state is TrialState.COMPLETED
+    }
+
+
+def sampler(kind: Sampler, *, seed: int, is_conditional: bool) -> BaseSampler:
+    """Optuna's sampler of that name."""
+    match kind:
+        case Sampler.RANDOM:
+            return RandomSampler(seed=seed)
+        case Sampler.GP:
+            return GPSampler(seed=seed)
+        case Sampler.CMAES:
+            return CmaEsSampler(seed=seed, warn_independent_sampling=False)
+        case Sampler.TPE:
+            with warnings.catch_warnings():
+                # `group` has been experimental since Optuna 2.8.
+                warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+                return TPESampler(seed=seed, multivariate=True, group=is_conditional)
+
+
+def _suggest(trial: OptunaTrial, key: str, dimension: Any) -> Any:
+    if isinstance(dimension, optuna.distributions.CategoricalDistribution):
+        return trial.suggest_categorical(key, dimension.choices)
+    if isinstance(dimension, optuna.distributions.IntDistribution):
+        return trial.suggest_int(key, dimension.low, dimension.high, log=dimension.log)
+    return trial.suggest_float(key, dimension.low, dimension.high, log=dimension.log)
+
+
+def _config(
+    number: int, params: Mapping[str, Any], seed: int, known: Sequence[RungScore]
+) -> dict[str, Any]:
+    """What ``worker.trial`` reads; of the known scores those that are final and follow on each other."""
+    kept: list[dict[str, Any]] = []
+    for score in sorted(known, key=lambda score: score.rung):
+        if score.accuracy is None or score.rung != len(kept):
+            break
+        kept.append(score.model_dump(mode="json"))
+    return {"number": number, "params": dict(params), "seed": seed, "scores": kept}
 
 
 def _sampler_seed(seed: int, known: Sequence[TrialRecord]) -> int:

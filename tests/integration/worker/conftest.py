@@ -325,6 +325,7 @@ def search_of(digits: DatasetRef) -> Callable[..., SearchAssignment]:
                 "target": None,
                 "num_examples": digits.num_train,
                 "rungs": [16, 64],
+                "max_examples": 256 * 40,
                 "dataset": digits,
                 "trials": [],
                 **changes,

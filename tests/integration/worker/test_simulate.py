@@ -4,11 +4,12 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tan_core.wire import SearchAssignment, TrialRecord, TrialState
+from tan_core.wire import RungScore, SearchAssignment, TrialRecord, TrialState
 
 if TYPE_CHECKING:
     from conftest import Books, ControlPlaneServer, RayHead, Start
@@ -32,7 +33,57 @@ def test_a_search_of_six_trials_completes(
     assert completed
     assert all(len(trial.scores) == 2 for trial in completed)
     assert max(trial.value or 0 for trial in completed) > 0.5
+    assert_finals(books)
     assert [finish.outcome for finish in books.finishes] == ["succeeded"]
+
+
+def assert_finals(books: "Books") -> None:
+    """The best trial was repeated with fresh seeds, all its rungs of each; the reports only grew."""
+    repeated = [trial for trial in books.trials.values() if trial.repeats]
+    assert repeated
+    for trial in repeated:
+        seeds = {score.seed for score in trial.repeats}
+        assert min(seeds) == 1
+        assert [(s.seed, s.rung) for s in trial.repeats] == [(s, r) for s in seeds for r in (0, 1)]
+        kept = [report.repeats for report in books.reports if report.number == trial.number]
+        assert all(later[: len(first)] == first for first, later in pairwise(kept))
+
+
+def test_a_search_that_was_cut_off_in_the_finals_goes_on_with_them(
+    plane: "ControlPlaneServer", start: "Start", search_of: SearchOf, new_books: NewBooks
+) -> None:
+    def score(rung: int, accuracy: float, *, seed: int = 0) -> RungScore:
+        return RungScore(
+            rung=rung,
+            seed=seed,
+            expected_batch_size=(16, 64)[rung],
+            noise_multiplier=0.1,
+            steps=40,
+            accuracy=accuracy,
+            seconds=1.0,
+        )
+
+    best = TrialRecord(
+        number=0,
+        state=TrialState.COMPLETED,
+        params={"learning_rate": 2.0},
+        scores=[score(0, 0.9), score(1, 0.95)],
+        repeats=[score(0, 0.123, seed=1)],
+        value=0.95,
+    )
+    rest = [
+        TrialRecord(number=n, state=TrialState.PRUNED, params={"learning_rate": 0.5})
+        for n in range(1, 6)
+    ]
+    plane.books = books = new_books(search_of(trials=[best, *rest], max_examples=0))
+    driver = start("worker.simulate")
+    out, _ = driver.communicate(timeout=200)
+    assert driver.returncode == 0, out
+    assert sorted(books.trials) == [0]
+    finished = books.trials[0]
+    assert [(each.seed, each.rung) for each in finished.repeats] == [(1, 0), (1, 1)]
+    assert finished.repeats[0].accuracy == 0.123
+    assert finished.scores == best.scores
 
 
 def test_a_resumed_search_runs_only_what_is_left(

@@ -24,8 +24,8 @@ from tan_core.wire import DatasetRef, MechanismMessage, PrivateAssignment, Searc
 from worker import driver
 from worker.begin import checkpoint_of, extractor_for, model_for
 from worker.driver import Driver, Outcome
+from worker.rung import Data, chosen, run_rung
 from worker.settings import WorkerSettings
-from worker.trial import chosen, run_rung
 
 SPEC = TanhCnnModel(width=4, hidden=8)
 MECHANISM = Mechanism(sampling_rate=0.2, noise_multiplier=1.0, clip_norm=1.0, steps=12)
@@ -97,6 +97,7 @@ def search_of(digits: DatasetRef, model: dict[str, Any], **changes: Any) -> Sear
             "target": None,
             "num_examples": digits.num_train,
             "rungs": [32],
+            "max_examples": 0,
             "dataset": digits,
             "trials": [],
             **changes,
@@ -266,7 +267,7 @@ class TestTrial:
         }
 
         candidate = chosen(assignment, {"learning_rate": learning_rate})
-        score = run_rung(assignment, candidate, 0, checkpoint=checkpoint, **splits).score
+        score = run_rung(assignment, candidate, 0, Data(checkpoint=checkpoint, **splits)).score
 
         assert score.accuracy is not None
         assert score.accuracy > 0.7

@@ -1,17 +1,30 @@
-"""Optuna filled from the control plane's trials, and ASHA over rungs of batch size."""
+"""Optuna filled from the control plane's trials, ASHA over rungs of batch size, and the finals."""
 
 from typing import Any
 
 import pytest
+from optuna.samplers import CmaEsSampler, GPSampler, RandomSampler, TPESampler
 from optuna.trial import TrialState as OptunaState
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.search import Searcher
 
+from tan_core.mechanism import Mechanism
 from tan_core.spec import SearchSpec
-from tan_core.wire import RungScore, TrialRecord, TrialState
-from worker.schedule import RESOURCE, build_scheduler, reduction_factor, resource
-from worker.searcher import METRIC, ConstantTanSearch, hydrated_storage
+from tan_core.spec.study import Sampler
+from tan_core.wire import (
+    CurvePoint,
+    KnownPoint,
+    RungScore,
+    SearchAssignment,
+    TrialRecord,
+    TrialState,
+)
+from worker.curves import FEWEST_RUNS, CurveStopper
+from worker.schedule import RESOURCE, build_scheduler, resource
+from worker.searcher import METRIC, ConstantTanSearch, hydrated_storage, sampler
 
 RUNGS = [16, 64, 256]
+STEPS = 40
 SPACE: dict[str, Any] = {
     "learning_rate": {"low": 0.25, "high": 16.0, "log": True},
     "optimizer": {"choices": ["sgd", "adam"]},
@@ -20,9 +33,62 @@ SPACE: dict[str, Any] = {
 }
 
 
-def spec(**changes: Any) -> SearchSpec:
-    return SearchSpec.model_validate(
-        {"accounting": "declared_unaccounted", "trials": 8, "space": SPACE, **changes}
+def assignment_of(
+    *, trials: int = 8, space: dict[str, Any] = SPACE, seed: int = 0, **changes: Any
+) -> SearchAssignment:
+    mechanism = Mechanism(sampling_rate=0.1, noise_multiplier=2.0, clip_norm=1.0, steps=STEPS)
+    return SearchAssignment.model_validate(
+        {
+            "run_id": "s-search",
+            "study_id": "s",
+            "study_name": "digits",
+            "attempt": 1,
+            "fence": 1,
+            "search": SearchSpec.model_validate(
+                {
+                    "accounting": "declared_unaccounted",
+                    "trials": trials,
+                    "space": space,
+                    "seed": seed,
+                }
+            ),
+            "model": {"name": "mlp"},
+            "trainer": {},
+            "reference": {"event": mechanism.to_json()},
+            "target": None,
+            "num_examples": 10_000,
+            "rungs": RUNGS,
+            "max_examples": 0,
+            "dataset": {
+                "name": "digits",
+                "source": "digits",
+                "content_sha256": "0" * 64,
+                "num_classes": 10,
+                "shape": [1, 8, 8],
+                "num_train": 10_000,
+                "num_validation": 300,
+                "num_test": 300,
+            },
+            "trials": [],
+            **changes,
+        }
+    )
+
+
+def searching(known: list[TrialRecord] | None = None, **changes: Any) -> ConstantTanSearch:
+    records = {trial.number: trial for trial in known or []}
+    return ConstantTanSearch(assignment_of(**changes), records)
+
+
+def score_of(rung: int, accuracy: float | None, *, seed: int = 0) -> RungScore:
+    return RungScore(
+        rung=rung,
+        seed=seed,
+        expected_batch_size=RUNGS[rung],
+        noise_multiplier=0.1,
+        steps=STEPS,
+        accuracy=accuracy,
+        seconds=1.0,
     )
 
 
@@ -33,17 +99,6 @@ def record(
     learning_rate: float = 1.0,
     accuracies: tuple[float | None, ...] = (),
 ) -> TrialRecord:
-    scores = [
-        RungScore(
-            rung=rung,
-            expected_batch_size=RUNGS[rung],
-            noise_multiplier=0.1,
-            steps=10,
-            accuracy=accuracy,
-            seconds=1.0,
-        )
-        for rung, accuracy in enumerate(accuracies)
-    ]
     return TrialRecord(
         number=number,
         state=state,
@@ -53,7 +108,7 @@ def record(
             "steps": 10,
             "model.hidden": 32,
         },
-        scores=scores,
+        scores=[score_of(rung, accuracy) for rung, accuracy in enumerate(accuracies)],
         value=accuracies[-1] if accuracies else None,
     )
 
@@ -73,8 +128,15 @@ def suggest(searcher: ConstantTanSearch, trial_id: str) -> dict[str, Any]:
     return suggestion
 
 
-def result(rung: int, score: float, outcome: str) -> dict[str, Any]:
-    return {"rung": rung, METRIC: score, "outcome": outcome}
+def result(rung: int, score: float, outcome: str, *, point: int | None = None) -> dict[str, Any]:
+    """A report of a trial: of a rung's end, or of a point on its curve."""
+    return {
+        "rung": rung,
+        METRIC: score,
+        "outcome": outcome,
+        "is_scored": point is None,
+        "point": point or 0,
+    }
 
 
 def states(searcher: ConstantTanSearch) -> list[OptunaState]:
@@ -82,12 +144,12 @@ def states(searcher: ConstantTanSearch) -> list[OptunaState]:
 
 
 def test_a_fresh_search_numbers_its_trials_from_zero() -> None:
-    searcher = ConstantTanSearch(spec(), [])
+    searcher = searching()
     assert [suggest(searcher, f"t{n}")["number"] for n in range(3)] == [0, 1, 2]
 
 
 def test_a_suggestion_has_every_key_of_the_space_within_its_ends() -> None:
-    searcher = ConstantTanSearch(spec(), [])
+    searcher = searching(trials=30)
     for n in range(30):
         params = suggest(searcher, f"t{n}")["params"]
         assert set(params) == set(SPACE)
@@ -100,7 +162,7 @@ def test_a_suggestion_has_every_key_of_the_space_within_its_ends() -> None:
 
 def test_equal_seeds_suggest_equal_trials_and_other_seeds_do_not() -> None:
     def drawn(seed: int) -> list[Any]:
-        searcher = ConstantTanSearch(spec(seed=seed), [])
+        searcher = searching(seed=seed)
         return [suggest(searcher, f"t{n}")["params"] for n in range(5)]
 
     assert drawn(3) == drawn(3)
@@ -108,30 +170,36 @@ def test_equal_seeds_suggest_equal_trials_and_other_seeds_do_not() -> None:
 
 
 def test_an_interrupted_trial_runs_first_under_its_own_number() -> None:
-    first = suggest(ConstantTanSearch(spec(), KNOWN), "t0")
-    assert first == {"number": 1, "params": KNOWN[1].params}
+    first = suggest(searching(KNOWN), "t0")
+    assert (first["number"], first["params"], first["seed"]) == (1, KNOWN[1].params, 0)
+
+
+def test_an_interrupted_trial_keeps_the_rungs_that_were_scored() -> None:
+    known = record(0, TrialState.INTERRUPTED, accuracies=(0.4, 0.5, None))
+    first = suggest(searching([known]), "t0")
+    assert [RungScore.model_validate(score) for score in first["scores"]] == known.scores[:2]
 
 
 def test_a_number_that_was_never_reported_is_used_before_new_ones() -> None:
-    searcher = ConstantTanSearch(spec(), KNOWN)
+    searcher = searching(KNOWN)
     assert [suggest(searcher, f"t{n}")["number"] for n in range(4)] == [1, 4, 6, 7]
 
 
 def test_a_resumed_search_does_not_draw_its_first_trials_again() -> None:
-    fresh = ConstantTanSearch(spec(), [])
+    fresh = searching()
     before = [suggest(fresh, f"t{n}")["params"] for n in range(4)]
     known = [
         TrialRecord(number=n, state=TrialState.COMPLETED, params=params, value=0.5)
         for n, params in enumerate(before)
     ]
-    resumed = ConstantTanSearch(spec(), known)
+    resumed = searching(known)
     after = [suggest(resumed, f"u{n}")["params"] for n in range(4)]
     rates = {params["learning_rate"] for params in before}
     assert not rates & {params["learning_rate"] for params in after}
 
 
 def test_known_trials_reach_optuna_in_their_own_state() -> None:
-    trials = hydrated_storage(spec(), KNOWN).get_all_trials(0)
+    trials = hydrated_storage(assignment_of(), KNOWN).get_all_trials(0)
     assert [trial.state for trial in trials] == [
         OptunaState.COMPLETE,
         OptunaState.WAITING,
@@ -141,11 +209,11 @@ def test_known_trials_reach_optuna_in_their_own_state() -> None:
         OptunaState.FAIL,
     ]
     assert trials[0].value == 0.7
-    assert trials[0].intermediate_values == {1: 0.5, 2: 0.6, 3: 0.7}
+    assert trials[0].intermediate_values == {4: 0.5, 8: 0.6, 12: 0.7}
 
 
 def test_a_trial_stopped_below_the_last_rung_is_told_as_pruned() -> None:
-    searcher = ConstantTanSearch(spec(), [])
+    searcher = searching()
     suggest(searcher, "t0")
     searcher.on_trial_result("t0", result(0, 0.3, "running"))
     searcher.on_trial_complete("t0", result(0, 0.3, "running"))
@@ -153,7 +221,7 @@ def test_a_trial_stopped_below_the_last_rung_is_told_as_pruned() -> None:
 
 
 def test_a_trial_that_reached_the_last_rung_is_told_as_complete_with_its_last_score() -> None:
-    searcher = ConstantTanSearch(spec(), [])
+    searcher = searching()
     suggest(searcher, "t0")
     searcher.on_trial_result("t0", result(0, 0.3, "running"))
     searcher.on_trial_complete("t0", result(1, 0.8, "completed"))
@@ -172,28 +240,18 @@ def test_a_trial_that_reached_the_last_rung_is_told_as_complete_with_its_last_sc
 def test_a_trial_without_a_final_score_is_never_told_as_complete(
     outcome: str, error: bool, told: OptunaState
 ) -> None:
-    searcher = ConstantTanSearch(spec(), [])
+    searcher = searching()
     suggest(searcher, "t0")
-    searcher.on_trial_complete("t0", result(0, 0.0, outcome), error=error)
+    searcher.on_trial_complete("t0", result(0, 0.0, outcome, point=1), error=error)
     assert states(searcher) == [told]
 
 
 def test_a_trial_that_lost_its_worker_may_report_a_rung_twice() -> None:
-    searcher = ConstantTanSearch(spec(), [])
+    searcher = searching()
     suggest(searcher, "t0")
     searcher.on_trial_result("t0", result(0, 0.3, "running"))
     searcher.on_trial_result("t0", result(0, 0.4, "running"))
-    assert searcher._ot_study.trials[0].intermediate_values == {1: 0.3}
-
-
-@pytest.mark.parametrize(
-    ("rungs", "factor"),
-    [([64], 2.0), ([16, 64, 256], 4.0), ([10, 15], 2.0), ([8, 4096], 4.0), ([9, 27, 81], 3.0)],
-)
-def test_a_rung_keeps_the_share_of_trials_that_makes_rungs_cost_alike(
-    rungs: list[int], factor: float
-) -> None:
-    assert reduction_factor(rungs) == pytest.approx(factor)
+    assert searcher._ot_study.trials[0].intermediate_values == {4: 0.3}
 
 
 def test_one_rung_needs_no_pruning() -> None:
@@ -225,3 +283,172 @@ def decide(scheduler: Any, trial_id: str, rung: int, score: float, rungs: list[i
     scheduler.on_trial_add(None, trial)
     reported = {RESOURCE: resource(rung, rungs), METRIC: score}
     return scheduler.on_trial_result(None, trial, reported)
+
+
+CONDITIONAL: dict[str, Any] = {
+    "beta2": {"low": 0.9, "high": 0.999},
+    "dampening": {"low": 0.1, "high": 0.5},
+    "optimizer": {"choices": ["sgd", "adam"]},
+    "momentum": {"choices": [0.0, 0.9]},
+}
+
+
+def test_a_candidate_has_only_the_dimensions_that_it_reads() -> None:
+    searcher = searching(trials=40, space=CONDITIONAL)
+    seen = [suggest(searcher, f"t{n}")["params"] for n in range(40)]
+    for params in seen:
+        is_sgd = params["optimizer"] == "sgd"
+        assert ("beta2" in params) is not is_sgd
+        assert ("dampening" in params) is (is_sgd and params["momentum"] > 0)
+    assert len({frozenset(params) for params in seen}) == 3
+
+
+def test_a_conditional_search_is_resumed_from_trials_that_lack_dimensions() -> None:
+    known = [
+        TrialRecord(
+            number=n,
+            state=TrialState.COMPLETED,
+            params={"optimizer": "sgd", "momentum": 0.0},
+            value=0.5,
+        )
+        for n in range(12)
+    ]
+    params = suggest(searching(known, trials=14, space=CONDITIONAL), "t0")["params"]
+    assert "optimizer" in params
+
+
+@pytest.mark.parametrize(
+    ("kind", "made"),
+    [("tpe", TPESampler), ("cmaes", CmaEsSampler), ("gp", GPSampler), ("random", RandomSampler)],
+)
+def test_every_sampler_proposes_before_and_after_it_has_learnt(kind: str, made: type) -> None:
+    assert type(sampler(Sampler(kind), seed=1, is_conditional=True)) is made
+    space = {
+        "learning_rate": {"low": 0.25, "high": 16.0, "log": True},
+        "ema_decay": {"low": 0.0, "high": 0.9},
+    }
+    known = [
+        TrialRecord(
+            number=n,
+            state=TrialState.COMPLETED,
+            params={"learning_rate": 1.0 + n, "ema_decay": 0.1 * n},
+            value=0.1 * n,
+        )
+        for n in range(8)
+    ]
+    search = SearchSpec.model_validate(
+        {"accounting": "declared_unaccounted", "trials": 10, "space": space, "sampler": kind}
+    )
+    for before in ([], known):
+        params = suggest(searching(before, search=search), "t0")["params"]
+        assert 0.25 <= params["learning_rate"] <= 16.0
+        assert 0.0 <= params["ema_decay"] <= 0.9
+
+
+def test_known_points_are_tried_first_and_finished_ones_not_again() -> None:
+    points = [
+        KnownPoint(params=record(0, TrialState.RUNNING, learning_rate=rate).params, source="s")
+        for rate in (3.0, 5.0)
+    ]
+    fresh = searching(points=points)
+    rates = [suggest(fresh, f"t{n}")["params"]["learning_rate"] for n in range(3)]
+    assert rates[:2] == [3.0, 5.0]
+    assert rates[2] not in (3.0, 5.0)
+    done = record(0, TrialState.COMPLETED, learning_rate=3.0, accuracies=(0.1, 0.2, 0.3))
+    first = suggest(searching([done], points=points), "t0")
+    assert (first["number"], first["params"]["learning_rate"]) == (1, 5.0)
+
+
+FINISHED = [
+    record(0, TrialState.COMPLETED, learning_rate=2.0, accuracies=(0.5, 0.6, 0.700)),
+    record(1, TrialState.COMPLETED, learning_rate=3.0, accuracies=(0.5, 0.6, 0.705)),
+    record(2, TrialState.PRUNED, accuracies=(0.2,)),
+]
+LADDER = STEPS * sum(RUNGS)
+
+
+class TestFinals:
+    def test_the_best_is_repeated_whatever_it_costs_and_nothing_else(self) -> None:
+        searcher = searching(FINISHED, trials=3, max_examples=0)
+        first = suggest(searcher, "t0")
+        assert (first["number"], first["seed"], first["scores"]) == (1, 1, [])
+        assert first["params"] == FINISHED[1].params
+        assert searcher.suggest("t1") is None
+
+    def test_they_wait_for_the_last_trial(self) -> None:
+        searcher = searching(FINISHED, trials=4, max_examples=10 * LADDER)
+        assert suggest(searcher, "t0")["seed"] == 0
+        assert searcher.suggest("t1") is None
+        searcher.on_trial_complete("t0", result(0, 0.3, "running"))
+        searcher._records[3] = record(3, TrialState.PRUNED, accuracies=(0.3,))
+        assert suggest(searcher, "t1")["seed"] == 1
+
+    def test_a_trial_without_a_worker_ends_the_round(self) -> None:
+        searcher = searching(FINISHED, trials=4)
+        suggest(searcher, "t0")
+        searcher.on_trial_complete("t0", None, error=True)
+        searcher._records[3] = record(3, TrialState.INTERRUPTED)
+        assert searcher.suggest("t1") == Searcher.FINISHED
+
+    def test_they_end_with_the_budget(self) -> None:
+        spent = sum(trial.examples for trial in FINISHED)
+        searcher = searching(FINISHED, trials=3, max_examples=spent + 3 * LADDER)
+        asked = [suggest(searcher, f"t{n}") for n in range(3)]
+        assert [(each["number"], each["seed"]) for each in asked] == [(1, 1), (0, 1), (1, 2)]
+        assert searcher.suggest("t3") is None
+
+    def test_optuna_hears_nothing_of_them(self) -> None:
+        searcher = searching(FINISHED, trials=3)
+        suggest(searcher, "t0")
+        before = states(searcher)
+        searcher.on_trial_result("t0", result(0, 0.9, "running"))
+        searcher.on_trial_complete("t0", result(2, 0.9, "completed"))
+        assert states(searcher) == before
+
+    def test_a_repetition_that_keeps_losing_its_worker_is_given_up_for_now(self) -> None:
+        searcher = searching(FINISHED, trials=3, max_examples=0)
+        suggest(searcher, "t0")
+        searcher.on_trial_complete("t0", None, error=True)
+        assert searcher.suggest("t1") == Searcher.FINISHED
+
+    def test_one_under_way_goes_on_after_the_rungs_it_has(self) -> None:
+        begun = FINISHED[1].model_copy(update={"repeats": [score_of(0, 0.55, seed=1)]})
+        searcher = searching([FINISHED[0], begun, FINISHED[2]], trials=3)
+        first = suggest(searcher, "t0")
+        assert [score["accuracy"] for score in first["scores"]] == [0.55]
+
+
+class TestCurves:
+    @staticmethod
+    def report(accuracy: float, *, point: int = 1, seed: int = 0) -> dict[str, Any]:
+        curve = [CurvePoint(step=10 * (n + 1), accuracy=accuracy) for n in range(point + 1)]
+        score = score_of(0, None, seed=seed).model_copy(update={"curve": curve})
+        return {"seed": seed, "rung_score": score.model_dump_json(), "done": False}
+
+    def test_a_curve_below_most_earlier_ones_is_ended_with_a_reason(self) -> None:
+        stopper = CurveStopper(RUNGS, [])
+        for n in range(FEWEST_RUNS):
+            assert not stopper(f"t{n}", self.report(0.5 + n / 100))
+        hopeless = self.report(0.2)
+        assert stopper("bad", hopeless)
+        assert hopeless["reason"].startswith("20.0% at step 20 of batch 16, where 75% of earlier")
+        assert hopeless[RESOURCE] == resource(0, RUNGS)
+        assert not stopper("good", self.report(0.52))
+
+    def test_no_verdict_on_few_runs_on_finalists_or_on_other_points(self) -> None:
+        stopper = CurveStopper(RUNGS, [])
+        for n in range(FEWEST_RUNS - 1):
+            assert not stopper(f"t{n}", self.report(0.5))
+        assert not stopper("few", self.report(0.1))
+        assert not stopper("finalist", self.report(0.01, seed=1))
+        assert not stopper("early", self.report(0.01, point=0))
+
+    def test_runs_of_an_earlier_attempt_count(self) -> None:
+        curve = [CurvePoint(step=10 * (n + 1), accuracy=0.6) for n in range(4)]
+        scored = score_of(0, 0.6).model_copy(update={"curve": curve})
+        known = [
+            TrialRecord(number=n, state=TrialState.PRUNED, params={}, scores=[scored])
+            for n in range(FEWEST_RUNS)
+        ]
+        assert CurveStopper(RUNGS, known)("bad", self.report(0.2))
+        assert not CurveStopper(RUNGS, [])("bad", self.report(0.2))

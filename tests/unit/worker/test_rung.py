@@ -10,9 +10,9 @@ from tan_core.data import inspect, load_split
 from tan_core.mechanism import Mechanism
 from tan_core.spec import SearchSpec, TrainerConfig
 from tan_core.wire import DatasetRef, MechanismMessage, SearchAssignment
-from worker.trial import SMALLEST_TRIAL_STEPS, RungResult, Tensors, chosen, run_rung
+from worker.rung import CURVE_POINTS, Data, RungRun, chosen, run_rung
 
-STEPS = 24
+STEPS = 40
 
 
 @pytest.fixture(scope="module")
@@ -25,11 +25,11 @@ def digits() -> DatasetRef:
 
 
 @pytest.fixture(scope="module")
-def splits(digits: DatasetRef) -> dict[str, Tensors]:
-    return {role: tensors(digits, role) for role in ("train", "validation")}
+def data(digits: DatasetRef) -> Data:
+    return Data(train=tensors(digits, "train"), validation=tensors(digits, "validation"))
 
 
-def tensors(digits: DatasetRef, role: Any) -> Tensors:
+def tensors(digits: DatasetRef, role: Any) -> tuple[torch.Tensor, torch.Tensor]:
     split = load_split(digits, role)
     return torch.from_numpy(np.array(split.inputs)), torch.from_numpy(np.array(split.labels))
 
@@ -54,6 +54,7 @@ def assignment_of(digits: DatasetRef, *, noise: float = 2.0, **changes: Any) -> 
             "target": None,
             "num_examples": digits.num_train,
             "rungs": [32, 128],
+            "max_examples": 0,
             "dataset": digits,
             "trials": [],
             **changes,
@@ -62,17 +63,17 @@ def assignment_of(digits: DatasetRef, *, noise: float = 2.0, **changes: Any) -> 
 
 
 def simulate(
-    digits: DatasetRef, splits: dict[str, Tensors], rung: int = 0, **params: Any
-) -> RungResult:
+    digits: DatasetRef, data: Data, rung: int = 0, *, seed: int = 0, **params: Any
+) -> RungRun:
     assignment = assignment_of(digits)
-    return run_rung(assignment, chosen(assignment, params), rung, **splits)
+    return run_rung(assignment, chosen(assignment, params), rung, data, seed=seed)
 
 
 @pytest.mark.parametrize(("rung", "batch", "noise"), [(0, 32, 0.25), (1, 128, 1.0)])
 def test_a_rung_keeps_noise_per_example_and_steps(
-    digits: DatasetRef, splits: dict[str, Tensors], rung: int, batch: float, noise: float
+    digits: DatasetRef, data: Data, rung: int, batch: float, noise: float
 ) -> None:
-    score = simulate(digits, splits, rung, learning_rate=4.0).score
+    score = simulate(digits, data, rung, learning_rate=4.0).score
     assert score.expected_batch_size == pytest.approx(batch)
     assert score.noise_multiplier == pytest.approx(noise)
     assert score.steps == STEPS
@@ -80,45 +81,66 @@ def test_a_rung_keeps_noise_per_example_and_steps(
     assert score.accuracy > 0.5
 
 
-def test_equal_trials_score_equally(digits: DatasetRef, splits: dict[str, Tensors]) -> None:
-    first, again = (simulate(digits, splits, learning_rate=2.0).score for _ in range(2))
+def test_equal_trials_score_equally(digits: DatasetRef, data: Data) -> None:
+    first, again = (simulate(digits, data, learning_rate=2.0).score for _ in range(2))
     assert (first.accuracy, first.train_loss) == (again.accuracy, again.train_loss)
 
 
-def test_the_global_generators_have_no_influence(
-    digits: DatasetRef, splits: dict[str, Tensors]
+def test_another_seed_is_another_run_of_the_same_trial(digits: DatasetRef, data: Data) -> None:
+    first, other = (simulate(digits, data, seed=seed, learning_rate=2.0).score for seed in (0, 1))
+    assert (first.seed, other.seed) == (0, 1)
+    assert first.train_loss != other.train_loss
+    assert first.noise_multiplier == other.noise_multiplier
+
+
+def test_the_curve_ends_in_the_score(digits: DatasetRef, data: Data) -> None:
+    score = simulate(digits, data, learning_rate=2.0).score
+    assert [point.step for point in score.curve] == [10, 20, 30, 40]
+    assert score.curve[-1].accuracy == score.accuracy
+
+
+def test_parts_make_the_same_run_as_one_sweep(
+    digits: DatasetRef, data: Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = simulate(digits, splits, learning_rate=2.0).score
+    parts = simulate(digits, data, learning_rate=2.0).score
+    monkeypatch.setattr("worker.rung.SMALLEST_PART", STEPS)
+    whole = simulate(digits, data, learning_rate=2.0).score
+    assert len(whole.curve) == 1
+    assert (parts.accuracy, parts.train_loss) == (whole.accuracy, whole.train_loss)
+
+
+def test_examples_count_every_view(digits: DatasetRef, data: Data) -> None:
+    score = simulate(digits, data, learning_rate=2.0, augmentation_multiplicity=2).score
+    assert score.views == 2
+    assert score.examples == 32 * STEPS * 2
+
+
+def test_the_global_generators_have_no_influence(digits: DatasetRef, data: Data) -> None:
+    first = simulate(digits, data, learning_rate=2.0).score
     torch.manual_seed(99)
     np.random.seed(99)  # noqa: NPY002 - it must not matter
-    assert simulate(digits, splits, learning_rate=2.0).score.train_loss == first.train_loss
+    assert simulate(digits, data, learning_rate=2.0).score.train_loss == first.train_loss
 
 
-def test_a_run_that_noise_drives_off_is_given_up_early(
-    digits: DatasetRef, splits: dict[str, Tensors]
-) -> None:
+def test_a_run_that_noise_drives_off_is_given_up_early(digits: DatasetRef, data: Data) -> None:
     assignment = assignment_of(digits, noise=9000.0)
-    result = run_rung(assignment, chosen(assignment, {"learning_rate": 8.0}), 0, **splits)
+    result = run_rung(assignment, chosen(assignment, {"learning_rate": 8.0}), 0, data)
     assert result.diverged is not None
     assert "chance level" in result.diverged
     assert result.score.accuracy is None
-    assert result.score.steps == SMALLEST_TRIAL_STEPS
+    assert result.score.steps == STEPS // CURVE_POINTS
 
 
-def test_a_run_whose_loss_is_not_finite_is_given_up_at_once(
-    digits: DatasetRef, splits: dict[str, Tensors]
-) -> None:
+def test_a_run_whose_loss_is_not_finite_is_given_up_at_once(digits: DatasetRef, data: Data) -> None:
     deep = {"name": "mlp", "hidden": [64] * 6, "activation": "relu"}
     assignment = assignment_of(digits, noise=9000.0, model=deep)
-    result = run_rung(assignment, chosen(assignment, {"learning_rate": 1e9}), 0, **splits)
+    result = run_rung(assignment, chosen(assignment, {"learning_rate": 1e9}), 0, data)
     assert result.diverged is not None
     assert "not finite" in result.diverged or "loss was" in result.diverged
     assert result.score.steps < STEPS
 
 
-def test_searched_steps_calibrate_the_noise_to_the_target(
-    digits: DatasetRef, splits: dict[str, Tensors]
-) -> None:
+def test_searched_steps_calibrate_the_noise_to_the_target(digits: DatasetRef, data: Data) -> None:
     target = {"epsilon": 3.0, "delta": 1e-5, "accountant": "rdp"}
     assignment = assignment_of(digits, target=target)
     few, many = (chosen(assignment, {"steps": steps}).private_run.mechanism for steps in (10, 40))

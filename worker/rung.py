@@ -1,0 +1,218 @@
+"""One simulation: a candidate at one batch size with one seed, a part of its steps at a time.
+
+At a rung and seed every trial sees the same draws, noise and initial weights (common random numbers):
+two trials differ by their hyper-parameters alone.
+"""
+
+import math
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import torch
+
+from tan_core.engine import SeededRandomness, Trainer
+from tan_core.execution import PrivateRun
+from tan_core.mechanism import Mechanism
+from tan_core.models import Checkpoint
+from tan_core.planner import Candidate, Target, candidate, simulation
+from tan_core.spec import Scalar
+from tan_core.wire import CurvePoint, RungScore, SearchAssignment
+from worker.begin import model_for
+
+CURVE_POINTS: Final = 4
+"""Parts of a rung. After each the curve gets a point; the last one is the score."""
+
+SMALLEST_PART = 8
+"""Steps below which a rung is not worth dividing, and no verdict on it is fair."""
+
+_PARAMETERS_CHECKED_EVERY = 16
+_RECENT = 8
+_QUICK_VALIDATION = 512
+
+Tensors = tuple[torch.Tensor, torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Data:
+    """What simulations read: inputs and labels, as the trained model reads them."""
+
+    train: Tensors
+    validation: Tensors
+    checkpoint: Checkpoint | None = None
+    """What every trial begins from; None: initial weights are drawn."""
+
+
+def chosen(assignment: SearchAssignment, params: Mapping[str, Scalar]) -> Candidate:
+    """The candidate of a trial, exactly as the control plane would promote it."""
+    return candidate(
+        trainer=assignment.trainer,
+        model=assignment.model,
+        reference=PrivateRun(
+            mechanism=Mechanism.from_json(assignment.reference.event),
+            num_examples=assignment.num_examples,
+        ),
+        params=params,
+        target=Target.from_json(assignment.target) if assignment.target else None,
+    )
+
+
+class RungRun:
+    """A rung under way.
+
+    Args:
+        assignment: of the search.
+        candidate: as :func:`chosen`.
+        rung: index into ``assignment.rungs``.
+        seed: 0 in the search, above it in the finals.
+        data: what is read.
+    """
+
+    def __init__(
+        self,
+        assignment: SearchAssignment,
+        candidate: Candidate,
+        rung: int,
+        data: Data,
+        *,
+        seed: int = 0,
+    ) -> None:
+        started = time.monotonic()
+        self.diverged: str | None = None
+        """Why the rung was given up."""
+        self._rung, self._seed, self._data = rung, seed, data
+        self._num_classes = assignment.dataset.num_classes
+        self._views = candidate.trainer.augmentation_multiplicity
+        self._trainer = _trainer(assignment, candidate, rung, seed, data)
+        steps = self._trainer.mechanism.steps
+        self._ends = _ends(steps)
+        self._curve: list[CurvePoint] = []
+        self._first_loss: float | None = None
+        self._losses: deque[float] = deque(maxlen=_RECENT)
+        self._accuracy: float | None = None
+        self._seconds = time.monotonic() - started
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing left to do: it was scored or given up."""
+        return self.diverged is not None or self._accuracy is not None
+
+    def advance(self) -> RungScore:
+        """Take the next part of the steps; the score as far as it goes.
+
+        ``accuracy`` is None until the last step: then it is of the whole validation split. A point of
+        the curve is of a part of it.
+        """
+        started = time.monotonic()
+        end = self._ends[len(self._curve)]
+        self.diverged = self._take_steps(until=end)
+        if self.diverged is None:
+            self._look(end)
+        self._seconds += time.monotonic() - started
+        return self.score
+
+    @property
+    def score(self) -> RungScore:
+        """The rung as it stands."""
+        dynamics, recent = self._trainer.mechanism, _mean(self._losses)
+        return RungScore(
+            rung=self._rung,
+            seed=self._seed,
+            expected_batch_size=dynamics.sampling_rate * len(self._data.train[1]),
+            noise_multiplier=dynamics.noise_multiplier,
+            steps=self._trainer.steps_done,
+            views=self._views,
+            accuracy=self._accuracy,
+            train_loss=recent if recent is not None and math.isfinite(recent) else None,
+            seconds=self._seconds,
+            curve=self._curve,
+        )
+
+    def _take_steps(self, *, until: int) -> str | None:
+        """Train on; why the run is beyond repair, if it is."""
+        trainer = self._trainer
+        while trainer.steps_done < until:
+            loss = trainer.step().train_loss
+            done = trainer.steps_done
+            if loss is not None:
+                self._first_loss = loss if self._first_loss is None else self._first_loss
+                self._losses.append(loss)
+                if not math.isfinite(loss):
+                    return f"the loss was {loss} at step {done}"
+            is_due = done % _PARAMETERS_CHECKED_EVERY == 0 or done == trainer.mechanism.steps
+            if is_due and trainer.is_diverged:
+                return f"a parameter was not finite at step {done}"
+        return None
+
+    def _look(self, step: int) -> None:
+        """Take a point of the curve, or the score at the end."""
+        is_last = step == self._ends[-1]
+        inputs, labels = self._data.validation
+        if not is_last:
+            inputs, labels = inputs[:_QUICK_VALIDATION], labels[:_QUICK_VALIDATION]
+        accuracy = self._trainer.evaluate(inputs, labels)
+        is_first = not self._curve
+        self._curve.append(CurvePoint(step=step, accuracy=accuracy))
+        if is_last:
+            self._accuracy = accuracy
+        elif is_first and self._is_no_better_than_chance(accuracy, len(labels)):
+            self.diverged = (
+                f"at chance level with a rising loss after {step} of {self._ends[-1]} steps"
+            )
+
+    def _is_no_better_than_chance(self, accuracy: float, num_labels: int) -> bool:
+        """The loss is above its start, and the accuracy cannot be told from guessing."""
+        recent = _mean(self._losses)
+        if self._first_loss is None or recent is None or recent <= self._first_loss:
+            return False
+        chance = 1 / self._num_classes
+        return accuracy <= chance + 2 * math.sqrt(chance * (1 - chance) / num_labels)
+
+
+def run_rung(
+    assignment: SearchAssignment, candidate: Candidate, rung: int, data: Data, *, seed: int = 0
+) -> RungRun:
+    """The candidate at the batch size of ``rung``, from its first step to its score or its end."""
+    run = RungRun(assignment, candidate, rung, data, seed=seed)
+    while not run.is_over:
+        run.advance()
+    return run
+
+
+def _ends(steps: int) -> list[int]:
+    """The step that ends each part of a rung, the last step the last."""
+    if steps < CURVE_POINTS * SMALLEST_PART:
+        return [steps]
+    return [steps * (part + 1) // CURVE_POINTS for part in range(CURVE_POINTS)]
+
+
+def _trainer(
+    assignment: SearchAssignment, candidate: Candidate, rung: int, seed: int, data: Data
+) -> Trainer:
+    inputs, labels = data.train
+    key, initial = np.random.SeedSequence([assignment.search.seed, seed, rung]).generate_state(2)
+    return Trainer(
+        model=model_for(
+            assignment,
+            candidate.model,
+            generator=torch.Generator().manual_seed(int(initial)),
+            checkpoint=data.checkpoint,
+        ),
+        execution=simulation(
+            candidate, expected_batch_size=assignment.rungs[rung], num_examples=len(labels)
+        ),
+        config=candidate.trainer,
+        inputs=inputs,
+        labels=labels,
+        randomness=SeededRandomness(int(key)),
+        microbatch_size=assignment.microbatch_size,
+        device="cuda" if torch.cuda.is_available() else "cpu",
+    )
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    known = list(values)
+    return sum(known) / len(known) if known else None

@@ -1,0 +1,77 @@
+"""The search space as Optuna asks it: dimension by dimension, and only those that a candidate reads."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+
+from tan_core.spec import Choices, ModelSpec, Range, Scalar, SearchSpec, TrainerConfig
+from tan_core.spec.fields import Place, field_of
+from tan_core.spec.space import Dimension
+from tan_core.spec.train import NEEDS
+
+
+def distribution(dimension: Dimension) -> BaseDistribution:
+    """A dimension of the search space as Optuna sees it; a fixed value is one choice."""
+    if isinstance(dimension, Choices):
+        return CategoricalDistribution(tuple(dimension.choices))
+    if not isinstance(dimension, Range):
+        return CategoricalDistribution((dimension,))
+    if dimension.is_integer:
+        return IntDistribution(int(dimension.low), int(dimension.high), log=dimension.log)
+    return FloatDistribution(dimension.low, dimension.high, log=dimension.log)
+
+
+class Space:
+    """Dimensions in the order in which they are asked: what others depend on comes first.
+
+    A trainer field that another one makes idle, as ``beta2`` under SGD, is left out of the candidates
+    that would not read it, so that the sampler does not learn from values without effect.
+
+    Args:
+        search: its ``space``.
+        trainer: the values of fields that are not searched.
+        model: whose options the keys may name.
+    """
+
+    def __init__(self, search: SearchSpec, trainer: TrainerConfig, model: ModelSpec) -> None:
+        self._trainer = trainer
+        places = {key: field_of(key, model) for key in search.space}
+        ordered = sorted(search.space, key=lambda key: len(_needs(places[key])))
+        self.distributions = {key: distribution(search.space[key]) for key in ordered}
+        self._places = places
+
+    @property
+    def is_conditional(self) -> bool:
+        """Whether some candidates lack some dimension."""
+        searched = {place for place in self._places.values() if place is not None}
+        return any(
+            ("train", need.other) in searched
+            for place in self._places.values()
+            for need in _needs(place)
+        )
+
+    def is_read(self, key: str, chosen: Mapping[str, Scalar]) -> bool:
+        """Whether a candidate with these values of earlier keys reads the dimension."""
+        return all(
+            need.is_met(self._value(need.other, chosen)) for need in _needs(self._places[key])
+        )
+
+    def of(self, params: Mapping[str, Scalar]) -> dict[str, BaseDistribution]:
+        """The dimensions that these parameters have values of."""
+        return {key: self.distributions[key] for key in params if key in self.distributions}
+
+    def _value(self, field: str, chosen: Mapping[str, Scalar]) -> Any:
+        for key, value in chosen.items():
+            if self._places.get(key) == ("train", field):
+                return value
+        return getattr(self._trainer, field)
+
+
+def _needs(place: Place | None) -> list[Any]:
+    return [need for need in NEEDS if place == ("train", need.field)]
