@@ -28,6 +28,7 @@ def assignment(model: str) -> SearchAssignment:
             "target": None,
             "num_examples": 1000,
             "rungs": [32],
+            "max_examples": 0,
             "dataset": {
                 "name": "digits",
                 "source": "digits",
