@@ -12,6 +12,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from service import docs, gate, health, openapi, problems
+from service.calibration import endpoints as calibration
 from service.context import Context
 from service.dashboard import endpoints as dashboard
 from service.datasets import endpoints as datasets
@@ -64,7 +65,18 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
     app.add_middleware(gate.Gate, settings=settings)
     problems.install(app)
     openapi.install(app)
-    for room in (health, studies, trials, plans, datasets, ledger, runs, docs, dashboard):
+    for room in (
+        health,
+        studies,
+        trials,
+        calibration,
+        plans,
+        datasets,
+        ledger,
+        runs,
+        docs,
+        dashboard,
+    ):
         app.include_router(room.router)
     return app
 

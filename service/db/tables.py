@@ -38,8 +38,8 @@ class Base(DeclarativeBase):
 
     metadata = MetaData(naming_convention=NAMING)
     type_annotation_map = {  # noqa: RUF012 - SQLAlchemy reads it from the class
-        dict[str, Any]: JSONB,
-        list[Any]: JSONB,
+        dict[str, Any]: JSONB(none_as_null=True),
+        list[Any]: JSONB(none_as_null=True),
         datetime: DateTime(timezone=True),
         str: Text,
         int: BigInteger,
@@ -102,6 +102,9 @@ class Study(Base):
     promote_requested: Mapped[bool] = mapped_column(server_default=text("false"))
     promoted_trial: Mapped[int | None]
     prediction: Mapped[dict[str, Any] | None]
+    """What the promoted trial should reach, as studies.schemas.Prediction."""
+    promotion: Mapped[dict[str, Any] | None]
+    """Which trial the search proposes or somebody chose, as studies.schemas.PromotionView."""
     error: Mapped[dict[str, Any] | None]
     reservation_id: Mapped[str | None]
     """The ledger's hold for the private run; None on a public dataset."""
@@ -126,7 +129,7 @@ class Study(Base):
 
 
 class Trial(Base):
-    """One candidate of the search, as wire.TrialRecord. Finished trials are never written again."""
+    """One candidate of the search, as wire.TrialRecord. Of a finished one only ``repeats`` may grow."""
 
     __tablename__ = "trial"
 
@@ -135,7 +138,9 @@ class Trial(Base):
     state: Mapped[str]
     params: Mapped[dict[str, Any]]
     scores: Mapped[list[Any]]
+    repeats: Mapped[list[Any]] = mapped_column(server_default=text("'[]'::jsonb"))
     value: Mapped[float | None]
+    source: Mapped[str | None]
     reason: Mapped[str | None]
     attempt: Mapped[int]
     started_at: Mapped[datetime] = mapped_column(server_default=func.now())

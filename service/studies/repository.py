@@ -7,7 +7,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
 
-from sqlalchemy import ColumnElement, Double, case, func, select, text, tuple_
+from sqlalchemy import (
+    ColumnElement,
+    Double,
+    case,
+    func,
+    or_,
+    select,
+    text,
+    tuple_,
+    type_coerce,
+)
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Attempt, Event, IdempotencyKey, Run, Study, Trial
@@ -103,14 +114,17 @@ async def lock_idempotency_key(session: AsyncSession, key: str) -> None:
     )
 
 
-async def best_trial(session: AsyncSession, study_id: str) -> TrialRecord | None:
-    """The completed trial with the highest accuracy; of equals, the first."""
-    trial = await session.scalar(
-        select(Trial)
-        .where(Trial.study_id == study_id, Trial.state == "completed", Trial.value.is_not(None))
-        .order_by(Trial.value.desc(), Trial.number)
-        .limit(1)
-    )
+async def best_trial(session: AsyncSession, study: Study) -> TrialRecord | None:
+    """The trial of the promotion; before there is one, the completed trial of the highest value."""
+    if study.promotion is not None:
+        trial = await session.get(Trial, (study.id, study.promotion["trial"]))
+    else:
+        trial = await session.scalar(
+            select(Trial)
+            .where(Trial.study_id == study.id, Trial.state == "completed", Trial.value.is_not(None))
+            .order_by(Trial.value.desc(), Trial.number)
+            .limit(1)
+        )
     return None if trial is None else trial_record(trial)
 
 
@@ -121,7 +135,9 @@ def trial_record(trial: Trial) -> TrialRecord:
         state=TrialState(trial.state),
         params=trial.params,
         scores=[RungScore.model_validate(score) for score in trial.scores],
+        repeats=[RungScore.model_validate(score) for score in trial.repeats],
         value=trial.value,
+        source=trial.source,
         reason=trial.reason,
     )
 
@@ -157,6 +173,7 @@ async def progress_of(session: AsyncSession, study: Study) -> Progress:
         trials_diverged=by_state[TrialState.DIVERGED],
         trials_pruned=by_state[TrialState.PRUNED],
         trials_failed=by_state[TrialState.FAILED],
+        repeats_finished=await _finished_repeats(session, study),
         best_accuracy=counts[-1],
         step=private.step if private else None,
         steps=private.steps if private else None,
@@ -167,6 +184,16 @@ async def progress_of(session: AsyncSession, study: Study) -> Progress:
 
 def _count(state: TrialState) -> ColumnElement[int]:
     return func.count(case((Trial.state == state.value, 1)))
+
+
+async def _finished_repeats(session: AsyncSession, study: Study) -> int:
+    """Ladders of the finals that reached the last rung, or were given up before it."""
+    scores = func.jsonb_array_elements(Trial.repeats)
+    score = type_coerce(scores.column_valued("score", joins_implicitly=True), JSONB)
+    last_rung = len(study.plan["simulations"]) - 1
+    is_last = or_(score["rung"].as_integer() == last_rung, score["accuracy"].astext.is_(None))
+    query = select(func.count()).select_from(Trial).where(Trial.study_id == study.id, is_last)
+    return (await session.execute(query)).scalar_one()
 
 
 async def results_of(

@@ -1,11 +1,12 @@
 """What the API says about a study."""
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel
 
 from service.studies.lifecycle import StudyState
+from tan_core.tan import LawMethod
 from tan_core.wire import TrialRecord
 
 
@@ -19,6 +20,8 @@ class Progress(BaseModel):
     trials_diverged: int
     trials_pruned: int
     trials_failed: int
+    repeats_finished: int
+    """Ladders of finalists with fresh seeds that are complete or were given up."""
     best_accuracy: float | None
     """Best validation accuracy of a completed simulation."""
     step: int | None
@@ -72,6 +75,70 @@ class PrivacyView(BaseModel):
     ledger_entry: LedgerEntryRef | None
 
 
+class Prediction(BaseModel):
+    """What a trial should reach as the private run, on the test split. Fractions in [0, 1]."""
+
+    accuracy: float
+    low: float
+    high: float
+    level: float
+    """Probability that the private run lands in [low, high]."""
+    expected_batch_size: float
+    """B of the private run, which is predicted for."""
+    trial: int
+    seeds: int
+    """That the prediction rests on."""
+    is_fresh: bool
+    """Whether those seeds had no part in choosing the trial: else the prediction is too high."""
+    method: LawMethod
+    slope: float
+    """Accuracy per doubling of the batch."""
+    caution: str | None
+    """Why to trust it less."""
+
+
+class PredictionView(Prediction):
+    """A prediction beside what came of it; None while there is no test accuracy."""
+
+    reached: float | None
+    """Test accuracy of the private run."""
+    error: float | None
+    """``reached`` minus ``accuracy``."""
+    inside: bool | None
+    """Whether ``reached`` is in [low, high]."""
+
+    @classmethod
+    def of(cls, prediction: Prediction, reached: float | None) -> Self:
+        """The prediction, measured against a test accuracy."""
+        error, inside = None, None
+        if reached is not None:
+            error = reached - prediction.accuracy
+            inside = prediction.low <= reached <= prediction.high
+        return cls(**prediction.model_dump(), reached=reached, error=error, inside=inside)
+
+
+class StandingView(BaseModel):
+    """A trial that could be promoted, and its prediction in short."""
+
+    trial: int
+    accuracy: float
+    low: float
+    high: float
+    seeds: int
+    is_fresh: bool
+
+
+class PromotionView(BaseModel):
+    """Which trial becomes the private run, and why."""
+
+    trial: int
+    by: Literal["search", "user"] | None
+    """Who decided; None: nobody yet, and ``trial`` is what the search proposes."""
+    reason: str
+    standings: list[StandingView]
+    """The trials that could be promoted, the best prediction first; at most 100."""
+
+
 class StudyView(BaseModel):
     """A study."""
 
@@ -83,7 +150,10 @@ class StudyView(BaseModel):
     plan: dict[str, Any]
     progress: Progress
     best_trial: TrialRecord | None
-    prediction: dict[str, Any] | None
+    """The trial that is promoted or proposed; before that, the completed one of the highest value."""
+    prediction: PredictionView | None
+    promotion: PromotionView | None
+    """None until the search has succeeded."""
     run: RunView | None
     privacy: PrivacyView
     error: dict[str, Any] | None

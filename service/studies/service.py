@@ -22,7 +22,10 @@ from service.studies.lifecycle import StudyState
 from service.studies.repository import Cursor
 from service.studies.schemas import (
     LedgerEntryRef,
+    Prediction,
+    PredictionView,
     PrivacyView,
+    PromotionView,
     RunView,
     StudyPage,
     StudySummary,
@@ -182,8 +185,9 @@ async def view(session: AsyncSession, study: Study) -> StudyView:
         spec=study.spec,
         plan=study.plan,
         progress=await repository.progress_of(session, study),
-        best_trial=await repository.best_trial(session, study.id),
-        prediction=study.prediction,
+        best_trial=await repository.best_trial(session, study),
+        prediction=_prediction_view(study, run),
+        promotion=PromotionView.model_validate(study.promotion) if study.promotion else None,
         run=await _run_view(session, study, run) if run else None,
         privacy=await _privacy_view(session, study),
         error=study.error,
@@ -284,6 +288,15 @@ async def _run_view(session: AsyncSession, study: Study, run: Run) -> RunView:
             "test_accuracy": result.get("test_accuracy"),
             "num_test": result.get("num_test"),
         }
+    )
+
+
+def _prediction_view(study: Study, run: Run | None) -> PredictionView | None:
+    if study.prediction is None:
+        return None
+    result = (run.result if run else None) or {}
+    return PredictionView.of(
+        Prediction.model_validate(study.prediction), result.get("test_accuracy")
     )
 
 

@@ -1,0 +1,1 @@
+"""Calibration: what studies were predicted to reach, against what they reached."""

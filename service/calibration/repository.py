@@ -1,0 +1,57 @@
+"""The query behind the calibration: completed studies with a prediction, and sums over all of them."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import Double, RowMapping, and_, func, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.db.tables import Run, Study
+
+
+async def predicted_and_reached(
+    session: AsyncSession, *, dataset: str | None, model: str | None, limit: int
+) -> Sequence[RowMapping]:
+    """The newest studies that were predicted and completed.
+
+    Args:
+        session: open.
+        dataset: name of the dataset they trained on; None: any.
+        model: name of their model; None: any.
+        limit: rows returned. The columns ``studies``, ``num_inside`` and ``mean_absolute_error`` are the same
+            in each of them, and over every study that the filters leave.
+    """
+    predicted, low, high = (
+        Study.prediction[name].astext.cast(Double) for name in ("accuracy", "low", "high")
+    )
+    reached = Run.result["test_accuracy"].astext.cast(Double)
+    model_name = Study.spec["model"]["name"].astext
+    error, inside = reached - predicted, reached.between(low, high)
+    query = (
+        select(
+            Study.id.label("study"),
+            Study.name,
+            Study.dataset,
+            model_name.label("model"),
+            Study.statement["privacy"]["epsilon"].astext.cast(Double).label("epsilon"),
+            Study.prediction["trial"].as_integer().label("trial"),
+            predicted.label("predicted"),
+            low.label("low"),
+            high.label("high"),
+            reached.label("reached"),
+            error.label("error"),
+            inside.label("inside"),
+            Study.finished_at,
+            func.count().over().label("studies"),
+            func.count().filter(inside).over().label("num_inside"),
+            func.avg(func.abs(error)).over().label("mean_absolute_error"),
+        )
+        .join(Run, and_(Run.study_id == Study.id, Run.kind == "private"))
+        .where(Study.state == "completed", Study.prediction.is_not(None), reached.is_not(None))
+        .order_by(Study.finished_at.desc(), Study.id.desc())
+        .limit(limit)
+    )
+    if dataset is not None:
+        query = query.where(Study.dataset == dataset)
+    if model is not None:
+        query = query.where(model_name == model)
+    return (await session.execute(query)).mappings().all()
