@@ -1,4 +1,4 @@
-"""What ``tan-cli init`` writes: the first study, the study of ``examples/digits.yaml``."""
+"""What ``tan-cli init`` writes: the first study, equal to ``examples/digits.yaml``."""
 
 STUDY = """\
 # A first study: the 1,797 handwritten digits of scikit-learn. No file, no network.
