@@ -84,5 +84,67 @@ def guarantee(privacy: dict[str, Any]) -> str:
     )
 
 
+def interval(low: float, high: float) -> str:
+    """Both ends of an interval of accuracies, in percent.
+
+    Example:
+        >>> interval(0.9693, 0.983)
+        '[96.9, 98.3]'
+    """
+    return f"[{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def deviation(error: float) -> str:
+    """An accuracy less the one that was predicted, in points.
+
+    Example:
+        >>> deviation(0.0031), deviation(-0.02), deviation(-0.0001)
+        ('0.3 above', '2.0 below', 'as predicted')
+    """
+    points = round(100 * error, 1)
+    if not points:
+        return "as predicted"
+    return f"{abs(points):.1f} {'above' if points > 0 else 'below'}"
+
+
+def basis(prediction: dict[str, Any], num_batch_sizes: int) -> str:
+    """What a prediction rests on.
+
+    Example:
+        >>> basis({"method": "line", "seeds": 2, "is_fresh": True}, 3)
+        '3 batch sizes, 2 seeds'
+        >>> basis({"method": "largest_rung", "seeds": 1, "is_fresh": False}, 3)
+        'the largest of 3 batch sizes, 1 seed that also chose the trial'
+    """
+    sizes = counted(num_batch_sizes, "batch size")
+    if prediction["method"] != "line" and num_batch_sizes > 1:
+        sizes = f"the largest of {sizes}"
+    chose = "" if prediction["is_fresh"] else " that also chose the trial"
+    return f"{sizes}, {counted(prediction['seeds'], 'seed')}{chose}"
+
+
+def coverage(inside: int, studies: int, *, level: float, mean_error: float) -> str:
+    """How often intervals held, beside how often they should.
+
+    Example:
+        >>> coverage(17, 20, level=0.9, mean_error=0.0042)
+        'held in 17 of 20 (90 % meant), mean error 0.4 points'
+    """
+    return (
+        f"held in {inside} of {studies} ({100 * level:g} % meant), "
+        f"mean error {100 * mean_error:.1f} points"
+    )
+
+
+def counted(count: int, thing: str) -> str:
+    """So many things.
+
+    Example:
+        >>> counted(1, "seed"), counted(2, "seed")
+        ('1 seed', '2 seeds')
+    """
+    return f"{count} {thing}{'' if count == 1 else 's'}"
+
+
 def _parameter(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)

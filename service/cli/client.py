@@ -12,7 +12,14 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-from service.cli.errors import ApiError, CliError, InputError, LostAnswerError, UnreachableError
+from service.cli.errors import (
+    ApiError,
+    CliError,
+    InputError,
+    LostAnswerError,
+    UnknownStudyError,
+    UnreachableError,
+)
 from service.cli.settings import ClientSettings
 
 Json = dict[str, Any]
@@ -153,6 +160,13 @@ class ApiClient:
         ) as response:
             yield from parse_events(response.iter_lines())
 
+    def calibration(
+        self, *, dataset: str | None = None, model: str | None = None, limit: int
+    ) -> Json:
+        """Predictions of completed studies beside what was reached, and how often they held."""
+        query = _without_none({"dataset": dataset, "model": model, "limit": limit})
+        return self._json("GET", "/calibration", params=query)
+
     # Datasets
 
     def add_dataset(self, registration: Json) -> Json:
@@ -214,7 +228,11 @@ def open_client() -> ApiClient:
 
 
 def find_study(client: ApiClient, reference: str) -> Json:
-    """The study with this id, this unique beginning of an id, or (the newest) with this name."""
+    """The study with this id, this unique beginning of an id, or (the newest) with this name.
+
+    Raises:
+        UnknownStudyError: there is none, or the beginning is not unique.
+    """
     try:
         return client.study(reference)
     except ApiError as error:
@@ -228,8 +246,12 @@ def find_study(client: ApiClient, reference: str) -> Json:
         return client.study(matching[0]["id"])
     if matching:
         some = ", ".join(s["id"] for s in matching[:5])
-        raise CliError(f"{reference!r} is the beginning of {len(matching)} studies: {some}")
-    raise CliError(f"no study has the id or the name {reference!r}; `tan-cli list` shows them")
+        raise UnknownStudyError(
+            f"{reference!r} is the beginning of {len(matching)} studies: {some}"
+        )
+    raise UnknownStudyError(
+        f"no study has the id or the name {reference!r}; `tan-cli list` shows them"
+    )
 
 
 def parse_events(lines: Iterator[str]) -> Iterator[ServerEvent]:

@@ -135,6 +135,7 @@ def report(study: Json, *, url: str, home: Path) -> Any:
         [
             *plan_view.summary(study["plan"]),
             ("best trial", views.best_trial(study.get("best_trial"))),
+            *views.prediction_rows(study),
             ("test accuracy", f"{text.percent(run_.get('test_accuracy'))} (the private run)"),
             ("privacy", text.guarantee(privacy)),
             ("search", f"{privacy['search_accounting']}: {privacy['search_note']}"),

@@ -4,6 +4,7 @@ CliError                  1  failed
 ├── ApiError              1, 2 or 3: what the server refused, as it said it
 ├── InputError            2  what was written cannot be had; it lists the fields at fault
 ├── LostAnswerError       1  a study was sent, and no answer came back
+├── UnknownStudyError     1  no study has this id or name
 └── UnreachableError      1  nobody answers at the server's address
 """
 
@@ -54,6 +55,10 @@ class InputError(CliError):
     exit_code = Exit.BAD_INPUT
 
 
+class UnknownStudyError(CliError):
+    """No study is meant by these words, or more than one."""
+
+
 class UnreachableError(CliError):
     """Nobody answers at the server's address."""
 
@@ -73,7 +78,7 @@ class LostAnswerError(CliError):
         super().__init__(
             f"the server at {url} took the study and did not answer ({cause})\n"
             f"It may be stored. `tan-cli submit --idempotency-key {shlex.quote(idempotency_key)}` "
-            "with the same file asks again and cannot make a second one."
+            "with the same study asks again and cannot make a second one."
         )
         self.idempotency_key = idempotency_key
 

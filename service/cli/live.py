@@ -88,12 +88,14 @@ class PlainDisplay:
     def __exit__(self, *_: object) -> None: ...
 
     def update(self, progress: StudyProgress) -> None:
-        """Print what changed: a phase, a finished trial, now and then the steps."""
+        """Print what changed: a phase, a finished trial or repetition, now and then the steps."""
         before, line = self._said, None
         if progress.state != before.state:
             line = _phase(progress)
         elif progress.trials_finished != before.trials_finished:
             line = f"  {_trial(progress)}{trials_line(progress)}"
+        elif progress.repeats_finished != before.repeats_finished:
+            line = f"  {finals_line(progress)}"
         elif progress.attempt != before.attempt and (progress.attempt or 0) > 1:
             line = f"  attempt {progress.attempt} goes on"
         elif progress.step != before.step and self._is_due(progress):
@@ -130,7 +132,9 @@ class TrialPace:
             self._last = now
 
     def seconds_left(self, progress: StudyProgress) -> float | None:
-        """None until a trial has finished while we watched."""
+        """None until a trial has finished while we watched, and when none is left."""
+        if progress.trials_finished >= progress.trials_total:
+            return None
         if self._start is None or self._last is None or self._last[1] <= self._start[1]:
             return None
         each = (self._last[0] - self._start[0]) / (self._last[1] - self._start[1])
@@ -149,6 +153,8 @@ def render_progress(title: str, progress: StudyProgress, pace: TrialPace) -> Ren
         _bar(progress.trials_finished, progress.trials_total),
         trials_line(progress) + (f", {text.duration(left)} left" if left is not None else ""),
     )
+    if progress.repeats_finished:
+        grid.add_row("finals", "", finals_line(progress))
     if progress.steps:
         grid.add_row("private run", _bar(progress.step or 0, progress.steps), steps_line(progress))
     return Group(Text(title, style="bold"), Text(_phase(progress)), grid)
@@ -167,6 +173,13 @@ def trials_line(progress: StudyProgress) -> str:
     ):
         line += f", {count} {word}" if count else ""
     return line
+
+
+def finals_line(progress: StudyProgress) -> str:
+    """How often finalists were repeated; nothing before they are."""
+    if not progress.repeats_finished:
+        return ""
+    return f"{text.counted(progress.repeats_finished, 'repetition')} of finalists with fresh seeds"
 
 
 def steps_line(progress: StudyProgress) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import typer
 
-from service.cli import datasets, plans, results, serve, studies
+from service.cli import calibration, datasets, plans, results, serve, studies
 from service.cli.errors import CliError, Exit
 
 app = typer.Typer(
@@ -33,6 +33,7 @@ app.command("show")(studies.show_study)
 app.command("watch")(studies.watch)
 app.command("cancel")(studies.cancel)
 app.command("promote")(studies.promote)
+app.command("calibration")(calibration.calibration)
 app.command("ledger")(results.ledger)
 app.command("statement")(results.statement)
 app.command("download")(studies.download)

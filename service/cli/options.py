@@ -13,7 +13,3 @@ StudyReference = Annotated[
         show_default=False,
     ),
 ]
-StudyFile = Annotated[
-    str,
-    typer.Argument(metavar="STUDY.yaml", help="The study; - reads standard input."),
-]

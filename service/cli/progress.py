@@ -20,6 +20,8 @@ class StudyProgress:
     trials_diverged: int = 0
     trials_pruned: int = 0
     trials_failed: int = 0
+    repeats_finished: int = 0
+    """Ladders that finalists have climbed again, with fresh seeds."""
     best_accuracy: float | None = None
     step: int | None = None
     steps: int | None = None
@@ -41,7 +43,7 @@ class StudyProgress:
 
 
 COUNTERS = frozenset(
-    name for name in StudyProgress.__dataclass_fields__ if name.startswith("trials_")
+    name for name in StudyProgress.__dataclass_fields__ if name.startswith(("trials_", "repeats_"))
 )
 FIGURES = frozenset({"best_accuracy", "step", "steps", "steps_per_second", "attempt"})
 

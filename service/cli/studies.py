@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service.cli.errors import CliError, Exit
-from service.cli.options import JsonFlag, StudyFile, StudyReference
+from service.cli.errors import ApiError, CliError, Exit, InputError, UnknownStudyError
+from service.cli.options import JsonFlag, StudyReference
 
 if TYPE_CHECKING:
     from service.cli.client import ApiClient
@@ -15,7 +15,25 @@ Json = dict[str, Any]
 
 
 def submit(
-    study_yaml: StudyFile,
+    study_yaml: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[STUDY.yaml]",
+            help="The study; - reads standard input. Without it, the first --from STUDY is "
+            "submitted again.",
+            show_default=False,
+        ),
+    ] = None,
+    sources: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from",
+            metavar="STUDY",
+            help="Try the best parameters of this study first: sets search.warm_start. "
+            "May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Stay until the study has ended; exit 1 if it failed.")
     ] = False,
@@ -32,9 +50,13 @@ def submit(
     from service.cli.output import show_json
     from service.cli.study_file import read_study
 
-    spec = read_study(study_yaml)
+    if study_yaml is None and not sources:
+        raise InputError("give a STUDY.yaml, or --from STUDY to submit that study again")
+    spec = None if study_yaml is None else read_study(study_yaml)
     with open_client() as client:
-        study = send(client, spec, idempotency_key=idempotency_key, quiet=as_json)
+        if sources:
+            spec = _warm_started(spec, [_source(client, source) for source in sources])
+        study = send(client, spec or {}, idempotency_key=idempotency_key, quiet=as_json)
         if watch:
             study = accompany(client, study, quiet=as_json)
     if as_json:
@@ -123,14 +145,33 @@ def promote(
     trial: Annotated[
         int | None, typer.Option(min=0, help="The trial to promote; default: the search's winner.")
     ] = None,
+    only_list: Annotated[
+        bool,
+        typer.Option("--list", help="Only show the trials that may be promoted, and predictions."),
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Start the private run of a study that awaits approval."""
+    from service.cli import prediction_view
     from service.cli.client import find_study, open_client
-    from service.cli.output import show, show_json
+    from service.cli.output import console, show, show_error, show_json
 
     with open_client() as client:
-        answer = client.promote(find_study(client, study)["id"], trial=trial)
+        found = find_study(client, study)
+        if only_list:
+            if as_json:
+                show_json(found["promotion"])
+            else:
+                show(prediction_view.standings(found))
+            return
+        try:
+            answer = client.promote(found["id"], trial=trial)
+        except ApiError as error:
+            if error.exit_code is not Exit.BAD_INPUT:
+                raise
+            show_error(error)
+            console(error=True).print(prediction_view.standings(found))
+            raise typer.Exit(error.exit_code) from error
     if as_json:
         show_json(answer)
     else:
@@ -206,6 +247,25 @@ def accompany(client: "ApiClient", study: Json, *, quiet: bool = False) -> Json:
 def outcome(study: Json) -> Exit:
     """The exit code of a study that has ended."""
     return Exit.DONE if study["state"] == "completed" else Exit.FAILED
+
+
+def _source(client: "ApiClient", reference: str) -> Json:
+    """A study that another one may begin from."""
+    from service.cli.client import find_study
+
+    try:
+        return find_study(client, reference)
+    except UnknownStudyError as error:
+        raise InputError(f"--from: {error.message}") from error
+
+
+def _warm_started(spec: Json | None, sources: list[Json]) -> Json:
+    """The spec, or the first source's, with the sources to begin from."""
+    begun: Json = dict(sources[0]["spec"] if spec is None else spec)
+    search = begun.get("search")
+    if isinstance(search, dict):  # whatever else it is, the server refuses it by its path
+        begun["search"] = {**search, "warm_start": list(dict.fromkeys(s["id"] for s in sources))}
+    return begun
 
 
 def _show_study(study: Json) -> None:

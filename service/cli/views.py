@@ -1,6 +1,6 @@
 """Answers of the API as tables that a person can read."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -9,13 +9,14 @@ from rich.table import Table
 from rich.text import Text
 
 from service import text
-from service.cli.live import steps_line, trials_line
+from service.cli.live import finals_line, steps_line, trials_line
 from service.cli.progress import of_study
 
 Json = dict[str, Any]
 
 NOT_PRIVATE = "not private"
 UNACCOUNTED = "search on private data NOT accounted"
+CHOSEN_BY = {"search": "by the search", "user": "by a user", None: "proposed, waits for approval"}
 
 
 def table(title: str | None, *columns: str, right: Sequence[str] = ()) -> Table:
@@ -88,7 +89,9 @@ def study(item: Json) -> RenderableType:
         ("dataset", item["spec"]["dataset"]),
         ("model", str(item["spec"]["model"]["name"])),
         ("search", f"{trials_line(progress)}; {search['accounting']}"),
+        ("finals", finals_line(progress) or None),
         ("best trial", best_trial(item.get("best_trial"))),
+        *prediction_rows(item),
         ("private run", _run(item.get("run"), steps_line(progress))),
         ("privacy", text.guarantee(item["privacy"])),
         ("ledger", ledger_line(item["privacy"])),
@@ -106,6 +109,34 @@ def best_trial(trial: Json | None) -> str | None:
         f"number {trial['number']}, validation accuracy {text.percent(trial.get('value'))} "
         f"(simulation, {NOT_PRIVATE}): {text.parameters(trial['params'])}"
     )
+
+
+def prediction_rows(study: Json) -> Iterator[tuple[str, str | None]]:
+    """What the search foretold, what was promoted and why, and how it came out, as far as known."""
+    prediction, promotion = study.get("prediction"), study.get("promotion")
+    if prediction is not None:
+        yield "prediction", _predicted(prediction, study["plan"])
+        yield "caution", prediction["caution"]
+    if promotion is not None:
+        yield "promotion", f"{CHOSEN_BY[promotion['by']]}: {promotion['reason']}"
+    if prediction is not None:
+        yield "outcome", _outcome(prediction)
+
+
+def _predicted(prediction: Json, plan: Json) -> str:
+    return (
+        f"predicted {text.percent(prediction['accuracy'])} "
+        f"{text.interval(prediction['low'], prediction['high'])} "
+        f"at B = {text.number(prediction['expected_batch_size'])} "
+        f"from {text.basis(prediction, len(plan['simulations']))}"
+    )
+
+
+def _outcome(prediction: Json) -> str | None:
+    if prediction["reached"] is None:
+        return None
+    place = "inside" if prediction["inside"] else "outside"
+    return f"reached {text.percent(prediction['reached'])}: {text.deviation(prediction['error'])}, {place}"
 
 
 def ledger_line(privacy: Json) -> str | None:

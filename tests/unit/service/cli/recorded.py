@@ -71,6 +71,7 @@ PROGRESS: Json = {
     "trials_diverged": 1,
     "trials_pruned": 0,
     "trials_failed": 0,
+    "repeats_finished": 2,
     "best_accuracy": 0.9301,
     "step": 300,
     "steps": 300,
@@ -91,7 +92,45 @@ STUDY: Json = {
     "plan": PLAN,
     "progress": PROGRESS,
     "best_trial": TRIAL,
-    "prediction": None,
+    "prediction": {
+        "accuracy": 0.9217,
+        "low": 0.9031,
+        "high": 0.9383,
+        "level": 0.9,
+        "expected_batch_size": 256,
+        "trial": 1,
+        "seeds": 2,
+        "is_fresh": True,
+        "method": "line",
+        "slope": -0.004,
+        "caution": None,
+        "reached": 0.9248,
+        "error": 0.0031,
+        "inside": True,
+    },
+    "promotion": {
+        "trial": 1,
+        "by": "search",
+        "reason": "trial 1: predicted 92.17% [90.31%, 93.83%] at batch 256; 0.70 points above trial 4",
+        "standings": [
+            {
+                "trial": 1,
+                "accuracy": 0.9217,
+                "low": 0.9031,
+                "high": 0.9383,
+                "seeds": 2,
+                "is_fresh": True,
+            },
+            {
+                "trial": 4,
+                "accuracy": 0.9147,
+                "low": 0.8962,
+                "high": 0.9315,
+                "seeds": 1,
+                "is_fresh": False,
+            },
+        ],
+    },
     "run": {
         "state": "succeeded",
         "reason": None,
@@ -134,6 +173,30 @@ SUMMARY: Json = {
     "started_at": STUDY["started_at"],
     "finished_at": STUDY["finished_at"],
 }
+CALIBRATION: Json = {
+    "level": 0.9,
+    "studies": 20,
+    "inside": 17,
+    "coverage": 0.85,
+    "mean_absolute_error": 0.0042,
+    "items": [
+        {
+            "study": STUDY["id"],
+            "name": "digits-eps3",
+            "dataset": "digits",
+            "model": "mlp",
+            "epsilon": 3.0,
+            "trial": 1,
+            "predicted": 0.9217,
+            "low": 0.9031,
+            "high": 0.9383,
+            "reached": 0.9248,
+            "error": 0.0031,
+            "inside": True,
+            "finished_at": "2026-01-02T03:14:05+00:00",
+        }
+    ],
+}
 DATASET: Json = {
     "name": "digits",
     "source": "digits",
@@ -158,7 +221,13 @@ DATASET: Json = {
 
 
 def progress(phase: str, **changes: Any) -> Json:
-    blank = {**PROGRESS, "trials_finished": 0, "trials_diverged": 0, "best_accuracy": None}
+    blank = {
+        **PROGRESS,
+        "trials_finished": 0,
+        "repeats_finished": 0,
+        "trials_diverged": 0,
+        "best_accuracy": None,
+    }
     return {**blank, "phase": phase, "step": None, "steps": None, "attempt": 1, **changes}
 
 
@@ -169,7 +238,8 @@ def state_event(state: str, **changes: Any) -> Json:
 
 def story() -> list[Json]:
     """The events of a study that completes."""
-    done = {"trials_finished": 2, "trials_diverged": 1, "best_accuracy": 0.9301}
+    searched = {"trials_finished": 2, "trials_diverged": 1, "best_accuracy": 0.9301}
+    done = {**searched, "repeats_finished": 2}
     diverged = {**TRIAL, "number": 0, "state": "diverged", "value": None, "reason": "loss is NaN"}
     step = {"step": 150, "steps": 300, "steps_per_second": 50.0}
     events = [
@@ -181,6 +251,7 @@ def story() -> list[Json]:
             "trial": diverged,
             "progress": progress("simulating", trials_finished=1, trials_diverged=1),
         },
+        {"kind": "trial", "trial": TRIAL, "progress": progress("simulating", **searched)},
         {"kind": "trial", "trial": TRIAL, "progress": progress("simulating", **done)},
         state_event("training", **done, step=0, steps=300),
         {"kind": "step", **step, "progress": progress("training", **done, **step)},
@@ -199,6 +270,7 @@ class RecordedServer:
         self.url = ""
         self.study = copy.deepcopy(STUDY)
         self.summaries = [copy.deepcopy(SUMMARY)]
+        self.calibration = copy.deepcopy(CALIBRATION)
         self.datasets = [copy.deepcopy(DATASET)]
         self.events = story()
         self.cut_after: int | None = None
@@ -206,6 +278,7 @@ class RecordedServer:
         self.answers: dict[str, tuple[int, Json]] = {}
         """Fixed answers by ``METHOD path``."""
         self.requests: list[tuple[str, Json | None, dict[str, str]]] = []
+        self.queries: list[dict[str, str]] = []
         self.app = FastAPI()
         self.app.add_api_route(
             "/{path:path}", self._answer, methods=["GET", "POST"], response_model=None
@@ -219,6 +292,7 @@ class RecordedServer:
         raw = await request.body()
         what = f"{request.method} /{path}"
         headers = dict(request.headers)
+        self.queries.append(dict(request.query_params))
         self.requests.append((what, json.loads(raw) if raw else None, headers))
         if what in self.answers:
             status, document = self.answers[what]
@@ -230,6 +304,7 @@ class RecordedServer:
             f"GET /studies/{STUDY['id']}": (200, self.study),
             f"POST /studies/{STUDY['id']}/cancel": (202, {**self.study, "state": "cancelled"}),
             f"POST /studies/{STUDY['id']}/promote": (202, {**self.study, "state": "training"}),
+            "GET /calibration": (200, self.calibration),
             "GET /datasets": (200, {"items": self.datasets}),
             "GET /datasets/digits": (200, DATASET),
             "POST /datasets": (201, DATASET),

@@ -65,11 +65,24 @@ class TestTrialPace:
 class TestRender:
     def test_the_picture_holds_phase_bars_counts_rate_and_time_left(self) -> None:
         pace = TrialPace(lambda: 0.0)
-        simulating, training = rendered(play(4)[-1], pace), rendered(play(7)[-1], pace)
+        simulating, training = rendered(play(4)[-1], pace), rendered(play(8)[-1], pace)
         assert "1 of 2 trials, 1 diverged" in simulating
         assert "private run" not in simulating
+        assert "finals" not in simulating
         assert "best 93.0 %" in training
         assert "step 150 of 300, 50.0 steps/s, 3s left" in training
+
+    def test_the_finals_are_shown_and_the_trials_have_no_time_left(self) -> None:
+        now = 0.0
+        pace = TrialPace(lambda: now)
+        for progress in play(6):
+            pace.observe(progress)
+            now += 10
+
+        finals = rendered(play(6)[-1], pace)
+
+        assert "2 repetitions of finalists with fresh seeds" in finals
+        assert " left" not in finals
 
     def test_a_second_attempt_is_said(self) -> None:
         progress = StudyProgress(state="training", attempt=2)
@@ -97,6 +110,7 @@ class TestDisplays:
             "simulating",
             "  trial 0 diverged; 1 of 2 trials, 1 diverged",
             "  trial 1 completed 93.0 %; 2 of 2 trials, best 93.0 %, 1 diverged",
+            "  2 repetitions of finalists with fresh seeds",
             "training",
             "completed",
         ]

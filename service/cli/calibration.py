@@ -1,0 +1,35 @@
+"""The command on how often predictions held: calibration."""
+
+from typing import Annotated
+
+import typer
+
+from service.cli.options import JsonFlag
+
+MAX_LIMIT = 200
+
+
+def calibration(
+    dataset: Annotated[
+        str | None, typer.Option(help="Only studies on this dataset.", show_default=False)
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Only studies of this model.", show_default=False)
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(min=1, max=MAX_LIMIT, help="List at most so many, newest first.")
+    ] = 20,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what searches predicted beside what the private runs reached."""
+    from service.cli.client import open_client
+    from service.cli.output import show, show_json
+
+    with open_client() as client:
+        document = client.calibration(dataset=dataset, model=model, limit=limit)
+    if as_json:
+        show_json(document)
+    else:
+        from service.cli import prediction_view
+
+        show(prediction_view.calibration(document))

@@ -1,0 +1,72 @@
+"""Who may be promoted, and how often predictions held."""
+
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from service import text
+from service.cli.views import NOT_PRIVATE, facts, table
+
+Json = dict[str, Any]
+
+
+def standings(study: Json) -> RenderableType:
+    """The trials that may be promoted, the best prediction first."""
+    promotion = study.get("promotion")
+    if promotion is None:
+        return Text(f"{study['name']} is {study['state']}: no trial can be promoted yet")
+    made = table(
+        f"Candidates for the private run ({NOT_PRIVATE})",
+        "trial", "predicted", "interval", "seeds", "",
+        right=("trial", "predicted", "seeds"),
+    )  # fmt: skip
+    word = "proposed" if promotion["by"] is None else "promoted"
+    for one in promotion["standings"]:
+        made.add_row(
+            str(one["trial"]),
+            text.percent(one["accuracy"]),
+            text.interval(one["low"], one["high"]),
+            f"{one['seeds']} fresh" if one["is_fresh"] else str(one["seeds"]),
+            word if one["trial"] == promotion["trial"] else "",
+        )
+    return Group(made, facts(None, [("reason", promotion["reason"])]))
+
+
+def calibration(document: Json) -> RenderableType:
+    """Predictions beside what was reached, and how often their intervals held."""
+    items = document["items"]
+    if not items:
+        return Text(
+            "no prediction has met its outcome yet: each study that completes a private run adds one"
+        )
+    made = table(
+        None, "study", "dataset", "model", "target ε", "predicted", "interval", "reached", "error",
+        "held", right=("target ε", "predicted", "reached"),
+    )  # fmt: skip
+    for item in items:
+        made.add_row(
+            item["name"],
+            item["dataset"],
+            item["model"],
+            text.MISSING if item["epsilon"] is None else f"{item['epsilon']:g}",
+            text.percent(item["predicted"]),
+            text.interval(item["low"], item["high"]),
+            text.percent(item["reached"]),
+            text.deviation(item["error"]),
+            "yes" if item["inside"] else "no",
+        )
+    return Group(
+        made,
+        Text(_coverage(document)),
+        Text("target ε: what was asked for; `tan-cli statement STUDY` has what holds, with its δ"),
+    )
+
+
+def _coverage(document: Json) -> str:
+    return text.coverage(
+        document["inside"],
+        document["studies"],
+        level=document["level"],
+        mean_error=document["mean_absolute_error"],
+    )
