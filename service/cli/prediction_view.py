@@ -41,15 +41,15 @@ def calibration(document: Json) -> RenderableType:
             "no prediction has met its outcome yet: each study that completes a private run adds one"
         )
     made = table(
-        None, "study", "dataset", "model", "target ε", "predicted", "interval", "reached", "error",
-        "held", right=("target ε", "predicted", "reached"),
+        None, "study", "dataset", "model", "ε", "predicted", "interval", "reached", "error",
+        "held", right=("ε", "predicted", "reached"),
     )  # fmt: skip
     for item in items:
         made.add_row(
             item["name"],
             item["dataset"],
             item["model"],
-            text.MISSING if item["epsilon"] is None else f"{item['epsilon']:g}",
+            text.epsilon(item["epsilon"]),
             text.percent(item["predicted"]),
             text.interval(item["low"], item["high"]),
             text.percent(item["reached"]),
@@ -59,7 +59,7 @@ def calibration(document: Json) -> RenderableType:
     return Group(
         made,
         Text(_coverage(document)),
-        Text("target ε: what was asked for; `tan-cli statement STUDY` has what holds, with its δ"),
+        Text("ε as stated; `tan-cli statement STUDY` has its δ, its accountant and its search"),
     )
 
 

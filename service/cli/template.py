@@ -13,7 +13,7 @@ model:
 search:
   accounting: declared_unaccounted   # the search reads private data and is not charged: shown beside ε
   trials: 12
-  rungs: [32]                        # simulate at B/8, σ/8, the same number of steps
+  rungs: [8, 32]                     # simulate at B/32, the better ones at B/8; σ shrinks alike, the steps stay
   # sampler: tpe                     # who proposes trials: tpe, cmaes, gp or random
   # budget: 1.0                      # examples of search and finals, in private runs
   # warm_start: auto                 # tried first: the best of earlier studies; none, or [STUDY IDS]

@@ -185,7 +185,7 @@ CALIBRATION: Json = {
             "name": "digits-eps3",
             "dataset": "digits",
             "model": "mlp",
-            "epsilon": 3.0,
+            "epsilon": 2.9401,
             "trial": 1,
             "predicted": 0.9217,
             "low": 0.9031,

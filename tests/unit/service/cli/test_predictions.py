@@ -86,8 +86,9 @@ class TestCalibration:
 
         assert server.queries == [{"dataset": "digits", "limit": "5"}]
         (row,) = [line for line in lines if "digits-eps3" in line]
-        for cell in ("mlp", "3", "92.2 %", "[90.3, 93.8]", "92.5 %", "0.3 above", "yes"):
+        for cell in ("mlp", "2.941", "92.2 %", "[90.3, 93.8]", "92.5 %", "0.3 above", "yes"):
             assert f" {cell}" in row
+        assert any("`tan-cli statement STUDY` has its δ" in line for line in lines)
         assert "held in 17 of 20 (90 % meant), mean error 0.4 points" in lines
 
     def test_without_a_study_it_says_what_adds_one(self, cli: Cli, server: RecordedServer) -> None:
