@@ -1,0 +1,271 @@
+"""Is the search worth its name: what it saves, what it finds, and whether its predictions hold.
+
+    python benchmarks/search.py [--quick] [--json FILE] [--state FILE] [--task NAME] [--stage NAME]
+
+Per task (dataset, model, epsilon; delta 1e-5) 24 candidates are drawn at random, some of them bad, and go
+through the stages:
+
+*truth*: each is trained at full batch, B = 2048 for 200 steps: the private run's own law, with noise that can
+be drawn again. The 8 best by test accuracy of seed 0 get two seeds more; the others cannot be the best.
+
+*search*: the worker's own search (Tune, ASHA over the planner's rungs, finals, promotion) on a Ray of one core,
+over those very candidates, and over candidates of Optuna's own choice.
+
+*reached*: what is promoted is trained at full batch, with seeds that the search never saw.
+
+*rank*: all 24 are simulated at every rung with one seed, nothing is cut.
+
+*peer*: Optuna and Opacus at full batch, for as long as our search and private run took. Their clock counts
+their own CPU seconds and ours all that passes, so a busy machine favours them; a trial that has begun is finished.
+
+Every unit of work is kept in the state file when it is done, so a killed benchmark goes on where it was; two
+processes may share the file if their tasks differ. All tasks take about two hours on two cores.
+"""
+
+import argparse
+import json
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from _report import circumstances
+from _search_report import Findings, StudyResult, overall, print_tables
+from _search_tasks import QUICK, TASKS, Params, Task, candidates, trained
+from _units import Result, Units
+
+from tan_core.engine.memory import keep_freed_memory
+from tan_core.execution import PrivateRun
+from tan_core.mechanism import Mechanism
+from tan_core.planner import Evaluation, choose_winner
+from tan_core.wire import TrialRecord
+
+SEEDS = 3
+"""Of the candidates that could be the best."""
+
+REPEATED = 8
+"""Candidates that are trained with all seeds."""
+
+GIVEN, FREE = (0, 1), (2, 3)
+"""Seeds of the studies over the 24 candidates, and of those that choose their own; quickly, one of each."""
+
+_FULL_SEED, _RANK_SEED, _PEER_SEED = 1000, 2000, 3000
+"""Apart from each other and from the studies'."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A task and what is known of it."""
+
+    task: Task
+    units: Units
+    given: tuple[int, ...] = GIVEN
+    free: tuple[int, ...] = FREE
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Of all studies."""
+        return self.given + self.free
+
+    @property
+    def reference(self) -> PrivateRun:
+        """The private run with the planner's noise."""
+        planned = self._once(
+            "plan", lambda: {"noise_multiplier": self.task.plan().reference.noise_multiplier}
+        )
+        num_examples = self.task.ref.num_train
+        return PrivateRun(
+            mechanism=Mechanism(
+                sampling_rate=self.task.batch_size / num_examples,
+                noise_multiplier=planned["noise_multiplier"],
+                clip_norm=1.0,
+                steps=self.task.steps,
+            ),
+            num_examples=num_examples,
+        )
+
+    @property
+    def cache_dir(self) -> Path:
+        """Of features."""
+        return Path(os.environ.get("TAN_CACHE_DIR", self.units.folder / "features"))
+
+    def full(self, index: int, seed: int) -> Result:
+        """A candidate at full batch."""
+        return self._once(
+            f"full/{index}/{seed}", lambda: self._trained(candidates()[index], _FULL_SEED + seed)
+        )
+
+    def truth(self) -> list[Result]:
+        """All candidates with seed 0, by number."""
+        return [self.full(index, 0) for index in range(len(candidates()))]
+
+    def contenders(self) -> dict[int, list[float]]:
+        """Test accuracies of those that could be the best, one for each seed."""
+        first = self.truth()
+        best = sorted(range(len(first)), key=lambda index: -first[index]["test"])[:REPEATED]
+        return {index: self.tests(index) for index in best}
+
+    def tests(self, index: int) -> list[float]:
+        """Test accuracies of a candidate, one for each seed."""
+        return [self.full(index, seed)["test"] for seed in range(SEEDS)]
+
+    def rung(self, batch_size: int) -> list[float]:
+        """Validation accuracies of all candidates, simulated at this batch."""
+        return [
+            self._once(
+                f"rank/{batch_size}/{index}",
+                lambda params=params: self._trained(params, _RANK_SEED, batch_size),
+            )["validation"]
+            for index, params in enumerate(candidates())
+        ]
+
+    def study(self, seed: int) -> Result:
+        """The trials of one search."""
+        return self._once(f"study/{seed}", lambda: self._searched(seed))
+
+    def result(self, seed: int) -> StudyResult:
+        """What a study promoted, and what became of it."""
+        found = self.study(seed)
+        trials = [TrialRecord.model_validate(trial) for trial in found["trials"]]
+        ref = self.task.ref
+        promotion = choose_winner(
+            trials,
+            expected_batch_size=self.task.batch_size,
+            evaluation=Evaluation(num_validation=ref.num_validation, num_test=ref.num_test),
+        )
+        assert promotion is not None
+        winner = promotion.winner
+        if seed in self.given:
+            reached = self.tests(winner.trial)
+        else:
+            params = next(each.params for each in trials if each.number == winner.trial)
+            run = self._once(f"reached/{seed}", lambda: self._trained(params, _FULL_SEED))
+            reached = [run["test"]]
+        return StudyResult(
+            name=f"{self.task.name}, {'given' if seed in self.given else 'free'} {seed}",
+            is_given=seed in self.given,
+            promoted=winner.trial,
+            prediction=winner.prediction,
+            reached=reached,
+            examples=sum(trial.examples for trial in trials),
+            seconds=found["seconds"],
+            private_run_examples=self.task.batch_size * self.task.steps,
+        )
+
+    def peer(self) -> Result:
+        """Optuna and Opacus in the time of the first study and its private run."""
+        from _search_peer import tuned
+
+        first = self.result(self.given[0])
+        seconds = first.seconds + self.full(first.promoted, 0)["cpu_seconds"]
+        return self._once(
+            "peer",
+            lambda: tuned(
+                self.task,
+                self.reference,
+                seconds=seconds,
+                seed=_PEER_SEED,
+                cache_dir=self.cache_dir,
+            ),
+        )
+
+    def findings(self) -> Findings:
+        """All stages, in figures."""
+        truth = self.truth()
+        rungs = self.task.plan().rungs
+        return Findings(
+            task=self.task.name,
+            truth=[each["test"] for each in truth],
+            validated=[each["validation"] for each in truth],
+            seconds=sum(each["cpu_seconds"] for each in truth) / len(truth),
+            contenders=self.contenders(),
+            studies=[self.result(seed) for seed in self.seeds],
+            simulated={rung: self.rung(rung) for rung in rungs},
+            peer=self.peer(),
+        )
+
+    def _once(self, name: str, work: Callable[[], Result]) -> Result:
+        return self.units.once(f"{self.task.name}/{name}", work)
+
+    def _trained(self, params: Params, seed: int, batch_size: int | None = None) -> Result:
+        return trained(
+            self.task,
+            self.reference,
+            params,
+            batch_size=batch_size or self.task.batch_size,
+            seed=seed,
+            cache_dir=self.cache_dir,
+        )
+
+    def _searched(self, seed: int) -> Result:
+        from _search_study import assignment, searched
+
+        given = candidates() if seed in self.given else []
+        work = assignment(self.task, self.reference, seed=seed, given=given)
+        return searched(work, self.cache_dir)
+
+
+STAGES: dict[str, Callable[[Bench], object]] = {
+    "truth": Bench.contenders,
+    "search": lambda bench: [bench.study(seed) for seed in bench.seeds],
+    "reached": lambda bench: [bench.result(seed) for seed in bench.seeds],
+    "rank": lambda bench: [bench.rung(rung) for rung in bench.task.plan().rungs],
+    "peer": Bench.peer,
+}
+
+
+def chosen_tasks(options: argparse.Namespace) -> Iterator[Task]:
+    """Those that were asked for and have their data."""
+    for task in QUICK if options.quick else TASKS:
+        if options.task and task.name not in options.task:
+            continue
+        if task.is_there():
+            yield task
+        else:
+            print(f"{task.name}: skipped, {task.dataset} is not in TAN_DATA_DIR")
+
+
+def main() -> None:
+    """Run, print, and write what was asked for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="digits alone, within a minute")
+    parser.add_argument("--json", type=Path, help="also write rows for scripts to this file")
+    parser.add_argument("--state", type=Path, help="what was done so far; not kept with --quick")
+    parser.add_argument("--task", action="append", help="only this one; may be repeated")
+    parser.add_argument("--stage", action="append", choices=STAGES, help="only this one, no table")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    warnings.simplefilter("ignore")
+    print(f"torch {torch.__version__}, 1 thread; {circumstances()}\n", flush=True)
+    with ExitStack() as stack:
+        if options.quick and not options.state:
+            options.state = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "units.jsonl"
+        state = options.state or Path(tempfile.gettempdir()) / "tan-search" / "state.jsonl"
+        units = Units(state)
+        stages = options.stage or list(STAGES)
+        if "search" in stages:
+            from _search_study import ray_head
+
+            stack.enter_context(ray_head())
+        seeds = (GIVEN[:1], FREE[:1]) if options.quick else (GIVEN, FREE)
+        benches = [Bench(task, units, *seeds) for task in chosen_tasks(options)]
+        for bench in benches:
+            for stage in stages:
+                STAGES[stage](bench)
+        rows: list[dict[str, Any]] = []
+        if not options.stage:
+            findings = [bench.findings() for bench in benches]
+            print_tables(findings)
+            rows = overall(findings)
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
