@@ -120,24 +120,23 @@ def kernel_of(layer: Convolution, padding: Sequence[int]) -> native.Kernel:
 def _by_kernels(
     layer: Convolution, a: Tensor, g: Tensor, views: int, padding: list[int]
 ) -> LayerGradients:
-    kernel = kernel_of(layer, padding)
-    rows = native.weight_rows(_as_image(a), _as_image(g), kernel, views)
-    squared_B = rows.squared_norms
-    if layer.bias is not None:
-        squared_B = squared_B + squared_norms(rows.bias)
+    kernel, has_bias = kernel_of(layer, padding), layer.bias is not None
+    rows = native.weight_rows(_as_image(a), _as_image(g), kernel, views, has_bias=has_bias)
 
     def weighted_sum(weights_B: Tensor) -> dict[str, Tensor]:
-        sums = {"weight": as_weight(layer, weights_B @ rows.weight.flatten(1))}
-        return sums if layer.bias is None else sums | {"bias": weights_B @ rows.bias}
+        names = ("bias",) if has_bias else ()
+        return from_rows(layer, rows.weighted_sum(weights_B), names)
 
-    return LayerGradients(squared_B, weighted_sum)
+    return LayerGradients(rows.squared_norms, weighted_sum)
 
 
-def as_weight(layer: Convolution, sum_P: Tensor) -> Tensor:
-    """A sum of rows of the kernels, in the order of the weight."""
+def from_rows(layer: Convolution, rows: Tensor, names: Sequence[str] = ()) -> dict[str, Tensor]:
+    """What the kernels have summed up: the weight in its own order, then what has one row each."""
     outputs, inputs = layer.weight.shape[:2]
-    rows = sum_P.view(*layer.kernel_size, inputs, native.padded(outputs))
-    return rows[..., :outputs].movedim((-1, -2), (0, 1))
+    size = rows.shape[0] - len(names)
+    of_weight = rows[:size].view(*layer.kernel_size, inputs, rows.shape[1])
+    sums = {"weight": of_weight[..., :outputs].movedim((-1, -2), (0, 1))}
+    return sums | {name: rows[size + at, :outputs] for at, name in enumerate(names)}
 
 
 def _weight_gradient(

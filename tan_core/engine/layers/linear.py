@@ -38,10 +38,12 @@ def _alone(
     # The way there may have taken the norms already: tan_core.engine.fast_layers.
     squared_inputs = vars(layer).get("squared_inputs")
     of_a = squared_inputs(a) if squared_inputs else None
-    if of_a is None:
-        of_a = squared_norms(a_BTI[:, 0])
-    of_g = squared_norms(g_BTO[:, 0])
-    squared_B = (of_a + 1) * of_g if has_bias else of_a * of_g
+    a_BI, g_BO = a_BTI[:, 0], g_BTO[:, 0]
+    if of_a is None and native.accepts(a_BI, g_BO):
+        squared_B = native.outer_norms(a_BI, g_BO, ones=int(has_bias))
+    else:
+        of_a = squared_norms(a_BI) if of_a is None else of_a
+        squared_B = (of_a + int(has_bias)) * squared_norms(g_BO)
     return LayerGradients(squared_B, _summed_anew(a_BTI, g_BTO, has_bias=has_bias))
 
 
@@ -67,19 +69,28 @@ def _summed_anew(
 
 
 def _instantiated(a_BTI: Tensor, g_BTO: Tensor, *, has_bias: bool) -> LayerGradients:
-    outputs = g_BTO.shape[2]
     if native.accepts(a_BTI, g_BTO):
-        rows = native.weight_rows(as_image(a_BTI), as_image(g_BTO), native.Kernel(), 1)
-        weight_BIO, squared_B, bias_BO = rows.weight, rows.squared_norms, rows.bias
-    else:
-        weight_BIO, bias_BO = torch.bmm(a_BTI.mT, g_BTO), g_BTO.sum(1)
-        squared_B = squared_norms(weight_BIO.flatten(1))
+        return _by_kernels(a_BTI, g_BTO, has_bias=has_bias)
+    weight_BIO, bias_BO = torch.bmm(a_BTI.mT, g_BTO), g_BTO.sum(1)
+    squared_B = squared_norms(weight_BIO.flatten(1))
     if has_bias:
         squared_B = squared_B + squared_norms(bias_BO)
 
     def weighted_sum(weights_B: Tensor) -> dict[str, Tensor]:
         weight_IO = (weights_B @ weight_BIO.flatten(1)).view(weight_BIO.shape[1:])
-        sums = {"weight": weight_IO[:, :outputs].mT}
-        return sums | {"bias": weights_B @ bias_BO} if has_bias else sums
+        return {"weight": weight_IO.mT} | ({"bias": weights_B @ bias_BO} if has_bias else {})
 
     return LayerGradients(squared_B, weighted_sum)
+
+
+def _by_kernels(a_BTI: Tensor, g_BTO: Tensor, *, has_bias: bool) -> LayerGradients:
+    inputs, outputs = a_BTI.shape[2], g_BTO.shape[2]
+    rows = native.weight_rows(
+        as_image(a_BTI), as_image(g_BTO), native.Kernel(), 1, has_bias=has_bias
+    )
+
+    def weighted_sum(weights_B: Tensor) -> dict[str, Tensor]:
+        sums_IO = rows.weighted_sum(weights_B)[:, :outputs]
+        return {"weight": sums_IO[:inputs].mT} | ({"bias": sums_IO[inputs]} if has_bias else {})
+
+    return LayerGradients(rows.squared_norms, weighted_sum)

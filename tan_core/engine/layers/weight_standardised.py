@@ -5,9 +5,7 @@ No example takes part in the standardisation, so its derivative is one linear ma
 
 # Shape legend: B = examples, K = views of each, O = outputs, C = channels in, I = C times the kernel,
 # O' = O rounded up for the kernels.
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,20 +17,7 @@ from tan_core.engine.layers.base import LayerGradients, squared_norms
 from tan_core.models.weight_standardised import WeightStandardisedConv2d
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """The gradients of each example."""
-
-    weight_sum: Callable[[Tensor], Tensor]
-    """Weights [B] -> the weighted sum for the weight."""
-    squared_norms: Tensor
-    """[B], float64: for the weight."""
-    gain: Tensor
-    """[B, O]."""
-    bias: Tensor
-    """[B, O]."""
-
-
+@torch.no_grad()
 def weight_standardised(
     layer: WeightStandardisedConv2d, a: Tensor, g: Tensor, views: int
 ) -> LayerGradients:
@@ -46,55 +31,72 @@ def weight_standardised(
     the last part where the rate :math:`r` follows the weight. What goes off is taken off each example
     before its norm and before the sum, so nothing can cancel in either.
     """
-    rows = _rows(layer, a, g, views)
-    kept = {} if layer.gain is None else {"gain": rows.gain}
-    if layer.bias is not None:
-        kept["bias"] = rows.bias
-    squared_B = rows.squared_norms
-    for each in kept.values():
-        squared_B = squared_B + squared_norms(each)
-
-    def weighted_sum(weights_B: Tensor) -> dict[str, Tensor]:
-        others = {name: weights_B @ each for name, each in kept.items()}
-        return {"weight": rows.weight_sum(weights_B), **others}
-
-    return LayerGradients(squared_B, weighted_sum)
-
-
-@torch.no_grad()
-def _rows(layer: WeightStandardisedConv2d, a: Tensor, g: Tensor, views: int) -> _Rows:
     unit, rate_O, is_free_O = layer.standardised()
     factor_O = rate_O if layer.gain is None else rate_O * layer.gain
-    outputs, padding = len(rate_O), list(map(int, layer.padding))
-    if layer.groups == 1 and native.accepts(a, g):
-        room = (0, native.padded(outputs) - outputs)
-        rows = native.weight_rows(
-            a,
-            g,
-            convolution.kernel_of(layer, padding),
-            views,
-            native.Standardised(
-                unit=functional.pad(unit.permute(2, 3, 1, 0).flatten(0, 2), room),
-                factor=functional.pad(factor_O, room),
-                is_free=functional.pad(is_free_O.to(factor_O), room),
-            ),
-        )
-        weight_BP = rows.weight.flatten(1)
-        return _Rows(
-            lambda weights_B: convolution.as_weight(layer, weights_B @ weight_BP),
-            rows.squared_norms,
-            cast("Tensor", rows.gain),
-            rows.bias,
-        )
-    rows_BOI = convolution.one_by_one(layer, a, g, views, padding).unflatten(1, (outputs, -1))
-    unit_OI = unit.flatten(1)
-    gain_BO = (rows_BOI * unit_OI).sum(2)
-    taken_BOI = (gain_BO * is_free_O)[..., None] * unit_OI
-    rows_BOI = (rows_BOI - rows_BOI.mean(2, keepdim=True) - taken_BOI) * factor_O[:, None]
-    weight_BP = rows_BOI.flatten(1)
-    return _Rows(
-        lambda weights_B: (weights_B @ weight_BP).view(layer.weight.shape),
-        squared_norms(weight_BP),
-        gain_BO,
-        convolution.bias_rows(g, views),
+    weight = _Weight(unit, factor_O, is_free_O)
+    is_by_kernels = layer.groups == 1 and native.accepts(a, g)
+    return (_by_kernels if is_by_kernels else _one_by_one)(layer, weight, a, g, views)
+
+
+class _Weight(NamedTuple):
+    """A standardised weight and what its derivative needs."""
+
+    unit: Tensor
+    """Like the weight: mean 0 and sum of squares 1 for each output."""
+    factor: Tensor
+    """[O]: the rate of the standardisation times the gain."""
+    is_free: Tensor
+    """[O]: whether the rate follows the weight."""
+
+
+def _by_kernels(
+    layer: WeightStandardisedConv2d, weight: _Weight, a: Tensor, g: Tensor, views: int
+) -> LayerGradients:
+    outputs = len(weight.factor)
+    room = (0, native.padded(outputs) - outputs)
+    names = [name for name in ("bias", "gain") if getattr(layer, name) is not None]
+    rows = native.weight_rows(
+        a,
+        g,
+        convolution.kernel_of(layer, _padding(layer)),
+        views,
+        has_bias=layer.bias is not None,
+        has_gain=layer.gain is not None,
+        standardised=native.Standardised(
+            unit=functional.pad(weight.unit.permute(2, 3, 1, 0).flatten(0, 2), room),
+            factor=functional.pad(weight.factor, room),
+            is_free=functional.pad(weight.is_free.to(weight.factor), room),
+        ),
     )
+
+    def weighted_sum(weights_B: Tensor) -> dict[str, Tensor]:
+        return convolution.from_rows(layer, rows.weighted_sum(weights_B), names)
+
+    return LayerGradients(rows.squared_norms, weighted_sum)
+
+
+def _one_by_one(
+    layer: WeightStandardisedConv2d, weight: _Weight, a: Tensor, g: Tensor, views: int
+) -> LayerGradients:
+    rows_BOI = convolution.one_by_one(layer, a, g, views, _padding(layer))
+    rows_BOI = rows_BOI.unflatten(1, (len(weight.factor), -1))
+    unit_OI = weight.unit.flatten(1)
+    gain_BO = (rows_BOI * unit_OI).sum(2)
+    taken_BOI = (gain_BO * weight.is_free)[..., None] * unit_OI
+    rows_BOI = (rows_BOI - rows_BOI.mean(2, keepdim=True) - taken_BOI) * weight.factor[:, None]
+    kept = {"weight": rows_BOI.flatten(1)}
+    if layer.gain is not None:
+        kept["gain"] = gain_BO
+    if layer.bias is not None:
+        kept["bias"] = convolution.bias_rows(g, views)
+
+    def weighted_sum(weights_B: Tensor) -> dict[str, Tensor]:
+        sums = {name: weights_B @ each for name, each in kept.items()}
+        return sums | {"weight": sums["weight"].view(layer.weight.shape)}
+
+    squared = [squared_norms(each) for each in kept.values()]
+    return LayerGradients(torch.stack(squared).sum(0), weighted_sum)
+
+
+def _padding(layer: WeightStandardisedConv2d) -> list[int]:
+    return list(map(int, layer.padding))

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -51,9 +51,10 @@ class _Standardised(ctypes.Structure):
 
 _ARGUMENTS: Final = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "d": ctypes.c_double}
 _SIGNATURES: Final = {
-    "weight_rows": "pnppppppp",
+    "weight_rows": "pnpppnnpp",
     "weight_norms": "pnppp",
     "squared_norms": "nnpp",
+    "outer_norms": "nnnnppp",
     "group_norm": "nnnndpppppp",
     "group_norm_backward": "nnnnpppppppp",
     "linear": "nnnppppp",
@@ -87,16 +88,16 @@ class Standardised:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The gradients of each example of a convolution."""
+    """The gradients of each example of a convolution, those of all its parameters together."""
 
-    weight: Tensor
-    """[B, I, O']; C last within I."""
+    gradients: Tensor
+    """[B, I + 1 + 1, O']: of the weight, C last within I; then of the bias and of the gain, if asked."""
     squared_norms: Tensor
-    """[B], float64: of the weight's."""
-    bias: Tensor
-    """[B, O]."""
-    gain: Tensor | None
-    """[B, O], of a standardised weight."""
+    """[B], float64: of all of them."""
+
+    def weighted_sum(self, weights_B: Tensor) -> Tensor:
+        """[I + 1 + 1, O']: what the gradients weigh together."""
+        return (weights_B @ self.gradients.flatten(1)).view(self.gradients.shape[1:])
 
 
 @cache
@@ -119,9 +120,9 @@ def is_available() -> bool:
 
 def accepts(first: Tensor, *others: Tensor) -> bool:
     """Whether the kernels are there and can read these tensors."""
-    if not is_available() or first.dtype not in _TYPES or first.device.type != "cpu":
+    if not (first.is_cpu and first.dtype in _TYPES and is_available()):
         return False
-    return all(x.dtype == first.dtype and x.device.type == "cpu" for x in others)
+    return all(x.is_cpu and x.dtype == first.dtype for x in others)
 
 
 def padded(outputs: int) -> int:
@@ -130,7 +131,14 @@ def padded(outputs: int) -> int:
 
 
 def weight_rows(
-    a: Tensor, g: Tensor, kernel: Kernel, views: int, standardised: Standardised | None = None
+    a: Tensor,
+    g: Tensor,
+    kernel: Kernel,
+    views: int,
+    *,
+    has_bias: bool,
+    standardised: Standardised | None = None,
+    has_gain: bool = False,
 ) -> Rows:
     """The gradients of each example.
 
@@ -139,14 +147,14 @@ def weight_rows(
         g: [V, O, H', W'], gradients of the outputs.
         kernel: of the convolution.
         views: K.
+        has_bias: whether there is a bias.
         standardised: the weight, if it is one that is standardised before use.
+        has_gain: whether a standardised weight has a gain.
     """
     a, g = _channels_last(a), _channels_last(g)
-    examples, outputs = len(a) // views, padded(g.shape[1])
+    examples, outputs = a.shape[0] // views, padded(g.shape[1])
     inputs = kernel.size[0] * kernel.size[1] * a.shape[1]
-    weight = g.new_empty(examples, inputs, outputs)
-    bias = g.new_empty(examples, outputs)
-    gain = torch.empty_like(bias) if standardised else None
+    rows = g.new_empty(examples, inputs + has_bias + has_gain, outputs)
     squared = torch.empty(examples, dtype=torch.float64)
     shape, parts, own = _shape(a, g, kernel, views), (), None
     if standardised is not None:
@@ -163,22 +171,20 @@ def weight_rows(
             _at(a, first * views),
             _at(g, first * views),
             None if own is None else ctypes.byref(own),
-            _at(gain, first),
-            _at(weight, first),
-            _at(bias, first),
+            has_bias,
+            has_gain,
+            _at(rows, first),
             _at(squared, first),
         )
 
     _over_examples(compute, examples)
-    return Rows(
-        weight, squared, bias[:, : g.shape[1]], None if gain is None else gain[:, : g.shape[1]]
-    )
+    return Rows(rows, squared)
 
 
 def weight_norms(a: Tensor, g: Tensor, kernel: Kernel, views: int) -> Tensor:
     """Squared norms of the weight gradients of :func:`weight_rows`, without them; [B] in float64."""
     a, g = _channels_last(a), _channels_last(g)
-    examples = len(a) // views
+    examples = a.shape[0] // views
     squared = torch.empty(examples, dtype=torch.float64)
     shape, function = _shape(a, g, kernel, views), _function("weight_norms", g)
 
@@ -198,13 +204,28 @@ def weight_norms(a: Tensor, g: Tensor, kernel: Kernel, views: int) -> Tensor:
 def squared_norms(x: Tensor) -> Tensor:
     """Squared norm of each row of [N, P], [N] in float64; every square is summed in float64."""
     x = x.contiguous()
-    squared = torch.empty(len(x), dtype=torch.float64)
+    squared = torch.empty(x.shape[0], dtype=torch.float64)
     function, size = _function("squared_norms", x), x[0].numel() if len(x) else 0
 
     def compute(first: int, count: int) -> int:
         return function(count, size, _at(x, first), _at(squared, first))
 
-    _over_examples(compute, len(x))
+    _over_examples(compute, x.shape[0])
+    return squared
+
+
+def outer_norms(x: Tensor, g: Tensor, *, ones: int) -> Tensor:
+    """Squared norms of the products g x', [B] in float64: of [B, I] beside ``ones``, and [B, O]."""
+    x, g = x.contiguous(), g.contiguous()
+    squared = torch.empty(x.shape[0], dtype=torch.float64)
+    function, inputs, outputs = _function("outer_norms", x), x.shape[1], g.shape[1]
+
+    def compute(first: int, count: int) -> int:
+        return function(
+            count, inputs, outputs, ones, _at(x, first), _at(g, first), _at(squared, first)
+        )
+
+    _over_examples(compute, x.shape[0])
     return squared
 
 
@@ -212,7 +233,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tens
     """[N, O] of [N, I], and the squared norms of the inputs, [N] in float64; for few outputs."""
     x, weight = x.contiguous(), weight.contiguous()
     y = x.new_empty(len(x), len(weight))
-    squared = torch.empty(len(x), dtype=torch.float64)
+    squared = torch.empty(x.shape[0], dtype=torch.float64)
     function = _function("linear", x)
 
     def compute(first: int, count: int) -> int:
@@ -226,7 +247,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tens
             _at(squared, first),
         )
 
-    _over_examples(compute, len(x))
+    _over_examples(compute, x.shape[0])
     return y, squared
 
 
@@ -256,7 +277,7 @@ def group_norm(
             _at(deviation, first),
         )
 
-    _over_examples(compute, len(x))
+    _over_examples(compute, x.shape[0])
     return y, mean, deviation
 
 
@@ -293,7 +314,7 @@ def group_norm_backward(
             _at(dshift, first),
         )
 
-    _over_examples(compute, len(x))
+    _over_examples(compute, x.shape[0])
     return dx, dscale, dshift
 
 
@@ -307,7 +328,7 @@ def max_pool(x: Tensor, kernel: Kernel, rows: int, columns: int) -> tuple[Tensor
     def compute(first: int, count: int) -> int:
         return function(ctypes.byref(shape), count, _at(x, first), _at(y, first), _at(place, first))
 
-    _over_examples(compute, len(x))
+    _over_examples(compute, x.shape[0])
     return y, place
 
 
@@ -322,7 +343,7 @@ def max_pool_backward(x: Tensor, g: Tensor, place: Tensor, kernel: Kernel) -> Te
             ctypes.byref(shape), count, _at(g, first), _at(place, first), _at(dx, first)
         )
 
-    _over_examples(compute, len(x))
+    _over_examples(compute, x.shape[0])
     return dx
 
 
@@ -349,12 +370,17 @@ def _is_channels_last(x: Tensor) -> bool:
 
 
 def _shape(a: Tensor, g: Tensor, kernel: Kernel, views: int) -> _Shape:
+    return _shape_of(a.shape[1:], g.shape[1:], kernel, views)
+
+
+@lru_cache(maxsize=256)
+def _shape_of(of_a: torch.Size, of_g: torch.Size, kernel: Kernel, views: int) -> _Shape:
     return _Shape(
         views,
-        *a.shape[2:],
-        a.shape[1],
-        *g.shape[2:],
-        g.shape[1],
+        *of_a[1:],
+        of_a[0],
+        *of_g[1:],
+        of_g[0],
         *kernel.size,
         *kernel.stride,
         *kernel.padding,
@@ -384,13 +410,12 @@ def _over_examples(compute: Callable[[int, int], int], examples: int) -> None:
     """Examples in as many pieces as torch has threads; the kernels hold no lock."""
     pieces = min(torch.get_num_threads(), examples)
     if pieces <= 1:
-        failures = [compute(0, examples)]
+        failed = compute(0, examples)
     else:
         bounds = [examples * piece // pieces for piece in range(pieces + 1)]
-        failures = list(
-            _pool().map(compute, bounds[:-1], [b - a for a, b in itertools.pairwise(bounds)])
-        )
-    if any(failures):
+        counts = [b - a for a, b in itertools.pairwise(bounds)]
+        failed = any([*_pool().map(compute, bounds[:-1], counts)])
+    if failed:
         raise MemoryError("no memory for the scratch space of a kernel")
 
 

@@ -97,10 +97,10 @@ static inline int64_t padded_columns(const Shape *s) {
 
 #define EXPORTED(real)                                                                         \
     int weight_rows_##real(const Shape *shape, int64_t examples, const real *x, const real *g, \
-                           const Standardised *standardised, real *along, real *rows,          \
-                           real *bias, double *squared) {                                      \
-        return CHOSEN(weight_rows, real)(shape, examples, x, g, standardised, along, rows,     \
-                                         bias, squared);                                       \
+                           const Standardised *standardised, int64_t has_bias,                 \
+                           int64_t has_gain, real *rows, double *squared) {                    \
+        return CHOSEN(weight_rows, real)(shape, examples, x, g, standardised, has_bias,        \
+                                         has_gain, rows, squared);                             \
     }                                                                                          \
     int weight_norms_##real(const Shape *shape, int64_t examples, const real *x,               \
                             const real *g, double *squared) {                                  \
@@ -121,6 +121,10 @@ static inline int64_t padded_columns(const Shape *s) {
     }                                                                                          \
     int squared_norms_##real(int64_t rows, int64_t size, const real *x, double *squared) {     \
         return CHOSEN(squared_norms, real)(rows, size, x, squared);                            \
+    }                                                                                          \
+    int outer_norms_##real(int64_t rows, int64_t inputs, int64_t outputs, int64_t ones,        \
+                           const real *x, const real *g, double *squared) {                    \
+        return CHOSEN(outer_norms, real)(rows, inputs, outputs, ones, x, g, squared);          \
     }                                                                                          \
     int linear_##real(int64_t rows, int64_t inputs, int64_t outputs, const real *x,            \
                       const real *w, const real *bias, real *y, double *squared) {             \

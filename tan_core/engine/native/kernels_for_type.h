@@ -172,6 +172,15 @@ static int FOR_TARGET(squared_norms)(int64_t rows, int64_t size, const REAL *x, 
     return 0;
 }
 
+/* Of g x' for each pair of rows; the ones stand beside x, for a bias. */
+static int FOR_TARGET(outer_norms)(int64_t rows, int64_t inputs, int64_t outputs, int64_t ones,
+                                   const REAL *x, const REAL *g, double *squared) {
+    for (int64_t row = 0; row < rows; row++)
+        squared[row] = (FOR_TARGET(squares)(x + row * inputs, inputs) + (double)ones)
+                       * FOR_TARGET(squares)(g + row * outputs, outputs);
+    return 0;
+}
+
 /* From the gradient of a standardised weight u = r (w - mean w) to that of w, for each output:
  * factor * (G - mean G - u (G u)), the last part where the rate r follows the weight. Subtracting
  * before anything is summed or squared keeps every digit. */
@@ -246,12 +255,12 @@ static int FOR_TARGET(linear)(int64_t rows, int64_t inputs, int64_t outputs, con
 }
 #undef AT_ONCE
 
-/* Gradients of each example: of the weight, [I, O] with O rounded up, with its squared norm, and of
- * the bias, [O]. Where the weight
- * is a standardised one, it is that of the weight before, and `along` [O] is the one of the gain. */
+/* Gradients of each example, rows of O rounded up: I of the weight, then one of the bias and one of
+ * the gain where there are such, and the squared norm of them all. Where the weight is a standardised
+ * one, its gradient is that of the weight before. */
 static int FOR_TARGET(weight_rows)(const Shape *s, int64_t examples, const REAL *x, const REAL *g,
-                                   const Standardised *standardised, REAL *along, REAL *rows,
-                                   REAL *bias, double *squared) {
+                                   const Standardised *standardised, int64_t has_bias,
+                                   int64_t has_gain, REAL *rows, double *squared) {
     int64_t height = padded_rows(s), width = padded_columns(s);
     int64_t inputs = s->kernel_rows * s->kernel_columns * s->channels;
     int64_t outputs = rounded_up(s->outputs, OUTPUTS_MULTIPLE);
@@ -260,16 +269,18 @@ static int FOR_TARGET(weight_rows)(const Shape *s, int64_t examples, const REAL 
     REAL *padded = calloc(is_padded ? height * width * s->channels : 1, sizeof(REAL));
     REAL *whole = calloc(is_whole ? 1 : positions * outputs, sizeof(REAL));
     int64_t *offsets = malloc(sizeof(int64_t) * positions);
-    REAL *mean = malloc(sizeof(REAL) * outputs);
+    REAL *mean = malloc(sizeof(REAL) * 2 * outputs);
     int failed = !padded || !whole || !offsets || !mean;
+    int64_t size = (inputs + has_bias + has_gain) * outputs;
     for (int64_t t = 0; t < positions && !failed; t++)
         offsets[t] = (t / s->columns * s->stride_rows * width + t % s->columns * s->stride_columns)
                      * s->channels;
     /* So many positions at once that their output gradients stay in the nearest cache. */
     int64_t at_once = larger(16, 16384 / (int64_t)sizeof(REAL) / (outputs < 64 ? outputs : 64));
     for (int64_t example = 0; example < examples && !failed; example++) {
-        REAL *own = rows + example * inputs * outputs, *shift = bias + example * outputs;
-        memset(shift, 0, sizeof(REAL) * outputs);
+        REAL *own = rows + example * size, *shift = own + inputs * outputs;
+        REAL *along = has_gain ? shift + has_bias * outputs : mean + outputs;
+        if (has_bias) memset(shift, 0, sizeof(REAL) * outputs);
         for (int64_t view = 0; view < s->views; view++) {
             const REAL *image = x + (example * s->views + view) * s->height * s->width * s->channels;
             const REAL *gradient = g + (example * s->views + view) * positions * s->outputs;
@@ -287,13 +298,13 @@ static int FOR_TARGET(weight_rows)(const Shape *s, int64_t examples, const REAL 
                     .adds = view > 0 || t > 0,
                 };
                 const REAL *part = gradient + t * outputs;
-                FOR_TARGET(add_rows)(block.positions, outputs, part, shift);
+                if (has_bias) FOR_TARGET(add_rows)(block.positions, outputs, part, shift);
                 FOR_TARGET(add_positions)(s, block, image, part, own);
             }
         }
         if (standardised)
-            FOR_TARGET(project)(standardised, inputs, outputs, own, along + example * outputs, mean);
-        squared[example] = FOR_TARGET(squares)(own, inputs * outputs);
+            FOR_TARGET(project)(standardised, inputs, outputs, own, along, mean);
+        squared[example] = FOR_TARGET(squares)(own, size);
     }
     free(padded), free(whole), free(offsets), free(mean);
     return failed;
@@ -535,21 +546,22 @@ typedef struct {
 static FOR_TARGET(Seen) *FOR_TARGET(windows)(const Shape *s) {
     int64_t all = s->kernel_rows * s->kernel_columns;
     FOR_TARGET(Seen) *table = malloc(sizeof(FOR_TARGET(Seen)) * all * s->rows * s->columns);
-    for (int64_t t = 0; t < s->rows * s->columns && table; t++) {
-        FOR_TARGET(Seen) *window = table + t * all;
-        int64_t first = -1;
-        for (int64_t k = 0; k < all; k++) {
-            int64_t h = t / s->columns * s->stride_rows + k / s->kernel_columns * s->dilation_rows - s->pad_rows;
-            int64_t w = t % s->columns * s->stride_columns + k % s->kernel_columns * s->dilation_columns
-                        - s->pad_columns;
-            int is_inside = h >= 0 && h < s->height && w >= 0 && w < s->width;
-            window[k].pixel = (h * s->width + w) * s->channels;
-            window[k].k = is_inside ? (INTEGER)k : -1;
-            if (is_inside && first < 0) first = window[k].pixel;
+    FOR_TARGET(Seen) *window = table;
+    for (int64_t row = 0; row < s->rows && table; row++)
+        for (int64_t column = 0; column < s->columns; column++, window += all) {
+            int64_t first = -1, k = 0;
+            for (int64_t i = 0; i < s->kernel_rows; i++)
+                for (int64_t j = 0; j < s->kernel_columns; j++, k++) {
+                    int64_t h = row * s->stride_rows + i * s->dilation_rows - s->pad_rows;
+                    int64_t w = column * s->stride_columns + j * s->dilation_columns - s->pad_columns;
+                    int is_inside = h >= 0 && h < s->height && w >= 0 && w < s->width;
+                    window[k].pixel = (h * s->width + w) * s->channels;
+                    window[k].k = is_inside ? (INTEGER)k : -1;
+                    if (is_inside && first < 0) first = window[k].pixel;
+                }
+            for (k = 0; k < all; k++)
+                if (window[k].k < 0) window[k].pixel = first;
         }
-        for (int64_t k = 0; k < all; k++)
-            if (window[k].k < 0) window[k].pixel = first;
-    }
     return table;
 }
 

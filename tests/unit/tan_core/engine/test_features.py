@@ -18,6 +18,7 @@ from tan_core.models import build, build_head, extractor_of
 from tan_core.spec.models import LinearModel, ModelSpec, ScatterCnnModel, ScatterLinearModel
 from tan_core.spec.train import TrainerConfig
 from tan_core.wire import DatasetRef
+from tests.support.datasets import dataset_ref
 from tests.unit.tan_core.engine.support import run
 
 STEPS = 30
@@ -30,11 +31,7 @@ SCATTER: list[ModelSpec] = [
 
 @pytest.fixture(scope="module")
 def digits() -> DatasetRef:
-    facts = data.inspect(None, source="digits")
-    known: dict[str, Any] = {
-        name: getattr(facts, name) for name in DatasetRef.model_fields if hasattr(facts, name)
-    }
-    return DatasetRef.model_validate({"name": "digits", **known})
+    return dataset_ref(data.inspect(None, source="digits"))
 
 
 @pytest.fixture(scope="module")

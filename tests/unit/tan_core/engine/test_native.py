@@ -48,38 +48,64 @@ class TestWeightRows:
         a, g, kernel, layer = make_batch(views=3, dtype=dtype, outputs=outputs)
         expected = truth(a, g, layer, 3)
 
-        rows = native.weight_rows(a, g, kernel, 3)
+        rows = native.weight_rows(a, g, kernel, 3, has_bias=True)
 
-        got = rows.weight.view(5, 3, 2, 3, native.padded(outputs))
+        weight, bias = rows.gradients.split([18, 1], dim=1)
+        got = weight.view(5, 3, 2, 3, native.padded(outputs))
         assert not got[..., outputs:].any()
         got = got[..., :outputs].permute(0, 4, 3, 1, 2).double()
         tolerance = 1e-6 if dtype == torch.float32 else 1e-14
         assert float((got - expected).norm() / expected.norm()) < tolerance
-        squared = expected.flatten(1).square().sum(1)
+        of_bias = g.double().unflatten(0, (5, 3)).sum((1, 3, 4))
+        bias = bias[:, 0, :outputs].double()
+        assert torch.allclose(bias, of_bias, rtol=tolerance, atol=10 * tolerance)
+        squared = expected.flatten(1).square().sum(1) + of_bias.square().sum(1)
         assert torch.allclose(rows.squared_norms, squared, rtol=tolerance)
-        bias = g.double().unflatten(0, (5, 3)).sum((1, 3, 4))
-        assert torch.allclose(rows.bias.double(), bias, rtol=tolerance, atol=10 * tolerance)
+
+    def test_without_a_bias_its_gradient_is_neither_kept_nor_counted(self) -> None:
+        a, g, kernel, layer = make_batch(views=1)
+
+        rows = native.weight_rows(a, g, kernel, 1, has_bias=False)
+
+        assert rows.gradients.shape == (5, 18, 16)
+        squared = truth(a, g, layer, 1).flatten(1).square().sum(1)
+        assert torch.allclose(rows.squared_norms, squared, rtol=1e-6)
 
     def test_threads_change_nothing(self) -> None:
         a, g, kernel, _ = make_batch(views=2)
         before = torch.get_num_threads()
         try:
             torch.set_num_threads(1)
-            alone = native.weight_rows(a, g, kernel, 2)
+            alone = native.weight_rows(a, g, kernel, 2, has_bias=True)
             torch.set_num_threads(3)
-            together = native.weight_rows(a, g, kernel, 2)
+            together = native.weight_rows(a, g, kernel, 2, has_bias=True)
         finally:
             torch.set_num_threads(before)
 
-        assert torch.equal(alone.weight, together.weight)
+        assert torch.equal(alone.gradients, together.gradients)
         assert torch.equal(alone.squared_norms, together.squared_norms)
 
     def test_an_empty_batch_has_no_rows(self) -> None:
         a, g, kernel, _ = make_batch(views=1)
 
-        rows = native.weight_rows(a[:0], g[:0], kernel, 1)
+        rows = native.weight_rows(a[:0], g[:0], kernel, 1, has_bias=True)
 
-        assert (len(rows.weight), len(rows.squared_norms)) == (0, 0)
+        assert (len(rows.gradients), len(rows.squared_norms)) == (0, 0)
+
+
+class TestOuterNorms:
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    @pytest.mark.parametrize("ones", [0, 1])
+    def test_they_are_those_of_the_products_themselves(self, dtype, ones: int) -> None:
+        generator = torch.Generator().manual_seed(0)
+        x = torch.randn(5, 37, generator=generator, dtype=dtype)
+        g = torch.randn(5, 11, generator=generator, dtype=dtype)
+        beside = torch.cat([x, torch.ones(5, ones, dtype=dtype)], 1).double()
+
+        got = native.outer_norms(x, g, ones=ones)
+
+        products = torch.einsum("bi,bo->bio", beside, g.double())
+        assert torch.allclose(got, products.square().sum((1, 2)), rtol=1e-14)
 
 
 class TestWeightNorms:

@@ -14,7 +14,7 @@ from tan_core.execution import PrivateRun, Simulation
 from tan_core.mechanism import Mechanism, Sampling
 from tan_core.spec.models import MlpModel
 from tan_core.spec.train import TrainerConfig
-from tan_core.wire import DatasetRef
+from tests.support.datasets import dataset_ref
 from tests.unit.tan_core.engine.support import (
     KEY,
     NUM_EXAMPLES,
@@ -395,16 +395,7 @@ class TestDigits:
     def test_digits_are_learnt_under_epsilon_3(self) -> None:
         """Noise 2.56 at q = 128/1295 and 300 steps is epsilon 3 at delta 1e-5 (PLD)."""
         facts = data.inspect(None, source="digits")
-        ref = DatasetRef(
-            name="digits",
-            source="digits",
-            content_sha256=facts.content_sha256,
-            num_classes=facts.num_classes,
-            shape=list(facts.shape),
-            num_train=facts.num_train,
-            num_validation=facts.num_validation,
-            num_test=facts.num_test,
-        )
+        ref = dataset_ref(facts)
         train, test = data.load_split(ref, "train"), data.load_split(ref, "test")
         mechanism = Mechanism(
             sampling_rate=128 / len(train), noise_multiplier=2.56, clip_norm=0.1, steps=300
