@@ -21,6 +21,7 @@ from tan_core.models import build_head, extractor_of
 from tan_core.spec.models import ScatterLinearModel, TanhCnnModel
 from tan_core.spec.train import TrainerConfig
 from tan_core.wire import DatasetRef
+from tests.support.datasets import dataset_ref
 from tests.unit.tan_core.engine.support import run
 
 pytestmark = [pytest.mark.accuracy, pytest.mark.timeout(3600)]
@@ -44,9 +45,7 @@ def reference_to(folder: str) -> DatasetRef:
     path = DATA / folder
     if not path.is_dir():
         pytest.skip(f"needs {folder}: Parquet files in TAN_DATA_DIR")
-    facts = data.inspect(str(path))
-    known = {name: getattr(facts, name) for name in DatasetRef.model_fields if hasattr(facts, name)}
-    return DatasetRef.model_validate({"name": folder, "path": str(path), **known})
+    return dataset_ref(data.inspect(str(path)), name=folder, path=path)
 
 
 def accuracy_at_epsilon_3(

@@ -1,7 +1,6 @@
 """Datasets of every source: what inspect finds, what load_split reads, what is refused and how."""
 
 import contextlib
-import dataclasses
 import hashlib
 import io
 import os
@@ -21,14 +20,13 @@ from PIL import Image
 from tan_core import data
 from tan_core.errors import DatasetError, ParameterError
 from tan_core.wire import DatasetRef
+from tests.support.datasets import dataset_ref
 
 MNIST = Path(os.environ.get("TAN_DATA_DIR", Path(__file__).parents[5] / "shared" / "data"), "mnist")
 
 
 def make_ref(facts: data.DatasetFacts, path: Path | None, **changes) -> DatasetRef:
-    fields = dataclasses.asdict(facts) | {"shape": list(facts.shape)}
-    del fields["files"]
-    return DatasetRef(name="made", path=None if path is None else str(path), **fields | changes)
+    return dataset_ref(facts, name="made", path=path, **changes)
 
 
 def png(pixels: np.ndarray) -> bytes:

@@ -13,6 +13,7 @@ from tan_core import data
 from tan_core.data import Split, load_features
 from tan_core.errors import DatasetError
 from tan_core.wire import DatasetRef
+from tests.support.datasets import dataset_ref
 
 
 class Extract:
@@ -34,11 +35,7 @@ class Extract:
 
 @pytest.fixture(scope="module")
 def digits() -> DatasetRef:
-    facts = data.inspect(None, source="digits")
-    known: dict[str, Any] = {
-        name: getattr(facts, name) for name in DatasetRef.model_fields if hasattr(facts, name)
-    }
-    return DatasetRef.model_validate({"name": "digits", **known})
+    return dataset_ref(data.inspect(None, source="digits"))
 
 
 def features(
