@@ -21,6 +21,7 @@ WITHOUT_EXAMPLE = {
         "choose_winner",
         "reservations",
         "simulation",
+        "standings",
     },
 }
 

@@ -8,13 +8,11 @@ from tan_core.planner import (
     Candidate,
     Target,
     candidate,
-    choose_winner,
     reserved_mechanism,
     simulation,
 )
 from tan_core.spec import Scalar, TrainerConfig
 from tan_core.spec.models import MlpModel, TanhCnnModel
-from tan_core.wire import TrialRecord, TrialState
 
 REFERENCE = PrivateRun(
     mechanism=Mechanism(
@@ -126,32 +124,3 @@ class TestSimulation:
     ) -> None:
         with pytest.raises(ParameterError):
             simulation(chosen(), expected_batch_size=batch, num_examples=num_examples)
-
-
-class TestChooseWinner:
-    @staticmethod
-    def trial(
-        number: int, value: float | None, state: TrialState = TrialState.COMPLETED
-    ) -> TrialRecord:
-        return TrialRecord(number=number, state=state, params={}, value=value)
-
-    def test_takes_the_best_completed_trial(self) -> None:
-        trials = [
-            self.trial(0, 0.8),
-            self.trial(1, 0.9),
-            self.trial(2, 0.99, TrialState.PRUNED),
-            self.trial(3, 0.99, TrialState.DIVERGED),
-            self.trial(4, None),
-        ]
-
-        assert choose_winner(trials) == trials[1]
-
-    def test_takes_the_earlier_of_two_equals_in_any_order(self) -> None:
-        trials = [self.trial(7, 0.9), self.trial(3, 0.9), self.trial(5, 0.9)]
-
-        assert choose_winner(trials) == trials[1]
-        assert choose_winner(trials[::-1]) == trials[1]
-
-    def test_without_a_completed_trial_there_is_no_winner(self) -> None:
-        assert choose_winner([]) is None
-        assert choose_winner([self.trial(0, 0.9, TrialState.PRUNED)]) is None

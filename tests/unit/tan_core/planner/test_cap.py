@@ -35,6 +35,7 @@ def study(
     accountant: str = "pld",
     accounting: str = "public_proxy",
     space: dict[str, Any] | None = None,
+    rungs: Any = "auto",
     **train: Any,
 ) -> StudySpec:
     return StudySpec.model_validate(
@@ -46,6 +47,7 @@ def study(
             "search": {
                 "accounting": accounting,
                 "trials": 2,
+                "rungs": rungs,
                 "space": space or {"learning_rate": {"low": 0.25, "high": 16.0, "log": True}},
             },
             "train": train,
@@ -105,7 +107,9 @@ class TestPlan:
 
     @pytest.mark.parametrize("accounting", ["accounted", "disjoint_split", "public_proxy"])
     def test_the_search_is_priced_with_it_or_says_why_not(self, accounting: str) -> None:
-        planned = plan(accounting=accounting, batch_size=4096, steps=400, max_batch_size=4500)
+        planned = plan(
+            accounting=accounting, rungs=[256], batch_size=4096, steps=400, max_batch_size=4500
+        )
 
         search = planned.search_privacy
         assert search is not None

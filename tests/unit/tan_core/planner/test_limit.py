@@ -53,7 +53,9 @@ def planned(spec: StudySpec, rate: MeasuredRate | None = FAST, **options: Any) -
 
 
 def hours(plan: Plan) -> float:
-    return (plan.cost.private_run_examples + plan.cost.search_examples) / EXAMPLES_PER_HOUR
+    cost = plan.cost
+    examples = cost.private_run_examples + cost.search_examples + cost.finals_examples
+    return examples / EXAMPLES_PER_HOUR
 
 
 class TestSeconds:
@@ -69,7 +71,8 @@ class TestSeconds:
         cost = planned(study(batch_size=4096, steps=300), search_rate=slow).cost
 
         assert cost.private_run_seconds == pytest.approx(4096 * 300 / 3600, abs=0.1)
-        assert cost.search_seconds == pytest.approx(16 * 256 * 300 / 100, abs=0.1)
+        whole_budget = 4096 * 300  # one private run: what the trials leave of it is for the finals
+        assert cost.search_seconds == pytest.approx(whole_budget / 100, abs=0.1)
         assert (cost.examples_per_second, cost.search_examples_per_second) == (3600, 100)
         assert cost.rate_source == "made up; small batches"
 
@@ -149,7 +152,8 @@ class TestLimit:
         assert any(w.startswith("overcharged") for w in plan.warnings)
 
     def test_auto_steps_give_way_only_where_no_batch_fits_them(self) -> None:
-        least = 16 * 300 * (1 + 16 * 8 / 16) / EXAMPLES_PER_HOUR
+        run, trials, one_repetition = 16, 16 * 8, 8
+        least = 300 * (run + trials + one_repetition) / EXAMPLES_PER_HOUR
 
         assert planned(study(gpu_hours=least * 1.01)).reference.steps == 300
         assert planned(study(gpu_hours=least * 0.99)).reference.steps == 150
