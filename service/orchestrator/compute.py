@@ -5,11 +5,11 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Study
 
-# One device per trial while a rung runs; every rank of a private run, for as long as its attempts.
+# One device per simulation, those of the finals too; every rank of a private run, for as long as its attempts.
 _DEVICE_HOURS = text("""
     SELECT (
         (SELECT coalesce(sum((score ->> 'seconds')::float8), 0)
-         FROM trial, jsonb_array_elements(trial.scores) AS score
+         FROM trial, jsonb_array_elements(trial.scores || trial.repeats) AS score
          WHERE trial.study_id = :study)
         + :ranks *
         (SELECT coalesce(sum(extract(epoch FROM

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Attempt, Run, Study, Trial
 from tan_core.spec import StudySpec
+from tan_core.wire import RungScore
 
 _NEWEST_TRIALS = 200
 _NEWEST_RUNS = 50
@@ -25,9 +26,9 @@ class Work:
 
 
 async def simulated(session: AsyncSession, spec: StudySpec, dataset: str) -> list[Work]:
-    """The newest rungs of finished trials, of every study that simulated this model on the dataset."""
+    """The newest simulations of finished trials, of every study of this model on the dataset."""
     rows = await session.execute(
-        select(Trial.scores, Trial.params, Study.spec["train"])
+        select(Trial.scores, Trial.repeats, Trial.params, Study.spec["train"])
         .join(Study, Study.id == Trial.study_id)
         .where(
             Study.search_dataset == dataset,
@@ -38,13 +39,15 @@ async def simulated(session: AsyncSession, spec: StudySpec, dataset: str) -> lis
         .limit(_NEWEST_TRIALS)
     )
     return [
-        Work(
-            examples=score["expected_batch_size"] * score["steps"] * _views(params, train),
-            device_seconds=score["seconds"],
-        )
-        for scores, params, train in rows
-        for score in scores
+        _work({"views": _views(params, train), **score})
+        for scores, repeats, params, train in rows
+        for score in (*scores, *repeats)
     ]
+
+
+def _work(stored: dict[str, Any]) -> Work:
+    score = RungScore.model_validate(stored)
+    return Work(examples=score.examples, device_seconds=score.seconds)
 
 
 async def trained(session: AsyncSession, spec: StudySpec, dataset: str) -> list[Work]:

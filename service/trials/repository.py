@@ -1,41 +1,30 @@
 """Queries over trials."""
 
-from sqlalchemy import func, or_, select
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Trial
 from tan_core.wire import TrialRecord
 
-OPEN_STATES = ("running", "interrupted")
-"""A trial in any other state has finished and is never written again."""
 
+async def store(session: AsyncSession, study_id: str, record: TrialRecord, *, attempt: int) -> None:
+    """Write the trial as it is now: a new row, or every field of the one there is.
 
-async def upsert(
-    session: AsyncSession, study_id: str, record: TrialRecord, *, attempt: int
-) -> bool:
-    """Store the present state of an unfinished trial; False when nothing changed."""
-    values = {
-        "state": record.state.value,
-        "params": record.params,
-        "scores": [score.model_dump(mode="json") for score in record.scores],
-        "value": record.value,
-        "reason": record.reason,
-        "attempt": attempt,
-    }
-    finished_at = func.now() if record.state.is_finished else None
-    statement = insert(Trial).values(
-        study_id=study_id, number=record.number, finished_at=finished_at, **values
-    )
-    changed = [getattr(Trial, name).is_distinct_from(value) for name, value in values.items()]
-    result = await session.execute(
-        statement.on_conflict_do_update(
-            index_elements=[Trial.study_id, Trial.number],
-            set_={**values, "finished_at": finished_at, "updated_at": func.now()},
-            where=Trial.state.in_(OPEN_STATES) & or_(*changed),
-        ).returning(Trial.number)
-    )
-    return result.first() is not None
+    The study's row must be locked: of two reports of a new trial the second would fail.
+    """
+    trial = await find(session, study_id, record.number)
+    if trial is None:
+        trial = Trial(study_id=study_id, number=record.number)
+        session.add(trial)
+    if record.state.is_finished and trial.finished_at is None:
+        trial.finished_at = func.now()
+    trial.state = record.state.value
+    trial.params = dict(record.params)
+    trial.scores = [score.model_dump(mode="json") for score in record.scores]
+    trial.repeats = [score.model_dump(mode="json") for score in record.repeats]
+    trial.value, trial.source, trial.reason = record.value, record.source, record.reason
+    trial.attempt, trial.updated_at = attempt, func.now()
+    await session.flush()
 
 
 async def page(

@@ -6,14 +6,24 @@ from service.db.tables import Study, Trial
 from service.studies.events import append_event
 from service.studies.repository import progress_of, trial_record
 from service.trials import repository
+from service.trials.merge import merged
 from service.trials.schemas import TrialView
 from tan_core.wire import TrialRecord
 
 
 async def report(session: AsyncSession, study: Study, record: TrialRecord, *, attempt: int) -> None:
-    """Store a report. A finished trial is never overwritten; a repeated report changes nothing."""
-    if await repository.upsert(session, study.id, record, attempt=attempt):
-        await _announce(session, study, record)
+    """Store a report as :func:`merged` has it; one that says nothing new changes nothing.
+
+    The study's row must be locked.
+    """
+    known = await repository.find(session, study.id, record.number)
+    if known is not None:
+        before = trial_record(known)
+        record = merged(before, record)
+        if record == before:
+            return
+    await repository.store(session, study.id, record, attempt=attempt)
+    await _announce(session, study, record)
 
 
 async def interrupt_running(

