@@ -49,11 +49,15 @@ def next_repeat(
     The finalists are the best completed trials, at most :data:`MAX_FINALISTS`, whose score at the largest
     rung is not yet clearly below the best one's. Each round gives every contender one seed more; a
     contender that is significantly below the best (paired, one-sided t test at 95 %, on top of a prior
-    deviation of 0.5 points), or that diverges, drops out. A single contender goes on to :data:`ENOUGH_SEEDS`.
+    deviation of 0.5 points) drops out. One that diverges was no finalist: the next best takes its place. A
+    single contender goes on to :data:`ENOUGH_SEEDS`.
 
     Formal guarantees:
 
-    * The first repetition of the best trial is always given, all others only within ``max_examples``.
+    * The first repetition of all is given whatever it costs, others only within ``max_examples``. So the
+      search processes at most one ladder more than that, or than its trials did.
+    * At most :data:`MAX_REPEATS` ladders are begun, and one that was begun is finished, while its trial is
+      a contender.
     * The same records give the same answer; a repetition that is complete or running is never given.
 
     Args:
@@ -62,20 +66,53 @@ def next_repeat(
         running: repetitions under way.
         costs: examples of one ladder, by trial.
         max_examples: of the whole search, exploration included.
+
+    Example:
+        >>> def score(accuracy):
+        ...     return RungScore(
+        ...         rung=0,
+        ...         expected_batch_size=32,
+        ...         noise_multiplier=0.2,
+        ...         steps=100,
+        ...         accuracy=accuracy,
+        ...         seconds=1.0,
+        ...     )
+        >>> trials = [
+        ...     TrialRecord(number=n, state="completed", params={}, scores=[score(accuracy)])
+        ...     for n, accuracy in enumerate([0.90, 0.94, 0.935])
+        ... ]
+        >>> ask = {"num_rungs": 1, "costs": {0: 3200, 1: 3200, 2: 3200}, "max_examples": 20_000}
+        >>> first = next_repeat(trials, running=[], **ask)
+        >>> first, next_repeat(trials, running=[first], **ask)
+        (Repeat(trial=1, seed=1), Repeat(trial=2, seed=1))
     """
     contenders = _contenders(trials, num_rungs)
-    spent = sum(trial.examples for trial in trials) + sum(costs[each.trial] for each in running)
     seeds = MAX_SEEDS if len(contenders) > 1 else ENOUGH_SEEDS
-    for seed in range(1, seeds + 1):
-        for rank, trial in enumerate(contenders):
-            repeat = Repeat(trial=trial.number, seed=seed)
-            if repeat in running or _has(trial, seed, num_rungs):
-                continue
-            is_free = rank == 0 and seed == 1
-            if is_free or spent + costs[trial.number] <= max_examples:
-                return repeat
-            return None
-    return None
+    wanted = [
+        repeat
+        for seed in range(1, seeds + 1)
+        for trial in contenders
+        if (repeat := Repeat(trial=trial.number, seed=seed)) not in running
+        and not _is_complete(trial, seed, num_rungs)
+    ]
+    begun = _begun(trials, num_rungs) | dict.fromkeys(running, False)
+    for repeat in wanted:
+        if repeat in begun:
+            return repeat
+    if not wanted or len(begun) == MAX_REPEATS:
+        return None
+    left = max_examples - sum(trial.examples for trial in trials)
+    left -= sum(costs[repeat.trial] for repeat, is_complete in begun.items() if not is_complete)
+    return wanted[0] if not begun or costs[wanted[0].trial] <= left else None
+
+
+def _begun(trials: Sequence[TrialRecord], num_rungs: int) -> dict[Repeat, bool]:
+    """Every ladder with a score of its own, and whether it is complete."""
+    return {
+        Repeat(trial=trial.number, seed=score.seed): _is_complete(trial, score.seed, num_rungs)
+        for trial in trials
+        for score in trial.repeats
+    }
 
 
 def _contenders(trials: Sequence[TrialRecord], num_rungs: int) -> list[TrialRecord]:
@@ -129,7 +166,7 @@ def _at_the_top(scores: Sequence[RungScore], num_rungs: int) -> dict[int, float]
     }
 
 
-def _has(trial: TrialRecord, seed: int, num_rungs: int) -> bool:
-    """Whether this seed needs no more: its ladder is complete, or it was given up on the way."""
+def _is_complete(trial: TrialRecord, seed: int, num_rungs: int) -> bool:
+    """Whether this seed needs no more: it was scored at every rung, or given up on the way."""
     rungs = [score for score in trial.repeats if score.seed == seed]
     return any(score.rung == num_rungs - 1 or score.accuracy is None for score in rungs)

@@ -1,6 +1,7 @@
 """Where the finalists of a search stand: what each would reach as the private run."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -52,8 +53,8 @@ def standings(
     """Every trial that may be promoted with its prediction, the best first.
 
     Only a completed trial was scored at every rung, and one that diverged under a fresh seed is not among
-    them. A trial that was repeated is predicted from its fresh
-    seeds alone, and stands before all that were not: their scores chose them, and so are too high.
+    them. A trial that was repeated is predicted from its fresh seeds alone, and stands before all that were
+    not: their scores chose them, and so are too high. A seed counts once it was scored at every rung.
 
     Args:
         trials: of one search.
@@ -74,8 +75,9 @@ def _standing(
 ) -> Standing | None:
     if any(score.accuracy is None for score in trial.repeats):
         return None
-    fresh = _scored(trial.repeats)
-    scores = fresh or _scored(trial.scores)
+    explored = _scored(trial.scores)
+    fresh = _of_whole_ladders(_scored(trial.repeats), num_rungs=len(explored))
+    scores = fresh or explored
     if not scores:
         return None
     law = fit_law(
@@ -99,3 +101,11 @@ def _standing(
 
 def _scored(scores: Sequence[RungScore]) -> list[tuple[RungScore, float]]:
     return [(score, score.accuracy) for score in scores if score.accuracy is not None]
+
+
+def _of_whole_ladders(
+    scores: Sequence[tuple[RungScore, float]], *, num_rungs: int
+) -> list[tuple[RungScore, float]]:
+    """Without the seeds whose ladder was left on the way: low rungs alone promise too much."""
+    climbed = Counter(score.seed for score, _ in scores)
+    return [(score, accuracy) for score, accuracy in scores if climbed[score.seed] == num_rungs]

@@ -67,7 +67,7 @@ def _reason(
     )
     others = [one for one in ranked if one is not winner]
     if not others:
-        return f"{told}; no other trial completed"
+        return f"{told}; no other trial is left"
     if len(tied) > 1:
         return f"{told}; level with {_named(tied, winner)}, and with the highest lower bound"
     second = others[0]

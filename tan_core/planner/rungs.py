@@ -35,15 +35,15 @@ def batch_ladder(
 
     * Never empty, strictly rising, and no rung above the batch or above the search's data.
     * No rung below ``MIN_RUNG`` unless the batch or the data is itself smaller.
-    * Two rungs or more, for a prediction, wherever two fit below the batch.
+    * Two rungs or more, for a prediction, wherever batch and data hold four times ``MIN_RUNG``.
 
-    ==============================  ========================================================
+    ==============================  =============================================================
     Edge case                       Result
-    ==============================  ========================================================
+    ==============================  =============================================================
     no ladder is so cheap           the cheapest
-    the batch or the data is small  B/32 (at least ``MIN_RUNG``) and four times that, as far as they fit; if
-                                    neither does, the one of ``one_rung``
-    ==============================  ========================================================
+    the batch or the data is small  two rungs: B/32, or a quarter of the data, and four times that
+    it holds no two                 one rung: B/16, at least ``MIN_RUNG``, at most B or the data
+    ==============================  =============================================================
 
     Args:
         expected_batch_size: B of the private run, >= 1.
@@ -68,9 +68,11 @@ def batch_ladder(
             return rungs
     if ladders:
         return min(ladders, key=lambda rungs: ladder_cost(trials, rungs))
-    first = max(int(expected_batch_size // _CHEAPEST_FACTOR), MIN_RUNG)
-    kept = [rung for rung in (first, _CHEAPEST_RATIO * first) if rung <= most]
-    return kept or [one_rung(expected_batch_size, search_num_examples=max(1, most))]
+    if most < _CHEAPEST_RATIO * MIN_RUNG:
+        return [one_rung(expected_batch_size, search_num_examples=max(1, most))]
+    first = int(min(expected_batch_size // _CHEAPEST_FACTOR, most // _CHEAPEST_RATIO))
+    first = max(first, MIN_RUNG)
+    return [first, _CHEAPEST_RATIO * first]
 
 
 def reduction_factor(rungs: Sequence[float]) -> float:
@@ -98,7 +100,7 @@ def expected_trials(trials: int, rungs: Sequence[float]) -> list[float]:
 
     Example:
         >>> [round(reached, 1) for reached in expected_trials(24, [64, 256, 1024])]
-        [24, 8.1, 3.6]
+        [24, 8.1, 3.7]
     """
     _validate.positive_integer(trials=trials)
     kept = 1 / reduction_factor(rungs)

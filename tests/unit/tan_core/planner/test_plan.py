@@ -291,6 +291,55 @@ class TestPlanStudy:
         assert searched.search_examples + searched.finals_examples == searched.private_run_examples
 
 
+class TestFinals:
+    """Five trials on rungs 64 and 256 for a run of B = 1024 and S = 100."""
+
+    LADDER = (64 + 256) * 100
+    # Of 4 the best goes on: the first does, and the n-th with probability 1/4 + (1 - 2/4)/n.
+    TRIALS = math.ceil((5 * 64 + 256 * (1 + sum(1 / 4 + 1 / (2 * n) for n in range(2, 6)))) * 100)
+
+    @staticmethod
+    def planned(budget: float) -> Plan:
+        search = {"trials": 5, "rungs": [64, 256], "budget": budget}
+        return plan_study(study(search=search, batch_size=1024, steps=100), num_examples=N)
+
+    @pytest.mark.parametrize(
+        ("budget", "examples"),
+        [
+            (0.01, LADDER),
+            (1.0, LADDER),
+            (2.0, 2 * 1024 * 100 - TRIALS),
+            (100.0, 20 * LADDER),
+        ],
+        ids=["none left", "too little left", "what is left", "more than they may need"],
+    )
+    def test_they_have_what_the_trials_leave(self, budget: float, examples: int) -> None:
+        cost = self.planned(budget).cost
+
+        assert cost.search_examples == self.TRIALS
+        assert cost.finals_examples == examples
+
+    def test_each_rung_has_the_trials_that_are_expected_to_reach_it(self) -> None:
+        rungs = self.planned(1.0).simulations
+
+        assert [rung.trials for rung in rungs] == [5, pytest.approx(2.6, abs=0.05)]
+
+    def test_trials_above_the_budget_are_warned_of_with_their_share(self) -> None:
+        share = self.TRIALS / (1024 * 100)
+
+        warnings = [each for each in self.planned(0.5).warnings if "search.budget" in each]
+
+        assert len(warnings) == 1
+        assert f"process {share:.2g} times the examples of the private run" in warnings[0]
+        assert "search.budget = 0.5" in warnings[0]
+
+    def test_trials_within_it_are_not(self) -> None:
+        assert not any("search.budget" in each for each in self.planned(1.0).warnings)
+
+    def test_a_mechanism_has_none(self) -> None:
+        assert cifar().cost.finals_examples == 0
+
+
 class TestSegments:
     @pytest.mark.parametrize(("steps", "segment"), [(1, 1), (50, 1), (51, 2), (300, 6), (2500, 50)])
     def test_a_run_has_at_most_fifty_segments_and_slack_for_two(

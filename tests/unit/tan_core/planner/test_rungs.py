@@ -37,7 +37,9 @@ def test_the_ladder_is_the_highest_that_a_private_run_pays(
 
 def test_no_rung_is_above_the_data_of_the_search() -> None:
     assert batch_ladder(4096, trials=8, search_num_examples=300) == [32, 128, 256]
-    assert batch_ladder(4096, trials=8, search_num_examples=50) == [50]
+    assert batch_ladder(4096, trials=8, search_num_examples=50) == [12, 48]
+    assert batch_ladder(4096, trials=8, search_num_examples=200) == [50, 200]
+    assert batch_ladder(4096, trials=8, search_num_examples=31) == [31]
 
 
 def test_a_batch_that_is_none_is_refused() -> None:
@@ -59,6 +61,7 @@ def test_rungs_rise_stay_inside_and_are_large_enough(
     assert rungs[0] >= 1
     assert rungs[-1] <= most
     assert rungs[0] >= min(MIN_RUNG, int(most))
+    assert len(rungs) > 1 or most < 4 * MIN_RUNG
 
 
 @pytest.mark.parametrize("rungs", [[8, 32, 128], [8, 16, 32], [8, 24], [32]])

@@ -3,10 +3,12 @@ from typing import Any
 import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
 from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
 
 from tan_core.mechanism import Accountant, NeighboringRelation
 from tan_core.planner import Plan, plan_mechanism, plan_study
 from tan_core.planner import privacy as privacy_section
+from tan_core.planner.finals import MAX_REPEATS
 from tan_core.planner.plan import PlannedSearchPrivacy
 from tan_core.spec import StudySpec
 
@@ -83,6 +85,18 @@ def test_the_figure_is_that_of_the_library_on_the_events_written_out() -> None:
     expected = oracle.get_epsilon(1e-5)
     assert found.epsilon_if_accounted == pytest.approx(expected, rel=1e-3)
     assert found.simulations == 6
+
+
+def test_every_repetition_that_the_finals_may_begin_is_charged_as_a_trial() -> None:
+    plan = plan_study(study_spec("accounted", accountant=Accountant.RDP), num_examples=N)
+
+    run, oracle = plan.reference, RdpAccountant()
+    reserved = plan.reservation.steps
+    for rung, times, steps in ((512, 5 + MAX_REPEATS, run.steps), (1024, 1, reserved)):
+        event = PoissonSampledDpEvent(rung / N, GaussianDpEvent(run.noise_multiplier * rung / 1024))
+        oracle.compose(SelfComposedDpEvent(event, steps * times))
+    assert priced(plan).simulations == 5 + MAX_REPEATS
+    assert priced(plan).epsilon == pytest.approx(oracle.get_epsilon(1e-5), rel=1e-2)
 
 
 def test_a_mechanism_has_no_mode_and_so_no_figure_of_one() -> None:

@@ -1,0 +1,122 @@
+"""What each trial would reach as the private run, from fresh seeds wherever there are any."""
+
+import math
+
+import numpy as np
+import pytest
+
+from tan_core.planner import Evaluation, Standing, standings
+from tan_core.tan import Observation, Prediction, fit_law
+from tan_core.wire import TrialRecord, TrialState
+from tests.support.trials import RUNGS, make_trial
+
+BATCH = 4096
+ENDLESS = Evaluation(num_validation=10**12, num_test=10**12)
+LUCKY, FIRST, SECOND = (0.95, 0.94, 0.93), (0.92, 0.91, 0.90), (0.93, 0.918, 0.907)
+
+
+def standing(*trials: TrialRecord, evaluation: Evaluation = ENDLESS) -> list[Standing]:
+    return standings(trials, expected_batch_size=BATCH, evaluation=evaluation)
+
+
+def law(*seeds: tuple[float, ...]) -> Prediction:
+    """What the law says of ladders with seeds 1, 2, ..., on an endless evaluation set."""
+    observations = [
+        Observation(expected_batch_size=batch, accuracy=accuracy, seed=seed)
+        for seed, ladder in enumerate(seeds, start=1)
+        for batch, accuracy in zip(RUNGS, ladder, strict=True)
+    ]
+    return fit_law(observations).predict(BATCH)
+
+
+def assert_same(found: Prediction, expected: Prediction) -> None:
+    assert (found.accuracy, found.low, found.high) == pytest.approx(
+        (expected.accuracy, expected.low, expected.high), abs=1e-6
+    )
+
+
+class TestStandings:
+    def test_a_repeated_trial_is_predicted_from_its_fresh_seeds_alone(self) -> None:
+        (found,) = standing(make_trial(0, LUCKY, {1: FIRST, 2: SECOND}))
+
+        assert_same(found.prediction, law(FIRST, SECOND))
+        assert (found.trial, found.seeds, found.is_fresh) == (0, 2, True)
+
+    def test_one_that_was_not_is_predicted_from_what_chose_it(self) -> None:
+        (found,) = standing(make_trial(0, LUCKY))
+
+        assert_same(found.prediction, law(LUCKY))
+        assert (found.seeds, found.is_fresh) == (1, False)
+
+    def test_a_repeated_trial_stands_before_luckier_ones_that_were_not(self) -> None:
+        found = standing(make_trial(0, LUCKY), make_trial(1, FIRST, {1: FIRST}))
+
+        assert [one.trial for one in found] == [1, 0]
+
+    def test_the_order_is_that_of_the_predictions_at_the_private_batch(self) -> None:
+        falling, rising = (0.95, 0.94, 0.93), (0.90, 0.91, 0.92)
+
+        found = standing(make_trial(0, falling, {1: falling}), make_trial(1, rising, {1: rising}))
+
+        assert [one.trial for one in found] == [1, 0]
+
+    def test_a_ladder_that_was_left_on_the_way_promises_nothing(self) -> None:
+        left = make_trial(0, FIRST, {1: LUCKY[:1]})
+        whole_and_left = make_trial(1, FIRST, {1: SECOND, 2: LUCKY[:2]})
+
+        found = standing(left, whole_and_left)
+
+        assert [(one.trial, one.seeds, one.is_fresh) for one in found] == [
+            (1, 1, True),
+            (0, 1, False),
+        ]
+        assert_same(found[0].prediction, law(SECOND))
+        assert_same(found[1].prediction, law(FIRST))
+
+    def test_one_that_diverges_under_a_fresh_seed_is_not_among_them(self) -> None:
+        lost = make_trial(0, LUCKY, {1: LUCKY, 2: (0.96, None)})
+
+        assert [one.trial for one in standing(lost, make_trial(1, FIRST))] == [1]
+
+    @pytest.mark.parametrize("state", [state for state in TrialState if state != "completed"])
+    def test_only_completed_trials_are(self, state: TrialState) -> None:
+        assert standing(make_trial(0, LUCKY, state=state)) == []
+
+    def test_one_rung_predicts_too_and_says_how(self) -> None:
+        (found,) = standing(make_trial(0, FIRST[:1], {1: FIRST[:1], 2: SECOND[:1]}))
+
+        assert "only one batch size" in (found.prediction.caution or "").lower()
+
+
+class TestEvaluation:
+    @pytest.mark.parametrize(
+        ("accuracy", "num_validation", "num_test"),
+        [(0.98, 5000, 10_000), (0.6, 300, 200), (0.9, 100, 10**9)],
+    )
+    def test_it_is_the_spread_of_two_samples_of_equal_examples(
+        self, accuracy: float, num_validation: int, num_test: int
+    ) -> None:
+        random = np.random.default_rng(4)
+        draws = 40_000
+        differences = (
+            random.binomial(num_test, accuracy, draws) / num_test
+            - random.binomial(num_validation, accuracy, draws) / num_validation
+        )
+
+        std = Evaluation(num_validation=num_validation, num_test=num_test).std(accuracy)
+
+        assert std == pytest.approx(differences.std(), rel=0.02)
+
+    def test_small_sets_widen_the_interval_and_leave_its_middle(self) -> None:
+        trial = make_trial(0, LUCKY, {1: FIRST, 2: SECOND})
+
+        (whole,) = standing(trial)
+        (small,) = standing(trial, evaluation=Evaluation(num_validation=200, num_test=300))
+
+        middle = whole.prediction.accuracy
+        sampling = math.sqrt(middle * (1 - middle) * (1 / 200 + 1 / 300))
+        assert small.prediction.accuracy == pytest.approx(middle, abs=1e-3)
+        # A normal deviation alone would reach 1.645 of it to either side.
+        assert small.prediction.high - small.prediction.low > 2 * 1.6 * sampling
+        assert small.prediction.low < whole.prediction.low
+        assert small.prediction.high > whole.prediction.high
