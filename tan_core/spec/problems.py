@@ -37,7 +37,7 @@ def field_problems(error: ValidationError, *, prefix: tuple[str, ...] = ()) -> l
     for detail in error.errors(include_url=False, include_context=False):
         problem = _problem(detail, (*prefix, *detail["loc"]))
         known = problems.get(problem.path)
-        if known is None or (known.message == _AUTO and isinstance(detail["input"], list)):
+        if known is None or (_is_auto(known) and isinstance(detail["input"], list)):
             problems[problem.path] = problem
         elif problem.message not in known.message:
             message = f"{known.message}; or: {problem.message}"
@@ -103,9 +103,14 @@ def _is_tag(text: str, rest: Sequence[int | str]) -> bool:
 
 
 def _is_other_branch(problem: FieldProblem, problems: dict[str, FieldProblem]) -> bool:
-    """Whether this only says that a list, which has a fault of its own, is not 'auto'."""
+    """Whether this only says that a list, which has a fault of its own, is no word such as 'auto'."""
     below = f"{problem.path}."
-    return problem.message == _AUTO and any(path.startswith(below) for path in problems)
+    return _is_auto(problem) and any(path.startswith(below) for path in problems)
+
+
+def _is_auto(problem: FieldProblem) -> bool:
+    """Whether 'auto', alone or with other words, was expected first."""
+    return problem.message.startswith(_AUTO)
 
 
 def _short(value: object) -> object | None:

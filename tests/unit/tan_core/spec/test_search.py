@@ -1,0 +1,53 @@
+"""How a search proposes, what it may process, and whom it learns from."""
+
+from typing import Any
+
+import pytest
+
+from tan_core.spec import SearchSpec, load_study
+
+
+def search(**changes: Any) -> SearchSpec:
+    space = {"learning_rate": {"low": 0.25, "high": 16.0, "log": True}}
+    return SearchSpec.model_validate({"accounting": "public_proxy", "space": space} | changes)
+
+
+def test_without_a_word_it_is_tpe_for_one_private_run_from_earlier_studies() -> None:
+    found = search()
+
+    assert (found.sampler, found.budget, found.warm_start) == ("tpe", 1.0, "auto")
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "cmaes", "gp", "random"])
+def test_every_sampler_is_named_as_it_is_shown(sampler: str) -> None:
+    assert search(sampler=sampler).model_dump(mode="json")["sampler"] == sampler
+
+
+@pytest.mark.parametrize("budget", [1e-3, 0.5, 1000])
+def test_the_budget_is_any_positive_number_of_private_runs(budget: float) -> None:
+    assert search(budget=budget).budget == budget
+
+
+@pytest.mark.parametrize("warm_start", ["none", ["s-0123456789ab", "s-ba9876543210"]])
+def test_studies_are_named_by_their_ids_or_not_at_all(warm_start: Any) -> None:
+    found = search(warm_start=warm_start)
+
+    assert found.warm_start == warm_start
+    assert SearchSpec.model_validate_json(found.model_dump_json()) == found
+
+
+def test_none_in_a_file_is_the_word() -> None:
+    study = load_study(
+        """
+name: study
+privacy: {epsilon: 3.0, delta: 1e-5}
+dataset: digits
+model: {name: mlp}
+search:
+  accounting: public_proxy
+  warm_start: none
+  space: {learning_rate: 1.0}
+"""
+    )
+
+    assert study.search.warm_start == "none"
