@@ -264,6 +264,33 @@ class TestCaution:
         assert law.predict(256).caution is None
 
 
+class TestEvaluation:
+    @pytest.mark.parametrize("std", [0.003, 0.02])
+    def test_another_set_adds_its_sampling_error(self, std: float) -> None:
+        """The interval is that of the sum, drawn out as a table of both its terms."""
+        law = law_of(ladder([0.62, 0.6, 0.585]))
+        upper = [law.predict(2**12, level=level).high for level in np.arange(0.0025, 1, 0.005)]
+        lower = [law.predict(2**12, level=level).low for level in np.arange(0.0025, 1, 0.005)]
+        noise = stats.norm.ppf(np.arange(0.0025, 1, 0.005), scale=std)
+        sums = np.add.outer([*lower, *upper], noise)
+
+        ahead = law.predict(2**12, level=0.9, evaluation_std=std)
+
+        assert [ahead.low, ahead.accuracy, ahead.high] == pytest.approx(
+            np.quantile(sums, [0.05, 0.5, 0.95]), abs=3e-4
+        )
+
+    def test_one_set_for_both_is_what_is_meant_where_none_is_named(self) -> None:
+        law = law_of(ladder([0.62, 0.6, 0.585]))
+
+        assert law.predict(2**12, evaluation_std=0) == law.predict(2**12)
+
+    @pytest.mark.parametrize("std", [-1e-9, 1.1, math.nan, math.inf])
+    def test_what_is_no_deviation_of_accuracies_is_refused(self, std: float) -> None:
+        with pytest.raises(ParameterError, match="evaluation_std"):
+            law_of(ladder([0.6, 0.5])).predict(64, evaluation_std=std)
+
+
 class TestRefusals:
     @pytest.mark.parametrize(
         ("field", "value"),
