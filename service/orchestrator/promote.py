@@ -2,35 +2,48 @@
 
 import json
 
-from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Study, Trial
 from service.ledger import repository
 from service.ledger.service import BudgetExceededError, Ledger
 from service.orchestrator import assignments, endings
+from service.orchestrator.proposal import propose, settle
 from service.settings import Settings
 from service.studies.events import set_state
+from service.studies.repository import completed_trials
 from tan_core.mechanism import Mechanism
-from tan_core.planner import Plan, Target, candidate, choose_winner, reserved_mechanism
+from tan_core.planner import Plan, Target, candidate, reserved_mechanism
 from tan_core.spec import StudySpec
-from tan_core.wire import TrialRecord
+from tan_core.wire import clean_reason
+
+
+async def await_approval(session: AsyncSession, study: Study, ledger: Ledger) -> None:
+    """Let a person decide on what the search proposes."""
+    proposed = await propose(session, study)
+    if proposed is None:
+        await _fail(session, study, ledger, await _nothing_to_promote(session, study))
+        return
+    reason = clean_reason(f"waiting for tan-cli promote: {proposed.reason}")
+    await set_state(session, study, "awaiting_approval", reason)
 
 
 async def start_private_run(
     session: AsyncSession, study: Study, ledger: Ledger, settings: Settings
 ) -> None:
-    """Promote the winner in one transaction: its number, its reservation, its run, the new state."""
-    winner = await _winner(session, study)
-    if winner is None:
-        await _fail(session, study, ledger, "no trial completed, so there is nothing to promote")
+    """Promote a trial in one transaction: its number, its reservation, its run, the new state."""
+    proposed = await propose(session, study)
+    if proposed is None:
+        await _fail(session, study, ledger, await _nothing_to_promote(session, study))
         return
+    number = proposed.winner.trial if study.promoted_trial is None else study.promoted_trial
+    promoted = await session.get_one(Trial, (study.id, number))
     spec = StudySpec.model_validate(study.spec)
     chosen = candidate(
         trainer=spec.train.trainer(),
         model=spec.model,
         reference=Plan.model_validate(study.plan).private_run(),
-        params=winner.params,
+        params=promoted.params,
         target=Target.of(spec),
     )
     needed = reserved_mechanism(chosen.private_run.mechanism)
@@ -41,7 +54,7 @@ async def start_private_run(
                 study.reservation_id = await ledger.swap(
                     session,
                     study.reservation_id,
-                    new_reservation_id=f"{study.id}-t{winner.number}",
+                    new_reservation_id=f"{study.id}-t{number}",
                     study_id=study.id,
                     mechanism=needed,
                     actor="orchestrator",
@@ -49,13 +62,14 @@ async def start_private_run(
         except BudgetExceededError as error:
             await _fail(session, study, ledger, f"over budget at promotion: {error}")
             return
-    study.promoted_trial = winner.number
+    study.promoted_trial = number
+    reason = settle(study, proposed, trial=number)
     session.add(
         await assignments.private_run(
             session, study, chosen, storage_path=str(settings.storage_path)
         )
     )
-    await set_state(session, study, "training")
+    await set_state(session, study, "training", reason)
 
 
 async def _held(session: AsyncSession, reservation_id: str) -> Mechanism:
@@ -64,19 +78,12 @@ async def _held(session: AsyncSession, reservation_id: str) -> Mechanism:
     return Mechanism.from_json(json.loads(reservation.event)).with_steps(reservation.reserved_steps)
 
 
-async def _winner(session: AsyncSession, study: Study) -> TrialRecord | None:
-    rows = await session.scalars(
-        select(Trial).where(Trial.study_id == study.id).order_by(Trial.number)
-    )
-    trials = [
-        TrialRecord.model_validate(
-            {field: getattr(row, field) for field in TrialRecord.model_fields}
+async def _nothing_to_promote(session: AsyncSession, study: Study) -> str:
+    if await completed_trials(session, study.id):
+        return (
+            "every completed trial was given up under a fresh seed, so there is nothing to promote"
         )
-        for row in rows
-    ]
-    if study.promoted_trial is not None:
-        return next((trial for trial in trials if trial.number == study.promoted_trial), None)
-    return choose_winner(trials)
+    return "no trial completed, so there is nothing to promote"
 
 
 async def _fail(session: AsyncSession, study: Study, ledger: Ledger, reason: str) -> None:

@@ -308,7 +308,7 @@ class Reconciler:
             await self._release(session, study, "the private run is complete")
             await attest_weights(session, study)
         elif study.spec["promotion"] == "manual" and not study.promote_requested:
-            await set_state(session, study, "awaiting_approval", "waiting for tan-cli promote")
+            await promote.await_approval(session, study, self._ledger)
         else:
             await promote.start_private_run(session, study, self._ledger, self._settings)
 

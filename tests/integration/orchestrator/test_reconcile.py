@@ -12,7 +12,8 @@ from sqlalchemy import select, update
 
 from service.auth.secrets import server_secret
 from service.db.session import Database
-from service.db.tables import Attempt, Run, Study, Trial
+from service.db.tables import Attempt, Dataset, Event, Run, Study, Trial
+from service.ledger.service import BudgetExceededError, Ledger
 from service.orchestrator import claims, reconcile
 from service.orchestrator.launcher import JobStatus
 from service.orchestrator.reconcile import Reconciler
@@ -21,6 +22,7 @@ from service.statements.verify import verify_statement
 from tan_core.errors import AccountantError
 from tests.fixtures.api import driver_headers, make_spec
 from tests.support.launcher import MemoryLauncher
+from tests.support.reports import completed_trial, make_score, make_trial
 
 LEASE = timedelta(seconds=60)
 Advance = Callable[..., Any]
@@ -79,12 +81,9 @@ class World:
     ) -> None:
         run_id = f"{study_id}-search"
         for number, value in enumerate([0.7, 0.9, 0.8]):
-            trial = {
-                "number": number,
-                "state": "completed",
-                "params": params or {"learning_rate": 1.0},
-                "value": value,
-            }
+            trial = completed_trial(
+                number, value, value - 0.01, params=params or {"learning_rate": 1.0}
+            )
             await self.report(run_id, "PUT", f"/trials/{number}", fence, trial=trial)
         await self.report(run_id, "POST", "/finish", fence, outcome="succeeded")
 
@@ -220,6 +219,171 @@ class TestTheWayOfAStudy:
 
         study = await world.study(study_id)
         assert (study["state"], study["run"]["trial"]) == ("training", 2)
+
+
+class TestPromotion:
+    async def test_the_search_promotes_what_fresh_seeds_confirmed(self, world: World) -> None:
+        study_id = await world.submit()
+        await world.tick(3)
+        run_id = f"{study_id}-search"
+        lucky, steady = completed_trial(0, 0.95, 0.94), completed_trial(1, 0.92, 0.91)
+        lucky["repeats"] = [make_score(0, 0.81, seed=1), make_score(1, 0.80, seed=1)]
+        steady["repeats"] = [make_score(0, 0.91, seed=1), make_score(1, 0.90, seed=1)]
+        unrepeated = completed_trial(2, 0.93, 0.92)
+        for trial in (lucky, steady, unrepeated):
+            await world.report(run_id, "PUT", f"/trials/{trial['number']}", trial=trial)
+        await world.report(run_id, "POST", "/finish", outcome="succeeded")
+        await world.tick(1)
+
+        study = await world.study(study_id)
+
+        assert study["state"] == "training"
+        assert study["best_trial"]["number"] == study["run"]["trial"] == 1
+        promotion, prediction = study["promotion"], study["prediction"]
+        assert (promotion["trial"], promotion["by"]) == (1, "search")
+        assert [each["trial"] for each in promotion["standings"]] == [1, 0, 2]
+        assert [each["is_fresh"] for each in promotion["standings"]] == [True, True, False]
+        assert (prediction["trial"], prediction["seeds"], prediction["is_fresh"]) == (1, 1, True)
+        assert prediction["expected_batch_size"] == 256
+        assert prediction["low"] < prediction["accuracy"] < prediction["high"]
+        assert prediction["accuracy"] == pytest.approx(0.89, abs=0.01)  # B = 16, 64 and then 256
+        assert prediction["reached"] is prediction["error"] is prediction["inside"] is None
+
+    async def test_the_interval_holds_the_sampling_error_of_both_splits(
+        self, world: World, database: Database
+    ) -> None:
+        widths: list[float] = []
+        for num_test in (359, 10):
+            async with database.session() as session:
+                await session.execute(update(Dataset).values(num_test=num_test))
+            study_id = await world.submit(promotion="manual")
+            await world.tick(3)
+            await world.finish_search(study_id)
+            await world.tick(1)
+            prediction = (await world.study(study_id))["prediction"]
+            widths.append(prediction["high"] - prediction["low"])
+            await world.client.post(f"/studies/{study_id}/cancel")
+            await world.tick(1)
+        assert widths[1] > 1.5 * widths[0]
+
+    async def test_a_manual_study_waits_with_its_prediction_shown(self, world: World) -> None:
+        study_id = await world.submit(promotion="manual")
+        await world.tick(3)
+        await world.finish_search(study_id)
+        await world.tick(2)
+
+        study = await world.study(study_id)
+
+        assert study["state"] == "awaiting_approval"
+        assert (study["promotion"]["trial"], study["promotion"]["by"]) == (1, None)
+        assert study["best_trial"]["number"] == study["prediction"]["trial"] == 1
+        assert study["reason"] == f"waiting for tan-cli promote: {study['promotion']['reason']}"
+
+    @pytest.mark.parametrize("body", [{}, {"trial": 1}])
+    async def test_who_approves_the_proposal_keeps_its_reason(
+        self, world: World, body: dict[str, int]
+    ) -> None:
+        study_id = await world.submit(promotion="manual")
+        await world.tick(3)
+        await world.finish_search(study_id)
+        await world.tick(1)
+        proposed = (await world.study(study_id))["promotion"]
+        await world.client.post(f"/studies/{study_id}/promote", json=body)
+        await world.tick(1)
+
+        study = await world.study(study_id)
+
+        assert study["promotion"] == {**proposed, "by": "user"}
+        assert (study["state"], study["run"]["trial"]) == ("training", 1)
+
+    async def test_another_choice_is_written_down_beside_the_proposal(
+        self, world: World, database: Database
+    ) -> None:
+        study_id = await world.submit(promotion="manual")
+        await world.tick(3)
+        await world.finish_search(study_id)
+        await world.tick(1)
+        proposed = (await world.study(study_id))["promotion"]
+        await world.client.post(f"/studies/{study_id}/promote", json={"trial": 0})
+        await world.tick(1)
+
+        study = await world.study(study_id)
+
+        reason = f"trial 0 chosen by a user; the search proposed: {proposed['reason']}"
+        assert study["promotion"] == {**proposed, "trial": 0, "by": "user", "reason": reason}
+        assert study["best_trial"]["number"] == study["prediction"]["trial"] == 0
+        standing = next(each for each in proposed["standings"] if each["trial"] == 0)
+        assert study["prediction"]["accuracy"] == standing["accuracy"]
+        assert await state_reasons(database, study_id) == {
+            "simulating": None,
+            "awaiting_approval": f"waiting for tan-cli promote: {proposed['reason']}",
+            "training": reason,
+        }
+
+    async def test_over_budget_nothing_is_promoted_and_the_proposal_stays(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        study_id = await world.submit(
+            search={"space": {"learning_rate": 1.0, "steps": {"choices": [50, 100]}}},
+            train={"steps": "auto"},
+        )
+        await world.tick(3)
+        await world.finish_search(study_id, params={"learning_rate": 1.0, "steps": 50})
+
+        async def refused(*_: object, **__: object) -> str:
+            raise BudgetExceededError(
+                scope_id="digits", asked=1.0, committed=3.0, composed=4.0, total=3.5, delta=1e-5
+            )
+
+        monkeypatch.setattr(Ledger, "swap", refused)
+        await world.tick(1)
+
+        study = await world.study(study_id)
+        assert study["state"] == "failed"
+        assert study["reason"].startswith("over budget at promotion: over the budget of digits")
+        assert (study["promotion"]["trial"], study["promotion"]["by"]) == (1, None)
+        assert study["run"] is None
+
+    async def test_trials_that_gave_up_under_fresh_seeds_are_not_promoted(
+        self, world: World
+    ) -> None:
+        study_id = await world.submit()
+        await world.tick(3)
+        run_id = f"{study_id}-search"
+        trial = completed_trial(0, 0.9, 0.9)
+        trial["repeats"] = [make_score(0, None, seed=1)]
+        await world.report(run_id, "PUT", "/trials/0", trial=trial)
+        await world.report(run_id, "POST", "/finish", outcome="succeeded")
+        await world.tick(1)
+
+        study = await world.study(study_id)
+
+        assert study["state"] == "failed"
+        assert study["reason"].startswith("every completed trial was given up under a fresh seed")
+
+    async def test_a_completed_study_is_measured_against_its_prediction(self, world: World) -> None:
+        study_id = await world.trained()
+        await world.tick(2)
+
+        study = await world.study(study_id)
+        (item,) = (await world.client.get("/calibration")).json()["items"]
+
+        prediction = study["prediction"]
+        assert prediction["reached"] == 0.9
+        assert prediction["error"] == pytest.approx(0.9 - prediction["accuracy"])
+        assert (item["study"], item["trial"], item["inside"]) == (study_id, 1, prediction["inside"])
+        assert item["epsilon"] == study["privacy"]["epsilon"]
+
+
+async def state_reasons(database: Database, study_id: str) -> dict[str, str | None]:
+    """The reason in each state's event, but the first."""
+    async with database.session() as session:
+        events = await session.scalars(
+            select(Event.data)
+            .where(Event.study_id == study_id, Event.kind == "state", Event.seq > 1)
+            .order_by(Event.seq)
+        )
+        return {event["state"]: event["reason"] for event in events}
 
 
 class TestDeadDrivers:
@@ -423,18 +587,13 @@ class TestComputeBudget:
     ) -> None:
         study_id = await world.submit(budget={"gpu_hours": 1.0})
         await world.tick(3)
-        score = {
-            "rung": 0,
-            "expected_batch_size": 16.0,
-            "noise_multiplier": 0.1,
-            "steps": 100,
-            "accuracy": 0.5,
-            "seconds": 1801.0,
-        }
-        for number in (0, 1):
-            trial = {"number": number, "state": "completed", "params": {}, "scores": [score]}
-            await world.report(f"{study_id}-search", "PUT", f"/trials/{number}", trial=trial)
+        trial = make_trial(state="completed", scores=[make_score(0, 0.5, seconds=1801.0)])
+        await world.report(f"{study_id}-search", "PUT", "/trials/0", trial=trial)
+        await world.tick(2)
+        assert (await world.study(study_id))["state"] == "simulating"
 
+        trial["repeats"] = [make_score(0, 0.5, seed=1, seconds=1801.0)]
+        await world.report(f"{study_id}-search", "PUT", "/trials/0", trial=trial)
         await world.tick(4)
 
         study = await world.study(study_id)

@@ -1,0 +1,93 @@
+"""What the search proposes for the private run, and what is promoted: kept with the study, with reasons."""
+
+import asyncio
+from typing import Literal
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.db.tables import Dataset, Study
+from service.studies.repository import trial_record
+from service.studies.schemas import Prediction, PromotionView, StandingView
+from service.trials import repository as trials
+from tan_core.planner import Evaluation, Plan, Promotion, Standing, choose_winner
+from tan_core.wire import clean_reason
+
+MAX_STANDINGS = 100
+
+
+async def propose(session: AsyncSession, study: Study) -> Promotion | None:
+    """The choice of a search that has ended, written down as undecided; None without any."""
+    found = [trial_record(trial) for trial in await trials.every(session, study.id)]
+    search_dataset = await session.get_one(Dataset, study.search_dataset)
+    dataset = await session.get_one(Dataset, study.dataset)
+    proposed = await asyncio.to_thread(
+        choose_winner,
+        found,
+        expected_batch_size=Plan.model_validate(study.plan).reference.expected_batch_size,
+        evaluation=Evaluation(
+            num_validation=search_dataset.num_validation, num_test=dataset.num_test
+        ),
+    )
+    if proposed is not None:
+        reason = clean_reason(proposed.reason)
+        _write(study, proposed, trial=proposed.winner.trial, by=None, reason=reason)
+    return proposed
+
+
+def settle(study: Study, proposed: Promotion, *, trial: int) -> str:
+    """The reason why this trial is promoted after all; written down with who decided it."""
+    is_asked = study.promote_requested or study.spec["promotion"] == "manual"
+    reason = proposed.reason
+    if trial != proposed.winner.trial:
+        reason = f"trial {trial} chosen by a user; the search proposed: {reason}"
+    reason = clean_reason(reason)
+    _write(study, proposed, trial=trial, by="user" if is_asked else "search", reason=reason)
+    return reason
+
+
+def _write(
+    study: Study,
+    proposed: Promotion,
+    *,
+    trial: int,
+    by: Literal["search", "user"] | None,
+    reason: str,
+) -> None:
+    promotion = PromotionView(
+        trial=trial,
+        by=by,
+        reason=reason,
+        standings=[_standing_view(each) for each in proposed.standings[:MAX_STANDINGS]],
+    )
+    study.promotion = promotion.model_dump(mode="json")
+    standing = next((each for each in proposed.standings if each.trial == trial), None)
+    study.prediction = _prediction(study, standing) if standing else None
+
+
+def _standing_view(standing: Standing) -> StandingView:
+    shown = standing.prediction
+    return StandingView(
+        trial=standing.trial,
+        accuracy=shown.accuracy,
+        low=shown.low,
+        high=shown.high,
+        seeds=standing.seeds,
+        is_fresh=standing.is_fresh,
+    )
+
+
+def _prediction(study: Study, standing: Standing) -> dict[str, object]:
+    shown = standing.prediction
+    return Prediction(
+        accuracy=shown.accuracy,
+        low=shown.low,
+        high=shown.high,
+        level=shown.level,
+        expected_batch_size=study.plan["reference"]["expected_batch_size"],
+        trial=standing.trial,
+        seeds=standing.seeds,
+        is_fresh=standing.is_fresh,
+        method=shown.method,
+        slope=shown.slope,
+        caution=shown.caution,
+    ).model_dump(mode="json")
