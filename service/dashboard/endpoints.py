@@ -4,7 +4,7 @@ A page updates itself by being asked for again: its script fetches the same addr
 parts marked ``data-live`` that have changed. So every number is rendered in one place only.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -13,10 +13,14 @@ from fastapi.responses import HTMLResponse
 from fastapi.routing import APIRoute
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from service.calibration.service import calibration
 from service.context import ContextDep
 from service.dashboard import queries, view
 from service.dashboard.assets import assets
-from service.dashboard.chart import search_chart
+from service.dashboard.charts.calibration import calibration_chart
+from service.dashboard.charts.noise import NoiseChart, noise_chart
+from service.dashboard.charts.prediction import PredictionChart, prediction_chart
+from service.dashboard.charts.search import search_chart
 from service.dashboard.render import page
 from service.datasets import repository as dataset_rows
 from service.datasets import service as datasets
@@ -25,11 +29,14 @@ from service.ledger.schemas import Account
 from service.ledger.service import Ledger
 from service.studies import repository as study_rows
 from service.studies import service as studies
+from service.studies.schemas import StudyView
+from service.trials.schemas import TrialView
 from tan_core.accounting import SEARCH_NOTES, SearchAccounting
 
 STUDIES_PER_PAGE = 25
 TRIALS_PER_PAGE = 50
 LAST_ENTRIES = 200
+CALIBRATED_STUDIES = 200
 UNACCOUNTED_NOTE = SEARCH_NOTES[SearchAccounting.DECLARED_UNACCOUNTED]
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -102,6 +109,9 @@ async def show_study(
             offset=(number - 1) * TRIALS_PER_PAGE,
             limit=TRIALS_PER_PAGE,
         )
+        candidates = view.candidates(study.promotion) if study.promotion else []
+        named = await queries.trials_named(session, study_id, [one.trial for one in candidates])
+        noise = await _noise_chart(session, study)
         flags = await queries.flags(session, study_id)
         now = await queries.database_clock(session)
     return page(
@@ -115,7 +125,13 @@ async def show_study(
         order=order,
         number=number,
         num_pages=num_pages,
+        candidates=candidates,
+        named=named,
+        prediction_chart=_prediction_chart(study, named),
+        noise=noise,
         trial_seconds=view.trial_seconds,
+        rung_accuracies=view.rung_accuracies,
+        num_fresh_seeds=view.num_fresh_seeds,
         announcement=view.announcement(study),
         seconds_taken=view.seconds_taken(study, now),
         search_seconds_left=view.search_seconds_left(study, now),
@@ -123,6 +139,29 @@ async def show_study(
         error_text=view.error_text(study),
         what_to_do=view.what_to_do(study),
         now=now,
+    )
+
+
+@router.get("/ui/calibration")
+async def show_calibration(
+    request: Request,
+    context: ContextDep,
+    dataset: Annotated[str | None, Query(max_length=100)] = None,
+    model: Annotated[str | None, Query(max_length=200)] = None,
+) -> HTMLResponse:
+    """What was predicted, what was reached, and how often the intervals held."""
+    found = await calibration(context, dataset=dataset, model=model, limit=CALIBRATED_STUDIES)
+    async with context.database.session() as session:
+        terms = await queries.terms(session, [item.study for item in found.items])
+    return page(
+        request,
+        "calibration.html",
+        calibration=found,
+        chart=calibration_chart(found.items),
+        terms=terms,
+        notes=SEARCH_NOTES,
+        dataset=dataset,
+        model=model,
     )
 
 
@@ -193,6 +232,19 @@ async def get_asset(name: str) -> Response:
 async def nothing_here(path: str) -> Response:
     """Any other address below ``/ui``."""
     raise NotFoundError(f"there is nothing at /ui/{path}")
+
+
+def _prediction_chart(study: StudyView, trials: Mapping[int, TrialView]) -> PredictionChart | None:
+    if study.prediction is None or study.prediction.trial not in trials:
+        return None
+    return prediction_chart(study.prediction, trials[study.prediction.trial])
+
+
+async def _noise_chart(session: AsyncSession, study: StudyView) -> NoiseChart | None:
+    if not view.searches_steps(study):
+        return None
+    batch = study.plan["reference"]["expected_batch_size"]
+    return noise_chart(await queries.noise_points(session, study.id, expected_batch_size=batch))
 
 
 async def _account(session: AsyncSession, scope_id: str | None) -> Account | None:

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, Double, func, select, type_coerce
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.dashboard.chart import Point
+from service.dashboard.charts.noise import NoisePoint
+from service.dashboard.charts.search import Point
 from service.db.tables import Study, Trial
 from service.studies import repository as studies
 from service.studies.lifecycle import StudyState
@@ -22,7 +24,13 @@ UNDER_WAY = (StudyState.SIMULATING, StudyState.AWAITING_APPROVAL, StudyState.TRA
 TrialOrder = Literal["newest", "best", "number"]
 _ORDERS: dict[TrialOrder, list[ColumnElement[Any]]] = {
     "newest": [Trial.number.desc()],
-    "best": [Trial.value.desc().nulls_last(), Trial.number.asc()],
+    # A trial that was cut has its accuracy at a smaller batch, where accuracies are higher.
+    "best": [
+        Trial.value.is_(None).asc(),
+        func.jsonb_array_length(Trial.scores).desc(),
+        Trial.value.desc(),
+        Trial.number.asc(),
+    ],
     "number": [Trial.number.asc()],
 }
 
@@ -92,6 +100,46 @@ async def trial_points(session: AsyncSession, study_id: str) -> list[Point]:
     return [Point(*row) for row in rows]
 
 
+async def noise_points(
+    session: AsyncSession, study_id: str, *, expected_batch_size: float
+) -> list[NoisePoint]:
+    """Every scored rung of every trial, with the noise of the private run that the trial would be."""
+    scores = func.jsonb_array_elements(Trial.scores)
+    score = type_coerce(scores.column_valued("score", joins_implicitly=True), JSONB)
+    accuracy = score["accuracy"].astext.cast(Double)
+    rows = await session.execute(
+        select(
+            score["rung"].as_integer(),
+            score["expected_batch_size"].as_float(),
+            score["noise_multiplier"].as_float(),
+            score["steps"].as_integer(),
+            accuracy,
+        )
+        .select_from(Trial)
+        .where(Trial.study_id == study_id, accuracy.is_not(None))
+    )
+    return [
+        NoisePoint(
+            rung=rung,
+            batch_size=batch_size,
+            noise_multiplier=noise * expected_batch_size / batch_size,
+            steps=steps,
+            accuracy=share,
+        )
+        for rung, batch_size, noise, steps, share in rows
+    ]
+
+
+async def trials_named(
+    session: AsyncSession, study_id: str, numbers: Sequence[int]
+) -> dict[int, TrialView]:
+    """Some trials by their numbers."""
+    found = await session.scalars(
+        select(Trial).where(Trial.study_id == study_id, Trial.number.in_(numbers))
+    )
+    return {trial.number: trial_view(trial) for trial in found}
+
+
 async def trial_page(
     session: AsyncSession, study_id: str, *, order: TrialOrder, offset: int, limit: int
 ) -> list[TrialView]:
@@ -120,6 +168,29 @@ async def holders(session: AsyncSession, study_ids: Sequence[str]) -> dict[str, 
         select(Study.id, Study.name, Study.search_accounting).where(Study.id.in_(study_ids))
     )
     return {id_: Holder(name, mode) for id_, name, mode in rows}
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a study's epsilon means nothing without."""
+
+    delta: float
+    accountant: str
+    search_accounting: str
+
+
+async def terms(session: AsyncSession, study_ids: Sequence[str]) -> dict[str, Terms]:
+    """The terms of some studies."""
+    privacy = Study.plan["privacy"]
+    rows = await session.execute(
+        select(
+            Study.id,
+            privacy["delta"].as_float(),
+            privacy["accountant"].as_string(),
+            Study.search_accounting,
+        ).where(Study.id.in_(study_ids))
+    )
+    return {id_: Terms(delta, accountant, mode) for id_, delta, accountant, mode in rows}
 
 
 async def unaccounted_searches(session: AsyncSession) -> dict[str, int]:

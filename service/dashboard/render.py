@@ -135,6 +135,7 @@ def _make_environment() -> Environment:
         "entry_text": entry_text,
         "percent": _percent,
         "number": _number,
+        "number_text": text.number,
         "parameter": _parameter,
         "to_yaml": _to_yaml,
         "to_json": _to_json,
@@ -143,6 +144,10 @@ def _make_environment() -> Environment:
         "state": lambda name: _word(str(name), STATES),
     }
     names: dict[str, Any] = {"assets": assets(), "TERMINAL": TERMINAL}
+    names |= {
+        function.__name__: function
+        for function in (text.basis, text.counted, text.coverage, text.deviation, text.interval)
+    }
     made.filters.update(filters)
     made.globals.update(names)
     return made

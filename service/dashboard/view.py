@@ -8,8 +8,12 @@ from typing import Any
 
 from service.ledger.schemas import Account, Entry
 from service.studies.lifecycle import StudyState
-from service.studies.schemas import Progress, StudyView
+from service.studies.schemas import Progress, PromotionView, StandingView, StudyView
 from service.trials.schemas import TrialView
+from tan_core.spec.fields import STEPS_KEYS
+
+MAX_CANDIDATES = 10
+"""Rows of the table of those who may be promoted."""
 
 
 def seconds_taken(study: StudyView, now: datetime) -> float | None:
@@ -38,14 +42,42 @@ def run_seconds_left(progress: Progress) -> float | None:
 
 
 def trial_seconds(trial: TrialView) -> float | None:
-    """Compute time of the rungs that were scored."""
-    return sum(score.seconds for score in trial.scores) if trial.scores else None
+    """Compute time of the rungs that were scored, repetitions included."""
+    scores = [*trial.scores, *trial.repeats]
+    return sum(score.seconds for score in scores) if scores else None
+
+
+def rung_accuracies(trial: TrialView, num_rungs: int) -> list[float | None]:
+    """The trial's accuracy at each rung of the search; None where it has none."""
+    scored = {score.rung: score.accuracy for score in trial.scores}
+    return [scored.get(rung) for rung in range(num_rungs)]
+
+
+def num_fresh_seeds(trial: TrialView) -> int:
+    """How often the trial was repeated."""
+    return len({score.seed for score in trial.repeats})
+
+
+def candidates(promotion: PromotionView) -> list[StandingView]:
+    """Who may be promoted: the best predictions, and the trial that is proposed or promoted."""
+    return [
+        standing
+        for rank, standing in enumerate(promotion.standings)
+        if rank < MAX_CANDIDATES or standing.trial == promotion.trial
+    ]
+
+
+def searches_steps(study: StudyView) -> bool:
+    """Whether candidates differ in their number of steps, and so in their noise."""
+    return not STEPS_KEYS.isdisjoint(study.spec["search"]["space"])
 
 
 def announcement(study: StudyView) -> str:
     """What a screen reader is told; it changes ten times a phase, not at every step."""
     progress = study.progress
     if study.state == StudyState.SIMULATING:
+        if progress.repeats_finished:
+            return "Simulating: the best trials are repeated with fresh seeds."
         tenths = 10 * progress.trials_finished // max(1, progress.trials_total)
         return f"Simulating: {10 * tenths} percent of the trials are finished."
     if study.state == StudyState.TRAINING:

@@ -4,7 +4,7 @@
 //   <body data-poll="3">        ask every 3 seconds while the page is seen
 //   <body data-events="URL">    ask when the study's event stream says that something happened
 //   data-on="trial state"       exchange this part after these kinds of events only
-//   <button data-post="URL" data-confirm="...">
+//   <button data-post="URL" data-body="JSON" data-confirm="...">
 
 const PACE = 1000; // at most one request in this many milliseconds
 const SLOW_PACE = 5000; // without a stream
@@ -124,7 +124,11 @@ async function act(button) {
   button.disabled = true;
   refusal.hidden = true;
   try {
-    const answer = await fetch(button.dataset.post, { method: "POST" });
+    const answer = await fetch(button.dataset.post, {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: button.dataset.body,
+    });
     if (!answer.ok) {
       const problem = await answer.json().catch(() => ({}));
       throw new Error(problem.detail ?? `the service answered HTTP ${answer.status}`);

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 from sqlalchemy import func, update
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.context import Context
 from service.datasets.service import ensure_digits
@@ -16,16 +17,27 @@ from service.studies import repository
 from service.studies import service as studies
 from service.studies.events import append_event, append_state
 from service.studies.repository import progress_of
+from service.studies.schemas import Prediction, PromotionView, StandingView
+from service.trials import repository as trial_rows
+from tan_core.planner import Evaluation, Standing, choose_winner
 from tan_core.spec import StudySpec
+from tan_core.wire import RungScore
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits.yaml"
 HOSTILE = '<script>alert("x")</script>'
 ACCURACIES = (0.62, 0.81, None, 0.795, 0.902, 0.88, 0.913, 0.927, 0.921, 0.944, 0.939, 0.951)
 
 
-def spec(**changes: Any) -> StudySpec:
-    """The example study, with other top-level keys."""
-    return StudySpec.model_validate({**yaml.safe_load(DIGITS.read_text()), **changes})
+RUNGS = (16, 32, 64)
+SEARCHED_STEPS = (150, 300, 600, 1200, 2400)
+TESTED = 0.9583
+
+
+def spec(search: dict[str, Any] | None = None, **changes: Any) -> StudySpec:
+    """The example study on three rungs, with other keys of the search and others at the top."""
+    example = yaml.safe_load(DIGITS.read_text())
+    searched = {**example["search"], "rungs": list(RUNGS), **(search or {})}
+    return StudySpec.model_validate({**example, "search": searched, **changes})
 
 
 async def submitted(context: Context, **changes: Any) -> str:
@@ -54,29 +66,108 @@ async def simulating(context: Context, *, trials: int = 12, **changes: Any) -> s
     return study_id
 
 
-def trial(study_id: str, number: int) -> Trial:
-    """One trial; every tenth or so has diverged and the newest may be running."""
+def trial(study_id: str, number: int, *, steps: int = 300) -> Trial:
+    """One trial: the better, the higher it has climbed; one in twelve has diverged at once."""
     value = ACCURACIES[number % len(ACCURACIES)]
     if value is not None and number >= len(ACCURACIES):
         value = min(0.97, value + 0.01 * math.sin(number))
-    state = "completed" if value is not None else "diverged"
-    seconds = 3.2 + (number * 37 % 11) / 4
-    scores = [
-        {
-            "rung": 0, "expected_batch_size": 16.0, "noise_multiplier": 0.19, "steps": 300,
-            "accuracy": value, "train_loss": 0.3, "seconds": seconds,
-        }
-    ]  # fmt: skip
+    climbed = 1 if value is None else sum(value >= least for least in (0.0, 0.85, 0.91))
+    ladder = [None if value is None else value - 0.006 * rung for rung in range(climbed)]
+    state = "diverged" if value is None else "completed" if climbed == len(RUNGS) else "pruned"
+    reason = {
+        "diverged": "training loss is not finite at step 41",
+        "pruned": f"below the best at batch {RUNGS[climbed - 1]}",
+    }.get(state)
     return Trial(
         study_id=study_id,
         number=number,
         state=state,
         params={"learning_rate": 0.25 * 1.37 ** (number % 12), "momentum": 0.9},
-        scores=scores,
-        value=value,
-        reason=None if value is not None else "training loss is not finite at step 41",
+        scores=[score(rung, share, steps=steps) for rung, share in enumerate(ladder)],
+        repeats=[],
+        value=ladder[-1],
+        source="the best of study s-0123456789ab" if number == 0 else None,
+        reason=reason,
         attempt=1,
     )
+
+
+def score(rung: int, accuracy: float | None, *, seed: int = 0, steps: int = 300) -> dict[str, Any]:
+    """One simulation, as it is stored. More steps have more noise, at one epsilon."""
+    noise = 4.9 * math.sqrt(steps / 300) * RUNGS[rung] / 256
+    return RungScore(
+        rung=rung,
+        seed=seed,
+        expected_batch_size=RUNGS[rung],
+        noise_multiplier=noise,
+        steps=steps,
+        accuracy=accuracy,
+        train_loss=0.3,
+        seconds=2.0 + rung,
+    ).model_dump(mode="json")
+
+
+async def searching_steps(context: Context, *, trials: int = 12) -> str:
+    """The id of a study whose candidates differ in their steps."""
+    example = yaml.safe_load(DIGITS.read_text())
+    space = {**example["search"]["space"], "steps": {"choices": list(SEARCHED_STEPS)}}
+    study_id = await simulating(
+        context,
+        trials=0,
+        name="steps",
+        search={"space": space},
+        train={**example["train"], "steps": "auto"},
+    )
+    async with context.database.session() as session:
+        for number in range(trials):
+            steps = SEARCHED_STEPS[number % len(SEARCHED_STEPS)]
+            made = trial(study_id, number, steps=steps)
+            made.params = {**made.params, "steps": steps}
+            session.add(made)
+    return study_id
+
+
+async def decide(session: AsyncSession, study: Study, by: str | None) -> int:
+    """The finals and the choice at the end of a search; the number of the winner."""
+    trials = await trial_rows.every(session, study.id)
+    completed = [one for one in trials if one.state == "completed"]
+    for finalist in sorted(completed, key=lambda one: -(one.value or 0))[:2]:
+        finalist.repeats = [
+            score(rung, round((finalist.value or 0) - 0.007 * rung + 0.004 * seed, 4), seed=seed)
+            for seed in (1, 2)
+            for rung in range(len(RUNGS))
+        ]
+    await session.flush()
+    batch = study.plan["reference"]["expected_batch_size"]
+    promotion = choose_winner(
+        [repository.trial_record(one) for one in trials],
+        expected_batch_size=batch,
+        evaluation=Evaluation(num_validation=143, num_test=360),
+    )
+    assert promotion is not None
+    study.prediction = _predicted(promotion.winner, batch)
+    study.promotion = PromotionView(
+        trial=promotion.winner.trial,
+        by=by,  # pyright: ignore[reportArgumentType]
+        reason=promotion.reason,
+        standings=[
+            StandingView.model_validate(_predicted(one, batch)) for one in promotion.standings
+        ],
+    ).model_dump(mode="json")
+    return promotion.winner.trial
+
+
+def _predicted(standing: Standing, batch: float) -> dict[str, Any]:
+    return Prediction(
+        **{
+            name: getattr(standing.prediction, name)
+            for name in ("accuracy", "low", "high", "level", "method", "slope", "caution")
+        },
+        expected_batch_size=batch,
+        trial=standing.trial,
+        seeds=standing.seeds,
+        is_fresh=standing.is_fresh,
+    ).model_dump(mode="json")
 
 
 async def training(context: Context, *, step: int = 140, **changes: Any) -> str:
@@ -85,7 +176,7 @@ async def training(context: Context, *, step: int = 140, **changes: Any) -> str:
     async with context.database.session() as session:
         study = await session.get_one(Study, study_id)
         steps = study.plan["reference"]["steps"]
-        study.state, study.promoted_trial = "training", 11
+        study.state, study.promoted_trial = "training", await decide(session, study, "search")
         run = Run(
             id=f"{study_id}-private", study_id=study_id, kind="private", state="active",
             assignment={}, step=step, steps=steps, steps_per_second=23.4,
@@ -120,7 +211,7 @@ async def completed(context: Context, **changes: Any) -> str:
         assert run is not None
         run.state, run.step = "succeeded", run.steps
         run.result = {
-            "steps": run.steps, "test_accuracy": 0.9583, "num_test": 360, "model_path": "-",
+            "steps": run.steps, "test_accuracy": TESTED, "num_test": 360, "model_path": "-",
             "model_sha256": "0" * 64, "train_seconds": 31.0, "software": {},
         }  # fmt: skip
         planned = study.plan["privacy"]
@@ -152,9 +243,36 @@ async def awaiting_approval(context: Context, **changes: Any) -> str:
     async with context.database.session() as session:
         study = await session.get_one(Study, study_id)
         study.state, study.reason = "awaiting_approval", "waiting for tan-cli promote"
+        await decide(session, study, None)
         await session.flush()
         await append_state(session, study)
     return study_id
+
+
+async def calibrated(context: Context, count: int) -> None:
+    """So many completed studies, of which about a tenth missed their interval."""
+    study_id = await completed(context, name="calibrated")
+    await copies(context, study_id, count - 1)
+    async with context.database.session() as session:
+        run = await repository.run_of(session, study_id, "private")
+        assert run is not None
+        assert run.result is not None
+        for number in range(count - 1):
+            study = await session.get_one(Study, f"s-copy-{number:04d}")
+            assert study.prediction is not None
+            shift = 0.08 * math.sin(number)
+            study.prediction = {
+                **study.prediction,
+                **{name: study.prediction[name] + shift for name in ("accuracy", "low", "high")},
+            }
+            error = -0.06 if number % 10 == 9 else 0.01 * math.sin(7 * number)
+            reached = study.prediction["accuracy"] + error
+            session.add(
+                Run(
+                    id=f"{study.id}-private", study_id=study.id, kind="private",
+                    state="succeeded", assignment={}, result={**run.result, "test_accuracy": reached},
+                )
+            )  # fmt: skip
 
 
 async def copies(context: Context, study_id: str, count: int) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import re
-from html.parser import HTMLParser
 from typing import Any
 
 import httpx
@@ -13,54 +12,9 @@ from service.context import Context
 from service.dashboard.endpoints import STUDIES_PER_PAGE, TRIALS_PER_PAGE
 from tan_core.accounting import SEARCH_NOTES, SearchAccounting
 from tests.integration.dashboard import seeding
+from tests.integration.dashboard.page import Page, get
 
 UNACCOUNTED = SEARCH_NOTES[SearchAccounting.DECLARED_UNACCOUNTED]
-VOID = {"meta", "link", "input", "br", "hr", "img", "rect", "path"}
-Attributes = dict[str, str | None]
-
-
-class Page(HTMLParser):
-    """A page as its elements: (tag, attributes), and the text inside those with an id."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.elements: list[tuple[str, Attributes]] = []
-        self.text: dict[str, str] = {}
-        self.data: dict[str, list[float]] = {}
-        self._open: list[tuple[str, str | None]] = []
-        self.feed(html)
-        assert not self._open, f"not closed: {self._open}"
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        attributes = dict(attrs)
-        self.elements.append((tag, attributes))
-        if tag == "data":
-            for _, id_ in self._open:
-                if id_:
-                    self.data.setdefault(id_, []).append(float(attributes["value"] or "nan"))
-        if tag not in VOID:
-            self._open.append((tag, attributes.get("id")))
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in VOID:
-            return
-        opened, _ = self._open.pop()
-        assert opened == tag, f"<{opened}> is closed by </{tag}>"
-
-    def handle_data(self, data: str) -> None:
-        for _, id_ in self._open:
-            if id_:
-                self.text[id_] = self.text.get(id_, "") + data
-
-    def all(self, tag: str) -> list[Attributes]:
-        return [attributes for name, attributes in self.elements if name == tag]
-
-
-async def get(client: httpx.AsyncClient, path: str, *, status: int = 200) -> Page:
-    response = await client.get(path)
-    assert response.status_code == status, response.text[:2000]
-    assert response.headers["content-type"].startswith("text/html")
-    return Page(response.text)
 
 
 @pytest.fixture
@@ -74,7 +28,8 @@ async def every_page(context: Context) -> list[str]:
         await seeding.completed(context, name="completed"),
         await seeding.failed(context, "every trial diverged", name="failed"),
     ]
-    return ["/", "/ui/datasets", "/ui/datasets/digits", *(f"/ui/studies/{id_}" for id_ in ids)]
+    lists = ["/", "/ui/datasets", "/ui/datasets/digits", "/ui/calibration"]
+    return [*lists, *(f"/ui/studies/{id_}" for id_ in ids)]
 
 
 class TestEveryPage:
@@ -275,7 +230,9 @@ class TestStudyPage:
 
         first, second = [await get(client, f"/ui/studies/{id_}") for id_ in (waiting, queued)]
 
-        assert [a["id"] for a in first.all("button")] == ["approve", "cancel"]
+        standings = (await client.get(f"/studies/{waiting}")).json()["promotion"]["standings"]
+        choices = [f"choose-{one['trial']}" for one in standings]
+        assert [a["id"] for a in first.all("button")] == ["approve", "cancel", *choices]
         assert [a["id"] for a in second.all("button")] == ["cancel"]
 
     async def test_what_was_asked_for_cannot_be_asked_for_again(

@@ -19,13 +19,13 @@ def make_study(
 ) -> StudyView:
     known: dict[str, Any] = {
         "trials_total": 20, "trials_finished": 0, "trials_running": 0, "trials_diverged": 0,
-        "trials_pruned": 0, "trials_failed": 0, "best_accuracy": None, "step": None,
+        "trials_pruned": 0, "trials_failed": 0, "repeats_finished": 0, "best_accuracy": None, "step": None,
         "steps": None, "steps_per_second": None, "attempt": None,
     }  # fmt: skip
     return StudyView(
         id="s-1", name="one", state=StudyState(state), reason=None, spec={}, plan={},
         progress=Progress(phase=StudyState(state), **{**known, **figures}), best_trial=None,
-        prediction=None, run=None,
+        prediction=None, promotion=None, run=None,
         privacy=PrivacyView(
             epsilon=3.0, delta=1e-5, accountant="pld", neighboring_relation="add_or_remove_one",
             search_accounting="public_proxy", search_note="", epsilon_reserved=None,

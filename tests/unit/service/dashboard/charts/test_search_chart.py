@@ -1,54 +1,14 @@
 """The chart of a search."""
 
 import re
-from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.dashboard.chart import (
-    MAX_POINTS,
-    SIZE,
-    Point,
-    accuracy_ticks,
-    best_so_far,
-    number_ticks,
-    search_chart,
-)
+from service.dashboard.charts.scale import SIZE
+from service.dashboard.charts.search import MAX_POINTS, Point, best_so_far, search_chart
 
 shares = st.floats(0.0, 1.0)
-
-
-class TestAccuracyTicks:
-    @given(one=shares, other=shares)
-    def test_the_ticks_hold_every_value_and_are_evenly_spaced(
-        self, one: float, other: float
-    ) -> None:
-        low, high = sorted((one, other))
-
-        ticks = accuracy_ticks(low, high)
-
-        assert ticks[0] <= low + 1e-9
-        assert ticks[-1] >= high - 1e-9
-        gaps = [b - a for a, b in pairwise(ticks)]
-        assert gaps
-        assert min(gaps) == pytest.approx(max(gaps))
-        assert len(ticks) <= 8
-
-    def test_equal_values_still_make_an_axis(self) -> None:
-        assert len(accuracy_ticks(0.5, 0.5)) >= 2
-
-
-class TestNumberTicks:
-    @given(highest=st.integers(0, 10**6))
-    def test_the_ticks_are_whole_evenly_spaced_and_hold_the_highest(self, highest: int) -> None:
-        ticks = number_ticks(highest)
-
-        assert ticks[0] == 0
-        assert ticks[-1] >= highest
-        assert len({b - a for a, b in pairwise(ticks)}) == 1
-        assert len(ticks) <= 11
 
 
 class TestBestSoFar:
@@ -98,7 +58,7 @@ class TestSearchChart:
         chart = search_chart([Point(0, "completed", 0.5)], num_expected=40)
 
         assert chart is not None
-        assert int(chart.x_labels[-1]) >= 39
+        assert int(chart.frame.x_labels[-1]) >= 39
 
     def test_many_trials_are_thinned_out(self) -> None:
         points = [Point(n, "completed", 0.5) for n in range(10_000)]

@@ -1,0 +1,56 @@
+"""The chart of a calibration: what was predicted over what was reached."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from service import text
+from service.calibration.schemas import CalibrationItem
+from service.dashboard.charts.scale import SIZE, Frame, Scale, accuracy_scale, dots
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationChart:
+    """What the template draws. Both axes have one scale."""
+
+    frame: Frame
+    diagonal: str
+    """Where a prediction is what was reached."""
+    held: str
+    """Intervals that cross the diagonal."""
+    missed: str
+    held_dots: str
+    missed_dots: str
+    summary: str
+
+
+def calibration_chart(items: Sequence[CalibrationItem]) -> CalibrationChart | None:
+    """The chart of these studies; None without any."""
+    if not items:
+        return None
+    scale = accuracy_scale(
+        [share for one in items for share in (one.low, one.high, one.predicted, one.reached)]
+    )
+    held = [one for one in items if one.inside]
+    missed = [one for one in items if not one.inside]
+    return CalibrationChart(
+        frame=Frame.of(scale, scale),
+        diagonal=f"M0 {SIZE}L{SIZE} 0",
+        held=_bars(held, scale),
+        missed=_bars(missed, scale),
+        held_dots=_dots(held, scale),
+        missed_dots=_dots(missed, scale),
+        summary=(
+            f"Predicted over reached test accuracy of {text.counted(len(items), 'run')}: "
+            f"{len(held)} inside their interval, {len(missed)} outside."
+        ),
+    )
+
+
+def _bars(items: Sequence[CalibrationItem], scale: Scale) -> str:
+    return "".join(
+        f"M{scale.right(one.reached)} {scale.down(one.low)}V{scale.down(one.high)}" for one in items
+    )
+
+
+def _dots(items: Sequence[CalibrationItem], scale: Scale) -> str:
+    return dots(((one.reached, one.predicted) for one in items), scale, scale)
