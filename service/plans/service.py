@@ -79,8 +79,7 @@ async def plan_body(context: Context, body: Mapping[str, Any]) -> Plan:
 
 
 async def _plan_registered(context: Context, spec: StudySpec) -> _Planned:
-    allowed = context.settings.allowed_model_prefixes
-    spec, unreadable = await to_thread.run_sync(pinned, spec, context.settings.pretrained_path)
+    spec, refusals = await _with_foreign_parts(context, spec)
     async with context.database.session() as session:
         found = {
             path: (name, await datasets.find(session, name))
@@ -93,13 +92,11 @@ async def _plan_registered(context: Context, spec: StudySpec) -> _Planned:
             if dataset is None
         ]
         if problems:
-            problems += [*mode_faults(spec), *import_faults(spec, allowed), *unreadable]
-            raise InvalidInputError.of(problems)
+            raise InvalidInputError.of([*problems, *mode_faults(spec), *refusals])
         rows = {path: dataset for path, (_, dataset) in found.items() if dataset is not None}
         private = rows["dataset"]
         search = rows.get("search.dataset", private)
         protected = await protection(session, private)
-        refusals = [*import_faults(spec, allowed), *unreadable]
         if problems := [*faults(spec, private, search), *refusals]:
             raise InvalidInputError.of(problems)
         rates = await measured(session, spec, dataset=private.name, search_dataset=search.name)
@@ -118,6 +115,15 @@ async def _plan_registered(context: Context, spec: StudySpec) -> _Planned:
     )
     budget = protected.budget if protected else None
     return _Planned(spec=spec, plan=plan, dataset=private, search_dataset=search, budget=budget)
+
+
+async def _with_foreign_parts(
+    context: Context, spec: StudySpec
+) -> tuple[StudySpec, list[FieldProblem]]:
+    """The study with its checkpoint pinned, and what of its code and its weights may not be used."""
+    settings = context.settings
+    spec, unreadable = await to_thread.run_sync(pinned, spec, settings.pretrained_path)
+    return spec, [*import_faults(spec, settings.allowed_model_prefixes), *unreadable]
 
 
 def _of_no_budget(spec: StudySpec) -> NeighboringRelation:
@@ -145,9 +151,8 @@ async def _plan_unregistered(context: Context, body: dict[str, Any]) -> Plan:
         size = validate(UnregisteredDataset, body["dataset"], prefix=("dataset",))
         body["dataset"] = _PLACEHOLDER
     spec = validate(StudySpec, body)
-    allowed = context.settings.allowed_model_prefixes
-    spec, unreadable = await to_thread.run_sync(pinned, spec, context.settings.pretrained_path)
-    if problems := [*mode_faults(spec), *import_faults(spec, allowed), *unreadable]:
+    spec, refusals = await _with_foreign_parts(context, spec)
+    if problems := [*mode_faults(spec), *refusals]:
         raise InvalidInputError.of(problems)
     return await to_thread.run_sync(
         partial(
