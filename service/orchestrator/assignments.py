@@ -1,10 +1,12 @@
 """The part of a driver's assignment that is fixed when its run is made."""
 
+import math
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Dataset, Run, Study
+from service.warm_start import service as warm_start
 from tan_core.planner import Candidate, Plan, Target, segment_rule
 from tan_core.spec import StudySpec
 from tan_core.wire import DatasetRef
@@ -16,6 +18,7 @@ async def search_run(session: AsyncSession, study: Study) -> Run:
     plan = Plan.model_validate(study.plan)
     reference = plan.private_run()
     target = Target.of(spec)
+    points = await warm_start.points(session, study)
     return Run(
         id=f"{study.id}-search",
         study_id=study.id,
@@ -31,7 +34,9 @@ async def search_run(session: AsyncSession, study: Study) -> Run:
             "reference": {"event": reference.mechanism.to_json()},
             "target": target.to_json() if target else None,
             "num_examples": reference.num_examples,
-            "rungs": [round(each.expected_batch_size) for each in plan.simulations],
+            "rungs": plan.rungs,
+            "max_examples": math.ceil(spec.search.budget * plan.cost.private_run_examples),
+            "points": [point.model_dump(mode="json") for point in points],
             "dataset": await dataset_ref(session, study.search_dataset),
             "microbatch_size": spec.train.microbatch_size,
         },

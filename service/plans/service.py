@@ -18,6 +18,7 @@ from service.plans.checks import faults, import_faults, mode_faults, unknown_dat
 from service.plans.pretrained import pinned
 from service.plans.rates import measured
 from service.plans.schemas import MechanismPlanRequest, UnregisteredDataset
+from service.warm_start import service as warm_start
 from tan_core.accounting import price
 from tan_core.mechanism import Mechanism, NeighboringRelation
 from tan_core.planner import Plan, model_cost, plan_mechanism, plan_study, reservations
@@ -97,6 +98,7 @@ async def _plan_registered(context: Context, spec: StudySpec) -> _Planned:
         private = rows["dataset"]
         search = rows.get("search.dataset", private)
         protected = await protection(session, private)
+        refusals += await warm_start.faults(session, spec, search_dataset=search.name)
         if problems := [*faults(spec, private, search), *refusals]:
             raise InvalidInputError.of(problems)
         rates = await measured(session, spec, dataset=private.name, search_dataset=search.name)

@@ -15,6 +15,7 @@ from service.studies.stream import stream
 from tan_core.planner import Candidate, Plan
 from tan_core.spec import StudySpec
 from tests.fixtures.api import driver_headers, make_spec
+from tests.support.reports import completed_trial, make_score, make_trial
 
 
 @pytest.fixture
@@ -98,10 +99,6 @@ class Driver:
         return await self.call("POST", f"/segments/{segment}/end", checkpoint=checkpoint)
 
 
-def make_trial(number=0, state="running", **changes):
-    return {"number": number, "state": state, "params": {"learning_rate": 1.0}, **changes}
-
-
 def make_result(steps=100):
     return {
         "steps": steps,
@@ -112,6 +109,14 @@ def make_result(steps=100):
         "train_seconds": 1.5,
         "software": {"torch": "2.13"},
     }
+
+
+def with_places(scores: list[dict[str, Any]]) -> list[tuple[tuple[int, int], dict[str, Any]]]:
+    return [((score["seed"], score["rung"]), score) for score in scores]
+
+
+def places(scores: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    return [place for place, _ in with_places(scores)]
 
 
 class TestAuthentication:
@@ -152,7 +157,26 @@ class TestSearch:
         assert assignment["run_id"] == search
         assert (assignment["attempt"], assignment["fence"]) == (1, 1)
         assert assignment["trials"] == []
-        assert assignment["rungs"] == [16]
+        assert assignment["rungs"] == [8, 32]
+        assert assignment["max_examples"] == 256 * 100
+        assert assignment["points"] == []
+
+    async def test_the_budget_of_the_search_is_in_private_runs_with_every_view(
+        self, client, database
+    ):
+        spec = make_spec(
+            search={
+                "budget": 1.5,
+                "space": {
+                    "learning_rate": 1.0,
+                    "augmentation_multiplicity": {"choices": [1, 4]},
+                },
+            },
+        )
+        study = (await client.post("/studies", json=spec)).json()
+        async with database.session() as session:
+            run = await search_run(session, await session.get_one(Study, study["id"]))
+        assert run.assignment["max_examples"] == 1.5 * 4 * 256 * 100
 
     async def test_reports_become_rows_events_and_progress(
         self, client, settings, search, study_id
@@ -175,6 +199,54 @@ class TestSearch:
         (trial,) = (await client.get(f"/studies/{study_id}/trials")).json()["items"]
         assert (trial["state"], trial["value"]) == ("completed", 0.8)
         assert trial["finished_at"] is not None
+
+    async def test_repetitions_of_a_finished_trial_grow_and_are_announced(
+        self, client, settings, database, search, study_id
+    ):
+        driver = Driver(client, settings, search)
+        trial = completed_trial(0, 0.7, 0.8)
+        await driver.call("PUT", "/trials/0", trial=trial)
+        first = make_score(0, 0.6, seed=1)
+        for repeats in (
+            [first],
+            [first],  # said twice
+            [make_score(0, 0.1, seed=1), make_score(1, 0.7, seed=1)],  # a known one never changes
+            [make_score(0, None, seed=2)],  # alone: what is known stays
+        ):
+            changed = {**trial, "state": "failed", "value": 0.1, "repeats": repeats}
+            assert (await driver.call("PUT", "/trials/0", trial=changed)).status_code == 204
+
+        (stored,) = (await client.get(f"/studies/{study_id}/trials")).json()["items"]
+        assert (stored["state"], stored["value"]) == ("completed", 0.8)
+        assert [(*place, score["accuracy"]) for place, score in with_places(stored["repeats"])] == [
+            (1, 0, 0.6),
+            (1, 1, 0.7),
+            (2, 0, None),
+        ]
+        async with database.session() as session:
+            events = await session.scalars(
+                text("SELECT data FROM event WHERE kind = 'trial' ORDER BY seq")
+            )
+        finished = [event["progress"]["repeats_finished"] for event in events]
+        assert finished == [0, 0, 1, 2]
+        assert (await client.get(f"/studies/{study_id}")).json()["progress"][
+            "repeats_finished"
+        ] == 2
+
+    async def test_a_fenced_driver_adds_no_repetition(
+        self, client, settings, database, search, study_id
+    ):
+        driver = Driver(client, settings, search)
+        trial = completed_trial(0, 0.7)
+        await driver.call("PUT", "/trials/0", trial=trial)
+        await lose_attempt(database, search, 1)
+
+        trial["repeats"] = [make_score(0, 0.6, seed=1)]
+        response = await driver.call("PUT", "/trials/0", trial=trial)
+
+        assert response.status_code == 409
+        (stored,) = (await client.get(f"/studies/{study_id}/trials")).json()["items"]
+        assert stored["repeats"] == []
 
     async def test_a_repeated_report_makes_no_second_event(
         self, client, settings, database, search, study_id
@@ -208,6 +280,33 @@ class TestSearch:
 
         states = [trial["state"] for trial in assignment["trials"]]
         assert states == ["completed", "interrupted"]
+
+    async def test_a_successor_is_given_every_score_and_repetition(
+        self, client, settings, database, search
+    ):
+        first = Driver(client, settings, search)
+        finalist = completed_trial(0, 0.7, 0.8, source="s-0123456789ab trial 7")
+        finalist["repeats"] = [make_score(0, 0.6, seed=1), make_score(1, 0.7, seed=1)]
+        half = make_trial(1, scores=[make_score(0, 0.5)], value=0.5)
+        await first.call("PUT", "/trials/0", trial=finalist)
+        await first.call("PUT", "/trials/1", trial=half)
+        await lose_attempt(database, search, 1)
+        await add_attempt(database, search, 2)
+        second = Driver(client, settings, search, 2)
+
+        known = (await second.call("GET")).json()["trials"]
+        await second.call("PUT", "/trials/1", trial=make_trial(1))
+        begun = (await second.call("GET")).json()["trials"][1]
+
+        assert [places(trial["scores"]) for trial in known] == [[(0, 0), (0, 1)], [(0, 0)]]
+        assert places(known[0]["repeats"]) == [(1, 0), (1, 1)]
+        assert known[0]["source"] == "s-0123456789ab trial 7"
+        assert known[1]["state"] == "interrupted"
+        assert (begun["state"], places(begun["scores"]), begun["value"]) == (
+            "running",
+            [(0, 0)],
+            0.5,
+        )
 
     async def test_segments_are_not_for_a_search(self, client, settings, search):
         assert (await Driver(client, settings, search).segment(0, 1, "r")).status_code == 409

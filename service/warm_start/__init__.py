@@ -1,0 +1,8 @@
+"""Warm start: a search tries first what was best in earlier searches of the same model on the same data.
+
+What is taken over is what simulations found out, and so as private as the data that they read. It is
+therefore taken only from studies whose search read the very dataset that the new search reads: under
+``public_proxy`` that is the public dataset, whatever private data the source went on to train on. Of a
+source only the scores of its search decide, never its private run, its test accuracy, or which trial a
+person chose, who may have seen those.
+"""

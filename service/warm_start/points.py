@@ -1,0 +1,103 @@
+"""The best of one study as points of another's search space. Pure: no database."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+from tan_core.spec import Choices, ModelSpec, Range, Scalar, SearchSpec, StudySpec
+from tan_core.spec.fields import Place, field_of
+from tan_core.spec.space import Dimension
+from tan_core.wire import KnownPoint
+
+FEWEST_TRIALS = 4
+"""Of a search that is seeded without being asked to: a shorter one would hardly look for itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A study and the parameters of its best trials, the best first.
+
+    Args:
+        study_id: names it.
+        spec: its spec.
+        steps: S of its planned private run, which is what ``train.steps: auto`` came to.
+        trials: numbers with parameters.
+    """
+
+    study_id: str
+    spec: StudySpec
+    steps: int
+    trials: Sequence[tuple[int, Mapping[str, Scalar]]]
+
+
+def points_of(search: SearchSpec, model: ModelSpec, sources: Iterable[Source]) -> list[KnownPoint]:
+    """What to try first: the best trial of each source, then the second best of each.
+
+    Every key of the space takes the value that the source's trial, or else its spec, has for the same
+    field. A point with a value outside its dimension is left out, and so is one that is there already.
+    There are at most a quarter as many points as trials, and at least one may be.
+    """
+    candidates = [
+        [
+            KnownPoint(params=params, source=f"{source.study_id} trial {number}")
+            for number, chosen in source.trials
+            if (params := _translated(search, model, source, chosen)) is not None
+        ]
+        for source in sources
+    ]
+    by_rank = (point for rank in zip_longest(*candidates) for point in rank if point is not None)
+    return list(_distinct(by_rank))[: max(1, search.trials // FEWEST_TRIALS)]
+
+
+def _distinct(points: Iterable[KnownPoint]) -> Iterator[KnownPoint]:
+    seen: list[Mapping[str, Scalar]] = []
+    for point in points:
+        if point.params not in seen:
+            seen.append(point.params)
+            yield point
+
+
+def _translated(
+    search: SearchSpec, model: ModelSpec, source: Source, chosen: Mapping[str, Scalar]
+) -> dict[str, Scalar] | None:
+    """A trial of the source in the names of this space; None where it is not in the space."""
+    known = _values(source, chosen)
+    params: dict[str, Scalar] = {}
+    for key, dimension in search.space.items():
+        value = _in_dimension(known.get(field_of(key, model)), dimension)
+        if value is None:
+            return None
+        params[key] = value
+    return params
+
+
+def _values(source: Source, chosen: Mapping[str, Scalar]) -> dict[Place | None, Any]:
+    """What the source ran with, by field."""
+    spec = source.spec.model_dump(mode="json")
+    values: dict[Place | None, Any] = {}
+    for section in ("train", "model"):
+        values |= {(section, field): value for field, value in spec[section].items()}
+    if values["train", "steps"] == "auto":
+        values["train", "steps"] = source.steps
+    return values | {field_of(key, source.spec.model): value for key, value in chosen.items()}
+
+
+def _in_dimension(value: Any, dimension: Dimension) -> Scalar | None:
+    """The value as the dimension writes it; None where it is outside."""
+    if isinstance(dimension, Choices):
+        equal = (each for each in dimension.choices if _is_same(each, value))
+        return next(equal, None)
+    if not isinstance(dimension, Range):
+        return dimension  # there is nothing to choose
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not dimension.low <= value <= dimension.high:
+        return None
+    if not dimension.is_integer:
+        return float(value)
+    return int(value) if value == int(value) else None
+
+
+def _is_same(one: Scalar, other: Any) -> bool:
+    """Equal, and not True for 1."""
+    return one == other and isinstance(one, bool) == isinstance(other, bool)

@@ -1,0 +1,49 @@
+"""Queries over the studies that a search may learn from."""
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import exists, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.db.tables import Study, Trial
+from tan_core.spec import Scalar
+
+
+async def named(session: AsyncSession, study_ids: Sequence[str]) -> dict[str, Study]:
+    """Those of the studies that there are, by id."""
+    found = await session.scalars(select(Study).where(Study.id.in_(study_ids)))
+    return {study.id: study for study in found}
+
+
+async def newest_alike(
+    session: AsyncSession, *, search_dataset: str, model: str, other_than: str, limit: int
+) -> Sequence[Study]:
+    """The newest studies that searched the dataset for this model and have a completed trial."""
+    query = (
+        select(Study)
+        .where(
+            Study.search_dataset == search_dataset,
+            Study.spec["model"]["name"].astext == model,
+            Study.id != other_than,
+            exists().where(Trial.study_id == Study.id, Trial.state == "completed"),
+        )
+        .order_by(Study.created_at.desc(), Study.id.desc())
+        .limit(limit)
+    )
+    return (await session.scalars(query)).all()
+
+
+async def best_trials(
+    session: AsyncSession, study: Study, *, limit: int
+) -> list[tuple[int, Mapping[str, Scalar]]]:
+    """Completed trials with their parameters: as the study's standings rank them, else by value."""
+    query = select(Trial.number, Trial.params).where(
+        Trial.study_id == study.id, Trial.state == "completed"
+    )
+    if study.promotion is None:
+        query = query.where(Trial.value.is_not(None)).order_by(Trial.value.desc(), Trial.number)
+        return [(number, params) for number, params in await session.execute(query.limit(limit))]
+    ranked = [standing["trial"] for standing in study.promotion["standings"][:limit]]
+    rows = await session.execute(query.where(Trial.number.in_(ranked)))
+    params_of = dict(rows.all())
+    return [(number, params_of[number]) for number in ranked if number in params_of]

@@ -1,0 +1,90 @@
+"""Which studies a search is seeded from, and with what."""
+
+import logging
+from collections.abc import Sequence
+
+from pydantic import ValidationError
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.db.tables import Study
+from service.warm_start import repository
+from service.warm_start.points import FEWEST_TRIALS, Source, points_of
+from tan_core.spec import FieldProblem, StudySpec
+from tan_core.wire import KnownPoint
+
+log = logging.getLogger(__name__)
+
+NEWEST_STUDIES = 5
+TRIALS_PER_STUDY = 2
+
+
+async def faults(
+    session: AsyncSession, spec: StudySpec, *, search_dataset: str
+) -> list[FieldProblem]:
+    """Why studies that ``search.warm_start`` names cannot be learnt from."""
+    asked = spec.search.warm_start
+    if isinstance(asked, str):
+        return []
+    known = await repository.named(session, asked)
+    problems: list[FieldProblem] = []
+    for index, study_id in enumerate(asked):
+        message = _refusal(known.get(study_id), spec, search_dataset)
+        if message is not None:
+            path = f"search.warm_start.{index}"
+            problems.append(FieldProblem(path=path, message=message, value=study_id))
+    return problems
+
+
+def _refusal(source: Study | None, spec: StudySpec, search_dataset: str) -> str | None:
+    if source is None:
+        return "there is no study of this id"
+    if source.search_dataset != search_dataset:
+        return (
+            f"its search read {source.search_dataset!r}, this one reads {search_dataset!r}; "
+            "accepted: studies that searched the same dataset"
+        )
+    model = source.spec["model"]["name"]
+    if model != spec.model.name:
+        return f"it is a study of model {model}; accepted: studies of {spec.model.name}"
+    return None
+
+
+async def points(session: AsyncSession, study: Study) -> list[KnownPoint]:
+    """What the study's search tries first."""
+    spec = StudySpec.model_validate(study.spec)
+    sources = await _sources(session, study, spec)
+    return points_of(spec.search, spec.model, sources)
+
+
+async def _sources(session: AsyncSession, study: Study, spec: StudySpec) -> list[Source]:
+    asked = spec.search.warm_start
+    if asked == "none" or (asked == "auto" and spec.search.trials < FEWEST_TRIALS):
+        return []
+    if asked == "auto":
+        chosen: Sequence[Study] = await repository.newest_alike(
+            session,
+            search_dataset=study.search_dataset,
+            model=spec.model.name,
+            other_than=study.id,
+            limit=NEWEST_STUDIES,
+        )
+    else:
+        known = await repository.named(session, asked)
+        chosen = [known[study_id] for study_id in dict.fromkeys(asked)]
+    found = [await _source(session, each) for each in chosen]
+    return [source for source in found if source is not None]
+
+
+async def _source(session: AsyncSession, study: Study) -> Source | None:
+    try:
+        spec = StudySpec.model_validate(study.spec)
+    except ValidationError:
+        # Accepted by an older version. No study fails for the sake of another one.
+        log.warning("study %s cannot be read any more: nothing is learnt from it", study.id)
+        return None
+    return Source(
+        study_id=study.id,
+        spec=spec,
+        steps=study.plan["reference"]["steps"],
+        trials=await repository.best_trials(session, study, limit=TRIALS_PER_STUDY),
+    )

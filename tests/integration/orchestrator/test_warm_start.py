@@ -1,0 +1,211 @@
+"""Which earlier studies seed a search, over the API and on a real database."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from service.db.session import Database
+from service.db.tables import Study, Trial
+from service.orchestrator.assignments import search_run
+from tests.fixtures.api import make_spec
+
+SPACE = {"learning_rate": {"low": 0.1, "high": 10.0, "log": True}}
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+class History:
+    """Studies that came before, and what a new one would try first."""
+
+    def __init__(self, client: httpx.AsyncClient, database: Database) -> None:
+        self.client, self.database = client, database
+        self._minutes = 0
+
+    async def submit(self, search: dict[str, Any] | None = None, **changes: Any) -> httpx.Response:
+        spec = make_spec(search={"space": SPACE, "trials": 24, **(search or {})}, **changes)
+        return await self.client.post("/studies", json=spec)
+
+    async def study(
+        self,
+        rates: dict[int, tuple[float, float]],
+        *,
+        standings: list[int] | None = None,
+        state: str = "completed",
+        **changes: Any,
+    ) -> str:
+        """A study whose trials had these learning rates and accuracies, by number."""
+        response = await self.submit(**changes)
+        assert response.status_code == 201, response.text
+        study_id = response.json()["id"]
+        self._minutes += 1
+        async with self.database.session() as session:
+            study = await session.get_one(Study, study_id)
+            study.created_at = NOON + timedelta(minutes=self._minutes)
+            if standings is not None:
+                study.promotion = {"standings": [{"trial": number} for number in standings]}
+            session.add_all(
+                Trial(
+                    study_id=study_id,
+                    number=number,
+                    state=state,
+                    params={"learning_rate": rate},
+                    scores=[],
+                    value=value,
+                    attempt=1,
+                )
+                for number, (rate, value) in rates.items()
+            )
+        return study_id
+
+    async def points(
+        self, search: dict[str, Any] | None = None, **changes: Any
+    ) -> dict[str, float]:
+        """The learning rate of each point that a new study begins with, by its source."""
+        response = await self.submit(search, **changes)
+        assert response.status_code == 201, response.text
+        async with self.database.session() as session:
+            run = await search_run(session, await session.get_one(Study, response.json()["id"]))
+        points = run.assignment["points"]
+        return {point["source"]: point["params"]["learning_rate"] for point in points}
+
+
+@pytest.fixture
+def history(client: httpx.AsyncClient, database: Database) -> History:
+    return History(client, database)
+
+
+class TestAuto:
+    async def test_the_best_two_trials_of_an_earlier_study_are_tried_first(
+        self, history: History
+    ) -> None:
+        old = await history.study({0: (1.0, 0.7), 1: (2.0, 0.9), 2: (3.0, 0.8)})
+        assert await history.points() == {f"{old} trial 1": 2.0, f"{old} trial 2": 3.0}
+
+    async def test_predictions_rank_them_where_there_are_any(self, history: History) -> None:
+        rates = {0: (1.0, 0.7), 1: (2.0, 0.9), 2: (3.0, 0.8)}
+        old = await history.study(rates, standings=[2, 0, 1])
+        assert list(await history.points()) == [f"{old} trial 2", f"{old} trial 0"]
+
+    async def test_only_the_newest_five_studies_are_asked(self, history: History) -> None:
+        made = [await history.study({0: (1.0 + n, 0.9)}) for n in range(6)]
+        found = await history.points(search={"trials": 100})
+        assert list(found) == [f"{study_id} trial 0" for study_id in reversed(made[1:])]
+
+    @pytest.mark.parametrize(
+        "changes", [{"model": {"name": "mlp"}}, {"state": "pruned"}], ids=["model", "state"]
+    )
+    async def test_other_models_and_trials_that_were_cut_teach_nothing(
+        self, history: History, changes: dict[str, Any]
+    ) -> None:
+        await history.study({0: (1.0, 0.9)}, **changes)
+        assert await history.points() == {}
+
+    @pytest.mark.parametrize(("trials", "count"), [(3, 0), (4, 1)])
+    async def test_a_search_of_a_few_trials_looks_for_itself(
+        self, history: History, trials: int, count: int
+    ) -> None:
+        await history.study({0: (1.0, 0.9), 1: (2.0, 0.8)})
+        assert len(await history.points(search={"trials": trials})) == count
+
+    async def test_none_is_none(self, history: History) -> None:
+        await history.study({0: (1.0, 0.9)})
+        assert await history.points(search={"warm_start": "none"}) == {}
+
+    async def test_a_study_that_cannot_be_read_any_more_is_passed_over(
+        self, history: History, database: Database
+    ) -> None:
+        good, bad = await history.study({0: (1.0, 0.9)}), await history.study({0: (2.0, 0.9)})
+        async with database.session() as session:
+            study = await session.get_one(Study, bad)
+            study.spec = {**study.spec, "privacy": {"delta": 7}}
+        assert await history.points() == {f"{good} trial 0": 1.0}
+
+
+class TestPrivacy:
+    """What private data taught a search is never told to one that reads public data only."""
+
+    PROXY = {"accounting": "public_proxy", "dataset": "open"}  # noqa: RUF012
+    ON_TABLE = {"dataset": "secret", "train": {"batch_size": 16, "steps": 20}}  # noqa: RUF012
+
+    @pytest.fixture(autouse=True)
+    async def tables(self, client: httpx.AsyncClient, tmp_path: Path) -> None:
+        """A private and a public table that look alike."""
+        secret = {"epsilon": 50.0, "delta": 1e-3, "waiver": "me: mine"}
+        for shift, (name, fields) in enumerate([("secret", secret), ("open", {"public": True})]):
+            rows = ["a,b,label", *(f"{i / 7 + shift:.3f},{i % 5},{i % 2}" for i in range(200))]
+            path = tmp_path / f"{name}.csv"
+            path.write_text("\n".join(rows) + "\n")
+            body = {"name": name, "path": str(path), **fields}
+            response = await client.post("/datasets", json=body)
+            assert response.status_code == 201, response.text
+
+    async def test_a_proxy_learns_from_searches_on_the_proxy_alone(self, history: History) -> None:
+        await history.study({0: (1.0, 0.9)}, **self.ON_TABLE)
+        proxy = await history.study({0: (2.0, 0.9)}, search=self.PROXY, **self.ON_TABLE)
+
+        found = await history.points(search=self.PROXY, **self.ON_TABLE)
+
+        assert found == {f"{proxy} trial 0": 2.0}
+
+    async def test_nor_when_it_names_the_study(self, history: History) -> None:
+        private = await history.study({0: (1.0, 0.9)}, **self.ON_TABLE)
+
+        response = await history.submit(
+            search={**self.PROXY, "warm_start": [private]}, **self.ON_TABLE
+        )
+
+        assert response.status_code == 422
+        (error,) = response.json()["errors"]
+        assert error["path"] == "search.warm_start.0"
+        assert "its search read 'secret', this one reads 'open'" in error["message"]
+
+    async def test_whom_a_person_promoted_is_not_asked(
+        self, history: History, database: Database
+    ) -> None:
+        """They may have looked at test accuracies, which are private data's."""
+        source = await history.study(
+            {0: (1.0, 0.9), 1: (2.0, 0.8), 2: (3.0, 0.7)}, search=self.PROXY, **self.ON_TABLE
+        )
+        async with database.session() as session:
+            study = await session.get_one(Study, source)
+            study.promoted_trial = 2
+            standings = [{"trial": number} for number in (0, 1, 2)]
+            study.promotion = {"trial": 2, "by": "user", "standings": standings}
+
+        found = await history.points(search=self.PROXY, **self.ON_TABLE)
+
+        assert list(found) == [f"{source} trial 0", f"{source} trial 1"]
+
+
+class TestNamed:
+    async def test_they_are_asked_in_order_and_once(self, history: History) -> None:
+        made = [await history.study({0: (1.0 + n, 0.9)}) for n in range(7)]
+        asked = [made[0], made[2], made[0]]
+        found = await history.points(search={"warm_start": asked})
+        assert list(found) == [f"{made[0]} trial 0", f"{made[2]} trial 0"]
+
+    async def test_the_shortest_search_takes_one_point(self, history: History) -> None:
+        old = await history.study({0: (1.0, 0.9), 1: (2.0, 0.8)})
+        found = await history.points(search={"warm_start": [old], "trials": 1})
+        assert found == {f"{old} trial 0": 1.0}
+
+    async def test_what_cannot_be_learnt_from_is_refused_by_its_place(
+        self, history: History, client: httpx.AsyncClient
+    ) -> None:
+        good = await history.study({0: (1.0, 0.9)})
+        other = await history.study({0: (1.0, 0.9)}, model={"name": "mlp"})
+        search = {"space": SPACE, "warm_start": [good, "s-000000000000", other]}
+
+        for path in ("/studies", "/plans"):
+            response = await client.post(path, json=make_spec(search=search))
+
+            assert response.status_code == 422
+            errors = response.json()["errors"]
+            assert [(error["path"], error["value"]) for error in errors] == [
+                ("search.warm_start.1", "s-000000000000"),
+                ("search.warm_start.2", other),
+            ]
+            assert "no study of this id" in errors[0]["message"]
+            assert "a study of model mlp; accepted: studies of linear" in errors[1]["message"]

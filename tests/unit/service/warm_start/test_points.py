@@ -1,0 +1,145 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.warm_start.points import Source, points_of
+from tan_core.spec import StudySpec
+from tan_core.wire import KnownPoint
+from tests.fixtures.api import make_spec
+
+OLD = "s-0123456789ab"
+
+
+def make_source(
+    *trials: dict[str, Any], study_id: str = OLD, steps: int = 100, **changes: Any
+) -> Source:
+    return Source(
+        study_id=study_id,
+        spec=StudySpec.model_validate(make_spec(**changes)),
+        steps=steps,
+        trials=list(enumerate(trials)),
+    )
+
+
+def points(space: dict[str, Any], *sources: Source, trials: int = 24, **changes: Any) -> list[Any]:
+    """The parameters that a search over the space would try first."""
+    return [point.params for point in known_points(space, *sources, trials=trials, **changes)]
+
+
+def known_points(
+    space: dict[str, Any], *sources: Source, trials: int = 24, **changes: Any
+) -> list[KnownPoint]:
+    search = {"space": space, "trials": trials}
+    spec = StudySpec.model_validate(make_spec(search=search, **changes))
+    return points_of(spec.search, spec.model, sources)
+
+
+class TestValues:
+    def test_each_key_takes_the_trial_s_own_value_else_the_fixed_one(self) -> None:
+        source = make_source(
+            {"learning_rate": 2.0}, train={"momentum": 0.9, "batch_size": 256, "steps": 100}
+        )
+        space = {
+            "learning_rate": {"low": 0.1, "high": 4.0},
+            "momentum": {"choices": [0.0, 0.9]},
+            "clip_norm": {"low": 0.5, "high": 2.0},
+        }
+        assert points(space, source) == [{"learning_rate": 2.0, "momentum": 0.9, "clip_norm": 1.0}]
+
+    def test_bare_and_dotted_names_are_one_field(self) -> None:
+        source = make_source(
+            {"train.learning_rate": 2.0, "width": 32},
+            model={"name": "tanh-cnn"},
+            search={
+                "space": {
+                    "train.learning_rate": {"low": 1.0, "high": 3.0},
+                    "width": {"choices": [8, 32]},
+                }
+            },
+        )
+        space = {"learning_rate": {"low": 1.0, "high": 3.0}, "model.width": {"choices": [32, 64]}}
+        found = points(space, source, model={"name": "tanh-cnn"})
+        assert found == [{"learning_rate": 2.0, "model.width": 32}]
+
+    def test_steps_that_were_left_to_the_plan_are_those_it_came_to(self) -> None:
+        source = make_source({"learning_rate": 1.0}, steps=300, train={"steps": "auto"})
+        space = {"steps": {"low": 100, "high": 400}}
+        assert points(space, source, train={"steps": "auto"}) == [{"steps": 300}]
+
+    def test_a_fixed_value_of_the_space_is_no_choice(self) -> None:
+        space = {"learning_rate": {"low": 0.1, "high": 4.0}, "momentum": 0.5}
+        source = make_source({"learning_rate": 2.0})
+        assert points(space, source) == [{"learning_rate": 2.0, "momentum": 0.5}]
+
+    @pytest.mark.parametrize(
+        ("dimension", "value", "is_inside"),
+        [
+            ({"low": 0.5, "high": 2.0}, 0.5, True),
+            ({"low": 0.5, "high": 2.0}, 2.0, True),
+            ({"low": 0.5, "high": 2.0}, 0.49, False),
+            ({"low": 0.5, "high": 2.0}, 2.01, False),
+            ({"choices": [0.5, 2.0]}, 2, True),
+            ({"choices": [0.5, 2.0]}, 1.0, False),
+        ],
+    )
+    def test_a_value_outside_the_dimension_leaves_the_point_out(
+        self, dimension: dict[str, Any], value: float, is_inside: bool
+    ) -> None:
+        found = points({"learning_rate": dimension}, make_source({"learning_rate": value}))
+        assert found == ([{"learning_rate": value}] if is_inside else [])
+
+    @pytest.mark.parametrize(("value", "taken"), [(8.0, [8]), (8.5, []), (True, [])])
+    def test_an_integer_dimension_takes_whole_numbers(
+        self, value: float | bool, taken: list[int]
+    ) -> None:
+        source = make_source({"steps": value})
+        found = points({"steps": {"low": 1, "high": 9}}, source, train={"steps": "auto"})
+        assert found == [{"steps": each} for each in taken]
+        assert all(type(point["steps"]) is int for point in found)
+
+    def test_true_is_not_one(self) -> None:
+        space = {"augmentation_multiplicity": {"choices": [1, 2]}}
+        assert points(space, make_source({"augmentation_multiplicity": True})) == []
+
+
+class TestChoice:
+    SPACE = {"learning_rate": {"low": 0.01, "high": 100.0}}  # noqa: RUF012
+
+    def test_the_best_of_every_source_come_before_the_second_best(self) -> None:
+        one = make_source({"learning_rate": 1.0}, {"learning_rate": 2.0}, study_id="s-00000000000a")
+        two = make_source({"learning_rate": 3.0}, {"learning_rate": 4.0}, study_id="s-00000000000b")
+
+        found = known_points(self.SPACE, one, two)
+
+        assert [(point.params["learning_rate"], point.source) for point in found] == [
+            (1.0, "s-00000000000a trial 0"),
+            (3.0, "s-00000000000b trial 0"),
+            (2.0, "s-00000000000a trial 1"),
+            (4.0, "s-00000000000b trial 1"),
+        ]
+
+    def test_equal_points_are_tried_once(self) -> None:
+        one = make_source({"learning_rate": 1.0}, {"learning_rate": 1.0})
+        two = make_source({"train.learning_rate": 1.0}, study_id="s-00000000000b")
+
+        (point,) = known_points(self.SPACE, one, two)
+
+        assert point.source == f"{OLD} trial 0"
+
+    @pytest.mark.parametrize(("trials", "most"), [(1, 1), (7, 1), (8, 2), (24, 6), (400, 20)])
+    def test_they_are_at_most_a_quarter_of_the_trials(self, trials: int, most: int) -> None:
+        source = make_source(*({"learning_rate": n + 1.0} for n in range(20)))
+        assert len(points(self.SPACE, source, trials=trials)) == most
+
+    @given(st.lists(st.floats(-10, 10), max_size=12), st.floats(0.1, 5), st.floats(0, 5))
+    def test_every_point_is_one_of_the_space(
+        self, values: list[float], low: float, more: float
+    ) -> None:
+        space = {"learning_rate": {"low": low, "high": low + more + 0.1}}
+        source = make_source(*({"learning_rate": value} for value in values))
+
+        for point in points(space, source):
+            assert low <= point["learning_rate"] <= low + more + 0.1
+            assert point["learning_rate"] in values
