@@ -45,6 +45,7 @@ def played(trials: Sequence[TrialRecord], outcome: Outcome, *, max_examples: int
     records, given_out = {trial.number: trial for trial in trials}, list[Repeat]()
     while found := asked(*records.values(), max_examples=max_examples):
         repeat = Repeat(trial=found[0], seed=found[1])
+        assert repeat not in given_out
         given_out.append(repeat)
         records[repeat.trial] = told(records[repeat.trial], repeat, outcome(repeat))
     return given_out
@@ -235,6 +236,7 @@ class TestEnd:
         rivals = [explored(0, 0.9), explored(1, 0.9)]
         running: list[Repeat] = []
         while found := asked(*rivals, running=running):
+            assert Repeat(trial=found[0], seed=found[1]) not in running
             running.append(Repeat(trial=found[0], seed=found[1]))
 
         assert running == played(rivals, lambda _: level(0.9), max_examples=10**9)
