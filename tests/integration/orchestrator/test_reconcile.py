@@ -320,6 +320,23 @@ class TestPromotion:
             "training": reason,
         }
 
+    async def test_a_choice_that_no_law_can_tell_of_has_no_prediction(self, world: World) -> None:
+        study_id = await world.submit(promotion="manual")
+        await world.tick(3)
+        gave_up = completed_trial(5, 0.9, 0.9, repeats=[make_score(0, None, seed=1)])
+        await world.report(f"{study_id}-search", "PUT", "/trials/5", trial=gave_up)
+        await world.finish_search(study_id)
+        await world.tick(1)
+        await world.client.post(f"/studies/{study_id}/promote", json={"trial": 5})
+        await world.tick(1)
+
+        study = await world.study(study_id)
+
+        assert (study["state"], study["run"]["trial"]) == ("training", 5)
+        assert (study["promotion"]["trial"], study["promotion"]["by"]) == (5, "user")
+        assert 5 not in [each["trial"] for each in study["promotion"]["standings"]]
+        assert study["prediction"] is None
+
     async def test_over_budget_nothing_is_promoted_and_the_proposal_stays(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
