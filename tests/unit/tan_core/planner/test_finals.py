@@ -204,8 +204,8 @@ class TestBudget:
         assert asked(*rivals, running=[first], max_examples=budget - 1) is None
 
     def test_a_ladder_that_was_begun_is_finished(self) -> None:
-        """After a crash, whose lost ladder had been paid when it began."""
-        crashed = explored(1, 0.9, s1=[0.92])
+        """After a crash: it had been paid when it began, and its lower rungs decide nothing."""
+        crashed = explored(1, 0.9, s1=[0.5])
 
         assert asked(explored(0, 0.9, s1=level(0.9)), crashed, max_examples=0) == (1, 1)
 
