@@ -117,7 +117,7 @@ def basis(prediction: dict[str, Any], num_batch_sizes: int) -> str:
         'the largest of 3 batch sizes, 1 seed that also chose the trial'
     """
     sizes = counted(num_batch_sizes, "batch size")
-    if prediction["method"] != "line" and num_batch_sizes > 1:
+    if prediction["method"] == "largest_rung" and num_batch_sizes > 1:
         sizes = f"the largest of {sizes}"
     chose = "" if prediction["is_fresh"] else " that also chose the trial"
     return f"{sizes}, {counted(prediction['seeds'], 'seed')}{chose}"

@@ -85,7 +85,7 @@ def study(item: Json) -> RenderableType:
     search = item["spec"]["search"]
     rows: list[tuple[str, str | None]] = [
         ("id", item["id"]),
-        ("state", item["state"] + (f": {item['reason']}" if item.get("reason") else "")),
+        ("state", _state(item)),
         ("dataset", item["spec"]["dataset"]),
         ("model", str(item["spec"]["model"]["name"])),
         ("search", f"{trials_line(progress)}; {search['accounting']}"),
@@ -99,6 +99,14 @@ def study(item: Json) -> RenderableType:
         ("error", _error(item.get("error"))),
     ]
     return facts(item["name"], rows)
+
+
+def _state(study: Json) -> str:
+    """The state and its reason, unless that is the promotion's, which stands by itself."""
+    reason, promotion = study.get("reason"), study.get("promotion")
+    if not reason or (promotion and promotion["reason"] in reason):
+        return study["state"]
+    return f"{study['state']}: {reason}"
 
 
 def best_trial(trial: Json | None) -> str | None:

@@ -37,6 +37,7 @@ STUDIES_PER_PAGE = 25
 TRIALS_PER_PAGE = 50
 LAST_ENTRIES = 200
 CALIBRATED_STUDIES = 200
+LISTED_STUDIES = 50
 UNACCOUNTED_NOTE = SEARCH_NOTES[SearchAccounting.DECLARED_UNACCOUNTED]
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -110,7 +111,10 @@ async def show_study(
             limit=TRIALS_PER_PAGE,
         )
         candidates = view.candidates(study.promotion) if study.promotion else []
-        named = await queries.trials_named(session, study_id, [one.trial for one in candidates])
+        predicted = [study.prediction.trial] if study.prediction else []
+        named = await queries.trials_named(
+            session, study_id, [*predicted, *(one.trial for one in candidates)]
+        )
         noise = await _noise_chart(session, study)
         flags = await queries.flags(session, study_id)
         now = await queries.database_clock(session)
@@ -158,6 +162,7 @@ async def show_calibration(
         "calibration.html",
         calibration=found,
         chart=calibration_chart(found.items),
+        num_listed=LISTED_STUDIES,
         terms=terms,
         notes=SEARCH_NOTES,
         dataset=dataset,

@@ -148,6 +148,34 @@ class TestActing:
         async with service.context.database.session() as session:
             assert (await session.get_one(Study, study_id)).promote_requested
 
+    async def test_another_trial_is_chosen(self, service: Service, tab: Tab) -> None:
+        study_id = await seeding.awaiting_approval(service.context)
+        asked: list[str] = []
+
+        async def accept(dialog: Dialog) -> None:
+            asked.append(dialog.message)
+            await dialog.accept()
+
+        async with tab.open(f"/ui/studies/{study_id}") as page:
+            page.on("dialog", accept)
+            candidates = page.get_by_role("region", name="Candidates for the private run")
+            proposed, other = [
+                (await row.inner_text()).split()[1]
+                for row in (await candidates.get_by_role("rowheader").all())[:2]
+            ]
+            await candidates.get_by_role("button", name=f"Choose trial {other}").click()
+
+            chosen = candidates.get_by_role("button", name=f"Chosen trial {other}")
+            await expect(chosen).to_be_disabled()
+            await expect(page.locator(f"#choose-{proposed}")).to_be_disabled()
+        assert asked == [
+            f"Train the private run with trial {other}? It spends its part of the dataset’s budget."
+        ]
+        async with service.context.database.session() as session:
+            study = await session.get_one(Study, study_id)
+            assert (study.promote_requested, study.promoted_trial) == (True, int(other))
+        assert tab.complaints == []
+
     async def test_a_refusal_is_shown_in_the_services_words(
         self, service: Service, tab: Tab
     ) -> None:
@@ -198,15 +226,46 @@ class TestLooking:
     ) -> None:
         running = await seeding.simulating(service.context, name="running")
         failed = await seeding.failed(service.context, "every trial diverged", name="failed")
-        done = await seeding.completed(service.context, name="done")
-        paths = ["/", "/ui/datasets", "/ui/datasets/digits", "/ui/studies/s-none"]
-        paths += [f"/ui/studies/{id_}" for id_ in (running, failed, done)]
+        waiting = await seeding.awaiting_approval(service.context, name="waiting")
+        await seeding.calibrated(service.context, 10)
+        paths = [
+            "/",
+            "/ui/datasets",
+            "/ui/datasets/digits",
+            "/ui/calibration",
+            "/ui/studies/s-none",
+        ]
+        paths += [f"/ui/studies/{id_}" for id_ in (running, failed, waiting)]
 
         for path in paths:
             for width in (360, 1280, 2560):
                 async with tab.open(path, width=width, scheme=scheme) as page:
                     assert await page.evaluate(OVERFLOW) <= 0, (path, width)
                     assert await page.evaluate(CONTRAST) == [], (path, width)
+
+    async def test_how_predictions_held_is_drawn_and_leads_to_each_study(
+        self, service: Service, tab: Tab
+    ) -> None:
+        await seeding.calibrated(service.context, 12)
+
+        async with tab.open("/") as page:
+            await page.get_by_role("link", name="Calibration").click()
+
+            await expect(
+                page.get_by_role("heading", name="How often intervals held")
+            ).to_be_visible()
+            plot = page.get_by_role("img", name="Predicted over reached test accuracy of 12 runs")
+            frame = await plot.bounding_box()
+            dots = await page.locator("path.predicted").bounding_box()
+            assert frame is not None
+            assert dots is not None
+            assert (
+                frame["x"] <= dots["x"] <= dots["x"] + dots["width"] <= frame["x"] + frame["width"]
+            )
+            assert dots["height"] > 20  # predictions differ
+            await page.get_by_role("link", name="calibrated", exact=True).click()
+            await expect(page.get_by_role("heading", name="Prediction")).to_be_visible()
+        assert tab.complaints == []
 
     async def test_many_trials_are_there_within_a_second(self, service: Service, tab: Tab) -> None:
         study_id = await seeding.simulating(service.context, trials=500)

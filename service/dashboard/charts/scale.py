@@ -72,7 +72,7 @@ def count_scale(highest: int) -> Scale:
 
 def number_scale(values: Sequence[float]) -> Scale:
     """Numbers as they are."""
-    ticks = _round_ticks(min(values), max(values), least=1e-9 + 1e-3 * abs(max(values)), about=6)
+    ticks = _round_ticks(min(values), max(values), least=1e-9 + 1e-3 * abs(max(values)), about=8)
     return Scale(tuple(ticks), tuple(map(text.number, ticks)))
 
 

@@ -13,13 +13,12 @@ from service.context import Context
 from service.datasets.service import ensure_digits
 from service.db.tables import Attempt, Dataset, Run, Study, Trial
 from service.ledger.service import Ledger
+from service.orchestrator.proposal import propose, settle
 from service.studies import repository
 from service.studies import service as studies
 from service.studies.events import append_event, append_state
 from service.studies.repository import progress_of
-from service.studies.schemas import Prediction, PromotionView, StandingView
 from service.trials import repository as trial_rows
-from tan_core.planner import Evaluation, Standing, choose_winner
 from tan_core.spec import StudySpec
 from tan_core.wire import RungScore
 
@@ -127,7 +126,7 @@ async def searching_steps(context: Context, *, trials: int = 12) -> str:
     return study_id
 
 
-async def decide(session: AsyncSession, study: Study, by: str | None) -> int:
+async def decide(session: AsyncSession, study: Study, *, is_settled: bool = True) -> int:
     """The finals and the choice at the end of a search; the number of the winner."""
     trials = await trial_rows.every(session, study.id)
     completed = [one for one in trials if one.state == "completed"]
@@ -138,36 +137,11 @@ async def decide(session: AsyncSession, study: Study, by: str | None) -> int:
             for rung in range(len(RUNGS))
         ]
     await session.flush()
-    batch = study.plan["reference"]["expected_batch_size"]
-    promotion = choose_winner(
-        [repository.trial_record(one) for one in trials],
-        expected_batch_size=batch,
-        evaluation=Evaluation(num_validation=143, num_test=360),
-    )
-    assert promotion is not None
-    study.prediction = _predicted(promotion.winner, batch)
-    study.promotion = PromotionView(
-        trial=promotion.winner.trial,
-        by=by,  # pyright: ignore[reportArgumentType]
-        reason=promotion.reason,
-        standings=[
-            StandingView.model_validate(_predicted(one, batch)) for one in promotion.standings
-        ],
-    ).model_dump(mode="json")
-    return promotion.winner.trial
-
-
-def _predicted(standing: Standing, batch: float) -> dict[str, Any]:
-    return Prediction(
-        **{
-            name: getattr(standing.prediction, name)
-            for name in ("accuracy", "low", "high", "level", "method", "slope", "caution")
-        },
-        expected_batch_size=batch,
-        trial=standing.trial,
-        seeds=standing.seeds,
-        is_fresh=standing.is_fresh,
-    ).model_dump(mode="json")
+    proposed = await propose(session, study)
+    assert proposed is not None
+    if is_settled:
+        settle(study, proposed, trial=proposed.winner.trial)
+    return proposed.winner.trial
 
 
 async def training(context: Context, *, step: int = 140, **changes: Any) -> str:
@@ -176,7 +150,7 @@ async def training(context: Context, *, step: int = 140, **changes: Any) -> str:
     async with context.database.session() as session:
         study = await session.get_one(Study, study_id)
         steps = study.plan["reference"]["steps"]
-        study.state, study.promoted_trial = "training", await decide(session, study, "search")
+        study.state, study.promoted_trial = "training", await decide(session, study)
         run = Run(
             id=f"{study_id}-private", study_id=study_id, kind="private", state="active",
             assignment={}, step=step, steps=steps, steps_per_second=23.4,
@@ -243,7 +217,7 @@ async def awaiting_approval(context: Context, **changes: Any) -> str:
     async with context.database.session() as session:
         study = await session.get_one(Study, study_id)
         study.state, study.reason = "awaiting_approval", "waiting for tan-cli promote"
-        await decide(session, study, None)
+        await decide(session, study, is_settled=False)
         await session.flush()
         await append_state(session, study)
     return study_id
@@ -260,7 +234,7 @@ async def calibrated(context: Context, count: int) -> None:
         for number in range(count - 1):
             study = await session.get_one(Study, f"s-copy-{number:04d}")
             assert study.prediction is not None
-            shift = 0.08 * math.sin(number)
+            shift = -0.2 * math.sin(number) ** 2
             study.prediction = {
                 **study.prediction,
                 **{name: study.prediction[name] + shift for name in ("accuracy", "low", "high")},
@@ -312,6 +286,7 @@ async def report_trial(context: Context, study_id: str, number: int, value: floa
         study = await session.get_one(Study, study_id, with_for_update=True)
         made = trial(study_id, number)
         made.state, made.value, made.reason = "completed", value, None
+        made.scores = [score(rung, value) for rung in range(len(RUNGS))]
         session.add(made)
         await session.flush()
         progress = await progress_of(session, study)

@@ -15,18 +15,22 @@ class TestPrediction:
         shown = cli("show", ID).out
 
         assert "predicted 92.2 % [90.3, 93.8] at B = 256 from 1 batch size, 2 seeds\n" in shown
-        assert "by the search: trial 1: predicted 92.17%" in shown
+        assert shown.count("by the search: trial 1: predicted 92.17%") == 1
         assert "reached 92.5 %: 0.3 above, inside\n" in shown
         assert "2 repetitions of finalists" in shown
 
     def test_before_the_run_there_is_no_outcome(self, cli: Cli, server: RecordedServer) -> None:
         server.study["prediction"] |= {"reached": None, "error": None, "inside": None}
         server.study["promotion"]["by"] = None
+        server.study["state"] = "awaiting_approval"
+        server.study["reason"] = f"waiting: {server.study['promotion']['reason']}"
 
         shown = cli("show", ID).out
 
         assert "predicted 92.2 %" in shown
         assert "proposed, waits for approval: trial 1" in shown
+        assert "awaiting_approval\n" in shown
+        assert "waiting: " not in shown
         assert "reached" not in shown
 
     def test_a_study_of_an_older_server_is_shown_without(

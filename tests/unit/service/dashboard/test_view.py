@@ -9,7 +9,15 @@ from service.dashboard import view
 from service.dashboard.render import age, remaining
 from service.ledger.schemas import Account, Entry, Head, Scope
 from service.studies.lifecycle import StudyState
-from service.studies.schemas import PrivacyView, Progress, StudyView
+from service.studies.schemas import (
+    PrivacyView,
+    Progress,
+    PromotionView,
+    StandingView,
+    StudyView,
+)
+from service.trials.schemas import TrialView
+from tan_core.wire import RungScore, TrialState
 
 NOW = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
 
@@ -33,6 +41,20 @@ def make_study(
         ),
         error=error, created_at=NOW - timedelta(minutes=3),
         started_at=NOW - timedelta(seconds=100), finished_at=None,
+    )  # fmt: skip
+
+
+def make_trial(accuracies: list[float | None], *, fresh: tuple[int, ...] = ()) -> TrialView:
+    def score(rung: int, seed: int) -> RungScore:
+        return RungScore(
+            rung=rung, seed=seed, expected_batch_size=64.0, noise_multiplier=1.0, steps=10,
+            accuracy=accuracies[rung], seconds=1.0,
+        )  # fmt: skip
+
+    return TrialView(
+        number=1, state=TrialState.COMPLETED, params={}, attempt=1, started_at=NOW, updated_at=NOW,
+        finished_at=NOW, scores=[score(rung, 0) for rung in range(len(accuracies))],
+        repeats=[score(0, seed) for seed in fresh],
     )  # fmt: skip
 
 
@@ -73,6 +95,41 @@ class TestAnnouncement:
         }
 
         assert len(said) == 11
+
+    def test_the_finals_are_announced_once(self) -> None:
+        said = {view.announcement(make_study(repeats_finished=count)) for count in range(1, 9)}
+
+        assert said == {"Simulating: the best trials are repeated with fresh seeds."}
+
+
+class TestRungs:
+    def test_a_trial_has_an_accuracy_at_each_rung_that_scored_it(self) -> None:
+        trial = make_trial([0.9, None], fresh=(1, 2))
+
+        assert view.rung_accuracies(trial, 3) == [0.9, None, None]
+        assert view.num_fresh_seeds(trial) == 2
+        assert view.trial_seconds(trial) == 4.0
+
+    def test_a_trial_that_was_never_scored_took_no_time(self) -> None:
+        assert view.trial_seconds(make_trial([])) is None
+
+
+class TestCandidates:
+    @staticmethod
+    def promotion(promoted: int) -> PromotionView:
+        standings = [
+            StandingView(trial=n, accuracy=0.9, low=0.8, high=1.0, seeds=1, is_fresh=False)
+            for n in range(30)
+        ]
+        return PromotionView(trial=promoted, by=None, reason="", standings=standings)
+
+    @pytest.mark.parametrize(
+        ("promoted", "shown"), [(0, [*range(10)]), (25, [*range(10), 25]), (99, [*range(10)])]
+    )
+    def test_the_best_are_shown_and_whoever_is_promoted(
+        self, promoted: int, shown: list[int]
+    ) -> None:
+        assert [one.trial for one in view.candidates(self.promotion(promoted))] == shown
 
 
 class TestShares:
