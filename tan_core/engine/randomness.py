@@ -149,10 +149,14 @@ class SeededRandomness:
         return f"SeededRandomness(seed={self._seed}, stream={self._stream})"
 
     def mask(self, step: int, *, num_examples: int, sampling_rate: float) -> NDArray[np.int64]:
-        """Rising indices of the step's Poisson draw over the whole dataset; it may be empty."""
-        # How many, then which: a number for each of N examples would cost more than a small batch.
+        """Rising indices of the step's Poisson draw; other ones where no kernels are."""
+        # A number for each of N examples would cost more than a small batch: the gaps between those
+        # that are drawn, or else how many there are and then which.
         _check_draw(num_examples, sampling_rate)
-        random = np.random.Generator(np.random.PCG64(self._word("mask", step)))
+        seed = self._word("mask", step)
+        if native.is_available():
+            return native.poisson_sample(seed, num_examples, sampling_rate)
+        random = np.random.Generator(np.random.PCG64(seed))
         size = random.binomial(num_examples, sampling_rate)
         drawn = random.choice(num_examples, size, replace=False, shuffle=False)
         return np.sort(drawn)

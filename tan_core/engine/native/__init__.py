@@ -17,7 +17,9 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 _OUTPUTS_MULTIPLE: Final = 16
@@ -108,7 +110,9 @@ def _library() -> ctypes.CDLL | None:
         except OSError:  # of another machine or another Python
             continue
         names = [f"{name}_{real}" for name in _SIGNATURES for real in _TYPES.values()]
-        if all(hasattr(library, name) for name in (*names, "normal_float")):  # else of another day
+        names += ["normal_float", "poisson_sample"]
+        if all(hasattr(library, name) for name in names):  # else of another day
+            library.poisson_sample.restype = ctypes.c_int64
             return library
     return None
 
@@ -356,6 +360,26 @@ def normal(seed: int, size: int) -> Tensor:
         ctypes.c_uint64(seed), ctypes.c_int64(size), ctypes.c_void_p(out.data_ptr())
     )
     return out
+
+
+def poisson_sample(seed: int, size: int, probability: float) -> NDArray[np.int64]:
+    """Rising indices below ``size``, each with ``probability`` by itself. Not for secrets."""
+    mean = size * probability
+    room = int(mean + 6 * mean**0.5) + 16
+    library = _library()
+    assert library is not None  # noqa: S101 the caller has asked
+    while True:
+        out = torch.empty(room, dtype=torch.int64)
+        count = library.poisson_sample(
+            ctypes.c_uint64(seed),
+            ctypes.c_int64(size),
+            ctypes.c_double(probability),
+            ctypes.c_int64(room),
+            ctypes.c_void_p(out.data_ptr()),
+        )
+        if count <= room:
+            return out.numpy()[:count]
+        room = count  # one draw in a billion is so large
 
 
 def _channels_last(x: Tensor) -> Tensor:

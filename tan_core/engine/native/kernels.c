@@ -248,3 +248,21 @@ void normal_float(uint64_t seed, int64_t size, float *out) {
 #endif
     normal_plain(seed, size, out);
 }
+
+/* Rising indices below `size`, each there with the same probability by itself, for simulations: how
+ * many are left out before the next one is geometric. Returns how many there are; only the first
+ * `room` are written. */
+int64_t poisson_sample(uint64_t seed, int64_t size, double probability, int64_t room, int64_t *out) {
+    double rate = 1 / log1p(-probability);
+    int64_t count = 0;
+    for (int64_t next = 0; next < size; next++, count++) {
+        if (probability < 1) {
+            double uniform = (double)((splitmix(&seed) >> 11) + 1) * 0x1p-53; /* in (0, 1] */
+            double skipped = log(uniform) * rate;
+            if (!(skipped < (double)(size - next))) break;
+            next += (int64_t)skipped;
+        }
+        if (count < room) out[count] = next;
+    }
+    return count;
+}

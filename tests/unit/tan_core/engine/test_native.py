@@ -1,8 +1,10 @@
 """The kernels by themselves; tests of the layers hold them against plain autograd."""
 
+import ctypes
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -154,6 +156,52 @@ class TestNormal:
 
         for lag in (1, 2, 16, 32, 512, 1024):
             assert abs(float((z[lag:] * z[:-lag]).mean())) < 5e-3
+
+
+class TestPoissonSample:
+    @pytest.mark.parametrize("probability", [1e-3, 0.3, 0.999])
+    def test_size_and_places_have_the_law_of_independent_draws(self, probability: float) -> None:
+        """Each bound is more than four of its standard deviations."""
+        size, times = 500, 2000
+        counts = np.zeros(size)
+        drawn = []
+        for seed in range(times):
+            indices = native.poisson_sample(seed, size, probability)
+            counts[indices] += 1
+            drawn.append(len(indices))
+
+        variance = size * probability * (1 - probability)
+        assert abs(np.mean(drawn) - size * probability) < 4 * (variance / times) ** 0.5
+        assert abs(np.var(drawn) / variance - 1) < 4 * ((2 + 1 / variance) / times) ** 0.5
+        z = (counts - times * probability) / (times * probability * (1 - probability)) ** 0.5
+        assert abs(np.mean(z**2) - 1) < 4 * (3 / size) ** 0.5
+
+    def test_neighbours_are_drawn_independently(self) -> None:
+        both = [
+            np.count_nonzero(np.diff(native.poisson_sample(seed, 1000, 0.2)) == 1)
+            for seed in range(500)
+        ]
+
+        assert abs(np.mean(both) / (999 * 0.04) - 1) < 0.02
+
+    def test_nothing_or_all_is_drawn_at_the_ends(self) -> None:
+        assert native.poisson_sample(0, 5, 1.0).tolist() == [0, 1, 2, 3, 4]
+        assert native.poisson_sample(0, 5, 0.0).tolist() == []
+        assert native.poisson_sample(0, 5, 1e-300).tolist() == []
+
+    def test_a_draw_larger_than_its_room_is_whole(self) -> None:
+        seed = next(s for s in range(1000) if len(native.poisson_sample(s, 40, 1e-3)) > 0)
+        library = native._library()
+        room = torch.full((1,), -1)
+
+        count = library.poisson_sample(
+            *(ctypes.c_uint64(seed), ctypes.c_int64(40), ctypes.c_double(0.5)),
+            *(ctypes.c_int64(1), ctypes.c_void_p(room.data_ptr())),
+        )
+
+        drawn = native.poisson_sample(seed, 40, 0.5)
+        assert len(drawn) == count > 1
+        assert int(room) == drawn[0]
 
 
 class TestWithoutKernels:
