@@ -14,10 +14,10 @@ References:
 """
 
 # Shape legend: B = examples, K = views of each, V = B * K, R = runs of a layer.
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -72,6 +72,9 @@ class Books:
         self._shapes = {name: p.shape for name, p in trainable.items()}
         self._is_channels_last = _can_be_channels_last(model)
         self._calls: dict[str, list[Call]] | None = None
+        self._may_be_in_place: list[Any] = [
+            layer for layer in model.modules() if hasattr(layer, "inplace")
+        ]
         names = {unit.layer: unit.name for unit in self._units if unit.is_plain}
         own_ways = _layers_of_rows(model, self._units)
         self._prepared = [
@@ -83,17 +86,31 @@ class Books:
     def _fast(self, layer: nn.Module) -> Prepare | None:
         return fast_methods(layer, is_channels_last=self._is_channels_last)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the parameters, and so of their sums."""
+        return self._like.dtype
+
     def zeros(self) -> Tensor:
-        """[P]: room for a sum of gradients, trainable parameters in the model's own order."""
+        """[P]: the sum over nothing."""
         return self._like.new_zeros(sum(shape.numel() for shape in self._shapes.values()))
 
-    def pieces(self, vector_P: Tensor) -> dict[str, Tensor]:
-        """Such a vector cut into the parameters' shapes, by name."""
-        pieces = vector_P.split([shape.numel() for shape in self._shapes.values()])
-        return {
-            name: piece.view(shape)
-            for (name, shape), piece in zip(self._shapes.items(), pieces, strict=True)
-        }
+    def joined(self, sums: Mapping[str, Tensor]) -> Tensor:
+        """[P]: sums by name, every trainable parameter's, in the model's own order."""
+        self._check_complete(sums)
+        return torch.cat([sums[name].flatten() for name in self._shapes])
+
+    def add(self, total_P: Tensor, sums: Mapping[str, Tensor]) -> Tensor:
+        """``total_P`` itself, with such sums added to it."""
+        self._check_complete(sums)
+        pieces = total_P.split([shape.numel() for shape in self._shapes.values()])
+        for (name, shape), piece in zip(self._shapes.items(), pieces, strict=True):
+            piece.view(shape).add_(sums[name])
+        return total_P
+
+    def _check_complete(self, sums: Mapping[str, Tensor]) -> None:
+        if sums.keys() != self._shapes.keys():
+            raise RuntimeError(f"no gradients for {sorted(self._shapes.keys() ^ sums.keys())}")
 
     @contextmanager
     def opened(self) -> Generator[None]:
@@ -158,7 +175,7 @@ class Books:
         squared = [of_layer.squared_norms for _, of_layer in kept]
         squared += [squared_norms(of_all[..., None].flatten(1)) for of_all in rows.values()]
         return BatchGradients(
-            norms=torch.stack(squared).sum(0).sqrt(),
+            norms=reduce(torch.add, squared).sqrt(),
             losses=losses_V.detach().view(-1, views).mean(1) if views > 1 else losses_V.detach(),
             weighted_sum=weighted_sum,
         )
@@ -198,9 +215,7 @@ class Books:
             for unit in self._units
             if not unit.is_plain
         ]
-        in_place: list[Any] = [
-            layer for layer in self._model.modules() if getattr(layer, "inplace", False)
-        ]
+        in_place = [layer for layer in self._may_be_in_place if layer.inplace]
         for layer in in_place:
             layer.inplace = False
         self._calls = calls

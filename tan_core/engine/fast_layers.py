@@ -53,11 +53,14 @@ def fast_methods(layer: nn.Module, *, is_channels_last: bool) -> Prepare | None:
 
 
 def channels_last(x: Tensor) -> Tensor:
-    """A copy of [N, C, H, W] with its channels last in memory.
+    """[N, C, H, W] with its channels last in memory; a copy where there are several.
 
     A tensor of one channel counts as channels-last already, whatever its strides say, and
-    contiguous() would leave it alone: only a new tensor tells the convolution.
+    contiguous() would leave it alone: only other strides tell the convolution.
     """
+    if x.shape[1] == 1 and x.is_contiguous():
+        rows, columns = x.shape[2:]
+        return x.as_strided(x.shape, (rows * columns, 1, columns, 1))
     return torch.empty_like(x, memory_format=torch.channels_last).copy_(x)
 
 
@@ -203,10 +206,14 @@ def _max_pool(layer: nn.MaxPool2d) -> Prepare | None:
         return None
 
     def forward(x: Tensor) -> Tensor:
-        sides = zip(x.shape[-2:], kernel.size, kernel.padding, strict=True)
-        is_large_enough = all(side + 2 * pad >= size for side, size, pad in sides)
-        if x.dim() == 4 and is_large_enough and native.accepts(x):
-            return _MaxPool.apply(x, kernel)
+        rows, columns = (
+            (side + 2 * padding - size) // stride + 1
+            for side, size, stride, padding in zip(
+                x.shape[-2:], kernel.size, kernel.stride, kernel.padding, strict=True
+            )
+        )
+        if x.dim() == 4 and min(rows, columns) > 0 and native.accepts(x):
+            return _MaxPool.apply(x, kernel, rows, columns)
         return functional.max_pool2d(
             x, layer.kernel_size, layer.stride, layer.padding, layer.dilation
         )
@@ -223,19 +230,13 @@ class _MaxPool(Function):
     """Torch's own goes through a window pixel by pixel, and keeps eight bytes for each place."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, kernel: native.Kernel) -> Tensor:
-        rows, columns = (
-            (side + 2 * padding - size) // stride + 1
-            for side, size, stride, padding in zip(
-                x.shape[2:], kernel.size, kernel.stride, kernel.padding, strict=True
-            )
-        )
+    def forward(ctx: Any, x: Tensor, kernel: native.Kernel, rows: int, columns: int) -> Tensor:
         y, place = native.max_pool(x, kernel, rows, columns)
         ctx.kernel = kernel
         ctx.save_for_backward(x, place)
         return y
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         x, place = ctx.saved_tensors
-        return native.max_pool_backward(x, grads[0], place, ctx.kernel), None
+        return native.max_pool_backward(x, grads[0], place, ctx.kernel), None, None, None

@@ -1,7 +1,6 @@
 """Per-example gradients, clipped and summed: the one place where sensitivity is bounded."""
 
 # Shape legend: B = examples (varies, may be 0), K = views of each, P = parameters, flattened.
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -73,28 +72,47 @@ def clipped_sum(
             field="inputs",
         )
     books = model if isinstance(model, Books) else Books(model)
-    total_P = books.zeros()
-    norms_B = total_P.new_empty(len(labels))
-    losses_B = torch.empty_like(norms_B)
+    total_P: Tensor | None = None
+    norms: list[Tensor] = []
+    losses: list[Tensor] = []
     at_once = max(1, microbatch_size // views)
     with books.opened():
         for start in range(0, len(labels), at_once):
-            chunk = slice(start, start + at_once)
-            of_views = slice(start * views, (start + at_once) * views)
-            kept, kept_labels = inputs[of_views], labels[chunk]
+            kept = inputs[start * views : (start + at_once) * views]
+            kept_labels = labels[start : start + at_once]
             batch = books.batch_gradients(kept, kept_labels, views=views)
-            norms_B[chunk], losses_B[chunk] = batch.norms, batch.losses
-            while not bool((is_finite_B := _are_finite(batch, total_P.dtype)).all()):
+            norms.append(batch.norms)
+            losses.append(batch.losses)
+            while not _is_finite(batch, books.dtype):
                 # 0 * NaN is NaN: such examples are taken out of the batch, not weighted with zero.
+                is_finite_B = _are_finite(batch, books.dtype)
                 kept = kept[is_finite_B.repeat_interleave(views)]
                 kept_labels = kept_labels[is_finite_B]
                 if len(kept_labels) == 0:
                     break
                 batch = books.batch_gradients(kept, kept_labels, views=views)
             else:
-                _add_weighted(books.pieces(total_P), batch, rule(batch.norms, clip_norm))
+                sums = _weighted_sums(batch, rule(batch.norms, clip_norm), books.dtype)
+                total_P = books.joined(sums) if total_P is None else books.add(total_P, sums)
             del batch  # and the gradients of its examples, before the next ones are made
-    return ClippedSum(sum=total_P, norms=norms_B, losses=losses_B)
+    total_P = books.zeros() if total_P is None else total_P
+    return ClippedSum(
+        sum=total_P,
+        norms=_joined(norms, total_P).to(total_P.dtype),
+        losses=_joined(losses, total_P),
+    )
+
+
+def _joined(parts: list[Tensor], like: Tensor) -> Tensor:
+    if len(parts) == 1:
+        return parts[0]
+    return torch.cat(parts) if parts else like.new_empty(0)
+
+
+def _is_finite(batch: BatchGradients, dtype: torch.dtype) -> bool:
+    """Whether :func:`_are_finite` is true of every example; two sums know it nearly always."""
+    total = abs(float(batch.norms.sum() + batch.losses.sum()))
+    return total <= torch.finfo(dtype).max or bool(_are_finite(batch, dtype).all())
 
 
 def _are_finite(batch: BatchGradients, dtype: torch.dtype) -> Tensor:
@@ -102,13 +120,8 @@ def _are_finite(batch: BatchGradients, dtype: torch.dtype) -> Tensor:
     return (batch.norms.to(dtype) + batch.losses).isfinite()
 
 
-def _add_weighted(pieces: Mapping[str, Tensor], batch: BatchGradients, weights_B: Tensor) -> None:
-    """Add the weighted gradients of a batch into pieces of the sum; every parameter must be there."""
-    dtype = next(iter(pieces.values())).dtype
+def _weighted_sums(
+    batch: BatchGradients, weights_B: Tensor, dtype: torch.dtype
+) -> dict[str, Tensor]:
     # A weight below the normal numbers has lost digits, and with them the bound: better nothing.
-    weights_B = functional.threshold(weights_B.to(dtype), torch.finfo(dtype).tiny, 0)
-    sums = batch.weighted_sum(weights_B)
-    if sums.keys() != pieces.keys():
-        raise RuntimeError(f"no gradients for {sorted(pieces.keys() ^ sums.keys())}")
-    for name, piece in pieces.items():
-        piece += sums[name]
+    return batch.weighted_sum(functional.threshold(weights_B.to(dtype), torch.finfo(dtype).tiny, 0))

@@ -27,11 +27,12 @@ def is_faster(x: Tensor, weight: Tensor) -> bool:
     """Whether oneDNN is there and faster, can read the tensors, and they are large enough."""
     # The operator is not part of torch's public interface: without it, torch's own product is used.
     return (
-        hasattr(torch.ops.mkldnn, "_linear_pointwise")
-        and x.dim() == 2
-        and x.device.type == weight.device.type == "cpu"
+        x.dim() == 2
+        and x.shape[0] * weight.numel() >= _SMALLEST
+        and x.is_cpu
+        and weight.is_cpu
         and x.dtype == weight.dtype == torch.float32
-        and len(x) * weight.numel() >= _SMALLEST
+        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
         and _is_faster_here()
     )
 

@@ -289,7 +289,6 @@ class Trainer:
 
     def _clipped_share(self, drawn: NDArray[np.int64]) -> tuple[Tensor, StepStats]:
         """This rank's part of the clipped sum, [P], and the step's stats."""
-        total_P = torch.zeros_like(self._flat.vector)
         # Views are drawn for the global batch, so that a rank's are the same for any world size.
         views = None
         if not self._augmentation.is_identity:
@@ -299,6 +298,7 @@ class Trainer:
         at_once = max(1, self._microbatch_size // self._augmentation.views)
         losses: list[Tensor] = []
         norms: list[Tensor] = []
+        total_P: Tensor | None = None
         for start in range(0, len(share), at_once):
             chunk = slice(start, start + at_once)
             part = clipped_sum(
@@ -309,11 +309,13 @@ class Trainer:
                 microbatch_size=self._microbatch_size,
                 rule=clipping_rule(self._config),
             )
-            total_P += part.sum
+            total_P = part.sum if total_P is None else total_P.add_(part.sum)
             losses.append(part.losses)
             norms.append(part.norms)
         if norms and self._steps_done >= self._next_audit:
             self._audit(share, views, torch.cat(norms))
+        if total_P is None:
+            total_P = torch.zeros_like(self._flat.vector)
         return total_P, self._stats(len(drawn), losses, norms)
 
     def _gather(self, examples: Tensor, views: Views | None) -> tuple[Tensor, Tensor]:
@@ -344,12 +346,13 @@ class Trainer:
             return StepStats(step=step)
         if not losses:
             return StepStats(step=step, num_drawn=num_drawn)
-        is_clipped = torch.cat(norms) > self._mechanism.clip_norm
+        size = sum(len(part) for part in losses)
+        num_clipped = sum(int((part > self._mechanism.clip_norm).sum()) for part in norms)
         return StepStats(
             step=step,
             num_drawn=num_drawn,
-            train_loss=float(torch.cat(losses).mean()),
-            clipped_fraction=float(is_clipped.float().mean()),
+            train_loss=sum(float(part.sum()) for part in losses) / size,
+            clipped_fraction=num_clipped / size,
         )
 
     def _add_noise(self, total_P: Tensor) -> None:

@@ -131,12 +131,15 @@ def _by_kernels(
 
 
 def from_rows(layer: Convolution, rows: Tensor, names: Sequence[str] = ()) -> dict[str, Tensor]:
-    """What the kernels have summed up: the weight in its own order, then what has one row each."""
+    """Of a new sum of rows [R, O']: the weight in its own order, then what has one row each."""
     outputs, inputs = layer.weight.shape[:2]
-    size = rows.shape[0] - len(names)
-    of_weight = rows[:size].view(*layer.kernel_size, inputs, rows.shape[1])
-    sums = {"weight": of_weight[..., :outputs].movedim((-1, -2), (0, 1))}
-    return sums | {name: rows[size + at, :outputs] for at, name in enumerate(names)}
+    room = rows.shape[1]
+    steps = [room * inputs]
+    for size in reversed(layer.kernel_size[1:]):
+        steps.insert(0, steps[0] * size)
+    sums = {"weight": rows.as_strided(layer.weight.shape, (1, room, *steps))}
+    first = rows.shape[0] - len(names)
+    return sums | {name: rows[first + at, :outputs] for at, name in enumerate(names)}
 
 
 def _weight_gradient(

@@ -1,7 +1,7 @@
 """Linear layers on inputs of any number of dimensions, features last."""
 
 # Shape legend: B = examples, K = views of each, V = B * K, T = K * positions, I and O = features.
-from collections.abc import Callable
+import math
 
 import torch
 from torch import Tensor, nn
@@ -22,29 +22,31 @@ from tan_core.engine.onednn import product
 
 def linear(layer: nn.Linear, a: Tensor, g: Tensor, views: int) -> LayerGradients:
     """The weight of an example sees the sum of outer products over its positions."""
-    a_BTI, g_BTO = as_positions(a, views), as_positions(g, views)
     has_bias = getattr(layer, "bias", None) is not None
-    if a_BTI.shape[1] == 1:
-        return _alone(layer, a, a_BTI, g_BTO, has_bias=has_bias)
+    if views * math.prod(a.shape[1:-1]) == 1:
+        return _alone(layer, a.flatten(0, -2), g.flatten(0, -2), has_bias=has_bias)
+    a_BTI, g_BTO = as_positions(a, views), as_positions(g, views)
     sizes = a_BTI.shape[1], layer.in_features, layer.out_features
     is_ghost = can_be_ghost(g) and ghost_is_cheaper(*sizes)
     return (_ghost if is_ghost else _instantiated)(a_BTI, g_BTO, has_bias=has_bias)
 
 
-def _alone(
-    layer: nn.Linear, a: Tensor, a_BTI: Tensor, g_BTO: Tensor, *, has_bias: bool
-) -> LayerGradients:
+def _alone(layer: nn.Linear, a_BI: Tensor, g_BO: Tensor, *, has_bias: bool) -> LayerGradients:
     """One position: one outer product. A bias is a weight of one more input, which is 1."""
     # The way there may have taken the norms already: tan_core.engine.fast_layers.
     squared_inputs = vars(layer).get("squared_inputs")
-    of_a = squared_inputs(a) if squared_inputs else None
-    a_BI, g_BO = a_BTI[:, 0], g_BTO[:, 0]
+    of_a = squared_inputs(a_BI) if squared_inputs else None
     if of_a is None and native.accepts(a_BI, g_BO):
         squared_B = native.outer_norms(a_BI, g_BO, ones=int(has_bias))
     else:
         of_a = squared_norms(a_BI) if of_a is None else of_a
         squared_B = (of_a + int(has_bias)) * squared_norms(g_BO)
-    return LayerGradients(squared_B, _summed_anew(a_BTI, g_BTO, has_bias=has_bias))
+
+    def weighted_sum(weights_B: Tensor) -> dict[str, Tensor]:
+        sums = {"weight": product((g_BO * weights_B[:, None]).t(), a_BI.t())}
+        return sums | {"bias": weights_B @ g_BO} if has_bias else sums
+
+    return LayerGradients(squared_B, weighted_sum)
 
 
 def _ghost(a_BTI: Tensor, g_BTO: Tensor, *, has_bias: bool) -> LayerGradients:
@@ -54,18 +56,13 @@ def _ghost(a_BTI: Tensor, g_BTO: Tensor, *, has_bias: bool) -> LayerGradients:
         squared_B = squared_B + squared_norms(g_BTO.sum(1))
     ones = positions if has_bias else 0
     squared_B = beyond_round_off(squared_B, a_BTI, g_BTO, positions=positions, ones=ones)
-    return LayerGradients(squared_B, _summed_anew(a_BTI, g_BTO, has_bias=has_bias))
 
-
-def _summed_anew(
-    a_BTI: Tensor, g_BTO: Tensor, *, has_bias: bool
-) -> Callable[[Tensor], dict[str, Tensor]]:
     def weighted_sum(weights_B: Tensor) -> dict[str, Tensor]:
         weighted = (g_BTO * weights_B[:, None, None]).flatten(0, 1)
         sums = {"weight": product(weighted.t(), a_BTI.flatten(0, 1).t())}
         return sums | {"bias": weighted.sum(0)} if has_bias else sums
 
-    return weighted_sum
+    return LayerGradients(squared_B, weighted_sum)
 
 
 def _instantiated(a_BTI: Tensor, g_BTO: Tensor, *, has_bias: bool) -> LayerGradients:
