@@ -126,6 +126,32 @@ def test_the_same_key_makes_one_study(cli: Cli) -> None:
     assert len(ids) == 1
 
 
+def test_a_study_begins_from_one_that_its_search_can_learn_from(cli: Cli, tmp_path: Path) -> None:
+    first = json.loads(cli("submit", EXAMPLE, "--json").out)
+
+    again = cli("submit", "--from", first["id"][:8], "--json")
+    assert again.code == 0, again.err
+    spec = json.loads(again.out)["spec"]
+    warm = {**first["spec"]["search"], "warm_start": [first["id"]]}
+    assert spec == {**first["spec"], "search": warm}
+
+    other = edited(tmp_path, "name: mlp\n  hidden: [64]", "name: linear")
+    refused = cli("submit", other, "--from", first["id"])
+    assert refused.code == 2
+    assert "search.warm_start.0" in refused.err
+    assert "it is a study of model mlp" in refused.err
+    assert len(json.loads(cli("list", "--json").out)) == 2
+
+
+def test_before_any_search_has_ended_nothing_is_predicted(cli: Cli) -> None:
+    study = json.loads(cli("submit", EXAMPLE, "--json").out)
+
+    assert "each study that completes" in cli("calibration", "--dataset", "digits").out
+    assert json.loads(cli("calibration", "--json").out)["studies"] == 0
+    assert "no trial can be promoted yet" in cli("promote", study["id"], "--list").out
+    assert cli("calibration", "--dataset", "no such/name").code == 2
+
+
 @pytest.mark.parametrize(
     ("before", "after", "path"),
     [

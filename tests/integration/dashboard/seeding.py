@@ -85,7 +85,7 @@ def trial(study_id: str, number: int, *, steps: int = 300) -> Trial:
         scores=[score(rung, share, steps=steps) for rung, share in enumerate(ladder)],
         repeats=[],
         value=ladder[-1],
-        source="the best of study s-0123456789ab" if number == 0 else None,
+        source="s-0123456789ab trial 7" if number == 0 else None,
         reason=reason,
         attempt=1,
     )

@@ -151,7 +151,7 @@ class TestTrialsTable:
         assert scored <= set(page.data["trials-scroll"])
         for words in ("b = 16", "b = 32", "b = 64", "below the best at batch 16"):
             assert words in page.text["trials-scroll"]
-        assert "the best of study s-0123456789ab" in page.text["trials-scroll"]
+        assert "taken from s-0123456789ab trial 7" in page.text["trials-scroll"]
         seeds = [a for a in page.all("td") if a.get("data-label") == "fresh seeds"]
         assert sum("empty" not in (a["class"] or "") for a in seeds) == 2
 
