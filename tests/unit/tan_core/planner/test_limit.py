@@ -155,9 +155,9 @@ class TestLimit:
         run, trials, one_repetition = 16, 16 * 8, 8
         least = 300 * (run + trials + one_repetition) / EXAMPLES_PER_HOUR
 
-        assert planned(study(gpu_hours=least * 1.01)).reference.steps == 300
-        assert planned(study(gpu_hours=least * 0.99)).reference.steps == 150
-        assert planned(study(gpu_hours=least * 0.26)).reference.steps == 75
+        for share, steps in ((1.01, 300), (0.99, 150), (0.26, 75)):
+            plan = planned(study(gpu_hours=least * share, rungs=[8]))
+            assert plan.reference.steps == steps
 
     @pytest.mark.parametrize(
         "spec",

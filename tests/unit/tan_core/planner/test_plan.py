@@ -262,12 +262,14 @@ class TestPlanStudy:
 
     def test_a_proxy_of_another_size_keeps_batch_and_noise(self) -> None:
         own, proxy = (
-            plan_study(study(), num_examples=N, search_num_examples=size).simulations[0]
+            plan_study(
+                study(search={"rungs": [512]}), num_examples=N, search_num_examples=size
+            ).simulations[0]
             for size in (None, 10_000)
         )
 
         assert proxy.noise_multiplier == own.noise_multiplier
-        assert proxy.sampling_rate == 64 / 10_000
+        assert proxy.sampling_rate == 512 / 10_000
 
     def test_replace_one_is_promised_by_pld_alone(self) -> None:
         relation = NeighboringRelation.REPLACE_ONE
