@@ -8,8 +8,8 @@ through the stages:
 *truth*: each is trained at full batch, B = 2048 for 200 steps: the private run's own law, with noise that can
 be drawn again. The 8 best by test accuracy of seed 0 get two seeds more; the others cannot be the best.
 
-*search*: the worker's own search (Tune, ASHA over the planner's rungs, finals, promotion) on a Ray of one core,
-over those very candidates, and over candidates of Optuna's own choice.
+*search*: the worker's own search (Tune, ASHA over the planner's rungs, finals, promotion) one trial at a
+time, over those very candidates, and over candidates of Optuna's own choice.
 
 *reached*: what is promoted is trained at full batch, with seeds that the search never saw.
 
@@ -249,10 +249,6 @@ def main() -> None:
         state = options.state or Path(tempfile.gettempdir()) / "tan-search" / "state.jsonl"
         units = Units(state)
         stages = options.stage or list(STAGES)
-        if "search" in stages:
-            from _search_study import ray_head
-
-            stack.enter_context(ray_head())
         seeds = (GIVEN[:1], FREE[:1]) if options.quick else (GIVEN, FREE)
         benches = [Bench(task, units, *seeds) for task in chosen_tasks(options)]
         for bench in benches:
