@@ -93,15 +93,16 @@ def expected_best(scores: Sequence[float], values: Sequence[float], number: int)
 
 def print_tables(findings: Sequence[Findings]) -> None:
     """For people: each study, then each task."""
-    print("| study | cost | saving | predicted | reached | error | regret |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
+    print("| study | cost | time | saving | predicted | reached | error | regret |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for found in findings:
         for study in found.studies:
             told = study.prediction
             mark = "" if study.holds else " outside"
             regret = "{:+.2f} ± {:.2f}".format(*found.regret(study)) if study.is_given else "-"
             print(
-                f"| {study.name} | {study.cost:.2f} | {len(found.truth) / study.cost:.0f} "
+                f"| {study.name} | {study.cost:.2f} | {study.seconds / found.seconds:.1f} "
+                f"| {len(found.truth) / study.cost:.0f} "
                 f"| {told.accuracy:.2%} [{told.low:.2%}, {told.high:.2%}] "
                 f"| {study.reached[0]:.2%}{mark} | {study.error:+.2f} | {regret} |"
             )

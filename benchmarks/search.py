@@ -6,7 +6,7 @@ Per task (dataset, model, epsilon; delta 1e-5) 24 candidates are drawn at random
 through the stages:
 
 *truth*: each is trained at full batch, B = 2048 for 200 steps: the private run's own law, with noise that can
-be drawn again. The 8 best by test accuracy of seed 0 get two seeds more; the others cannot be the best.
+be drawn again. The 8 best by test accuracy of seed 0 get two seeds more; the others are below them already.
 
 *search*: the worker's own search (Tune, ASHA over the planner's rungs, finals, promotion) one trial at a
 time, over those very candidates, and over candidates of Optuna's own choice.
@@ -18,8 +18,12 @@ time, over those very candidates, and over candidates of Optuna's own choice.
 *peer*: Optuna and Opacus at full batch, for as long as our search and private run took. Their clock counts
 their own CPU seconds and ours all that passes, so a busy machine favours them; a trial that has begun is finished.
 
+In the tables *cost* is examples and *time* seconds, over one private run's; *ceiling* is what validation and test
+accuracy of the very same runs agree to; *full batch* is what our own engine would find at full batch in that time.
+
 Every unit of work is kept in the state file when it is done, so a killed benchmark goes on where it was; two
-processes may share the file if their tasks differ. All tasks take about two hours on two cores.
+processes may share the file if their tasks differ. What follows from the units, predictions too, is worked out
+anew each time. All tasks take about two hours on two cores.
 """
 
 import argparse
@@ -144,7 +148,9 @@ class Bench:
             reached = self.tests(winner.trial)
         else:
             params = next(each.params for each in trials if each.number == winner.trial)
-            run = self._once(f"reached/{seed}", lambda: self._trained(params, _FULL_SEED))
+            run = self._once(
+                f"reached/{seed}/{winner.trial}", lambda: self._trained(params, _FULL_SEED)
+            )
             reached = [run["test"]]
         return StudyResult(
             name=f"{self.task.name}, {'given' if seed in self.given else 'free'} {seed}",
