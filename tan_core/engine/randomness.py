@@ -40,6 +40,10 @@ class Randomness(Protocol):
         """Standard normal noise, float32 [size], on the CPU."""
         ...
 
+    def add_noise(self, step: int, total_P: Tensor, deviation: float) -> None:
+        """Add the step's noise, times ``deviation``, to a vector [P]."""
+        ...
+
     def augmentation(self, step: int) -> torch.Generator:
         """A generator for the step's augmentations; they need no secrecy."""
         ...
@@ -101,6 +105,10 @@ class PrivateRandomness:
         num_pairs = (size + 1) // 2
         words = self._words("noise", step, 2 * num_pairs).view(np.int64)
         return _box_muller(torch.from_numpy(words))[:size]
+
+    def add_noise(self, step: int, total_P: Tensor, deviation: float) -> None:
+        """Add the step's :meth:`noise`, times ``deviation``; its stream is opened once."""
+        total_P.add_(self.noise(step, total_P.numel()).to(total_P), alpha=deviation)
 
     def augmentation(self, step: int) -> torch.Generator:
         """A generator seeded from the key for the step's augmentations."""
@@ -169,9 +177,18 @@ class SeededRandomness:
     def noise(self, step: int, size: int) -> Tensor:
         """Standard normal noise, float32 [size], on the CPU; other numbers where no kernels are."""
         seed = self._word("noise", step)
-        if native.is_available():
-            return native.normal(seed, size)
-        return torch.randn(size, generator=_seeded(seed))
+        if not native.is_available():
+            return torch.randn(size, generator=_seeded(seed))
+        noise = torch.zeros(size)
+        native.add_normal(noise, seed, 1.0)
+        return noise
+
+    def add_noise(self, step: int, total_P: Tensor, deviation: float) -> None:
+        """Add the step's :meth:`noise`, times ``deviation``, in one pass where kernels can."""
+        if native.accepts(total_P) and total_P.dtype == torch.float32 and total_P.is_contiguous():
+            native.add_normal(total_P, self._word("noise", step), deviation)
+        else:
+            total_P.add_(self.noise(step, total_P.numel()).to(total_P), alpha=deviation)
 
     def augmentation(self, step: int) -> torch.Generator:
         """A generator for the step's augmentations."""

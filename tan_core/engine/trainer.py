@@ -356,9 +356,8 @@ class Trainer:
         )
 
     def _add_noise(self, total_P: Tensor) -> None:
-        noise_P = self._randomness.noise(self._steps_done, total_P.numel())
         deviation = self._mechanism.noise_multiplier * self._mechanism.clip_norm
-        total_P.add_(noise_P.to(total_P), alpha=deviation)
+        self._randomness.add_noise(self._steps_done, total_P, deviation)
 
     def _average(self) -> None:
         if self._ema is not None:

@@ -110,7 +110,7 @@ def _library() -> ctypes.CDLL | None:
         except OSError:  # of another machine or another Python
             continue
         names = [f"{name}_{real}" for name in _SIGNATURES for real in _TYPES.values()]
-        names += ["normal_float", "poisson_sample"]
+        names += ["add_normal_float", "poisson_sample"]
         if all(hasattr(library, name) for name in names):  # else of another day
             library.poisson_sample.restype = ctypes.c_int64
             return library
@@ -351,15 +351,16 @@ def max_pool_backward(x: Tensor, g: Tensor, place: Tensor, kernel: Kernel) -> Te
     return dx
 
 
-def normal(seed: int, size: int) -> Tensor:
-    """Standard normal numbers, float32 [size]: the same on every processor. Not for secrets."""
-    out = torch.empty(size)
+def add_normal(total: Tensor, seed: int, deviation: float) -> None:
+    """Add normal numbers to a dense float32 tensor: the same on every processor. Not for secrets."""
     library = _library()
     assert library is not None  # noqa: S101 the caller has asked
-    library.normal_float(
-        ctypes.c_uint64(seed), ctypes.c_int64(size), ctypes.c_void_p(out.data_ptr())
+    library.add_normal_float(
+        ctypes.c_uint64(seed),
+        ctypes.c_int64(total.numel()),
+        ctypes.c_float(deviation),
+        ctypes.c_void_p(total.data_ptr()),
     )
-    return out
 
 
 def poisson_sample(seed: int, size: int, probability: float) -> NDArray[np.int64]:

@@ -142,7 +142,7 @@ static inline int64_t padded_columns(const Shape *s) {
 EXPORTED(float)
 EXPORTED(double)
 
-/* Standard normal numbers for simulations: xoshiro128++ in 16 lanes, Box and Muller. Not for secrets.
+/* Adds normal numbers for simulations: xoshiro128++ in 16 lanes, Box and Muller. Not for secrets.
  *
  * Multiplications and additions are not fused, so that every processor gives the same numbers.
  * References: Blackman and Vigna (2021), arXiv:1805.01407; logarithm and sine after Moshier's Cephes.
@@ -159,7 +159,7 @@ static inline uint64_t splitmix(uint64_t *state) {
 #define BATCH 1024
 
 #define NORMAL(target)                                                                         \
-    static void normal_##target(uint64_t seed, int64_t size, float *out) {                     \
+    static void add_normal_##target(uint64_t seed, int64_t size, float deviation, float *out) { \
         Words a, b, c, d;                                                                      \
         uint32_t seeds[64], words[BATCH];                                                      \
         float numbers[BATCH];                                                                  \
@@ -176,8 +176,8 @@ static inline uint64_t splitmix(uint64_t *state) {
                 memcpy(words + k, &word, 64);                                                  \
             }                                                                                  \
             for (int k = 0; k < BATCH / 2; k++) box_muller(words, numbers, k);                 \
-            int64_t left = size - done;                                                        \
-            memcpy(out + done, numbers, sizeof(float) * (left < BATCH ? left : BATCH));        \
+            int64_t left = size - done < BATCH ? size - done : BATCH;                          \
+            for (int64_t k = 0; k < left; k++) out[done + k] += deviation * numbers[k];        \
         }                                                                                      \
     }
 
@@ -235,18 +235,18 @@ NORMAL(avx2)
 NORMAL(plain)
 #pragma GCC pop_options
 
-void normal_float(uint64_t seed, int64_t size, float *out) {
+void add_normal_float(uint64_t seed, int64_t size, float deviation, float *out) {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl")) {
-        normal_avx512(seed, size, out);
+        add_normal_avx512(seed, size, deviation, out);
         return;
     }
     if (__builtin_cpu_supports("avx2")) {
-        normal_avx2(seed, size, out);
+        add_normal_avx2(seed, size, deviation, out);
         return;
     }
 #endif
-    normal_plain(seed, size, out);
+    add_normal_plain(seed, size, deviation, out);
 }
 
 /* Rising indices below `size`, each there with the same probability by itself, for simulations: how

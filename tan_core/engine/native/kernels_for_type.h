@@ -159,6 +159,10 @@ static double FOR_TARGET(squares)(const REAL *x, int64_t size) {
             Wide value = __builtin_convertvector(*(const Narrow *)(x + k + part * WIDE_LANES), Wide);
             sums[part] += value * value;
         }
+    for (; k + WIDE_LANES <= size; k += WIDE_LANES) {
+        Wide value = __builtin_convertvector(*(const Narrow *)(x + k), Wide);
+        sums[0] += value * value;
+    }
     Wide sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
     double total = 0;
     for (int lane = 0; lane < WIDE_LANES; lane++) total += sum[lane];

@@ -133,17 +133,24 @@ class TestSquaredNorms:
         assert torch.allclose(got, x.double().square().sum(1), rtol=1e-12, atol=0)
 
 
+def normal(seed: int, size: int) -> torch.Tensor:
+    """Standard normal numbers."""
+    out = torch.zeros(size)
+    native.add_normal(out, seed, 1.0)
+    return out
+
+
 class TestNormal:
     def test_is_a_function_of_the_seed(self) -> None:
-        assert torch.equal(native.normal(1, 100), native.normal(1, 100))
-        assert not torch.equal(native.normal(1, 100), native.normal(2, 100))
+        assert torch.equal(normal(1, 100), normal(1, 100))
+        assert not torch.equal(normal(1, 100), normal(2, 100))
 
     def test_a_shorter_draw_is_the_beginning_of_a_longer_one(self) -> None:
-        assert torch.equal(native.normal(3, 5000)[:1030], native.normal(3, 1030))
+        assert torch.equal(normal(3, 5000)[:1030], normal(3, 1030))
 
     def test_moments_are_those_of_a_standard_normal(self) -> None:
         """A million draws: each bound is more than four of its standard deviations."""
-        z = native.normal(0, 1_000_000).double()
+        z = normal(0, 1_000_000).double()
 
         assert abs(float(z.mean())) < 4e-3
         assert abs(float(z.square().mean()) - 1) < 6e-3
@@ -152,10 +159,17 @@ class TestNormal:
         assert 4.5 < float(z.abs().max()) < 7
 
     def test_lanes_and_halves_are_not_correlated(self) -> None:
-        z = native.normal(0, 1 << 20).double()
+        z = normal(0, 1 << 20).double()
 
         for lag in (1, 2, 16, 32, 512, 1024):
             assert abs(float((z[lag:] * z[:-lag]).mean())) < 5e-3
+
+    def test_they_are_scaled_and_added(self) -> None:
+        total = torch.full((1500,), 3.0)
+
+        native.add_normal(total, 1, 0.5)
+
+        assert torch.equal(total, 3 + 0.5 * normal(1, 1500))
 
 
 class TestPoissonSample:

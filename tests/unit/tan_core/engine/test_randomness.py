@@ -55,6 +55,15 @@ class TestBoth:
         assert torch.equal(torch.get_rng_state(), torch_before)
         assert np.array_equal(np.random.get_state()[1], numpy_before)  # noqa: NPY002 as above
 
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_noise_is_added_times_its_deviation(self, make, dtype: torch.dtype) -> None:
+        total = torch.arange(501, dtype=dtype)
+
+        make().add_noise(0, total, 2.5)
+
+        expected = torch.arange(501) + 2.5 * make().noise(0, 501).double()
+        assert torch.allclose(total.double(), expected, rtol=1e-6)
+
     def test_every_step_draws_afresh(self, make) -> None:
         randomness = make()
 

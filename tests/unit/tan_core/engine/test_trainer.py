@@ -40,6 +40,9 @@ class FixedRandomness:
     def noise(self, step, size):
         return torch.full((size,), self.value)
 
+    def add_noise(self, step, total_P, deviation):
+        total_P += deviation * self.noise(step, len(total_P))
+
     def augmentation(self, step):
         return torch.Generator().manual_seed(step)
 
