@@ -151,13 +151,15 @@ class TestAuthentication:
 
 
 class TestSearch:
-    async def test_the_assignment_is_complete(self, client, settings, search):
+    async def test_the_assignment_is_complete(self, client, settings, search, study_id):
+        plan = (await client.get(f"/studies/{study_id}")).json()["plan"]
         assignment = (await Driver(client, settings, search).call("GET")).json()
         assert assignment["kind"] == "search"
         assert assignment["run_id"] == search
         assert (assignment["attempt"], assignment["fence"]) == (1, 1)
         assert assignment["trials"] == []
-        assert assignment["rungs"] == [8, 32]
+        assert assignment["rungs"] == [rung["expected_batch_size"] for rung in plan["simulations"]]
+        assert len(assignment["rungs"]) > 1
         assert assignment["max_examples"] == 256 * 100
         assert assignment["points"] == []
 
