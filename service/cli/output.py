@@ -26,16 +26,17 @@ def console(*, error: bool = False) -> "Console":
     )
 
 
-def show(*renderables: "RenderableType") -> None:
+def show(*renderables: "RenderableType", error: bool = False) -> None:
     """Print for people."""
-    screen = console()
+    screen = console(error=error)
     if screen.is_terminal:
         screen.print(*renderables, sep="\n")
         return
     with screen.capture() as captured:
         screen.print(*renderables, sep="\n")
     # Tables pad their cells; a file or a pipe has no use for blanks at the end of a line.
-    print("\n".join(line.rstrip() for line in captured.get().splitlines()), flush=True)
+    lines = (line.rstrip() for line in captured.get().splitlines())
+    print("\n".join(lines), file=screen.file, flush=True)
 
 
 def show_json(document: Any) -> None:

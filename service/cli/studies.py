@@ -154,7 +154,7 @@ def promote(
     """Start the private run of a study that awaits approval."""
     from service.cli import prediction_view
     from service.cli.client import find_study, open_client
-    from service.cli.output import console, show, show_error, show_json
+    from service.cli.output import show, show_error, show_json
 
     with open_client() as client:
         found = find_study(client, study)
@@ -170,7 +170,7 @@ def promote(
             if error.exit_code is not Exit.BAD_INPUT:
                 raise
             show_error(error)
-            console(error=True).print(prediction_view.standings(found))
+            show(prediction_view.standings(found), error=True)
             raise typer.Exit(error.exit_code) from error
     if as_json:
         show_json(answer)

@@ -79,7 +79,7 @@ class TestCandidates:
 
         assert (done.code, done.out) == (2, "")
         assert "trial: not a completed trial of this study (got 9)" in done.err
-        assert "[89.6, 93.2]" in done.err
+        assert "[89.6, 93.2]         1\n" in done.err
 
 
 class TestCalibration:
