@@ -578,16 +578,18 @@ static int FOR_TARGET(max_pool)(const Shape *s, int64_t images, const REAL *x, R
             const FOR_TARGET(Seen) *window = table + t * all;
             for (int64_t c = 0; c < s->channels; c += LANES) {
                 int64_t width = s->channels - c < LANES ? s->channels - c : LANES;
-                Vector best = (Vector){0} - INFINITY;
-                Mask where = (Mask){0} - 1;
-                for (int64_t k = 0; k < all; k++) {
-                    Vector value = {0};
+                /* What is outside has the pixel of the first one inside, and is never larger. */
+                Vector best = {0}, value = {0};
+                if (width == LANES) best = *(const Vector *)(x + window[0].pixel + c);
+                else memcpy(&best, x + window[0].pixel + c, sizeof(REAL) * width);
+                int64_t first = 0;
+                while (window[first].k < 0) first++;
+                Mask where = (Mask){0} + window[first].k;
+                for (int64_t k = first + 1; k < all; k++) {
                     if (width == LANES) value = *(const Vector *)(x + window[k].pixel + c);
                     else memcpy(&value, x + window[k].pixel + c, sizeof(REAL) * width);
                     Mask here = (Mask){0} + window[k].k;
-                    /* Also the first of all inside, be it minus infinity. */
-                    Mask is_larger = (Mask)(value > best) | ((Mask)(value != value) & (Mask)(best == best))
-                                     | ((Mask)(where < 0) & (Mask)(here >= 0));
+                    Mask is_larger = ~(Mask)(value <= best) & (Mask)(best == best);
                     best = (Vector)(((Mask)value & is_larger) | ((Mask)best & ~is_larger));
                     where = (here & is_larger) | (where & ~is_larger);
                 }

@@ -154,6 +154,15 @@ class TestMaxPool:
 
         assert got.isnan().flatten().tolist() == [True, True, False]
 
+    def test_minus_infinity_alone_in_a_window_is_its_largest(self) -> None:
+        x = torch.full((1, 1, 2, 2), -torch.inf)
+        kernel = native.Kernel((2, 2), (2, 2), (1, 1))
+
+        y, place = native.max_pool(x, kernel, 2, 2)
+
+        assert y.isneginf().all()
+        assert native.max_pool_backward(x, torch.ones_like(y), place, kernel).eq(1).all()
+
     def test_a_kernel_beyond_the_image_is_refused_by_torch(self) -> None:
         with pytest.raises(RuntimeError, match="Output size is too small"):
             fast(nn.MaxPool2d(3))(torch.ones(1, 1, 2, 2))
