@@ -26,7 +26,7 @@ class MixesLargeBatches(nn.Module):
     """No layer of its own, nothing to see in a batch of two, and yet no example is alone."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x - 0.5 * x.mean(0) if len(x) > 4 else x
+        return x - x.sum(0) if len(x) > 4 else x
 
 
 class UsesAWeightTwice(nn.Module):
