@@ -113,7 +113,7 @@ class CurvePoint(Frozen):
     """Accuracy on a part of the validation split, on the way through a rung."""
 
     step: Annotated[int, Field(ge=1)]
-    accuracy: float
+    accuracy: Annotated[float, Field(ge=0, le=1)]
 
 
 class RungScore(Frozen):
@@ -128,8 +128,8 @@ class RungScore(Frozen):
     """Taken: below the candidate's own where the simulation was given up."""
     views: Annotated[int, Field(ge=1)] = 1
     """K, of each example."""
-    accuracy: float | None
-    """In [0, 1], on the validation split; None where the simulation was given up."""
+    accuracy: Annotated[float, Field(ge=0, le=1)] | None
+    """On the validation split; None where the simulation was given up."""
     train_loss: float | None = None
     seconds: float
     curve: list[CurvePoint] = Field(default_factory=list[CurvePoint])

@@ -11,6 +11,10 @@ from tan_core.wire import RungScore, TrialRecord, TrialState
 LEVEL = 0.9
 """Of the intervals that a study shows."""
 
+SHIFT_STD = 0.005
+"""A test set was often drawn otherwise than the training data that the validation split is cut from: the
+test set of MNIST is easier by 0.7 points for models at 97 %."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
@@ -25,9 +29,14 @@ class Evaluation:
     num_test: int
 
     def std(self, accuracy: float) -> float:
-        """Of the difference between both sets' accuracies, for equal examples in both."""
-        spread = accuracy * (1 - accuracy)
-        return math.sqrt(spread / max(self.num_validation, 1) + spread / max(self.num_test, 1))
+        """Of the difference between both sets' accuracies: sampling, and sets that are not quite alike."""
+        # One right and one wrong more on each side: an accuracy of 1 is no certainty.
+        sampling = sum(
+            smoothed * (1 - smoothed) / (size + 2)
+            for size in (self.num_validation, self.num_test)
+            for smoothed in [(accuracy * size + 1) / (size + 2)]
+        )
+        return math.hypot(math.sqrt(sampling), SHIFT_STD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

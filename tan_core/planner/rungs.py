@@ -8,17 +8,20 @@ from tan_core import _validate
 ONE_SCALE_FACTOR = 16
 """Where one simulated batch has to stand for a plan: at so small a part of the private batch."""
 
-MIN_RUNG = 8
-"""Below it a batch is mostly noise of its own draw, and the simulations stop saving anything."""
+MIN_RUNG = 32
+"""Below it a batch is mostly noise of its own draw: what is fast at B diverges there, and is lost. On MNIST
+(tanh-cnn, B = 2048, 200 steps, 24 candidates) accuracies at 16, 32, 64 and 128 rank like those at B with a
+Spearman correlation of -0.2, 0.3, 0.6 and 0.7."""
 
-_LADDERS = ((64, 16, 4), (128, 32, 8), (128, 32, 16), (256, 64, 16), (64, 16))
-"""B over each rung, in order of preference: a large last rung predicts best."""
+_LADDERS = ((64, 16, 4), (128, 32, 8), (64, 16), (128, 32, 16), (128, 32), (256, 64, 16), (256, 64))
+"""B over each rung, in order of preference. A large last rung predicts best, and a large first one
+loses no candidate that learns fast at B and diverges in small batches."""
 
 _CHEAPEST_FACTOR, _CHEAPEST_RATIO = 32, 4
 
 
 def one_rung(expected_batch_size: float, *, search_num_examples: int) -> int:
-    """B/16, at least 8, at most B or the search's data."""
+    """B/16, at least ``MIN_RUNG``, at most B or the search's data."""
     rung = max(int(expected_batch_size // ONE_SCALE_FACTOR), MIN_RUNG)
     return max(1, min(rung, int(expected_batch_size), search_num_examples))
 
@@ -28,8 +31,8 @@ def batch_ladder(
 ) -> list[int]:
     """``search.rungs: auto``: simulated batch sizes, smallest first.
 
-    The ladder with the largest last rung, such as B/64, B/16 and B/4, over which all trials and one
-    repetition of the winner are expected to process no more examples than one private run.
+    The best ladder, from B/64, B/16 and B/4 down, over which all trials and one repetition of the winner
+    are expected to process no more examples than one private run.
 
     Formal guarantees:
 
@@ -52,9 +55,9 @@ def batch_ladder(
 
     Example:
         >>> batch_ladder(4096, trials=4), batch_ladder(4096, trials=24)
-        ([64, 256, 1024], [32, 128, 256])
-        >>> batch_ladder(128, trials=24), batch_ladder(20, trials=24)
-        ([8, 32], [8])
+        ([64, 256, 1024], [64, 256])
+        >>> batch_ladder(256, trials=24), batch_ladder(20, trials=24)
+        ([32, 128], [20])
     """
     _validate.positive(expected_batch_size=expected_batch_size)
     _validate.positive_integer(trials=trials)

@@ -19,6 +19,12 @@ batch is a prediction of one private run, with an interval that holds five thing
   beyond the rungs is therefore taken to differ from the one within by a standard deviation of
   :data:`BEND` = 0.2 points per doubling. It is calibrated on the curves that the tests predict.
 
+Where accuracy *rises* with the batch, as it does over short runs of small batches that see a few thousand examples
+in all, it does not go on rising: what is lost to the draw of the batch dies away. There accuracy is
+:math:`a - c (b_0 / B)^{1.5}` instead, b0 the largest rung. On MNIST (tanh-cnn, rungs of 16, 64 and 128, 200 steps, 14
+ladders) this meets the accuracy at 2048 with an error of 0.16 points, where the power 1 is 0.4 too high and a line
+3 to 10. The rise that is left beyond the largest rung is taken to be uncertain by a half of itself.
+
 Formal guarantees: none. On simulated ladders of three rungs and two seeds, predicted two doublings
 ahead, a 90 % interval covers 90 % of the runs where spreads are drawn from the prior, 96 % where rungs,
 seeds and the rest each spread by 0.3 points, 88 to 90 % where seeds spread by 0.9, and 80 % where rungs
@@ -41,7 +47,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -53,11 +59,8 @@ PRIOR = VariancePrior(std=0.005, weight=1.0)
 BEND = 0.002  # std of the change of slope beyond the rungs, per doubling
 PUBLISHED_SLOPE, PUBLISHED_SLOPE_STD = -0.011, 0.011  # of the eight curves, per doubling
 LONGEST_CHECKED = 5.0  # doublings from the last rung to the farthest published point
-STEEPEST_RISE = 0.003  # slope per doubling; no published one is above 0.0003
-
-# A line is poor when rungs scatter by 3 times what is usual, and by a tenth of all they differ by:
-# the second spares steep curves that bend a little.
-_POOR_RATIO, _POOR_SHARE = 3.0, 0.1
+LEVEL_SLOPE = 0.0005  # per doubling: below it a line is level; no published one rises faster
+SATURATION_POWER, SATURATION_STD = 1.5, 0.5  # of the loss that dies away; of the rise that is left
 
 
 class LawMethod(StrEnum):
@@ -65,8 +68,16 @@ class LawMethod(StrEnum):
 
     LINE = "line"
     """The fitted line."""
+    SATURATION = "saturation"
+    """Accuracy rises: the curve on which the rise dies away."""
     LARGEST_RUNG = "largest_rung"
     """The accuracy of the largest rung, moved by the slopes of published curves."""
+
+
+# A fit is poor when rungs scatter by 3 times what is usual, and by a share of all they differ by: of a
+# line a tenth, which spares steep curves that bend a little.
+_POOR_RATIO = 3.0
+_POOR_SHARE = {LawMethod.LINE: 0.1, LawMethod.SATURATION: 0.01}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,12 +111,11 @@ class Prediction:
         low: lower end of the interval, in [0, 1].
         high: upper end, in [0, 1].
         level: probability that the run lands inside.
-        slope: accuracy per doubling of the batch; falls are negative.
-        intercept: accuracy of the line at a batch of 1, not clipped.
-        residual_std: spread of rungs about the line.
+        slope: accuracy per doubling of the batch, falls are negative; of a saturation from the largest rung on.
+        residual_std: spread of rungs about the line or curve.
         seed_std: spread of equal runs with unlike seeds.
         num_batch_sizes: that the law was fitted on.
-        method: the line, or the named fallback.
+        method: the line, the curve, or the named fallback.
         caution: a sentence on why to trust it less, or None.
     """
 
@@ -114,7 +124,6 @@ class Prediction:
     high: float
     level: float
     slope: float
-    intercept: float
     residual_std: float
     seed_std: float
     num_batch_sizes: int
@@ -127,12 +136,12 @@ class Law:
     """What the rungs say about every batch size; made by :func:`fit_law`.
 
     Args:
-        method: the line, or the named fallback.
+        method: the line, the curve, or the named fallback.
         num_batch_sizes: observed, fitted or not.
         smallest: log2 of the smallest batch fitted.
         largest: log2 of the largest.
-        origin: log2 of the batch at which the regression's first coefficient is the accuracy.
-        regression: of accuracy; its second coefficient, where there is one, is the slope.
+        origin: log2 of the batch from which a line counts its doublings.
+        regression: of accuracy on 1 and, where there is a second coefficient, on :func:`_regressor`.
         assumed_slope: what is added to the fitted slope, per doubling.
         slope_std: how uncertain the slope is outside the rungs, beyond what the regression knows.
         cautions: clauses.
@@ -168,13 +177,14 @@ class Law:
         _validate.in_range(0.0, 1.0, evaluation_std=evaluation_std)
         at = math.log2(expected_batch_size)
         outside = max(at - self.largest, self.smallest - at, 0.0)
-        coefficients = self.regression.mean_coefficients()
-        slope = self.assumed_slope + float(coefficients[1:].sum())
         run = self.regression.new_observation(
-            np.array([1.0, at - self.origin])[: len(coefficients)],
+            self._row(at),
             drift=self.assumed_slope * (at - self.origin),
-            drift_std=math.hypot(self.slope_std * outside, evaluation_std),
+            drift_std=math.hypot(
+                self.slope_std * outside, SATURATION_STD * self._rise_left(at), evaluation_std
+            ),
         )
+        slope = self._slope(at)
         residual_std, seed_std = self.regression.stds()
         return Prediction(
             accuracy=_clip(run.quantile(0.5)),
@@ -182,29 +192,57 @@ class Law:
             high=_clip(run.quantile((1 + level) / 2)),
             level=level,
             slope=slope,
-            intercept=float(coefficients[0]) - slope * self.origin,
             residual_std=residual_std,
             seed_std=seed_std,
             num_batch_sizes=self.num_batch_sizes,
             method=self.method,
-            caution=_sentence([*self.cautions, *_distance_cautions(at - self.largest, slope)]),
+            caution=_sentence([*self.cautions, *_distance_cautions(at - self.largest)]),
         )
+
+    def accuracy(self, expected_batch_size: float) -> float:
+        """The line or curve itself at a batch size, in [0, 1].
+
+        Raises:
+            ParameterError: the batch size is not above 0.
+        """
+        _validate.positive(expected_batch_size=expected_batch_size)
+        return _clip(self._mean(math.log2(expected_batch_size)))
+
+    def _row(self, at: float) -> Array:
+        whole = np.array([1.0, _regressor(self.method, at, self.origin, self.largest)])
+        return whole[: len(self.regression.mean_coefficients())]
+
+    def _mean(self, at: float) -> float:
+        fitted = float(self.regression.mean_coefficients() @ self._row(at))
+        return fitted + self.assumed_slope * (at - self.origin)
+
+    def _rise_left(self, at: float) -> float:
+        """Of a saturation, between the largest rung and there."""
+        if self.method is not LawMethod.SATURATION or at <= self.largest:
+            return 0.0
+        return self._mean(at) - self._mean(self.largest)
+
+    def _slope(self, at: float) -> float:
+        if self.method is not LawMethod.SATURATION:
+            return self.assumed_slope + float(self.regression.mean_coefficients()[1:].sum())
+        ahead = at if at > self.largest else self.largest + 1
+        return (self._mean(ahead) - self._mean(self.largest)) / (ahead - self.largest)
 
 
 def fit_law(observations: Sequence[Observation]) -> Law:
     """The extrapolation law of one candidate, fitted on its simulations.
 
-    A line through all rungs, by generalised least squares: with equal seeds on every rung, ordinary
-    least squares on the rungs' means. Without a usable line, the largest rung moved by a slope that is
-    as uncertain as that of the published curves.
+    A line through all rungs, or where it rises the curve on which the rise dies away, by generalised least
+    squares: with equal seeds on every rung, ordinary least squares on the rungs' means. Where neither is
+    usable, the largest rung moved by a slope that is as uncertain as that of the published curves.
 
     ======================================  ====================================================
     Edge case                               Result
     ======================================  ====================================================
     one batch size                          the largest rung, with a caution
     two batch sizes                         the line, with a caution: nothing tells of a bend
-    rungs far off any line, a collapsed     the largest rung, with a caution; the two largest
-    one among them                          rungs' own slope widens the interval
+    rungs far off line and curve, as with   the largest rung, with a caution; the two largest
+    a collapsed one among them              rungs' own slope widens the interval
     ======================================  ====================================================
 
     Args:
@@ -233,9 +271,10 @@ def fit_law(observations: Sequence[Observation]) -> Law:
     rungs = _Rungs.of(observations)
     if len(rungs.means) == 1:
         return _from_largest_rung(observations, rungs, "only one batch size was simulated")
-    if rungs.are_off_any_line():
-        return _from_largest_rung(observations, rungs, "the rungs are too far from any line")
-    return _line(observations, rungs)
+    method = LawMethod.SATURATION if rungs.rise() else LawMethod.LINE
+    if rungs.are_off(method):
+        return _from_largest_rung(observations, rungs, f"the rungs are too far from any {method}")
+    return _fitted(method, observations, rungs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,18 +298,23 @@ class _Rungs:
             seed_std=math.sqrt(squares / repetitions) if repetitions else 0.0,
         )
 
-    def are_off_any_line(self) -> bool:
+    def rise(self) -> bool:
+        """Whether the line through them does."""
+        return float(np.polyfit(self.doublings, self.means, 1)[0]) > LEVEL_SLOPE
+
+    def are_off(self, method: LawMethod) -> bool:
         """Whether their scatter is far above the usual, and no small part of all they differ by."""
         spare = len(self.means) - 2
         if spare < 1:
             return False
-        residual = self.means - np.polyval(
-            np.polyfit(self.doublings, self.means, 1), self.doublings
-        )
+        at = _regressor(method, self.doublings, 0.0, self.doublings[-1])
+        residual = self.means - np.polyval(np.polyfit(at, self.means, 1), at)
         unexplained = float(residual @ residual)
         usual = max(PRIOR.std, self.seed_std)
         is_far = math.sqrt(unexplained / spare) > _POOR_RATIO * usual
-        return is_far and unexplained > _POOR_SHARE * float(np.var(self.means)) * len(self.means)
+        return is_far and unexplained > _POOR_SHARE[method] * float(np.var(self.means)) * len(
+            self.means
+        )
 
     def last_slope(self) -> float | None:
         """The slope between the two largest, if there are two."""
@@ -279,17 +323,25 @@ class _Rungs:
         return float((self.means[-1] - self.means[-2]) / (self.doublings[-1] - self.doublings[-2]))
 
 
-def _line(observations: Sequence[Observation], rungs: _Rungs) -> Law:
+def _regressor(method: LawMethod, at: Any, origin: float, largest: float) -> Any:
+    """What the second coefficient is multiplied by, at log2 of one batch size or of many."""
+    if method is LawMethod.SATURATION:
+        return -(2.0 ** (SATURATION_POWER * (largest - at)))
+    return at - origin
+
+
+def _fitted(method: LawMethod, observations: Sequence[Observation], rungs: _Rungs) -> Law:
     at = np.log2([one.expected_batch_size for one in observations])
-    origin = float(at.mean())
+    origin, largest = float(at.mean()), float(rungs.doublings[-1])
     few = ("two batch sizes cannot tell a bend from a line",) if len(rungs.means) == 2 else ()
+    regressor = _regressor(method, at, origin, largest)
     return Law(
-        method=LawMethod.LINE,
+        method=method,
         num_batch_sizes=len(rungs.means),
         smallest=float(rungs.doublings[0]),
-        largest=float(rungs.doublings[-1]),
+        largest=largest,
         origin=origin,
-        regression=_regress(observations, np.stack([np.ones_like(at), at - origin], axis=1)),
+        regression=_regress(observations, np.stack([np.ones_like(at), regressor], axis=1)),
         assumed_slope=0.0,
         slope_std=BEND,
         cautions=few,
@@ -324,20 +376,14 @@ def _regress(observations: Sequence[Observation], design: Array) -> Regression:
     )
 
 
-def _distance_cautions(beyond: float, slope: float) -> list[str]:
+def _distance_cautions(beyond: float) -> list[str]:
     """What only the distance makes doubtful."""
-    cautions: list[str] = []
-    if beyond > LONGEST_CHECKED:
-        cautions.append(
-            f"{beyond:.1f} doublings beyond the largest rung, where published curves were followed "
-            f"for {LONGEST_CHECKED:g}"
-        )
-    if beyond > 0 and slope > STEEPEST_RISE:
-        cautions.append(
-            f"accuracy rises by {100 * slope:.1f} points per doubling here, where published curves "
-            "fall or stay level"
-        )
-    return cautions
+    if beyond <= LONGEST_CHECKED:
+        return []
+    return [
+        f"{beyond:.1f} doublings beyond the largest rung, where published curves were followed "
+        f"for {LONGEST_CHECKED:g}"
+    ]
 
 
 def _sentence(clauses: Sequence[str]) -> str | None:

@@ -90,7 +90,6 @@ def study(*, promoted: int, accuracy: float, reached: list[float]) -> StudyResul
             high=accuracy + 0.01,
             level=0.9,
             slope=0.0,
-            intercept=0.0,
             residual_std=0.0,
             seed_std=0.0,
             num_batch_sizes=3,

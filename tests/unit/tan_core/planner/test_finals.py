@@ -78,7 +78,7 @@ class TestFinalists:
 
     @pytest.mark.parametrize("state", [TrialState.PRUNED, TrialState.DIVERGED, TrialState.FAILED])
     def test_only_completed_trials_are_among_them(self, state: TrialState) -> None:
-        ended = make_trial(0, level(0.99), state=state)
+        ended = make_trial(0, level(0.95), state=state)
 
         assert asked(ended, explored(1, 0.9)) == (1, 1)
         assert asked(ended) is None
@@ -101,7 +101,7 @@ class TestElimination:
         assert asked(best, other) == (0, 3)
 
     def test_a_seed_that_only_one_has_is_no_comparison(self) -> None:
-        best = explored(0, 0.9, s1=level(0.90), s2=level(0.99))
+        best = explored(0, 0.9, s1=level(0.90), s2=level(0.97))
         other = explored(1, 0.9, s1=level(0.90))
 
         assert asked(best, other) == (1, 2)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tan_core.planner import Evaluation, Standing, standings
+from tan_core.planner.prediction import SHIFT_STD
 from tan_core.tan import Observation, Prediction, fit_law
 from tan_core.wire import TrialRecord, TrialState
 from tests.support.trials import RUNGS, make_trial
@@ -26,7 +27,7 @@ def law(*seeds: tuple[float, ...]) -> Prediction:
         for seed, ladder in enumerate(seeds, start=1)
         for batch, accuracy in zip(RUNGS, ladder, strict=True)
     ]
-    return fit_law(observations).predict(BATCH)
+    return fit_law(observations).predict(BATCH, evaluation_std=SHIFT_STD)
 
 
 def assert_same(found: Prediction, expected: Prediction) -> None:
@@ -91,9 +92,9 @@ class TestStandings:
 class TestEvaluation:
     @pytest.mark.parametrize(
         ("accuracy", "num_validation", "num_test"),
-        [(0.98, 5000, 10_000), (0.6, 300, 200), (0.9, 100, 10**9)],
+        [(0.98, 5000, 10_000), (0.6, 300, 200), (0.9, 400, 10**9)],
     )
-    def test_it_is_the_spread_of_two_samples_of_equal_examples(
+    def test_it_is_the_spread_of_two_samples_and_what_sets_differ_by(
         self, accuracy: float, num_validation: int, num_test: int
     ) -> None:
         random = np.random.default_rng(4)
@@ -105,7 +106,12 @@ class TestEvaluation:
 
         std = Evaluation(num_validation=num_validation, num_test=num_test).std(accuracy)
 
-        assert std == pytest.approx(differences.std(), rel=0.02)
+        assert std == pytest.approx(math.hypot(differences.std(), SHIFT_STD), rel=0.02)
+
+    def test_an_accuracy_of_one_is_no_certainty(self) -> None:
+        few = Evaluation(num_validation=20, num_test=20)
+
+        assert few.std(1.0) > 0.04
 
     def test_small_sets_widen_the_interval_and_leave_its_middle(self) -> None:
         trial = make_trial(0, LUCKY, {1: FIRST, 2: SECOND})

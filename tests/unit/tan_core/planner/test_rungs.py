@@ -15,18 +15,17 @@ from tan_core.planner.rungs import MIN_RUNG, expected_trials
     ("batch", "trials", "rungs"),
     [
         (32_768, 4, [512, 2048, 8192]),
-        (32_768, 24, [256, 1024, 2048]),
+        (32_768, 24, [512, 2048]),
+        (32_768, 40, [256, 1024]),
         (4096, 8, [32, 128, 512]),
-        (4096, 16, [32, 128, 512]),
-        (4096, 24, [32, 128, 256]),
-        (4096, 40, [16, 64, 256]),
-        (1024, 24, [8, 32, 64]),
-        (512, 24, [8, 32]),
-        (256, 24, [8, 32]),
-        (4096, 1000, [16, 64, 256]),
-        (32, 24, [8, 32]),
-        (20, 24, [8]),
-        (5, 24, [5]),
+        (4096, 24, [64, 256]),
+        (4096, 32, [32, 128]),
+        (2048, 24, [32, 128]),
+        (1024, 24, [32, 128]),
+        (256, 24, [32, 128]),
+        (8192, 1000, [32, 128]),
+        (127, 24, [32]),
+        (20, 24, [20]),
     ],
 )
 def test_the_ladder_is_the_highest_that_a_private_run_pays(
@@ -36,9 +35,9 @@ def test_the_ladder_is_the_highest_that_a_private_run_pays(
 
 
 def test_no_rung_is_above_the_data_of_the_search() -> None:
-    assert batch_ladder(4096, trials=8, search_num_examples=300) == [32, 128, 256]
-    assert batch_ladder(4096, trials=8, search_num_examples=50) == [12, 48]
-    assert batch_ladder(4096, trials=8, search_num_examples=200) == [50, 200]
+    assert batch_ladder(4096, trials=8, search_num_examples=300) == [64, 256]
+    assert batch_ladder(4096, trials=8, search_num_examples=50) == [50]
+    assert batch_ladder(4096, trials=8, search_num_examples=200) == [32, 128]
     assert batch_ladder(4096, trials=8, search_num_examples=31) == [31]
 
 
