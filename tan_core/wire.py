@@ -140,14 +140,30 @@ class RungScore(Frozen):
         return round(self.expected_batch_size * self.steps * self.views)
 
 
+def _of_the_search(scores: list[RungScore]) -> list[RungScore]:
+    if any(score.seed != 0 for score in scores):
+        raise ValueError("scores of the search have seed 0")
+    return scores
+
+
+def _of_the_finals(scores: list[RungScore]) -> list[RungScore]:
+    if any(score.seed == 0 for score in scores):
+        raise ValueError("repetitions have a seed of 1 or more")
+    return scores
+
+
 class TrialRecord(Frozen):
     """A trial as the control plane keeps it."""
 
     number: int
     state: TrialState
     params: dict[Exact, bool | int | float | Exact]
-    scores: list[RungScore] = Field(default_factory=list[RungScore])
-    repeats: list[RungScore] = Field(default_factory=list[RungScore])
+    scores: Annotated[list[RungScore], AfterValidator(_of_the_search)] = Field(
+        default_factory=list[RungScore]
+    )
+    repeats: Annotated[list[RungScore], AfterValidator(_of_the_finals)] = Field(
+        default_factory=list[RungScore]
+    )
     """The rungs again with fresh seeds, where the trial is a finalist; by seed, then rung."""
     value: float | None = None
     """Accuracy at the highest rung reached."""

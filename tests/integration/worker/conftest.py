@@ -35,6 +35,7 @@ from tan_core.wire import (
     TrialRecord,
     TrialReport,
 )
+from tests.support.datasets import dataset_ref
 
 TOKEN = "token-of-one-attempt"
 
@@ -295,11 +296,7 @@ def start(ray_head: RayHead, plane: ControlPlaneServer) -> Iterator[Start]:
 
 @pytest.fixture(scope="session")
 def digits() -> DatasetRef:
-    facts = inspect(None, source="digits")
-    known: dict[str, Any] = {
-        name: getattr(facts, name) for name in DatasetRef.model_fields if hasattr(facts, name)
-    }
-    return DatasetRef.model_validate({"name": "digits", **known})
+    return dataset_ref(inspect(None, source="digits"))
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from tan_core.models.pretrained import FrozenBackbone
 from tan_core.spec import SearchSpec, TrainerConfig
 from tan_core.spec.models import MODEL_TYPES, TanhCnnModel
 from tan_core.wire import DatasetRef, MechanismMessage, PrivateAssignment, SearchAssignment
+from tests.support.datasets import dataset_ref
 from worker import driver
 from worker.begin import checkpoint_of, extractor_for, model_for
 from worker.driver import Driver, Outcome
@@ -34,11 +35,7 @@ SPACE = {"learning_rate": 1.0}
 
 @pytest.fixture(scope="module")
 def digits() -> DatasetRef:
-    facts = inspect(None, source="digits")
-    known: dict[str, Any] = {
-        name: getattr(facts, name) for name in DatasetRef.model_fields if hasattr(facts, name)
-    }
-    return DatasetRef.model_validate({"name": "digits", **known})
+    return dataset_ref(inspect(None, source="digits"))
 
 
 @pytest.fixture(scope="module")

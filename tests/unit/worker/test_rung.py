@@ -10,6 +10,7 @@ from tan_core.data import inspect, load_split
 from tan_core.mechanism import Mechanism
 from tan_core.spec import SearchSpec, TrainerConfig
 from tan_core.wire import DatasetRef, MechanismMessage, SearchAssignment
+from tests.support.datasets import dataset_ref
 from worker.rung import CURVE_POINTS, Data, RungRun, chosen, run_rung
 
 STEPS = 40
@@ -17,11 +18,7 @@ STEPS = 40
 
 @pytest.fixture(scope="module")
 def digits() -> DatasetRef:
-    facts = inspect(None, source="digits")
-    known: dict[str, Any] = {
-        name: getattr(facts, name) for name in DatasetRef.model_fields if hasattr(facts, name)
-    }
-    return DatasetRef.model_validate({"name": "digits", **known})
+    return dataset_ref(inspect(None, source="digits"))
 
 
 @pytest.fixture(scope="module")
