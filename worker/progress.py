@@ -53,7 +53,7 @@ class SearchProgress(Callback):
         """Also after a worker was lost: the trial begins again, with the rungs that it was given."""
         if trial.config["seed"] > 0:
             return
-        number = trial.config["number"]
+        number: int = trial.config["number"]
         self._begun.add(number)
         known = self.records.get(number)
         self._keep(

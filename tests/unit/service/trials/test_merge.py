@@ -4,20 +4,22 @@ from hypothesis import strategies as st
 from service.trials.merge import merged
 from tan_core.wire import RungScore, TrialRecord, TrialState
 
-SCORES = st.lists(
-    st.builds(
-        RungScore,
-        rung=st.integers(0, 2),
-        seed=st.integers(0, 2),
-        expected_batch_size=st.just(16.0),
-        noise_multiplier=st.just(0.2),
-        steps=st.just(100),
-        accuracy=st.sampled_from([None, 0.25, 0.5]),
-        seconds=st.just(1.0),
-        curve=st.just([]),
-    ),
-    max_size=6,
-)
+
+def scores(seeds: st.SearchStrategy[int]) -> st.SearchStrategy[list[RungScore]]:
+    return st.lists(
+        st.builds(
+            RungScore,
+            rung=st.integers(0, 2),
+            seed=seeds,
+            expected_batch_size=st.just(16.0),
+            noise_multiplier=st.just(0.2),
+            steps=st.just(100),
+            accuracy=st.sampled_from([None, 0.25, 0.5]),
+            seconds=st.just(1.0),
+            curve=st.just([]),
+        ),
+        max_size=6,
+    )
 
 
 def records(*states: TrialState) -> st.SearchStrategy[TrialRecord]:
@@ -28,8 +30,8 @@ def records(*states: TrialState) -> st.SearchStrategy[TrialRecord]:
         number=st.just(0),
         state=st.sampled_from(states),
         params=st.just({"learning_rate": 1.0}),
-        scores=SCORES,
-        repeats=SCORES,
+        scores=scores(st.just(0)),
+        repeats=scores(st.integers(1, 3)),
         value=st.sampled_from([None, 0.25, 0.5]),
         source=st.none(),
         reason=st.sampled_from([None, "cut"]),
