@@ -33,7 +33,7 @@ class SharedDraw:
 
     def __init__(self, draw: SeededRandomness, noise: SeededRandomness) -> None:
         self.mask, self.cut, self.augmentation = draw.mask, draw.cut, draw.augmentation
-        self.noise = noise.noise
+        self.noise, self.add_noise = noise.noise, noise.add_noise
 
 
 def make_inputs(num_examples: int = 30, shape=(7,)) -> np.ndarray:
