@@ -60,9 +60,9 @@ class CurveStopper(Stopper):
         # ASHA counts the trial among those that reached the end of the rung, low as it is.
         result[RESOURCE] = resource(score.rung, self._rungs)
         result["reason"] = (
-            f"{accuracy:.1%} at step {score.curve[point].step} of batch "
-            f"{score.expected_batch_size:.0f}, where {1 - QUANTILES[point]:.0%} of earlier trials "
-            f"had {cut:.1%} or more"
+            f"{100 * accuracy:.1f} % at step {score.curve[point].step} of batch "
+            f"{score.expected_batch_size:.0f}, where {100 - 100 * QUANTILES[point]:.0f} % of earlier trials "
+            f"had {100 * cut:.1f} % or more"
         )
         return True
 

@@ -62,8 +62,8 @@ def _reason(
     """What set the winner apart."""
     shown = winner.prediction
     told = (
-        f"trial {winner.trial}: predicted {shown.accuracy:.2%} "
-        f"[{shown.low:.2%}, {shown.high:.2%}] at batch {batch:g}"
+        f"trial {winner.trial}: predicted {100 * shown.accuracy:.1f} % "
+        f"[{100 * shown.low:.1f}, {100 * shown.high:.1f}] at batch {batch:g}"
     )
     others = [one for one in ranked if one is not winner]
     if not others:

@@ -431,7 +431,7 @@ class TestCurves:
             assert not stopper(f"t{n}", self.report(0.5 + n / 100))
         hopeless = self.report(0.2)
         assert stopper("bad", hopeless)
-        assert hopeless["reason"].startswith("20.0% at step 20 of batch 16, where 75% of earlier")
+        assert hopeless["reason"].startswith("20.0 % at step 20 of batch 16, where 75 % of earlier")
         assert hopeless[RESOURCE] == resource(0, RUNGS)
         assert not stopper("good", self.report(0.52))
 

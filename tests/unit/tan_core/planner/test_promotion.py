@@ -123,7 +123,7 @@ class TestReason:
         reason = chosen(repeated(0, 0.92), repeated(4, 0.90)).reason
 
         winner = chosen(repeated(0, 0.92)).winner.prediction
-        assert reason.startswith(f"trial 0: predicted {winner.accuracy:.2%} [")
+        assert reason.startswith(f"trial 0: predicted {100 * winner.accuracy:.1f} % [")
         assert f"[{winner.low:.2%}, {winner.high:.2%}] at batch 4096; " in reason
         assert reason.endswith("2.00 points above trial 4")
 
