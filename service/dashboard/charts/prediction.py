@@ -1,15 +1,21 @@
 """The chart of a prediction: one trial's accuracy over its batch sizes, followed to the private run's."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from service import text
 from service.dashboard.charts.scale import Frame, Scale, accuracy_scale, dots, doublings_scale
 from service.studies.schemas import PredictionView
-from tan_core.tan import LawMethod
+from tan_core.tan import Observation, fit_law
 from tan_core.wire import RungScore, TrialRecord
+
+Place = tuple[float, float]
+"""A batch size and an accuracy."""
+
+_PIECES = 32
+"""Straight ones, that a curve is drawn of."""
 
 _CAP = 12
 """Half the width of an interval's ends."""
@@ -25,7 +31,7 @@ class PredictionChart:
     others: str
     """Accuracies that chose the trial, and so are too high."""
     line: str
-    """From the smallest batch that was fitted to the private run's."""
+    """The law, a line or a curve, from the smallest batch that was fitted to the private run's."""
     interval: str
     """At the private run's batch."""
     predicted: str
@@ -35,56 +41,69 @@ class PredictionChart:
 
 
 def prediction_chart(prediction: PredictionView, trial: TrialRecord) -> PredictionChart | None:
-    """The chart of a trial and its prediction; None without an accuracy."""
-    explored, fresh = list(_points(trial.scores)), list(_points(trial.repeats))
+    """The chart of a trial and its prediction; None without an accuracy.
+
+    The line or curve is fitted anew, so that of a study that an older law predicted may end beside the
+    prediction.
+    """
+    explored, fresh = list(_observed(trial.scores)), list(_observed(trial.repeats))
     fitted, others = (fresh, explored) if prediction.is_fresh else (explored, [])
     if not fitted:
         return None
     batch = prediction.expected_batch_size
-    begin, end = _line(prediction, [size for size, _ in fitted])
-    shown = [accuracy for _, accuracy in (*fitted, *others, begin, end)]
-    shown += [prediction.low, prediction.high]
-    if prediction.reached is not None:
-        shown.append(prediction.reached)
-    x = doublings_scale(min(size for size, _ in (*fitted, *others)), batch)
-    y = accuracy_scale(shown)
+    seen, chose = [
+        [(one.expected_batch_size, one.accuracy) for one in each] for each in (fitted, others)
+    ]
+    curve = list(_curve(fitted, batch))
+    ahead = [(batch, prediction.accuracy)]
+    reached = [] if prediction.reached is None else [(batch, prediction.reached)]
+    x = doublings_scale(min(size for size, _ in (*seen, *chose)), batch)
+    y = accuracy_scale(
+        [
+            *(accuracy for _, accuracy in (*seen, *chose, *curve, *reached)),
+            prediction.low,
+            prediction.high,
+        ]
+    )
     return PredictionChart(
         frame=Frame.of(x, y),
-        fitted=_dots(fitted, x, y),
-        others=_dots(others, x, y),
-        line="".join(
-            f"{command}{x.right(math.log2(size))} {y.down(accuracy)}"
-            for command, (size, accuracy) in zip("ML", (begin, end), strict=True)
-        ),
+        fitted=_dots(seen, x, y),
+        others=_dots(chose, x, y),
+        line=_line(curve, x, y),
         interval=_interval(
             x.right(math.log2(batch)), y.down(prediction.low), y.down(prediction.high)
         ),
-        predicted=_dots([end], x, y),
-        reached="" if prediction.reached is None else _dots([(batch, prediction.reached)], x, y),
-        summary=_summary(prediction, fitted),
+        predicted=_dots(ahead, x, y),
+        reached=_dots(reached, x, y),
+        summary=_summary(prediction, seen),
     )
 
 
-def _points(scores: Iterable[RungScore]) -> Iterator[tuple[float, float]]:
-    """Batch sizes and accuracies."""
+def _observed(scores: Iterable[RungScore]) -> Iterator[Observation]:
     return (
-        (score.expected_batch_size, score.accuracy)
+        Observation(
+            expected_batch_size=score.expected_batch_size, accuracy=score.accuracy, seed=score.seed
+        )
         for score in scores
         if score.accuracy is not None
     )
 
 
-def _line(
-    prediction: PredictionView, sizes: list[float]
-) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Both ends of what was fitted, in batch sizes and accuracies."""
-    batch = prediction.expected_batch_size
-    size = min(sizes) if prediction.method is LawMethod.LINE else max(sizes)
-    there = prediction.accuracy - prediction.slope * math.log2(batch / size)
-    return (size, min(max(there, 0.0), 1.0)), (batch, prediction.accuracy)
+def _curve(fitted: Sequence[Observation], batch: float) -> Iterator[Place]:
+    """The law of these observations, from the smallest batch that it was fitted on."""
+    law = fit_law(fitted)
+    doublings = math.log2(batch) - law.smallest
+    for i in range(_PIECES + 1):
+        size = 2.0 ** (law.smallest + doublings * i / _PIECES)
+        yield size, law.accuracy(size)
 
 
-def _dots(points: Iterable[tuple[float, float]], x: Scale, y: Scale) -> str:
+def _line(points: Iterable[Place], x: Scale, y: Scale) -> str:
+    corners = [f"{x.right(math.log2(size))} {y.down(accuracy)}" for size, accuracy in points]
+    return f"M{'L'.join(corners)}"
+
+
+def _dots(points: Iterable[Place], x: Scale, y: Scale) -> str:
     return dots(((math.log2(size), accuracy) for size, accuracy in points), x, y)
 
 
@@ -93,7 +112,7 @@ def _interval(across: int, low: int, high: int) -> str:
     return f"M{across} {low}V{high}{ends}"
 
 
-def _summary(prediction: PredictionView, fitted: list[tuple[float, float]]) -> str:
+def _summary(prediction: PredictionView, fitted: Sequence[Place]) -> str:
     sizes = sorted({size for size, _ in fitted})
     means = [fmean(accuracy for size, accuracy in fitted if size == one) for one in sizes]
     told = ", ".join(

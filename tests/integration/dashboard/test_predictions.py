@@ -167,10 +167,16 @@ class TestNoise:
     async def test_searched_steps_are_shown_over_the_noise_they_leave(
         self, client: httpx.AsyncClient, context: Context
     ) -> None:
-        page = await get(client, f"/ui/studies/{await seeding.searching_steps(context)}")
+        study_id = await seeding.searching_steps(context)
 
+        page = await get(client, f"/ui/studies/{study_id}")
+        trials = (await client.get(f"/studies/{study_id}/trials")).json()["items"]
+
+        compared = [score for trial in trials for score in trial["scores"] if score["rung"] == 2]
+        best = max(compared, key=lambda score: score["accuracy"])
+        private_noise = best["noise_multiplier"] * 256 / best["expected_batch_size"]
         shown = page.text["noise"]
-        assert "over the noise multiplier" in shown
+        assert f"Best: {100 * best['accuracy']:.1f} % at σ {private_noise:.4g}" in shown
         assert "150 steps" in shown
         assert sum(marks(page, f"dots mark-{number}") for number in range(1, 5)) > 0
 

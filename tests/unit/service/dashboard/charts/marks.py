@@ -14,9 +14,7 @@ def bars(path: str) -> list[tuple[int, int, int]]:
     return [(int(x), int(one), int(other)) for x, one, other in found]
 
 
-def line(path: str) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Both ends of a straight line."""
-    ends = re.fullmatch(r"M(\d+) (\d+)L(\d+) (\d+)", path)
-    assert ends
-    x, y, to_x, to_y = map(int, ends.groups())
-    return (x, y), (to_x, to_y)
+def line(path: str) -> list[tuple[int, int]]:
+    """Corners of a line, from its beginning."""
+    assert path.startswith("M")
+    return [(int(x), int(y)) for x, y in (corner.split() for corner in path[1:].split("L"))]

@@ -35,7 +35,7 @@ class TestCalibrationChart:
         chart = calibration_chart(items)
 
         assert chart is not None
-        assert line(chart.diagonal) == ((0, SIZE), (SIZE, 0))
+        assert line(chart.diagonal) == [(0, SIZE), (SIZE, 0)]
         assert len(dots(chart.held_dots)) == len(bars(chart.held)) == sum(i.inside for i in items)
         assert len(bars(chart.held)) + len(bars(chart.missed)) == len(items)
         for x, low, high in bars(chart.held):

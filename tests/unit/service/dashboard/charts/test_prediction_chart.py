@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -75,20 +76,40 @@ class TestLine:
 
         chart = drawn(trial(ladder(straight), ladder(straight, seed=1)))
 
-        (x, y), (to_x, to_y) = line(chart.line)
+        corners = line(chart.line)
+        (x, y), (to_x, to_y) = corners[0], corners[-1]
         assert (x, to_x) == (0, SIZE)
         assert len(dots(chart.fitted)) == len(BATCHES)
-        for across, down in dots(chart.fitted):
+        for across, down in (*dots(chart.fitted), *corners):
             assert down == pytest.approx(y + (to_y - y) * across / SIZE, abs=2)
         assert dots(chart.predicted) == [(to_x, to_y)]
 
+    def test_a_rise_is_followed_through_the_rungs_to_where_it_dies_away(self) -> None:
+        rising = [0.95 - 0.2 * (64 / batch) ** 1.5 for batch in BATCHES]
+
+        chart = drawn(trial(ladder(rising), []))
+
+        corners = line(chart.line)
+        heights = [SIZE - down for _, down in corners]
+        climbs = [after - before for before, after in pairwise(heights)]
+        assert corners[0] == dots(chart.fitted)[0]
+        assert heights == sorted(heights)
+        assert climbs[0] > 10 * max(climbs[-4:])
+        assert corners[-1] == dots(chart.predicted)[0]
+
     def test_rungs_off_any_line_are_followed_from_the_largest_alone(self) -> None:
-        record = trial(ladder([0.1, 0.9, 0.5]), [])
+        chart = drawn(trial(ladder([0.1, 0.9, 0.5]), []))
 
-        chart = drawn(record)
+        assert line(chart.line)[0] == dots(chart.fitted)[-1]
 
-        (x, y), _ = line(chart.line)
-        assert (x, y) == dots(chart.fitted)[-1]
+    def test_what_an_older_law_predicted_stays_where_it_was(self) -> None:
+        record = trial(ladder([0.95, 0.94, 0.93]), [])
+        older = predicted(record).model_copy(update={"accuracy": 0.90, "low": 0.88})
+
+        chart = prediction_chart(older, record)
+
+        assert chart is not None
+        assert line(chart.line)[-1][1] < dots(chart.predicted)[0][1]
 
 
 class TestMarks:
