@@ -124,7 +124,7 @@ class TestReason:
 
         winner = chosen(repeated(0, 0.92)).winner.prediction
         assert reason.startswith(f"trial 0: predicted {100 * winner.accuracy:.1f} % [")
-        assert f"[{winner.low:.2%}, {winner.high:.2%}] at batch 4096; " in reason
+        assert f"[{100 * winner.low:.1f}, {100 * winner.high:.1f}] at batch 4096; " in reason
         assert reason.endswith("2.00 points above trial 4")
 
     def test_a_tie_is_told(self) -> None:
