@@ -66,7 +66,9 @@ def assignment(
     )
 
 
-def searched(work: SearchAssignment, cache_dir: Path) -> dict[str, Any]:
+def searched(
+    work: SearchAssignment, cache_dir: Path, books: Reports | None = None
+) -> dict[str, Any]:
     """Run it; every trial's record and the seconds by the clock on the wall."""
     quieten_ray()
     # A Ray that ends with this process; read when it is imported.
@@ -75,7 +77,7 @@ def searched(work: SearchAssignment, cache_dir: Path) -> dict[str, Any]:
 
     from worker.search import search
 
-    reports: Any = Reports()
+    reports: Any = books or Reports()
     settings = WorkerSettings(
         api_url="", run_id=work.run_id, fence=1, run_token=SecretStr(""), cache_dir=cache_dir
     )

@@ -96,6 +96,11 @@ class RungRun:
         self._seconds = time.monotonic() - started
 
     @property
+    def trainer(self) -> Trainer:
+        """What takes the steps."""
+        return self._trainer
+
+    @property
     def is_over(self) -> bool:
         """Whether there is nothing left to do: it was scored or given up."""
         return self.diverged is not None or self._accuracy is not None
