@@ -38,8 +38,10 @@ class CurveStopper(Stopper):
         self._seen: dict[tuple[int, int], list[float]] = defaultdict(list)
         for trial in known:
             for score in trial.scores:
-                for point in range(len(score.curve)):
-                    self._remember(score, point)
+                # A short rung has its score alone, which is no point on the way.
+                if score.accuracy is None or len(score.curve) == CURVE_POINTS:
+                    for point in range(len(score.curve)):
+                        self._remember(score, point)
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         """Whether the trial ends here; the reason goes into the result."""

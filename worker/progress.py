@@ -1,5 +1,6 @@
 """What Tune sees, as trial records on their way to the control plane."""
 
+import sys
 import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -63,7 +64,7 @@ class SearchProgress(Callback):
                 params=trial.config["params"],
                 scores=known.scores if known else [],
                 value=known.value if known else None,
-                source=self._sources[number] if number < len(self._sources) else None,
+                source=self._source(number),
             )
         )
 
@@ -84,6 +85,11 @@ class SearchProgress(Callback):
     ) -> None:
         """The trial ended by itself, or was cut at a rung or on its way."""
         result = trial.last_result
+        if trial.config["seed"] > 0 and result["outcome"] == TrialState.FAILED:
+            # As if its worker had been lost: it says nothing of the trial, and may go well next time.
+            number, seed = trial.config["number"], trial.config["seed"]
+            sys.stderr.write(f"trial {number} with seed {seed} failed: {result.get('reason')}\n")
+            return
         record = self._scored(trial, result)
         if trial.config["seed"] > 0:
             self._keep(record)
@@ -108,15 +114,19 @@ class SearchProgress(Callback):
             state = TrialState.FAILED
             reason = last_line(str(error)) if error else "its worker was lost"
         record = self.records.get(number) or TrialRecord(
-            number=number, state=state, params=trial.config["params"]
+            number=number,
+            state=state,
+            params=trial.config["params"],
+            source=self._source(number),
         )
         self._keep(record.model_copy(update={"state": state, "reason": reason}))
 
     def _scored(self, trial: Trial, result: dict[str, Any]) -> TrialRecord:
         """The record of a trial with the newest rung in it; a rung that ran again counts once."""
-        record = self.records[trial.config["number"]]
+        record, score = self.records[trial.config["number"]], _score(result)
+        if score is None:
+            return record
         if trial.config["seed"] > 0:
-            score = _score(result) or self._given_up(trial, result)
             others = [
                 each
                 for each in record.repeats
@@ -124,22 +134,14 @@ class SearchProgress(Callback):
             ]
             repeats = sorted([*others, score], key=lambda each: (each.seed, each.rung))
             return record.model_copy(update={"repeats": repeats})
-        score = _score(result)
-        if score is None:
-            return record
         scores = [*(each for each in record.scores if each.rung < score.rung), score]
         reached = [each.accuracy for each in scores if each.accuracy is not None]
         return record.model_copy(
             update={"scores": scores, "value": reached[-1] if reached else None}
         )
 
-    def _given_up(self, trial: Trial, result: dict[str, Any]) -> RungScore:
-        """What stands for a repetition that failed: the rung it failed at, without a score."""
-        record, rung = self.records[trial.config["number"]], result["rung"]
-        first = record.scores[rung]
-        return first.model_copy(
-            update={"seed": trial.config["seed"], "accuracy": None, "steps": 0, "curve": []}
-        )
+    def _source(self, number: int) -> str | None:
+        return self._sources[number] if number < len(self._sources) else None
 
     def _keep(self, record: TrialRecord) -> None:
         self.records[record.number] = record

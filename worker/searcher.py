@@ -77,7 +77,10 @@ def _intermediate_values(scores: Sequence[RungScore]) -> dict[int, float]:
     values: dict[int, float] = {}
     for score in scores:
         first = score.rung * CURVE_POINTS + 1
-        points = [point.accuracy for point in score.curve[: CURVE_POINTS - 1]]
+        # A short rung has its score alone.
+        is_short = score.accuracy is not None and len(score.curve) < CURVE_POINTS
+        kept = [] if is_short else score.curve[: CURVE_POINTS - 1]
+        points = [point.accuracy for point in kept]
         values |= dict(enumerate(points, start=first))
         if score.accuracy is not None:
             values[first + CURVE_POINTS - 1] = score.accuracy
@@ -169,8 +172,9 @@ class ConstantTanSearch(OptunaSearch):
     ) -> None:
         """COMPLETE at the last rung only; FAIL without a score; PRUNED otherwise."""
         repeat = self._repeats.pop(trial_id, None)
-        if repeat is not None and error:
-            # Its worker was lost once too often: not again in this round.
+        failed = error or (result is not None and result.get("outcome") == TrialState.FAILED)
+        if repeat is not None and failed:
+            # It lost its worker once too often, or failed by itself: not again in this round.
             self._given_up.add(repeat)
         if trial_id not in self._exploring:
             return

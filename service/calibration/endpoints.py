@@ -11,17 +11,17 @@ from service.problems import described
 
 router = APIRouter(tags=["studies"])
 
-_DatasetName = Query(
+DatasetName = Query(
     max_length=100, pattern=r"^[A-Za-z0-9._-]+$", description="Of the private run's dataset"
 )
-_ModelName = Query(max_length=200, pattern=r"^[ -~]+$", description="As in model.name")
+ModelName = Query(max_length=200, pattern=r"^[ -~]+$", description="As in model.name")
 
 
 @router.get("/calibration", responses=described(422))
 async def get_calibration(
     context: ContextDep,
-    dataset: Annotated[str | None, _DatasetName] = None,
-    model: Annotated[str | None, _ModelName] = None,
+    dataset: Annotated[str | None, DatasetName] = None,
+    model: Annotated[str | None, ModelName] = None,
     limit: Annotated[int, Query(ge=1, le=200, description="Studies listed; all are counted")] = 50,
 ) -> Calibration:
     """What completed studies were predicted to reach, what they reached, and how often the intervals held."""

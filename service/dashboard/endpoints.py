@@ -13,6 +13,7 @@ from fastapi.responses import HTMLResponse
 from fastapi.routing import APIRoute
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from service.calibration.endpoints import DatasetName, ModelName
 from service.calibration.service import calibration
 from service.context import ContextDep
 from service.dashboard import queries, view
@@ -150,8 +151,8 @@ async def show_study(
 async def show_calibration(
     request: Request,
     context: ContextDep,
-    dataset: Annotated[str | None, Query(max_length=100)] = None,
-    model: Annotated[str | None, Query(max_length=200)] = None,
+    dataset: Annotated[str | None, DatasetName] = None,
+    model: Annotated[str | None, ModelName] = None,
 ) -> HTMLResponse:
     """What was predicted, what was reached, and how often the intervals held."""
     found = await calibration(context, dataset=dataset, model=model, limit=CALIBRATED_STUDIES)

@@ -8,6 +8,7 @@ from typing import Any
 from tan_core.spec import Choices, ModelSpec, Range, Scalar, SearchSpec, StudySpec
 from tan_core.spec.fields import Place, field_of
 from tan_core.spec.space import Dimension
+from tan_core.spec.train import NEEDS
 from tan_core.wire import KnownPoint
 
 FEWEST_TRIALS = 4
@@ -65,11 +66,22 @@ def _translated(
     known = _values(source, chosen)
     params: dict[str, Scalar] = {}
     for key, dimension in search.space.items():
-        value = _in_dimension(known.get(field_of(key, model)), dimension)
-        if value is None:
+        place = field_of(key, model)
+        value = _in_dimension(known.get(place), dimension)
+        if value is not None:
+            params[key] = value
+        elif _is_read(place, known):
             return None
-        params[key] = value
     return params
+
+
+def _is_read(place: Place | None, known: Mapping[Place | None, Any]) -> bool:
+    """Whether a candidate with these values reads the field at all."""
+    return all(
+        need.is_met(known.get(("train", need.other)))
+        for need in NEEDS
+        if place == ("train", need.field)
+    )
 
 
 def _values(source: Source, chosen: Mapping[str, Scalar]) -> dict[Place | None, Any]:

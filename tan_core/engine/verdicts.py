@@ -67,7 +67,7 @@ def architecture(model: nn.Module) -> Hashable | None:
     """
     try:
         return _Description().of(model)
-    except _UnknownError:
+    except Exception:  # noqa: BLE001 - what cannot be described, however it fails, equals nothing
         return None
 
 

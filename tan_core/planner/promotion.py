@@ -31,7 +31,8 @@ def choose_winner(
     """The completed trial with the highest predicted accuracy at B; None without any.
 
     Among predictions within :data:`TIE` of the best the highest lower bound wins: of equal promises the
-    surer one. Trials repeated with fresh seeds come before those that were not.
+    surer one. Trials repeated with fresh seeds come before those that were not, unless their whole interval
+    lies below one of those: a trial that collapses under another seed was luck.
 
     Args:
         trials: of one search, in any order.
@@ -41,7 +42,7 @@ def choose_winner(
     ranked = standings(trials, expected_batch_size=expected_batch_size, evaluation=evaluation)
     if not ranked:
         return None
-    best = ranked[0]
+    best = _best(ranked)
     tied = [
         one
         for one in ranked
@@ -54,6 +55,15 @@ def choose_winner(
         standings=ranked,
         reason=_reason(winner, ranked, tied, expected_batch_size),
     )
+
+
+def _best(ranked: Sequence[Standing]) -> Standing:
+    """The first, unless it collapsed under fresh seeds and one that was not repeated is surely better."""
+    first = ranked[0]
+    rivals = [one for one in ranked if one.is_fresh != first.is_fresh]
+    if rivals and rivals[0].prediction.low > first.prediction.high:
+        return rivals[0]
+    return first
 
 
 def _reason(
@@ -71,6 +81,8 @@ def _reason(
     if len(tied) > 1:
         return f"{told}; level with {_named(tied, winner)}, and with the highest lower bound"
     second = others[0]
+    if second.is_fresh and not winner.is_fresh:
+        return f"{told}; trial {second.trial} fell surely below it under fresh seeds"
     if second.is_fresh != winner.is_fresh:
         return f"{told}; no other trial was repeated with fresh seeds"
     ahead = 100 * (shown.accuracy - second.prediction.accuracy)

@@ -23,7 +23,8 @@ Where accuracy *rises* with the batch, as it does over short runs of small batch
 in all, it does not go on rising: what is lost to the draw of the batch dies away. There accuracy is
 :math:`a - c (b_0 / B)^{1.5}` instead, b0 the largest rung. On MNIST (tanh-cnn, rungs of 16, 64 and 128, 200 steps, 14
 ladders) this meets the accuracy at 2048 with an error of 0.16 points, where the power 1 is 0.4 too high and a line
-3 to 10. The rise that is left beyond the largest rung is taken to be uncertain by a half of itself.
+3 to 10. The rise that is left beyond the largest rung is taken to be uncertain by a half of itself, and by the whole of it
+where there are two rungs.
 
 Formal guarantees: none. On simulated ladders of three rungs and two seeds, predicted two doublings
 ahead, a 90 % interval covers 90 % of the runs where spreads are drawn from the prior, 96 % where rungs,
@@ -59,6 +60,7 @@ PRIOR = VariancePrior(std=0.005, weight=1.0)
 BEND = 0.002  # std of the change of slope beyond the rungs, per doubling
 PUBLISHED_SLOPE, PUBLISHED_SLOPE_STD = -0.011, 0.011  # of the eight curves, per doubling
 LONGEST_CHECKED = 5.0  # doublings from the last rung to the farthest published point
+TWO_RUNGS_STD = 1.0  # of the rise that is left, where two rungs do not show how fast it dies away
 LEVEL_SLOPE = 0.0005  # per doubling: below it a line is level; no published one rises faster
 SATURATION_POWER, SATURATION_STD = 1.5, 0.5  # of the loss that dies away; of the rise that is left
 
@@ -180,9 +182,7 @@ class Law:
         run = self.regression.new_observation(
             self._row(at),
             drift=self.assumed_slope * (at - self.origin),
-            drift_std=math.hypot(
-                self.slope_std * outside, SATURATION_STD * self._rise_left(at), evaluation_std
-            ),
+            drift_std=math.hypot(self.slope_std * outside, self._rise_std(at), evaluation_std),
         )
         slope = self._slope(at)
         residual_std, seed_std = self.regression.stds()
@@ -216,11 +216,12 @@ class Law:
         fitted = float(self.regression.mean_coefficients() @ self._row(at))
         return fitted + self.assumed_slope * (at - self.origin)
 
-    def _rise_left(self, at: float) -> float:
-        """Of a saturation, between the largest rung and there."""
+    def _rise_std(self, at: float) -> float:
+        """Of what a saturation has left to rise between the largest rung and there."""
         if self.method is not LawMethod.SATURATION or at <= self.largest:
             return 0.0
-        return self._mean(at) - self._mean(self.largest)
+        share = SATURATION_STD if self.num_batch_sizes > 2 else TWO_RUNGS_STD
+        return share * (self._mean(at) - self._mean(self.largest))
 
     def _slope(self, at: float) -> float:
         if self.method is not LawMethod.SATURATION:

@@ -1,6 +1,7 @@
 """The chart of a prediction: one trial's accuracy over its batch sizes, followed to the private run's."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -54,7 +55,8 @@ def prediction_chart(prediction: PredictionView, trial: TrialRecord) -> Predicti
     seen, chose = [
         [(one.expected_batch_size, one.accuracy) for one in each] for each in (fitted, others)
     ]
-    curve = list(_curve(fitted, batch))
+    whole = _of_whole_ladders(fitted, num_rungs=len(explored))
+    curve = list(_curve(whole or fitted, batch))
     ahead = [(batch, prediction.accuracy)]
     reached = [] if prediction.reached is None else [(batch, prediction.reached)]
     x = doublings_scale(min(size for size, _ in (*seen, *chose)), batch)
@@ -87,6 +89,12 @@ def _observed(scores: Iterable[RungScore]) -> Iterator[Observation]:
         for score in scores
         if score.accuracy is not None
     )
+
+
+def _of_whole_ladders(fitted: Sequence[Observation], *, num_rungs: int) -> list[Observation]:
+    """Of the seeds that the prediction rests on."""
+    climbed = Counter(one.seed for one in fitted)
+    return [one for one in fitted if climbed[one.seed] == num_rungs]
 
 
 def _curve(fitted: Sequence[Observation], batch: float) -> Iterator[Place]:

@@ -170,13 +170,24 @@ class TestFinals:
         ]
         assert record.model_copy(update={"repeats": []}) == self.KNOWN
 
-    def test_one_that_fails_stands_without_a_score(self) -> None:
+    def test_one_that_fails_leaves_no_trace_but_its_words(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         reports = Reports()
         progress = progress_of(reports, is_last=True, known=(self.KNOWN,))
         last = result(None, TrialState.FAILED, reason="boom")
         progress.on_trial_complete(0, [], tune_trial(seed=1, last_result=last))
+        assert not reports.sent
+        assert progress.records[0] == self.KNOWN
+        assert "trial 0 with seed 1 failed: boom" in capsys.readouterr().err
+
+    def test_one_that_diverges_stands_without_a_score(self) -> None:
+        reports = Reports()
+        progress = progress_of(reports, is_last=True, known=(self.KNOWN,))
+        last = result(score(0, None, seed=1), TrialState.DIVERGED, reason="nan")
+        progress.on_trial_complete(0, [], tune_trial(seed=1, last_result=last))
         (repeat,) = reports.sent[-1].repeats
-        assert (repeat.seed, repeat.rung, repeat.accuracy, repeat.examples) == (1, 0, None, 0)
+        assert (repeat.seed, repeat.rung, repeat.accuracy) == (1, 0, None)
 
     def test_one_that_lost_its_worker_leaves_no_trace(self) -> None:
         reports = Reports()

@@ -411,6 +411,12 @@ class TestFinals:
         searcher.on_trial_complete("t0", None, error=True)
         assert searcher.suggest("t1") == Searcher.FINISHED
 
+    def test_nor_is_one_that_fails_by_itself(self) -> None:
+        searcher = searching(FINISHED, trials=3, max_examples=0)
+        suggest(searcher, "t0")
+        searcher.on_trial_complete("t0", result(0, 0.0, "failed", point=0))
+        assert searcher.suggest("t1") == Searcher.FINISHED
+
     def test_one_under_way_goes_on_after_the_rungs_it_has(self) -> None:
         begun = FINISHED[1].model_copy(update={"repeats": [score_of(0, 0.55, seed=1)]})
         searcher = searching([FINISHED[0], begun, FINISHED[2]], trials=3)
@@ -442,6 +448,15 @@ class TestCurves:
         assert not stopper("few", self.report(0.1))
         assert not stopper("finalist", self.report(0.01, seed=1))
         assert not stopper("early", self.report(0.01, point=0))
+
+    def test_a_rung_too_short_for_a_curve_says_nothing_of_its_beginning(self) -> None:
+        curve = [CurvePoint(step=STEPS, accuracy=0.9)]
+        short = score_of(0, 0.9).model_copy(update={"curve": curve})
+        known = [
+            TrialRecord(number=n, state=TrialState.PRUNED, params={}, scores=[short])
+            for n in range(FEWEST_RUNS)
+        ]
+        assert not CurveStopper(RUNGS, known)("new", self.report(0.2, point=0))
 
     def test_runs_of_an_earlier_attempt_count(self) -> None:
         curve = [CurvePoint(step=10 * (n + 1), accuracy=0.6) for n in range(4)]

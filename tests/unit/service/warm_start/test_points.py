@@ -99,6 +99,14 @@ class TestValues:
         assert found == [{"steps": each} for each in taken]
         assert all(type(point["steps"]) is int for point in found)
 
+    def test_a_value_that_the_point_would_not_read_is_no_obstacle(self) -> None:
+        space = {"optimizer": {"choices": ["sgd", "adam"]}, "beta2": {"low": 0.9, "high": 0.99}}
+
+        (sgd,) = points(space, make_source({"optimizer": "sgd"}))
+
+        assert sgd.params == {"optimizer": "sgd"}
+        assert points(space, make_source({"optimizer": "adam"})) == []
+
     def test_true_is_not_one(self) -> None:
         space = {"augmentation_multiplicity": {"choices": [1, 2]}}
         assert points(space, make_source({"augmentation_multiplicity": True})) == []

@@ -152,6 +152,26 @@ class TestArchitecture:
         assert architecture(Scales(anything)) is None
 
 
+def calls_itself(layer: nn.Module) -> nn.Module:
+    """A local function that holds itself: a description of it would have no end."""
+
+    def again(depth: int) -> int:
+        return again(depth - 1) if depth else 0
+
+    layer.again = again  # type: ignore[assignment]
+    return layer
+
+
+class TestIndescribable:
+    def test_it_equals_nothing_and_fails_nobody(self) -> None:
+        cyclic = nn.Linear(4, 3)
+        cyclic.itself = {}  # type: ignore[assignment]
+        cyclic.itself["itself"] = cyclic.itself
+
+        assert architecture(calls_itself(nn.Linear(4, 3))) is None
+        assert architecture(cyclic) is None
+
+
 class TestCheckOnce:
     def test_an_equal_model_is_not_checked_again(self, checks: list[str]) -> None:
         check_once(nn.Linear(4, 3), (4,))

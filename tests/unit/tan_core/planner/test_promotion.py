@@ -43,12 +43,21 @@ class TestWinner:
         assert chosen(ahead, steady).winner.trial == 1
         assert chosen(ahead, steady, batch=512).winner.trial == 0
 
-    def test_one_without_fresh_seeds_never_beats_one_with(self) -> None:
-        promotion = chosen(search_scores_only(0, 0.97), repeated(1, 0.80))
+    def test_one_without_fresh_seeds_does_not_beat_one_with(self) -> None:
+        promotion = chosen(search_scores_only(0, 0.92), repeated(1, 0.90))
 
         assert promotion.winner.trial == 1
         assert promotion.winner.is_fresh
         assert [one.trial for one in promotion.standings] == [1, 0]
+
+    def test_unless_fresh_seeds_show_that_the_repeated_one_was_luck(self) -> None:
+        lucky = make_trial(0, falling(0.95), {1: falling(0.25)})
+
+        promotion = chosen(lucky, search_scores_only(1, 0.93), search_scores_only(2, 0.92))
+
+        assert promotion.winner.trial == 1
+        assert promotion.reason.endswith("trial 0 fell surely below it under fresh seeds")
+        assert [one.trial for one in promotion.standings] == [0, 1, 2]
 
     def test_nor_does_it_by_a_tie(self) -> None:
         assert chosen(search_scores_only(0, 0.9), repeated(1, 0.9)).winner.trial == 1
@@ -134,7 +143,7 @@ class TestReason:
         assert reason.endswith("level with trial 0, and with the highest lower bound")
 
     def test_a_lead_over_none_with_fresh_seeds_is_no_lead(self) -> None:
-        reason = chosen(search_scores_only(0, 0.97), repeated(1, 0.80)).reason
+        reason = chosen(search_scores_only(0, 0.92), repeated(1, 0.90)).reason
 
         assert reason.endswith("no other trial was repeated with fresh seeds")
 

@@ -263,6 +263,17 @@ class TestSaturation:
         )
         assert there > here
 
+    def test_two_rungs_do_not_show_how_fast_it_dies_away(self) -> None:
+        three = self.law((0.60, 0.80, 0.83))
+        two = law_of([(64, 0.80), (128, 0.83)])
+        left = two.accuracy(2048) - two.accuracy(128)
+        here, there = width(two.predict(128)), width(two.predict(2048))
+
+        assert two.method is three.method is LawMethod.SATURATION
+        # Two degrees of freedom less widen both ends alike; what is left of the rise adds to one.
+        assert there > here
+        assert there > 2 * left
+
     def test_never_promises_the_impossible(self) -> None:
         assert self.law((0.1, 0.9, 0.99)).predict(2**20).accuracy <= 1
 
