@@ -104,7 +104,7 @@ class TestValues:
 
         (sgd,) = points(space, make_source({"optimizer": "sgd"}))
 
-        assert sgd.params == {"optimizer": "sgd"}
+        assert sgd == {"optimizer": "sgd"}
         assert points(space, make_source({"optimizer": "adam"})) == []
 
     def test_true_is_not_one(self) -> None:
