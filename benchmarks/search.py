@@ -129,8 +129,9 @@ class Bench:
         ]
 
     def study(self, seed: int) -> Result:
-        """The trials of one search."""
-        return self._once(f"study/{seed}", lambda: self._searched(seed))
+        """The trials of one search over the planner's rungs."""
+        rungs = "-".join(map(str, self.task.plan().rungs))
+        return self._once(f"study/{rungs}/{seed}", lambda: self._searched(seed))
 
     def result(self, seed: int) -> StudyResult:
         """What a study promoted, and what became of it."""
