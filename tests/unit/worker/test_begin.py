@@ -18,9 +18,10 @@ from tan_core.errors import PretrainedError
 from tan_core.mechanism import Mechanism
 from tan_core.models import build
 from tan_core.models.pretrained import FrozenBackbone
-from tan_core.spec import SearchSpec, TrainerConfig
+from tan_core.spec import TrainerConfig
 from tan_core.spec.models import MODEL_TYPES, TanhCnnModel
 from tan_core.wire import DatasetRef, MechanismMessage, PrivateAssignment, SearchAssignment
+from tests.support.assignments import search_assignment
 from tests.support.datasets import dataset_ref
 from worker import driver
 from worker.begin import checkpoint_of, extractor_for, model_for
@@ -78,27 +79,8 @@ def model_of(folder: Path, *, train: str = "classifier", **changes: Any) -> dict
 
 def search_of(digits: DatasetRef, model: dict[str, Any], **changes: Any) -> SearchAssignment:
     space = changes.pop("space", SPACE)
-    return SearchAssignment.model_validate(
-        {
-            "run_id": "s-search",
-            "study_id": "s",
-            "study_name": "digits",
-            "attempt": 1,
-            "fence": 1,
-            "search": SearchSpec.model_validate(
-                {"accounting": "declared_unaccounted", "space": space}
-            ),
-            "model": model,
-            "trainer": TrainerConfig(),
-            "reference": MechanismMessage(event=MECHANISM.to_json()),
-            "target": None,
-            "num_examples": digits.num_train,
-            "rungs": [32],
-            "max_examples": 0,
-            "dataset": digits,
-            "trials": [],
-            **changes,
-        }
+    return search_assignment(
+        digits, mechanism=MECHANISM, search={"space": space}, model=model, **changes
     )
 
 

@@ -8,8 +8,8 @@ import torch
 
 from tan_core.data import inspect, load_split
 from tan_core.mechanism import Mechanism
-from tan_core.spec import SearchSpec, TrainerConfig
-from tan_core.wire import DatasetRef, MechanismMessage, SearchAssignment
+from tan_core.wire import DatasetRef, SearchAssignment
+from tests.support.assignments import search_assignment
 from tests.support.datasets import dataset_ref
 from worker.rung import CURVE_POINTS, Data, RungRun, chosen, run_rung
 
@@ -35,27 +35,11 @@ def assignment_of(digits: DatasetRef, *, noise: float = 2.0, **changes: Any) -> 
     mechanism = Mechanism(
         sampling_rate=256 / digits.num_train, noise_multiplier=noise, clip_norm=1.0, steps=STEPS
     )
-    return SearchAssignment.model_validate(
-        {
-            "run_id": "s-search",
-            "study_id": "s",
-            "study_name": "digits",
-            "attempt": 1,
-            "fence": 1,
-            "search": SearchSpec.model_validate(
-                {"accounting": "declared_unaccounted", "space": {"learning_rate": 1.0}}
-            ),
-            "model": {"name": "linear"},
-            "trainer": TrainerConfig(),
-            "reference": MechanismMessage(event=mechanism.to_json()),
-            "target": None,
-            "num_examples": digits.num_train,
-            "rungs": [32, 128],
-            "max_examples": 0,
-            "dataset": digits,
-            "trials": [],
-            **changes,
-        }
+    return search_assignment(
+        digits,
+        mechanism=mechanism,
+        search={"space": {"learning_rate": 1.0}},
+        **{"rungs": [32, 128], **changes},
     )
 
 

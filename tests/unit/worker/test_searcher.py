@@ -9,16 +9,17 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from tan_core.mechanism import Mechanism
-from tan_core.spec import SearchSpec
 from tan_core.spec.study import Sampler
 from tan_core.wire import (
     CurvePoint,
+    DatasetRef,
     KnownPoint,
     RungScore,
     SearchAssignment,
     TrialRecord,
     TrialState,
 )
+from tests.support.assignments import search_assignment
 from worker.curves import FEWEST_RUNS, CurveStopper
 from worker.schedule import RESOURCE, build_scheduler, resource
 from worker.searcher import METRIC, ConstantTanSearch, hydrated_storage, sampler
@@ -33,45 +34,33 @@ SPACE: dict[str, Any] = {
 }
 
 
+DIGITS = DatasetRef(
+    name="digits",
+    source="digits",
+    content_sha256="0" * 64,
+    num_classes=10,
+    shape=[1, 8, 8],
+    num_train=10_000,
+    num_validation=300,
+    num_test=300,
+)
+
+
 def assignment_of(
-    *, trials: int = 8, space: dict[str, Any] = SPACE, seed: int = 0, **changes: Any
+    *,
+    trials: int = 8,
+    space: dict[str, Any] = SPACE,
+    seed: int = 0,
+    sampler: str = "tpe",
+    **changes: Any,
 ) -> SearchAssignment:
     mechanism = Mechanism(sampling_rate=0.1, noise_multiplier=2.0, clip_norm=1.0, steps=STEPS)
-    return SearchAssignment.model_validate(
-        {
-            "run_id": "s-search",
-            "study_id": "s",
-            "study_name": "digits",
-            "attempt": 1,
-            "fence": 1,
-            "search": SearchSpec.model_validate(
-                {
-                    "accounting": "declared_unaccounted",
-                    "trials": trials,
-                    "space": space,
-                    "seed": seed,
-                }
-            ),
-            "model": {"name": "mlp"},
-            "trainer": {},
-            "reference": {"event": mechanism.to_json()},
-            "target": None,
-            "num_examples": 10_000,
-            "rungs": RUNGS,
-            "max_examples": 0,
-            "dataset": {
-                "name": "digits",
-                "source": "digits",
-                "content_sha256": "0" * 64,
-                "num_classes": 10,
-                "shape": [1, 8, 8],
-                "num_train": 10_000,
-                "num_validation": 300,
-                "num_test": 300,
-            },
-            "trials": [],
-            **changes,
-        }
+    search = {"trials": trials, "space": space, "seed": seed, "sampler": sampler}
+    return search_assignment(
+        DIGITS,
+        mechanism=mechanism,
+        search=search,
+        **{"model": {"name": "mlp"}, "rungs": RUNGS, **changes},
     )
 
 
@@ -336,11 +325,8 @@ def test_every_sampler_proposes_before_and_after_it_has_learnt(kind: str, made: 
         )
         for n in range(8)
     ]
-    search = SearchSpec.model_validate(
-        {"accounting": "declared_unaccounted", "trials": 10, "space": space, "sampler": kind}
-    )
     for before in ([], known):
-        params = suggest(searching(before, search=search), "t0")["params"]
+        params = suggest(searching(before, trials=10, space=space, sampler=kind), "t0")["params"]
         assert 0.25 <= params["learning_rate"] <= 16.0
         assert 0.0 <= params["ema_decay"] <= 0.9
 
