@@ -159,14 +159,13 @@ class RungRun:
         if not is_last:
             inputs, labels = inputs[:_QUICK_VALIDATION], labels[:_QUICK_VALIDATION]
         accuracy = self._trainer.evaluate(inputs, labels)
-        is_first = not self._curve
         self._curve.append(CurvePoint(step=step, accuracy=accuracy))
-        if is_last:
-            self._accuracy = accuracy
-        elif is_first and self._is_no_better_than_chance(accuracy, len(labels)):
+        if self._is_no_better_than_chance(accuracy, len(labels)):
             self.diverged = (
                 f"at chance level with a rising loss after {step} of {self._ends[-1]} steps"
             )
+        elif is_last:
+            self._accuracy = accuracy
 
     def _is_no_better_than_chance(self, accuracy: float, num_labels: int) -> bool:
         """The loss is above its start, and the accuracy cannot be told from guessing."""

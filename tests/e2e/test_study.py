@@ -69,12 +69,15 @@ class TestDigits:
 
         trials = service.get(f"/studies/{done['id']}/trials")["items"]
         wild = [trial for trial in trials if trial["params"]["learning_rate"] == 1e6]
-        assert wild
-        assert all(trial["state"] == "diverged" and trial["reason"] for trial in wild)
+        assert "diverged" in {trial["state"] for trial in wild}
+        # One that is at chance level by luck a little above it may be cut by its curve instead.
+        assert all(trial["state"] in ("diverged", "pruned") and trial["reason"] for trial in wild)
         assert done["best_trial"]["params"]["learning_rate"] == 0.5
 
     def test_a_manual_promotion_waits_and_takes_the_named_trial(self, service: LiveService) -> None:
-        study_id = service.submit(digits_study("manual", promotion="manual"))
+        study = digits_study("manual", promotion="manual")
+        study["search"]["rungs"] = [32]  # one rung cuts nobody: every trial may be promoted
+        study_id = service.submit(study)
         service.wait(study_id, lambda study: study["state"] == "awaiting_approval")
 
         response = service.request("POST", f"/studies/{study_id}/promote", json={"trial": 1})
