@@ -265,7 +265,7 @@ def fit_law(observations: Sequence[Observation]) -> Law:
         ... ]
         >>> ahead = fit_law(rungs).predict(16384)
         >>> f"{ahead.accuracy:.3f} in [{ahead.low:.3f}, {ahead.high:.3f}]; the paper reached 0.298"
-        '0.289 in [0.270, 0.308]; the paper reached 0.298'
+        '0.289 in [0.271, 0.307]; the paper reached 0.298'
     """
     if not observations:
         raise ParameterError("observations must hold at least one, got none", field="observations")
