@@ -10,7 +10,6 @@ from ray import tune
 
 from tan_core.data import verify
 from tan_core.engine.features import load_inputs
-from tan_core.planner import next_repeat
 from tan_core.wire import SearchAssignment, TrialRecord, TrialState
 from worker.begin import checkpoint_of, extractor_for
 from worker.curves import CurveStopper
@@ -18,7 +17,7 @@ from worker.driver import Driver, Outcome, connect
 from worker.progress import SearchProgress
 from worker.report import TrialReporter
 from worker.schedule import build_scheduler
-from worker.searcher import ConstantTanSearch, ladder_costs
+from worker.searcher import ConstantTanSearch, wanted_repeat
 from worker.settings import WorkerSettings
 from worker.trial import SimulatedTrial, TrialData
 
@@ -47,14 +46,7 @@ def _is_unfinished(assignment: SearchAssignment, records: Sequence[TrialRecord])
     """Whether trials are left, or repetitions of finalists."""
     if sum(trial.state.is_finished for trial in records) < assignment.search.trials:
         return True
-    repeat = next_repeat(
-        records,
-        num_rungs=len(assignment.rungs),
-        running=(),
-        costs=ladder_costs(records),
-        max_examples=assignment.max_examples,
-    )
-    return repeat is not None
+    return wanted_repeat(assignment, records) is not None
 
 
 def _run_trials(

@@ -7,7 +7,7 @@ lost, waits under its own number, is asked for first, and keeps the rungs that w
 """
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -134,12 +134,10 @@ class ConstantTanSearch(OptunaSearch):
         if not all(trial.state.is_finished for trial in self._records.values()):
             # A trial lost its worker before it began: it runs in a round of its own.
             return Searcher.FINISHED
-        repeat = next_repeat(
+        repeat = wanted_repeat(
+            self._assignment,
             list(self._records.values()),
-            num_rungs=len(self._assignment.rungs),
             running={*self._repeats.values(), *self._given_up},
-            costs=ladder_costs(self._records.values()),
-            max_examples=self._assignment.max_examples,
         )
         if repeat is None:
             return None if self._repeats else Searcher.FINISHED
@@ -200,13 +198,22 @@ class ConstantTanSearch(OptunaSearch):
             self._ot_trials[trial_id].report(result[METRIC], step)
 
 
-def ladder_costs(trials: Iterable[TrialRecord]) -> dict[int, int]:
-    """Examples of one whole ladder, by completed trial."""
-    return {
-        trial.number: sum(score.examples for score in trial.scores)
-        for trial in trials
-        if trial.state is TrialState.COMPLETED
-    }
+def wanted_repeat(
+    assignment: SearchAssignment, trials: Sequence[TrialRecord], *, running: Collection[Repeat] = ()
+) -> Repeat | None:
+    """What the finals of a search whose trials have all finished want next; None: nothing more."""
+    return next_repeat(
+        trials,
+        num_rungs=len(assignment.rungs),
+        running=running,
+        # A completed trial climbed one whole ladder.
+        costs={
+            trial.number: sum(score.examples for score in trial.scores)
+            for trial in trials
+            if trial.state is TrialState.COMPLETED
+        },
+        max_examples=assignment.max_examples,
+    )
 
 
 def sampler(kind: Sampler, *, seed: int, is_conditional: bool) -> BaseSampler:
