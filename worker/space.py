@@ -13,7 +13,7 @@ from optuna.distributions import (
 from tan_core.spec import Choices, ModelSpec, Range, Scalar, SearchSpec, TrainerConfig
 from tan_core.spec.fields import Place, field_of
 from tan_core.spec.space import Dimension
-from tan_core.spec.train import NEEDS
+from tan_core.spec.train import Need, needs_of
 
 
 def distribution(dimension: Dimension) -> BaseDistribution:
@@ -73,5 +73,5 @@ class Space:
         return getattr(self._trainer, field)
 
 
-def _needs(place: Place | None) -> list[Any]:
-    return [need for need in NEEDS if place == ("train", need.field)]
+def _needs(place: Place | None) -> list[Need]:
+    return [] if place is None else needs_of(*place)

@@ -8,7 +8,7 @@ from typing import Any
 from tan_core.spec import Choices, ModelSpec, Range, Scalar, SearchSpec, StudySpec
 from tan_core.spec.fields import Place, field_of
 from tan_core.spec.space import Dimension
-from tan_core.spec.train import NEEDS
+from tan_core.spec.train import needs_of
 from tan_core.wire import KnownPoint
 
 FEWEST_TRIALS = 4
@@ -79,8 +79,7 @@ def _is_read(place: Place | None, known: Mapping[Place | None, Any]) -> bool:
     """Whether a candidate with these values reads the field at all."""
     return all(
         need.is_met(known.get(("train", need.other)))
-        for need in NEEDS
-        if place == ("train", need.field)
+        for need in (needs_of(*place) if place is not None else ())
     )
 
 

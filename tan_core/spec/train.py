@@ -130,6 +130,11 @@ NEEDS: Final = (
 """Each is decided by the ends of a range, so the ends are all that a study has to ask."""
 
 
+def needs_of(section: str, field: str) -> list[Need]:
+    """What a field of ``train`` or ``model`` needs to be read; empty where it always is."""
+    return [need for need in NEEDS if section == "train" and need.field == field]
+
+
 class TrainSpec(TrainerConfig):
     """The ``train`` section: the shape of the private run, and the trainer's fixed values."""
 
