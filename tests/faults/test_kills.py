@@ -30,7 +30,8 @@ def searching(name: str) -> dict[str, Any]:
 
 def training(name: str) -> dict[str, Any]:
     """A private run of enough steps that a kill lands in the middle of it."""
-    study = digits_study(name, search={"trials": 1}, train={"steps": 1500})
+    only = {"trials": 1, "space": {"learning_rate": {"low": 0.25, "high": 0.5, "log": True}}}
+    study = digits_study(name, search=only, train={"steps": 1500})
     study["model"] = {"name": "tanh-cnn"}
     return study
 

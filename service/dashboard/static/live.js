@@ -15,6 +15,7 @@ const connection = document.getElementById("connection");
 const seen = new Set(); // kinds of events since the last exchange
 let timer = null;
 let asking = false;
+let outdated = false;
 let source = null;
 
 function say(text, isLive = false) {
@@ -43,7 +44,10 @@ function exchange(fresh, kinds) {
 }
 
 async function refresh(kinds) {
-  if (asking) return;
+  if (asking) {
+    outdated = true; // the answer under way may have been written before what happened now
+    return;
+  }
   asking = true;
   try {
     const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
@@ -57,6 +61,10 @@ async function refresh(kinds) {
     if (body.dataset.events && source?.readyState !== EventSource.OPEN) later(SLOW_PACE);
   } finally {
     asking = false;
+  }
+  if (outdated) {
+    outdated = false;
+    await refresh(null);
   }
 }
 
