@@ -111,6 +111,12 @@ class Study(Base):
     statement: Mapped[dict[str, Any] | None]
     charged_epsilon: Mapped[float | None]
     """Of a study that ended without a statement: epsilon of the steps it was charged, at its delta."""
+    tags: Mapped[list[Any]] = mapped_column(server_default=text("'[]'::jsonb"))
+    """Words of the users' own, to find it by."""
+    archived: Mapped[bool] = mapped_column(server_default=text("false"))
+    """Whether lists leave it out unless they are asked for it."""
+    version: Mapped[int] = mapped_column(server_default="0")
+    """How often it was edited: what If-Match is held against."""
     event_seq: Mapped[int] = mapped_column(server_default="0")
     """Number of the last event: events are numbered under this row's lock."""
     lease_owner: Mapped[str | None]
@@ -235,6 +241,12 @@ class IdempotencyKey(Base):
     __tablename__ = "idempotency_key"
 
     key: Mapped[str] = mapped_column(primary_key=True)
+    operation: Mapped[str] = mapped_column(server_default="submit_study")
     request_sha256: Mapped[str]
-    study_id: Mapped[str] = mapped_column(ForeignKey("study.id"))
+    """Of the request as it was sent (service/idempotency.py)."""
+    study_id: Mapped[str | None] = mapped_column(ForeignKey("study.id"))
+    """What the request made or changed: a study or a dataset."""
+    dataset: Mapped[str | None] = mapped_column(ForeignKey("dataset.name"))
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+    __table_args__ = (CheckConstraint("num_nonnulls(study_id, dataset) = 1", name="subject"),)
