@@ -250,3 +250,17 @@ class IdempotencyKey(Base):
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
     __table_args__ = (CheckConstraint("num_nonnulls(study_id, dataset) = 1", name="subject"),)
+
+
+class OrchestratorPulse(Base):
+    """The looks of one orchestrator at its studies, for ``/metrics``; service/orchestrator/pulse.py."""
+
+    __tablename__ = "orchestrator_pulse"
+
+    owner: Mapped[str] = mapped_column(primary_key=True)
+    started_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    ticked_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    ticks: Mapped[int]
+    tick_seconds: Mapped[float]
+    """Of all ticks together."""
+    last_tick_seconds: Mapped[float]

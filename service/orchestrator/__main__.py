@@ -17,6 +17,7 @@ from service.db.session import Database
 from service.errors import ServiceError
 from service.orchestrator import claims
 from service.orchestrator.hearing import Hearing
+from service.orchestrator.pulse import Pulse
 from service.orchestrator.ray_jobs import RayJobs
 from service.orchestrator.reconcile import Reconciler
 from service.settings import Settings
@@ -52,10 +53,13 @@ async def run(settings: Settings) -> None:
         owner=owner,
         lease=LEASE,
     )
+    pulse = Pulse(database, owner)
     log.info("orchestrator %s is up", owner)
     try:
         while not stop.is_set():
-            await _tick(database, reconciler, hearing, owner)
+            with pulse.timed():
+                await _tick(database, reconciler, hearing, owner)
+            await pulse.beat()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), settings.tick_seconds)
         async with database.session() as session:
