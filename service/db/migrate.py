@@ -27,6 +27,8 @@ from tan_core.errors import TanError
 logger = logging.getLogger(__name__)
 
 ADVISORY_LOCK = 0x7A4E_5EA2C4
+APPEND_ONLY = frozenset({"audit_event"})
+"""State tables whose rows are never changed, not even by the service."""
 _WAIT_FOR_OTHERS = "120s"
 _WAIT_FOR_TABLES = "15s"
 
@@ -116,9 +118,10 @@ def _grant(connection: Connection, role: str) -> None:
     if not known:
         raise MigrationError(f"there is no role {role!r} to grant to: create it first")
     name = connection.dialect.identifier_preparer.quote(role)
-    tables = ", ".join(Base.metadata.tables)
+    tables = ", ".join(Base.metadata.tables.keys() - APPEND_ONLY)
     connection.execute(text(f"GRANT USAGE ON SCHEMA public TO {name}"))
     connection.execute(text(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO {name}"))
+    connection.execute(text(f"GRANT SELECT, INSERT ON {', '.join(APPEND_ONLY)} TO {name}"))
     connection.execute(text(f"GRANT SELECT ON alembic_version TO {name}"))
     for table in _ledger_tables(connection):
         connection.execute(text(f"GRANT SELECT ON {table} TO {name}"))

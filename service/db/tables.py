@@ -14,6 +14,7 @@ from sqlalchemy import (
     CheckConstraint,
     DateTime,
     ForeignKey,
+    Identity,
     Index,
     MetaData,
     Text,
@@ -89,6 +90,8 @@ class Study(Base):
     __tablename__ = "study"
 
     id: Mapped[str] = mapped_column(primary_key=True)
+    tenant: Mapped[str] = mapped_column(server_default="local")
+    """Whose it is: nobody else but an admin sees it. Never changes."""
     name: Mapped[str]
     state: Mapped[str] = mapped_column(index=True)
     reason: Mapped[str | None]
@@ -100,6 +103,12 @@ class Study(Base):
     search_accounting: Mapped[str]
     cancel_requested: Mapped[bool] = mapped_column(server_default=text("false"))
     promote_requested: Mapped[bool] = mapped_column(server_default=text("false"))
+    priority: Mapped[int] = mapped_column(server_default="0")
+    """Of those that wait for a slot, the highest goes first."""
+    pause_requested: Mapped[bool] = mapped_column(server_default=text("false"))
+    """What users want; ``suspended`` is what is."""
+    suspended: Mapped[bool] = mapped_column(server_default=text("false"))
+    """Begun, but without a driver and without a slot: paused, or resumed and waiting for a slot."""
     promoted_trial: Mapped[int | None]
     prediction: Mapped[dict[str, Any] | None]
     """What the promoted trial should reach, as studies.schemas.Prediction."""
@@ -126,6 +135,7 @@ class Study(Base):
     finished_at: Mapped[datetime | None]
 
     __table_args__ = (
+        Index("ix_study_tenant", "tenant", "created_at"),
         CheckConstraint(
             "state in ('queued','simulating','awaiting_approval','training','completed','failed',"
             "'cancelled')",
@@ -211,12 +221,65 @@ class Attempt(Base):
     submitted_at: Mapped[datetime | None]
     heartbeat_at: Mapped[datetime | None]
     stop_requested_at: Mapped[datetime | None]
+    pause_requested_at: Mapped[datetime | None]
+    """Told to end at its next checkpoint: its end is no failure."""
+    exit_code: Mapped[int | None]
+    """Of the driver, as the cluster saw it end."""
+    last_lines: Mapped[str | None]
+    """The end of what the driver said."""
+    log_end: Mapped[int] = mapped_column(server_default="0")
+    """Characters of the driver's log that were read so far."""
+    log_closed: Mapped[bool] = mapped_column(server_default=text("false"))
+    """The driver is gone and its log was read to the end."""
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     finished_at: Mapped[datetime | None]
 
     __table_args__ = (
         Index("uq_attempt_live", "run_id", unique=True, postgresql_where=text("state = 'live'")),
+        Index("ix_attempt_log_open", "submission_id", postgresql_where=text("NOT log_closed")),
         CheckConstraint("state in ('live','succeeded','failed','cancelled','lost')", name="state"),
+    )
+
+
+class LogChunk(Base):
+    """A part of what a driver said, secrets removed; the oldest parts of a long log are dropped."""
+
+    __tablename__ = "log_chunk"
+
+    submission_id: Mapped[str] = mapped_column(
+        ForeignKey("attempt.submission_id"), primary_key=True
+    )
+    start: Mapped[int] = mapped_column(primary_key=True)
+    """Where it begins in the driver's log, in characters."""
+    text: Mapped[str]
+
+
+class WebhookDelivery(Base):
+    """One message to one address, until it is accepted or a day has passed."""
+
+    __tablename__ = "webhook_delivery"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    """The same at every try, so that receivers can tell a repetition."""
+    study_id: Mapped[str] = mapped_column(ForeignKey("study.id"))
+    event: Mapped[str]
+    """The state that the study has reached."""
+    target: Mapped[str]
+    """Digest of the address: an address may hold a secret."""
+    host: Mapped[str]
+    body: Mapped[str]
+    state: Mapped[str]
+    tries: Mapped[int] = mapped_column(server_default="0")
+    answer: Mapped[str | None]
+    """Of the last try: a status, or what went wrong."""
+    next_try_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now(), index=True)
+    finished_at: Mapped[datetime | None]
+
+    __table_args__ = (
+        UniqueConstraint("study_id", "event", "target"),
+        Index("ix_webhook_delivery_due", "next_try_at", postgresql_where=text("state = 'pending'")),
+        CheckConstraint("state in ('pending','delivered','given_up')", name="state"),
     )
 
 
@@ -250,6 +313,45 @@ class IdempotencyKey(Base):
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
     __table_args__ = (CheckConstraint("num_nonnulls(study_id, dataset) = 1", name="subject"),)
+
+
+class ApiToken(Base):
+    """One API token. Only a digest of its secret is kept."""
+
+    __tablename__ = "api_token"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    tenant: Mapped[str]
+    scopes: Mapped[list[Any]]
+    """Of service.auth.scopes.Scope."""
+    secret_sha256: Mapped[str]
+    created_by: Mapped[str | None]
+    """Who asked for it, as AuditEvent.token_id; None: the service itself, at its first start."""
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    expires_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]
+    last_used_at: Mapped[datetime | None]
+    """To the minute."""
+
+
+class AuditEvent(Base):
+    """A change that somebody asked for, granted or refused. Append-only: triggers refuse the rest."""
+
+    __tablename__ = "audit_event"
+
+    id: Mapped[int] = mapped_column(Identity(always=True), primary_key=True)
+    at: Mapped[datetime] = mapped_column(server_default=func.now())
+    token_id: Mapped[str | None]
+    """None: nobody who could be told."""
+    tenant: Mapped[str | None]
+    address: Mapped[str | None]
+    method: Mapped[str]
+    route: Mapped[str]
+    """The route's template, such as ``/studies/{study_id}/cancel``."""
+    target: Mapped[str | None]
+    status: Mapped[int]
+    request_id: Mapped[str]
 
 
 class OrchestratorPulse(Base):
