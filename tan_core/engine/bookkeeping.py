@@ -116,11 +116,22 @@ class Books:
     def opened(self) -> Generator[None]:
         """While the block runs, layers take fast ways and are listened to; parameters must stay."""
         _check_precision(self._like)
+        with self._hastened(listens=True):
+            yield
+
+    @contextmanager
+    def closed(self) -> Generator[None]:
+        """While the block runs, layers take fast ways and nothing is written down; parameters must stay."""
+        with self._hastened(listens=False):
+            yield
+
+    @contextmanager
+    def _hastened(self, *, listens: bool) -> Generator[None]:
         replaced: list[tuple[dict[str, Any], Methods]] = []
         try:
             for layer, name, prepare in self._prepared:
                 methods = prepare() if prepare else {}
-                if name is not None:
+                if listens and name is not None:
                     forward = methods.get("forward", partial(type(layer).forward, layer))
                     methods["forward"] = self._listening(layer, name, forward)
                 replaced.append((vars(layer), methods))
@@ -130,6 +141,14 @@ class Books:
             for own, methods in replaced:
                 for method in methods:
                     own.pop(method, None)
+
+    def predictions(self, inputs: Tensor) -> Tensor:
+        """What the model says of a batch, without gradients, by the fast ways where the books are :meth:`closed`."""
+        return self._model(self._laid_out(inputs))
+
+    def _laid_out(self, inputs: Tensor) -> Tensor:
+        is_image = inputs.dim() == 4 and self._is_channels_last
+        return channels_last(inputs) if is_image else inputs.contiguous()
 
     def batch_gradients(self, inputs: Tensor, labels: Tensor, *, views: int) -> BatchGradients:
         """Norms, losses and weighted sums of the gradients of one batch; the books must be open.
@@ -144,8 +163,7 @@ class Books:
                 first dimension, computes otherwise when it sees one example alone, or its input or
                 output was changed in place: its norms would be wrong.
         """
-        is_image = inputs.dim() == 4 and self._is_channels_last
-        inputs = channels_last(inputs) if is_image else inputs.contiguous()
+        inputs = self._laid_out(inputs)
         with torch.enable_grad():
             with self._recorded() as calls:
                 logits = self._model(inputs)

@@ -6,7 +6,8 @@ rounding.
 """
 
 # Shape legend: B = examples of this step (varies, may be 0), P = parameters, flattened.
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,7 +15,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from tan_core import _validate
 from tan_core.engine.audit import audit, steps_between_audits
@@ -194,14 +194,26 @@ class Trainer:
         inputs, labels = as_tensor(inputs), as_tensor(labels)
         if len(labels) == 0:
             raise ParameterError("cannot evaluate on an empty split", field="inputs")
-        weights = dict(self._flat.views(self._released_vector()))
         num_correct = 0
-        with torch.inference_mode():
+        with torch.inference_mode(), self._released_in_place(), self._books.closed():
             for start in range(0, len(labels), _EVALUATION_BATCH):
                 chunk = slice(start, start + _EVALUATION_BATCH)
-                logits = functional_call(self._model, weights, (self._normalised(inputs[chunk]),))
+                logits = self._books.predictions(self._normalised(inputs[chunk]))
                 num_correct += int((logits.argmax(1).cpu() == labels[chunk]).sum())
         return num_correct / len(labels)
+
+    @contextmanager
+    def _released_in_place(self) -> Generator[None]:
+        """While the block runs the model has the weights that would be published."""
+        if self._ema is None:
+            yield
+            return
+        current_P = self._flat.vector.clone()
+        self._flat.vector.copy_(self._ema)
+        try:
+            yield
+        finally:
+            self._flat.vector.copy_(current_P)
 
     def released_weights(self) -> dict[str, Tensor]:
         """A copy of what is published, by parameter name: averaged weights where averaging is on."""

@@ -219,5 +219,27 @@ class TestOpened:
         assert vars(layer) == before
 
 
+class TestClosed:
+    """Looking only: the fast ways without notes."""
+
+    @pytest.mark.parametrize(
+        "model",
+        [
+            nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.Tanh(), nn.MaxPool2d(2)),
+            nn.Sequential(WeightStandardisedConv2d(3, 4, 3, padding=1), nn.ReLU()),
+            nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 4)),
+        ],
+        ids=["convolution", "standardised", "linear"],
+    )
+    def test_predictions_are_those_of_the_model(self, model) -> None:
+        images = torch.randn(5, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+        books = Books(model)
+
+        with torch.inference_mode(), books.closed():
+            predicted = books.predictions(images)
+
+        assert torch.allclose(predicted, model(images), atol=1e-5)
+
+
 def fail(_forward) -> None:
     raise ZeroDivisionError

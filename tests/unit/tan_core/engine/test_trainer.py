@@ -337,6 +337,15 @@ class TestAverage:
 
         assert trainer.evaluate(inputs, labels) == pytest.approx((predicted == labels).mean())
 
+    def test_evaluation_leaves_the_weights_as_they_were(self) -> None:
+        trainer = run(make_trainer(config={"ema_decay": 0.9, "learning_rate": 2.0}), 5)
+        before, after = vector(trainer), trainer.released_weights()
+
+        trainer.evaluate(*make_data())
+
+        assert torch.equal(vector(trainer), before)
+        assert all(torch.equal(trainer.released_weights()[name], w) for name, w in after.items())
+
     def test_released_weights_are_a_copy(self) -> None:
         trainer = make_trainer()
         released = trainer.released_weights()
