@@ -11,7 +11,7 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from service import docs, gate, health, openapi, problems
+from service import docs, gate, health, log_records, openapi, problems
 from service.calibration import endpoints as calibration
 from service.context import Context
 from service.dashboard import endpoints as dashboard
@@ -20,6 +20,7 @@ from service.db.session import Database
 from service.hub import EventHub
 from service.ledger import endpoints as ledger
 from service.plans import endpoints as plans
+from service.request_id import RequestId
 from service.runs import endpoints as runs
 from service.settings import Settings
 from service.studies import endpoints as studies
@@ -63,6 +64,7 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
     )
     app.state.context = context
     app.add_middleware(gate.Gate, settings=settings)
+    app.add_middleware(RequestId)
     problems.install(app)
     openapi.install(app)
     for room in (
@@ -105,12 +107,8 @@ class Server(uvicorn.Server):
 
 def main() -> int:
     """Serve until SIGINT or SIGTERM."""
-    logging.basicConfig(
-        level=logging.INFO,
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-    )
     settings = Settings()
+    log_records.configure(settings.log_format)
     try:
         app = create_app(settings)
     except StartError as error:

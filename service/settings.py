@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from service.log_records import LogFormat
 from tan_core.spec.models import ModulePrefixes
 from tan_core.spec.pretrained import CheckpointDirectory
 
@@ -49,9 +50,13 @@ class Settings(BaseSettings):
     cpus: int | None = Field(default=None, ge=1)
     """Cores for the local Ray. Unset: all."""
     max_running_studies: int = Field(default=1, ge=1)
+    max_running_studies_per_tenant: int | None = Field(default=None, ge=1)
+    """Of one tenant at a time. Unset: as many as run at all."""
     max_attempts: int = Field(default=5, ge=1)
     heartbeat_timeout_seconds: float = Field(default=30.0, gt=0)
     tick_seconds: float = Field(default=0.5, gt=0)
+    log_format: LogFormat = "text"
+    """``text`` for people, or ``json``: one object per record."""
 
     @cached_property
     def home_path(self) -> Path:

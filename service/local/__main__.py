@@ -3,6 +3,7 @@
 import logging
 import sys
 
+from service import log_records
 from service.db.embedded import EmbeddedPostgresError
 from service.local.supervisor import ServiceError, Supervisor
 from service.settings import Settings
@@ -10,12 +11,9 @@ from service.settings import Settings
 
 def main() -> int:
     """Run until SIGINT or SIGTERM."""
-    logging.basicConfig(
-        level=logging.WARNING,
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(message)s",
-    )
-    supervisor = Supervisor(Settings(), say=_say)
+    settings = Settings()
+    log_records.configure(settings.log_format, level=logging.WARNING)
+    supervisor = Supervisor(settings, say=_say)
     try:
         supervisor.run(ready=_ready)
     except (ServiceError, EmbeddedPostgresError) as error:

@@ -6,12 +6,12 @@ import logging
 import os
 import signal
 import socket
-import sys
 from datetime import datetime, timedelta
 
 from sqlalchemy import func, select
 from sqlalchemy.exc import SQLAlchemyError
 
+from service import log_records
 from service.auth.secrets import server_secret
 from service.db.session import Database
 from service.errors import ServiceError
@@ -81,7 +81,8 @@ async def _tick(database: Database, reconciler: Reconciler, hearing: Hearing, ow
         return
     listening_since = await hearing.since(now)
     for study_id in studies:
-        await _advance(reconciler, study_id, listening_since)
+        with log_records.bind(study_id=study_id):
+            await _advance(reconciler, study_id, listening_since)
 
 
 async def _advance(reconciler: Reconciler, study_id: str, listening_since: datetime) -> None:
@@ -101,13 +102,10 @@ async def _advance(reconciler: Reconciler, study_id: str, listening_since: datet
 
 def main() -> None:
     """Entry point."""
-    logging.basicConfig(
-        level=logging.INFO,
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-    )
+    settings = Settings()
+    log_records.configure(settings.log_format)
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    asyncio.run(run(Settings()))
+    asyncio.run(run(settings))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,94 @@
+"""How every process of the service writes its log: lines for people, or one JSON object per record.
+
+``TAN_LOG_FORMAT`` chooses. A JSON record has ``time`` (UTC), ``level``, ``logger``, ``message``,
+whatever of ``request_id``, ``study_id``, ``run_id`` and ``attempt`` is known where it was written, and
+``exception`` where there was one. Passwords in URLs and bearer tokens are blanked in both formats.
+"""
+
+import json
+import logging
+import re
+import sys
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import IO, Literal
+
+LogFormat = Literal["json", "text"]
+
+_TEXT = "%(asctime)s %(levelname)s %(name)s %(message)s"
+_SECRETS = (
+    (re.compile(r"(?<=://)([^\s:/@]*):[^\s@/]+@"), r"\1:***@"),
+    (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]+"), r"\1 ***"),
+)
+_fields: ContextVar[Mapping[str, object]] = ContextVar("log_fields", default={})  # noqa: B039 - never changed in place
+
+
+@contextmanager
+def bind(**fields: object) -> Generator[None]:
+    """Say these of every record that is written inside, in this task and those that it starts.
+
+    A function is called whenever a record is written; what is None is left out.
+    """
+    token = _fields.set({**_fields.get(), **fields})
+    try:
+        yield
+    finally:
+        _fields.reset(token)
+
+
+def bound() -> Mapping[str, object]:
+    """What is said of a record that is written here."""
+    answers = {name: value() if callable(value) else value for name, value in _fields.get().items()}
+    return {name: value for name, value in answers.items() if value is not None}
+
+
+class JsonFormatter(logging.Formatter):
+    """One object per record, on one line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as JSON."""
+        fields: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": without_secrets(record.getMessage()),
+            **bound(),
+        }
+        if record.exc_info:
+            fields["exception"] = without_secrets(self.formatException(record.exc_info))
+        return json.dumps(fields, default=str)
+
+
+class TextFormatter(logging.Formatter):
+    """A line for people, and a traceback below it; what is known of its origin comes last."""
+
+    def __init__(self) -> None:
+        super().__init__(_TEXT)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's own name
+        """The line without its traceback."""
+        known = " ".join(f"{name}={value}" for name, value in bound().items())
+        return super().formatMessage(record) + (f" [{known}]" if known else "")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as text."""
+        return without_secrets(super().format(record))
+
+
+def configure(
+    log_format: LogFormat, *, level: int = logging.INFO, stream: IO[str] | None = None
+) -> None:
+    """Write every record of this process to ``stream``, by default standard error."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.captureWarnings(True)
+
+
+def without_secrets(text: str) -> str:
+    """The text with passwords in URLs and tokens in headers blanked."""
+    for pattern, blank in _SECRETS:
+        text = pattern.sub(blank, text)
+    return text
