@@ -19,6 +19,7 @@ from service.datasets import endpoints as datasets
 from service.db.session import Database
 from service.hub import EventHub
 from service.ledger import endpoints as ledger
+from service.metrics import endpoints as metrics
 from service.plans import endpoints as plans
 from service.request_id import RequestId
 from service.runs import endpoints as runs
@@ -50,6 +51,7 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
             yield
         finally:
             await context.hub.close()
+            await measured.close()
             if database is None:
                 await shared.close()
 
@@ -64,11 +66,13 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
     )
     app.state.context = context
     app.add_middleware(gate.Gate, settings=settings)
+    measured = metrics.install(app)
     app.add_middleware(RequestId)
     problems.install(app)
     openapi.install(app)
     for room in (
         health,
+        metrics,
         studies,
         trials,
         calibration,

@@ -12,6 +12,15 @@ EVENT_CHANNEL = "tan_event"
 _log = logging.getLogger(__name__)
 
 
+class Subscriber(asyncio.Event):
+    """Set whenever its key is notified; the subscriber clears it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: int | None = None
+        """Number of the last event that the subscriber has passed on, once it has read its table."""
+
+
 class EventHub:
     """Wakes the subscribers of a key when it is notified. Listens only while someone subscribes.
 
@@ -25,14 +34,14 @@ class EventHub:
     def __init__(self, database: Database, channel: str = EVENT_CHANNEL) -> None:
         self._database = database
         self._channel = channel
-        self._subscribers: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        self._subscribers: defaultdict[str, set[Subscriber]] = defaultdict(set)
         self._listener: asyncio.Task[None] | None = None
         self.is_closed = False
 
     @asynccontextmanager
-    async def subscribe(self, key: str) -> AsyncGenerator[asyncio.Event]:
+    async def subscribe(self, key: str) -> AsyncGenerator[Subscriber]:
         """An event that is set whenever ``key`` is notified. The subscriber clears it."""
-        wake = asyncio.Event()
+        wake = Subscriber()
         self._subscribers[key].add(wake)
         if self._listener is None and not self.is_closed:
             self._listener = asyncio.create_task(self._listen(), name="event-hub")
@@ -42,6 +51,19 @@ class EventHub:
             self._subscribers[key].discard(wake)
             if not self._subscribers[key]:
                 del self._subscribers[key]
+
+    @property
+    def num_subscribers(self) -> int:
+        """How many follow something."""
+        return sum(len(subscribers) for subscribers in self._subscribers.values())
+
+    def seen(self) -> dict[str, int]:
+        """For each key, the last event that the slowest of its subscribers has passed on."""
+        known = (
+            (key, [each.seen for each in subscribers if each.seen is not None])
+            for key, subscribers in self._subscribers.items()
+        )
+        return {key: min(numbers) for key, numbers in known if numbers}
 
     def shut(self) -> None:
         """Let every subscriber come to its end; no new ones are woken."""

@@ -30,12 +30,13 @@ async def stream(context: Context, study_id: str, after: int) -> AsyncIterator[b
     """Every event numbered above ``after``, each once and in order, as it is committed."""
     async with context.hub.subscribe(study_id) as wake:
         last_sent = time.monotonic()
+        wake.seen = after
         while not context.hub.is_closed:
             wake.clear()
             batch = await _fetch(context, study_id, after)
             for event in batch.events:
                 yield _encode(event)
-                after = event["seq"]
+                after = wake.seen = event["seq"]
                 last_sent = time.monotonic()
             if batch.is_last:
                 return

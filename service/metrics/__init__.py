@@ -1,0 +1,1 @@
+"""``/metrics``: what an operator watches, in the Prometheus text format."""

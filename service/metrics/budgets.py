@@ -1,0 +1,86 @@
+"""ε of every ledger scope, priced once for each state of its journal.
+
+Pricing takes a processor for up to seconds, and a scrape must not: it waits a moment for a new price and
+shows the one before otherwise, with the entry that it belongs to.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.db.session import Database
+from service.ledger.schemas import Account
+from service.ledger.service import Ledger
+
+PATIENCE_SECONDS = 1.0
+"""How long a scrape waits for prices."""
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A scope with its budget, and the number of its journal's last entry."""
+
+    scope_id: str
+    epsilon: float
+    delta: float
+    seq: int
+
+
+async def budgets(session: AsyncSession) -> list[Budget]:
+    """Every scope."""
+    rows = await session.execute(
+        text(
+            "SELECT scope_id, epsilon, delta, seq FROM ledger_scope JOIN ledger_head USING (scope_id)"
+            " ORDER BY scope_id"
+        )
+    )
+    return [
+        Budget(row.scope_id, float.fromhex(row.epsilon), float.fromhex(row.delta), row.seq)
+        for row in rows
+    ]
+
+
+class Prices:
+    """The newest account of each scope that was priced, by at most one worker at a time."""
+
+    def __init__(self, database: Database, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        self._database = database
+        self._patience_seconds = patience_seconds
+        self._accounts: dict[str, Account] = {}
+        self._worker: asyncio.Task[None] | None = None
+
+    async def of(self, budgets: list[Budget]) -> Mapping[str, Account]:
+        """The accounts by scope: of the journals' last entries, or of earlier ones if that takes long."""
+        stale = [budget.scope_id for budget in budgets if not self._is_fresh(budget)]
+        if stale and (self._worker is None or self._worker.done()):
+            self._worker = asyncio.create_task(self._price(stale), name="metrics-prices")
+        if self._worker is not None:
+            await asyncio.wait({self._worker}, timeout=self._patience_seconds)
+        return self._accounts
+
+    async def close(self) -> None:
+        """Stop pricing."""
+        if self._worker is not None:
+            self._worker.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._worker
+
+    def _is_fresh(self, budget: Budget) -> bool:
+        known = self._accounts.get(budget.scope_id)
+        return known is not None and known.head.seq == budget.seq
+
+    async def _price(self, scope_ids: list[str]) -> None:
+        for scope_id in scope_ids:
+            try:
+                async with self._database.session() as session:
+                    account = await Ledger().account(session, scope_id, last_entries=0)
+            except Exception:
+                log.exception("scope %s cannot be priced", scope_id)
+            else:
+                self._accounts[scope_id] = account
