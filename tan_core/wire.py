@@ -272,9 +272,9 @@ class Heartbeat(Frozen):
 
 
 class HeartbeatReply(Frozen):
-    """``cancel``: stop cleanly now."""
+    """``cancel``: stop cleanly now. ``pause``: stop where nothing that was done is done again."""
 
-    desired: Literal["run", "cancel"]
+    desired: Literal["run", "pause", "cancel"]
 
 
 class SegmentRequest(Frozen):

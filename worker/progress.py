@@ -1,8 +1,7 @@
 """What Tune sees, as trial records on their way to the control plane."""
 
 import sys
-import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ray.tune import Callback
@@ -10,7 +9,7 @@ from ray.tune.experiment import Trial
 
 from tan_core.wire import RungScore, TrialRecord, TrialState
 from worker.driver import last_line
-from worker.report import TrialReporter
+from worker.report import Heartbeats, TrialReporter
 
 
 class CancelledError(Exception):
@@ -26,27 +25,31 @@ class SearchProgress(Callback):
 
     def __init__(
         self,
-        known: Iterable[TrialRecord],
+        records: dict[int, TrialRecord],
         reporter: TrialReporter,
-        cancelled: threading.Event,
+        heartbeats: Heartbeats,
         *,
+        on_pause: Callable[[], None] = lambda: None,
         sources: Sequence[str] = (),
         is_last: bool = True,
     ) -> None:
-        self.records = {trial.number: trial for trial in known}
+        self.records = records
         self._begun: set[int] = set()
         self._sources = sources
         self._is_last = is_last
         self._reporter = reporter
-        self._cancelled = cancelled
+        self._heartbeats = heartbeats
+        self._on_pause = on_pause
 
     def __reduce__(self) -> tuple[type[Callback], tuple[()]]:
         return Callback, ()
 
     def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        """Break out of Tune's loop once the search is to stop."""
-        if self._cancelled.is_set():
+        """Break out of Tune's loop once the search is to stop; begin nothing more once it pauses."""
+        if self._heartbeats.cancelled.is_set():
             raise CancelledError
+        if self._heartbeats.paused.is_set():
+            self._on_pause()
 
     def on_trial_start(
         self, iteration: int, trials: list[Trial], trial: Trial, **info: Any

@@ -203,7 +203,7 @@ def leave(error: FencedError | RefusedError) -> NoReturn:
 
 
 class Heartbeats:
-    """A thread that keeps the lease alive and learns of a wish to cancel.
+    """A thread that keeps the lease alive and learns of a wish to cancel or to pause.
 
     Args:
         control: where the heartbeats go.
@@ -215,6 +215,8 @@ class Heartbeats:
     ) -> None:
         self.cancelled = threading.Event()
         """Set once the control plane, or whoever calls :meth:`cancel`, wants the run to stop."""
+        self.paused = threading.Event()
+        """Set once the control plane wants the run to stop at its next checkpoint."""
         self._control = control
         self._interval_seconds = interval_seconds
         self._stopped = threading.Event()
@@ -261,6 +263,8 @@ class Heartbeats:
             else:
                 if reply.desired == "cancel":
                     self.cancelled.set()
+                elif reply.desired == "pause":
+                    self.paused.set()
             if self._stopped.wait(self._interval_seconds):
                 return
 

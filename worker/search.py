@@ -39,6 +39,8 @@ def search(assignment: SearchAssignment, driver: Driver) -> Outcome:
                 return Outcome(outcome="cancelled")
             if not _is_unfinished(assignment, records):
                 break
+            if driver.heartbeats.paused.is_set():
+                return Outcome(outcome="cancelled")
     return verdict(records)
 
 
@@ -58,12 +60,14 @@ def _run_trials(
     is_last: bool,
 ) -> list[TrialRecord]:
     """One round of Tune over the trials that are left; every record as it is afterwards."""
-    cancelled = driver.heartbeats.cancelled
     with TrialReporter(driver.control) as reporter, TemporaryDirectory() as scratch:
+        records = {trial.number: trial for trial in known}
+        searcher = ConstantTanSearch(assignment, records)
         progress = SearchProgress(
-            known,
+            records,
             reporter,
-            cancelled,
+            driver.heartbeats,
+            on_pause=searcher.close,
             sources=[point.source for point in assignment.points],
             is_last=is_last,
         )
@@ -73,7 +77,7 @@ def _run_trials(
                 _trial_resources(),
             ),
             tune_config=tune.TuneConfig(
-                search_alg=ConstantTanSearch(assignment, progress.records),
+                search_alg=searcher,
                 scheduler=build_scheduler(assignment.rungs, known),
                 num_samples=-1,  # the searcher says when there is nothing more
                 max_concurrent_trials=assignment.max_concurrent,
@@ -95,9 +99,9 @@ def _run_trials(
             tuner.fit()
         except Exception:
             # Tune wraps what a callback raises, a wish to cancel too.
-            if not cancelled.is_set():
+            if not driver.heartbeats.cancelled.is_set():
                 raise
-    return sorted(progress.records.values(), key=lambda trial: trial.number)
+    return sorted(records.values(), key=lambda trial: trial.number)
 
 
 def _load(assignment: SearchAssignment, settings: WorkerSettings) -> TrialData:

@@ -123,9 +123,16 @@ class ConstantTanSearch(OptunaSearch):
         self._repeats: dict[str, Repeat] = {}
         self._given_up: set[Repeat] = set()
         self._told: set[tuple[str, int]] = set()
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Propose nothing more in this round: what runs goes on to its end."""
+        self._is_closed = True
 
     def suggest(self, trial_id: str) -> Any:
         """What to run next; None: nothing yet; ``Searcher.FINISHED``: nothing more in this round."""
+        if self._is_closed:
+            return Searcher.FINISHED
         if self._unasked > 0:
             self._unasked -= 1
             return self._explore(trial_id)

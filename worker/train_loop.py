@@ -99,10 +99,15 @@ class Leader:
         """Whether the run is to stop at this step boundary."""
         return self._heartbeats.cancelled.is_set()
 
+    @property
+    def is_to_stop(self) -> bool:
+        """Whether no further segment is to begin: for a run that pauses, none is left half done."""
+        return self.is_cancelled or self._heartbeats.paused.is_set()
+
     def charge(self, start_step: int, num_steps: int) -> SegmentGrant:
         """Have the next steps charged; as many as were granted may run."""
         nothing = SegmentGrant(segment=0, num_steps=0)
-        if self.is_cancelled:
+        if self.is_to_stop:
             return nothing
         try:
             return self._control.request_segment(start_step=start_step, num_steps=num_steps)
@@ -188,10 +193,10 @@ def _train(
     if assignment.checkpoint is not None:
         _resume(trainer, assignment.checkpoint)
     started = time.monotonic()
-    is_cancelled = run_segments(trainer, assignment, team, leader)
+    is_stopped = run_segments(trainer, assignment, team, leader)
     if leader is None:
         return None
-    if is_cancelled:
+    if is_stopped:
         return Outcome(outcome="cancelled")
     if trainer.is_diverged:
         return Outcome(
@@ -214,7 +219,7 @@ def _train(
 def run_segments(
     trainer: Trainer, assignment: PrivateAssignment, team: Team, leader: Leader | None
 ) -> bool:
-    """Take every step that is granted; whether the run was cancelled on the way."""
+    """Take every step that is granted; whether the run was cancelled or paused on the way."""
     steps = trainer.mechanism.steps
     while trainer.steps_done < steps:
         wanted = min(assignment.segment_steps, steps - trainer.steps_done)
@@ -238,7 +243,7 @@ def _begin(leader: Leader | None, trainer: Trainer, wanted: int) -> list[int]:
     if leader is None or trainer.is_diverged:
         return [0, 0, 0]
     grant = leader.charge(trainer.steps_done, wanted)
-    return [grant.segment, min(grant.num_steps, wanted), int(leader.is_cancelled)]
+    return [grant.segment, min(grant.num_steps, wanted), int(leader.is_to_stop)]
 
 
 def _build_trainer(

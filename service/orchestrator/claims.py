@@ -8,14 +8,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from service.db.tables import Study
 
 ACTIVE_STATES = ("queued", "simulating", "training")
-RUNNING_STATES = ("simulating", "training")
-_SLOTS_LOCK = 0x7A4E_0001
 
 
 async def claim_open(
     session: AsyncSession, *, owner: str, lease: timedelta, limit: int = 100
 ) -> list[str]:
-    """Lease every open study that is free or ours and return their ids, oldest first.
+    """Lease every open study that is free or ours; their ids by priority, then age.
 
     A study that waits for a person is left alone until that person has spoken.
     """
@@ -39,9 +37,10 @@ async def claim_open(
         update(Study)
         .where(Study.id.in_(free.scalar_subquery()))
         .values(lease_owner=owner, lease_until=func.now() + lease)
-        .returning(Study.id, Study.created_at)
+        .returning(Study.id, Study.priority, Study.created_at)
     )
-    return [row.id for row in sorted(claimed, key=lambda row: (row.created_at, row.id))]
+    ordered = sorted(claimed, key=lambda row: (-row.priority, row.created_at, row.id))
+    return [row.id for row in ordered]
 
 
 async def locked(
@@ -56,15 +55,6 @@ async def locked(
         await session.flush()
         await session.refresh(study)
     return study
-
-
-async def has_free_slot(session: AsyncSession, *, limit: int) -> bool:
-    """Whether another study may start. Holds a lock to the end of the transaction: no overshoot."""
-    await session.execute(select(func.pg_advisory_xact_lock(_SLOTS_LOCK)))
-    running = await session.scalar(
-        select(func.count()).select_from(Study).where(Study.state.in_(RUNNING_STATES))
-    )
-    return (running or 0) < limit
 
 
 async def release_all(session: AsyncSession, *, owner: str) -> None:

@@ -10,6 +10,11 @@ START_GRACE = timedelta(seconds=180)
 """A driver has to import torch and ray, and a busy cluster may queue it, before its first heartbeat."""
 STOP_GRACE = timedelta(seconds=90)
 """Ray needs 30 s to kill a job; after this a stopped attempt is given up whatever Ray says."""
+PAUSE_GRACE = timedelta(minutes=30)
+"""For a paused driver to come to its next checkpoint. One that does not is stopped, and what it had
+begun runs again."""
+PAUSED = "paused by a user"
+PAUSING = "pausing: the driver goes on to its next checkpoint"
 
 
 class Action(Enum):
@@ -19,6 +24,10 @@ class Action(Enum):
     START_ATTEMPT = auto()
     SUBMIT = auto()
     STOP = auto()
+    PAUSE = auto()
+    """Write down that the driver is to end at its next checkpoint; its heartbeats tell it."""
+    SUSPEND = auto()
+    """No driver runs and none is wanted: the slot is free."""
     LOSE = auto()
     """The attempt is gone without a final report."""
     SUCCEED = auto()
@@ -36,6 +45,7 @@ class AttemptView:
     submitted_at: datetime | None
     heartbeat_at: datetime | None
     stop_requested_at: datetime | None
+    pause_requested_at: datetime | None = None
     retryable: bool = True
 
 
@@ -55,37 +65,39 @@ def decide(
     last: AttemptView | None,
     job: JobInfo | None,
     is_to_end: bool,
+    is_paused: bool,
     max_attempts: int,
-    progress_attempt: int,
+    in_vain: int,
     now: datetime,
     listening_since: datetime,
     heartbeat_timeout: timedelta,
 ) -> Decision:
-    """The next step for an active run.
+    """The next step for an active run; docs/orchestration.md has it as a table.
 
     Args:
         last: the newest attempt, or None before the first.
         job: what the cluster says of it; None if the cluster does not know it.
         is_to_end: whether the study was cancelled, or has used up its compute budget.
+        is_paused: whether a user wants the study to rest.
         max_attempts: how many attempts in a row may end without progress.
-        progress_attempt: the newest attempt that made progress, 0 if none did.
+        in_vain: how many have by now; those that were told to pause are not among them.
         now: the database's clock.
         listening_since: since when heartbeats could arrive: before, silence says nothing.
         heartbeat_timeout: silence after which a driver counts as dead.
     """
     if last is not None and last.state == "live":
-        return _live(last, job, is_to_end, now, listening_since, heartbeat_timeout)
+        silence = _silence(last, job, now, listening_since, heartbeat_timeout)
+        return _live(last, job, is_to_end, is_paused, silence, now)
     if last is not None and last.state == "succeeded":
         return Decision(action=Action.SUCCEED)
     if is_to_end:
         return Decision(action=Action.CANCEL)
-    if last is None:
-        return Decision(action=Action.START_ATTEMPT)
-    if not last.retryable:
+    if last is not None and not last.retryable:
         return Decision(action=Action.FAIL)
-    in_vain = last.number - progress_attempt
     if in_vain >= max_attempts:
         return Decision(action=Action.FAIL, reason=f"gave up after {in_vain} attempts in vain")
+    if is_paused:
+        return Decision(action=Action.SUSPEND, reason=PAUSED)
     return Decision(action=Action.START_ATTEMPT)
 
 
@@ -93,16 +105,18 @@ def _live(
     attempt: AttemptView,
     job: JobInfo | None,
     is_to_end: bool,
+    is_paused: bool,
+    silence: timedelta | None,
     now: datetime,
-    listening_since: datetime,
-    heartbeat_timeout: timedelta,
 ) -> Decision:
     if job is None:
         if attempt.submitted_at is not None or attempt.heartbeat_at is not None:
             return Decision(action=Action.LOSE, reason="the cluster lost the job")
         if is_to_end:
             return Decision(action=Action.LOSE, reason="ended before it was submitted")
-        return Decision(action=Action.SUBMIT)
+        if attempt.pause_requested_at is not None:
+            return Decision(action=Action.LOSE, reason="paused before it was submitted")
+        return Decision(action=Action.PAUSE if is_paused else Action.SUBMIT)
     if job.status.is_terminal:
         return Decision(action=Action.LOSE, reason=_ending(job))
     if attempt.stop_requested_at is not None:
@@ -112,14 +126,36 @@ def _live(
         return Decision(action=Action.STOP)
     if is_to_end:
         return Decision(action=Action.STOP, reason="asked to end")
-    heard = attempt.heartbeat_at or attempt.submitted_at or attempt.created_at
-    silence = now - max(heard, listening_since)
-    limit = heartbeat_timeout if attempt.heartbeat_at else max(START_GRACE, heartbeat_timeout)
-    if job.status is JobStatus.RUNNING and silence > limit:
+    if silence is not None:
         return Decision(
             action=Action.STOP, reason=f"no heartbeat for {silence.total_seconds():.0f} s"
         )
-    return WAIT
+    return _pausing(attempt, is_paused, now)
+
+
+def _pausing(attempt: AttemptView, is_paused: bool, now: datetime) -> Decision:
+    """Of a driver that lives. Once it was told, a resume waits until it has ended."""
+    if attempt.pause_requested_at is None:
+        return Decision(action=Action.PAUSE, reason=PAUSING) if is_paused else WAIT
+    if now - attempt.pause_requested_at > PAUSE_GRACE:
+        return Decision(action=Action.STOP, reason="paused, but it came to no checkpoint")
+    return Decision(action=Action.WAIT, reason=PAUSING)
+
+
+def _silence(
+    attempt: AttemptView,
+    job: JobInfo | None,
+    now: datetime,
+    listening_since: datetime,
+    heartbeat_timeout: timedelta,
+) -> timedelta | None:
+    """How long a driver that should be heard was not, where that is too long."""
+    if job is None or job.status is not JobStatus.RUNNING:
+        return None
+    heard = attempt.heartbeat_at or attempt.submitted_at or attempt.created_at
+    silence = now - max(heard, listening_since)
+    limit = heartbeat_timeout if attempt.heartbeat_at else max(START_GRACE, heartbeat_timeout)
+    return silence if silence > limit else None
 
 
 def _ending(job: JobInfo) -> str:

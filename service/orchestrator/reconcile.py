@@ -14,10 +14,11 @@ from service.db.session import Database
 from service.db.tables import Attempt, Run, Study
 from service.ledger.service import Ledger
 from service.orchestrator import assignments, claims, compute, endings, promote
-from service.orchestrator.decide import Action, AttemptView, Decision, decide
+from service.orchestrator.decide import PAUSED, Action, AttemptView, Decision, decide
 from service.orchestrator.launcher import Job, JobInfo, Launcher, LauncherUnavailableError
 from service.settings import Settings
 from service.statements.service import attest_weights, make_statement
+from service.studies import line
 from service.studies.events import append_event, set_state
 from service.trials.service import interrupt_running
 from tan_core.errors import TanError
@@ -140,13 +141,24 @@ class Reconciler:
             await self._end(session, study, "cancelled", "cancelled by a user")
         elif study.state == "awaiting_approval" and not study.promote_requested:
             return
-        elif not await claims.has_free_slot(session, limit=self._settings.max_running_studies):
-            study.reason = "waiting for a free slot"
+        elif study.pause_requested:
+            study.reason = PAUSED
+        elif not await self._has_slot(session, study):
+            return
         elif study.state == "queued":
             session.add(await assignments.search_run(session, study))
             await set_state(session, study, "simulating")
         else:
             await promote.start_private_run(session, study, self._ledger, self._settings)
+
+    async def _has_slot(self, session: AsyncSession, study: Study) -> bool:
+        """Whether the study may go on now; if not, it says why."""
+        limits = line.Limits(
+            studies=self._settings.max_running_studies,
+            studies_per_tenant=self._settings.max_running_studies_per_tenant,
+        )
+        study.reason = await line.why_not_yet(session, study, limits)
+        return study.reason is None
 
     async def _complete(self, study_id: str) -> None:
         """State what the finished private run cost; outside of any lock, for pricing takes time."""
@@ -202,8 +214,9 @@ class Reconciler:
                 last=_view(attempt),
                 job=job,
                 is_to_end=study.cancel_requested or is_used_up,
+                is_paused=study.pause_requested,
                 max_attempts=self._settings.max_attempts,
-                progress_attempt=run.progress_attempt,
+                in_vain=await self._in_vain(session, run),
                 now=now,
                 listening_since=listening_since,
                 heartbeat_timeout=timedelta(seconds=self._settings.heartbeat_timeout_seconds),
@@ -224,9 +237,14 @@ class Reconciler:
         study, run, attempt = scene.study, scene.run, scene.attempt
         match decision.action:
             case Action.WAIT:
-                study.reason = None
+                study.reason = decision.reason
             case Action.START_ATTEMPT:
-                await self._start_attempt(scene)
+                if not study.suspended or await self._has_slot(scene.session, study):
+                    await self._start_attempt(scene)
+            case Action.PAUSE if attempt is not None:
+                attempt.pause_requested_at, study.reason = scene.now, decision.reason
+            case Action.SUSPEND:
+                study.suspended, study.reason = True, decision.reason
             case Action.SUBMIT if attempt is not None:
                 job = self._job(study, run, attempt)
                 return lambda: self._submit(job)
@@ -261,13 +279,14 @@ class Reconciler:
     async def _start_attempt(self, scene: Scene) -> None:
         session, study, run, last = scene.session, scene.study, scene.run, scene.attempt
         number = last.number + 1 if last else 1
+        study.suspended = False
         if run.kind == "private" and study.reservation_id is not None:
             # From here on the ledger refuses every earlier attempt.
             await self._ledger.acquire(session, study.reservation_id, epoch=number)
         if run.kind == "search":
             await interrupt_running(session, study, before_attempt=number, reason="its driver died")
         reason = None
-        if last is not None:
+        if last is not None and last.pause_requested_at is None:
             reason = f"attempt {number}: {last.reason or 'the one before ended early'}"
         study.reason = clean_reason(reason) if reason else None
         fresh = Attempt(
@@ -377,6 +396,16 @@ class Reconciler:
             .with_for_update()
         )
 
+    async def _in_vain(self, session: AsyncSession, run: Run) -> int:
+        """Attempts since the last progress that nobody had told to end."""
+        counted = select(func.count()).where(
+            Attempt.run_id == run.id,
+            Attempt.number > run.progress_attempt,
+            Attempt.state != "live",
+            Attempt.pause_requested_at.is_(None),
+        )
+        return await session.scalar(counted) or 0
+
     async def _live_submission(self, session: AsyncSession, run_id: str) -> str | None:
         return await session.scalar(
             select(Attempt.submission_id).where(Attempt.run_id == run_id, Attempt.state == "live")
@@ -400,5 +429,6 @@ def _view(attempt: Attempt | None) -> AttemptView | None:
         submitted_at=attempt.submitted_at,
         heartbeat_at=attempt.heartbeat_at,
         stop_requested_at=attempt.stop_requested_at,
+        pause_requested_at=attempt.pause_requested_at,
         retryable=attempt.retryable,
     )

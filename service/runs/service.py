@@ -93,8 +93,11 @@ async def heartbeat(context: Context, driver: Driver, report: Heartbeat) -> Hear
         await repository.beat(session, driver.run_id, driver.fence)
         if scene.run.kind == "private" and report.step is not None:
             await _note_step(session, scene, report.step, report.steps_per_second)
-        stop = scene.study.cancel_requested or scene.attempt.stop_requested_at is not None
-        return HeartbeatReply(desired="cancel" if stop else "run")
+        if scene.study.cancel_requested or scene.attempt.stop_requested_at is not None:
+            return HeartbeatReply(desired="cancel")
+        return HeartbeatReply(
+            desired="run" if scene.attempt.pause_requested_at is None else "pause"
+        )
 
 
 async def report_trial(context: Context, driver: Driver, number: int, report: TrialReport) -> None:

@@ -91,6 +91,14 @@ class StudySpec(Frozen):
     train: TrainSpec = TrainSpec()
     promotion: Literal["automatic", "manual"] = "automatic"
     budget: BudgetSpec = BudgetSpec()
+    priority: Annotated[
+        int,
+        Field(
+            ge=-100,
+            le=100,
+            description="Of the studies that wait for a slot, the highest goes first, then the oldest",
+        ),
+    ] = 0
 
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:

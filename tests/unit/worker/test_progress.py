@@ -1,6 +1,5 @@
 """Tune's callbacks as trial records; the stand-in has what the callbacks read of a Tune trial."""
 
-import threading
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,6 +7,7 @@ import pytest
 
 from tan_core.wire import RungScore, TrialRecord, TrialState
 from worker.progress import CancelledError, SearchProgress
+from worker.report import Heartbeats
 
 
 @dataclass
@@ -34,8 +34,17 @@ def tune_trial(number: int = 0, *, seed: int = 0, **fields: Any) -> Any:
     )
 
 
-def progress_of(reports: Reports, *, is_last: bool, known: tuple[TrialRecord, ...] = ()) -> Any:
-    return SearchProgress(known, reports, threading.Event(), is_last=is_last)  # type: ignore[arg-type]
+def progress_of(
+    reports: Reports, *, is_last: bool, known: tuple[TrialRecord, ...] = (), **options: Any
+) -> Any:
+    records = {trial.number: trial for trial in known}
+    options.setdefault("heartbeats", unheard())
+    return SearchProgress(records, reports, is_last=is_last, **options)  # type: ignore[arg-type]
+
+
+def unheard() -> Heartbeats:
+    """Heartbeats that are never sent: the test says what they would have been answered."""
+    return Heartbeats(control=None)  # type: ignore[arg-type]
 
 
 class TestLostWorkers:
@@ -83,12 +92,27 @@ class TestLostWorkers:
 
 
 def test_a_wish_to_stop_breaks_out_of_tunes_loop() -> None:
-    progress = progress_of(Reports(), is_last=True)
+    heartbeats = unheard()
+    progress = progress_of(Reports(), is_last=True, heartbeats=heartbeats)
     progress.on_step_begin(0, [])
-    progress._cancelled.set()
+    heartbeats.cancel()
 
     with pytest.raises(CancelledError):
         progress.on_step_begin(1, [])
+
+
+def test_a_pause_lets_what_runs_go_on_and_begins_nothing_more() -> None:
+    heartbeats, closed = unheard(), list[bool]()
+    progress = progress_of(
+        Reports(), is_last=True, heartbeats=heartbeats, on_pause=lambda: closed.append(True)
+    )
+    progress.on_step_begin(0, [])
+    assert closed == []
+    heartbeats.paused.set()
+
+    progress.on_step_begin(1, [])
+
+    assert closed == [True]
 
 
 def score(rung: int, accuracy: float | None, *, seed: int = 0) -> RungScore:

@@ -3,7 +3,14 @@ from itertools import product
 
 import pytest
 
-from service.orchestrator.decide import START_GRACE, STOP_GRACE, Action, AttemptView, decide
+from service.orchestrator.decide import (
+    PAUSE_GRACE,
+    START_GRACE,
+    STOP_GRACE,
+    Action,
+    AttemptView,
+    decide,
+)
 from service.orchestrator.launcher import JobInfo, JobStatus
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -32,16 +39,18 @@ def action(
     info: JobInfo | None = None,
     *,
     cancel: bool = False,
+    pause: bool = False,
     max_attempts: int = 3,
-    progress_attempt: int = 0,
+    in_vain: int = 0,
     listening_since: datetime = NOW - timedelta(days=1),
 ) -> Action:
     return decide(
         last=last,
         job=info,
         is_to_end=cancel,
+        is_paused=pause,
         max_attempts=max_attempts,
-        progress_attempt=progress_attempt,
+        in_vain=in_vain,
         now=NOW,
         listening_since=listening_since,
         heartbeat_timeout=TIMEOUT,
@@ -60,15 +69,15 @@ class TestBeforeAndAfterAttempts:
 
     @pytest.mark.parametrize("state", ["lost", "failed"])
     def test_an_attempt_that_ended_early_is_followed_by_another(self, state: str) -> None:
-        assert action(attempt(state=state, number=2)) is Action.START_ATTEMPT
+        assert action(attempt(state=state, number=2), in_vain=2) is Action.START_ATTEMPT
 
     @pytest.mark.parametrize("state", ["lost", "failed"])
     def test_attempts_are_limited(self, state: str) -> None:
-        assert action(attempt(state=state, number=3)) is Action.FAIL
+        assert action(attempt(state=state, number=3), in_vain=3) is Action.FAIL
 
     def test_only_attempts_in_vain_count(self) -> None:
-        assert action(attempt(state="lost", number=7), progress_attempt=5) is Action.START_ATTEMPT
-        assert action(attempt(state="lost", number=7), progress_attempt=4) is Action.FAIL
+        assert action(attempt(state="lost", number=7), in_vain=2) is Action.START_ATTEMPT
+        assert action(attempt(state="lost", number=7), in_vain=3) is Action.FAIL
 
     def test_an_attempt_that_stopped_by_itself_ends_no_study(self) -> None:
         assert action(attempt(state="cancelled")) is Action.START_ATTEMPT
@@ -111,8 +120,9 @@ class TestLiveAttempts:
             last=attempt(),
             job=job(status, exit_code=137),
             is_to_end=False,
+            is_paused=False,
             max_attempts=3,
-            progress_attempt=0,
+            in_vain=0,
             now=NOW,
             listening_since=NOW - timedelta(days=1),
             heartbeat_timeout=TIMEOUT,
@@ -145,15 +155,61 @@ class TestLiveAttempts:
         assert action(asked, job(JobStatus.RUNNING)) is Action.LOSE
 
 
+class TestPause:
+    def test_without_a_driver_the_slot_is_given_back(self) -> None:
+        assert action(None, pause=True) is Action.SUSPEND
+        assert action(attempt(state="cancelled"), pause=True) is Action.SUSPEND
+        assert action(attempt(state="lost"), pause=True) is Action.SUSPEND
+
+    def test_a_driver_is_told_once_and_then_waited_for(self) -> None:
+        told = attempt(pause_requested_at=NOW - timedelta(seconds=5))
+
+        assert action(attempt(), job(JobStatus.RUNNING), pause=True) is Action.PAUSE
+        assert action(told, job(JobStatus.RUNNING), pause=True) is Action.WAIT
+
+    def test_a_resume_waits_for_the_driver_that_was_told(self) -> None:
+        told = attempt(pause_requested_at=NOW - timedelta(seconds=5))
+
+        assert action(told, job(JobStatus.RUNNING)) is Action.WAIT
+        assert action(attempt(state="cancelled")) is Action.START_ATTEMPT
+
+    def test_a_driver_that_comes_to_no_checkpoint_is_stopped(self) -> None:
+        slow = attempt(pause_requested_at=NOW - PAUSE_GRACE - timedelta(seconds=1))
+
+        assert action(slow, job(JobStatus.RUNNING), pause=True) is Action.STOP
+
+    def test_one_that_was_not_submitted_never_is(self) -> None:
+        young = attempt(submitted_at=None, heartbeat_at=None)
+        told = attempt(submitted_at=None, heartbeat_at=None, pause_requested_at=NOW)
+
+        assert action(young, pause=True) is Action.PAUSE
+        assert action(told, pause=True) is Action.LOSE
+
+    def test_silence_a_cancel_and_the_end_come_before_it(self) -> None:
+        silent = attempt(heartbeat_at=NOW - TIMEOUT - timedelta(seconds=1))
+
+        assert action(silent, job(JobStatus.RUNNING), pause=True) is Action.STOP
+        assert action(attempt(), job(JobStatus.RUNNING), pause=True, cancel=True) is Action.STOP
+        assert action(None, pause=True, cancel=True) is Action.CANCEL
+        assert action(attempt(state="succeeded"), pause=True) is Action.SUCCEED
+        assert action(attempt(state="failed", retryable=False), pause=True) is Action.FAIL
+
+
 def test_no_combination_starts_a_second_attempt_beside_a_live_one() -> None:
     infos = [None, *(job(status) for status in JobStatus)]
-    for info, cancel, submitted, heartbeat, stopped in product(
-        infos, [False, True], [None, NOW], [None, NOW], [None, NOW]
+    for info, cancel, pause, submitted, heartbeat, stopped, told in product(
+        infos, *[[False, True]] * 2, *[[None, NOW]] * 4
     ):
-        live = attempt(submitted_at=submitted, heartbeat_at=heartbeat, stop_requested_at=stopped)
+        live = attempt(
+            submitted_at=submitted,
+            heartbeat_at=heartbeat,
+            stop_requested_at=stopped,
+            pause_requested_at=told,
+        )
 
-        assert action(live, info, cancel=cancel) not in (
+        assert action(live, info, cancel=cancel, pause=pause) not in (
             Action.START_ATTEMPT,
+            Action.SUSPEND,
             Action.SUCCEED,
             Action.FAIL,
             Action.CANCEL,
