@@ -5,12 +5,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 STUDY ?= examples/digits.yaml
 PYTEST ?= $(BIN)/python -m pytest
+# A worker per core; each takes up to 2 GB. PARALLEL= runs one after the other, with -x and --pdb.
+PARALLEL ?= --numprocesses logical --maxprocesses 8 --dist worksteal
 BENCH ?= --quick
 TORCH_VERSION := 2.13.0
 # What only torch's CUDA build needs. `torch` pins these itself; the lock stays free of them.
 CUDA_PACKAGES := torch triton cuda-bindings cuda-pathfinder cuda-toolkit $(addprefix nvidia-,\
 	cublas cuda-cupti cuda-nvrtc cuda-runtime cudnn-cu13 cufft cufile curand cusolver cusparse \
 	cusparselt-cu13 nccl-cu13 nvjitlink nvshmem-cu13 nvtx)
+
+COMPILE = uv pip compile pyproject.toml --quiet --python-version 3.11 --universal --generate-hashes --no-annotate \
+	--no-header --no-emit-index-url --no-emit-find-links $(addprefix --no-emit-package ,$(CUDA_PACKAGES))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-heavy test-accuracy test-all bench lint fmt types arch lock clean
@@ -28,10 +33,11 @@ $(VENV)/.installed: requirements.lock pyproject.toml deploy/install.sh $(wildcar
 demo: setup  ## Run one study end to end on this machine (STUDY=examples/mnist.yaml for MNIST)
 	$(BIN)/python -m service.cli.demo $(STUDY)
 
-test: setup  ## The default tests: fast, real PostgreSQL, no GPU
-	$(PYTEST)
+test: setup  ## The default tests: fast, real PostgreSQL, no GPU, on every core
+	$(PYTEST) $(PARALLEL)
 
-test-heavy: setup  ## What `make test` leaves out: Ray, kills, browser, statistics, whole studies
+# One after the other: they start whole services and need the machine for themselves.
+test-heavy: setup  ## What `make test` leaves out: Ray, faults, browser, statistics, whole studies
 	$(PYTEST) -m "(slow or ray or browser or statistical) and not gpu"
 
 test-accuracy: setup  ## Published accuracies on real data, minutes each (TAN_DATA_DIR)
@@ -59,10 +65,10 @@ types: setup  ## Types only
 arch: setup  ## Import contracts only
 	$(BIN)/lint-imports
 
-lock:  ## Resolve the lock again (needs uv); LOCK_ARGS="--upgrade" takes newer releases
-	uv pip compile pyproject.toml --extra all --group dev --python-version 3.11 --universal \
-		--generate-hashes --no-annotate --no-header --no-emit-index-url --no-emit-find-links \
-		$(addprefix --no-emit-package ,$(CUDA_PACKAGES)) $(LOCK_ARGS) -o requirements.lock
+lock:  ## Resolve the locks again (needs uv); LOCK_ARGS="--upgrade" takes newer releases
+	$(COMPILE) --extra all --group dev $(LOCK_ARGS) -o requirements.lock
+	$(COMPILE) --extra service -c requirements.lock -o deploy/requirements-service.lock
+	$(COMPILE) --extra worker -c requirements.lock -o deploy/requirements-worker.lock
 
 clean:  ## Remove the virtual environment and everything that was built
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build *.egg-info

@@ -1,6 +1,13 @@
 """Fixtures that every test may use."""
 
+import os
+
 from hypothesis import settings
+
+# Beside other workers one thread each: more would only wait for each other's core. Before torch loads.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(_variable, "1")
 
 pytest_plugins = ["tests.fixtures.postgres", "tests.fixtures.api"]
 
