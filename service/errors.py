@@ -5,11 +5,17 @@ ServiceError
 ├── InvalidInputError         422  what was sent cannot be had; it lists the fields at fault
 ├── ConflictError             409  what was asked contradicts the present state
 │   └── StaleFenceError       409  a driver whose attempt is no longer the live one
+├── PreconditionFailedError   412  what is to be edited was edited meanwhile
+├── PreconditionRequiredError 428  an edit that does not say what it is an edit of
 ├── UnauthorizedError         401  no token, or a wrong one
+├── ForbiddenError            403  the token does not go so far
+├── TooManyRequestsError      429  faster than this caller may ask
 └── UnsupportedMediaError     415  a body that is neither JSON nor YAML
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -55,6 +61,8 @@ class ServiceError(Exception):
     status = 500
     type = "about:blank"
     """URI reference of the problem's type, for clients that act on it."""
+    headers: Mapping[str, str] = MappingProxyType({})
+    """Of the answer."""
 
     def __init__(self, detail: str, *, problems: Sequence[FieldProblem] = ()) -> None:
         super().__init__(detail)
@@ -94,10 +102,39 @@ class StaleFenceError(ConflictError):
     """The driver's attempt is no longer the live one: it must stop and write nothing."""
 
 
+class PreconditionFailedError(ServiceError):
+    """What is to be edited was edited meanwhile."""
+
+    status = 412
+
+
+class PreconditionRequiredError(ServiceError):
+    """An edit must say of which version it is one."""
+
+    status = 428
+
+
 class UnauthorizedError(ServiceError):
     """A token is missing or wrong."""
 
     status = 401
+    headers = MappingProxyType({"WWW-Authenticate": "Bearer"})
+
+
+class ForbiddenError(ServiceError):
+    """Who asks is known, and may not do this."""
+
+    status = 403
+
+
+class TooManyRequestsError(ServiceError):
+    """The caller asks faster than it may."""
+
+    status = 429
+
+    def __init__(self, detail: str, wait_seconds: float) -> None:
+        super().__init__(f"{detail}; try again in {math.ceil(wait_seconds)} s")
+        self.headers = {"Retry-After": str(math.ceil(wait_seconds))}
 
 
 class UnsupportedMediaError(ServiceError):

@@ -13,6 +13,8 @@ from fastapi.responses import HTMLResponse
 from fastapi.routing import APIRoute
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from service.access.guard import needs, needs_study, open_to_all
+from service.auth.scopes import Scope
 from service.calibration.endpoints import DatasetName, ModelName
 from service.calibration.service import calibration
 from service.context import ContextDep
@@ -28,9 +30,8 @@ from service.datasets import service as datasets
 from service.errors import NotFoundError, ServiceError
 from service.ledger.schemas import Account
 from service.ledger.service import Ledger
-from service.studies import repository as study_rows
 from service.studies import service as studies
-from service.studies.schemas import StudyView
+from service.studies.schemas import StudyQuery, StudyView
 from service.trials.schemas import TrialView
 from tan_core.accounting import SEARCH_NOTES, SearchAccounting
 
@@ -66,15 +67,14 @@ class PageRoute(APIRoute):
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
-@router.get("/")
+@router.get("/", dependencies=[needs(Scope.READ)])
 async def list_studies(
     request: Request,
     context: ContextDep,
-    cursor: Annotated[str | None, Query(max_length=500)] = None,
+    cursor: Annotated[str | None, Query(max_length=1000)] = None,
 ) -> HTMLResponse:
     """Every study, newest first."""
-    place = study_rows.Cursor.decode(cursor) if cursor else None
-    found = await studies.page(context, limit=STUDIES_PER_PAGE, cursor=place, states=[], name=None)
+    found = await studies.page(context, StudyQuery(limit=STUDIES_PER_PAGE, cursor=cursor))
     async with context.database.session() as session:
         rows = await queries.list_rows(session, [study.id for study in found.items])
         now = await queries.database_clock(session)
@@ -90,7 +90,7 @@ async def list_studies(
     )
 
 
-@router.get("/ui/studies/{study_id}")
+@router.get("/ui/studies/{study_id}", dependencies=[needs_study(Scope.READ)])
 async def show_study(
     request: Request,
     context: ContextDep,
@@ -147,7 +147,7 @@ async def show_study(
     )
 
 
-@router.get("/ui/calibration")
+@router.get("/ui/calibration", dependencies=[needs(Scope.READ)])
 async def show_calibration(
     request: Request,
     context: ContextDep,
@@ -171,7 +171,7 @@ async def show_calibration(
     )
 
 
-@router.get("/ui/datasets")
+@router.get("/ui/datasets", dependencies=[needs(Scope.READ)])
 async def list_datasets(request: Request, context: ContextDep) -> HTMLResponse:
     """Every registered dataset with what is left of its budget."""
     async with context.database.session() as session:
@@ -190,7 +190,7 @@ async def list_datasets(request: Request, context: ContextDep) -> HTMLResponse:
     )
 
 
-@router.get("/ui/datasets/{name}")
+@router.get("/ui/datasets/{name}", dependencies=[needs(Scope.READ)])
 async def show_dataset(
     request: Request, context: ContextDep, name: Annotated[str, Path(max_length=200)]
 ) -> HTMLResponse:
@@ -218,7 +218,7 @@ async def show_dataset(
     )
 
 
-@router.get("/ui/static/{name}")
+@router.get("/ui/static/{name}", dependencies=[open_to_all()])
 async def get_asset(name: str) -> Response:
     """A stylesheet, script or icon. Its address changes with its content."""
     asset = assets().get(name)
@@ -234,7 +234,7 @@ async def get_asset(name: str) -> Response:
     )
 
 
-@router.get("/ui/{path:path}")
+@router.get("/ui/{path:path}", dependencies=[needs(Scope.READ)])
 async def nothing_here(path: str) -> Response:
     """Any other address below ``/ui``."""
     raise NotFoundError(f"there is nothing at /ui/{path}")

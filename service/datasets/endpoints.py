@@ -2,10 +2,15 @@
 
 from fastapi import APIRouter, Request, Response, status
 
+from service import etags
+from service.access.guard import needs
+from service.auth.scopes import Scope
 from service.body import read_mapping, validate
 from service.context import ContextDep
 from service.datasets import repository, service
 from service.datasets.schemas import DatasetList, DatasetRegistration, DatasetView
+from service.etags import NOT_MODIFIED, IfNoneMatch
+from service.idempotency import Keyed, KeyHeader, say_replayed
 from service.openapi import request_body
 from service.problems import described
 
@@ -14,21 +19,30 @@ router = APIRouter(prefix="/datasets", tags=["datasets"])
 
 @router.post(
     "",
+    dependencies=[needs(Scope.ADMIN)],
     status_code=status.HTTP_201_CREATED,
     responses=described(400, 409, 413, 415, 422),
     openapi_extra=request_body(DatasetRegistration),
 )
 async def register_dataset(
-    request: Request, response: Response, context: ContextDep
+    request: Request,
+    response: Response,
+    context: ContextDep,
+    idempotency_key: KeyHeader = None,
 ) -> DatasetView:
     """Register a dataset with its whole budget. No file can be registered twice."""
-    registration = validate(DatasetRegistration, await read_mapping(request))
-    view = await service.register(context.database, registration, actor="api")
+    body = await read_mapping(request)
+    registration = validate(DatasetRegistration, body)
+    keyed = Keyed.of(idempotency_key, "register_dataset", body)
+    view, is_new = await service.register(
+        context.database, registration, actor="api", request=keyed
+    )
     response.headers["Location"] = f"/datasets/{view.name}"
+    say_replayed(response, is_new=is_new)
     return view
 
 
-@router.get("")
+@router.get("", dependencies=[needs(Scope.READ)])
 async def list_datasets(context: ContextDep) -> DatasetList:
     """Every registered dataset, by name."""
     async with context.database.session() as session:
@@ -36,8 +50,16 @@ async def list_datasets(context: ContextDep) -> DatasetList:
         return DatasetList(items=[await service.view(session, dataset) for dataset in found])
 
 
-@router.get("/{name}", responses=described(404))
-async def get_dataset(name: str, context: ContextDep) -> DatasetView:
+@router.get(
+    "/{name}",
+    dependencies=[needs(Scope.READ)],
+    response_model=DatasetView,
+    responses={**NOT_MODIFIED, **described(404, 422)},
+)
+async def get_dataset(
+    name: str, context: ContextDep, if_none_match: IfNoneMatch = None
+) -> Response:
     """One dataset."""
     async with context.database.session() as session:
-        return await service.view(session, await service.find(session, name))
+        view = await service.view(session, await service.find(session, name))
+    return etags.answer(view.model_dump_json().encode(), if_none_match)

@@ -6,12 +6,15 @@ from pathlib import Path
 from anyio import to_thread
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from service import idempotency
 from service.datasets import repository
 from service.datasets.schemas import BudgetView, DatasetRegistration, DatasetView
 from service.db.session import Database
-from service.db.tables import Dataset
+from service.db.tables import Dataset, IdempotencyKey
 from service.errors import ConflictError, InvalidInputError, NotFoundError
+from service.idempotency import Keyed
 from service.ledger import repository as ledger
+from service.ledger.schemas import AdmissionRule
 from service.ledger.service import Ledger
 from tan_core.data import DatasetFacts, inspect
 from tan_core.errors import DatasetError
@@ -34,12 +37,19 @@ class Protection:
 
     neighboring_relation: NeighboringRelation
     budget: BudgetView
+    admission: AdmissionRule
 
 
 async def register(
-    database: Database, registration: DatasetRegistration, *, actor: str
-) -> DatasetView:
+    database: Database,
+    registration: DatasetRegistration,
+    *,
+    actor: str,
+    request: Keyed | None = None,
+) -> tuple[DatasetView, bool]:
     """Look at the data and store what was found, with its budget, in one transaction.
+
+    Returns the dataset, and whether it is new: not where its key has registered it before.
 
     Raises:
         DatasetError: the data is missing, unreadable or malformed.
@@ -48,17 +58,23 @@ async def register(
     """
     _check_path(registration)
     async with database.session() as session:
+        if request is not None and (known := await idempotency.claim(session, request)) is not None:
+            return await _again(session, known), False
         if await repository.find(session, registration.name) is not None:
             raise ConflictError(f"a dataset {registration.name!r} is registered already")
     facts = await to_thread.run_sync(_inspect, registration)
     async with database.session() as session:
+        if request is not None and (known := await idempotency.claim(session, request)) is not None:
+            return await _again(session, known), False
         dataset = _row(registration, facts)
         if not await repository.store(session, dataset, facts.file_sha256):
             raise await _conflict(session, registration.name, facts)
         if not registration.public:
             await _open_scope(session, dataset, registration, actor=actor)
+        if request is not None:
+            idempotency.remember(session, request, dataset=dataset.name)
         await session.refresh(dataset)
-        return await view(session, dataset)
+        return await view(session, dataset), True
 
 
 async def ensure_digits(database: Database) -> None:
@@ -89,6 +105,7 @@ async def protection(session: AsyncSession, dataset: Dataset) -> Protection | No
     return Protection(
         neighboring_relation=scope.neighboring_relation,
         budget=BudgetView(epsilon=scope.epsilon, delta=scope.delta),
+        admission=scope.admission,
     )
 
 
@@ -103,11 +120,17 @@ async def view(session: AsyncSession, dataset: Dataset) -> DatasetView:
             **stored,
             "neighboring_relation": protected.neighboring_relation if protected else None,
             "budget": protected.budget if protected else None,
+            "admission": protected.admission if protected else None,
         }
     )
 
 
-_OF_SCOPE = frozenset({"neighboring_relation", "budget"})
+async def _again(session: AsyncSession, known: IdempotencyKey) -> DatasetView:
+    """The dataset that a key registered before."""
+    return await view(session, await find(session, known.dataset or ""))
+
+
+_OF_SCOPE = frozenset({"neighboring_relation", "budget", "admission"})
 
 
 def _check_path(registration: DatasetRegistration) -> None:
@@ -171,6 +194,7 @@ async def _open_scope(
         neighboring_relation=registration.neighboring_relation,
         epsilon=registration.epsilon,
         delta=registration.delta,
+        admission=registration.admission,
         actor=actor,
     )
 

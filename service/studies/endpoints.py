@@ -5,14 +5,18 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request, Response, status
 from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
 
+from service import etags
+from service.access.guard import needs, needs_study
+from service.auth.scopes import Scope
 from service.body import read_mapping, validate
 from service.context import ContextDep
 from service.errors import InvalidInputError
+from service.etags import NOT_MODIFIED, IfMatch, IfNoneMatch
+from service.idempotency import Keyed, KeyHeader, say_replayed
 from service.openapi import request_body
 from service.problems import described
-from service.studies import repository, service
-from service.studies.lifecycle import StudyState
-from service.studies.schemas import PromoteRequest, StudyPage, StudyView
+from service.studies import service
+from service.studies.schemas import PromoteRequest, StudyEdit, StudyPage, StudyQuery, StudyView
 from service.studies.stream import is_over, stream
 from tan_core.spec import StudySpec
 
@@ -32,57 +36,73 @@ BINARY = {"schema": {"type": "string", "format": "binary"}}
 
 @router.post(
     "",
+    dependencies=[needs(Scope.SUBMIT)],
     status_code=status.HTTP_201_CREATED,
-    responses={
-        200: {"model": StudyView, "description": "The Idempotency-Key was used for this before"},
-        **described(400, 409, 413, 415, 422),
-    },
+    responses=described(400, 409, 413, 415, 422),
     openapi_extra=request_body(StudySpec),
 )
 async def submit_study(
     request: Request,
     response: Response,
     context: ContextDep,
-    idempotency_key: Annotated[
-        str | None,
-        Header(
-            min_length=1,
-            max_length=255,
-            pattern=r"^[ -~]+$",
-            description="Sent twice, a request makes one study",
-        ),
-    ] = None,
+    idempotency_key: KeyHeader = None,
 ) -> StudyView:
     """Submit a study: a study.yaml as JSON or YAML. Planned, reserved and stored, or nothing at all."""
-    spec = validate(StudySpec, await read_mapping(request))
-    view, is_new = await service.submit(context, spec, idempotency_key=idempotency_key)
+    body = await read_mapping(request)
+    spec = validate(StudySpec, body)
+    keyed = Keyed.of(idempotency_key, "submit_study", body)
+    view, is_new = await service.submit(context, spec, keyed)
     response.headers["Location"] = f"/studies/{view.id}"
-    if not is_new:
-        response.status_code = status.HTTP_200_OK
+    say_replayed(response, is_new=is_new)
     return view
 
 
-@router.get("", responses=described(422))
-async def list_studies(
-    context: ContextDep,
-    limit: Annotated[int, Query(ge=1, le=200)] = 50,
-    cursor: Annotated[str | None, Query(max_length=500)] = None,
-    state: Annotated[list[StudyState] | None, Query()] = None,
-    name: Annotated[str | None, Query(max_length=100, pattern=r"^[A-Za-z0-9._-]+$")] = None,
-) -> StudyPage:
-    """Studies, newest first. ``state`` may be given more than once."""
-    place = repository.Cursor.decode(cursor) if cursor else None
-    return await service.page(context, limit=limit, cursor=place, states=state or [], name=name)
+@router.get("", dependencies=[needs(Scope.READ)], responses=described(422))
+async def list_studies(context: ContextDep, query: Annotated[StudyQuery, Query()]) -> StudyPage:
+    """Studies, the newest first unless ``sort`` says otherwise; archived ones only where asked for.
+
+    A cursor goes with the filters and the order of its page: with others it is refused. Studies that
+    are stored while the pages are read neither repeat nor hide one that was there at the first.
+    """
+    return await service.page(context, query)
 
 
-@router.get("/{study_id}", responses=described(404))
-async def get_study(study_id: str, context: ContextDep) -> StudyView:
-    """One study."""
-    return await service.get(context, study_id)
+@router.get(
+    "/{study_id}",
+    dependencies=[needs_study(Scope.READ)],
+    response_model=StudyView,
+    responses={**NOT_MODIFIED, **described(404, 422)},
+)
+async def get_study(
+    study_id: str, context: ContextDep, if_none_match: IfNoneMatch = None
+) -> Response:
+    """One study. Its ETag is what an edit names in If-Match."""
+    view = await service.get(context, study_id)
+    return etags.answer(view.model_dump_json().encode(), if_none_match, version=view.version)
+
+
+@router.patch(
+    "/{study_id}",
+    dependencies=[needs_study(Scope.SUBMIT)],
+    response_model=StudyView,
+    responses=described(400, 404, 409, 412, 413, 415, 422, 428),
+    openapi_extra=request_body(StudyEdit, yaml=False),
+)
+async def edit_study(
+    study_id: str, request: Request, context: ContextDep, if_match: IfMatch = None
+) -> Response:
+    """Change a study's name, its tags, or whether it is archived. If-Match with its ETag is needed.
+
+    An ETag holds until the next edit, however far the study comes meanwhile.
+    """
+    change = validate(StudyEdit, await read_mapping(request, yaml=False))
+    view = await service.edit(context, study_id, change, if_match=if_match)
+    return etags.answer(view.model_dump_json().encode(), None, version=view.version)
 
 
 @router.get(
     "/{study_id}/events",
+    dependencies=[needs_study(Scope.READ)],
     response_class=StreamingResponse,
     responses={**EVENT_STREAM, **described(404, 422)},
 )
@@ -106,52 +126,110 @@ async def follow_events(
 
 @router.post(
     "/{study_id}/cancel",
+    dependencies=[needs_study(Scope.SUBMIT)],
     status_code=status.HTTP_202_ACCEPTED,
-    responses=described(404, 409),
+    responses=described(404, 409, 422),
 )
-async def cancel_study(study_id: str, context: ContextDep) -> StudyView:
+async def cancel_study(
+    study_id: str, response: Response, context: ContextDep, idempotency_key: KeyHeader = None
+) -> StudyView:
     """Ask for a clean stop. Asking twice is harmless; steps that were charged stay charged."""
-    return await service.cancel(context, study_id)
+    keyed = Keyed.of(idempotency_key, "cancel_study", None, subject=study_id)
+    view, is_new = await service.cancel(context, study_id, keyed)
+    say_replayed(response, is_new=is_new)
+    return view
+
+
+@router.post(
+    "/{study_id}/pause",
+    dependencies=[needs_study(Scope.SUBMIT)],
+    status_code=status.HTTP_202_ACCEPTED,
+    responses=described(404, 409, 422),
+)
+async def pause_study(study_id: str, context: ContextDep) -> StudyView:
+    """Let a study rest: its driver ends at the next checkpoint, its slot is free for others.
+
+    Its state, its reservation and what it has done stay. Asking twice is harmless.
+    """
+    return await service.pause(context, study_id, wanted=True)
+
+
+@router.post(
+    "/{study_id}/resume",
+    dependencies=[needs_study(Scope.SUBMIT)],
+    status_code=status.HTTP_202_ACCEPTED,
+    responses=described(404, 409, 422),
+)
+async def resume_study(study_id: str, context: ContextDep) -> StudyView:
+    """Go on with a paused study once a slot is free. Asking twice is harmless."""
+    return await service.pause(context, study_id, wanted=False)
 
 
 @router.post(
     "/{study_id}/promote",
+    dependencies=[needs_study(Scope.APPROVE)],
     status_code=status.HTTP_202_ACCEPTED,
     responses=described(400, 404, 409, 413, 415, 422),
     openapi_extra=request_body(PromoteRequest, required=False, yaml=False),
 )
-async def promote_study(study_id: str, request: Request, context: ContextDep) -> StudyView:
+async def promote_study(
+    study_id: str,
+    request: Request,
+    response: Response,
+    context: ContextDep,
+    idempotency_key: KeyHeader = None,
+) -> StudyView:
     """Approve the promotion of a study that waits for it; ``{"trial": n}`` promotes that trial."""
     body = await read_mapping(request, yaml=False) if await request.body() else {}
-    return await service.promote(context, study_id, validate(PromoteRequest, body).trial)
+    trial = validate(PromoteRequest, body).trial
+    keyed = Keyed.of(idempotency_key, "promote_study", body, subject=study_id)
+    view, is_new = await service.promote(context, study_id, trial, keyed)
+    say_replayed(response, is_new=is_new)
+    return view
 
 
 @router.get(
     "/{study_id}/statement",
+    dependencies=[needs_study(Scope.READ)],
     response_class=JSONResponse,
     responses={
         200: {"content": {"application/json": {"schema": {"type": "object"}}}},
-        **described(404),
+        **NOT_MODIFIED,
+        **described(404, 422),
     },
 )
-async def get_statement(study_id: str, context: ContextDep) -> JSONResponse:
+async def get_statement(
+    study_id: str, context: ContextDep, if_none_match: IfNoneMatch = None
+) -> Response:
     """The signed privacy statement of a completed study."""
-    return JSONResponse(await service.statement(context, study_id))
+    document = JSONResponse(await service.statement(context, study_id))
+    return etags.answer(bytes(document.body), if_none_match)
 
 
 @router.get(
     "/{study_id}/model",
+    dependencies=[needs_study(Scope.READ)],
     response_class=FileResponse,
-    responses={200: {"content": {"application/octet-stream": BINARY}}, **described(404)},
+    responses={
+        200: {"content": {"application/octet-stream": BINARY}},
+        **NOT_MODIFIED,
+        **described(404, 422),
+    },
 )
-async def get_model(study_id: str, context: ContextDep) -> FileResponse:
-    """The released weights, as safetensors."""
+async def get_model(
+    study_id: str, context: ContextDep, if_none_match: IfNoneMatch = None
+) -> Response:
+    """The released weights, as safetensors. Parts of them by Range; the ETag is their SHA-256."""
     model = await service.model(context, study_id)
+    tag = f'"{model.sha256}"'
+    headers = {"ETag": tag, "Cache-Control": etags.CACHE_CONTROL}
+    if etags.is_at_hand(tag, if_none_match):
+        return Response(status_code=status.HTTP_304_NOT_MODIFIED, headers=headers)
     return FileResponse(
         model.path,
         media_type="application/octet-stream",
         filename=f"{model.name}.safetensors",
-        headers={"ETag": f'"{model.sha256}"'},
+        headers=headers,
     )
 
 

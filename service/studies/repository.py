@@ -1,59 +1,34 @@
 """Queries over studies, their trials, runs and events."""
 
-import base64
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Self
+from typing import Any
 
+from pydantic import AwareDatetime, TypeAdapter
 from sqlalchemy import (
     ColumnElement,
     Double,
+    Select,
     case,
     func,
     or_,
     select,
-    text,
     tuple_,
     type_coerce,
 )
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.db.tables import Attempt, Event, IdempotencyKey, Run, Study, Trial
-from service.errors import InvalidInputError
+from service import paging
+from service.db.tables import Attempt, Event, Run, Study, Trial
+from service.paging import Cursor
 from service.studies.lifecycle import StudyState
-from service.studies.schemas import Progress
+from service.studies.schemas import Archived, NamePart, Progress, StudyListing, StudyOrder
 from tan_core.wire import RungScore, TrialRecord, TrialState
 
-
-@dataclass(frozen=True)
-class Cursor:
-    """A place in the list of studies, newest first."""
-
-    created_at: datetime
-    id: str
-
-    def encode(self) -> str:
-        """The cursor as callers see it: opaque, safe in a URL."""
-        raw = json.dumps([self.created_at.isoformat(), self.id]).encode()
-        return base64.urlsafe_b64encode(raw).decode().rstrip("=")
-
-    @classmethod
-    def decode(cls, token: str) -> Self:
-        """The cursor that :meth:`encode` wrote; anything else is refused."""
-        try:
-            raw = base64.urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4))
-            created_at, study_id = json.loads(raw)
-            at = datetime.fromisoformat(created_at)
-            if at.tzinfo is None or not isinstance(study_id, str) or "\x00" in study_id:
-                raise ValueError("not a cursor")
-        except (ValueError, TypeError, RecursionError) as error:
-            raise InvalidInputError.at(
-                "cursor", "not a cursor of this list: pass next_cursor of a page", token[:200]
-            ) from error
-        return cls(created_at=at, id=study_id)
+_BY_NAME = TypeAdapter(tuple[NamePart, NamePart])
+_BY_TIME = TypeAdapter(tuple[AwareDatetime, NamePart])
+"""Where a page ended: what the list is ordered by, and the id."""
 
 
 async def find(session: AsyncSession, study_id: str, *, lock: bool = False) -> Study | None:
@@ -84,34 +59,46 @@ async def completed_trials(session: AsyncSession, study_id: str) -> list[int]:
 
 
 async def page(
-    session: AsyncSession,
-    *,
-    limit: int,
-    cursor: Cursor | None,
-    states: Sequence[StudyState],
-    name: str | None,
-) -> list[Study]:
-    """Up to ``limit`` studies after the cursor, newest first."""
-    query = select(Study).order_by(Study.created_at.desc(), Study.id.desc()).limit(limit)
+    session: AsyncSession, listing: StudyListing, *, limit: int, cursor: Cursor
+) -> tuple[list[Study], Cursor]:
+    """Up to ``limit`` studies after the cursor, and the cursor of those that follow."""
+    query = _filtered(listing).limit(limit + 1)
+    is_by_name = listing.sort in (StudyOrder.NAME, StudyOrder.NAME_BACKWARDS)
+    key = Study.name if is_by_name else Study.created_at
     if cursor is not None:
-        query = query.where(tuple_(Study.created_at, Study.id) < (cursor.created_at, cursor.id))
-    if states:
-        query = query.where(Study.state.in_([state.value for state in states]))
-    if name is not None:
-        query = query.where(Study.name == name)
-    return list((await session.scalars(query)).all())
+        kind: TypeAdapter[Any] = _BY_NAME if is_by_name else _BY_TIME
+        after = paging.decode(cursor, kind, listing=listing)
+        place = tuple_(key, Study.id)
+        query = query.where(place < after if listing.sort.is_backwards else place > after)
+    order = (key, Study.id)
+    query = query.order_by(*(each.desc() for each in order) if listing.sort.is_backwards else order)
+    found = list((await session.scalars(query)).all())
+    if len(found) <= limit:
+        return found, None
+    last = found[limit - 1]
+    ended = (last.name if is_by_name else last.created_at.isoformat(), last.id)
+    return found[:limit], paging.encode(ended, listing=listing)
 
 
-async def idempotency_key(session: AsyncSession, key: str) -> IdempotencyKey | None:
-    """What the key was first used for."""
-    return await session.get(IdempotencyKey, key)
-
-
-async def lock_idempotency_key(session: AsyncSession, key: str) -> None:
-    """Wait for whoever else is using this key; held until the transaction ends."""
-    await session.execute(
-        text("SELECT pg_advisory_xact_lock(hashtextextended(:key, 7201))"), {"key": key}
-    )
+def _filtered(listing: StudyListing) -> Select[Study]:
+    query = select(Study)
+    if listing.state:
+        query = query.where(Study.state.in_([state.value for state in listing.state]))
+    if listing.dataset is not None:
+        query = query.where(Study.dataset == listing.dataset)
+    if listing.name is not None:
+        query = query.where(Study.name == listing.name)
+    if listing.name_contains is not None:
+        query = query.where(Study.name.icontains(listing.name_contains, autoescape=True))
+    if listing.tag:
+        query = query.where(type_coerce(Study.tags, JSONB).contains(list(listing.tag)))
+    if listing.created_after is not None:
+        query = query.where(Study.created_at > listing.created_after)
+    if listing.created_before is not None:
+        query = query.where(Study.created_at < listing.created_before)
+    if listing.archived is not Archived.INCLUDE:
+        query = query.where(Study.archived.is_(listing.archived is Archived.ONLY))
+    return query
 
 
 async def best_trial(session: AsyncSession, study: Study) -> TrialRecord | None:

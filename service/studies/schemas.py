@@ -1,11 +1,14 @@
 """What the API says about a study."""
 
 from datetime import datetime
-from typing import Any, Literal, Self
+from enum import StrEnum
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from service.studies.lifecycle import StudyState
+from tan_core.spec.base import Frozen
+from tan_core.spec.study import Name
 from tan_core.tan import LawMethod
 from tan_core.wire import TrialRecord
 
@@ -144,8 +147,18 @@ class StudyView(BaseModel):
 
     id: str
     name: str
+    """Of the study now; ``spec`` keeps the one that it was submitted with."""
+    tags: list[str]
+    archived: bool
+    version: int
+    """How often its name, its tags or ``archived`` were edited."""
     state: StudyState
     reason: str | None
+    paused: bool
+    """Whether a user lets it rest; its driver may still be on its way to the next checkpoint."""
+    priority: int
+    queue_position: int | None
+    """Its place among those that wait for a slot, from 1; None: it does not wait."""
     spec: dict[str, Any]
     plan: dict[str, Any]
     progress: Progress
@@ -167,8 +180,13 @@ class StudySummary(BaseModel):
 
     id: str
     name: str
+    tags: list[str]
+    archived: bool
     state: StudyState
     reason: str | None
+    paused: bool
+    priority: int
+    queue_position: int | None
     dataset: str
     search_accounting: str
     search_note: str
@@ -185,13 +203,95 @@ class StudySummary(BaseModel):
 
 
 class StudyPage(BaseModel):
-    """Studies, newest first."""
+    """Studies in the order that was asked for."""
 
     items: list[StudySummary]
     next_cursor: str | None
 
 
+class StudyOrder(StrEnum):
+    """What studies are listed by; a minus puts the last first. Ties are in the order of the id."""
+
+    OLDEST = "created_at"
+    NEWEST = "-created_at"
+    NAME = "name"
+    NAME_BACKWARDS = "-name"
+
+    @property
+    def is_backwards(self) -> bool:
+        """Whether the last come first."""
+        return self.value.startswith("-")
+
+
+class Archived(StrEnum):
+    """What a list does with studies that were archived."""
+
+    EXCLUDE = "exclude"
+    INCLUDE = "include"
+    ONLY = "only"
+
+
+Tag = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:/-]+$", max_length=50)]
+NamePart = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$", max_length=100)]
+
+
+class StudyListing(BaseModel):
+    """Which studies, in which order."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    state: list[StudyState] = Field(default=[], description="One of these")
+    dataset: NamePart | None = Field(default=None, description="Of the private run")
+    name: NamePart | None = Field(default=None, description="The whole name")
+    name_contains: NamePart | None = Field(default=None, description="In any case of letters")
+    tag: list[Tag] = Field(default=[], max_length=20, description="All of these")
+    created_after: AwareDatetime | None = Field(default=None, description="With its UTC offset")
+    created_before: AwareDatetime | None = Field(default=None, description="With its UTC offset")
+    archived: Archived = Archived.EXCLUDE
+    sort: StudyOrder = StudyOrder.NEWEST
+
+
+class StudyQuery(StudyListing):
+    """One page of a list of studies."""
+
+    limit: int = Field(default=50, ge=1, le=200)
+    cursor: str | None = Field(
+        default=None, max_length=1000, description="next_cursor of the page before this one"
+    )
+
+    def listing(self) -> StudyListing:
+        """The list that this is a page of."""
+        return StudyListing(**{name: getattr(self, name) for name in StudyListing.model_fields})
+
+
 class PromoteRequest(BaseModel):
     """Which trial to promote; without it, the one the search chose."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"trial": 7}]})
+
     trial: int | None = None
+
+
+class StudyEdit(Frozen):
+    """What of a study may be edited; what is left out stays as it is."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"name": "digits-eps3-wide", "tags": ["paper", "fig:2"]}]}
+    )
+
+    name: Name | None = None
+    tags: Annotated[list[Tag], Field(max_length=20)] | None = None
+    """All of them: these take the place of those that it had."""
+    archived: bool | None = None
+    """Lists leave an archived study out unless they are asked for it. Only a final one can be."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _says_what(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            empty = [name for name, each in value.items() if each is None]
+            if empty:
+                raise ValueError(f"{', '.join(map(str, empty))}: null is no value; leave it out")
+            if not value:
+                raise ValueError("nothing to change: give name, tags or archived")
+        return value

@@ -1,25 +1,23 @@
 """What may be asked of studies, decided here; the orchestrator carries it out."""
 
-import hashlib
-import json
 import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from service import etags, idempotency
 from service.context import Context
 from service.db.tables import IdempotencyKey, Run, Study
 from service.errors import ConflictError, InvalidInputError, NotFoundError
+from service.idempotency import Keyed
 from service.ledger import repository as ledger
 from service.ledger.service import Ledger
 from service.plans.service import Prepared, prepare
-from service.studies import epsilon, repository
+from service.studies import epsilon, line, repository
 from service.studies.events import append_state
 from service.studies.lifecycle import StudyState
-from service.studies.repository import Cursor
 from service.studies.schemas import (
     LedgerEntryRef,
     Prediction,
@@ -27,7 +25,9 @@ from service.studies.schemas import (
     PrivacyView,
     PromotionView,
     RunView,
+    StudyEdit,
     StudyPage,
+    StudyQuery,
     StudySummary,
     StudyView,
 )
@@ -46,7 +46,7 @@ class ReleasedModel:
 
 
 async def submit(
-    context: Context, spec: StudySpec, *, idempotency_key: str | None
+    context: Context, spec: StudySpec, request: Keyed | None = None
 ) -> tuple[StudyView, bool]:
     """The study and whether it is new. One transaction reserves and stores, or nothing happens.
 
@@ -54,54 +54,42 @@ async def submit(
         InvalidInputError: the spec cannot be had, or the key was used for another one.
         BudgetExceededError: the dataset's budget does not hold the whole plan.
     """
-    request_sha256 = _digest(spec)
-    if idempotency_key is not None:
+    if request is not None:
         async with context.database.session() as session:
-            known = await _replay(session, idempotency_key, request_sha256)
-            if known is not None:
-                return known, False
+            if (known := await idempotency.known(session, request)) is not None:
+                return await _again(session, known), False
     prepared = await prepare(context, spec)
     async with context.database.session() as session:
-        if idempotency_key is not None:
-            await repository.lock_idempotency_key(session, idempotency_key)
-            known = await _replay(session, idempotency_key, request_sha256)
-            if known is not None:
-                return known, False
+        if request is not None and (known := await idempotency.claim(session, request)) is not None:
+            return await _again(session, known), False
         study = await _store(session, prepared)
-        if idempotency_key is not None:
-            session.add(
-                IdempotencyKey(
-                    key=idempotency_key, request_sha256=request_sha256, study_id=study.id
-                )
-            )
+        if request is not None:
+            idempotency.remember(session, request, study_id=study.id)
         return await view(session, study), True
 
 
-async def page(
-    context: Context,
-    *,
-    limit: int,
-    cursor: Cursor | None,
-    states: Sequence[StudyState],
-    name: str | None,
-) -> StudyPage:
-    """One page of studies, newest first."""
+async def page(context: Context, query: StudyQuery) -> StudyPage:
+    """One page of studies."""
     async with context.database.session() as session:
-        found = await repository.page(
-            session, limit=limit + 1, cursor=cursor, states=states, name=name
+        shown, next_cursor = await repository.page(
+            session, query.listing(), limit=query.limit, cursor=query.cursor
         )
-        shown = found[:limit]
         results = await repository.results_of(session, [study.id for study in shown])
         charged = await ledger.charged_steps(
             session, [study.reservation_id for study in shown if study.reservation_id]
         )
-    more = len(found) > limit
+        positions = await line.positions(session, shown)
     return StudyPage(
         items=[
-            _summary(study, *results[study.id], charged.get(study.reservation_id or ""))
+            _summary(
+                study,
+                *results[study.id],
+                charged.get(study.reservation_id or ""),
+                positions.get(study.id),
+            )
             for study in shown
         ],
-        next_cursor=Cursor(shown[-1].created_at, shown[-1].id).encode() if more else None,
+        next_cursor=next_cursor,
     )
 
 
@@ -117,19 +105,69 @@ async def expect(context: Context, study_id: str) -> None:
         await _find(session, study_id)
 
 
-async def cancel(context: Context, study_id: str) -> StudyView:
-    """Ask the orchestrator to stop the study."""
+async def edit(
+    context: Context, study_id: str, change: StudyEdit, *, if_match: str | None
+) -> StudyView:
+    """The study with what users may change of it changed.
+
+    Raises:
+        PreconditionRequiredError: ``if_match`` is None.
+        PreconditionFailedError: it was edited since.
+        ConflictError: it is to be archived and may still spend.
+    """
     async with context.database.session() as session:
+        study = await _find(session, study_id, lock=True)
+        etags.check_version(if_match, study.version)
+        if change.archived and not StudyState(study.state).is_terminal:
+            raise ConflictError(
+                f"study {study_id!r} is {study.state}: only a study that has come to its end can "
+                "be archived; cancel it first"
+            )
+        changed = change.model_dump(exclude_unset=True)
+        for name, value in changed.items():
+            setattr(study, name, value)
+        study.version += 1
+        return await view(session, study)
+
+
+async def cancel(
+    context: Context, study_id: str, request: Keyed | None = None
+) -> tuple[StudyView, bool]:
+    """Ask the orchestrator to stop the study. Returns it, and whether this was the first time."""
+    async with context.database.session() as session:
+        if request is not None and (known := await idempotency.claim(session, request)) is not None:
+            return await _again(session, known), False
         study = await _find(session, study_id, lock=True)
         if StudyState(study.state).is_terminal:
             raise ConflictError(f"study {study_id!r} is {study.state}: there is nothing to cancel")
         study.cancel_requested = True
+        if request is not None:
+            idempotency.remember(session, request, study_id=study.id)
+        return await view(session, study), True
+
+
+async def pause(context: Context, study_id: str, *, wanted: bool) -> StudyView:
+    """Ask the orchestrator to let the study rest, or (``wanted`` False) to go on with it."""
+    async with context.database.session() as session:
+        study = await _find(session, study_id, lock=True)
+        verb = "pause" if wanted else "resume"
+        if StudyState(study.state).is_terminal:
+            raise ConflictError(f"study {study_id!r} is {study.state}: there is nothing to {verb}")
+        if study.cancel_requested:
+            raise ConflictError(f"study {study_id!r} is being cancelled: it cannot {verb}")
+        if study.pause_requested != wanted:
+            study.pause_requested = wanted
+            await append_state(session, study)
         return await view(session, study)
 
 
-async def promote(context: Context, study_id: str, trial: int | None) -> StudyView:
-    """Approve the promotion of a study that waits for it."""
+async def promote(
+    context: Context, study_id: str, trial: int | None, request: Keyed | None = None
+) -> tuple[StudyView, bool]:
+    """Approve the promotion of a study that waits for it. Returns it, and whether this was the first time."""
     async with context.database.session() as session:
+        if request is not None and (known := await idempotency.claim(session, request)) is not None:
+            return await _again(session, known), False
         study = await _find(session, study_id, lock=True)
         if study.state != StudyState.AWAITING_APPROVAL or study.cancel_requested:
             state = "being cancelled" if study.cancel_requested else study.state
@@ -148,7 +186,9 @@ async def promote(context: Context, study_id: str, trial: int | None) -> StudyVi
         study.promote_requested = True
         if trial is not None:
             study.promoted_trial = trial
-        return await view(session, study)
+        if request is not None:
+            idempotency.remember(session, request, study_id=study.id)
+        return await view(session, study), True
 
 
 async def statement(context: Context, study_id: str) -> dict[str, Any]:
@@ -177,11 +217,18 @@ async def view(session: AsyncSession, study: Study) -> StudyView:
     """The study as the API shows it."""
     await session.flush()
     run = await repository.run_of(session, study.id, "private")
+    position = (await line.positions(session, [study])).get(study.id)
     return StudyView(
         id=study.id,
         name=study.name,
+        tags=study.tags,
+        archived=study.archived,
+        version=study.version,
         state=StudyState(study.state),
-        reason=study.reason,
+        reason=line.told(study.reason, position),
+        paused=study.pause_requested,
+        priority=study.priority,
+        queue_position=position,
         spec=study.spec,
         plan=study.plan,
         progress=await repository.progress_of(session, study),
@@ -204,19 +251,9 @@ async def _find(session: AsyncSession, study_id: str, *, lock: bool = False) -> 
     return study
 
 
-async def _replay(session: AsyncSession, key: str, request_sha256: str) -> StudyView | None:
-    """The study that this key made before, if any."""
-    known = await repository.idempotency_key(session, key)
-    if known is None:
-        return None
-    if known.request_sha256 != request_sha256:
-        raise InvalidInputError.at(
-            "Idempotency-Key",
-            f"was used for another request, which made study {known.study_id!r}; "
-            "use a fresh key for a new study",
-            key,
-        )
-    return await view(session, await _find(session, known.study_id))
+async def _again(session: AsyncSession, known: IdempotencyKey) -> StudyView:
+    """The study that a key made or changed before, as it is now."""
+    return await view(session, await _find(session, known.study_id or ""))
 
 
 async def _store(session: AsyncSession, prepared: Prepared) -> Study:
@@ -238,6 +275,7 @@ async def _store(session: AsyncSession, prepared: Prepared) -> Study:
         id=study_id,
         name=spec.name,
         state=StudyState.QUEUED,
+        priority=spec.priority,
         spec=spec.model_dump(mode="json"),
         plan=plan.model_dump(mode="json"),
         dataset=prepared.dataset.name,
@@ -251,14 +289,23 @@ async def _store(session: AsyncSession, prepared: Prepared) -> Study:
 
 
 def _summary(
-    study: Study, best: float | None, tested: float | None, charged_steps: int | None
+    study: Study,
+    best: float | None,
+    tested: float | None,
+    charged_steps: int | None,
+    position: int | None,
 ) -> StudySummary:
     planned = study.plan["privacy"]
     return StudySummary(
         id=study.id,
         name=study.name,
+        tags=study.tags,
+        archived=study.archived,
         state=StudyState(study.state),
-        reason=study.reason,
+        reason=line.told(study.reason, position),
+        paused=study.pause_requested,
+        priority=study.priority,
+        queue_position=position,
         dataset=study.dataset,
         search_accounting=study.search_accounting,
         search_note=SEARCH_NOTES[SearchAccounting(study.search_accounting)],
@@ -332,9 +379,3 @@ def _not_yet(study: Study, what: str) -> str:
     if StudyState(study.state).is_terminal and study.state != StudyState.COMPLETED:
         return f"study {study.id!r} is {study.state}: it has no {what}"
     return f"study {study.id!r} is {study.state}: its {what} exists once it is completed"
-
-
-def _digest(spec: StudySpec) -> str:
-    """Equal for equal studies, however they were written down."""
-    text = json.dumps(spec.model_dump(mode="json"), sort_keys=True)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -4,41 +4,32 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from service.access.guard import needs_study
+from service.auth.scopes import Scope
 from service.context import ContextDep
-from service.errors import InvalidInputError, NotFoundError
+from service.errors import NotFoundError
 from service.problems import described
 from service.studies import repository as studies
 from service.trials import repository
-from service.trials.schemas import TrialPage
+from service.trials.schemas import TrialPage, TrialQuery
 from service.trials.service import view
 
 router = APIRouter(tags=["studies"])
 
 
-@router.get("/studies/{study_id}/trials", responses=described(404, 422))
+@router.get(
+    "/studies/{study_id}/trials",
+    dependencies=[needs_study(Scope.READ)],
+    responses=described(404, 422),
+)
 async def list_trials(
-    study_id: str,
-    context: ContextDep,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 200,
-    cursor: str | None = None,
+    study_id: str, context: ContextDep, query: Annotated[TrialQuery, Query()]
 ) -> TrialPage:
-    """The study's trials in order of number."""
-    after = _number(cursor)
+    """The study's trials, in order of number unless ``sort`` says otherwise."""
     async with context.database.session() as session:
         if await studies.find(session, study_id) is None:
             raise NotFoundError(f"there is no study {study_id!r}")
-        trials = await repository.page(session, study_id, after=after, limit=limit + 1)
-    return TrialPage(
-        items=[view(trial) for trial in trials[:limit]],
-        next_cursor=str(trials[limit - 1].number) if len(trials) > limit else None,
-    )
-
-
-def _number(cursor: str | None) -> int | None:
-    if cursor is None:
-        return None
-    if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 18):
-        raise InvalidInputError.at(
-            "cursor", "not a cursor of this list: pass next_cursor of a page", cursor[:200]
+        trials, next_cursor = await repository.page(
+            session, study_id, query.listing(), limit=query.limit, cursor=query.cursor
         )
-    return int(cursor)
+    return TrialPage(items=[view(trial) for trial in trials], next_cursor=next_cursor)

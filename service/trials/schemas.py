@@ -1,10 +1,11 @@
 """What the API says about trials."""
 
 from datetime import datetime
+from enum import StrEnum
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field
 
-from tan_core.wire import TrialRecord
+from tan_core.wire import TrialRecord, TrialState
 
 
 class TrialView(TrialRecord):
@@ -18,7 +19,46 @@ class TrialView(TrialRecord):
 
 
 class TrialPage(BaseModel):
-    """Trials in order of number."""
+    """Trials in the order that was asked for."""
 
     items: list[TrialView]
     next_cursor: str | None
+
+
+class TrialOrder(StrEnum):
+    """What trials are listed by; a minus puts the largest first. Ties are in the order of the number.
+
+    A trial without a value comes last, whichever way values are ordered.
+    """
+
+    NUMBER = "number"
+    NUMBER_BACKWARDS = "-number"
+    VALUE = "value"
+    BEST = "-value"
+
+    @property
+    def is_backwards(self) -> bool:
+        """Whether the largest come first."""
+        return self.value.startswith("-")
+
+
+class TrialListing(BaseModel):
+    """Which trials of a study, in which order."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    state: list[TrialState] = Field(default=[], description="One of these")
+    sort: TrialOrder = TrialOrder.NUMBER
+
+
+class TrialQuery(TrialListing):
+    """One page of a list of trials."""
+
+    limit: int = Field(default=200, ge=1, le=1000)
+    cursor: str | None = Field(
+        default=None, max_length=1000, description="next_cursor of the page before this one"
+    )
+
+    def listing(self) -> TrialListing:
+        """The list that this is a page of."""
+        return TrialListing(**{name: getattr(self, name) for name in TrialListing.model_fields})

@@ -42,7 +42,7 @@ def spec(search: dict[str, Any] | None = None, **changes: Any) -> StudySpec:
 async def submitted(context: Context, **changes: Any) -> str:
     """The id of a queued study; digits are registered on the way."""
     await ensure_digits(context.database)
-    view, _ = await studies.submit(context, spec(**changes), idempotency_key=None)
+    view, _ = await studies.submit(context, spec(**changes))
     return view.id
 
 
