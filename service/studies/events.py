@@ -72,6 +72,7 @@ async def append_state(session: AsyncSession, study: Study) -> int:
         {
             "state": study.state,
             "reason": study.reason,
+            "paused": study.pause_requested,
             "progress": progress.model_dump(mode="json"),
         },
     )

@@ -1,7 +1,7 @@
 """The line of studies that wait for a slot: the higher priority first, then the older."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, and_, func, not_, or_, select
@@ -42,16 +42,17 @@ def is_waiting() -> ColumnElement[bool]:
     )
 
 
-async def positions(session: AsyncSession, study_ids: Collection[str]) -> dict[str, int]:
-    """Places in the line, from 1; only of those of the studies that wait."""
+async def positions(session: AsyncSession, studies: Iterable[Study]) -> dict[str, int]:
+    """Places in the line, from 1, by the ids of those of the studies that wait."""
+    ids = [study.id for study in studies if study.state == "queued" or _may_return(study)]
+    if not ids:
+        return {}
     line = (
         select(Study.id, func.row_number().over(order_by=_ORDER).label("position"))
         .where(is_waiting())
         .subquery()
     )
-    found = await session.execute(
-        select(line.c.id, line.c.position).where(line.c.id.in_(study_ids))
-    )
+    found = await session.execute(select(line.c.id, line.c.position).where(line.c.id.in_(ids)))
     return dict(found.all())
 
 
@@ -95,6 +96,11 @@ def told(reason: str | None, position: int | None) -> str | None:
     if position is None or reason is None or not reason.startswith(WAITING):
         return reason
     return f"{reason}, {_ordinal(position)} in line"
+
+
+def _may_return(study: Study) -> bool:
+    """Whether it has given its slot back and may want another; spares most studies the query."""
+    return study.suspended or (study.state == "awaiting_approval" and study.promote_requested)
 
 
 def _is_full(running: Counter[str], tenant: str, limits: Limits) -> bool:
