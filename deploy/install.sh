@@ -3,6 +3,8 @@
 #
 #   TAN_TORCH        cpu | cuda        default: cuda where an NVIDIA driver answers, else cpu
 #   TAN_TORCH_INDEX  URL               an extra index that holds torch's CPU build
+#   LOCK             FILE              default: requirements.lock
+#   EDITABLE         yes | no          default: yes, the sources are used where they lie
 #
 # Why torch is not in requirements.lock: one version exists in two builds, and on Linux the build of
 # the default index brings several gigabytes of CUDA packages with it. The version is the same in
@@ -52,7 +54,12 @@ MSG
     ;;
 esac
 
-echo "install: requirements.lock"
-"${pip[@]}" install --no-deps --require-hashes -r requirements.lock
-"${pip[@]}" install --no-deps --no-build-isolation -e .
+lock="${LOCK:-requirements.lock}"
+echo "install: $lock"
+"${pip[@]}" install --no-deps --require-hashes -r "$lock"
+if [ "${EDITABLE:-yes}" = yes ]; then
+  "${pip[@]}" install --no-deps --no-build-isolation -e .
+else
+  "${pip[@]}" install --no-deps --no-build-isolation .
+fi
 echo "install: done"

@@ -5,18 +5,27 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, SecretStr
+from pydantic import BeforeValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from service.log_records import LogFormat
+from service.rate_limit import RateLimit, parse_rate_limit
 from tan_core.spec.models import ModulePrefixes
 from tan_core.spec.pretrained import CheckpointDirectory
 
+_SECRETS_DIR = Path(os.environ.get("TAN_SECRETS_DIR", "/run/secrets"))
+
 
 class Settings(BaseSettings):
-    """Every setting is an environment variable ``TAN_<NAME>``."""
+    """Every setting is an environment variable ``TAN_<NAME>``, or a file ``tan_<name>`` below
+    ``TAN_SECRETS_DIR`` (default ``/run/secrets``), where containers find their secrets.
+    """
 
-    model_config = SettingsConfigDict(env_prefix="TAN_", extra="ignore")
+    model_config = SettingsConfigDict(
+        env_prefix="TAN_",
+        extra="ignore",
+        secrets_dir=_SECRETS_DIR if _SECRETS_DIR.is_dir() else None,
+    )
 
     home: Path = Path("~/.tan")
     """State of a local service: database, keys, logs, checkpoints."""
@@ -25,7 +34,13 @@ class Settings(BaseSettings):
     listen_fd: int | None = None
     """A listening socket to serve on, inherited from a supervisor; overrides ``host`` and ``port``."""
     api_token: SecretStr | None = None
-    """Asked of every user request when set; needed to bind to anything but this machine."""
+    """A token that is always good, for everything. Others are made with ``tan-cli token create``."""
+    rate_limit: Annotated[RateLimit, NoDecode, BeforeValidator(parse_rate_limit)] = RateLimit(
+        per_second=500, burst=1000
+    )
+    """``REQUESTS_PER_SECOND,BURST`` of one token, or of one address without one."""
+    trusted_proxies: str | None = None
+    """Addresses of proxies, comma separated, whose X-Forwarded-For and -Proto are believed."""
     database_url: SecretStr | None = None
     """``postgresql://...`` of PostgreSQL 15+, as the application role. Unset: embedded PostgreSQL."""
     database_owner_url: SecretStr | None = None
