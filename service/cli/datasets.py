@@ -49,6 +49,12 @@ def add(
     relation: Annotated[
         str | None, typer.Option(help="Neighbouring relation; default: add_or_remove_one.")
     ] = None,
+    admission: Annotated[
+        str | None,
+        typer.Option(
+            help="pld (default), or renyi_filter where plans depend on earlier private results."
+        ),
+    ] = None,
     split_seed: Annotated[
         int | None, typer.Option(min=0, help="Seed of the validation split, where one is cut.")
     ] = None,
@@ -69,6 +75,7 @@ def add(
         "allow": allow or None,
         "waiver": waiver,
         "neighboring_relation": relation,
+        "admission": admission,
         "split_seed": split_seed,
     }
     from service.cli.client import open_client

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from service.ledger.schemas import AdmissionRule
 from tan_core.accounting import MIN_DELTA
 from tan_core.mechanism import NeighboringRelation
 from tan_core.spec import SearchAccounting
@@ -38,6 +39,9 @@ class DatasetRegistration(Frozen):
     delta: Annotated[float, Field(ge=MIN_DELTA, lt=1)] | None = None
     """Below the least that can be priced, no study could ever be planned."""
     neighboring_relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE
+    admission: AdmissionRule = AdmissionRule.PLD
+    """What decides whether the budget holds one more study; ``renyi_filter`` also holds where plans
+    depend on earlier private results."""
     public: bool = False
     allow: list[SearchAccounting] | None = None
     """Modes of ``search.accounting``; default: public_proxy, and what a waiver allows."""
@@ -126,6 +130,8 @@ class DatasetView(Frozen):
     waiver: str | None
     neighboring_relation: NeighboringRelation | None
     """None for a public dataset: nothing is protected."""
+    admission: AdmissionRule | None = None
+    """The budget's rule; None for a public dataset."""
     budget: BudgetView | None
     created_at: datetime
 

@@ -7,6 +7,7 @@ ServiceError
 │   └── LedgerArgumentError        an argument is outside its domain
 ├── ConflictError
 │   ├── BudgetExceededError        the budget does not hold what was asked
+│   ├── WorthExceededError         the same, as the database says it: by Rényi divergences
 │   ├── HeadMovedError             someone else wrote since the head was read
 │   ├── ReservationReusedError     the identifier was used before, for another request
 │   └── ReservationClosedError     nothing more can be charged to it
@@ -34,6 +35,7 @@ class BudgetExceededError(ConflictError):
         composed: epsilon of both together: what would have to fit.
         total: epsilon of the budget.
         delta: the scope's delta, at which all of these hold.
+        limit: which one, where it is not the scope's budget: the cap of a tenant.
     """
 
     type = "/problems/over-budget"
@@ -47,11 +49,13 @@ class BudgetExceededError(ConflictError):
         composed: float,
         total: float,
         delta: float,
+        limit: str | None = None,
     ) -> None:
         self.scope_id, self.delta = scope_id, delta
+        self.limit = limit or f"the budget of {scope_id}"
         self.asked, self.committed, self.composed, self.total = asked, committed, composed, total
         super().__init__(
-            f"over the budget of {scope_id}: epsilon {asked:.4g} was asked, {self.remaining:.4g} "
+            f"over {self.limit}: epsilon {asked:.4g} was asked, {self.remaining:.4g} "
             f"of {total:.4g} remains; together with what is committed ({committed:.4g}) it would "
             f"be {composed:.4g} at delta {delta:.3g}"
         )
@@ -60,6 +64,15 @@ class BudgetExceededError(ConflictError):
     def remaining(self) -> float:
         """Epsilon of the budget above what is committed."""
         return max(0.0, self.total - self.committed)
+
+
+class WorthExceededError(ConflictError):
+    """By the database's own Rényi divergences, a budget or a cap does not hold it."""
+
+    @property
+    def is_of_tenant(self) -> bool:
+        """Whether it is the tenant's cap that does not."""
+        return self.detail.startswith("the cap of tenant ")
 
 
 class HeadMovedError(ConflictError):
@@ -99,4 +112,5 @@ BY_SQLSTATE: dict[str, type[ServiceError]] = {
     "TN006": LedgerArgumentError,
     "TN007": LedgerImmutableError,
     "TN008": UnknownReservationError,
+    "TN009": WorthExceededError,
 }

@@ -1,19 +1,31 @@
 """Verification of a journal, independent of the database that keeps it.
 
 An entry's hash is ``sha256(prev_hash || "scope|seq|kind|reservation|" || body)``, with an empty
-``prev_hash`` at entry 1. The state tables must be what the entries fold to.
+``prev_hash`` at entry 1. The state tables must be what the entries fold to, and the Rényi divergences
+in them those of the stored events.
 """
 
 import hashlib
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
-from service.ledger.schemas import ChainReport, Entry, Head, Reservation, Scope
+from service.ledger import renyi
+from service.ledger.schemas import LOCAL_TENANT, Cap, ChainReport, Entry, Head, Reservation, Scope
+from tan_core.mechanism import Mechanism
 
-State = dict[str, dict[str, Any]]
+
+@dataclass
+class State:
+    """What the entries fold to."""
+
+    reservations: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    caps: dict[str, Cap] = field(default_factory=dict[str, Cap])
+
+
 _FOLDED = (
-    "study_id", "seq", "reserved_steps", "charged_steps", "released_steps", "epoch", "segments",
+    "study_id", "tenant", "seq", "reserved_steps", "charged_steps", "released_steps", "epoch", "segments",
     "open_segment", "ended_segment", "checkpoint_step", "checkpoint_sha256", "state",
 )  # fmt: skip
 
@@ -27,7 +39,11 @@ def entry_hash(
 
 
 def verify(
-    scope: Scope, head: Head, entries: Iterable[Entry], reservations: Iterable[Reservation]
+    scope: Scope,
+    head: Head,
+    entries: Iterable[Entry],
+    reservations: Iterable[Reservation],
+    caps: Iterable[Cap] = (),
 ) -> ChainReport:
     """Whether the entries chain up to the head and fold to the state; the first that does not."""
     seq, last_hash, state = 0, "", State()
@@ -39,7 +55,7 @@ def verify(
     if (head.seq, head.hash) != (seq, last_hash):
         fault = f"the head is at entry {head.seq} ({head.hash}), the journal ends at {seq}"
         return _report(scope, head, seq, fault, first_bad_seq=min(seq, head.seq) + 1)
-    return _report(scope, head, seq, _state_fault(state, reservations))
+    return _report(scope, head, seq, _state_fault(state, reservations, caps))
 
 
 def _report(
@@ -69,10 +85,16 @@ def _fold(scope: Scope, state: State, entry: Entry) -> str | None:
     body = json.loads(entry.body)
     if entry.kind == "open":
         return _open_fault(scope, body)
-    if entry.kind == "reserve":
-        state[entry.reservation_id or ""] = _reserved(entry, body)
+    if entry.kind == "cap":
+        limit = float.fromhex(body["epsilon"])
+        state.caps[body["tenant"]] = Cap(tenant=body["tenant"], epsilon=limit, seq=entry.seq)
         return None
-    held = state.get(entry.reservation_id or "")
+    if entry.kind == "attest" and entry.reservation_id is None:
+        return None  # of the whole scope
+    if entry.kind == "reserve":
+        state.reservations[entry.reservation_id or ""] = _reserved(entry, body)
+        return None
+    held = state.reservations.get(entry.reservation_id or "")
     if held is None:
         return f"entry {entry.seq} is about {entry.reservation_id!r}, which was never reserved"
     _apply(held, entry.kind, body)
@@ -85,15 +107,20 @@ def _open_fault(scope: Scope, body: dict[str, Any]) -> str | None:
     """The budget in the table must be the one that the journal opened with."""
     stated = (
         body["name"], body["unit"], body["neighboring_relation"],
-        float.fromhex(body["epsilon"]), float.fromhex(body["delta"]),
+        float.fromhex(body["epsilon"]), float.fromhex(body["delta"]), body.get("admission", "pld"),
+        None if body.get("filter_order") is None else float.fromhex(body["filter_order"]),
     )  # fmt: skip
-    known = (scope.name, scope.unit, scope.neighboring_relation, scope.epsilon, scope.delta)
+    known = (
+        scope.name, scope.unit, scope.neighboring_relation, scope.epsilon, scope.delta,
+        scope.admission, scope.filter_order,
+    )  # fmt: skip
     return None if stated == known else f"the scope was opened as {stated}, its row says {known}"
 
 
 def _reserved(entry: Entry, body: dict[str, Any]) -> dict[str, Any]:
     return {
         "study_id": body["study"],
+        "tenant": body.get("tenant", LOCAL_TENANT),
         "seq": entry.seq,
         "event": body["event"],
         "reserved_steps": body["steps"],
@@ -130,21 +157,27 @@ def _apply(held: dict[str, Any], kind: str, body: dict[str, Any]) -> None:
             pass  # an attestation binds a fact and moves nothing
 
 
-def _state_fault(state: State, reservations: Iterable[Reservation]) -> str | None:
+def _state_fault(
+    state: State, reservations: Iterable[Reservation], caps: Iterable[Cap]
+) -> str | None:
     """Where the state tables differ from what the journal folds to."""
+    if (stored := {cap.tenant: cap for cap in caps}) != state.caps:
+        return f"the caps are {stored}, the journal says {state.caps}"
     known = {held.reservation_id: held for held in reservations}
-    if known.keys() != state.keys():
-        return (
-            f"reservations {sorted(known.keys() ^ state.keys())} are not in table and journal alike"
-        )
-    for reservation_id, folded in state.items():
+    if known.keys() != state.reservations.keys():
+        odd = sorted(known.keys() ^ state.reservations.keys())
+        return f"reservations {odd} are not in table and journal alike"
+    for reservation_id, folded in state.reservations.items():
         held = known[reservation_id]
-        for field in _FOLDED:
-            if getattr(held, field) != folded[field]:
+        for name in _FOLDED:
+            if getattr(held, name) != folded[name]:
                 return (
-                    f"reservation {reservation_id!r}: {field} is {getattr(held, field)!r}, "
-                    f"the journal says {folded[field]!r}"
+                    f"reservation {reservation_id!r}: {name} is {getattr(held, name)!r}, "
+                    f"the journal says {folded[name]!r}"
                 )
         if json.loads(held.event) != folded["event"]:
             return f"reservation {reservation_id!r}: its event is not the one in the journal"
+        mechanism = Mechanism.from_json(folded["event"])
+        if not renyi.agree(held.divergences, renyi.divergences(mechanism)):
+            return f"reservation {reservation_id!r}: its divergences are not those of its event"
     return None

@@ -9,7 +9,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.ledger.errors import BY_SQLSTATE, UnknownReservationError
-from service.ledger.schemas import Entry, Evaluation, Head, Reservation, Scope
+from service.ledger.schemas import Cap, Entry, Evaluation, Head, Reservation, Scope
 
 _ENTRY = (
     "SELECT seq, kind, reservation_id, body, encode(prev_hash, 'hex') AS prev_hash,"
@@ -53,7 +53,19 @@ async def scope(session: AsyncSession, scope_id: str) -> Scope:
     if row is None:
         raise UnknownReservationError(f"no ledger scope {scope_id!r}")
     floats = {name: float.fromhex(row[name]) for name in ("epsilon", "delta")}
-    return Scope.model_validate({**row, **floats})
+    order = row["filter_order"]
+    return Scope.model_validate(
+        {**row, **floats, "filter_order": None if order is None else float.fromhex(order)}
+    )
+
+
+async def caps(session: AsyncSession, scope_id: str) -> list[Cap]:
+    """The limits of tenants within a scope, by tenant."""
+    query = text(
+        "SELECT tenant, epsilon, seq FROM ledger_cap WHERE scope_id = :scope ORDER BY tenant"
+    )
+    rows = await session.execute(query, {"scope": scope_id})
+    return [Cap(tenant=row.tenant, epsilon=float.fromhex(row.epsilon), seq=row.seq) for row in rows]
 
 
 async def head(session: AsyncSession, scope_id: str) -> Head:

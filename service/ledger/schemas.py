@@ -5,7 +5,21 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from tan_core.choice import Choice
 from tan_core.mechanism import Mechanism, NeighboringRelation
+
+LOCAL_TENANT = "local"
+"""Whose studies those of a service without tenants are."""
+
+
+class AdmissionRule(Choice):
+    """What decides whether a scope's budget holds one more mechanism."""
+
+    PLD = "pld"
+    """Privacy loss distributions of all that is committed: for plans fixed independently of earlier
+    private outputs."""
+    RENYI_FILTER = "renyi_filter"
+    """Rényi divergences at one order, summed in the database: plans may depend on earlier outputs."""
 
 
 class View(BaseModel):
@@ -23,6 +37,18 @@ class Scope(View):
     neighboring_relation: NeighboringRelation
     epsilon: float
     delta: float
+    admission: AdmissionRule = AdmissionRule.PLD
+    filter_order: float | None = None
+    """The Rényi order of the filter, fixed when the scope opened; None under ``pld``."""
+
+
+class Cap(View):
+    """A tenant's limit within a scope, at the scope's delta."""
+
+    tenant: str
+    epsilon: float
+    seq: int
+    """The entry that set it."""
 
 
 class Head(View):
@@ -36,7 +62,7 @@ class Entry(View):
     """One row of the journal."""
 
     seq: int
-    kind: Literal["open", "reserve", "acquire", "begin", "end", "release", "attest"]
+    kind: Literal["open", "reserve", "acquire", "begin", "end", "release", "attest", "cap"]
     reservation_id: str | None
     body: str
     """The exact JSON text that the hash covers."""
@@ -50,10 +76,13 @@ class Reservation(View):
     reservation_id: str
     scope_id: str
     study_id: str
+    tenant: str = LOCAL_TENANT
     seq: int
     """The entry that made it."""
     event: str
     """``Mechanism.to_json`` of the whole reservation, as text."""
+    divergences: list[float | None] | None = None
+    """Of one step at ``renyi.ORDERS``, as the database computed them; None where no bound is known."""
     reserved_steps: int
     charged_steps: int
     released_steps: int
@@ -118,6 +147,7 @@ class Account(View):
     remaining_epsilon: float
     """The budget's epsilon above what is committed."""
     head: Head
+    caps: list[Cap] = []
     reservations: list[Reservation]
     entries: list[Entry]
     """The newest ones, oldest first."""

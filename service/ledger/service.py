@@ -1,8 +1,9 @@
 """The ledger: reserve before anything runs, charge before a segment begins, never give back a begun step.
 
-Admission composes every commitment of the scope with the new mechanism, outside any lock, and then
-reserves only if the scope's head has not moved meanwhile. Every method works in the caller's
-transaction; what it refuses leaves that transaction usable.
+Admission by PLD composes every commitment of the scope with the new mechanism, outside any lock, and
+then reserves only if the scope's head has not moved meanwhile; admission by a Rényi filter is decided in
+the database alone. A tenant's cap is held the same way. Every method works in the caller's transaction;
+what it refuses leaves that transaction usable.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.errors import InvalidInputError
-from service.ledger import journal, repository
+from service.ledger import journal, renyi, repository
 from service.ledger.errors import (
     BudgetExceededError,
     HeadMovedError,
@@ -24,10 +25,14 @@ from service.ledger.errors import (
     ReservationReusedError,
     StaleEpochError,
     UnknownReservationError,
+    WorthExceededError,
 )
 from service.ledger.schemas import (
+    LOCAL_TENANT,
     Account,
     Admission,
+    AdmissionRule,
+    Cap,
     ChainReport,
     Entry,
     Evaluation,
@@ -63,6 +68,7 @@ class _Request:
     study_id: str
     mechanism: Mechanism
     actor: str
+    tenant: str = LOCAL_TENANT
     instead_of: str | None = None
 
     @property
@@ -93,11 +99,12 @@ class Ledger:
         delta: float,
         actor: str,
         name: str | None = None,
+        admission: AdmissionRule = AdmissionRule.PLD,
     ) -> int:
         """Open a scope with its whole budget; its first entry. Harmless to repeat unchanged.
 
         Raises:
-            ReservationReusedError: it is open already, with another budget, unit or relation.
+            ReservationReusedError: it is open already, with another budget, unit, relation or rule.
             LedgerArgumentError: an argument is outside its domain.
         """
         if not (math.isfinite(epsilon) and epsilon > 0 and 0 < delta < 1):
@@ -107,9 +114,22 @@ class Ledger:
         (seq,) = await repository.call(
             session, "ledger_open_scope", scope_id, name or scope_id, unit,
             NeighboringRelation(neighboring_relation).value, float(epsilon).hex(),
-            float(delta).hex(), actor,
+            float(delta).hex(), AdmissionRule(admission).value, actor,
         )  # fmt: skip
         return seq
+
+    async def set_cap(
+        self, session: AsyncSession, scope_id: str, *, tenant: str, epsilon: float, actor: str
+    ) -> Cap:
+        """Limit a tenant to a lower epsilon within the scope. What it has committed stays.
+
+        Raises:
+            LedgerArgumentError: epsilon is not above 0, or above the scope's; or no such tenant can be.
+        """
+        (seq,) = await repository.call(
+            session, "ledger_set_cap", scope_id, tenant, float(epsilon).hex(), actor
+        )
+        return Cap(tenant=tenant, epsilon=epsilon, seq=seq)
 
     async def scope(self, session: AsyncSession, scope_id: str) -> Scope:
         """A scope and its budget."""
@@ -127,15 +147,16 @@ class Ledger:
         scope = await repository.scope(session, scope_id)
         head = await repository.head(session, scope_id)
         held = await repository.reservations(session, scope_id)
-        committed = await self._epsilon([each.committed for each in held], scope.delta)
-        charged = await self._epsilon([each.charged for each in held], scope.delta)
+        committed = await self._epsilon([each.committed for each in held], scope)
+        charged = await self._epsilon([each.charged for each in held], scope)
         return Account(
             scope=scope,
-            accountant=self._accountant.value,
+            accountant=self._accountant_of(scope).value,
             committed_epsilon=committed,
             charged_epsilon=charged,
             remaining_epsilon=max(0.0, scope.epsilon - committed),
             head=head,
+            caps=await repository.caps(session, scope_id),
             reservations=held,
             entries=await repository.entries(session, scope_id, last=last_entries),
         )
@@ -151,6 +172,7 @@ class Ledger:
         study_id: str,
         mechanism: Mechanism,
         actor: str,
+        tenant: str = LOCAL_TENANT,
         delta: float | None = None,
     ) -> Admission:
         """Reserve ``mechanism`` (the plan and its spare steps) if the budget holds it.
@@ -159,15 +181,16 @@ class Ledger:
         is the study's; it may not be above the scope's.
 
         Raises:
-            BudgetExceededError: it does not fit.
-            InvalidInputError: its delta or neighbouring relation is not the scope's.
+            BudgetExceededError: the budget, or the tenant's cap in it, does not hold it.
+            InvalidInputError: its delta or neighbouring relation is not the scope's, or the scope's
+                rule of admission has no price for it.
             ReservationReusedError: ``reservation_id`` was used for another request.
         """
         return await self._admit(
             session,
             _Request(
                 scope_id=scope_id, reservation_id=reservation_id, study_id=study_id,
-                mechanism=mechanism, actor=actor,
+                mechanism=mechanism, actor=actor, tenant=tenant,
             ),
             delta,
         )  # fmt: skip
@@ -198,7 +221,7 @@ class Ledger:
             session,
             _Request(
                 scope_id=old.scope_id, reservation_id=new_reservation_id, study_id=study_id,
-                mechanism=mechanism, actor=actor, instead_of=reservation_id,
+                mechanism=mechanism, actor=actor, tenant=old.tenant, instead_of=reservation_id,
             ),
         )  # fmt: skip
         return admission.reservation_id
@@ -208,6 +231,8 @@ class Ledger:
     ) -> Admission:
         scope = await repository.scope(session, request.scope_id)
         _check_dimensions(scope, request.mechanism, delta)
+        if scope.admission is AdmissionRule.RENYI_FILTER:
+            return await self._place(session, scope, request)
         for _ in range(_OPTIMISTIC_TRIES):
             head = await repository.head(session, request.scope_id)
             try:
@@ -223,45 +248,73 @@ class Ledger:
     ) -> Admission:
         """Price what is committed at entry ``seq``, then reserve if nothing came after it."""
         held = await repository.reservations(session, scope.scope_id)
-        if any(each.reservation_id == request.reservation_id for each in held):
-            return await _reserve(session, request, seq)
-        await self._check_budget(scope, request, held)
-        async with session.begin_nested():
-            if await _hold(session, scope.scope_id) != seq:
-                raise HeadMovedError(f"scope {scope.scope_id} has moved past entry {seq}")
-            if request.instead_of is not None:
-                reason = f"replaced by {request.reservation_id}"
-                await self.release(session, request.instead_of, actor=request.actor, reason=reason)
-                seq = (await repository.head(session, scope.scope_id)).seq
-            return await _reserve(session, request, seq)
+        if not any(each.reservation_id == request.reservation_id for each in held):
+            caps = await repository.caps(session, scope.scope_id)
+            await self._check_budget(scope, request, held)
+            for cap in caps:
+                if cap.tenant == request.tenant:
+                    await self._check_budget(scope, request, held, cap)
+        return await self._place(session, scope, request, seq)
+
+    async def _place(
+        self, session: AsyncSession, scope: Scope, request: _Request, seq: int | None = None
+    ) -> Admission:
+        """Reserve, in the place of what is given up for it; at entry ``seq`` where that matters."""
+        try:
+            async with session.begin_nested():
+                if request.instead_of is not None:
+                    last = await _hold(session, scope.scope_id)
+                    if seq is not None and last != seq:
+                        raise HeadMovedError(f"scope {scope.scope_id} has moved past entry {seq}")
+                    reason = f"replaced by {request.reservation_id}"
+                    await self.release(
+                        session, request.instead_of, actor=request.actor, reason=reason
+                    )
+                    seq = (await repository.head(session, scope.scope_id)).seq
+                return await _reserve(session, request, seq)
+        except WorthExceededError as refusal:
+            raise await _by_renyi(session, scope, request, refusal) from refusal
 
     async def _check_budget(
-        self, scope: Scope, request: _Request, held: Sequence[Reservation]
+        self,
+        scope: Scope,
+        request: _Request,
+        held: Sequence[Reservation],
+        cap: Cap | None = None,
     ) -> None:
-        committed = [
-            each.charged if each.reservation_id == request.instead_of else each.committed
-            for each in held
-        ]
-        composed = await self._epsilon([*committed, request.mechanism], scope.delta)
-        if not composed <= scope.epsilon:  # also refuses what is not a number
+        """Compose with all that is committed; under a cap, with what its tenant committed."""
+        total = scope.epsilon if cap is None else cap.epsilon
+        committed = _committed(request, held, None if cap is None else cap.tenant)
+        composed = await self._epsilon([*committed, request.mechanism], scope)
+        if not composed <= total:  # also refuses what is not a number
             raise BudgetExceededError(
                 scope_id=scope.scope_id,
-                asked=await self._epsilon([request.mechanism], scope.delta),
-                committed=await self._epsilon(committed, scope.delta),
+                asked=await self._epsilon([request.mechanism], scope),
+                committed=await self._epsilon(committed, scope),
                 composed=composed,
-                total=scope.epsilon,
+                total=total,
                 delta=scope.delta,
+                limit=None
+                if cap is None
+                else f"the cap of tenant {cap.tenant} in {scope.scope_id}",
             )
 
-    async def _epsilon(self, mechanisms: Iterable[Mechanism | None], delta: float) -> float:
-        """The composed epsilon, computed in a thread: it is work for a processor."""
+    async def _epsilon(self, mechanisms: Iterable[Mechanism | None], scope: Scope) -> float:
+        """The composed epsilon by the scope's rule, in a thread: it is work for a processor."""
         merged = merge(mechanism for mechanism in mechanisms if mechanism is not None)
         if not merged:
             return 0.0
+        if scope.filter_order is not None:
+            return await asyncio.to_thread(
+                renyi.epsilon, merged, order=scope.filter_order, delta=scope.delta
+            )
         priced: Price = await asyncio.to_thread(
-            price, merged, delta=delta, accountant=self._accountant
+            price, merged, delta=scope.delta, accountant=self._accountant
         )
         return priced.epsilon
+
+    def _accountant_of(self, scope: Scope) -> Accountant:
+        return Accountant.RDP if scope.filter_order is not None else self._accountant
 
     # Charges
 
@@ -347,6 +400,15 @@ class Ledger:
         )
         return seq
 
+    async def attest_scope(
+        self, session: AsyncSession, scope_id: str, *, note: dict[str, object], actor: str
+    ) -> int:
+        """Bind a fact about the whole scope to its chain; its entry."""
+        (seq,) = await repository.call(
+            session, "ledger_attest_scope", scope_id, json.dumps(note, separators=(",", ":")), actor
+        )
+        return seq
+
     async def record_evaluation(
         self, session: AsyncSession, scope_id: str, seq: int, priced: Price
     ) -> None:
@@ -376,6 +438,7 @@ class Ledger:
             await repository.head(session, scope_id),
             await repository.entries(session, scope_id),
             await repository.reservations(session, scope_id),
+            await repository.caps(session, scope_id),
         )
 
 
@@ -401,15 +464,58 @@ def _check_dimensions(scope: Scope, mechanism: Mechanism, delta: float | None) -
         )
 
 
+def _committed(
+    request: _Request, held: Sequence[Reservation], tenant: str | None
+) -> list[Mechanism | None]:
+    """What counts beside the request: all of the scope, or of one tenant in it."""
+    return [
+        each.charged if each.reservation_id == request.instead_of else each.committed
+        for each in held
+        if tenant is None or each.tenant == tenant
+    ]
+
+
+async def _by_renyi(
+    session: AsyncSession, scope: Scope, request: _Request, refusal: WorthExceededError
+) -> BudgetExceededError:
+    """The database's refusal with the figures behind it, by its own divergences."""
+    capped = [
+        cap
+        for cap in await repository.caps(session, scope.scope_id)
+        if refusal.is_of_tenant and cap.tenant == request.tenant
+    ]
+    held = await repository.reservations(session, scope.scope_id)
+    committed = _committed(request, held, request.tenant if capped else None)
+    limit = f"the cap of tenant {request.tenant} in {scope.scope_id}" if capped else None
+    total = capped[0].epsilon if capped else scope.epsilon
+    if scope.filter_order is None:
+        total = renyi.wall(total)
+        limit = f"the Rényi wall around {limit or f'the budget of {scope.scope_id}'}"
+
+    def figure(mechanisms: Iterable[Mechanism | None]) -> float:
+        bounded = merge(each for each in mechanisms if each and renyi.divergences(each))
+        return renyi.epsilon(bounded, order=scope.filter_order, delta=scope.delta)
+
+    return BudgetExceededError(
+        scope_id=scope.scope_id,
+        asked=figure([request.mechanism]),
+        committed=figure(committed),
+        composed=figure([*committed, request.mechanism]),
+        total=total,
+        delta=scope.delta,
+        limit=limit,
+    )
+
+
 async def _hold(session: AsyncSession, scope_id: str) -> int:
     (seq,) = await repository.call(session, "ledger_hold_scope", scope_id)
     return seq
 
 
-async def _reserve(session: AsyncSession, request: _Request, expected_seq: int) -> Admission:
+async def _reserve(session: AsyncSession, request: _Request, expected_seq: int | None) -> Admission:
     (seq,) = await repository.call(
         session, "ledger_reserve", request.scope_id, expected_seq, request.reservation_id,
-        request.study_id, request.event, request.mechanism.steps, request.actor,
+        request.study_id, request.tenant, request.event, request.mechanism.steps, request.actor,
     )  # fmt: skip
     entry = await repository.entry(session, request.scope_id, seq)
     return Admission(
