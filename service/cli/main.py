@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import typer
 
-from service.cli import calibration, datasets, plans, results, serve, studies
+from service.cli import calibration, database, datasets, plans, results, serve, studies
 from service.cli.errors import CliError, Exit
 
 app = typer.Typer(
@@ -37,6 +37,7 @@ app.command("calibration")(calibration.calibration)
 app.command("ledger")(results.ledger)
 app.command("statement")(results.statement)
 app.command("download")(studies.download)
+app.add_typer(database.app, name="db", help="The database: schema, backup, restore.")
 app.add_typer(datasets.app, name="dataset", help="Register datasets and list them.")
 
 

@@ -241,6 +241,16 @@ class EmbeddedPostgres:
             self._pid = self._process = None
             self._release_lock()
 
+    def attach(self) -> None:
+        """Use the server that another process owns, for its URLs; :meth:`stop` leaves it running.
+
+        Raises:
+            EmbeddedPostgresError: none answers.
+        """
+        pid, port = self._read_pid_file() or (None, None)
+        if pid is None or port is None or not self._serves_our_data(port):
+            raise EmbeddedPostgresError(f"no PostgreSQL answers in {self.data}: see {self.log}")
+
     def is_healthy(self) -> bool:
         """Whether the server answers ``SELECT 1`` now."""
         if self._port is None:

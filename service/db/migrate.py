@@ -66,6 +66,13 @@ def head_revision() -> str:
     return head
 
 
+def known_revisions() -> frozenset[str]:
+    """Every schema revision that this program knows."""
+    return frozenset(
+        script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()
+    )
+
+
 def _config(connection: Connection | None = None) -> Config:
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).with_name("migrations")))
@@ -104,8 +111,7 @@ def _queue_up(connection: Connection) -> None:
 
 def _check_not_newer(connection: Connection) -> None:
     current = MigrationContext.configure(connection).get_current_revision()
-    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
-    if current is not None and current not in known:
+    if current is not None and current not in known_revisions():
         raise MigrationError(
             f"the database is at schema {current}, this program knows up to {head_revision()}: "
             "upgrade the program"
