@@ -17,6 +17,7 @@ from service.db.session import Database
 from service.errors import ServiceError
 from service.orchestrator import claims
 from service.orchestrator.hearing import Hearing
+from service.orchestrator.log_keeper import LogKeeper
 from service.orchestrator.pulse import Pulse
 from service.orchestrator.ray_jobs import RayJobs
 from service.orchestrator.reconcile import Reconciler
@@ -44,16 +45,19 @@ async def run(settings: Settings) -> None:
     )
     api_url = settings.worker_url or f"http://{settings.host}:{settings.port}"
     hearing = Hearing(api_url)
+    secret = server_secret(settings.home_path)
     reconciler = Reconciler(
         settings=settings,
         database=database,
         launcher=launcher,
         worker_url=api_url,
-        secret=server_secret(settings.home_path),
+        secret=secret,
         owner=owner,
         lease=LEASE,
     )
     pulse = Pulse(database, owner)
+    # Beside the ticks: neither a long log nor a slow receiver holds up a study.
+    beside = [asyncio.create_task(LogKeeper(database, launcher, secret).run(stop))]
     log.info("orchestrator %s is up", owner)
     try:
         while not stop.is_set():
@@ -65,6 +69,10 @@ async def run(settings: Settings) -> None:
         async with database.session() as session:
             await claims.release_all(session, owner=owner)
     finally:
+        stop.set()
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
         await hearing.close()
         await launcher.close()
         await database.close()

@@ -1,4 +1,4 @@
-"""What the orchestrator needs of a cluster: start a job, look at it, stop it, read its last words."""
+"""What the orchestrator needs of a cluster: start a job, look at it, stop it, read its log."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -60,6 +60,6 @@ class Launcher(Protocol):
         """Ask the driver to end (SIGINT, then SIGKILL); unknown or ended jobs are not an error."""
         ...
 
-    async def last_words(self, submission_id: str, *, lines: int = 40) -> str:
-        """The end of the driver's log, or an empty string."""
+    async def log(self, submission_id: str) -> str:
+        """Everything that the driver has said so far; empty where the cluster knows nothing of it."""
         ...

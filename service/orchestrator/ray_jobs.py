@@ -1,6 +1,5 @@
 """Launcher over the REST Jobs API of Ray. No ray import: the control plane stays light."""
 
-import re
 import shlex
 import sys
 from http import HTTPStatus
@@ -12,7 +11,6 @@ import httpx
 from service.orchestrator.launcher import Job, JobInfo, JobStatus, LauncherUnavailableError
 
 STOP_WAIT_SECONDS = 30
-_RAYS_OWN_LINE = re.compile(r"^Running entrypoint for job |\b(INFO|WARNING) \w+\.py:\d+ -- ")
 
 
 class RayJobs:
@@ -71,20 +69,12 @@ class RayJobs:
         """SIGINT to the driver's process tree, SIGKILL after 30 s."""
         await self._request("POST", f"/api/jobs/{submission_id}/stop")
 
-    async def last_words(self, submission_id: str, *, lines: int = 40) -> str:
-        """The end of the driver's log, without what Ray itself says in it."""
-        try:
-            response = await self._request("GET", f"/api/jobs/{submission_id}/logs")
-        except LauncherUnavailableError:
-            return ""
+    async def log(self, submission_id: str) -> str:
+        """The driver's output, with what Ray itself says in it."""
+        response = await self._request("GET", f"/api/jobs/{submission_id}/logs")
         if response.status_code != HTTPStatus.OK:
             return ""
-        said = [
-            line
-            for line in response.json().get("logs", "").splitlines()
-            if line.strip() and not _RAYS_OWN_LINE.search(line)
-        ]
-        return "\n".join(said[-lines:])
+        return response.json().get("logs") or ""
 
     async def _details(self, submission_id: str) -> dict[str, Any] | None:
         response = await self._request("GET", f"/api/jobs/{submission_id}")

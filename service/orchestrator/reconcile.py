@@ -13,6 +13,8 @@ from service.auth.secrets import run_token
 from service.db.session import Database
 from service.db.tables import Attempt, Run, Study
 from service.ledger.service import Ledger
+from service.logs.redact import redact
+from service.logs.text import last_lines
 from service.orchestrator import assignments, claims, compute, endings, promote
 from service.orchestrator.decide import PAUSED, Action, AttemptView, Decision, decide
 from service.orchestrator.launcher import Job, JobInfo, Launcher, LauncherUnavailableError
@@ -190,7 +192,8 @@ class Reconciler:
         job = await self._launcher.status(submission_id)
         if job is None or not job.status.is_terminal:
             return job, ""
-        return job, await self._launcher.last_words(submission_id, lines=3)
+        said = last_lines(await self._launcher.log(submission_id), lines=3)
+        return job, redact(said, known=[run_token(self._secret, submission_id)])
 
     async def _advance_run(
         self,

@@ -10,6 +10,7 @@ class MemoryLauncher:
         self.jobs: dict[str, JobInfo] = {}
         self.submitted: list[Job] = []
         self.stopped: list[str] = []
+        self.logs: dict[str, str] = {}
         self.is_down = False
 
     async def submit(self, job: Job) -> None:
@@ -27,8 +28,9 @@ class MemoryLauncher:
         self.stopped.append(submission_id)
         self.end(submission_id, JobStatus.STOPPED, None)
 
-    async def last_words(self, submission_id: str, *, lines: int = 40) -> str:
-        return "out of memory" if submission_id in self.jobs else ""
+    async def log(self, submission_id: str) -> str:
+        self._expect_up()
+        return self.logs.get(submission_id, "out of memory")
 
     def end(self, submission_id: str, status: JobStatus, exit_code: int | None) -> None:
         """The driver ends."""

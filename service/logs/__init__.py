@@ -1,0 +1,1 @@
+"""What drivers said: read from the cluster while they run, kept with their attempts, without secrets."""

@@ -1,0 +1,75 @@
+"""What the API says about attempts."""
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from service.db.tables import Attempt, Run
+
+RunKind = Literal["search", "private"]
+
+
+class AttemptView(BaseModel):
+    """One driver of a study: when it ran, and how it ended."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "run": "private",
+                    "attempt": 1,
+                    "state": "lost",
+                    "reason": "the driver ended with exit code 137 without a final report (failed)",
+                    "paused": False,
+                    "exit_code": 137,
+                    "last_lines": "Killed",
+                    "created_at": "2026-11-21T12:00:00Z",
+                    "submitted_at": "2026-11-21T12:00:01Z",
+                    "heartbeat_at": "2026-11-21T12:03:10Z",
+                    "finished_at": "2026-11-21T12:03:45Z",
+                }
+            ]
+        }
+    )
+
+    run: RunKind
+    attempt: int
+    """From 1, in each run."""
+    state: Literal["live", "succeeded", "failed", "cancelled", "lost"]
+    reason: str | None
+    paused: bool
+    """Whether it was told to pause: then its end is no failure."""
+    exit_code: int | None
+    """Of its driver, as the cluster saw it end."""
+    last_lines: str | None
+    """The end of its log, once it has ended."""
+    created_at: datetime
+    submitted_at: datetime | None
+    heartbeat_at: datetime | None
+    finished_at: datetime | None
+
+    @classmethod
+    def of(cls, run: Run, attempt: Attempt) -> "AttemptView":
+        """The row as the API shows it."""
+        return cls.model_validate(
+            {
+                "run": run.kind,
+                "attempt": attempt.number,
+                "state": attempt.state,
+                "reason": attempt.reason,
+                "paused": attempt.pause_requested_at is not None,
+                "exit_code": attempt.exit_code,
+                "last_lines": attempt.last_lines,
+                "created_at": attempt.created_at,
+                "submitted_at": attempt.submitted_at,
+                "heartbeat_at": attempt.heartbeat_at,
+                "finished_at": attempt.finished_at,
+            }
+        )
+
+
+class AttemptList(BaseModel):
+    """The attempts of a study, the oldest first."""
+
+    items: list[AttemptView]

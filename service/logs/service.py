@@ -1,0 +1,70 @@
+"""Attempts of a study, and their logs as streams of text."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from service.context import Context
+from service.db.tables import LogChunk
+from service.errors import NotFoundError
+from service.logs import repository
+from service.logs.schemas import AttemptView, RunKind
+from service.studies.service import expect
+
+POLL_SECONDS = 1.0
+
+
+async def attempts(context: Context, study_id: str) -> list[AttemptView]:
+    """Every attempt of the study, the oldest first."""
+    await expect(context, study_id)
+    async with context.database.session() as session:
+        found = await repository.attempts(session, study_id)
+    return [AttemptView.of(run, attempt) for run, attempt in found]
+
+
+async def find(context: Context, study_id: str, *, run: RunKind | None, attempt: int | None) -> str:
+    """The submission id of the attempt that is asked for; of those left open, the newest.
+
+    Raises:
+        NotFoundError: the study has no such attempt; the message names those that it has.
+    """
+    await expect(context, study_id)
+    async with context.database.session() as session:
+        known = await repository.attempts(session, study_id)
+    fitting = [
+        each.submission_id
+        for its_run, each in known
+        if run in (None, its_run.kind) and attempt in (None, each.number)
+    ]
+    if not fitting:
+        those = ", ".join(f"{its_run.kind} {each.number}" for its_run, each in known[-20:])
+        raise NotFoundError(
+            f"study {study_id!r} has no such attempt; it has: {those or 'none yet'}"
+        )
+    return fitting[-1]
+
+
+async def read(context: Context, submission_id: str, *, follow: bool) -> AsyncGenerator[bytes]:
+    """The log as it is; with ``follow`` also what is added, until the attempt has ended."""
+    seen = -1
+    while True:
+        # A client that leaves cancels its response. A query that is cancelled half-way costs the pool
+        # a connection, so it is let run to its end.
+        chunks, is_closed = await asyncio.shield(
+            asyncio.create_task(_after(context, submission_id, seen))
+        )
+        if chunks and seen == -1 and chunks[0].start > 0:
+            yield f"[{chunks[0].start:,} characters before this were dropped]\n".encode()
+        for chunk in chunks:
+            yield chunk.text.encode()
+            seen = chunk.start
+        if is_closed or not follow or context.hub.is_closed:
+            return
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def _after(context: Context, submission_id: str, seen: int) -> tuple[list[LogChunk], bool]:
+    async with context.database.session() as session:
+        # The attempt first: once its log is closed, its last part is visible to the next query.
+        attempt = await repository.attempt(session, submission_id)
+        chunks = await repository.chunks(session, submission_id, after=seen)
+    return list(chunks), attempt is None or attempt.log_closed
