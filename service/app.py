@@ -12,13 +12,19 @@ import uvicorn
 from fastapi import FastAPI
 
 from service import docs, gate, health, log_records, openapi, problems
+from service.access import endpoints as access
+from service.access.audit import Audit
+from service.access.door import Door
+from service.body_limit import BodyLimit
 from service.calibration import endpoints as calibration
 from service.context import Context
 from service.dashboard import endpoints as dashboard
+from service.dashboard import sign_in
 from service.datasets import endpoints as datasets
 from service.db.session import Database
 from service.hub import EventHub
 from service.ledger import endpoints as ledger
+from service.logs import endpoints as logs
 from service.metrics import endpoints as metrics
 from service.plans import endpoints as plans
 from service.request_id import RequestId
@@ -41,7 +47,6 @@ class StartError(Exception):
 
 def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
     """The application. A database that is passed in stays its owner's to close."""
-    check_exposure(settings)
     shared = database or _open(settings)
     context = Context(settings=settings, database=shared, hub=EventHub(shared))
 
@@ -62,9 +67,16 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
-        responses=problems.described(400, 500),
+        responses=problems.described(400, 401, 403, 429, 500),
     )
     app.state.context = context
+    app.add_middleware(BodyLimit)
+    app.add_middleware(
+        Door,
+        authenticator=context.authenticator,
+        audit=Audit(shared),
+        limit=settings.rate_limit,
+    )
     app.add_middleware(gate.Gate, settings=settings)
     measured = metrics.install(app)
     app.add_middleware(RequestId)
@@ -75,25 +87,19 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         metrics,
         studies,
         trials,
+        logs,
         calibration,
         plans,
         datasets,
         ledger,
         runs,
+        access,
         docs,
+        sign_in,
         dashboard,
     ):
         app.include_router(room.router)
     return app
-
-
-def check_exposure(settings: Settings) -> None:
-    """Refuse to serve other machines without a token."""
-    if settings.api_token is None and not gate.is_loopback(settings.host):
-        raise StartError(
-            f"TAN_HOST={settings.host} can be reached from other machines: set TAN_API_TOKEN to a "
-            "long random string, which users then send, or bind to 127.0.0.1"
-        )
 
 
 class Server(uvicorn.Server):
@@ -126,6 +132,8 @@ def main() -> int:
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=settings.trusted_proxies is not None,
+        forwarded_allow_ips=settings.trusted_proxies,
         timeout_graceful_shutdown=GRACEFUL_SECONDS,
     )
     inherited = None if settings.listen_fd is None else [socket.socket(fileno=settings.listen_fd)]

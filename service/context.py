@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from service.auth.authenticator import Authenticator
 from service.auth.secrets import server_secret
 from service.db.session import Database
 from service.hub import EventHub
@@ -19,6 +20,11 @@ class Context:
     settings: Settings
     database: Database
     hub: EventHub
+
+    @cached_property
+    def authenticator(self) -> Authenticator:
+        """Recognises who asks."""
+        return Authenticator(self.settings, self.database)
 
     @cached_property
     def secret(self) -> bytes:

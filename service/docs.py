@@ -9,6 +9,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 from jinja2 import DictLoader, Environment
 
+from service.access.guard import needs
+from service.auth.scopes import Scope
+
 router = APIRouter(include_in_schema=False)
 
 STYLE = """\
@@ -43,7 +46,7 @@ _style_hash = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 POLICY = f"default-src 'none'; style-src 'sha256-{_style_hash}'; frame-ancestors 'none'"
 
 
-@router.get("/docs")
+@router.get("/docs", dependencies=[needs(Scope.READ)])
 async def docs(request: Request) -> HTMLResponse:
     """Every route, its parameters and its answers."""
     document = request.app.openapi()

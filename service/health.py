@@ -10,6 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.responses import Response
 
+from service.access.guard import open_to_all
 from service.context import ContextDep
 from service.db.migrate import head_revision
 from service.problems import described, problem_response
@@ -25,13 +26,15 @@ class Health(BaseModel):
     status: Literal["ok"] = "ok"
 
 
-@router.get("/healthz")
+@router.get("/healthz", dependencies=[open_to_all()])
 async def healthz() -> Health:
     """The process answers."""
     return Health()
 
 
-@router.get("/readyz", response_model=Health, responses=described(503))
+@router.get(
+    "/readyz", dependencies=[open_to_all()], response_model=Health, responses=described(503)
+)
 async def readyz(context: ContextDep) -> Health | Response:
     """The database answers and is at this version's schema."""
     try:

@@ -82,12 +82,32 @@ def unexpected(error: Exception, path: str) -> JSONResponse:
     )
 
 
+def of_error(error: ServiceError) -> JSONResponse:
+    """The response for an error of ours."""
+    return problem_response(
+        error.status,
+        error.detail,
+        errors=error.problems,
+        headers=dict(error.headers),
+        kind=error.type,
+    )
+
+
+def of_failure(error: Exception, path: str) -> JSONResponse:
+    """The response for what no route expected: a bug, or a database that is away."""
+    if isinstance(error, OperationalError | InterfaceError):
+        _log.warning("the database does not answer: %s", error.orig)
+        return problem_response(
+            503,
+            "the database does not answer; try again in a moment",
+            headers={"Retry-After": "1"},
+        )
+    return unexpected(error, path)
+
+
 async def _service_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, ServiceError)  # noqa: S101 - registered for this type only
-    headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else None
-    return problem_response(
-        error.status, error.detail, errors=error.problems, headers=headers, kind=error.type
-    )
+    return of_error(error)
 
 
 async def _library_error(request: Request, error: Exception) -> JSONResponse:
@@ -106,14 +126,7 @@ async def _library_error(request: Request, error: Exception) -> JSONResponse:
 
 async def _database_error(request: Request, error: Exception) -> JSONResponse:
     """A database that is away is nobody's bug: the same request may succeed in a moment."""
-    if isinstance(error, OperationalError | InterfaceError):
-        _log.warning("the database does not answer: %s", error.orig)
-        return problem_response(
-            503,
-            "the database does not answer; try again in a moment",
-            headers={"Retry-After": "1"},
-        )
-    return unexpected(error, request.url.path)
+    return of_failure(error, request.url.path)
 
 
 async def _validation_error(_: Request, error: Exception) -> JSONResponse:

@@ -1,1 +1,1 @@
-"""Who may speak: the API token of users, the run tokens of workers."""
+"""Who asks: API tokens and their scopes, sessions of the dashboard, the run tokens of workers."""

@@ -4,6 +4,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from service.access.guard import needs
+from service.auth.scopes import Scope
 from service.calibration import service
 from service.calibration.schemas import Calibration
 from service.context import ContextDep
@@ -17,7 +19,7 @@ DatasetName = Query(
 ModelName = Query(max_length=200, pattern=r"^[ -~]+$", description="As in model.name")
 
 
-@router.get("/calibration", responses=described(422))
+@router.get("/calibration", dependencies=[needs(Scope.READ)], responses=described(422))
 async def get_calibration(
     context: ContextDep,
     dataset: Annotated[str | None, DatasetName] = None,

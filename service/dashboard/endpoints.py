@@ -234,7 +234,7 @@ async def get_asset(name: str) -> Response:
     )
 
 
-@router.get("/ui/{path:path}", dependencies=[needs(Scope.READ)])
+@router.get("/ui/{path:path}", dependencies=[open_to_all()])
 async def nothing_here(path: str) -> Response:
     """Any other address below ``/ui``."""
     raise NotFoundError(f"there is nothing at /ui/{path}")

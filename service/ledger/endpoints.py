@@ -5,6 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from service.access.guard import needs
+from service.auth.scopes import Scope
 from service.context import ContextDep
 from service.db.tables import Dataset
 from service.errors import NotFoundError
@@ -15,7 +17,7 @@ from service.problems import described
 router = APIRouter(prefix="/datasets", tags=["datasets"])
 
 
-@router.get("/{name}/ledger", responses=described(404, 422))
+@router.get("/{name}/ledger", dependencies=[needs(Scope.READ)], responses=described(404, 422))
 async def get_ledger(
     name: str,
     context: ContextDep,
@@ -27,7 +29,7 @@ async def get_ledger(
         return await Ledger().account(session, scope_id, last_entries=entries)
 
 
-@router.get("/{name}/ledger/verify", responses=described(404))
+@router.get("/{name}/ledger/verify", dependencies=[needs(Scope.READ)], responses=described(404))
 async def verify_ledger(name: str, context: ContextDep) -> ChainReport:
     """Whether the journal is whole and says what the state tables say."""
     async with context.database.session() as session:

@@ -4,6 +4,8 @@ from fastapi import APIRouter, FastAPI, Request
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.responses import PlainTextResponse, Response
 
+from service.access.guard import needs
+from service.auth.scopes import Scope
 from service.metrics.latency import RequestLatency
 from service.metrics.service import Metrics
 
@@ -18,7 +20,7 @@ def install(app: FastAPI) -> Metrics:
     return metrics
 
 
-@router.get("/metrics", response_class=PlainTextResponse)
+@router.get("/metrics", dependencies=[needs(Scope.READ)], response_class=PlainTextResponse)
 async def get_metrics(request: Request) -> Response:
     """What an operator watches, in the Prometheus text format: docs/operations.md has the list."""
     metrics: Metrics = request.app.state.metrics

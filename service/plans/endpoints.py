@@ -2,6 +2,8 @@
 
 from fastapi import APIRouter, Request
 
+from service.access.guard import needs
+from service.auth.scopes import Scope
 from service.body import read_mapping
 from service.context import ContextDep
 from service.openapi import request_body
@@ -16,6 +18,7 @@ router = APIRouter(tags=["plans"])
 
 @router.post(
     "/plans",
+    dependencies=[needs(Scope.READ)],
     responses=described(400, 413, 415, 422),
     openapi_extra=request_body(StudySpec, MechanismPlanRequest),
 )

@@ -11,6 +11,7 @@ const SLOW_PACE = 5000; // without a stream
 const EVENT_KINDS = ["state", "trial", "step", "attempt"];
 
 const body = document.body;
+const csrfToken = document.querySelector("meta[name=csrf-token]")?.content ?? "";
 const connection = document.getElementById("connection");
 const seen = new Set(); // kinds of events since the last exchange
 let timer = null;
@@ -52,6 +53,7 @@ async function refresh(kinds) {
   try {
     const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
     if (!answer.ok) throw new Error(`HTTP ${answer.status}`);
+    if (answer.redirected) return location.assign(answer.url); // the session has ended
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     exchange(fresh, kinds);
     if (body.dataset.events && !fresh.body.dataset.events) stop(); // the study has come to its end
@@ -134,7 +136,7 @@ async function act(button) {
   try {
     const answer = await fetch(button.dataset.post, {
       method: "POST",
-      headers: { "Content-Type": "application/json" },
+      headers: { "Content-Type": "application/json", "X-CSRF-Token": csrfToken },
       body: button.dataset.body,
     });
     if (!answer.ok) {

@@ -1,0 +1,176 @@
+"""What every request passes before a route sees it: who asks, how fast, and from which page.
+
+* A change asked for by another site's page is refused by its ``Origin``.
+* ``Authorization: Bearer`` names a token; the dashboard's cookie stands for one, and then a change needs
+  the CSRF token that only the dashboard's own pages know.
+* Nobody is asked for a token in local single-user mode: on a loopback address, while there is none.
+* Every caller has a rate limit, by token or by address; so have wrong tokens, a stricter one.
+* What may be done with which token is said by the routes (service/access/guard.py).
+* Every change that was asked for is in the audit before its answer leaves.
+"""
+
+import hmac
+from urllib.parse import quote, urlsplit
+
+from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.access.audit import SAFE_METHODS, Audit
+from service.auth.authenticator import Authenticator
+from service.auth.scopes import LOCAL, Principal
+from service.auth.sessions import COOKIE, CSRF_HEADER
+from service.errors import ForbiddenError, ServiceError, TooManyRequestsError, UnauthorizedError
+from service.problems import of_error
+from service.rate_limit import WORKERS_FACTOR, Buckets, RateLimit
+
+WORKER_PATHS = "/worker/"
+"""Workers bring the token of their own run, which their routes check."""
+SIGN_IN = "/ui/sign-in"
+SIGN_OUT = "/ui/sign-out"
+"""A plain form: its route checks the CSRF token among its fields."""
+OPEN_PATHS = ("/healthz", "/readyz", "/ui/static/", SIGN_IN)
+"""Probes carry no token, and who signs in has none yet."""
+UNKNOWN_ADDRESS = "unknown"
+
+
+class Door:
+    """ASGI middleware: see the module."""
+
+    def __init__(
+        self, app: ASGIApp, *, authenticator: Authenticator, audit: Audit, limit: RateLimit
+    ) -> None:
+        self._app = app
+        self._authenticator = authenticator
+        self._audit = audit
+        self._callers = Buckets(limit)
+        self._workers = Buckets(
+            RateLimit(limit.per_second * WORKERS_FACTOR, limit.burst * WORKERS_FACTOR)
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        scope.setdefault("state", {})
+        address = address_of(scope)
+        is_recorded = False
+
+        async def record(message: Message) -> None:
+            nonlocal is_recorded
+            if not is_recorded and message["type"] == "http.response.start":
+                is_recorded = True
+                await self._audit.record(scope, message, address=address)
+
+        async def send_recorded(message: Message) -> None:
+            await record(message)
+            await send(message)
+
+        try:
+            scope["state"]["principal"] = await self._admit(scope, address)
+        except TooManyRequestsError as error:  # not recorded: they would fill the audit
+            await of_error(error)(scope, receive, send)
+            return
+        except ServiceError as error:
+            await _refusal(scope, error)(scope, receive, send_recorded)
+            return
+        try:
+            await self._app(scope, receive, send_recorded)
+        except Exception:
+            await record({"type": "http.response.start", "status": 500})
+            raise
+
+    async def _admit(self, scope: Scope, address: str) -> Principal | None:
+        """Who asks, or None where nobody has to say.
+
+        Raises:
+            ServiceError: the caller may not come in, or not now.
+        """
+        path = path_of(scope)
+        if path.startswith(WORKER_PATHS):
+            _spend(self._workers, address)
+            return None
+        _check_origin(scope)
+        if path.startswith(OPEN_PATHS):
+            _spend(self._callers, address)
+            return None
+        principal = await self._recognise(scope, address)
+        if principal is None:
+            _spend(self._callers, address)
+            raise UnauthorizedError(
+                "a token is needed: Authorization: Bearer <token>; `tan-cli token create` makes one"
+            )
+        _spend(self._callers, address if principal is LOCAL else f"token {principal.id}")
+        return principal
+
+    async def _recognise(self, scope: Scope, address: str) -> Principal | None:
+        if not await self._authenticator.asks_for_tokens():
+            return LOCAL
+        headers = Headers(scope=scope)
+        scheme, _, value = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            known = await self._authenticator.by_token(value.strip(), address=address)
+            return known.principal if known else None
+        cookie = cookie_parser(headers.get("cookie", "")).get(COOKIE)
+        found = await self._authenticator.by_session(cookie) if cookie else None
+        if found is None:
+            return None
+        principal, csrf_token = found
+        scope["state"]["csrf_token"] = csrf_token
+        if scope["method"] not in SAFE_METHODS and path_of(scope) != SIGN_OUT:
+            check_csrf(csrf_token, headers.get(CSRF_HEADER, ""))
+        return principal
+
+
+def check_csrf(expected: str, given: str) -> None:
+    """Refuse a change that no page of this session asked for.
+
+    Raises:
+        ForbiddenError: the token is missing or wrong.
+    """
+    if not hmac.compare_digest(given.encode(), expected.encode()):
+        raise ForbiddenError(
+            f"a change needs the {CSRF_HEADER} of this session: load the page again"
+        )
+
+
+def address_of(scope: Scope) -> str:
+    """Where the request comes from."""
+    client = scope.get("client")
+    return client[0] if client else UNKNOWN_ADDRESS
+
+
+def path_of(scope: Scope) -> str:
+    """The path without the prefix that a proxy puts before every path."""
+    return scope["path"].removeprefix(str(scope.get("root_path", "")).rstrip("/"))
+
+
+def _check_origin(scope: Scope) -> None:
+    headers = Headers(scope=scope)
+    origin = headers.get("origin")
+    if (
+        scope["method"] not in SAFE_METHODS
+        and origin is not None
+        and urlsplit(origin).netloc != headers.get("host", "")
+    ):
+        raise ForbiddenError(f"a change cannot be asked for from {origin[:200]!r}")
+
+
+def _spend(buckets: Buckets, key: str) -> None:
+    seconds = buckets.take(key)
+    if seconds > 0:
+        raise TooManyRequestsError("more requests than this caller may make", seconds)
+
+
+def _refusal(scope: Scope, error: ServiceError) -> Response:
+    """A problem; for somebody who looks at a page, the way to sign in."""
+    path = path_of(scope)
+    is_page = path == "/" or path.startswith("/ui/")
+    if isinstance(error, UnauthorizedError) and is_page and scope["method"] == "GET":
+        base = str(scope.get("root_path", "")).rstrip("/")
+        query = scope.get("query_string", b"").decode("latin-1")
+        wanted = f"{path}?{query}" if query else path
+        return RedirectResponse(f"{base}{SIGN_IN}?next={quote(wanted, safe='/')}", 303)
+    return of_error(error)

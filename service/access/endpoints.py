@@ -1,0 +1,93 @@
+"""``/tokens`` and ``/audit``: for admins."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Response, status
+
+from service.access import service
+from service.access.guard import PrincipalDep, needs
+from service.access.schemas import (
+    AuditEventView,
+    AuditPage,
+    NewToken,
+    TokenList,
+    TokenRequest,
+    TokenView,
+)
+from service.auth import repository
+from service.auth.scopes import Scope
+from service.context import ContextDep
+from service.errors import InvalidInputError
+from service.problems import described
+
+router = APIRouter(tags=["access"], responses=described(401, 403, 429))
+
+TokenId = Annotated[str, Path(max_length=100)]
+
+
+@router.post(
+    "/tokens",
+    status_code=status.HTTP_201_CREATED,
+    dependencies=[needs(Scope.ADMIN)],
+    responses=described(400, 413, 422),
+)
+async def create_token(
+    request: TokenRequest, response: Response, context: ContextDep, principal: PrincipalDep
+) -> NewToken:
+    """Make a token. Its secret is in this answer and nowhere else."""
+    known = context.authenticator
+    async with context.database.session() as session:
+        made = await service.create(
+            session, request, by=principal, has_bootstrap=known.has_bootstrap_token
+        )
+    known.forget()
+    response.headers["Location"] = f"/tokens/{made.id}"
+    return made
+
+
+@router.get("/tokens", dependencies=[needs(Scope.ADMIN)])
+async def list_tokens(context: ContextDep) -> TokenList:
+    """Every token, also those that have ended; the newest first."""
+    async with context.database.session() as session:
+        found = await repository.every(session)
+    return TokenList(items=[TokenView.of(token) for token in found])
+
+
+@router.delete(
+    "/tokens/{token_id}",
+    status_code=status.HTTP_204_NO_CONTENT,
+    dependencies=[needs(Scope.ADMIN)],
+    responses=described(404, 409),
+)
+async def revoke_token(token_id: TokenId, context: ContextDep) -> None:
+    """End a token and its sessions for good. Doing so twice is harmless."""
+    known = context.authenticator
+    async with context.database.session() as session:
+        await service.revoke(session, token_id, has_bootstrap=known.has_bootstrap_token)
+    known.forget()
+
+
+@router.get("/audit", dependencies=[needs(Scope.ADMIN)], responses=described(422))
+async def read_audit(
+    context: ContextDep,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    cursor: Annotated[str | None, Query(max_length=100)] = None,
+) -> AuditPage:
+    """Every change that was asked for, granted or refused, newest first."""
+    before = _number(cursor)
+    async with context.database.session() as session:
+        found = await repository.audit_page(session, before=before, limit=limit + 1)
+    return AuditPage(
+        items=[AuditEventView.of(event) for event in found[:limit]],
+        next_cursor=str(found[limit - 1].id) if len(found) > limit else None,
+    )
+
+
+def _number(cursor: str | None) -> int | None:
+    if cursor is None:
+        return None
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 18):
+        raise InvalidInputError.at(
+            "cursor", "not a cursor of this list: pass next_cursor of a page", cursor[:200]
+        )
+    return int(cursor)

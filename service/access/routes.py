@@ -1,0 +1,39 @@
+"""The routes of the application, and what each asks of its callers."""
+
+from collections.abc import Iterator
+
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute, iter_route_contexts
+from starlette.types import Scope
+
+from service.access.guard import Guard
+
+
+def routes(scope: Scope) -> Iterator[APIRoute]:
+    """Every route of the application that serves the request."""
+    for context in iter_route_contexts(scope["app"].routes):
+        if isinstance(context.original_route, APIRoute):
+            yield context.original_route
+
+
+def route_of(scope: Scope) -> tuple[APIRoute | None, dict[str, object]]:
+    """The request's route and path parameters, also of one that was refused before it was routed."""
+    if isinstance(scope.get("route"), APIRoute):
+        return scope["route"], scope.get("path_params", {})
+    path = scope["path"].removeprefix(str(scope.get("root_path", "")).rstrip("/"))
+    for route in routes(scope):
+        found = route.path_regex.match(path) if scope["method"] in route.methods else None
+        if found:
+            return route, dict(found.groupdict())
+    return None, {}
+
+
+def declared(route: APIRoute) -> Guard | None:
+    """What the route asks of its callers; None where it says nothing."""
+    return next((call for call in _calls(route.dependant) if isinstance(call, Guard)), None)
+
+
+def _calls(dependant: Dependant) -> Iterator[object]:
+    for each in dependant.dependencies:
+        yield each.call
+        yield from _calls(each)

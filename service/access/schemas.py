@@ -1,0 +1,102 @@
+"""Tokens and audit events as the API shows them."""
+
+from datetime import datetime
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.auth.scopes import Scope
+from service.db.tables import ApiToken, AuditEvent
+
+MAX_LIFETIME_SECONDS = 10 * 366 * 86_400
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._@ -]*$"
+TENANT = r"^[a-z0-9][a-z0-9-]*$"
+
+
+class TokenRequest(BaseModel):
+    """A token to be made."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        json_schema_extra={
+            "examples": [
+                {
+                    "name": "alice",
+                    "scopes": ["submit"],
+                    "tenant": "vision",
+                    "expires_in_seconds": 7_776_000,
+                }
+            ]
+        },
+    )
+
+    name: Annotated[str, Field(min_length=1, max_length=100, pattern=NAME)]
+    """Whose or what for; it need not be unique."""
+    scopes: Annotated[list[Scope], Field(min_length=1, max_length=len(Scope))]
+    """``admin`` implies all, ``submit`` and ``approve`` imply ``read``."""
+    tenant: Annotated[str, Field(min_length=1, max_length=63, pattern=TENANT)] | None = None
+    """Whose studies it sees and makes. Unset: the tenant of who asks."""
+    expires_in_seconds: Annotated[int, Field(ge=60, le=MAX_LIFETIME_SECONDS)] | None = None
+    """Unset: never."""
+
+
+class TokenView(BaseModel):
+    """A token without its secret."""
+
+    id: str
+    name: str
+    tenant: str
+    scopes: list[Scope]
+    created_by: str | None
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None
+    """To the minute."""
+
+    @classmethod
+    def of(cls, token: ApiToken) -> Self:
+        """The row as the API shows it."""
+        return cls.model_validate(token, from_attributes=True)
+
+
+class NewToken(TokenView):
+    """A token that was just made."""
+
+    token: str
+    """``tan_<id>_<secret>``: it is shown this once."""
+
+
+class TokenList(BaseModel):
+    """Every token, the newest first."""
+
+    items: list[TokenView]
+
+
+class AuditEventView(BaseModel):
+    """A change that somebody asked for, granted or refused."""
+
+    id: int
+    at: datetime
+    token_id: str | None
+    """``bootstrap``: TAN_API_TOKEN; ``local``: nobody was asked for a token; None: nobody known."""
+    tenant: str | None
+    address: str | None
+    method: str
+    route: str
+    target: str | None
+    status: int
+    request_id: str
+
+    @classmethod
+    def of(cls, event: AuditEvent) -> Self:
+        """The row as the API shows it."""
+        return cls.model_validate(event, from_attributes=True)
+
+
+class AuditPage(BaseModel):
+    """Audit events, the newest first."""
+
+    items: list[AuditEventView]
+    next_cursor: str | None = None

@@ -1,0 +1,151 @@
+"""Recognises who asks, by a token or by a session of the dashboard."""
+
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+
+from service.auth import repository
+from service.auth.scopes import LOCAL_TENANT, Principal, Scope
+from service.auth.secrets import server_secret
+from service.auth.sessions import Session, Signer
+from service.auth.tokens import Token, digest, is_same
+from service.db.session import Database
+from service.db.tables import ApiToken
+from service.errors import TooManyRequestsError
+from service.hosts import is_loopback
+from service.rate_limit import FAILURES, Buckets
+from service.settings import Settings
+
+CACHE_SECONDS = 1.0
+"""How long a token is believed unseen: a revocation in another process takes as long to be heard."""
+TOUCH_SECONDS = 60.0
+BOOTSTRAP = "bootstrap"
+_NO_DIGEST = "0" * 64
+"""Of no secret: what is compared with where there is no such token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """A token as it is believed for a moment."""
+
+    principal: Principal
+    digest: str
+    expires_at: datetime | None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it has not expired."""
+        return self.expires_at is None or datetime.now(UTC) < self.expires_at
+
+
+class Authenticator:
+    """Knows the tokens of one service, for one process."""
+
+    def __init__(self, settings: Settings, database: Database) -> None:
+        self._settings = settings
+        self._database = database
+        self._failures = Buckets(FAILURES)
+        self._cached: dict[str, tuple[float, Credential]] = {}
+        self._in_use: tuple[float, bool] | None = None
+        self._touched: dict[str, float] = {}
+        self._bootstrap = _bootstrap_credential(settings)
+        self._is_exposed = not is_loopback(settings.host)
+
+    @cached_property
+    def signer(self) -> Signer:
+        """Signs sessions; its key is made on first use."""
+        return Signer(server_secret(self._settings.home_path))
+
+    @property
+    def has_bootstrap_token(self) -> bool:
+        """Whether TAN_API_TOKEN lets somebody in as admin."""
+        return self._bootstrap is not None
+
+    async def asks_for_tokens(self) -> bool:
+        """Whether somebody without a token is refused: everywhere but in local single-user mode."""
+        if self._is_exposed or self._bootstrap is not None:
+            return True
+        now = time.monotonic()
+        if self._in_use is None or now - self._in_use[0] > CACHE_SECONDS:
+            async with self._database.session() as session:
+                self._in_use = (now, await repository.any_unrevoked(session))
+        return self._in_use[1]
+
+    async def by_token(self, text: str, *, address: str) -> Credential | None:
+        """Whose token this is; None: nobody's.
+
+        Raises:
+            TooManyRequestsError: too many wrong tokens came from this address.
+        """
+        seconds = self._failures.wait(address)
+        if seconds > 0:
+            raise TooManyRequestsError("too many wrong tokens from this address", seconds)
+        if self._bootstrap and is_same(digest(text), self._bootstrap.digest):
+            return self._bootstrap
+        token = Token.parse(text)
+        known = await self._known(token.id) if token else None
+        given = token.digest if token else digest(text)
+        is_right = is_same(given, known.digest if known else _NO_DIGEST)
+        if known is None or not is_right or not known.is_current:
+            self._failures.take(address)
+            return None
+        await self._touch(known.principal.id)
+        return known
+
+    async def by_session(self, cookie: str) -> tuple[Principal, str] | None:
+        """Whose session this is, and the CSRF token of its pages; None: nobody's, or ended."""
+        session = Session.parse(cookie)
+        if session is None:
+            return None
+        known = await self._known(session.token_id)
+        is_good = self.signer.is_good(
+            session, known.digest if known else _NO_DIGEST, now=time.time()
+        )
+        if known is None or not is_good or not known.is_current:
+            return None
+        return known.principal, self.signer.csrf_token(session)
+
+    def forget(self) -> None:
+        """Believe nothing that was read before: a token was made or revoked."""
+        self._cached.clear()
+        self._in_use = None
+
+    async def _known(self, token_id: str) -> Credential | None:
+        if token_id == BOOTSTRAP:
+            return self._bootstrap
+        now = time.monotonic()
+        since, credential = self._cached.get(token_id, (now, None))
+        if credential is not None and now - since <= CACHE_SECONDS:
+            return credential
+        async with self._database.session() as session:
+            row = await repository.find(session, token_id)
+        if row is None or row.revoked_at is not None:
+            self._cached.pop(token_id, None)
+            return None
+        self._cached[token_id] = (now, _credential(row))
+        return self._cached[token_id][1]
+
+    async def _touch(self, token_id: str) -> None:
+        now = time.monotonic()
+        if (
+            token_id == BOOTSTRAP
+            or now - self._touched.get(token_id, -TOUCH_SECONDS) < TOUCH_SECONDS
+        ):
+            return
+        self._touched[token_id] = now
+        async with self._database.session() as session:
+            await repository.touch(session, token_id)
+
+
+def _credential(row: ApiToken) -> Credential:
+    return Credential(
+        Principal.of(row.id, row.tenant, row.scopes), row.secret_sha256, row.expires_at
+    )
+
+
+def _bootstrap_credential(settings: Settings) -> Credential | None:
+    if settings.api_token is None:
+        return None
+    principal = Principal.of(BOOTSTRAP, LOCAL_TENANT, [Scope.ADMIN])
+    return Credential(principal, digest(settings.api_token.get_secret_value()), None)

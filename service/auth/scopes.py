@@ -1,0 +1,58 @@
+"""What a token may do, and who somebody is once a token was recognised."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+LOCAL_TENANT = "local"
+"""Whose everything is while nobody is asked for a token."""
+
+
+class Scope(StrEnum):
+    """What a token may be given."""
+
+    READ = "read"
+    """See the tenant's studies, and every dataset with its budget."""
+    SUBMIT = "submit"
+    """Spend: submit studies, edit and cancel them."""
+    APPROVE = "approve"
+    """Let the private run of a study begin that waits for approval."""
+    ADMIN = "admin"
+    """Everything, in every tenant: datasets and their budgets, tokens, the audit."""
+
+
+_IMPLIED = {
+    Scope.READ: frozenset({Scope.READ}),
+    Scope.SUBMIT: frozenset({Scope.SUBMIT, Scope.READ}),
+    Scope.APPROVE: frozenset({Scope.APPROVE, Scope.READ}),
+    Scope.ADMIN: frozenset(Scope),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks. ``scopes`` holds the implied ones too: make it by :meth:`of`."""
+
+    id: str
+    """Of the token; ``bootstrap`` for TAN_API_TOKEN, ``local`` where no token is asked for."""
+    tenant: str
+    scopes: frozenset[Scope]
+
+    @classmethod
+    def of(cls, id_: str, tenant: str, scopes: Iterable[str]) -> "Principal":
+        """The principal with these scopes and all that they imply."""
+        implied = (_IMPLIED[Scope(scope)] for scope in scopes)
+        return cls(id_, tenant, frozenset[Scope]().union(*implied))
+
+    def may(self, scope: Scope) -> bool:
+        """Whether the scope was given, by name or by a wider one."""
+        return scope in self.scopes
+
+    @property
+    def sees(self) -> str | None:
+        """The only tenant whose studies are visible; None: every tenant's."""
+        return None if self.may(Scope.ADMIN) else self.tenant
+
+
+LOCAL = Principal.of("local", LOCAL_TENANT, [Scope.ADMIN])
+"""Whoever asks on this machine, while there are no tokens."""
