@@ -16,6 +16,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 from numpy.typing import NDArray
 
+from tan_core.data.growth import check_growth
 from tan_core.data.images import ImageInputs
 from tan_core.data.part import (
     ArrayInputs,
@@ -29,6 +30,8 @@ from tan_core.data.part import (
     integer_labels,
 )
 from tan_core.errors import DatasetError
+
+_ROWS_AT_ONCE = 1024
 
 
 def has_images(path: Path) -> bool:
@@ -109,8 +112,15 @@ def _schema(file: Path) -> pa.Schema:
 
 
 def _read_parquet(file: Path) -> pa.Table:
+    """The whole table, some rows at a time: a value that is stored once may be repeated for ever."""
     try:
-        return pa_parquet.ParquetFile(file).read(use_threads=False)
+        with pa_parquet.ParquetFile(file) as stored:
+            num_bytes, batches = 0, list[pa.RecordBatch]()
+            for batch in stored.iter_batches(batch_size=_ROWS_AT_ONCE, use_threads=False):
+                num_bytes += batch.nbytes
+                check_growth(num_bytes, stored=file.stat().st_size, where=file)
+                batches.append(batch)
+            return pa.Table.from_batches(batches, schema=stored.schema_arrow)
     except (pa.ArrowException, OSError) as error:
         raise DatasetError(f"{file}: not a readable Parquet file: {error}", field="path") from error
 

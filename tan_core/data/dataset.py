@@ -1,6 +1,7 @@
 """Inspect a dataset, read a split of it, and check that it is still the one that was registered."""
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -225,6 +226,12 @@ def _source(path: str | None, asked: str | None) -> Source:
 def _existing(path: str | None) -> Path:
     if not path:
         raise DatasetError("a path is needed; only source digits has none", field="path")
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path):
+        raise DatasetError(
+            f"{path[:200]!r} is an address, and nothing is fetched: put the files on storage and "
+            "give their path",
+            field="path",
+        )
     place = Path(path)
     try:
         if not place.exists():

@@ -1,5 +1,6 @@
 """Encoded images: headers checked one by one, pixels decoded in threads only when asked."""
 
+import math
 import os
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
+from tan_core.data.growth import MAX_BYTES
 from tan_core.errors import DatasetError
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM", "TIFF")
@@ -57,7 +59,14 @@ class ImageInputs:
                 )
         if first is None:
             raise DatasetError(f"{self.where}: no records", field="path")
-        return (channels, first[1], first[0])
+        shape = (channels, first[1], first[0])
+        if len(self.records) * math.prod(shape) > MAX_BYTES:
+            raise DatasetError(
+                f"{self.where}: {len(self.records):,} images of shape {list(shape)} are more than "
+                f"{MAX_BYTES:,} bytes",
+                field="path",
+            )
+        return shape
 
     def load(self, indices: NDArray[np.intp]) -> NDArray[Any]:
         """uint8 [N, C, H, W] in the order of ``indices``."""

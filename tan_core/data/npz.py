@@ -1,22 +1,23 @@
 """NumPy archives: ``x_train, y_train, x_test, y_test``, or one part as ``x, y``. Never pickled."""
 
+import math
 import zipfile
 import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from tan_core.data.growth import check_growth
 from tan_core.data.part import ArrayInputs, Part, Parts, Role, as_float32, integer_labels
 from tan_core.errors import DatasetError
-
-MAX_BYTES = 2**36
-"""Of all arrays together once unpacked: a small archive can claim to be any size."""
 
 _UNREADABLE = (
     OSError,
     EOFError,
+    IndexError,  # a header that ends in its version
     ValueError,
     RuntimeError,  # encrypted, or packed in a way that is not known here
     MemoryError,  # an array that claims to be larger than any memory
@@ -64,9 +65,11 @@ def read(path: Path) -> Parts:
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with zipfile.ZipFile(path) as archive:
-            total = sum(member.file_size for member in archive.infolist())
-        if total > MAX_BYTES:
-            raise DatasetError(f"{path} unpacks to {total:,} bytes", field="path")
+            members = archive.infolist()
+            total = sum(member.file_size for member in members)
+            check_growth(total, stored=path.stat().st_size, where=path)
+            for member in members:
+                _check_claim(archive, member)
         with np.load(path, allow_pickle=False) as archive:
             # A member that is no array comes as its bytes.
             found = {name: archive[name] for name in archive.files}
@@ -75,6 +78,21 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
         if isinstance(error, DatasetError):
             raise
         raise DatasetError(f"{path}: not a readable .npz archive: {error}", field="path") from error
+
+
+def _check_claim(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
+    """Refuse an array whose header claims more than its member holds: it is allocated as claimed."""
+    with archive.open(member) as stream:
+        if stream.read(len(npy.MAGIC_PREFIX)) != npy.MAGIC_PREFIX:
+            return
+        version = (stream.read(1)[0], stream.read(1)[0])
+        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, _, dtype = read(stream)
+        claimed = math.prod(shape) * dtype.itemsize
+        if claimed > member.file_size and not dtype.hasobject:
+            raise ValueError(
+                f"{member.filename} claims {claimed:,} bytes, holds {member.file_size:,}"
+            )
 
 
 def _part(x: NDArray[Any], y: NDArray[Any], *, where: str) -> Part:

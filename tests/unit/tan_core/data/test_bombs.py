@@ -1,0 +1,132 @@
+"""Files that are small and claim to be large: refused by name before they are unpacked."""
+
+import io
+import tracemalloc
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pa_parquet
+import pytest
+from PIL import Image
+
+from tan_core.data import growth, images, inspect
+from tan_core.errors import DatasetError
+
+
+@pytest.fixture
+def small(monkeypatch) -> int:
+    """What may be unpacked freely, for a test that should not need a gigabyte."""
+    monkeypatch.setattr(growth, "FREE_BYTES", 2**20)
+    return 2**20
+
+
+@pytest.fixture
+def peak():
+    """The most memory that was held, in bytes."""
+    tracemalloc.start()
+    yield lambda: tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+
+class TestNpz:
+    def test_zeros_that_were_packed_tightly_are_not_unpacked(self, tmp_path, small, peak) -> None:
+        path = tmp_path / "zeros.npz"
+        header = {"descr": "|u1", "fortran_order": False, "shape": (16 * small,)}
+        with (
+            zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+            archive.open("x.npy", "w") as member,
+        ):
+            np.lib.format.write_array_header_1_0(member, header)
+            for _ in range(16):
+                member.write(bytes(small))
+        with pytest.raises(DatasetError, match="unpacks to 16,777,"):
+            inspect(str(path))
+        assert peak() < 4 * small
+
+    @pytest.mark.parametrize("shape", [(2**40,), (2**31, 28, 28)])
+    def test_a_header_that_claims_more_than_its_member_holds(self, tmp_path, shape) -> None:
+        member = io.BytesIO()
+        header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(member, header)
+        path = tmp_path / "claim.npz"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("x.npy", member.getvalue() + bytes(100))
+            archive.writestr("y.npy", member.getvalue() + bytes(100))
+        with pytest.raises(DatasetError, match=r"x\.npy claims [0-9,]+ bytes, holds 2"):
+            inspect(str(path))
+
+    def test_a_header_that_ends_in_its_version(self, tmp_path) -> None:
+        path = tmp_path / "cut.npz"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("x.npy", b"\x93NUMPY")
+        with pytest.raises(DatasetError, match="not a readable"):
+            inspect(str(path))
+
+
+class TestParquet:
+    def test_a_value_that_is_stored_once_is_not_repeated_for_ever(
+        self, tmp_path, small, peak
+    ) -> None:
+        picture = io.BytesIO()
+        Image.effect_noise((128, 128), 64).save(picture, "PNG")
+        rows = 100_000
+        column = pa.DictionaryArray.from_arrays(
+            pa.array(np.zeros(rows, dtype=np.int32)), pa.array([picture.getvalue()])
+        )
+        path = tmp_path / "train.parquet"
+        table = {"image": column.cast(pa.dictionary(pa.int32(), pa.binary())), "label": [0] * rows}
+        pa_parquet.write_table(pa.table(table), path, store_schema=False)
+        assert path.stat().st_size < 200_000
+        with pytest.raises(DatasetError, match="times its size"):
+            inspect(str(path))
+        assert peak() < 64 * small
+
+    def test_data_that_packs_well_is_read(self, tmp_path) -> None:
+        rows = 300_000
+        path = tmp_path / "train.parquet"
+        columns = {"a": np.zeros(rows), "label": np.arange(rows) % 2}
+        pa_parquet.write_table(pa.table(columns), path)
+        facts = inspect(str(path))
+        assert facts.num_train + facts.num_validation + facts.num_test == rows
+
+
+class TestImages:
+    def test_many_large_images_are_refused_by_their_sum(self, tmp_path, monkeypatch) -> None:
+        monkeypatch.setattr(images, "MAX_BYTES", 10 * 64 * 64)
+        for name in ("a", "b"):
+            (tmp_path / name).mkdir()
+            for number in range(6):
+                Image.new("L", (64, 64)).save(tmp_path / name / f"{number}.png")
+        with pytest.raises(DatasetError, match=r"12 images of shape \[1, 64, 64\] are more than"):
+            inspect(str(tmp_path))
+
+    def test_text_in_an_image_is_not_unpacked(self, tmp_path) -> None:
+        def chunk(kind: bytes, body: bytes) -> bytes:
+            return len(body).to_bytes(4) + kind + body + zlib.crc32(kind + body).to_bytes(4)
+
+        header = (8).to_bytes(4) * 2 + bytes([8, 0, 0, 0, 0])
+        text = b"key\x00\x00" + zlib.compress(bytes(2**27))
+        content = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"zTXt", text)
+        for name in ("a", "b"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "0.png").write_bytes(content)
+        with pytest.raises(DatasetError, match="too large"):
+            inspect(str(tmp_path))
+
+
+class TestAddresses:
+    @pytest.mark.parametrize(
+        "path",
+        ["http://127.0.0.1/x.npz", "https://x/y.parquet", "file:///etc/passwd", "s3://b/k.parquet"],
+    )
+    def test_nothing_is_fetched(self, path: str) -> None:
+        with pytest.raises(DatasetError, match="nothing is fetched"):
+            inspect(path)
+
+
+def test_a_path_is_a_path(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="no such file"):
+        inspect(str(tmp_path / "http:" / "x"))
