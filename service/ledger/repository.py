@@ -117,6 +117,13 @@ async def entry(session: AsyncSession, scope_id: str, seq: int) -> Entry:
     return Entry.model_validate(dict(row.one()))
 
 
+async def find_entry(session: AsyncSession, scope_id: str, seq: int) -> Entry | None:
+    """One entry of a scope's journal, if there is such a scope and entry."""
+    query = text(_ENTRY + "AND seq = :seq")
+    row = (await session.execute(query, {"scope": scope_id, "seq": seq})).mappings().one_or_none()
+    return None if row is None else Entry.model_validate(dict(row))
+
+
 async def last_entry_of(session: AsyncSession, reservation_id: str) -> Entry:
     """The newest entry about a reservation."""
     held = await reservation(session, reservation_id)

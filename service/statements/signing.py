@@ -1,38 +1,16 @@
-"""The key that signs privacy statements, and signatures over canonical JSON (RFC 8785)."""
+"""Signatures over canonical JSON (RFC 8785), by the key of service/statements/keys.py."""
 
 import base64
 import hashlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import rfc8785
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-    load_pem_private_key,
-)
-
-from service.auth.secrets import write_private
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 ALGORITHM = "Ed25519"
-KEY_PATH = Path("keys") / "statement-ed25519.pem"
-
-
-def signing_key(home: Path) -> Ed25519PrivateKey:
-    """The service's key in ``home/keys``, readable by its owner only, made on first use."""
-    path = home / KEY_PATH
-    if not path.exists():
-        fresh = Ed25519PrivateKey.generate()
-        write_private(path, fresh.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    key = load_pem_private_key(path.read_bytes(), password=None)
-    if not isinstance(key, Ed25519PrivateKey):
-        raise RuntimeError(f"{path} is not an Ed25519 key")
-    return key
 
 
 def sign(statement: Mapping[str, Any], key: Ed25519PrivateKey) -> dict[str, Any]:
