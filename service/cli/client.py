@@ -131,6 +131,34 @@ class ApiClient:
         """Ask for the study to stop; what was spent stays spent."""
         return self._json("POST", f"/studies/{_part(study_id)}/cancel")
 
+    def pause(self, study_id: str) -> Json:
+        """Let the study rest from its next checkpoint on."""
+        return self._json("POST", f"/studies/{_part(study_id)}/pause")
+
+    def resume(self, study_id: str) -> Json:
+        """Go on with a paused study."""
+        return self._json("POST", f"/studies/{_part(study_id)}/resume")
+
+    def attempts(self, study_id: str) -> list[Json]:
+        """Every driver of the study, the oldest first, and how it ended."""
+        return self._json("GET", f"/studies/{_part(study_id)}/attempts")["items"]
+
+    def logs(
+        self,
+        study_id: str,
+        *,
+        run: str | None = None,
+        attempt: int | None = None,
+        follow: bool = False,
+    ) -> Iterator[str]:
+        """What a driver said, part by part; with ``follow`` until its attempt has ended."""
+        query = _without_none({"run": run, "attempt": attempt, "follow": follow or None})
+        path = f"/studies/{_part(study_id)}/logs"
+        # A driver may be silent for long.
+        timeout = httpx.Timeout(None, connect=5.0)
+        with self._stream("GET", path, params=query, timeout=timeout) as response:
+            yield from response.iter_text()
+
     def promote(self, study_id: str, *, trial: int | None = None) -> Json:
         """Let the private run begin, with the search's winner or a named trial."""
         return self._json("POST", f"/studies/{_part(study_id)}/promote", json={"trial": trial})

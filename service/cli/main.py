@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import typer
 
-from service.cli import calibration, database, datasets, plans, results, serve, studies
+from service.cli import calibration, database, datasets, operate, plans, results, serve, studies
 from service.cli.errors import CliError, Exit
 
 app = typer.Typer(
@@ -32,6 +32,9 @@ app.command("list")(studies.list_studies)
 app.command("show")(studies.show_study)
 app.command("watch")(studies.watch)
 app.command("cancel")(studies.cancel)
+app.command("pause")(operate.pause)
+app.command("resume")(operate.resume)
+app.command("logs")(operate.logs)
 app.command("promote")(studies.promote)
 app.command("calibration")(calibration.calibration)
 app.command("ledger")(results.ledger)

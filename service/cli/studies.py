@@ -1,5 +1,6 @@
 """Commands on studies: submit, list, show, watch, cancel, promote, download."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -96,10 +97,12 @@ def show_study(study: StudyReference, as_json: JsonFlag = False) -> None:
 
     with open_client() as client:
         found = find_study(client, study)
+        has_history = not as_json and (found["progress"].get("attempt") or 0) > 0
+        attempts = client.attempts(found["id"]) if has_history else []
     if as_json:
         show_json(found)
     else:
-        _show_study(found)
+        _show_study(found, attempts)
 
 
 def watch(
@@ -268,11 +271,11 @@ def _warm_started(spec: Json | None, sources: list[Json]) -> Json:
     return begun
 
 
-def _show_study(study: Json) -> None:
+def _show_study(study: Json, attempts: Sequence[Json] = ()) -> None:
     from service.cli import views
     from service.cli.output import show
 
-    show(views.study(study))
+    show(views.study(study, attempts))
 
 
 def _label(study: Json) -> str:

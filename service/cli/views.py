@@ -79,13 +79,14 @@ def _legend(items: Sequence[Json]) -> list[str]:
     return lines
 
 
-def study(item: Json) -> RenderableType:
-    """Everything about one study that fits a screen."""
+def study(item: Json, attempts: Sequence[Json] = ()) -> RenderableType:
+    """Everything about one study that fits a screen, and which of its attempts ended early."""
     progress = of_study(item)
     search = item["spec"]["search"]
     rows: list[tuple[str, str | None]] = [
         ("id", item["id"]),
         ("state", _state(item)),
+        ("priority", str(item["priority"]) if item.get("priority") else None),
         ("dataset", item["spec"]["dataset"]),
         ("model", str(item["spec"]["model"]["name"])),
         ("search", f"{trials_line(progress)}; {search['accounting']}"),
@@ -95,6 +96,7 @@ def study(item: Json) -> RenderableType:
         ("private run", _run(item.get("run"), steps_line(progress))),
         ("privacy", text.guarantee(item["privacy"])),
         ("ledger", ledger_line(item["privacy"])),
+        *(("ended early", line) for line in map(_ended_early, attempts) if line),
         ("created", f"{text.when(item.get('created_at'))} UTC"),
         ("error", _error(item.get("error"))),
     ]
@@ -104,9 +106,24 @@ def study(item: Json) -> RenderableType:
 def _state(study: Json) -> str:
     """The state and its reason, unless that is the promotion's, which stands by itself."""
     reason, promotion = study.get("reason"), study.get("promotion")
+    state = f"{study['state']}, paused" if study.get("paused") else study["state"]
     if not reason or (promotion and promotion["reason"] in reason):
-        return study["state"]
-    return f"{study['state']}: {reason}"
+        return state
+    return f"{state}: {reason}"
+
+
+def _ended_early(attempt: Json) -> str | None:
+    """How an attempt ended that did not do all of its work."""
+    if attempt["state"] in ("live", "succeeded"):
+        return None
+    code = attempt["exit_code"]
+    how = "paused" if attempt["paused"] else attempt["state"]
+    told = [
+        f"{attempt['run']} attempt {attempt['attempt']} {how}",
+        None if code in (None, 0) else f"exit code {code}",
+        attempt["reason"],
+    ]
+    return ": ".join(filter(None, told))
 
 
 def best_trial(trial: Json | None) -> str | None:

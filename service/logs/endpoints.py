@@ -1,6 +1,6 @@
 """``/studies/{id}/attempts`` and ``/studies/{id}/logs``."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
@@ -18,7 +18,7 @@ router = APIRouter(
     dependencies=[needs_study(Scope.READ)],
     responses=described(404, 422),
 )
-LOG = {
+LOG: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "What the driver said, secrets removed: at most the last MiB",
         "content": {"text/plain": {"schema": {"type": "string"}, "example": "loading digits\n"}},

@@ -197,6 +197,21 @@ CALIBRATION: Json = {
         }
     ],
 }
+ATTEMPTS: list[Json] = [
+    {
+        "run": "search",
+        "attempt": 1,
+        "state": "lost",
+        "reason": "the cluster lost the job",
+        "paused": False,
+        "exit_code": 137,
+        "last_lines": "Killed",
+        "created_at": STUDY["created_at"],
+        "submitted_at": STUDY["created_at"],
+        "heartbeat_at": None,
+        "finished_at": STUDY["finished_at"],
+    }
+]
 DATASET: Json = {
     "name": "digits",
     "source": "digits",
@@ -303,6 +318,9 @@ class RecordedServer:
             "GET /studies": (200, {"items": self._filtered(request), "next_cursor": None}),
             f"GET /studies/{STUDY['id']}": (200, self.study),
             f"POST /studies/{STUDY['id']}/cancel": (202, {**self.study, "state": "cancelled"}),
+            f"POST /studies/{STUDY['id']}/pause": (202, {**self.study, "paused": True}),
+            f"POST /studies/{STUDY['id']}/resume": (202, {**self.study, "queue_position": 2}),
+            f"GET /studies/{STUDY['id']}/attempts": (200, {"items": ATTEMPTS}),
             f"POST /studies/{STUDY['id']}/promote": (202, {**self.study, "state": "training"}),
             "GET /calibration": (200, self.calibration),
             "GET /datasets": (200, {"items": self.datasets}),
@@ -311,6 +329,8 @@ class RecordedServer:
         }
         if what == f"GET /studies/{STUDY['id']}/events":
             return self._stream(int(headers.get("last-event-id", "0")))
+        if what == f"GET /studies/{STUDY['id']}/logs":
+            return Response("epoch 1\nepoch 2\n", media_type="text/plain")
         if what == f"GET /studies/{STUDY['id']}/model":
             return Response(b"weights!", media_type="application/octet-stream")
         status, document = known.get(what, (404, {"title": "Not Found", "detail": f"no {path}"}))

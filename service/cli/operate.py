@@ -1,0 +1,80 @@
+"""Commands that look after a running study: pause, resume, logs."""
+
+from typing import Annotated, Any
+
+import typer
+
+from service.cli.errors import InputError
+from service.cli.options import JsonFlag, StudyReference
+
+Json = dict[str, Any]
+RUNS = ("search", "private")
+
+
+def pause(study: StudyReference, as_json: JsonFlag = False) -> None:
+    """Let a study rest: it stops at its next checkpoint and frees its slot; nothing is lost."""
+    from service.cli.client import find_study, open_client
+    from service.cli.output import show, show_json
+
+    with open_client() as client:
+        answer = client.pause(find_study(client, study)["id"])
+    if as_json:
+        show_json(answer)
+    else:
+        show(f"{_label(answer)} pauses at its next checkpoint; `tan-cli resume {answer['id']}`")
+
+
+def resume(study: StudyReference, as_json: JsonFlag = False) -> None:
+    """Go on with a paused study once a slot is free."""
+    from service.cli.client import find_study, open_client
+    from service.cli.output import show, show_json
+
+    with open_client() as client:
+        answer = client.resume(find_study(client, study)["id"])
+    if as_json:
+        show_json(answer)
+    else:
+        place = answer.get("queue_position")
+        when = "goes on" if place is None else f"is number {place} in line for a slot"
+        show(f"{_label(answer)} {when}; watch it with `tan-cli watch {answer['id']}`")
+
+
+def logs(
+    study: StudyReference,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Stay until the attempt has ended.")
+    ] = False,
+    run: Annotated[
+        str | None,
+        typer.Option(help="search or private; default: that of the newest attempt."),
+    ] = None,
+    attempt: Annotated[
+        int | None, typer.Option(min=1, help="Default: the newest of the run.")
+    ] = None,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="Print the attempts and how they ended, and only JSON."),
+    ] = False,
+) -> None:
+    """Print what a driver of a study said; secrets are left out."""
+    import sys
+
+    from service.cli.client import find_study, open_client
+    from service.cli.output import show_json
+
+    if run not in (None, *RUNS):
+        raise InputError(f"--run: accepted are {' and '.join(RUNS)}, got {run!r}")
+    if follow and as_json:
+        raise InputError("--follow goes without --json: a log is text")
+    with open_client() as client:
+        study_id = find_study(client, study)["id"]
+        if as_json:
+            show_json(client.attempts(study_id))
+            return
+        for part in client.logs(study_id, run=run, attempt=attempt, follow=follow):
+            sys.stdout.write(part)
+            sys.stdout.flush()
+
+
+def _label(study: Json) -> str:
+    return f"{study['name']} ({study['id']})"
