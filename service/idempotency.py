@@ -9,6 +9,7 @@ from fastapi import Header, Response
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from service.auth.scopes import Principal
 from service.db.tables import IdempotencyKey
 from service.errors import InvalidInputError
 
@@ -33,21 +34,29 @@ class Keyed:
 
     ``sha256`` is of the request as it was sent: the operation, what it is about, and the parsed
     body, however that was written down. Defaults are not in it, so that a later version that adds
-    some knows the request again.
+    some knows the request again. Keys of two tenants never meet.
     """
 
+    tenant: str
     key: str
     operation: str
     sha256: str
 
     @classmethod
-    def of(cls, key: str | None, operation: str, body: Any, *, subject: str = "") -> Self | None:
+    def of(
+        cls, key: str | None, by: Principal, operation: str, body: Any, *, subject: str = ""
+    ) -> Self | None:
         """The request, or None where it came without a key."""
         if key is None:
             return None
         text_ = json.dumps([operation, subject, _normalised(body)], sort_keys=True)
         digest = hashlib.sha256(text_.encode("utf-8", "surrogatepass")).hexdigest()
-        return cls(key=key, operation=operation, sha256=digest)
+        return cls(tenant=by.tenant, key=key, operation=operation, sha256=digest)
+
+    @property
+    def stored(self) -> str:
+        """The key as it is kept."""
+        return f"{self.tenant}:{self.key}"
 
 
 async def known(session: AsyncSession, request: Keyed) -> IdempotencyKey | None:
@@ -56,7 +65,7 @@ async def known(session: AsyncSession, request: Keyed) -> IdempotencyKey | None:
     Raises:
         InvalidInputError: the key was used for another request.
     """
-    row = await session.get(IdempotencyKey, request.key)
+    row = await session.get(IdempotencyKey, request.stored)
     if row is not None and (row.operation, row.request_sha256) != (
         request.operation,
         request.sha256,
@@ -73,7 +82,7 @@ async def known(session: AsyncSession, request: Keyed) -> IdempotencyKey | None:
 async def claim(session: AsyncSession, request: Keyed) -> IdempotencyKey | None:
     """:func:`known`, after waiting for whoever uses the key now; it is held until the transaction ends."""
     await session.execute(
-        text("SELECT pg_advisory_xact_lock(hashtextextended(:key, 7201))"), {"key": request.key}
+        text("SELECT pg_advisory_xact_lock(hashtextextended(:key, 7201))"), {"key": request.stored}
     )
     return await known(session, request)
 
@@ -88,7 +97,7 @@ def remember(
     """Keep what the request made or changed, in the transaction that does it."""
     session.add(
         IdempotencyKey(
-            key=request.key,
+            key=request.stored,
             operation=request.operation,
             request_sha256=request.sha256,
             study_id=study_id,

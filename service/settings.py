@@ -5,13 +5,32 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from service.log_records import LogFormat
 from service.rate_limit import RateLimit, parse_rate_limit
+from service.webhooks.targets import WebhookUrls
 from tan_core.spec.models import ModulePrefixes
 from tan_core.spec.pretrained import CheckpointDirectory
+
+
+def _listed(value: object) -> object:
+    """The parts of a text between commas."""
+    if not isinstance(value, str):
+        return value
+    return [part.strip() for part in value.split(",") if part.strip()]
+
+
+def _absolute(folder: Path) -> Path:
+    if not folder.is_absolute():
+        raise ValueError("a folder is named by its absolute path")
+    return folder.resolve()
+
+
+DataDirectories = Annotated[
+    tuple[Annotated[Path, AfterValidator(_absolute)], ...], BeforeValidator(_listed)
+]
 
 _SECRETS_DIR = Path(os.environ.get("TAN_SECRETS_DIR", "/run/secrets"))
 
@@ -57,6 +76,9 @@ class Settings(BaseSettings):
     """Shared directory for checkpoints and models. Unset: ``home/runs``."""
     data_dir: Path | None = None
     """Where example datasets lie (``mnist/``, ...)."""
+    allowed_data_dirs: Annotated[DataDirectories, NoDecode] = ()
+    """Folders below which datasets may be registered, comma separated. Unset: any, as long as only
+    this machine is served; none otherwise."""
     allowed_model_prefixes: Annotated[ModulePrefixes, NoDecode] = ()
     """Modules and packages that ``python:`` models may be imported from, comma separated."""
     pretrained_dir: CheckpointDirectory = None
@@ -68,6 +90,10 @@ class Settings(BaseSettings):
     max_running_studies_per_tenant: int | None = Field(default=None, ge=1)
     """Of one tenant at a time. Unset: as many as run at all."""
     max_attempts: int = Field(default=5, ge=1)
+    webhook_urls: Annotated[WebhookUrls, NoDecode] = ()
+    """Addresses that are told when a study ends or waits for a person, comma separated."""
+    webhook_secret_path: Path | None = None
+    """File with the key of their signatures. Unset: ``home/webhook_secret``, made on first use."""
     heartbeat_timeout_seconds: float = Field(default=30.0, gt=0)
     tick_seconds: float = Field(default=0.5, gt=0)
     log_format: LogFormat = "text"

@@ -1,13 +1,14 @@
 """``/datasets``."""
 
+from anyio import to_thread
 from fastapi import APIRouter, Request, Response, status
 
 from service import etags
-from service.access.guard import needs
+from service.access.guard import PrincipalDep, needs
 from service.auth.scopes import Scope
 from service.body import read_mapping, validate
 from service.context import ContextDep
-from service.datasets import repository, service
+from service.datasets import paths, repository, service
 from service.datasets.schemas import DatasetList, DatasetRegistration, DatasetView
 from service.etags import NOT_MODIFIED, IfNoneMatch
 from service.idempotency import Keyed, KeyHeader, say_replayed
@@ -28,14 +29,17 @@ async def register_dataset(
     request: Request,
     response: Response,
     context: ContextDep,
+    principal: PrincipalDep,
     idempotency_key: KeyHeader = None,
 ) -> DatasetView:
     """Register a dataset with its whole budget. No file can be registered twice."""
     body = await read_mapping(request)
     registration = validate(DatasetRegistration, body)
-    keyed = Keyed.of(idempotency_key, "register_dataset", body)
+    if registration.path is not None:
+        await to_thread.run_sync(paths.check, registration.path, context.settings)
+    keyed = Keyed.of(idempotency_key, principal, "register_dataset", body)
     view, is_new = await service.register(
-        context.database, registration, actor="api", request=keyed
+        context.database, registration, actor=principal.actor, request=keyed
     )
     response.headers["Location"] = f"/datasets/{view.name}"
     say_replayed(response, is_new=is_new)

@@ -1,7 +1,6 @@
 """Registration: look at the data, hold it to its first registration, open its budget."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from anyio import to_thread
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -11,7 +10,7 @@ from service.datasets import repository
 from service.datasets.schemas import BudgetView, DatasetRegistration, DatasetView
 from service.db.session import Database
 from service.db.tables import Dataset, IdempotencyKey
-from service.errors import ConflictError, InvalidInputError, NotFoundError
+from service.errors import ConflictError, NotFoundError
 from service.idempotency import Keyed
 from service.ledger import repository as ledger
 from service.ledger.schemas import AdmissionRule
@@ -53,10 +52,8 @@ async def register(
 
     Raises:
         DatasetError: the data is missing, unreadable or malformed.
-        InvalidInputError: the path is not absolute.
         ConflictError: the name, or the bytes of one of the files, are registered already.
     """
-    _check_path(registration)
     async with database.session() as session:
         if request is not None and (known := await idempotency.claim(session, request)) is not None:
             return await _again(session, known), False
@@ -131,15 +128,6 @@ async def _again(session: AsyncSession, known: IdempotencyKey) -> DatasetView:
 
 
 _OF_SCOPE = frozenset({"neighboring_relation", "budget", "admission"})
-
-
-def _check_path(registration: DatasetRegistration) -> None:
-    if registration.path is not None and not Path(registration.path).is_absolute():
-        raise InvalidInputError.at(
-            "path",
-            "an absolute path is needed: the service and its workers run in other folders",
-            registration.path,
-        )
 
 
 def _inspect(registration: DatasetRegistration) -> DatasetFacts:

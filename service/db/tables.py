@@ -297,6 +297,8 @@ class Event(Base):
     data: Mapped[dict[str, Any]]
     at: Mapped[datetime] = mapped_column(server_default=func.now())
 
+    __table_args__ = (Index("ix_event_state_at", "at", postgresql_where=text("kind = 'state'")),)
+
 
 class IdempotencyKey(Base):
     """What a key was first used for; the same key with another request is refused."""
@@ -304,6 +306,7 @@ class IdempotencyKey(Base):
     __tablename__ = "idempotency_key"
 
     key: Mapped[str] = mapped_column(primary_key=True)
+    """``tenant:key``."""
     operation: Mapped[str] = mapped_column(server_default="submit_study")
     request_sha256: Mapped[str]
     """Of the request as it was sent (service/idempotency.py)."""

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Header, Query, Request, Response, status
 from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
 
 from service import etags
-from service.access.guard import needs, needs_study
+from service.access.guard import PrincipalDep, needs, needs_study
 from service.auth.scopes import Scope
 from service.body import read_mapping, validate
 from service.context import ContextDep
@@ -45,26 +45,29 @@ async def submit_study(
     request: Request,
     response: Response,
     context: ContextDep,
+    principal: PrincipalDep,
     idempotency_key: KeyHeader = None,
 ) -> StudyView:
     """Submit a study: a study.yaml as JSON or YAML. Planned, reserved and stored, or nothing at all."""
     body = await read_mapping(request)
     spec = validate(StudySpec, body)
-    keyed = Keyed.of(idempotency_key, "submit_study", body)
-    view, is_new = await service.submit(context, spec, keyed)
+    keyed = Keyed.of(idempotency_key, principal, "submit_study", body)
+    view, is_new = await service.submit(context, spec, keyed, by=principal)
     response.headers["Location"] = f"/studies/{view.id}"
     say_replayed(response, is_new=is_new)
     return view
 
 
 @router.get("", dependencies=[needs(Scope.READ)], responses=described(422))
-async def list_studies(context: ContextDep, query: Annotated[StudyQuery, Query()]) -> StudyPage:
+async def list_studies(
+    context: ContextDep, principal: PrincipalDep, query: Annotated[StudyQuery, Query()]
+) -> StudyPage:
     """Studies, the newest first unless ``sort`` says otherwise; archived ones only where asked for.
 
     A cursor goes with the filters and the order of its page: with others it is refused. Studies that
     are stored while the pages are read neither repeat nor hide one that was there at the first.
     """
-    return await service.page(context, query)
+    return await service.page(context, query, tenant=principal.sees)
 
 
 @router.get(
@@ -131,10 +134,14 @@ async def follow_events(
     responses=described(404, 409, 422),
 )
 async def cancel_study(
-    study_id: str, response: Response, context: ContextDep, idempotency_key: KeyHeader = None
+    study_id: str,
+    response: Response,
+    context: ContextDep,
+    principal: PrincipalDep,
+    idempotency_key: KeyHeader = None,
 ) -> StudyView:
     """Ask for a clean stop. Asking twice is harmless; steps that were charged stay charged."""
-    keyed = Keyed.of(idempotency_key, "cancel_study", None, subject=study_id)
+    keyed = Keyed.of(idempotency_key, principal, "cancel_study", None, subject=study_id)
     view, is_new = await service.cancel(context, study_id, keyed)
     say_replayed(response, is_new=is_new)
     return view
@@ -177,12 +184,13 @@ async def promote_study(
     request: Request,
     response: Response,
     context: ContextDep,
+    principal: PrincipalDep,
     idempotency_key: KeyHeader = None,
 ) -> StudyView:
     """Approve the promotion of a study that waits for it; ``{"trial": n}`` promotes that trial."""
     body = await read_mapping(request, yaml=False) if await request.body() else {}
     trial = validate(PromoteRequest, body).trial
-    keyed = Keyed.of(idempotency_key, "promote_study", body, subject=study_id)
+    keyed = Keyed.of(idempotency_key, principal, "promote_study", body, subject=study_id)
     view, is_new = await service.promote(context, study_id, trial, keyed)
     say_replayed(response, is_new=is_new)
     return view

@@ -5,16 +5,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from anyio import to_thread
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service import etags, idempotency
+from service.auth.scopes import LOCAL, Principal
 from service.context import Context
 from service.db.tables import IdempotencyKey, Run, Study
 from service.errors import ConflictError, InvalidInputError, NotFoundError
 from service.idempotency import Keyed
 from service.ledger import repository as ledger
+from service.ledger.schemas import Head
 from service.ledger.service import Ledger
 from service.plans.service import Prepared, prepare
+from service.publication.published import Published
 from service.studies import epsilon, line, repository
 from service.studies.events import append_state
 from service.studies.lifecycle import StudyState
@@ -46,7 +50,7 @@ class ReleasedModel:
 
 
 async def submit(
-    context: Context, spec: StudySpec, request: Keyed | None = None
+    context: Context, spec: StudySpec, request: Keyed | None = None, *, by: Principal = LOCAL
 ) -> tuple[StudyView, bool]:
     """The study and whether it is new. One transaction reserves and stores, or nothing happens.
 
@@ -58,21 +62,21 @@ async def submit(
         async with context.database.session() as session:
             if (known := await idempotency.known(session, request)) is not None:
                 return await _again(session, known), False
-    prepared = await prepare(context, spec)
+    prepared = await prepare(context, spec, tenant=by.sees)
     async with context.database.session() as session:
         if request is not None and (known := await idempotency.claim(session, request)) is not None:
             return await _again(session, known), False
-        study = await _store(session, prepared)
+        study = await _store(session, prepared, by)
         if request is not None:
             idempotency.remember(session, request, study_id=study.id)
         return await view(session, study), True
 
 
-async def page(context: Context, query: StudyQuery) -> StudyPage:
-    """One page of studies."""
+async def page(context: Context, query: StudyQuery, *, tenant: str | None = None) -> StudyPage:
+    """One page of studies: of one tenant, or (None) of all."""
     async with context.database.session() as session:
         shown, next_cursor = await repository.page(
-            session, query.listing(), limit=query.limit, cursor=query.cursor
+            session, query.listing(), limit=query.limit, cursor=query.cursor, tenant=tenant
         )
         results = await repository.results_of(session, [study.id for study in shown])
         charged = await ledger.charged_steps(
@@ -197,6 +201,10 @@ async def statement(context: Context, study_id: str) -> dict[str, Any]:
         study = await _find(session, study_id)
     if study.statement is None:
         raise NotFoundError(_not_yet(study, "privacy statement"))
+    if left := study.statement["ledger"]:
+        published = Published(context.settings.home_path)
+        mark = Head.model_validate(left["entry"])
+        await to_thread.run_sync(published.record, left["scope"], mark)
     return study.statement
 
 
@@ -256,7 +264,7 @@ async def _again(session: AsyncSession, known: IdempotencyKey) -> StudyView:
     return await view(session, await _find(session, known.study_id or ""))
 
 
-async def _store(session: AsyncSession, prepared: Prepared) -> Study:
+async def _store(session: AsyncSession, prepared: Prepared, by: Principal) -> Study:
     spec, plan = prepared.spec, prepared.plan
     study_id = f"s-{secrets.token_hex(6)}"
     reservation: dict[str, str] = {}
@@ -268,11 +276,13 @@ async def _store(session: AsyncSession, prepared: Prepared) -> Study:
             reservation_id=study_id,
             study_id=study_id,
             mechanism=prepared.reservation,
-            actor="api",
+            actor=by.actor,
             delta=spec.privacy.delta,
+            tenant=by.tenant,
         )
     study = Study(
         id=study_id,
+        tenant=by.tenant,
         name=spec.name,
         state=StudyState.QUEUED,
         priority=spec.priority,

@@ -11,3 +11,5 @@ ALTER TABLE idempotency_key
     ADD COLUMN dataset TEXT CONSTRAINT fk_idempotency_key_dataset_dataset REFERENCES dataset (name),
     ALTER COLUMN study_id DROP NOT NULL,
     ADD CONSTRAINT ck_idempotency_key_subject CHECK (num_nonnulls(study_id, dataset) = 1);
+-- Each tenant has keys of its own.
+UPDATE idempotency_key SET key = 'local:' || key;
