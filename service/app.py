@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from types import FrameType
 
 import uvicorn
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from service import docs, gate, health, log_records, openapi, problems
 from service.access import endpoints as access
@@ -27,11 +27,14 @@ from service.ledger import endpoints as ledger
 from service.logs import endpoints as logs
 from service.metrics import endpoints as metrics
 from service.plans import endpoints as plans
+from service.publication import endpoints as publication
+from service.publication.published import Published, refuse_restored
 from service.request_id import RequestId
 from service.runs import endpoints as runs
 from service.settings import Settings
 from service.studies import endpoints as studies
 from service.trials import endpoints as trials
+from service.webhooks import endpoints as webhooks
 
 GRACEFUL_SECONDS = 10
 DESCRIPTION = """\
@@ -67,9 +70,11 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
-        responses=problems.described(400, 401, 403, 429, 500),
+        responses=problems.described(400, 401, 403, 429, 500, 503),
+        dependencies=[Depends(refuse_restored)],
     )
     app.state.context = context
+    app.state.published = Published(settings.home_path)
     app.add_middleware(BodyLimit)
     app.add_middleware(
         Door,
@@ -92,7 +97,9 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         plans,
         datasets,
         ledger,
+        publication,
         runs,
+        webhooks,
         access,
         docs,
         sign_in,

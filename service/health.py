@@ -4,7 +4,7 @@ import asyncio
 import logging
 from typing import Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from pydantic import BaseModel
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
@@ -14,6 +14,7 @@ from service.access.guard import open_to_all
 from service.context import ContextDep
 from service.db.migrate import head_revision
 from service.problems import described, problem_response
+from service.publication.published import Published
 
 router = APIRouter(tags=["health"])
 TIMEOUT_SECONDS = 3.0
@@ -35,8 +36,8 @@ async def healthz() -> Health:
 @router.get(
     "/readyz", dependencies=[open_to_all()], response_model=Health, responses=described(503)
 )
-async def readyz(context: ContextDep) -> Health | Response:
-    """The database answers and is at this version's schema."""
+async def readyz(request: Request, context: ContextDep) -> Health | Response:
+    """The database answers, is at this version's schema, and holds what left in statements."""
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS), context.database.session() as session:
             current = await session.scalar(text("SELECT version_num FROM alembic_version"))
@@ -47,4 +48,6 @@ async def readyz(context: ContextDep) -> Health | Response:
         return problem_response(
             503, f"the database is at schema {current}, this version needs {head_revision()}"
         )
+    published: Published = request.app.state.published
+    await published.check(context.database, believe=False)
     return Health()

@@ -1,20 +1,31 @@
-"""``/datasets/{name}/ledger``."""
+"""``/datasets/{name}/ledger`` and ``/datasets/{name}/caps``."""
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
-from sqlalchemy.ext.asyncio import AsyncSession
+from fastapi import APIRouter, Path, Query, Request
 
-from service.access.guard import needs
+from service.access.guard import PrincipalDep, needs
 from service.auth.scopes import Scope
+from service.body import read_mapping, validate
 from service.context import ContextDep
-from service.db.tables import Dataset
-from service.errors import NotFoundError
-from service.ledger.schemas import Account, ChainReport
-from service.ledger.service import Ledger
+from service.ledger import burndown, repository, repricing
+from service.ledger.schemas import (
+    Account,
+    Burndown,
+    Cap,
+    CapList,
+    CapRequest,
+    ChainReport,
+    EvaluationList,
+    Repricing,
+    RepricingRequest,
+)
+from service.ledger.service import Ledger, scope_id_of
+from service.openapi import request_body
 from service.problems import described
 
 router = APIRouter(prefix="/datasets", tags=["datasets"])
+TENANT = r"^[A-Za-z0-9_.-]{1,100}$"
 
 
 @router.get("/{name}/ledger", dependencies=[needs(Scope.READ)], responses=described(404, 422))
@@ -25,7 +36,7 @@ async def get_ledger(
 ) -> Account:
     """The dataset's budget, where it went, and the newest entries of its journal."""
     async with context.database.session() as session:
-        scope_id = await _scope_id(session, name)
+        scope_id = await scope_id_of(session, name)
         return await Ledger().account(session, scope_id, last_entries=entries)
 
 
@@ -33,13 +44,66 @@ async def get_ledger(
 async def verify_ledger(name: str, context: ContextDep) -> ChainReport:
     """Whether the journal is whole and says what the state tables say."""
     async with context.database.session() as session:
-        return await Ledger().verify_chain(session, await _scope_id(session, name))
+        return await Ledger().verify_chain(session, await scope_id_of(session, name))
 
 
-async def _scope_id(session: AsyncSession, name: str) -> str:
-    dataset = None if "\x00" in name else await session.get(Dataset, name)
-    if dataset is None:
-        raise NotFoundError(f"there is no dataset {name!r}")
-    if dataset.scope_id is None:
-        raise NotFoundError(f"dataset {name!r} is public: it has no budget and no ledger")
-    return dataset.scope_id
+@router.get("/{name}/ledger/burndown", dependencies=[needs(Scope.READ)], responses=described(404))
+async def get_burndown(name: str, context: ContextDep) -> Burndown:
+    """How the budget was used up, entry by entry."""
+    async with context.database.session() as session:
+        return await burndown.burndown(session, await scope_id_of(session, name))
+
+
+@router.get(
+    "/{name}/ledger/evaluations", dependencies=[needs(Scope.READ)], responses=described(404)
+)
+async def list_evaluations(name: str, context: ContextDep) -> EvaluationList:
+    """What accountants of today and of the past made of the charges."""
+    async with context.database.session() as session:
+        scope_id = await scope_id_of(session, name)
+        return EvaluationList(items=list(await repository.evaluations(session, scope_id)))
+
+
+@router.post(
+    "/{name}/ledger/evaluations",
+    dependencies=[needs(Scope.ADMIN)],
+    responses=described(400, 404, 413, 415, 422),
+    openapi_extra=request_body(RepricingRequest, required=False, yaml=False),
+)
+async def reprice_ledger(name: str, request: Request, context: ContextDep) -> Repricing:
+    """Price the past again by the accountants of today; what is new is appended."""
+    body = await read_mapping(request, yaml=False) if await request.body() else {}
+    asked = validate(RepricingRequest, body)
+    async with context.database.session() as session:
+        scope_id = await scope_id_of(session, name)
+        return await repricing.reprice(session, scope_id, asked.accountants)
+
+
+@router.get("/{name}/caps", dependencies=[needs(Scope.READ)], responses=described(404))
+async def list_caps(name: str, context: ContextDep) -> CapList:
+    """The limits of tenants within the dataset's budget."""
+    async with context.database.session() as session:
+        scope_id = await scope_id_of(session, name)
+        return CapList(items=await repository.caps(session, scope_id))
+
+
+@router.put(
+    "/{name}/caps/{tenant}",
+    dependencies=[needs(Scope.ADMIN)],
+    responses=described(400, 404, 413, 415, 422),
+    openapi_extra=request_body(CapRequest, yaml=False),
+)
+async def set_cap(
+    name: str,
+    tenant: Annotated[str, Path(pattern=TENANT, description="Whose studies are limited")],
+    request: Request,
+    context: ContextDep,
+    principal: PrincipalDep,
+) -> Cap:
+    """Limit a tenant to a lower epsilon within the budget. What it has committed stays."""
+    asked = validate(CapRequest, await read_mapping(request, yaml=False))
+    async with context.database.session() as session:
+        scope_id = await scope_id_of(session, name)
+        return await Ledger().set_cap(
+            session, scope_id, tenant=tenant, epsilon=asked.epsilon, actor=principal.id
+        )

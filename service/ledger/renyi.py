@@ -35,7 +35,7 @@ Divergences = tuple[float | None, ...]
 
 @lru_cache(maxsize=1024)
 def divergences(mechanism: Mechanism) -> Divergences | None:
-    """Of one step at :data:`ORDERS`; None for a sampling and relation without a known bound."""
+    """Of one step at :data:`ORDERS`, whatever the number of steps; None for a sampling and relation without a known bound."""
     rate, sigma = mechanism.sampling_rate, mechanism.noise_multiplier
     replaced = mechanism.neighboring_relation is NeighboringRelation.REPLACE_ONE
     if mechanism.sampling is not Sampling.POISSON or (replaced and rate < 1):
@@ -82,7 +82,7 @@ def wall(budget: float) -> float:
 def _epsilon_at(mechanisms: Sequence[Mechanism], place: int, delta: float) -> float:
     order, spent = ORDERS[place], 0.0
     for mechanism in mechanisms:
-        known = divergences(mechanism)
+        known = divergences(mechanism.with_steps(1))
         one = None if known is None else known[place]
         spent += math.inf if one is None else mechanism.steps * one
     return max(0.0, spent + math.log1p(-1 / order) - math.log(delta * order) / (order - 1))

@@ -1,12 +1,13 @@
 """What the ledger tells: entries, reservations, accounts and the verdict on a chain."""
 
 import json
-from typing import Literal
+from datetime import datetime
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from tan_core.choice import Choice
-from tan_core.mechanism import Mechanism, NeighboringRelation
+from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 
 LOCAL_TENANT = "local"
 """Whose studies those of a service without tenants are."""
@@ -129,10 +130,99 @@ class Evaluation(View):
     """What an accountant made of the journal up to an entry."""
 
     seq: int
+    reservation_id: str | None = None
+    """Whose charges were priced; None: all of the scope's."""
     accountant: str
     version: str
     epsilon: float
     delta: float
+    at: datetime
+
+
+class EvaluationList(View):
+    """Every evaluation of a scope, in the order of their making."""
+
+    items: list[Evaluation]
+
+
+class Repriced(View):
+    """What an accountant of today says beside what was said before."""
+
+    reservation_id: str | None
+    """Whose charges; None: all of the scope's."""
+    study_id: str | None
+    seq: int
+    accountant: str
+    version: str
+    delta: float
+    epsilon: float
+    before: float | None
+    """By the newest earlier evaluation of the same charges by this accountant; None: the first one."""
+    version_before: str | None
+
+
+class Repricing(View):
+    """The past by the accountants of today. What is new was appended to the evaluations."""
+
+    scope_id: str
+    head: Head
+    items: list[Repriced]
+
+
+class BurndownPoint(View):
+    """Where the budget stood after an entry; every epsilon is at the scope's delta."""
+
+    seq: int
+    at: datetime
+    committed_epsilon: float
+    charged_epsilon: float
+    by_study: dict[str, float]
+    """Epsilon of what each study was charged, by itself: they compose to less than their sum."""
+
+
+class Burndown(View):
+    """How a budget was used up: at most so many points, the newest entry among them."""
+
+    scope_id: str
+    budget_epsilon: float
+    delta: float
+    accountant: str
+    """``rdp``: bounds that are quickly had, above what ``/ledger`` says by PLD."""
+    head: Head
+    points: list[BurndownPoint]
+
+
+class CapRequest(View):
+    """A tenant's limit, as it is asked for."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    epsilon: Annotated[float, Field(gt=0, le=1000)]
+
+
+class CapList(View):
+    """The limits of tenants within a dataset's budget, by tenant."""
+
+    items: list[Cap]
+
+
+class RepricingRequest(View):
+    """Whose figures are asked for."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    accountants: Annotated[list[Accountant], Field(min_length=1, max_length=3)] = [
+        Accountant.PLD,
+        Accountant.RDP,
+    ]
+
+
+class RestoredBackupRequest(View):
+    """Who goes on with a restored ledger, and why."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    reason: Annotated[str, Field(min_length=1, max_length=2000, pattern=r"^[^\x00]+$")]
 
 
 class Account(View):

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.errors import InvalidInputError
+from service.db.tables import Dataset
+from service.errors import InvalidInputError, NotFoundError
 from service.ledger import journal, renyi, repository
 from service.ledger.errors import (
     BudgetExceededError,
@@ -126,6 +127,11 @@ class Ledger:
         Raises:
             LedgerArgumentError: epsilon is not above 0, or above the scope's; or no such tenant can be.
         """
+        total = (await repository.scope(session, scope_id)).epsilon
+        if not 0 < epsilon <= total:
+            raise LedgerArgumentError.at(
+                "epsilon", f"a cap is above 0 and at most the whole budget, {total:g}", epsilon
+            )
         (seq,) = await repository.call(
             session, "ledger_set_cap", scope_id, tenant, float(epsilon).hex(), actor
         )
@@ -410,11 +416,18 @@ class Ledger:
         return seq
 
     async def record_evaluation(
-        self, session: AsyncSession, scope_id: str, seq: int, priced: Price
+        self,
+        session: AsyncSession,
+        scope_id: str,
+        seq: int,
+        priced: Price,
+        *,
+        reservation_id: str | None = None,
     ) -> None:
-        """Keep what an accountant computed for the journal up to entry ``seq``."""
+        """Keep what an accountant computed up to entry ``seq``: of one reservation, or of all."""
         await repository.call(
-            session, "ledger_record_evaluation", scope_id, seq, priced.accountant.value,
+            session, "ledger_record_evaluation", scope_id, seq, reservation_id,
+            priced.accountant.value,
             f"{priced.library} {priced.library_version}", priced.epsilon.hex(), priced.delta.hex(),
         )  # fmt: skip
 
@@ -440,6 +453,20 @@ class Ledger:
             await repository.reservations(session, scope_id),
             await repository.caps(session, scope_id),
         )
+
+
+async def scope_id_of(session: AsyncSession, dataset: str) -> str:
+    """The scope that a dataset's budget hangs on.
+
+    Raises:
+        NotFoundError: no such dataset, or a public one.
+    """
+    found = None if "\x00" in dataset else await session.get(Dataset, dataset)
+    if found is None:
+        raise NotFoundError(f"there is no dataset {dataset!r}")
+    if found.scope_id is None:
+        raise NotFoundError(f"dataset {dataset!r} is public: it has no budget and no ledger")
+    return found.scope_id
 
 
 def merge(mechanisms: Iterable[Mechanism]) -> tuple[Mechanism, ...]:

@@ -12,10 +12,10 @@ from service.db.session import Database
 from service.db.tables import Dataset, Run, Study
 from service.ledger import repository as ledger
 from service.ledger.service import Ledger
+from service.publication.keys import signing_key
+from service.publication.signing import sign
 from service.settings import Settings
 from service.statements.facts import Charge, Facts, LedgerEntry
-from service.statements.keys import signing_key
-from service.statements.signing import sign
 from service.statements.statement import StatementError, build
 from service.studies import repository as studies
 from tan_core.mechanism import Mechanism

@@ -15,7 +15,7 @@ import numpy as np
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
-from service.statements.signing import is_signed
+from service.publication.signing import is_signed
 
 SCHEMA = "tan-search/privacy-statement/1"
 TOLERANCE = 1e-3

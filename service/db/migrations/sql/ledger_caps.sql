@@ -131,6 +131,8 @@ ALTER TABLE ledger_reservation
     ADD COLUMN divergences DOUBLE PRECISION[];
 UPDATE ledger_reservation SET divergences = ledger_divergences(event::json);
 
+ALTER TABLE ledger_evaluation ADD COLUMN reservation_id TEXT REFERENCES ledger_reservation;
+
 CREATE TABLE ledger_cap (
     scope_id TEXT NOT NULL REFERENCES ledger_scope,
     tenant TEXT NOT NULL CHECK (tenant ~ '^[A-Za-z0-9_.-]{1,100}$'),
@@ -377,6 +379,20 @@ EXCEPTION
     WHEN invalid_text_representation THEN
         RAISE EXCEPTION 'a note must be a JSON object' USING ERRCODE = 'TN006';
 END
+$$;
+
+-- Keep what an accountant computed of a reservation's charges, or of all, up to an entry.
+DROP FUNCTION ledger_record_evaluation(TEXT, BIGINT, TEXT, TEXT, TEXT, TEXT);
+CREATE FUNCTION ledger_record_evaluation(
+    p_scope TEXT, p_seq BIGINT, p_reservation TEXT, p_accountant TEXT, p_version TEXT,
+    p_epsilon TEXT, p_delta TEXT
+) RETURNS VOID
+LANGUAGE sql SECURITY DEFINER
+SET search_path = pg_catalog, public, pg_temp
+AS $$
+    INSERT INTO ledger_evaluation
+        (scope_id, seq, reservation_id, accountant, version, epsilon, delta)
+        VALUES (p_scope, p_seq, p_reservation, p_accountant, p_version, p_epsilon, p_delta);
 $$;
 
 -- PostgreSQL lets everybody execute new functions.

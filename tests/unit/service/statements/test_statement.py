@@ -6,8 +6,8 @@ import pytest
 
 from service.statements import statement as statements
 from service.statements.facts import Charge, Facts, LedgerEntry
-from service.statements.keys import signing_key
-from service.statements.signing import sign
+from service.publication.keys import signing_key
+from service.publication.signing import sign
 from service.statements.statement import OF_A_CAP, StatementError, build
 from service.statements.verify import (
     EventError,

@@ -23,8 +23,8 @@ from service.db.session import Database
 from service.errors import ServiceError
 from service.ledger import repository as ledger
 from service.ledger.schemas import Head
-from service.statements.keys import public_keys, signing_key
-from service.statements.signing import is_signed, sign
+from service.publication.keys import public_keys, signing_key
+from service.publication.signing import is_signed, sign
 
 SCHEMA = "tan-search/published/1"
 FILE = Path("published.json")
@@ -143,8 +143,8 @@ async def refuse_restored(request: Request) -> None:
         and (request.method == "GET" or path.endswith("/restored-backup"))
     ):
         return
-    context = request.app.state.context
-    await context.published.check(context.database)
+    published: Published = request.app.state.published
+    await published.check(request.app.state.context.database)
 
 
 def _restored(scope_id: str, mark: Head) -> str:

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from service.auth.secrets import write_private
-from service.statements.signing import ALGORITHM, key_id
+from service.publication.signing import ALGORITHM, key_id
 from tan_core.spec.base import Frozen
 
 KEYS = Path("keys")

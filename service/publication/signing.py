@@ -1,4 +1,4 @@
-"""Signatures over canonical JSON (RFC 8785), by the key of service/statements/keys.py."""
+"""Signatures over canonical JSON (RFC 8785), by the key of service/publication/keys.py."""
 
 import base64
 import hashlib

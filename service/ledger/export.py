@@ -1,0 +1,36 @@
+"""A ledger for somebody else's eyes: all of it, signed."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.ledger import repository
+
+SCHEMA = "tan-search/ledger/1"
+
+
+async def document(session: AsyncSession, scope_id: str, dataset: str) -> dict[str, Any]:
+    """The scope, its whole journal, and what it folds to; unsigned."""
+    evaluations = await repository.evaluations(session, scope_id)
+    parts = {
+        "scope": await repository.scope(session, scope_id),
+        "head": await repository.head(session, scope_id),
+        "caps": await repository.caps(session, scope_id),
+        "reservations": await repository.reservations(session, scope_id),
+        "entries": await repository.entries(session, scope_id),
+        "evaluations": list(evaluations),
+    }
+    plain = {
+        name: [one.model_dump(mode="json") for one in part]
+        if isinstance(part, list)
+        else part.model_dump(mode="json")
+        for name, part in parts.items()
+    }
+    return {
+        "schema": SCHEMA,
+        "dataset": dataset,
+        "exported_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        **json.loads(json.dumps(plain)),
+    }

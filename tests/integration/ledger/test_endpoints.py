@@ -1,0 +1,98 @@
+"""Caps, evaluations, burn-down and keys over the API."""
+
+import httpx
+import pytest
+
+from service.db.session import Database
+from service.ledger.service import Ledger
+from tan_core.accounting import price
+from tan_core.mechanism import Mechanism
+from tests.fixtures.api import make_spec
+
+SCOPE = "dataset:digits"
+LEDGER = "/datasets/digits/ledger"
+RUN = Mechanism(sampling_rate=0.02, noise_multiplier=2.0, clip_norm=1.0, steps=100)
+DELTA = 1e-3
+
+
+async def charge(database: Database, name: str, steps: int) -> None:
+    ledger = Ledger()
+    async with database.session() as session:
+        await ledger.admit_and_reserve(
+            session, scope_id=SCOPE, reservation_id=name, study_id=name, mechanism=RUN, actor="test"
+        )
+        await ledger.acquire(session, name, epoch=1)
+        await ledger.begin_segment(
+            session, name, epoch=1, start_step=0, num_steps=steps, request_id="q"
+        )
+
+
+async def test_a_tenant_beyond_its_cap_is_refused_by_name(client: httpx.AsyncClient) -> None:
+    cap = await client.put("/datasets/digits/caps/local", json={"epsilon": 2.0})
+    assert cap.json() == {"tenant": "local", "epsilon": 2.0, "seq": 2}
+    again = await client.put("/datasets/digits/caps/local", json={"epsilon": 2.0})
+    assert again.json()["seq"] == 2
+    refused = await client.post("/studies", json=make_spec())  # epsilon 3
+    assert (refused.status_code, refused.json()["type"]) == (409, "/problems/over-budget")
+    assert "the cap of tenant local in dataset:digits" in refused.json()["detail"]
+    await client.put("/datasets/digits/caps/local", json={"epsilon": 50.0})
+    assert (await client.post("/studies", json=make_spec())).status_code == 201
+    listed = (await client.get("/datasets/digits/caps")).json()["items"]
+    assert listed == [{"tenant": "local", "epsilon": 50.0, "seq": 3}]
+    assert (await client.get(f"{LEDGER}/verify")).json()["is_valid"]
+
+
+@pytest.mark.parametrize(
+    ("tenant", "body"), [("a", {"epsilon": 101.0}), ("a", {"epsilon": 0}), ("a b", {"epsilon": 1})]
+)
+async def test_a_cap_that_cannot_be_is_refused(
+    client: httpx.AsyncClient, tenant: str, body: dict
+) -> None:
+    answer = await client.put(f"/datasets/digits/caps/{tenant}", json=body)
+    assert answer.status_code == 422
+    assert answer.json()["errors"]
+
+
+async def test_the_past_is_priced_again_once_for_each_version(
+    client: httpx.AsyncClient, database: Database
+) -> None:
+    await charge(database, "one", 60)
+    await charge(database, "two", 40)
+    first = (await client.post(f"{LEDGER}/evaluations")).json()
+    assert {(item["reservation_id"], item["accountant"]) for item in first["items"]} == {
+        (name, accountant) for name in ("one", "two", None) for accountant in ("pld", "rdp")
+    }
+    assert all(item["before"] is None for item in first["items"])
+    total = next(i for i in first["items"] if not i["reservation_id"] and i["accountant"] == "pld")
+    assert total["epsilon"] == price([RUN], delta=DELTA).epsilon
+    second = (await client.post(f"{LEDGER}/evaluations", json={"accountants": ["pld"]})).json()
+    assert all(item["before"] == item["epsilon"] for item in second["items"])
+    assert len((await client.get(f"{LEDGER}/evaluations")).json()["items"]) == 6
+
+
+async def test_the_burndown_follows_the_journal(
+    client: httpx.AsyncClient, database: Database
+) -> None:
+    await charge(database, "one", 60)
+    before = (await client.get(f"{LEDGER}/burndown")).json()
+    await charge(database, "two", 40)
+    after = (await client.get(f"{LEDGER}/burndown")).json()
+    assert [point["seq"] for point in after["points"]] == [1, 2, 4, 5, 7]
+    assert after["points"][: len(before["points"])] == before["points"]
+    last = after["points"][-1]
+    bound = price([RUN], delta=DELTA).epsilon
+    assert bound <= last["charged_epsilon"] <= 1.3 * bound
+    assert last["committed_epsilon"] > last["charged_epsilon"]
+    assert last["charged_epsilon"] < sum(last["by_study"].values())
+    assert after["points"][0]["committed_epsilon"] == 0
+
+
+async def test_keys_rotate_and_old_ones_stay_known(client: httpx.AsyncClient) -> None:
+    (old,) = (await client.get("/keys")).json()["items"]
+    fresh = (await client.post("/keys/rotate")).json()
+    items = (await client.get("/keys")).json()["items"]
+    assert [(key["key_id"], key["state"]) for key in items] == [
+        (fresh["key_id"], "signing"),
+        (old["key_id"], "retired"),
+    ]
+    assert (await client.get(f"{LEDGER}/export")).json()["signature"]["key_id"] == fresh["key_id"]

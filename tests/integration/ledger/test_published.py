@@ -1,0 +1,109 @@
+"""A database that is older than what left the service is not served, until somebody takes it upon them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import httpx
+import pytest
+
+from service.db.session import Database
+from service.ledger.schemas import Head
+from service.ledger.service import Ledger
+from service.publication import keys
+from service.publication.published import FILE, Published, RestoredBackupError
+from service.publication.signing import is_signed
+from service.settings import Settings
+from tan_core.mechanism import Mechanism
+from tests.fixtures.api import make_settings, open_client
+from tests.fixtures.postgres import DatabaseUrls, Server
+
+LEDGER = "/datasets/digits/ledger"
+SMALL = Mechanism(sampling_rate=0.02, noise_multiplier=2.0, clip_norm=1.0, steps=10)
+
+
+async def reserve(database: Database, name: str) -> None:
+    async with database.session() as session:
+        await Ledger().admit_and_reserve(
+            session, scope_id="dataset:digits", reservation_id=name, study_id=name,
+            mechanism=SMALL, actor="test",
+        )  # fmt: skip
+
+
+async def test_a_backup_from_before_an_export_is_refused_and_can_be_accepted_by_name(
+    client: httpx.AsyncClient,
+    settings: Settings,
+    database: Database,
+    database_urls: DatabaseUrls,
+    postgres_server: Server,
+) -> None:
+    await reserve(database, "before")
+    await database.close()  # a copy needs it unused
+    backup = postgres_server.create(f"{database_urls.name}_backup", database_urls.name)
+    await reserve(database, "after")
+    exported = (await client.get(f"{LEDGER}/export")).json()
+    assert is_signed(exported)
+    assert [entry["kind"] for entry in exported["entries"]] == ["open", "reserve", "reserve"]
+    assert (await client.get("/readyz")).status_code == 200
+
+    restored = Database(backup.app)
+    async with open_client(settings, restored) as served:
+        refusals = [await served.get(path) for path in ("/readyz", "/studies", "/")]
+        assert [one.status_code for one in refusals] == [503] * 3
+        problem = refusals[0].json()
+        assert problem["type"] == "/problems/restored-backup"
+        assert "tan-cli ledger verify digits --accept-restored-backup" in problem["detail"]
+        assert (await served.get(f"{LEDGER}/verify")).json()["is_valid"]
+
+        answer = await served.post(f"{LEDGER}/restored-backup", json={"reason": "dpo: disk lost"})
+        assert answer.json()["seq"] == 3
+        assert (await served.get("/readyz")).status_code == 200
+        assert (await served.get("/studies")).status_code == 200
+        entry = (await served.get(LEDGER)).json()["entries"][-1]
+        assert entry["kind"] == "attest"
+        note = json.loads(entry["body"])["note"]["restored_backup"]
+        assert (note["reason"], note["published"]) == ("dpo: disk lost", exported["head"])
+        assert (await served.get(f"{LEDGER}/verify")).json()["is_valid"]
+        again = await served.post(f"{LEDGER}/restored-backup", json={"reason": "again"})
+        assert again.status_code == 409
+    await restored.close()
+    postgres_server.drop(backup.name)
+
+
+async def test_nothing_is_accepted_without_a_reason(client: httpx.AsyncClient) -> None:
+    for body in ({}, {"reason": ""}, {"reason": "x", "more": 1}):
+        assert (await client.post(f"{LEDGER}/restored-backup", json=body)).status_code == 422
+
+
+def test_only_the_newest_entry_is_kept(tmp_path: Path) -> None:
+    published = Published(tmp_path)
+    published.record("a", Head(seq=3, hash="c"))
+    published.record("a", Head(seq=2, hash="b"))
+    published.record("b", Head(seq=1, hash="x"))
+    assert published.marks() == {"a": Head(seq=3, hash="c"), "b": Head(seq=1, hash="x")}
+    assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("how", ["edited", "truncated", "another service"])
+def test_a_file_that_is_not_ours_is_refused(tmp_path: Path, how: str) -> None:
+    home = tmp_path / "home"
+    Published(home).record("a", Head(seq=3, hash="c"))
+    if how == "another service":
+        Published(tmp_path / "other").record("a", Head(seq=1, hash="a"))
+        shutil.copy(tmp_path / "other" / FILE, home / FILE)
+    else:
+        text = (home / FILE).read_text()
+        (home / FILE).write_text(text[:-9] if how == "truncated" else text.replace("3", "1", 1))
+    with pytest.raises(RestoredBackupError, match="last copy"):
+        Published(home).marks()
+
+
+def test_what_a_retired_key_signed_is_still_ours(tmp_path: Path) -> None:
+    Published(tmp_path).record("a", Head(seq=3, hash="c"))
+    keys.rotate(tmp_path)
+    assert Published(tmp_path).marks() == {"a": Head(seq=3, hash="c")}
+
+
+async def test_a_service_that_published_nothing_asks_its_database_nothing(tmp_path: Path) -> None:
+    nowhere = Database("postgresql://nobody@127.0.0.1:1/none")
+    await Published(make_settings(tmp_path).home_path).check(nowhere)
