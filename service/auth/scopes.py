@@ -49,6 +49,11 @@ class Principal:
         return scope in self.scopes
 
     @property
+    def actor(self) -> str:
+        """As the ledger names who asked."""
+        return f"token:{self.id}"
+
+    @property
     def sees(self) -> str | None:
         """The only tenant whose studies are visible; None: every tenant's."""
         return None if self.may(Scope.ADMIN) else self.tenant

@@ -9,7 +9,12 @@ from service.db.tables import Run, Study
 
 
 async def predicted_and_reached(
-    session: AsyncSession, *, dataset: str | None, model: str | None, limit: int
+    session: AsyncSession,
+    *,
+    dataset: str | None,
+    model: str | None,
+    limit: int,
+    tenant: str | None,
 ) -> Sequence[RowMapping]:
     """The newest studies that were predicted and completed.
 
@@ -17,6 +22,7 @@ async def predicted_and_reached(
         session: open.
         dataset: name of the dataset they trained on; None: any.
         model: name of their model; None: any.
+        tenant: whose studies; None: anybody's.
         limit: rows returned. The columns ``studies``, ``num_inside`` and ``mean_absolute_error`` are the same
             in each of them, and over every study that the filters leave.
     """
@@ -50,6 +56,8 @@ async def predicted_and_reached(
         .order_by(Study.finished_at.desc(), Study.id.desc())
         .limit(limit)
     )
+    if tenant is not None:
+        query = query.where(Study.tenant == tenant)
     if dataset is not None:
         query = query.where(Study.dataset == dataset)
     if model is not None:

@@ -7,12 +7,17 @@ from tan_core.planner.prediction import LEVEL
 
 
 async def calibration(
-    context: Context, *, dataset: str | None, model: str | None, limit: int
+    context: Context,
+    *,
+    dataset: str | None,
+    model: str | None,
+    limit: int,
+    tenant: str | None = None,
 ) -> Calibration:
-    """The calibration of what the filters leave, and its newest studies."""
+    """The calibration of what the filters leave, and its newest studies; of one tenant, or (None) of all."""
     async with context.database.session() as session:
         rows = await repository.predicted_and_reached(
-            session, dataset=dataset, model=model, limit=limit
+            session, dataset=dataset, model=model, limit=limit, tenant=tenant
         )
     studies, inside, mean_absolute_error = 0, 0, None
     if rows:

@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse
 from fastapi.routing import APIRoute
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.access.guard import needs, needs_study, open_to_all
+from service.access.guard import PrincipalDep, needs, needs_study, open_to_all
 from service.auth.scopes import Scope
 from service.calibration.endpoints import DatasetName, ModelName
 from service.calibration.service import calibration
@@ -71,10 +71,13 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 async def list_studies(
     request: Request,
     context: ContextDep,
+    principal: PrincipalDep,
     cursor: Annotated[str | None, Query(max_length=1000)] = None,
 ) -> HTMLResponse:
     """Every study, newest first."""
-    found = await studies.page(context, StudyQuery(limit=STUDIES_PER_PAGE, cursor=cursor))
+    found = await studies.page(
+        context, StudyQuery(limit=STUDIES_PER_PAGE, cursor=cursor), tenant=principal.sees
+    )
     async with context.database.session() as session:
         rows = await queries.list_rows(session, [study.id for study in found.items])
         now = await queries.database_clock(session)
@@ -151,11 +154,14 @@ async def show_study(
 async def show_calibration(
     request: Request,
     context: ContextDep,
+    principal: PrincipalDep,
     dataset: Annotated[str | None, DatasetName] = None,
     model: Annotated[str | None, ModelName] = None,
 ) -> HTMLResponse:
     """What was predicted, what was reached, and how often the intervals held."""
-    found = await calibration(context, dataset=dataset, model=model, limit=CALIBRATED_STUDIES)
+    found = await calibration(
+        context, dataset=dataset, model=model, limit=CALIBRATED_STUDIES, tenant=principal.sees
+    )
     async with context.database.session() as session:
         terms = await queries.terms(session, [item.study for item in found.items])
     return page(
@@ -192,7 +198,10 @@ async def list_datasets(request: Request, context: ContextDep) -> HTMLResponse:
 
 @router.get("/ui/datasets/{name}", dependencies=[needs(Scope.READ)])
 async def show_dataset(
-    request: Request, context: ContextDep, name: Annotated[str, Path(max_length=200)]
+    request: Request,
+    context: ContextDep,
+    principal: PrincipalDep,
+    name: Annotated[str, Path(max_length=200)],
 ) -> HTMLResponse:
     """One dataset: its budget, who holds it, and the journal."""
     async with context.database.session() as session:
@@ -201,7 +210,7 @@ async def show_dataset(
         account = await _account(session, row.scope_id)
         held = account.reservations if account else []
         studies_of = {each.reservation_id: each.study_id for each in held}
-        holders = await queries.holders(session, list(studies_of.values()))
+        holders = await queries.holders(session, list(studies_of.values()), tenant=principal.sees)
         unaccounted = (await queries.unaccounted_searches(session)).get(name, 0)
     return page(
         request,

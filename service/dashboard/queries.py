@@ -162,11 +162,14 @@ class Holder:
     search_accounting: str
 
 
-async def holders(session: AsyncSession, study_ids: Sequence[str]) -> dict[str, Holder]:
-    """The studies behind a scope's reservations."""
-    rows = await session.execute(
-        select(Study.id, Study.name, Study.search_accounting).where(Study.id.in_(study_ids))
-    )
+async def holders(
+    session: AsyncSession, study_ids: Sequence[str], *, tenant: str | None
+) -> dict[str, Holder]:
+    """The studies behind a scope's reservations; of one tenant, or (None) of all."""
+    query = select(Study.id, Study.name, Study.search_accounting).where(Study.id.in_(study_ids))
+    if tenant is not None:
+        query = query.where(Study.tenant == tenant)
+    rows = await session.execute(query)
     return {id_: Holder(name, mode) for id_, name, mode in rows}
 
 

@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Request
 
-from service.access.guard import needs
+from service.access.guard import PrincipalDep, needs
 from service.auth.scopes import Scope
 from service.body import read_mapping
 from service.context import ContextDep
@@ -22,10 +22,10 @@ router = APIRouter(tags=["plans"])
     responses=described(400, 413, 415, 422),
     openapi_extra=request_body(StudySpec, MechanismPlanRequest),
 )
-async def make_plan(request: Request, context: ContextDep) -> Plan:
+async def make_plan(request: Request, context: ContextDep, principal: PrincipalDep) -> Plan:
     """What a study would do and cost; nothing is stored.
 
     The body is a study.yaml, a study.yaml with ``num_examples`` (or ``dataset: {num_examples: N}``) for
     data that is not registered, or ``{"mechanism": {...}, "delta": ...}``.
     """
-    return await plan_body(context, await read_mapping(request))
+    return await plan_body(context, await read_mapping(request), tenant=principal.sees)

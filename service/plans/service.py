@@ -50,14 +50,16 @@ class _Planned:
     budget: BudgetView | None
 
 
-async def prepare(context: Context, spec: StudySpec) -> Prepared:
+async def prepare(context: Context, spec: StudySpec, *, tenant: str | None = None) -> Prepared:
     """Check a study against the data it names, plan it, and say what the ledger must hold for it.
+
+    Only studies of ``tenant`` can be learnt from; None: any.
 
     Raises:
         InvalidInputError: a dataset is unknown, or does not allow or fit what the study asks.
         ParameterError: no plan meets the target.
     """
-    planned = await _plan_registered(context, spec)
+    planned = await _plan_registered(context, spec, tenant)
     reservation = None
     if planned.budget is not None:
         reservation = await to_thread.run_sync(_costliest, spec, planned.plan, planned.budget.delta)
@@ -70,16 +72,18 @@ async def prepare(context: Context, spec: StudySpec) -> Prepared:
     )
 
 
-async def plan_body(context: Context, body: Mapping[str, Any]) -> Plan:
-    """The plan of whichever form of request this is."""
+async def plan_body(
+    context: Context, body: Mapping[str, Any], *, tenant: str | None = None
+) -> Plan:
+    """The plan of whichever form of request this is; ``tenant`` as in :func:`prepare`."""
     if "mechanism" in body:
         return await _plan_mechanism(validate(MechanismPlanRequest, dict(body)))
     if "num_examples" in body or isinstance(body.get("dataset"), Mapping):
         return await _plan_unregistered(context, dict(body))
-    return (await _plan_registered(context, validate(StudySpec, dict(body)))).plan
+    return (await _plan_registered(context, validate(StudySpec, dict(body)), tenant)).plan
 
 
-async def _plan_registered(context: Context, spec: StudySpec) -> _Planned:
+async def _plan_registered(context: Context, spec: StudySpec, tenant: str | None) -> _Planned:
     spec, refusals = await _with_foreign_parts(context, spec)
     async with context.database.session() as session:
         found = {
@@ -98,7 +102,9 @@ async def _plan_registered(context: Context, spec: StudySpec) -> _Planned:
         private = rows["dataset"]
         search = rows.get("search.dataset", private)
         protected = await protection(session, private)
-        refusals += await warm_start.faults(session, spec, search_dataset=search.name)
+        refusals += await warm_start.faults(
+            session, spec, search_dataset=search.name, tenant=tenant
+        )
         if problems := [*faults(spec, private, search), *refusals]:
             raise InvalidInputError.of(problems)
         rates = await measured(session, spec, dataset=private.name, search_dataset=search.name)

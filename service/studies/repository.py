@@ -59,10 +59,17 @@ async def completed_trials(session: AsyncSession, study_id: str) -> list[int]:
 
 
 async def page(
-    session: AsyncSession, listing: StudyListing, *, limit: int, cursor: Cursor
+    session: AsyncSession,
+    listing: StudyListing,
+    *,
+    limit: int,
+    cursor: Cursor,
+    tenant: str | None,
 ) -> tuple[list[Study], Cursor]:
-    """Up to ``limit`` studies after the cursor, and the cursor of those that follow."""
+    """Up to ``limit`` studies of the tenant (None: of all) after the cursor, and the next cursor."""
     query = _filtered(listing).limit(limit + 1)
+    if tenant is not None:
+        query = query.where(Study.tenant == tenant)
     is_by_name = listing.sort in (StudyOrder.NAME, StudyOrder.NAME_BACKWARDS)
     key = Study.name if is_by_name else Study.created_at
     if cursor is not None:

@@ -9,19 +9,31 @@ from service.db.tables import Study, Trial
 from tan_core.spec import Scalar
 
 
-async def named(session: AsyncSession, study_ids: Sequence[str]) -> dict[str, Study]:
-    """Those of the studies that there are, by id."""
-    found = await session.scalars(select(Study).where(Study.id.in_(study_ids)))
+async def named(
+    session: AsyncSession, study_ids: Sequence[str], *, tenant: str | None
+) -> dict[str, Study]:
+    """Those of the studies that the tenant (None: any) has, by id."""
+    query = select(Study).where(Study.id.in_(study_ids))
+    if tenant is not None:
+        query = query.where(Study.tenant == tenant)
+    found = await session.scalars(query)
     return {study.id: study for study in found}
 
 
 async def newest_alike(
-    session: AsyncSession, *, search_dataset: str, model: str, other_than: str, limit: int
+    session: AsyncSession,
+    *,
+    tenant: str,
+    search_dataset: str,
+    model: str,
+    other_than: str,
+    limit: int,
 ) -> Sequence[Study]:
-    """The newest studies that searched the dataset for this model and have a completed trial."""
+    """The newest studies of the tenant that searched the dataset for this model and have a completed trial."""
     query = (
         select(Study)
         .where(
+            Study.tenant == tenant,
             Study.search_dataset == search_dataset,
             Study.spec["model"]["name"].astext == model,
             Study.id != other_than,

@@ -19,13 +19,13 @@ TRIALS_PER_STUDY = 2
 
 
 async def faults(
-    session: AsyncSession, spec: StudySpec, *, search_dataset: str
+    session: AsyncSession, spec: StudySpec, *, search_dataset: str, tenant: str | None
 ) -> list[FieldProblem]:
-    """Why studies that ``search.warm_start`` names cannot be learnt from."""
+    """Why studies that ``search.warm_start`` names cannot be learnt from; only ``tenant``'s exist."""
     asked = spec.search.warm_start
     if isinstance(asked, str):
         return []
-    known = await repository.named(session, asked)
+    known = await repository.named(session, asked, tenant=tenant)
     problems: list[FieldProblem] = []
     for index, study_id in enumerate(asked):
         message = _refusal(known.get(study_id), spec, search_dataset)
@@ -63,13 +63,14 @@ async def _sources(session: AsyncSession, study: Study, spec: StudySpec) -> list
     if asked == "auto":
         chosen: Sequence[Study] = await repository.newest_alike(
             session,
+            tenant=study.tenant,
             search_dataset=study.search_dataset,
             model=spec.model.name,
             other_than=study.id,
             limit=NEWEST_STUDIES,
         )
     else:
-        known = await repository.named(session, asked)
+        known = await repository.named(session, asked, tenant=None)
         chosen = [known[study_id] for study_id in dict.fromkeys(asked)]
     found = [await _source(session, each) for each in chosen]
     return [source for source in found if source is not None]
