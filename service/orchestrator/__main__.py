@@ -22,6 +22,8 @@ from service.orchestrator.pulse import Pulse
 from service.orchestrator.ray_jobs import RayJobs
 from service.orchestrator.reconcile import Reconciler
 from service.settings import Settings
+from service.webhooks.sender import WebhookSender
+from service.webhooks.signature import webhook_secret
 from tan_core.errors import TanError
 
 log = logging.getLogger("service.orchestrator")
@@ -58,6 +60,10 @@ async def run(settings: Settings) -> None:
     pulse = Pulse(database, owner)
     # Beside the ticks: neither a long log nor a slow receiver holds up a study.
     beside = [asyncio.create_task(LogKeeper(database, launcher, secret).run(stop))]
+    if settings.webhook_urls:
+        key = webhook_secret(settings.webhook_secret_path or settings.home_path / "webhook_secret")
+        sender = WebhookSender(database, settings.webhook_urls, key)
+        beside.append(asyncio.create_task(sender.run(stop)))
     log.info("orchestrator %s is up", owner)
     try:
         while not stop.is_set():

@@ -45,3 +45,5 @@ CREATE TABLE webhook_delivery (
 );
 CREATE INDEX ix_webhook_delivery_due ON webhook_delivery (next_try_at) WHERE state = 'pending';
 CREATE INDEX ix_webhook_delivery_created_at ON webhook_delivery (created_at);
+-- What was worth a message lately.
+CREATE INDEX ix_event_state_at ON event (at) WHERE kind = 'state';

@@ -1,0 +1,124 @@
+"""The outbox: a delivery for each message and address, taken, tried and finished.
+
+The events of studies are the messages: whatever state was committed has one. A delivery that is taken is
+out of the others' sight for a while; whoever took it and died loses it to the next.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import func, select, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.db.tables import Event, Study, WebhookDelivery
+from service.webhooks.targets import Target
+
+STATES = ("completed", "failed", "cancelled", "awaiting_approval")
+LIFETIME = timedelta(days=1)
+"""After which a message is given up."""
+FIRST_PAUSE = timedelta(seconds=5)
+LONGEST_PAUSE = timedelta(hours=1)
+IN_FLIGHT = timedelta(seconds=60)
+"""How long a taken delivery is left to whoever took it; longer than any try may take."""
+
+
+async def fill(session: AsyncSession, targets: Iterable[Target]) -> None:
+    """A delivery for each address and each state of the last day that was worth a message."""
+    for target in targets:
+        known = select(WebhookDelivery.id).where(
+            WebhookDelivery.study_id == Event.study_id,
+            WebhookDelivery.event == Event.data["state"].astext,
+            WebhookDelivery.target == target.id,
+        )
+        found = await session.execute(
+            select(Event, Study.name, Study.dataset)
+            .join(Study, Study.id == Event.study_id)
+            .where(
+                Event.kind == "state",
+                Event.at > func.now() - LIFETIME,
+                Event.data["state"].astext.in_(STATES),
+                ~known.exists(),
+            )
+            .order_by(Event.at)
+            .limit(200)
+        )
+        for event, name, dataset in found:
+            await session.execute(
+                insert(WebhookDelivery)
+                .values(_row(event, name, dataset, target))
+                .on_conflict_do_nothing()
+            )
+
+
+async def take(session: AsyncSession, *, limit: int) -> Sequence[WebhookDelivery]:
+    """Deliveries that are due, for the caller alone until ``IN_FLIGHT`` has passed."""
+    due = (
+        select(WebhookDelivery.id)
+        .where(WebhookDelivery.state == "pending", WebhookDelivery.next_try_at <= func.now())
+        .order_by(WebhookDelivery.next_try_at)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+    taken = await session.scalars(
+        update(WebhookDelivery)
+        .where(WebhookDelivery.id.in_(due.scalar_subquery()))
+        .values(next_try_at=func.now() + IN_FLIGHT, tries=WebhookDelivery.tries + 1)
+        .returning(WebhookDelivery)
+    )
+    return taken.all()
+
+
+async def finish(
+    session: AsyncSession, delivery_id: str, answer: str, *, is_accepted: bool, is_final: bool
+) -> None:
+    """Write down how a try went: accepted, given up, or to be tried again."""
+    delivery = await session.get(WebhookDelivery, delivery_id, with_for_update=True)
+    if delivery is None or delivery.state != "pending":
+        return
+    now = (await session.execute(select(func.now()))).scalar_one()
+    delivery.answer = answer
+    if is_accepted:
+        delivery.state, delivery.finished_at = "delivered", now
+    elif is_final or now - delivery.created_at > LIFETIME:
+        delivery.state, delivery.finished_at = "given_up", now
+    else:
+        delivery.next_try_at = now + pause_after(delivery.tries)
+
+
+def pause_after(tries: int) -> timedelta:
+    """Before the next try: five seconds, then twice as long each time, an hour at most."""
+    return min(FIRST_PAUSE * 2 ** min(tries - 1, 20), LONGEST_PAUSE)
+
+
+def _row(event: Event, name: str, dataset: str, target: Target) -> dict[str, Any]:
+    state = event.data["state"]
+    message_id = f"m-{_digest(event.study_id, state)}"
+    body = {
+        "id": message_id,
+        "type": f"study.{state}",
+        "at": event.at.isoformat(),
+        "study": {
+            "id": event.study_id,
+            "name": name,
+            "dataset": dataset,
+            "state": state,
+            "reason": event.data["reason"],
+        },
+    }
+    return {
+        "id": f"d-{_digest(event.study_id, state, target.id)}",
+        "study_id": event.study_id,
+        "event": state,
+        "target": target.id,
+        "host": target.host,
+        "body": json.dumps(body, ensure_ascii=False, separators=(",", ":")),
+        "state": "pending",
+    }
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]

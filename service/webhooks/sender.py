@@ -1,0 +1,89 @@
+"""Sends what is in the outbox, beside the orchestrator's ticks."""
+
+import asyncio
+import contextlib
+import logging
+import time
+
+import httpx
+
+from service.db.session import Database
+from service.db.tables import WebhookDelivery
+from service.webhooks import outbox
+from service.webhooks.signature import HEADER, sign
+from service.webhooks.targets import by_id
+
+PERIOD_SECONDS = 1.0
+AT_A_TIME = 10
+TIMEOUT_SECONDS = 10.0
+"""Of each part of a request; a whole try may take twice as long."""
+log = logging.getLogger(__name__)
+
+
+class WebhookSender:
+    """Delivers at least once: a receiver tells a repetition by ``X-TAN-Delivery``.
+
+    Args:
+        database: the control plane's database.
+        urls: the operator's addresses, as the settings have checked them.
+        secret: the key of the signatures.
+    """
+
+    def __init__(self, database: Database, urls: tuple[str, ...], secret: bytes) -> None:
+        self._database = database
+        self._targets = by_id(urls)
+        self._secret = secret
+        # No redirects: they would carry a message to an address that nobody has allowed.
+        self._client = httpx.AsyncClient(timeout=TIMEOUT_SECONDS, follow_redirects=False)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Send until told to stop."""
+        async with self._client:
+            while not stop.is_set():
+                try:
+                    await self.send_due()
+                except Exception:
+                    log.exception("cannot send webhooks; trying again")
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), PERIOD_SECONDS)
+
+    async def send_due(self) -> None:
+        """Fill the outbox and try once whatever is due."""
+        async with self._database.session() as session:
+            await outbox.fill(session, self._targets.values())
+            taken = await outbox.take(session, limit=AT_A_TIME)
+        await asyncio.gather(*(self._deliver(delivery) for delivery in taken))
+
+    async def _deliver(self, delivery: WebhookDelivery) -> None:
+        target = self._targets.get(delivery.target)
+        if target is None:
+            answer, is_accepted = "its address is no longer configured", False
+        else:
+            answer, is_accepted = await self._post(target.url, delivery)
+        async with self._database.session() as session:
+            await outbox.finish(
+                session, delivery.id, answer, is_accepted=is_accepted, is_final=target is None
+            )
+        if not is_accepted:
+            log.warning("webhook %s to %s: %s", delivery.id, delivery.host, answer)
+
+    async def _post(self, url: str, delivery: WebhookDelivery) -> tuple[str, bool]:
+        body = delivery.body.encode()
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": "tan-search",
+            "X-TAN-Delivery": delivery.id,
+            "X-TAN-Event": f"study.{delivery.event}",
+            HEADER: sign(self._secret, body, at=int(time.time())),
+        }
+        try:
+            # The answer's body is nobody's business: it is not even read.
+            async with (
+                asyncio.timeout(2 * TIMEOUT_SECONDS),
+                self._client.stream("POST", url, content=body, headers=headers) as response,
+            ):
+                return f"HTTP {response.status_code}", response.is_success
+        except TimeoutError:
+            return "no answer in time", False
+        except httpx.HTTPError as error:
+            return type(error).__name__, False
