@@ -1,10 +1,12 @@
 """kill -9 of each process while a study runs: it goes on and completes, and nothing is counted twice."""
 
+from collections.abc import Callable
 from typing import Any
 
 import psutil
 import pytest
 
+from tan_core.planner.segments import segment_rule
 from tests.support.live import LiveService, digits_study
 
 pytestmark = [
@@ -14,13 +16,22 @@ pytestmark = [
     pytest.mark.timeout(420),
 ]
 
+STEPS = 1500
+SEGMENT = segment_rule(STEPS).segment_steps
+
 
 def some_trials_done(study: dict[str, Any]) -> bool:
     return study["progress"]["trials_finished"] >= 2
 
 
-def mid_private_run(study: dict[str, Any]) -> bool:
-    return bool(study["run"]) and study["run"]["step"] >= 20
+def has_run(attempt: int, step: int) -> Callable[[dict[str, Any]], bool]:
+    """Whether the private run is that far, in this attempt or a later one."""
+
+    def is_there(study: dict[str, Any]) -> bool:
+        run = study["run"]
+        return bool(run) and (run["attempt"] or 0) >= attempt and run["step"] >= step
+
+    return is_there
 
 
 def searching(name: str) -> dict[str, Any]:
@@ -29,9 +40,14 @@ def searching(name: str) -> dict[str, Any]:
 
 
 def training(name: str) -> dict[str, Any]:
-    """A private run of enough steps that a kill lands in the middle of it."""
-    only = {"trials": 1, "space": {"learning_rate": {"low": 0.25, "high": 0.5, "log": True}}}
-    study = digits_study(name, search=only, train={"steps": 1500})
+    """A private run of enough steps that a kill lands in the middle of it, after a search of seconds."""
+    only = {
+        "trials": 1,
+        "rungs": [8],
+        "budget": 0.01,
+        "space": {"learning_rate": {"low": 0.25, "high": 0.5, "log": True}},
+    }
+    study = digits_study(name, search=only, train={"steps": STEPS})
     study["model"] = {"name": "tanh-cnn"}
     return study
 
@@ -122,32 +138,35 @@ class TestServers:
 
 
 class TestPrivateRun:
-    @pytest.mark.parametrize(
-        ("words", "new_attempt"),
-        [
-            pytest.param(("service.orchestrator",), False, id="orchestrator"),
-            pytest.param(("service.app",), False, id="api"),
-            pytest.param(("worker.train",), True, id="train-driver"),
-            pytest.param(("ray::", "TrainWorker"), True, id="training-rank"),
-        ],
-    )
-    def test_a_killed_process_costs_at_most_the_segments_it_had_begun(
-        self, service: LiveService, words: tuple[str, ...], *, new_attempt: bool
-    ) -> None:
-        study_id = service.submit(training(f"kill-private-{words[-1]}"))
-        at_kill = service.wait(study_id, mid_private_run)
-
-        service.kill(*words)
+    def test_a_killed_control_plane_costs_no_attempt(self, service: LiveService) -> None:
+        study_id = service.submit(training("kill-private-control-plane"))
+        service.wait(study_id, has_run(1, 20))
+        service.kill("service.orchestrator")
+        service.wait(study_id, has_run(1, 500))
+        service.kill("service.app")
 
         study = service.complete(study_id)
         assert_nothing_was_lost(service, study, finished_before=[])
-        assert study["run"]["step"] == 1500
-        attempts = study["run"]["attempt"]
-        assert attempts == (2 if new_attempt else 1)
-        # What ran twice is what was begun after the checkpoint: at most one segment per attempt.
-        re_executed = study["privacy"]["charged_steps"] - 1500
-        assert 0 <= re_executed <= 30
-        assert at_kill["run"]["attempt"] == 1
+        assert study["run"]["step"] == STEPS
+        assert study["run"]["attempt"] == 1
+        assert study["privacy"]["charged_steps"] == STEPS
+
+    def test_a_killed_driver_or_rank_costs_at_most_the_segment_it_had_begun(
+        self, service: LiveService
+    ) -> None:
+        study_id = service.submit(training("kill-private-processes"))
+        service.wait(study_id, has_run(1, 20))
+        service.kill("worker.train")
+        service.wait(study_id, has_run(2, 500))
+        service.kill("ray::", "TrainWorker")
+
+        study = service.complete(study_id)
+        assert_nothing_was_lost(service, study, finished_before=[])
+        assert study["run"]["step"] == STEPS
+        assert study["run"]["attempt"] == 3
+        # What ran twice is what was begun after a checkpoint: at most one segment per kill.
+        re_executed = study["privacy"]["charged_steps"] - STEPS
+        assert 0 <= re_executed <= 2 * SEGMENT
 
 
 class TestEverything:
@@ -155,7 +174,7 @@ class TestEverything:
         self, service: LiveService
     ) -> None:
         study_id = service.submit(training("kill-everything"))
-        service.wait(study_id, mid_private_run)
+        service.wait(study_id, has_run(1, 20))
         postgres = service.processes("postgres")
         others = [child for child in service.processes() if child not in postgres]
 
