@@ -30,8 +30,9 @@ WORKER_PATHS = "/worker/"
 SIGN_IN = "/ui/sign-in"
 SIGN_OUT = "/ui/sign-out"
 """A plain form: its route checks the CSRF token among its fields."""
-OPEN_PATHS = ("/healthz", "/readyz", "/ui/static/", SIGN_IN)
-"""Probes carry no token, and who signs in has none yet."""
+OPEN_PATHS = frozenset({"/healthz", "/readyz", "/keys", SIGN_IN})
+"""Probes carry no token, public keys are for strangers, and who signs in has none yet."""
+ASSETS = "/ui/static/"
 UNKNOWN_ADDRESS = "unknown"
 
 
@@ -93,7 +94,7 @@ class Door:
             _spend(self._workers, address)
             return None
         _check_origin(scope)
-        if path.startswith(OPEN_PATHS):
+        if is_open(path):
             _spend(self._callers, address)
             return None
         principal = await self._recognise(scope, address)
@@ -122,6 +123,11 @@ class Door:
         if scope["method"] not in SAFE_METHODS and path_of(scope) != SIGN_OUT:
             check_csrf(csrf_token, headers.get(CSRF_HEADER, ""))
         return principal
+
+
+def is_open(path: str) -> bool:
+    """Whether everybody may ask for it."""
+    return path in OPEN_PATHS or path.startswith(ASSETS)
 
 
 def check_csrf(expected: str, given: str) -> None:

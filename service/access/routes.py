@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from fastapi import FastAPI
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute, iter_route_contexts
 from starlette.types import Scope
@@ -31,6 +32,12 @@ def route_of(scope: Scope) -> tuple[APIRoute | None, dict[str, object]]:
 def declared(route: APIRoute) -> Guard | None:
     """What the route asks of its callers; None where it says nothing."""
     return next((call for call in _calls(route.dependant) if isinstance(call, Guard)), None)
+
+
+def scopes(app: FastAPI) -> dict[str, str | None]:
+    """By the name of a route, the scope that its callers need; None: it is open to all."""
+    guards = {route.name: declared(route) for route in routes({"app": app})}
+    return {name: guard.scope if guard else None for name, guard in guards.items()}
 
 
 def _calls(dependant: Dependant) -> Iterator[object]:

@@ -1,0 +1,123 @@
+"""What was asked for is written down, and stays written down."""
+
+import psycopg
+import pytest
+from sqlalchemy import text
+
+from tests.fixtures.api import make_settings, make_spec
+from tests.integration.access.conftest import BOOTSTRAP, Caller, serving
+
+
+async def events(admin, **query) -> list[dict]:
+    return (await admin.get("/audit", params=query)).json()["items"]
+
+
+async def test_a_change_names_who_what_and_how_it_ended(admin):
+    made = await admin.new_token("alice", ["submit"], tenant="acme")
+    alice = Caller(admin.app, made["token"], address="192.0.2.7")
+    answer = await alice.post("/studies", json=make_spec(), headers={"X-Request-ID": "mine"})
+    study = answer.json()["id"]
+    await alice.post(f"/studies/{study}/cancel")
+    cancelled, submitted, created = await events(admin)
+    assert submitted == {
+        "id": submitted["id"],
+        "at": submitted["at"],
+        "token_id": made["id"],
+        "tenant": "acme",
+        "address": "192.0.2.7",
+        "method": "POST",
+        "route": "/studies",
+        "target": study,
+        "status": 201,
+        "request_id": "mine",
+    }
+    assert (cancelled["route"], cancelled["target"]) == ("/studies/{study_id}/cancel", study)
+    assert (created["token_id"], created["target"]) == ("bootstrap", made["id"])
+
+
+async def test_refused_attempts_are_there_too(admin, nobody):
+    reader = await admin.befriend(["read"])
+    await reader.post("/studies/s-1/cancel")
+    await nobody.post("/studies/s-2/promote")
+    await admin.post("/studies/s-3/cancel", headers={"Origin": "https://evil.example"})
+    await nobody.post(
+        "/ui/sign-in", data={"token": "wrong"}, headers={"Origin": str(nobody.base_url)}
+    )
+    found = [(e["route"], e["target"], e["status"]) for e in await events(admin, limit=4)]
+    assert found == [
+        ("/ui/sign-in", None, 401),
+        ("/studies/{study_id}/cancel", "s-3", 403),
+        ("/studies/{study_id}/promote", "s-2", 401),
+        ("/studies/{study_id}/cancel", "s-1", 403),
+    ]
+
+
+async def test_what_changes_nothing_is_not(admin):
+    await admin.get("/studies")
+    await admin.post("/plans", json=make_spec())
+    await admin.post("/nowhere", json={})
+    assert await events(admin) == []
+
+
+async def test_pages_follow_each_other(admin):
+    for _ in range(5):
+        await admin.post("/studies/s-1/cancel")
+    whole = await events(admin)
+    first = (await admin.get("/audit", params={"limit": 3})).json()
+    rest = (await admin.get("/audit", params={"limit": 3, "cursor": first["next_cursor"]})).json()
+    assert first["items"] + rest["items"] == whole
+    assert rest["next_cursor"] is None
+    assert (await admin.get("/audit", params={"cursor": "x"})).status_code == 422
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["UPDATE audit_event SET status = 200", "DELETE FROM audit_event", "TRUNCATE audit_event"],
+)
+async def test_nobody_rewrites_it(admin, database_urls, statement):
+    await admin.post("/studies/s-1/cancel")
+    for url, error in (
+        (database_urls.app, psycopg.errors.InsufficientPrivilege),
+        (database_urls.owner, psycopg.DatabaseError),
+    ):
+        with psycopg.connect(url) as connection, pytest.raises(error):
+            connection.execute(statement)
+    assert len(await events(admin)) == 1
+
+
+async def test_no_change_is_confirmed_that_is_not_written_down(admin, database, database_urls):
+    with psycopg.connect(database_urls.owner) as connection:
+        connection.execute("ALTER TABLE audit_event RENAME TO audit_away")
+    answer = await admin.post("/tokens", json={"name": "a", "scopes": ["read"]})
+    assert answer.status_code == 500
+    assert "tan_" not in answer.text
+
+
+class TestRates:
+    async def test_each_token_has_a_limit_of_its_own(self, tmp_path, database):
+        settings = make_settings(tmp_path, host="0.0.0.0", api_token=BOOTSTRAP, rate_limit="0.01,3")
+        async with serving(settings, database) as app:
+            admin = Caller(app, BOOTSTRAP)
+            other = await admin.befriend()
+            answers = [await admin.get("/studies") for _ in range(3)]
+            assert [answer.status_code for answer in answers] == [200, 200, 429]
+            assert 90 <= int(answers[-1].headers["retry-after"]) <= 100
+            assert answers[-1].headers["content-type"] == "application/problem+json"
+            assert (await other.get("/studies")).status_code == 200
+
+    async def test_workers_have_a_wider_one(self, tmp_path, database):
+        settings = make_settings(tmp_path, host="0.0.0.0", api_token=BOOTSTRAP, rate_limit="0.01,2")
+        async with serving(settings, database) as app:
+            worker = Caller(app)
+            answers = [await worker.get("/worker/runs/r", params={"fence": 1}) for _ in range(21)]
+            assert [answer.status_code for answer in answers] == [401] * 20 + [429]
+
+    async def test_wrong_tokens_close_the_door_to_their_address(self, app, admin, database):
+        guesser = Caller(app, "wrong", address="192.0.2.66")
+        statuses = [(await guesser.get("/studies")).status_code for _ in range(12)]
+        assert statuses == [401] * 10 + [429] * 2
+        lucky = Caller(app, BOOTSTRAP, address="192.0.2.66")
+        assert (await lucky.get("/studies")).status_code == 429
+        assert (await admin.get("/studies")).status_code == 200
+        async with database.session() as session:
+            assert await session.scalar(text("SELECT count(*) FROM audit_event")) == 0

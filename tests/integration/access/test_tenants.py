@@ -1,0 +1,84 @@
+"""A tenant sees and touches its own studies, and nobody else's."""
+
+import pytest
+
+from tests.fixtures.api import make_spec
+
+
+@pytest.fixture
+async def acme(admin):
+    return await admin.befriend(["submit", "approve"], tenant="acme")
+
+
+@pytest.fixture
+async def other(admin):
+    return await admin.befriend(["submit", "approve"], tenant="umbrella")
+
+
+@pytest.fixture
+async def study(acme):
+    answer = await acme.post("/studies", json=make_spec())
+    assert answer.status_code == 201, answer.text
+    return answer.json()["id"]
+
+
+BELOW_A_STUDY = ["", "/trials", "/events", "/statement", "/model"]
+
+
+@pytest.mark.parametrize("path", BELOW_A_STUDY)
+async def test_what_is_anothers_is_not_there(other, study, path):
+    answer = await other.get(f"/studies/{study}{path}")
+    nothing = await other.get(f"/studies/s-000000000000{path}")
+    assert answer.status_code == nothing.status_code == 404
+    assert answer.json()["detail"] == f"there is no study {study!r}"
+
+
+@pytest.mark.parametrize("verb", ["cancel", "promote", "pause", "resume"])
+async def test_what_is_anothers_cannot_be_changed(acme, other, study, verb):
+    before = (await acme.get(f"/studies/{study}")).json()
+    assert (await other.post(f"/studies/{study}/{verb}")).status_code == 404
+    assert (await acme.get(f"/studies/{study}")).json() == before
+
+
+async def test_lists_hold_ones_own(acme, other, admin, study):
+    for caller, expected in ((acme, [study]), (other, []), (admin, [study])):
+        listed = (await caller.get("/studies")).json()["items"]
+        assert [each["id"] for each in listed] == expected
+
+
+async def test_the_dashboard_shows_ones_own(acme, other, study):
+    assert study in (await acme.get("/")).text
+    assert study not in (await other.get("/")).text
+    assert (await acme.get(f"/ui/studies/{study}")).status_code == 200
+    assert (await other.get(f"/ui/studies/{study}")).status_code == 404
+    assert "digits-eps3" in (await acme.get("/ui/datasets/digits")).text
+    assert "digits-eps3" not in (await other.get("/ui/datasets/digits")).text
+
+
+async def test_a_tenant_may_use_the_key_that_another_used(acme, other, study):
+    key = {"Idempotency-Key": "the-first"}
+    mine = await acme.post("/studies", json=make_spec(), headers=key)
+    theirs = await other.post("/studies", json=make_spec(), headers=key)
+    assert (mine.status_code, theirs.status_code) == (201, 201)
+    assert mine.json()["id"] != theirs.json()["id"]
+
+
+async def test_nothing_is_learnt_from_anothers_study(acme, other, admin, study):
+    spec = make_spec(search={"warm_start": [study]})
+    refused = await other.post("/plans", json=spec)
+    assert refused.status_code == 422
+    assert refused.json()["errors"][0]["message"] == "there is no study of this id"
+    assert (await other.post("/studies", json=spec)).status_code == 422
+    assert (await acme.post("/plans", json=spec)).status_code == 200
+    assert (await admin.post("/plans", json=spec)).status_code == 200
+
+
+async def test_datasets_and_budgets_are_everybodys_to_see(other, study):
+    assert (await other.get("/datasets/digits")).json()["name"] == "digits"
+    assert (await other.get("/datasets/digits/ledger")).status_code == 200
+
+
+async def test_the_ledger_names_who_reserved_and_for_which_tenant(admin, study):
+    account = (await admin.get("/datasets/digits/ledger")).json()
+    assert account["reservations"][0]["tenant"] == "acme"
+    assert '"token:' in account["entries"][-1]["body"]
