@@ -15,6 +15,7 @@ from service import docs, gate, health, log_records, openapi, problems
 from service.access import endpoints as access
 from service.access.audit import Audit
 from service.access.door import Door
+from service.access.routes import scopes
 from service.body_limit import BodyLimit
 from service.calibration import endpoints as calibration
 from service.context import Context
@@ -70,6 +71,7 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        generate_unique_id_function=openapi.operation_id,
         responses=problems.described(400, 401, 403, 429, 500, 503),
         dependencies=[Depends(refuse_restored)],
     )
@@ -86,7 +88,7 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
     measured = metrics.install(app)
     app.add_middleware(RequestId)
     problems.install(app)
-    openapi.install(app)
+    openapi.install(app, lambda: scopes(app))
     for room in (
         health,
         metrics,
