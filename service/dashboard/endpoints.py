@@ -30,6 +30,7 @@ from service.datasets import service as datasets
 from service.errors import NotFoundError, ServiceError
 from service.ledger.schemas import Account
 from service.ledger.service import Ledger
+from service.logs import service as drivers
 from service.studies import service as studies
 from service.studies.schemas import StudyQuery, StudyView
 from service.trials.schemas import TrialView
@@ -103,6 +104,7 @@ async def show_study(
 ) -> HTMLResponse:
     """One study, live."""
     study = await studies.get(context, study_id)
+    attempts = await drivers.attempts(context, study_id)
     async with context.database.session() as session:
         points = await queries.trial_points(session, study_id)
         num_pages = max(1, -(-len(points) // TRIALS_PER_PAGE))
@@ -127,6 +129,7 @@ async def show_study(
         "study.html",
         study=study,
         flags=flags,
+        attempts=attempts,
         chart=search_chart(points, num_expected=study.progress.trials_total),
         trials=shown,
         num_trials=len(points),

@@ -27,7 +27,8 @@ class Receiver:
     """Answers with ``statuses``, then with 204; keeps what it was sent."""
 
     statuses: list[int] = field(default_factory=list)
-    seconds: float = 0.0
+    held_up: threading.Event | None = None
+    """Until it is set nobody gets an answer."""
     received: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
     arrived: threading.Event = field(default_factory=threading.Event)
     url: str = ""
@@ -42,7 +43,8 @@ def receiver() -> Iterator[Receiver]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             known.received.append((dict(self.headers), body))
             known.arrived.set()
-            time.sleep(known.seconds)
+            if known.held_up is not None:
+                known.held_up.wait(30)
             status = known.statuses.pop(0) if known.statuses else 204
             self.send_response(status)
             self.send_header("Location", known.url + "/elsewhere")
@@ -147,7 +149,7 @@ async def test_a_redirect_is_an_answer_and_is_not_followed(
 async def test_a_slow_receiver_delays_no_study(
     world: World, sender: WebhookSender, receiver: Receiver
 ) -> None:
-    receiver.seconds = 1.0
+    receiver.held_up = threading.Event()
     await cancelled(world)
     sent = asyncio.create_task(sender.send_due())
     assert await asyncio.to_thread(receiver.arrived.wait, 10)
@@ -157,6 +159,7 @@ async def test_a_slow_receiver_delays_no_study(
 
     assert (await world.study(study_id))["state"] == "simulating"
     assert not sent.done()
+    receiver.held_up.set()
     await sent
 
 
@@ -168,10 +171,11 @@ async def test_a_receiver_that_does_not_answer_in_time_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sending, "TIMEOUT_SECONDS", 0.05)
-    receiver.seconds = 0.5
+    receiver.held_up = threading.Event()
     await cancelled(world)
 
     await sender.send_due()
+    receiver.held_up.set()
 
     known = await delivery(database)
     assert (known.state, known.answer) == ("pending", "no answer in time")
