@@ -217,6 +217,60 @@ class ApiClient:
         """Whether the dataset's journal is whole."""
         return self._json("GET", f"/datasets/{_part(dataset)}/ledger/verify")
 
+    def accept_restored_backup(self, dataset: str, reason: str) -> Json:
+        """The entry that says who goes on with a restored ledger, and why."""
+        path = f"/datasets/{_part(dataset)}/ledger/restored-backup"
+        return self._json("POST", path, json={"reason": reason})
+
+    def export_ledger(self, dataset: str) -> Json:
+        """The whole ledger, signed."""
+        return self._json("GET", f"/datasets/{_part(dataset)}/ledger/export")
+
+    def reprice_ledger(self, dataset: str, accountants: Sequence[str]) -> Json:
+        """What the accountants of today make of the past."""
+        path = f"/datasets/{_part(dataset)}/ledger/evaluations"
+        return self._json("POST", path, json={"accountants": list(accountants)}, timeout=600.0)
+
+    def set_cap(self, dataset: str, tenant: str, epsilon: float) -> Json:
+        """A tenant's limit within the dataset's budget."""
+        path = f"/datasets/{_part(dataset)}/caps/{_part(tenant)}"
+        return self._json("PUT", path, json={"epsilon": epsilon})
+
+    # Keys
+
+    def keys(self) -> list[Json]:
+        """The public keys of the service, the signing one first."""
+        return self._json("GET", "/keys")["items"]
+
+    def rotate_key(self) -> Json:
+        """The fresh key that signs from now on."""
+        return self._json("POST", "/keys/rotate")
+
+    # Access
+
+    def create_token(self, request: Json) -> Json:
+        """A new token, with its text."""
+        return self._json("POST", "/tokens", json=request)
+
+    def tokens(self) -> list[Json]:
+        """Every token without its secret."""
+        return self._json("GET", "/tokens")["items"]
+
+    def revoke_token(self, token_id: str) -> None:
+        """End a token."""
+        self._send("DELETE", f"/tokens/{_part(token_id)}")
+
+    def audit(self, *, limit: int) -> Iterator[Json]:
+        """Changes that were asked for, newest first, page by page; no more than ``limit``."""
+        query: dict[str, Any] = {}
+        while limit > 0:
+            page = self._json("GET", "/audit", params={**query, "limit": min(limit, 1000)})
+            yield from page["items"]
+            limit -= len(page["items"])
+            if page["next_cursor"] is None:
+                return
+            query["cursor"] = page["next_cursor"]
+
     # How a request is made
 
     def _json(self, method: str, path: str, **options: Any) -> Json:

@@ -8,7 +8,19 @@ from collections.abc import Sequence
 
 import typer
 
-from service.cli import calibration, database, datasets, operate, plans, results, serve, studies
+from service.cli import (
+    calibration,
+    database,
+    datasets,
+    keys,
+    ledger,
+    operate,
+    plans,
+    results,
+    serve,
+    studies,
+    tokens,
+)
 from service.cli.errors import CliError, Exit
 
 app = typer.Typer(
@@ -37,11 +49,14 @@ app.command("resume")(operate.resume)
 app.command("logs")(operate.logs)
 app.command("promote")(studies.promote)
 app.command("calibration")(calibration.calibration)
-app.command("ledger")(results.ledger)
+app.command("audit")(tokens.audit)
 app.command("statement")(results.statement)
 app.command("download")(studies.download)
 app.add_typer(database.app, name="db", help="The database: schema, backup, restore.")
 app.add_typer(datasets.app, name="dataset", help="Register datasets and list them.")
+app.add_typer(ledger.app, name="ledger", help="Budgets: what is held, charged and left; evidence.")
+app.add_typer(keys.app, name="key", help="The keys that sign privacy statements.")
+app.add_typer(tokens.app, name="token", help="Who may do what: API tokens.")
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

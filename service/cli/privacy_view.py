@@ -30,6 +30,8 @@ def ledger(account: Json, dataset: Json) -> RenderableType:
                 # Rounded down: what is left must not look like more than it is.
                 ("remaining", f"ε = {text.rounded_down(account['remaining_epsilon'])}"),
                 ("accountant", str(account["accountant"]).upper()),
+                ("admission", scope.get("admission")),
+                ("caps", _caps(account.get("caps") or [])),
                 ("protects", f"one {scope['unit']}, neighbours {scope['neighboring_relation']}"),
                 ("search", _search_note(dataset)),
                 ("head", f"entry {account['head']['seq']}, hash {account['head']['hash']}"),
@@ -41,13 +43,43 @@ def ledger(account: Json, dataset: Json) -> RenderableType:
     )
 
 
-def chain(report: Json) -> RenderableType:
+def chain(report: Json, dataset: str | None = None) -> RenderableType:
     """The verdict on a journal."""
+    whose = "the journal" if dataset is None else f"{dataset}: the journal"
     if report["is_valid"]:
-        return Text(f"the journal is whole: {report['num_entries']} entries, chained and folded")
+        return Text(f"{whose} is whole: {report['num_entries']} entries, chained and folded")
     where = report.get("first_bad_seq")
     place = "" if where is None else f" at entry {where}"
-    return Text(f"the journal is broken{place}: {report['fault']}", style="red")
+    return Text(f"{whose} is broken{place}: {report['fault']}", style="red")
+
+
+def repricing(repriced: Json) -> RenderableType:
+    """What the accountants of today say of the past, beside what was said before."""
+    if not repriced["items"]:
+        return Text("nothing was charged yet, so there is nothing to price")
+    columns = ("ε", "ε before")
+    made = table(
+        f"{repriced['scope_id']} up to entry {repriced['head']['seq']}",
+        "study", "accountant", "version", *columns, "version before", right=columns,
+    )  # fmt: skip
+    for one in repriced["items"]:
+        made.add_row(
+            one["study_id"] or "all together",
+            one["accountant"].upper(),
+            one["version"],
+            text.epsilon(one["epsilon"]),
+            text.MISSING if one["before"] is None else text.epsilon(one["before"]),
+            one["version_before"] or text.MISSING,
+        )
+    return made
+
+
+def keys(items: Sequence[Json]) -> RenderableType:
+    """Public keys, the signing one first."""
+    made = table("Keys", "id", "algorithm", "state")
+    for key in items:
+        made.add_row(key["key_id"], key["algorithm"], key["state"])
+    return made
 
 
 def statement(document: Json) -> RenderableType:
@@ -96,6 +128,10 @@ def checks(found: "Sequence[Check]") -> RenderableType:
 def body(document: Json) -> Json:
     """What was signed: everything but the signature."""
     return {key: part for key, part in document.items() if key != "signature"}
+
+
+def _caps(caps: Sequence[Json]) -> str | None:
+    return ", ".join(f"tenant {one['tenant']} ε <= {one['epsilon']:g}" for one in caps) or None
 
 
 def _reservations(reservations: Sequence[Json]) -> RenderableType:

@@ -1,4 +1,4 @@
-"""Commands on what was spent and promised: ledger, statement."""
+"""The command on what was promised: the privacy statement."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,43 +14,20 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-ALL_ENTRIES = 10_000
-
-
-def ledger(
-    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="A registered dataset.")],
-    entries: Annotated[
-        int, typer.Option(min=0, max=ALL_ENTRIES, help="So many of the newest entries.")
-    ] = 50,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Check the whole hash chain; exit 1 if it is broken.")
-    ] = False,
-    as_json: JsonFlag = False,
-) -> None:
-    """Show a dataset's budget, who holds what of it, and its journal."""
-    from service.cli.client import open_client
-    from service.cli.output import show, show_json
-
-    with open_client() as client:
-        report = client.verify_ledger(dataset) if verify else None
-        account = client.ledger(dataset, entries=entries)
-        about = client.dataset(dataset)
-    if as_json:
-        show_json(account if report is None else {**account, "verification": report})
-    else:
-        from service.cli import privacy_view
-
-        show(privacy_view.ledger(account, about))
-        if report is not None:
-            show(privacy_view.chain(report))
-    raise typer.Exit(Exit.DONE if report is None or report["is_valid"] else Exit.FAILED)
-
 
 def statement(
     study: Annotated[
         str | None,
         typer.Argument(
             metavar="[STUDY]", help="Id, beginning of an id, or name.", show_default=False
+        ),
+    ] = None,
+    kept: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FILE]",
+            help="The statement of that study in a file, to look at without any server.",
+            show_default=False,
         ),
     ] = None,
     verify: Annotated[
@@ -69,16 +46,25 @@ def statement(
         str | None,
         typer.Option(help="The signing key that --verify expects, known from elsewhere."),
     ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(help="The same as a PEM file, from `tan-cli key export`."),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Show or verify the privacy statement of a completed study."""
     if (study is None) == (file is None):
         raise InputError("give either a STUDY or --file, not both")
+    file = file or kept
+    if key is not None:
+        key_id = _key_id(key, key_id)
     found: list[Check] = []
     if file is not None:
         from service.cli.client import read_json
 
         document = read_json(file)
+        if study is not None:
+            _expect_study(document, study, file)
         if verify:
             found = _verify(document, key_id)
     else:
@@ -92,6 +78,31 @@ def statement(
     raise typer.Exit(Exit.DONE if all(check.is_good for check in found) else Exit.FAILED)
 
 
+def _expect_study(document: Json, study: str, file: Path) -> None:
+    """Raise unless the statement is of the study that was named."""
+    about = document.get("study")
+    known = about if isinstance(about, dict) else {}
+    if study not in (known.get("id"), known.get("name")):
+        raise CliError(f"{file} is about study {known.get('id')!r}, not {study!r}")
+
+
+def _key_id(path: Path, stated: str | None) -> str:
+    """The identifier of the key in the file, which must be the stated one."""
+    from service.publication.keys import read_public_key
+
+    try:
+        found = read_public_key(path.read_bytes())
+    except OSError as error:
+        raise CliError(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise InputError(
+            f"--key {path}: expected an Ed25519 public key in PEM ({error})"
+        ) from error
+    if stated not in (None, found):
+        raise InputError(f"--key {path} is key {found}, --key-id says {stated}")
+    return found
+
+
 def _verify(document: Json, key_id: str | None) -> "list[Check]":
     from service.statements.verify import verify_statement
 
@@ -100,6 +111,7 @@ def _verify(document: Json, key_id: str | None) -> "list[Check]":
 
 def _check_ledger(client: "ApiClient", document: Json) -> "list[Check]":
     """Whether the ledger still holds the entry that was signed, in a chain that is whole."""
+    from service.cli.ledger import ALL_ENTRIES
     from service.cli.privacy_view import body
     from service.statements.verify import Check
 

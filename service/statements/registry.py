@@ -65,7 +65,7 @@ def entry(statement: Mapping[str, Any]) -> dict[str, Any]:
         "implementation": {
             "preprocessing_and_hyperparameter_tuning": f"{search['accounting']}: {search['note']}"
             + (f" (waiver: {search['waiver']})" if search.get("waiver") else ""),
-            "mechanisms": statement["mechanisms"],
+            "mechanisms": statement.get("mechanisms", statement["events"]),
             "justification": ASKED,
         },
         "administrative": {

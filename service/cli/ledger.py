@@ -1,0 +1,188 @@
+"""Commands on the ledger of a dataset. ``tan-cli ledger DATASET`` is ``tan-cli ledger show DATASET``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from typer.core import TyperGroup
+
+from service.cli.errors import ApiError, Exit
+from service.cli.options import JsonFlag
+
+if TYPE_CHECKING:
+    from service.cli.client import ApiClient
+
+Json = dict[str, Any]
+
+ALL_ENTRIES = 10_000
+DatasetName = Annotated[str, typer.Argument(metavar="DATASET", help="A registered dataset.")]
+
+
+class ShowByDefault(TyperGroup):
+    """What is no command of the group is the name of a dataset to show."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments with ``show`` before them, unless a command stands there."""
+        if args and args[0] not in (*self.commands, "-h", "--help"):
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(cls=ShowByDefault, no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.command("show")
+def show_ledger(
+    dataset: DatasetName,
+    entries: Annotated[
+        int, typer.Option(min=0, max=ALL_ENTRIES, help="So many of the newest entries.")
+    ] = 50,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Check the whole hash chain; exit 1 if it is broken.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show a dataset's budget, who holds what of it, and its journal."""
+    from service.cli.client import open_client
+    from service.cli.output import show, show_json
+
+    with open_client() as client:
+        report = client.verify_ledger(dataset) if verify else None
+        account = client.ledger(dataset, entries=entries)
+        about = client.dataset(dataset)
+    if as_json:
+        show_json(account if report is None else {**account, "verification": report})
+    else:
+        from service.cli import privacy_view
+
+        show(privacy_view.ledger(account, about))
+        if report is not None:
+            show(privacy_view.chain(report))
+    raise typer.Exit(Exit.DONE if report is None or report["is_valid"] else Exit.FAILED)
+
+
+@app.command("verify")
+def verify_ledger(
+    dataset: Annotated[
+        str | None, typer.Argument(metavar="[DATASET]", help="Default: every private dataset.")
+    ] = None,
+    accept: Annotated[
+        str | None,
+        typer.Option(
+            "--accept-restored-backup",
+            metavar="REASON",
+            help='Go on with a restored database; "who: reason" stays in the ledger for ever.',
+        ),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Walk the hash chain and fold the journal again; exit 1 and name the entry that was edited."""
+    from service.cli.client import open_client
+    from service.cli.errors import InputError
+    from service.cli.output import show, show_json
+
+    if accept is not None and dataset is None:
+        raise InputError("--accept-restored-backup is for one DATASET: name it")
+    with open_client() as client:
+        if accept is not None:
+            client.accept_restored_backup(dataset or "", accept)
+        names = [dataset] if dataset is not None else _private(client)
+        reports = {name: client.verify_ledger(name) for name in names}
+    if as_json:
+        show_json(reports)
+    else:
+        from service.cli import privacy_view
+
+        show(*(privacy_view.chain(report, name) for name, report in reports.items()))
+    good = all(report["is_valid"] for report in reports.values())
+    raise typer.Exit(Exit.DONE if good else Exit.FAILED)
+
+
+@app.command("export")
+def export_ledger(
+    dataset: DatasetName,
+    as_: Annotated[
+        Literal["json", "registry"],
+        typer.Option(
+            "--format",
+            help="json: all of it, signed. registry: the statements of its studies as YAML for the "
+            "registry of differential privacy deployments.",
+        ),
+    ] = "json",
+    output: Annotated[Path | None, typer.Option(help="A file; default: standard output.")] = None,
+) -> None:
+    """Write a ledger down for somebody outside."""
+    import json
+
+    from service.cli.client import open_client
+
+    with open_client() as client:
+        if as_ == "registry":
+            from service.statements.registry import to_yaml
+
+            client.dataset(dataset)  # an unknown name is an error, not an empty file
+            text = to_yaml(list(_statements(client, dataset)))
+        else:
+            text = json.dumps(client.export_ledger(dataset), indent=2) + "\n"
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        output.write_text(text, encoding="utf-8")
+
+
+@app.command("reprice")
+def reprice_ledger(
+    dataset: DatasetName,
+    accountant: Annotated[
+        list[str] | None, typer.Option(help="pld, rdp or prv; may be repeated. Default: pld, rdp.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Price what was charged by the accountants of today; show it beside what was said before."""
+    from service.cli.client import open_client
+    from service.cli.output import show, show_json
+
+    with open_client() as client:
+        repriced = client.reprice_ledger(dataset, accountant or ["pld", "rdp"])
+    if as_json:
+        show_json(repriced)
+    else:
+        from service.cli import privacy_view
+
+        show(privacy_view.repricing(repriced))
+
+
+@app.command("cap")
+def cap_tenant(
+    dataset: DatasetName,
+    tenant: Annotated[str, typer.Option(help="Whose studies are limited.")],
+    epsilon: Annotated[float, typer.Option(help="Total ε of the tenant's studies, at the δ.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Limit a tenant to a lower ε within the dataset's budget."""
+    from service.cli.client import open_client
+    from service.cli.output import show, show_json
+
+    with open_client() as client:
+        cap = client.set_cap(dataset, tenant, epsilon)
+    if as_json:
+        show_json(cap)
+    else:
+        show(f"tenant {cap['tenant']}: ε <= {cap['epsilon']:g} of {dataset}, entry {cap['seq']}")
+
+
+def _private(client: "ApiClient") -> list[str]:
+    return [one["name"] for one in client.datasets() if not one["public"]]
+
+
+def _statements(client: "ApiClient", dataset: str) -> "list[Json]":
+    """Of every completed study on the dataset, oldest first."""
+    found: list[Json] = []
+    for study in client.studies(states=["completed"]):
+        if study["dataset"] == dataset:
+            try:
+                found.append(client.statement(study["id"]))
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+    return found[::-1]
