@@ -1,13 +1,19 @@
 """kill -9 of each process while a study runs: it goes on and completes, and nothing is counted twice."""
 
-from collections.abc import Callable
-from typing import Any
-
 import psutil
 import pytest
 
-from tan_core.planner.segments import segment_rule
-from tests.support.live import LiveService, digits_study
+from tests.support.live import LiveService
+from tests.support.studies import (
+    SEGMENT,
+    STEPS,
+    assert_nothing_was_lost,
+    finished_trials,
+    has_run,
+    searching,
+    some_trials_done,
+    training,
+)
 
 pytestmark = [
     pytest.mark.faults,
@@ -15,72 +21,6 @@ pytestmark = [
     pytest.mark.ray,
     pytest.mark.timeout(420),
 ]
-
-STEPS = 1500
-SEGMENT = segment_rule(STEPS).segment_steps
-
-
-def some_trials_done(study: dict[str, Any]) -> bool:
-    return study["progress"]["trials_finished"] >= 2
-
-
-def has_run(attempt: int, step: int) -> Callable[[dict[str, Any]], bool]:
-    """Whether the private run is that far, in this attempt or a later one."""
-
-    def is_there(study: dict[str, Any]) -> bool:
-        run = study["run"]
-        return bool(run) and (run["attempt"] or 0) >= attempt and run["step"] >= step
-
-    return is_there
-
-
-def searching(name: str) -> dict[str, Any]:
-    """Enough trials that a kill lands in the middle of them."""
-    return digits_study(name, search={"trials": 10}, train={"steps": 400})
-
-
-def training(name: str) -> dict[str, Any]:
-    """A private run of enough steps that a kill lands in the middle of it, after a search of seconds."""
-    only = {
-        "trials": 1,
-        "rungs": [8],
-        "budget": 0.01,
-        "space": {"learning_rate": {"low": 0.25, "high": 0.5, "log": True}},
-    }
-    study = digits_study(name, search=only, train={"steps": STEPS})
-    study["model"] = {"name": "tanh-cnn"}
-    return study
-
-
-def assert_nothing_was_lost(
-    service: LiveService, study: dict[str, Any], *, finished_before: list[dict[str, Any]]
-) -> None:
-    """Finished trials stand as they were; the ledger charged every step and stayed inside."""
-    trials = {
-        trial["number"]: trial
-        for trial in service.get(f"/studies/{study['id']}/trials?limit=200")["items"]
-    }
-    for trial in finished_before:
-        assert scored(trials[trial["number"]]) == scored(trial)
-    finished = [t for t in trials.values() if t["state"] not in ("running", "interrupted")]
-    assert len(finished) == study["spec"]["search"]["trials"]
-    assert study["privacy"]["charged_steps"] >= study["run"]["step"]
-    assert study["privacy"]["charged_steps"] <= study["privacy"]["reserved_steps"]
-    assert study["privacy"]["epsilon"] <= 3.0
-
-
-def scored(trial: dict[str, Any]) -> dict[str, Any]:
-    """A trial without what the finals add to it once it has finished."""
-    return {
-        key: value
-        for key, value in trial.items()
-        if key not in ("repeats", "attempt", "updated_at")
-    }
-
-
-def finished_trials(service: LiveService, study_id: str) -> list[dict[str, Any]]:
-    items = service.get(f"/studies/{study_id}/trials?limit=200")["items"]
-    return [trial for trial in items if trial["state"] not in ("running", "interrupted")]
 
 
 class TestSearch:

@@ -1,0 +1,71 @@
+"""Studies to break something in the middle of, and what must hold when they are over."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tan_core.planner.segments import segment_rule
+from tests.support.live import LiveService, digits_study
+
+STEPS = 1500
+"""Of the private run: enough that a fault lands in the middle of it."""
+SEGMENT = segment_rule(STEPS).segment_steps
+
+
+def searching(name: str) -> dict[str, Any]:
+    """Enough trials that a fault lands in the middle of them."""
+    return digits_study(name, search={"trials": 10}, train={"steps": 400})
+
+
+def training(name: str) -> dict[str, Any]:
+    """A long private run after a search of seconds."""
+    only = {
+        "trials": 1,
+        "rungs": [8],
+        "budget": 0.01,
+        "space": {"learning_rate": {"low": 0.25, "high": 0.5, "log": True}},
+    }
+    study = digits_study(name, search=only, train={"steps": STEPS})
+    study["model"] = {"name": "tanh-cnn"}
+    return study
+
+
+def some_trials_done(study: dict[str, Any]) -> bool:
+    return study["progress"]["trials_finished"] >= 2
+
+
+def has_run(attempt: int, step: int) -> Callable[[dict[str, Any]], bool]:
+    """Whether the private run is that far, in this attempt or a later one."""
+
+    def is_there(study: dict[str, Any]) -> bool:
+        run = study["run"]
+        return bool(run) and (run["attempt"] or 0) >= attempt and run["step"] >= step
+
+    return is_there
+
+
+def finished_trials(service: LiveService, study_id: str) -> list[dict[str, Any]]:
+    items = service.get(f"/studies/{study_id}/trials?limit=200")["items"]
+    return [trial for trial in items if trial["state"] not in ("running", "interrupted")]
+
+
+def assert_nothing_was_lost(
+    service: LiveService, study: dict[str, Any], *, finished_before: list[dict[str, Any]]
+) -> None:
+    """Finished trials stand as they were; the ledger charged every step and stayed inside."""
+    finished = finished_trials(service, study["id"])
+    by_number = {trial["number"]: trial for trial in finished}
+    for trial in finished_before:
+        assert _scored(by_number[trial["number"]]) == _scored(trial)
+    assert len(finished) == len(by_number) == study["spec"]["search"]["trials"]
+    assert study["privacy"]["charged_steps"] >= study["run"]["step"]
+    assert study["privacy"]["charged_steps"] <= study["privacy"]["reserved_steps"]
+    assert study["privacy"]["epsilon"] <= 3.0
+
+
+def _scored(trial: dict[str, Any]) -> dict[str, Any]:
+    """A trial without what the finals add to it once it has finished."""
+    return {
+        key: value
+        for key, value in trial.items()
+        if key not in ("repeats", "attempt", "updated_at")
+    }
