@@ -101,7 +101,8 @@ class Door:
         if principal is None:
             _spend(self._callers, address)
             raise UnauthorizedError(
-                "a token is needed: Authorization: Bearer <token>; `tan-cli token create` makes one"
+                "a token that is good here is needed: Authorization: Bearer <token>, which tan-cli "
+                "takes from TAN_API_TOKEN; an admin makes one with `tan-cli token create`"
             )
         _spend(self._callers, address if principal is LOCAL else f"token {principal.id}")
         return principal

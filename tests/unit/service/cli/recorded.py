@@ -296,7 +296,10 @@ class RecordedServer:
         self.queries: list[dict[str, str]] = []
         self.app = FastAPI()
         self.app.add_api_route(
-            "/{path:path}", self._answer, methods=["GET", "POST", "PUT"], response_model=None
+            "/{path:path}",
+            self._answer,
+            methods=["GET", "POST", "PUT", "DELETE"],
+            response_model=None,
         )
 
     def asked(self, what: str) -> list[tuple[Json | None, dict[str, str]]]:
