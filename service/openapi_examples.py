@@ -83,6 +83,7 @@ USUAL: dict[str, Any] = {
     "pretrained": None,
     "plan": {"reference": {"expected_batch_size": 256, "noise_multiplier": 4.883, "steps": 300}},
     "reason": None,
+    "repeats": [],
     "reservation_id": "s-0123456789ab",
     "run_id": "s-0123456789ab-private",
     "sampling_rate": 0.19768,
@@ -216,4 +217,5 @@ def _of_number(schema: Schema, kind: str, usual: Any) -> float:
         if fits and (kind == "number" or isinstance(usual, int)):
             return usual
     step = 1 if kind == "integer" else 0.5
-    return least + step if "exclusiveMinimum" in schema or least == 0 else least
+    value = least + step if "exclusiveMinimum" in schema or least == 0 else least
+    return int(value) if kind == "integer" else value

@@ -1,0 +1,16 @@
+"""The API as Python: one method per operation, typed answers, errors that carry the problem.
+
+Example::
+
+    from service.client import Client
+
+    with Client("http://127.0.0.1:8321", token=None) as client:
+        study = client.submit_study(spec, idempotency_key="digits-1")
+        for event in client.follow_events(study.id):
+            print(event.kind, event.data)
+"""
+
+from service.client.client import Client
+from service.client.connection import ClientError, Event, ProblemError, UnreachableError
+
+__all__ = ["Client", "ClientError", "Event", "ProblemError", "UnreachableError"]
