@@ -1,0 +1,106 @@
+"""Faults seeded into the ledger's SQL: each one must be found by the state machine.
+
+``python -m tests.mutants`` applies them one at a time to a scratch database.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A fault: in the body of ``function``, ``old`` becomes ``new``."""
+
+    name: str
+    function: str
+    old: str
+    new: str
+
+
+MUTANTS = (
+    Mutant(
+        "steps are not charged when they begin", "ledger_begin_segment",
+        "charged_steps = r.charged_steps + granted", "charged_steps = r.charged_steps",
+    ),
+    Mutant(
+        "more steps are granted than are left", "ledger_begin_segment",
+        "held.reserved_steps - held.charged_steps - held.released_steps", "p_num_steps",
+    ),
+    Mutant(
+        "a request that is sent again is charged again", "ledger_begin_segment",
+        "AND s.request_id = p_request_id", "AND s.request_id = p_request_id || '-'",
+    ),
+    Mutant(
+        "a charge is not in the journal", "ledger_begin_segment",
+        "'num_steps', granted", "'num_steps', 0",
+    ),
+    Mutant(
+        "a zombie may write", "ledger_held_reservation",
+        "p_epoch IS DISTINCT FROM held.epoch OR held.epoch = 0", "false",
+    ),
+    Mutant(
+        "a closed reservation may be charged", "ledger_held_reservation",
+        "held.state <> 'open'", "false",
+    ),
+    Mutant(
+        "two workers hold one epoch", "ledger_acquire",
+        "p_epoch <= held.epoch", "p_epoch < held.epoch",
+    ),
+    Mutant(
+        "release refunds steps that began", "ledger_release",
+        "held.reserved_steps - held.charged_steps - held.released_steps",
+        "held.reserved_steps - held.released_steps",
+    ),
+    Mutant(
+        "release leaves the reservation open", "ledger_release",
+        "state = 'closed', open_segment", "open_segment",
+    ),
+    Mutant(
+        "the head that was priced does not matter", "ledger_reserve",
+        "head.seq IS DISTINCT FROM p_expected_seq", "false",
+    ),
+    Mutant(
+        "an identifier may be used for another request", "ledger_reserve",
+        "IS DISTINCT FROM (p_scope, p_study, p_tenant, p_event, p_steps)",
+        "IS DISTINCT FROM (p_scope, p_study, p_tenant, p_event, p_steps) AND false",
+    ),
+    Mutant(
+        "the database believes every client", "ledger_reserve",
+        "PERFORM ledger_check_worth(scope, p_tenant, found_divergences, p_steps);", "",
+    ),
+    Mutant(
+        "only what was charged counts", "ledger_holds",
+        "reserved_steps - released_steps", "charged_steps",
+    ),
+    Mutant(
+        "what is asked for does not count", "ledger_holds",
+        "UNION ALL SELECT p_divergences, p_steps", "UNION ALL SELECT p_divergences, 0::bigint",
+    ),
+    Mutant(
+        "the budget is a tenth larger", "ledger_holds",
+        "ELSE p_epsilon END", "ELSE 1.1 * p_epsilon END",
+    ),
+    Mutant(
+        "a cap counts every tenant", "ledger_holds",
+        "p_tenant IS NULL OR tenant = p_tenant", "true",
+    ),
+    Mutant(
+        "caps are not asked", "ledger_check_worth",
+        "IF FOUND AND NOT", "IF false AND NOT",
+    ),
+    Mutant(
+        "delta is left out of what epsilon is worth", "ledger_worth",
+        "ln(delta * renyi_order)", "ln(renyi_order)",
+    ),
+    Mutant(
+        "a divergence is of the order below", "ledger_divergence",
+        "SELECT renyi_order * CASE", "SELECT (renyi_order - 1) * CASE",
+    ),
+    Mutant(
+        "the hash leaves the body out", "ledger_hash",
+        "'|', reservation_id, '|', body", "'|', reservation_id, '|'",
+    ),
+    Mutant(
+        "the journal may be edited", "ledger_refuse",
+        "RAISE EXCEPTION", "RETURN NEW; RAISE EXCEPTION",
+    ),
+)  # fmt: skip

@@ -1,0 +1,395 @@
+"""Any order of reserving, charging, running, crashing and coming back: charged is never below run."""
+
+import asyncio
+import itertools
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.db.session import Database
+from service.ledger import renyi, repository
+from service.ledger.errors import HeadMovedError, WorthExceededError
+from service.ledger.schemas import AdmissionRule, ChainReport, Head, Reservation
+from service.ledger.service import (
+    BudgetExceededError,
+    Ledger,
+    ReservationClosedError,
+    ReservationReusedError,
+    StaleEpochError,
+    merge,
+)
+from tan_core.accounting import price
+from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
+from tests.fixtures.postgres import DatabaseUrls
+
+EPSILON, DELTA = 1.0, 1e-5
+SHA = "c" * 64
+SCOPES = itertools.count()
+PLAN = Mechanism(sampling_rate=0.02, noise_multiplier=2.0, clip_norm=1.0, steps=1)
+OTHER = Mechanism(sampling_rate=0.03, noise_multiplier=2.5, clip_norm=1.0, steps=1)
+
+pick = st.integers(min_value=0, max_value=1000)
+some_steps = st.integers(min_value=1, max_value=60)
+some_tenant = st.sampled_from(["local", "team"])
+
+
+@dataclass
+class Worker:
+    """A process that may be anything: at work, replaced without knowing it, dead."""
+
+    reservation: str
+    epoch: int
+    step: int
+    segment: int = 0
+    granted: int = 0
+    executed: int = 0
+    requests: int = 0
+
+    def next_request(self) -> str:
+        self.requests += 1
+        return f"e{self.epoch}-{self.requests}"
+
+
+class LostConnectionError(Exception):
+    """The transaction rolls back."""
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """The ledger beside a model that knows which steps were truly run."""
+
+    runner: asyncio.Runner
+    database: Database
+    owner: Database
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scope = f"scope-{next(SCOPES)}"
+        self.ledger = Ledger(Accountant.RDP)
+        self.executed: dict[str, int] = {}
+        self.epochs: dict[str, int] = {}
+        self.closed: set[str] = set()
+        self.workers: list[Worker] = []
+        self.requests: dict[str, tuple[Mechanism, str]] = {}
+        self.cap: float | None = None
+
+    def run(self, work: Callable[[AsyncSession], Awaitable[Any]], *, lose: bool = False) -> Any:
+        async def in_session() -> Any:
+            async with self.database.session() as session:
+                answer = await work(session)
+                if lose:
+                    raise LostConnectionError
+                return answer
+
+        return self.runner.run(in_session())
+
+    @initialize(admission=st.sampled_from(AdmissionRule))
+    def open_scope_and_start_a_run(self, admission: AdmissionRule) -> None:
+        self.run(
+            lambda session: self.ledger.open_scope(
+                session, scope_id=self.scope, unit="record",
+                neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE, epsilon=EPSILON,
+                delta=DELTA, actor="machine", admission=admission,
+            )
+        )  # fmt: skip
+        self.order = self.run(lambda session: repository.scope(session, self.scope)).filter_order
+        self.reserve(PLAN, 100, "local")
+        self.acquire(0)
+
+    @precondition(lambda self: len(self.executed) < 3)
+    @rule(plan=st.sampled_from([PLAN, OTHER]), steps=some_steps, tenant=some_tenant)
+    def reserve(self, plan: Mechanism, steps: int, tenant: str) -> None:
+        name = f"{self.scope}-r{len(self.executed)}"
+        mechanism = plan.with_steps(steps)
+        try:
+            self.run(lambda session: self.admit(session, name, mechanism, tenant))
+        except BudgetExceededError:
+            return
+        self.executed[name], self.epochs[name] = 0, 0
+        self.requests[name] = (mechanism, tenant)
+        if self.cap is not None and tenant == "team":
+            assert self.bound(self.run(self.look)[1], "team") <= self.cap
+
+    @rule(which=pick, steps=some_steps)
+    def reserve_again(self, which: int, steps: int) -> None:
+        """The same request is answered again and writes nothing; another one is refused."""
+        name = self.reservation(which)
+        if name not in self.requests:
+            return
+        mechanism, tenant = self.requests[name]
+        before = self.run(self.head)
+        self.run(lambda session: self.admit(session, name, mechanism, tenant))
+        assert self.run(self.head) == before
+        other = mechanism.with_steps(mechanism.steps + steps)
+        with pytest.raises((ReservationReusedError, BudgetExceededError)):
+            self.run(lambda session: self.admit(session, name, other, tenant))
+        assert self.run(self.head) == before
+
+    @rule(epsilon=st.sampled_from([0.125, 0.25, 0.5]))
+    def set_cap(self, epsilon: float) -> None:
+        self.run(
+            lambda session: self.ledger.set_cap(
+                session, self.scope, tenant="team", epsilon=epsilon, actor="machine"
+            )
+        )
+        self.cap = epsilon
+
+    @rule(steps=st.integers(min_value=1, max_value=4000), tenant=some_tenant, stale=st.booleans())
+    def reserve_without_pricing(self, steps: int, tenant: str, stale: bool) -> None:
+        """A client that believes in itself: the database decides alone. It is rolled back."""
+        mechanism = PLAN.with_steps(steps)
+        head, (_, held) = self.run(self.head), self.run(self.look)
+        seq = head.seq - stale
+
+        async def ask(session: AsyncSession) -> None:
+            await repository.call(
+                session, "ledger_reserve", self.scope, seq, f"{self.scope}-x", "s", tenant,
+                json.dumps(mechanism.to_json()), steps, "machine",
+            )  # fmt: skip
+
+        try:
+            self.run(ask, lose=True)
+        except LostConnectionError:
+            admitted = True
+        except HeadMovedError:
+            assert stale
+            assert self.order is None
+            return
+        except WorthExceededError:
+            admitted = False
+        assert not (stale and self.order is None)
+        limits = [(self.limit(EPSILON), self.bound(held, None, mechanism))]
+        if tenant == "team" and self.cap is not None:
+            limits.append((self.limit(self.cap), self.bound(held, tenant, mechanism)))
+        assert admitted == all(spent <= limit for limit, spent in limits)
+
+    @rule(which=pick)
+    def tamper(self, which: int) -> None:
+        """Nobody edits an entry; the owner who switches the triggers off is found out."""
+        head = self.run(self.head)
+        edit = text(
+            "UPDATE ledger_entry SET body = replace(body, 'machine', 'nobody')"
+            " WHERE scope_id = :scope AND seq = :seq AND body LIKE '%machine%'"
+        )
+        seq = 1 + which % head.seq
+
+        async def force(switch_off: bool) -> ChainReport | None:
+            async with self.owner.session() as session:
+                if switch_off:
+                    await session.execute(text("ALTER TABLE ledger_entry DISABLE TRIGGER USER"))
+                done = await session.execute(edit, {"scope": self.scope, "seq": seq})
+                report = await self.ledger.verify_chain(session, self.scope)
+                await session.rollback()
+                return report if done.rowcount else None  # type: ignore[attr-defined]
+
+        report = self.runner.run(force(True))
+        if report is None:
+            return  # an entry that names nobody
+        assert (report.is_valid, report.first_bad_seq) == (False, seq)
+        with pytest.raises(DBAPIError, match="append-only"):
+            self.runner.run(force(False))
+
+    @precondition(lambda self: 1 < len(self.executed) < 4)
+    @rule(which=pick, steps=some_steps)
+    def swap(self, which: int, steps: int) -> None:
+        old, name = self.reservation(which), f"{self.scope}-r{len(self.executed)}"
+        try:
+            self.run(
+                lambda session: self.ledger.swap(
+                    session, old, new_reservation_id=name, study_id="s",
+                    mechanism=PLAN.with_steps(steps), actor="machine",
+                )
+            )  # fmt: skip
+        except BudgetExceededError:
+            return
+        self.executed[name], self.epochs[name] = 0, 0
+        self.closed.add(old)
+
+    @rule(which=pick)
+    def acquire(self, which: int) -> None:
+        """A (further) worker starts from the checkpoint; the one before it may not know."""
+        name = f"{self.scope}-r0" if which % 2 == 0 else self.reservation(which)
+        with pytest.raises((StaleEpochError, ReservationClosedError)):
+            self.run(lambda session: self.ledger.acquire(session, name, epoch=self.epochs[name]))
+        epoch = self.epochs[name] + 1
+        try:
+            self.run(lambda session: self.ledger.acquire(session, name, epoch=epoch))
+        except ReservationClosedError:
+            assert name in self.closed
+            return
+        assert name not in self.closed
+        held = self.run(lambda session: self.ledger.reservation(session, name))
+        self.epochs[name] = epoch
+        self.workers.append(Worker(name, epoch, held.checkpoint_step))
+
+    @precondition(lambda self: self.workers)
+    @rule(which=pick, steps=some_steps, retries=st.integers(min_value=0, max_value=2))
+    def begin(self, which: int, steps: int, retries: int) -> None:
+        """Ask for steps, again with the same request when the answer is lost."""
+        worker = self.worker(which)
+        request = worker.next_request()
+        answers = []
+        for _ in range(retries + 1):
+            try:
+                answers.append(self.run(lambda session: self.ask(session, worker, steps, request)))
+            except (StaleEpochError, ReservationClosedError):
+                assert not self.may_write(worker)
+                return
+        assert self.may_write(worker)
+        assert len(set(answers)) == 1
+        worker.segment, worker.granted = answers[0]
+        worker.executed = 0
+
+    @precondition(lambda self: self.workers)
+    @rule(which=pick, steps=some_steps)
+    def begin_and_lose_the_transaction(self, which: int, steps: int) -> None:
+        """The charge rolls back, so nothing was granted and nothing runs."""
+        worker = self.worker(which)
+        request = worker.next_request()
+        try:
+            self.run(lambda session: self.ask(session, worker, steps, request), lose=True)
+        except (LostConnectionError, StaleEpochError, ReservationClosedError):
+            return
+
+    @precondition(lambda self: self.workers)
+    @rule(which=pick, part=st.sampled_from([1, 2]))
+    def execute(self, which: int, part: int) -> None:
+        """Noisy steps really happen, a zombie's too: as far as they were granted."""
+        worker = self.worker(which)
+        steps = (worker.granted - worker.executed) // part
+        worker.executed += steps
+        self.executed[worker.reservation] += steps
+
+    @precondition(lambda self: any(worker.granted for worker in self.workers))
+    @rule(which=pick)
+    def end(self, which: int) -> None:
+        worker = self.worker(which)
+        if worker.granted == 0:
+            return
+        self.executed[worker.reservation] += worker.granted - worker.executed
+        worker.executed = worker.granted
+        try:
+            self.run(
+                lambda session: self.ledger.end_segment(
+                    session, worker.reservation, epoch=worker.epoch, segment=worker.segment,
+                    checkpoint_step=worker.step + worker.granted, checkpoint_sha256=SHA,
+                )
+            )  # fmt: skip
+        except (StaleEpochError, ReservationClosedError):
+            assert not self.may_write(worker)
+            return
+        assert self.may_write(worker)
+        worker.step += worker.granted
+        worker.granted = worker.executed = 0
+
+    @precondition(lambda self: len(self.workers) > 2)
+    @rule(which=pick)
+    def die(self, which: int) -> None:
+        self.workers.remove(self.worker(which))
+
+    @precondition(lambda self: len(self.executed) > 1)
+    @rule(which=pick)
+    def release(self, which: int) -> None:
+        name = self.reservation(which)
+        self.run(lambda session: self.ledger.release(session, name, actor="machine", reason="end"))
+        self.closed.add(name)
+
+    @invariant()
+    def the_ledger_covers_everything_that_ran(self) -> None:
+        report, reservations = self.run(self.look)
+        assert report.is_valid, report.fault
+        held = {each.reservation_id: each for each in reservations}
+        assert held.keys() == self.executed.keys()
+        for name, executed in self.executed.items():
+            assert held[name].charged_steps >= executed
+            assert (held[name].state == "closed") == (name in self.closed)
+        if self.order is not None:
+            assert self.bound(reservations) <= EPSILON
+        if committed := merge(each.committed for each in reservations if each.committed):
+            assert price(committed, delta=DELTA, accountant=Accountant.RDP).epsilon <= EPSILON
+
+    def limit(self, epsilon: float) -> float:
+        """Up to where the database itself admits."""
+        return renyi.wall(epsilon) if self.order is None else epsilon
+
+    def bound(
+        self, held: list[Reservation], tenant: str | None = None, new: Mechanism | None = None
+    ) -> float:
+        """Epsilon of what is committed and of something new, by divergences computed here."""
+        committed = [each.committed for each in held if tenant in (None, each.tenant)]
+        merged = merge(each for each in (*committed, new) if each)
+        return renyi.epsilon(merged, order=self.order, delta=DELTA)
+
+    async def head(self, session: AsyncSession) -> Head:
+        return await repository.head(session, self.scope)
+
+    def admit(
+        self, session: AsyncSession, name: str, mechanism: Mechanism, tenant: str
+    ) -> Awaitable[Any]:
+        return self.ledger.admit_and_reserve(
+            session, scope_id=self.scope, reservation_id=name, study_id="s",
+            mechanism=mechanism, actor="machine", tenant=tenant,
+        )  # fmt: skip
+
+    async def look(self, session: AsyncSession) -> tuple[ChainReport, list[Reservation]]:
+        report = await self.ledger.verify_chain(session, self.scope)
+        return report, await repository.reservations(session, self.scope)
+
+    def ask(
+        self, session: AsyncSession, worker: Worker, steps: int, request: str
+    ) -> Awaitable[tuple[int, int]]:
+        return self.ledger.begin_segment(
+            session, worker.reservation, epoch=worker.epoch, start_step=worker.step,
+            num_steps=steps, request_id=request,
+        )  # fmt: skip
+
+    def reservation(self, which: int) -> str:
+        return list(self.executed)[which % len(self.executed)]
+
+    def worker(self, which: int) -> Worker:
+        return self.workers[which % len(self.workers)]
+
+    def may_write(self, worker: Worker) -> bool:
+        name = worker.reservation
+        return name not in self.closed and worker.epoch == self.epochs[name]
+
+
+def run_machine(urls: DatabaseUrls, *, max_examples: int, steps: int = 20) -> None:
+    """Run the machine on a database; raises where an invariant breaks."""
+    database, owner = Database(urls.app, pool_size=1), Database(urls.owner, pool_size=1)
+    with asyncio.Runner() as runner:
+        machine = type(
+            "Machine", (LedgerMachine,), {"runner": runner, "database": database, "owner": owner}
+        )
+        try:
+            run_state_machine_as_test(
+                machine,
+                settings=settings(
+                    max_examples=max_examples,
+                    stateful_step_count=steps,
+                    deadline=None,
+                    derandomize=True,
+                    database=None,
+                    report_multiple_bugs=False,
+                    phases=(Phase.explicit, Phase.generate),
+                    suppress_health_check=list(HealthCheck),
+                ),
+            )
+        finally:
+            runner.run(database.close())
+            runner.run(owner.close())
