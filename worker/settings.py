@@ -42,5 +42,7 @@ def quieten_ray() -> None:
         "TUNE_DISABLE_SIGINT_HANDLER": "1",
         # A search is resumed from the control plane's trials, never from Tune's snapshots.
         "TUNE_GLOBAL_CHECKPOINT_S": "3600",
+        # A rank that is taken away ends the attempt like any other lost one: no process has to watch.
+        "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
     }.items():
         os.environ.setdefault(name, value)
