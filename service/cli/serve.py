@@ -30,10 +30,14 @@ def serve(
     """Run the whole product on this machine: PostgreSQL, Ray, API, orchestrator, dashboard."""
     chosen = {"TAN_HOST": host, "TAN_PORT": port, "TAN_HOME": home, "TAN_CPUS": cpus}
     overrides = {name: str(value) for name, value in chosen.items() if value is not None}
-    raise typer.Exit(run_service(overrides, on_ready=lambda url: _greet(url, open_browser)))
+    raise typer.Exit(
+        run_service(
+            overrides, on_ready=lambda url, first_token: _greet(url, first_token, open_browser)
+        )
+    )
 
 
-def run_service(overrides: dict[str, str], *, on_ready: "Callable[[str], None]") -> int:
+def run_service(overrides: dict[str, str], *, on_ready: "Callable[[str, str | None], None]") -> int:
     """The service's exit code, once SIGINT or SIGTERM has stopped it.
 
     The service is a child process that ends when this one does, in a process group of its own: a
@@ -64,16 +68,23 @@ def run_service(overrides: dict[str, str], *, on_ready: "Callable[[str], None]")
         return Exit.DONE if process.wait() == 0 else Exit.FAILED
 
 
-def _await_ready(process: "subprocess.Popen[str]", on_ready: "Callable[[str], None]") -> None:
+def _await_ready(
+    process: "subprocess.Popen[str]", on_ready: "Callable[[str, str | None], None]"
+) -> None:
     if process.stdout is None:
         raise CliError("the service has no standard output to read from")
-    word, _, url = process.stdout.readline().strip().partition(" ")
-    if word == "ready":
-        on_ready(url)
+    words = process.stdout.readline().split()
+    if words[:1] == ["ready"]:
+        on_ready(words[1], words[2] if len(words) > 2 else None)
 
 
-def _greet(url: str, open_browser: bool) -> None:
+def _greet(url: str, first_token: str | None, open_browser: bool) -> None:
     print(f"TAN Search is ready: dashboard and API at {url} (API reference: {url}/docs)")
+    if first_token is not None:
+        print(
+            "Other machines can reach it, so everybody is asked for a token. An admin's, shown once:"
+        )
+        print(f"  export TAN_API_TOKEN={first_token}")
     print("Ctrl-C stops it. Next: tan-cli submit examples/digits.yaml --watch", flush=True)
     if open_browser:
         import webbrowser

@@ -1,4 +1,4 @@
-"""``python -m service.local``: what ``tan-cli serve`` runs. Prints one line ``ready URL`` on stdout."""
+"""``python -m service.local``: what ``tan-cli serve`` runs. Prints one line ``ready URL [TOKEN]`` on stdout."""
 
 import logging
 import sys
@@ -27,8 +27,8 @@ def _say(text: str) -> None:
     sys.stderr.flush()
 
 
-def _ready(url: str) -> None:
-    sys.stdout.write(f"ready {url}\n")
+def _ready(url: str, first_token: str | None) -> None:
+    sys.stdout.write(f"ready {url} {first_token or ''}\n")
     sys.stdout.flush()
 
 

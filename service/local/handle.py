@@ -57,7 +57,7 @@ class LocalService:
         if not line.startswith("ready "):
             self.process.wait()
             raise LocalServiceError("\n".join(self._lines[-20:]) or "the service ended at once")
-        self.url = line.removeprefix("ready ").strip()
+        self.url = line.split()[1]
         return self.url
 
     def stop(self, *, timeout_seconds: float = 120) -> int:

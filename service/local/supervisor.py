@@ -24,10 +24,12 @@ from typing import IO
 
 import httpx
 
+from service.access.service import make_first
 from service.datasets.service import ensure_digits
 from service.db.embedded import EmbeddedPostgres
 from service.db.migrate import upgrade
 from service.db.session import Database
+from service.hosts import is_loopback
 from service.local.ray_head import RayHead
 from service.settings import Settings, bare_environment, own_settings
 
@@ -140,16 +142,20 @@ class Supervisor:
         self._children: list[Child] = []
         self._stopping = False
         self._socket: socket.socket | None = None
+        self._first_token: str | None = None
         self.url = ""
 
-    def run(self, *, ready: Callable[[str], None]) -> None:
-        """Start everything, say that it is ready, watch over it until SIGINT or SIGTERM."""
+    def run(self, *, ready: Callable[[str, str | None], None]) -> None:
+        """Start everything, say that it is ready, watch over it until SIGINT or SIGTERM.
+
+        ``ready`` gets the address, and the first admin token where one was just made.
+        """
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._on_signal)
         try:
             self._start()
             if not self._stopping:
-                ready(self.url)
+                ready(self.url, self._first_token)
                 self._watch()
         finally:
             self._stop()
@@ -216,7 +222,8 @@ class Supervisor:
             app, owner_url = self._postgres.url_app, self._postgres.url_owner
         self._say("migrating the database")
         upgrade(owner_url, app_role=_user_of(app))
-        asyncio.run(_register_bundled_data(app))
+        needs_admin = settings.api_token is None and not is_loopback(settings.host)
+        self._first_token = asyncio.run(_fill(app, make_admin=needs_admin))
         return app
 
     def _start_ray(self) -> tuple[RayHead, Child] | None:
@@ -315,10 +322,12 @@ class Supervisor:
             self._socket.close()
 
 
-async def _register_bundled_data(url: str) -> None:
+async def _fill(url: str, *, make_admin: bool) -> str | None:
+    """Register the bundled data; the token of an admin, where one is wanted and nobody has one."""
     database = Database(url)
     try:
         await ensure_digits(database)
+        return await make_first(database) if make_admin else None
     finally:
         await database.close()
 
