@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from service.statements import statement as statements
-from service.statements.facts import Charge, Facts, LedgerEntry
 from service.publication.keys import signing_key
 from service.publication.signing import sign
+from service.statements import statement as statements
+from service.statements.facts import Charge, Facts, LedgerEntry
 from service.statements.statement import OF_A_CAP, StatementError, build
 from service.statements.verify import (
     EventError,
