@@ -63,7 +63,7 @@ SELECT copy.* FROM study AS s, generate_series(1, %(studies)s) AS n,
     jsonb_populate_record(s, jsonb_build_object(
         'id', 's-' || to_char(n, 'FM00000000'), 'name', 'load-' || n,
         'state', (ARRAY['completed', 'failed', 'cancelled', 'completed'])[1 + n %% 4],
-        'reservation_id', NULL, 'created_at', s.created_at - n * interval '1 minute',
+        'created_at', s.created_at - n * interval '1 minute',
         'started_at', s.created_at - n * interval '1 minute',
         'finished_at', s.created_at - n * interval '30 seconds', 'event_seq', 2
     )) AS copy
@@ -227,7 +227,7 @@ def served(database_url: str, home: Path) -> Iterator[tuple[int, int, float]]:
         port = probe.getsockname()[1]
     environment: dict[str, Any] = {
         "TAN_HOME": str(home), "TAN_PORT": str(port), "TAN_DATABASE_URL": database_url,
-        "TAN_RATE_LIMIT": "100000/100000",
+        "TAN_RATE_LIMIT": "100000,100000",
     }  # fmt: skip
     start = time.perf_counter()
     with (home / "api.log").open("ab") as log:

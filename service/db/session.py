@@ -1,13 +1,16 @@
 """Connections to PostgreSQL: sessions for statements, and a channel to listen on."""
 
 import asyncio
+import select
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import psycopg
 from psycopg import sql
-from sqlalchemy import URL, make_url
-from sqlalchemy.exc import ArgumentError
+from psycopg.pq import ConnStatus
+from sqlalchemy import URL, event, make_url
+from sqlalchemy.exc import ArgumentError, DisconnectionError
 from sqlalchemy.ext.asyncio import (
     AsyncEngine,
     AsyncSession,
@@ -56,16 +59,29 @@ class Database:
             self.url,
             pool_size=pool_size,
             max_overflow=pool_size,
-            pool_pre_ping=True,
             pool_recycle=1800,
             connect_args={"connect_timeout": 10, "application_name": "tan-search"},
         )
+        event.listen(self.engine.sync_engine, "checkout", _refuse_if_closed)
         self._sessions = async_sessionmaker(self.engine, expire_on_commit=False)
+        self._readers = async_sessionmaker(
+            self.engine.execution_options(isolation_level="AUTOCOMMIT"), expire_on_commit=False
+        )
 
     @asynccontextmanager
     async def session(self) -> AsyncGenerator[AsyncSession]:
         """A session in one transaction: committed at the end, rolled back on an error."""
         async with self._sessions() as session, session.begin():
+            yield session
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncGenerator[AsyncSession]:
+        """A session for queries alone, each in a transaction of its own.
+
+        Under READ COMMITTED every statement has its own picture anyway: what is saved are two of its
+        round trips, BEGIN and COMMIT.
+        """
+        async with self._readers() as session:
             yield session
 
     async def listen(self, channel: str) -> AsyncGenerator[str]:
@@ -108,3 +124,20 @@ class Database:
     async def close(self) -> None:
         """Close every pooled connection."""
         await self.engine.dispose()
+
+
+def _refuse_if_closed(connection: Any, *_: object) -> None:
+    """Let the pool replace a connection that its server has closed.
+
+    The end of a connection can be read from its socket, and nothing else can while it is idle: that
+    is asked of the kernel, for a hundredth of what asking the server would cost.
+    """
+    pgconn = connection.driver_connection.pgconn
+    if pgconn.status == ConnStatus.OK:
+        waiting = select.poll()
+        waiting.register(pgconn.socket, select.POLLIN)
+        has_ended = bool(waiting.poll(0))
+    else:
+        has_ended = True
+    if has_ended:
+        raise DisconnectionError("the server has closed this connection")

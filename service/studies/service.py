@@ -36,7 +36,6 @@ from service.studies.schemas import (
     StudyView,
 )
 from tan_core.accounting import SEARCH_NOTES, SearchAccounting
-from tan_core.planner import Plan
 from tan_core.spec import StudySpec
 
 
@@ -99,7 +98,7 @@ async def page(context: Context, query: StudyQuery, *, tenant: str | None = None
 
 async def get(context: Context, study_id: str) -> StudyView:
     """One study."""
-    async with context.database.session() as session:
+    async with context.database.reading() as session:
         return await view(session, await _find(session, study_id))
 
 
@@ -224,7 +223,8 @@ async def model(context: Context, study_id: str) -> ReleasedModel:
 async def view(session: AsyncSession, study: Study) -> StudyView:
     """The study as the API shows it."""
     await session.flush()
-    run = await repository.run_of(session, study.id, "private")
+    runs = await repository.runs_of(session, study.id)
+    run, attempt = runs.get("private", (None, None))
     position = (await line.positions(session, [study])).get(study.id)
     return StudyView(
         id=study.id,
@@ -239,11 +239,11 @@ async def view(session: AsyncSession, study: Study) -> StudyView:
         queue_position=position,
         spec=study.spec,
         plan=study.plan,
-        progress=await repository.progress_of(session, study),
+        progress=await repository.progress_of(session, study, runs),
         best_trial=await repository.best_trial(session, study),
         prediction=_prediction_view(study, run),
         promotion=PromotionView.model_validate(study.promotion) if study.promotion else None,
-        run=await _run_view(session, study, run) if run else None,
+        run=_run_view(study, run, attempt) if run else None,
         privacy=await _privacy_view(session, study),
         error=study.error,
         created_at=study.created_at,
@@ -331,7 +331,7 @@ def _summary(
     )
 
 
-async def _run_view(session: AsyncSession, study: Study, run: Run) -> RunView:
+def _run_view(study: Study, run: Run, attempt: int | None) -> RunView:
     result = run.result or {}
     return RunView.model_validate(
         {
@@ -340,7 +340,7 @@ async def _run_view(session: AsyncSession, study: Study, run: Run) -> RunView:
             "step": run.step,
             "steps": run.steps,
             "steps_per_second": run.steps_per_second,
-            "attempt": await repository.last_attempt(session, run.id),
+            "attempt": attempt,
             "trial": study.promoted_trial,
             "test_accuracy": result.get("test_accuracy"),
             "num_test": result.get("num_test"),
@@ -358,18 +358,17 @@ def _prediction_view(study: Study, run: Run | None) -> PredictionView | None:
 
 
 async def _privacy_view(session: AsyncSession, study: Study) -> PrivacyView:
-    planned = Plan.model_validate(study.plan).privacy
+    planned = study.plan["privacy"]
     held, entry = None, None
     if study.reservation_id is not None:
-        held = await ledger.reservation(session, study.reservation_id)
-        last = await ledger.last_entry_of(session, study.reservation_id)
-        entry = LedgerEntryRef(scope=held.scope_id, seq=last.seq, hash=last.hash)
+        held, seq, last_hash = await ledger.standing(session, study.reservation_id)
+        entry = LedgerEntryRef(scope=held.scope_id, seq=seq, hash=last_hash)
     charged_steps = held.charged_steps if held else None
     return PrivacyView(
         epsilon=epsilon.shown(study, charged_steps=charged_steps),
-        delta=planned.delta,
-        accountant=planned.accountant,
-        neighboring_relation=planned.neighboring_relation,
+        delta=planned["delta"],
+        accountant=planned["accountant"],
+        neighboring_relation=planned["neighboring_relation"],
         search_accounting=study.search_accounting,
         search_note=SEARCH_NOTES[SearchAccounting(study.search_accounting)],
         epsilon_reserved=epsilon.reserved(study) if held else None,

@@ -83,7 +83,7 @@ async def _notify(database: Database, payload: str) -> None:
 def _break_connections(urls: DatabaseUrls, application: str) -> None:
     with psycopg.connect(urls.superuser, autocommit=True) as connection:
         broken = connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"  # and wait for their end
             " WHERE datname = %s AND application_name = %s",
             (urls.name, application),
         ).fetchall()

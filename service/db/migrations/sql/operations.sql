@@ -1,3 +1,5 @@
+-- What operations need.
+
 -- What the orchestrators tell the API's /metrics: an API replica meets them in the database only.
 
 CREATE TABLE orchestrator_pulse (
@@ -9,3 +11,6 @@ CREATE TABLE orchestrator_pulse (
     last_tick_seconds DOUBLE PRECISION NOT NULL,
     CONSTRAINT pk_orchestrator_pulse PRIMARY KEY (owner)
 );
+
+-- The newest entry about a reservation is read with every study: without this, through the whole journal.
+CREATE INDEX ledger_entry_reservation ON ledger_entry (reservation_id, seq);
