@@ -220,7 +220,7 @@ class TestStudyPage:
 
         (body,) = page.all("body")
         assert body["data-events"] == f"/studies/{study_id}/events?after=2"
-        assert [a["id"] for a in page.all("button")] == ["cancel"]
+        assert [a["id"] for a in page.all("button")] == ["pause", "cancel"]
 
     async def test_only_a_study_that_waits_can_be_approved(
         self, client: httpx.AsyncClient, context: Context
@@ -232,8 +232,8 @@ class TestStudyPage:
 
         standings = (await client.get(f"/studies/{waiting}")).json()["promotion"]["standings"]
         choices = [f"choose-{one['trial']}" for one in standings]
-        assert [a["id"] for a in first.all("button")] == ["approve", "cancel", *choices]
-        assert [a["id"] for a in second.all("button")] == ["cancel"]
+        assert [a["id"] for a in first.all("button")] == ["approve", "pause", "cancel", *choices]
+        assert [a["id"] for a in second.all("button")] == ["pause", "cancel"]
 
     async def test_what_was_asked_for_cannot_be_asked_for_again(
         self, client: httpx.AsyncClient, context: Context

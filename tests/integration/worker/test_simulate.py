@@ -150,6 +150,25 @@ def test_a_cancelled_search_ends_cleanly(
     assert [finish.outcome for finish in books.finishes] == ["cancelled"]
 
 
+def test_a_paused_search_leaves_no_trial_half_done(
+    plane: "ControlPlaneServer", start: "Start", search_of: SearchOf, new_books: NewBooks
+) -> None:
+    search = search_of().search.model_copy(update={"trials": 10_000})
+    plane.books = books = new_books(search_of(search=search))
+    driver = start("worker.simulate")
+    deadline = time.monotonic() + 100
+    while len(books.trials) < 3:
+        assert driver.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    books.desired = "pause"
+    out, _ = driver.communicate(timeout=100)
+    assert driver.returncode == 0, out
+    assert [finish.outcome for finish in books.finishes] == ["cancelled"]
+    assert all(trial.state.is_finished for trial in books.trials.values())
+    assert len(books.trials) < 10_000
+
+
 def test_a_search_without_a_completed_trial_fails_for_good(
     plane: "ControlPlaneServer", start: "Start", search_of: SearchOf, new_books: NewBooks
 ) -> None:

@@ -114,6 +114,20 @@ def test_a_cancelled_run_stops_between_two_steps_and_says_so(
     check_books(books)
 
 
+def test_a_paused_run_ends_with_every_charged_step_in_its_checkpoint(
+    plane: "ControlPlaneServer", start: "Start", private_of: PrivateOf, new_books: NewBooks
+) -> None:
+    plane.books = books = new_books(private_of(steps=100_000, segment_steps=20))
+    driver = start("worker.train")
+    wait_until(lambda: books.ended, driver)
+    books.desired = "pause"
+    out, _ = driver.communicate(timeout=100)
+    assert driver.returncode == 0, out
+    assert [finish.outcome for finish in books.finishes] == ["cancelled"]
+    check_books(books)
+    assert books.ended[-1].checkpoint.step == books.charged < 100_000
+
+
 def test_a_fenced_attempt_ends_without_another_word(
     plane: "ControlPlaneServer", start: "Start", private_of: PrivateOf, new_books: NewBooks
 ) -> None:

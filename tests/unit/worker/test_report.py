@@ -207,6 +207,13 @@ def test_heartbeats_carry_the_newest_step_and_learn_of_a_cancel(
     assert (last["step"], last["steps_per_second"]) == (12, 3.5)
 
 
+def test_heartbeats_tell_a_pause_from_a_cancel(plane: Plane, control: ControlPlane) -> None:
+    plane.reply = {"desired": "pause"}
+    with Heartbeats(control, interval_seconds=0.02) as heartbeats:
+        assert heartbeats.paused.wait(2.0)
+        assert not heartbeats.cancelled.is_set()
+
+
 def test_missed_heartbeats_do_not_end_the_driver(plane: Plane, control: ControlPlane) -> None:
     plane.reply = {"desired": "run"}
     plane.statuses = [500, 503]
