@@ -31,6 +31,7 @@ from service.db.migrate import upgrade
 from service.db.session import Database
 from service.hosts import is_loopback
 from service.local.ray_head import RayHead
+from service.publication.published import RestoredBackupError
 from service.settings import Settings, bare_environment, own_settings
 
 log = logging.getLogger(__name__)
@@ -274,9 +275,15 @@ class Supervisor:
 
     def _api_is_ready(self) -> bool:
         try:
-            return httpx.get(f"{self.url}/readyz", timeout=5).status_code == HTTPStatus.OK
-        except httpx.HTTPError:
+            answer = httpx.get(f"{self.url}/readyz", timeout=5)
+            problem = {} if answer.is_success else answer.json()
+        except (httpx.HTTPError, ValueError):
             return False
+        if problem.get("type") == RestoredBackupError.type:
+            # It is up, and refuses all but a look at the ledger: the operator decides.
+            self._say(problem["detail"])
+            return True
+        return answer.status_code == HTTPStatus.OK
 
     def _await(self, what: str, is_ready: Callable[[], bool], child: Child) -> None:
         if not self._comes_up(is_ready, child) and not self._stopping:

@@ -21,6 +21,8 @@ from service.orchestrator.log_keeper import LogKeeper
 from service.orchestrator.pulse import Pulse
 from service.orchestrator.ray_jobs import RayJobs
 from service.orchestrator.reconcile import Reconciler
+from service.publication.published import Published, RestoredBackupError
+from service.retention import Retention
 from service.settings import Settings
 from service.webhooks.sender import WebhookSender
 from service.webhooks.signature import webhook_secret
@@ -57,7 +59,9 @@ async def run(settings: Settings) -> None:
         owner=owner,
         lease=LEASE,
     )
+    published = Published(settings.home_path)
     pulse = Pulse(database, owner)
+    retention = Retention(database, settings.event_retention_days)
     # Beside the ticks: neither a long log nor a slow receiver holds up a study.
     beside = [asyncio.create_task(LogKeeper(database, launcher, secret).run(stop))]
     if settings.webhook_urls:
@@ -68,8 +72,10 @@ async def run(settings: Settings) -> None:
     try:
         while not stop.is_set():
             with pulse.timed():
-                await _tick(database, reconciler, hearing, owner)
+                if await _may_spend(published, database):
+                    await _tick(database, reconciler, hearing, owner)
             await pulse.beat()
+            await retention.sweep()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), settings.tick_seconds)
         async with database.session() as session:
@@ -82,6 +88,19 @@ async def run(settings: Settings) -> None:
         await hearing.close()
         await launcher.close()
         await database.close()
+
+
+async def _may_spend(published: Published, database: Database) -> bool:
+    """Whether the ledger holds all that left: on a restored backup nothing is decided."""
+    try:
+        await published.check(database)
+    except RestoredBackupError as error:
+        log.error("%s", error)
+        return False
+    except Exception:
+        log.exception("cannot look at the ledger; trying again")
+        return False
+    return True
 
 
 async def _tick(database: Database, reconciler: Reconciler, hearing: Hearing, owner: str) -> None:
