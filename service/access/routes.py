@@ -3,16 +3,15 @@
 from collections.abc import Iterator
 
 from fastapi import FastAPI
-from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute, iter_route_contexts
 from starlette.types import Scope
 
 from service.access.guard import Guard
 
 
-def routes(scope: Scope) -> Iterator[APIRoute]:
-    """Every route of the application that serves the request."""
-    for context in iter_route_contexts(scope["app"].routes):
+def routes(app: FastAPI) -> Iterator[APIRoute]:
+    """Every route of the application."""
+    for context in iter_route_contexts(app.routes):
         if isinstance(context.original_route, APIRoute):
             yield context.original_route
 
@@ -22,7 +21,7 @@ def route_of(scope: Scope) -> tuple[APIRoute | None, dict[str, object]]:
     if isinstance(scope.get("route"), APIRoute):
         return scope["route"], scope.get("path_params", {})
     path = scope["path"].removeprefix(str(scope.get("root_path", "")).rstrip("/"))
-    for route in routes(scope):
+    for route in routes(scope["app"]):
         found = route.path_regex.match(path) if scope["method"] in route.methods else None
         if found:
             return route, dict(found.groupdict())
@@ -31,16 +30,11 @@ def route_of(scope: Scope) -> tuple[APIRoute | None, dict[str, object]]:
 
 def declared(route: APIRoute) -> Guard | None:
     """What the route asks of its callers; None where it says nothing."""
-    return next((call for call in _calls(route.dependant) if isinstance(call, Guard)), None)
+    asked = (each.dependency for each in route.dependencies)
+    return next((each for each in asked if isinstance(each, Guard)), None)
 
 
 def scopes(app: FastAPI) -> dict[str, str | None]:
     """By the name of a route, the scope that its callers need; None: it is open to all."""
-    guards = {route.name: declared(route) for route in routes({"app": app})}
+    guards = {route.name: declared(route) for route in routes(app)}
     return {name: guard.scope if guard else None for name, guard in guards.items()}
-
-
-def _calls(dependant: Dependant) -> Iterator[object]:
-    for each in dependant.dependencies:
-        yield each.call
-        yield from _calls(each)

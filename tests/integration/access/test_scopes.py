@@ -17,7 +17,7 @@ WORKER = "/worker/"
 
 def every_route():
     app = create_app(Settings(database_url="postgresql://nobody@127.0.0.1/none"))
-    return list(routes({"app": app}))
+    return list(routes(app))
 
 
 def named(route) -> str:
@@ -53,7 +53,7 @@ def test_a_route_declares_what_it_needs(name):
 
 def test_only_the_description_of_the_api_is_outside_the_rooms():
     app = create_app(Settings(database_url="postgresql://nobody@127.0.0.1/none"))
-    known = {route.path for route in routes({"app": app})}
+    known = {route.path for route in routes(app)}
     assert {route.path for route in app.routes if hasattr(route, "path")} - known == {
         "/openapi.json"
     }
