@@ -21,7 +21,7 @@ from service.orchestrator.launcher import Job, JobInfo, Launcher, LauncherUnavai
 from service.settings import Settings
 from service.statements.service import attest_weights, make_statement
 from service.studies import line
-from service.studies.events import append_event, set_state
+from service.studies.events import append_event, append_state, set_state
 from service.trials.service import interrupt_running
 from tan_core.errors import TanError
 from tan_core.wire import clean_reason
@@ -246,8 +246,11 @@ class Reconciler:
                     await self._start_attempt(scene)
             case Action.PAUSE if attempt is not None:
                 attempt.pause_requested_at, study.reason = scene.now, decision.reason
-            case Action.SUSPEND:
+            case Action.SUSPEND if not study.suspended:
                 study.suspended, study.reason = True, decision.reason
+                await append_state(scene.session, study)
+            case Action.SUSPEND:
+                study.reason = decision.reason
             case Action.SUBMIT if attempt is not None:
                 job = self._job(study, run, attempt)
                 return lambda: self._submit(job)

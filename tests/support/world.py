@@ -10,6 +10,7 @@ from service.db.session import Database
 from service.orchestrator import claims
 from service.orchestrator.reconcile import Reconciler
 from service.settings import Settings
+from service.studies.repository import event_data, events_after
 from tests.fixtures.api import driver_headers, make_spec
 from tests.support.launcher import MemoryLauncher
 from tests.support.reports import completed_trial
@@ -51,6 +52,10 @@ class World:
 
     async def study(self, study_id: str) -> dict[str, Any]:
         return (await self.client.get(f"/studies/{study_id}")).json()
+
+    async def events(self, study_id: str) -> list[dict[str, Any]]:
+        async with self.database.session() as session:
+            return [event_data(each) for each in await events_after(session, study_id, 0)]
 
     async def committed(self) -> float:
         return (await self.client.get("/datasets/digits/ledger")).json()["committed_epsilon"]

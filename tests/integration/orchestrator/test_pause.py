@@ -72,6 +72,8 @@ class TestPause:
         study = await world.study(study_id)
         assert (study["state"], study["reason"]) == ("simulating", "paused by a user")
         assert world.launcher.stopped == []
+        told = (await world.events(study_id))[-1]
+        assert (told["kind"], told["paused"], told["reason"]) == ("state", True, study["reason"])
         await world.tick(3)
         assert len(world.launcher.submitted) == 1
 
@@ -189,6 +191,15 @@ class TestPause:
         async with database.session() as session:
             attempt = await session.get_one(Attempt, (f"{study_id}-search", 1))
         assert attempt.pause_requested_at is not None
+
+    async def test_one_that_came_too_late_is_not_shown(self, world: World) -> None:
+        study_id = await world.trained()
+        await pause(world, study_id)
+
+        await world.tick(3)
+
+        study = await world.study(study_id)
+        assert (study["state"], study["paused"]) == ("completed", False)
 
 
 class TestCancelWhilePaused:
