@@ -96,6 +96,8 @@ class Settings(BaseSettings):
     """File with the key of their signatures. Unset: ``home/webhook_secret``, made on first use."""
     heartbeat_timeout_seconds: float = Field(default=30.0, gt=0)
     tick_seconds: float = Field(default=0.5, gt=0)
+    event_retention_days: float | None = Field(default=None, gt=0)
+    """Events of studies that have been over for longer are forgotten. Unset: they are kept."""
     log_format: LogFormat = "text"
     """``text`` for people, or ``json``: one object per record."""
 

@@ -25,7 +25,8 @@ router = APIRouter(prefix="/studies", tags=["studies"])
 MAX_SEQ = 2**53
 EVENT_STREAM = {
     200: {
-        "description": "Server-Sent Events: id = seq, event = state | trial | step | attempt. "
+        "description": "Server-Sent Events: id = seq, event = state | trial | step | attempt, or "
+        "reset in the place of events that have been forgotten: read the study anew. "
         "The stream ends after the event of a final state.",
         "content": {"text/event-stream": {"schema": {"type": "string"}}},
     },

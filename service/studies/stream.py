@@ -10,6 +10,7 @@ from typing import Any
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 
 from service.context import Context
+from service.db.tables import Study
 from service.studies import repository
 from service.studies.lifecycle import StudyState
 
@@ -27,7 +28,11 @@ class _Batch:
 
 
 async def stream(context: Context, study_id: str, after: int) -> AsyncIterator[bytes]:
-    """Every event numbered above ``after``, each once and in order, as it is committed."""
+    """Every event numbered above ``after``, each once and in order, as it is committed.
+
+    Where some of them have been forgotten (service/retention.py), a ``reset`` event stands for those:
+    what was built from earlier events is to be read anew.
+    """
     async with context.hub.subscribe(study_id) as wake:
         last_sent = time.monotonic()
         wake.seen = after
@@ -67,7 +72,23 @@ async def _read(context: Context, study_id: str, after: int) -> _Batch:
         is_final = study is None or StudyState(study.state).is_terminal
         found = await repository.events_after(session, study_id, after, limit=_BATCH)
     events = [repository.event_data(event) for event in found]
+    if study is not None:
+        first = found[0].seq if found else study.event_seq + 1
+        if first > after + 1:  # numbers have no gaps: what is missing was there
+            events.insert(0, _reset(study, seq=first - 1))
     return _Batch(events=events, is_last=is_final and len(events) < _BATCH)
+
+
+def _reset(study: Study, *, seq: int) -> dict[str, Any]:
+    """In the place of forgotten events, with the number of the last one."""
+    at = study.finished_at or study.created_at
+    return {
+        "seq": seq,
+        "kind": "reset",
+        "at": at.isoformat(),
+        "state": study.state,
+        "reason": study.reason,
+    }
 
 
 async def _wait(wake: asyncio.Event) -> None:
