@@ -48,7 +48,7 @@ def verify(
     """Whether the entries chain up to the head and fold to the state; the first that does not."""
     seq, last_hash, state = 0, "", State()
     for entry in entries:
-        fault = _entry_fault(scope, entry, seq, last_hash) or _fold(scope, state, entry)
+        fault = _fault_of(scope, state, entry, seq, last_hash)
         if fault is not None:
             return _report(scope, head, seq, fault, first_bad_seq=entry.seq)
         seq, last_hash = entry.seq, entry.hash
@@ -56,6 +56,16 @@ def verify(
         fault = f"the head is at entry {head.seq} ({head.hash}), the journal ends at {seq}"
         return _report(scope, head, seq, fault, first_bad_seq=min(seq, head.seq) + 1)
     return _report(scope, head, seq, _state_fault(state, reservations, caps))
+
+
+def _fault_of(
+    scope: Scope, state: State, entry: Entry, last_seq: int, last_hash: str
+) -> str | None:
+    """What is wrong with an entry, whatever stands in it; its hash may be right all the same."""
+    try:
+        return _entry_fault(scope, entry, last_seq, last_hash) or _fold(scope, state, entry)
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        return f"entry {entry.seq} cannot be read: {type(error).__name__}: {error}"
 
 
 def _report(

@@ -32,6 +32,9 @@ _RELATIONS = {
     "replace_one": dp_accounting.NeighboringRelation.REPLACE_ONE,
 }
 
+_MALFORMED = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
+"""What a document of any other shape meets."""
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -134,7 +137,7 @@ def _check_epsilon(statement: Mapping[str, Any]) -> list[Check]:
             neighboring_relation=statement["neighboring_relation"],
         )
         accountant = str(privacy["accountant"])
-    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+    except _MALFORMED as error:
         return [Check("epsilon", False, f"cannot be computed again: {error}")]
     detail = f"stated {stated:.6g} ({accountant}), computed again {recomputed:.6g} (pld)"
     return [
@@ -148,13 +151,11 @@ def _check_steps(statement: Mapping[str, Any]) -> Check:
         charged = statement["steps"]["charged"]
         released = statement["steps"]["released"]
         in_events = sum(event["steps"] for event in statement["events"])
-    except (KeyError, TypeError) as error:
+        is_good = bool(in_events == charged >= released)
+    except _MALFORMED as error:
         return Check("steps", False, f"not stated: {error}")
-    return Check(
-        "steps",
-        in_events == charged >= released,
-        f"{in_events} in the events, {charged} charged, {released} in the released weights",
-    )
+    detail = f"{in_events} in the events, {charged} charged, {released} in the released weights"
+    return Check("steps", is_good, detail)
 
 
 @dataclass(frozen=True, slots=True)
