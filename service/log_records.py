@@ -20,6 +20,7 @@ LogFormat = Literal["json", "text"]
 _TEXT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 _SECRETS = (
     (re.compile(r"(?<=://)([^\s:/@]*):[^\s@/]+@"), r"\1:***@"),
+    (re.compile(r"\b(tan_[0-9a-f]+)_[0-9a-f]{64}\b"), r"\1_***"),
     (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]+"), r"\1 ***"),
 )
 _fields: ContextVar[Mapping[str, object]] = ContextVar("log_fields", default={})  # noqa: B039 - never changed in place

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from service.auth.scopes import Principal, Scope
 from service.auth.sessions import LIFETIME_SECONDS, Session, Signer
 from service.auth.tokens import Token, digest
+from service.log_records import without_secrets
 from service.rate_limit import MAX_KEYS, Buckets, RateLimit, parse_rate_limit
 
 DIGEST = digest("secret")
@@ -25,6 +26,10 @@ class TestToken:
     def test_it_hides_its_secret_from_whoever_prints_it_by_mistake(self):
         token = Token.new()
         assert token.secret not in repr(token)
+
+    def test_a_log_keeps_its_id_only(self):
+        token = Token.new()
+        assert without_secrets(f"got {token}.") == f"got tan_{token.id}_***."
 
     @given(st.text())
     def test_nothing_else_is_a_token(self, text):
