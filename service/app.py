@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import signal
 import socket
 import sys
 from collections.abc import AsyncGenerator
@@ -11,7 +12,7 @@ from types import FrameType
 import uvicorn
 from fastapi import Depends, FastAPI
 
-from service import docs, gate, health, log_records, openapi, problems
+from service import docs, gate, health, log_records, openapi, problems, telemetry
 from service.access import endpoints as access
 from service.access.audit import Audit
 from service.access.door import Door
@@ -119,9 +120,14 @@ class Server(uvicorn.Server):
         self._hub = hub
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Note the signal, and let every subscriber come to its end."""
+        """Note the signal, and let every subscriber come to its end. A second Ctrl-C ends at once.
+
+        The signal is not raised again at the end, as uvicorn would: who was told to stop and did so
+        exits with 0.
+        """
         self._hub.shut()
-        super().handle_exit(sig, frame)
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
 
 
 def main() -> int:
@@ -130,7 +136,8 @@ def main() -> int:
     log_records.configure(settings.log_format)
     try:
         app = create_app(settings)
-    except StartError as error:
+        end_telemetry = telemetry.install(app, settings)
+    except (StartError, telemetry.TelemetryError) as error:
         logging.getLogger(__name__).error("%s", error)
         return 2
     context: Context = app.state.context
@@ -147,6 +154,7 @@ def main() -> int:
     )
     inherited = None if settings.listen_fd is None else [socket.socket(fileno=settings.listen_fd)]
     Server(config, context.hub).run(sockets=inherited)
+    end_telemetry()
     return 0
 
 
