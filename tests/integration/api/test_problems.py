@@ -1,0 +1,87 @@
+"""Whatever goes wrong, the answer is ``application/problem+json`` with the status that fits."""
+
+import json
+from typing import Any
+
+from pydantic import SecretStr
+from sqlalchemy import text
+
+from service.db.session import Database
+from tests.fixtures.api import make_settings, make_spec, open_client
+
+JSON = {"content-type": "application/json"}
+NAME = "s-0123456789ab"
+
+CASES: list[tuple[int, str, str, dict[str, Any]]] = [
+    (400, "POST", "/studies", {"content": b"{", "headers": JSON}),
+    (400, "POST", "/plans", {"content": b'{"a": 1, "a": 2}', "headers": JSON}),
+    (400, "POST", "/datasets", {"content": b"\xff", "headers": {"content-type": "text/yaml"}}),
+    (400, "POST", "/datasets", {"content": b"[" * 5000, "headers": JSON}),
+    (400, "POST", "/tokens", {"content": b"{", "headers": JSON}),
+    (404, "GET", "/nowhere", {}),
+    (404, "GET", f"/studies/{NAME}", {}),
+    (404, "PATCH", f"/studies/{NAME}", {"json": {"name": "a"}, "headers": {"If-Match": "*"}}),
+    (404, "GET", "/datasets/nothing/ledger", {}),
+    (405, "DELETE", "/studies", {}),
+    (405, "PUT", f"/studies/{NAME}/cancel", {}),
+    (413, "POST", "/studies", {"content": b"x" * (2**20 + 1), "headers": JSON}),
+    (415, "POST", "/studies", {"content": b"a=1"}),
+    (415, "POST", "/studies", {"content": b"a", "headers": {"content-type": "text/plain"}}),
+    (415, "PATCH", f"/studies/{NAME}", {"content": b"a: 1", "headers": {"content-type": "text/yaml"}}),
+    (422, "POST", "/studies", {"json": []}),
+    (422, "POST", "/studies", {"json": {"name": "a"}}),
+    (422, "GET", "/studies?limit=none", {}),
+    (422, "GET", "/studies?colour=red", {}),
+    (422, "POST", "/studies", {"json": make_spec(), "headers": {"Idempotency-Key": "x" * 256}}),
+]  # fmt: skip
+
+
+def assert_problem(response, status: int) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    problem = response.json()
+    assert problem["status"] == status
+    assert problem["title"]
+    assert problem["detail"]
+    return problem
+
+
+async def test_every_way_to_go_wrong(client) -> None:
+    for status, method, path, options in CASES:
+        response = await client.request(method, path, **options)
+        problem = assert_problem(response, status)
+        if status == 422:
+            assert all(error["path"] for error in problem["errors"]), (path, problem)
+        if status == 405:
+            allowed = response.headers["allow"].split(", ")
+            assert method not in allowed
+            assert allowed
+
+
+async def test_the_methods_of_a_path_are_all_named(client) -> None:
+    response = await client.delete("/studies")
+    assert response.headers["allow"] == "GET, POST"
+    response = await client.delete(f"/studies/{NAME}")
+    assert response.headers["allow"] == "GET, PATCH"
+
+
+async def test_a_conflict(client, database) -> None:
+    study = (await client.post("/studies", json=make_spec())).json()
+    async with database.session() as session:
+        await session.execute(text("UPDATE study SET state = 'failed'"))
+    problem = assert_problem(await client.post(f"/studies/{study['id']}/cancel"), 409)
+    assert "is failed" in problem["detail"]
+
+
+async def test_a_database_that_is_away(tmp_path) -> None:
+    url = "postgresql://nobody@127.0.0.1:9/none"
+    settings = make_settings(tmp_path, database_url=SecretStr(url), api_token=SecretStr("t"))
+    database = Database(url)
+    headers = {"Authorization": "Bearer t"}
+    async with open_client(settings, database, headers=headers) as client:
+        for path in ("/studies", f"/studies/{NAME}", "/datasets", "/readyz", "/calibration"):
+            response = await client.get(path)
+            problem = assert_problem(response, 503)
+            assert "127.0.0.1" not in json.dumps(problem)
+        assert (await client.get("/healthz")).status_code == 200
+    await database.close()
