@@ -245,7 +245,8 @@ class Reconciler:
                 if not study.suspended or await self._has_slot(scene.session, study):
                     await self._start_attempt(scene)
             case Action.PAUSE if attempt is not None:
-                attempt.pause_requested_at, study.reason = scene.now, decision.reason
+                attempt.pause_requested_at, attempt.reason = scene.now, PAUSED
+                study.reason = decision.reason
             case Action.SUSPEND if not study.suspended:
                 study.suspended, study.reason = True, decision.reason
                 await append_state(scene.session, study)

@@ -173,7 +173,9 @@ async def finish(context: Context, driver: Driver, report: Finish) -> None:
         attempt, run = scene.attempt, scene.run
         if attempt.state == report.outcome:
             return
-        attempt.state, attempt.reason = report.outcome, report.reason
+        attempt.state = report.outcome
+        # A driver that was told to end says no more than that; why it was told stands there already.
+        attempt.reason = report.reason or attempt.reason
         attempt.retryable = report.retryable
         attempt.finished_at = await repository.clock(session)
         if report.result is not None:

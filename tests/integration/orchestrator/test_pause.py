@@ -191,6 +191,7 @@ class TestPause:
         async with database.session() as session:
             attempt = await session.get_one(Attempt, (f"{study_id}-search", 1))
         assert attempt.pause_requested_at is not None
+        assert attempt.reason == "paused by a user"
 
     async def test_one_that_came_too_late_is_not_shown(self, world: World) -> None:
         study_id = await world.trained()
