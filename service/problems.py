@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
@@ -71,6 +72,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(DBAPIError, _database_error)
+    app.add_exception_handler(PoolTimeoutError, _database_error)
 
 
 def unexpected(error: Exception, path: str) -> JSONResponse:
@@ -94,7 +96,12 @@ def of_error(error: ServiceError) -> JSONResponse:
 
 
 def of_failure(error: Exception, path: str) -> JSONResponse:
-    """The response for what no route expected: a bug, or a database that is away."""
+    """The response for what no route expected: a bug, or a database that is away or overrun."""
+    if isinstance(error, PoolTimeoutError):
+        _log.warning("every database connection is in use: a request was turned away")
+        return problem_response(
+            503, "the service is busy; try again in a moment", headers={"Retry-After": "1"}
+        )
     if isinstance(error, OperationalError | InterfaceError):
         _log.warning("the database does not answer: %s", error.orig)
         return problem_response(

@@ -21,6 +21,8 @@ from sqlalchemy.ext.asyncio import (
 from tan_core.errors import ParameterError
 
 DRIVER = "postgresql+psycopg"
+_POOL_TIMEOUT_SECONDS = 5.0
+"""A request that has waited so long for a connection is turned away: its caller can try again."""
 _RECONNECT_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -59,6 +61,7 @@ class Database:
             self.url,
             pool_size=pool_size,
             max_overflow=pool_size,
+            pool_timeout=_POOL_TIMEOUT_SECONDS,
             pool_recycle=1800,
             connect_args={"connect_timeout": 10, "application_name": "tan-search"},
         )
