@@ -10,7 +10,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from service.log_records import LogFormat
 from service.rate_limit import RateLimit, parse_rate_limit
-from service.webhooks.targets import WebhookUrls
+from service.webhook_urls import WebhookUrls
 from tan_core.spec.models import ModulePrefixes
 from tan_core.spec.pretrained import CheckpointDirectory
 
