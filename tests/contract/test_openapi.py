@@ -57,6 +57,11 @@ def _document() -> dict:
 schema = schemathesis.openapi.from_dict(_document())
 
 
+CASES = 10_000
+"""Of the long test, over all operations together."""
+NUM_OPERATIONS = sum(len(operations) for operations in schema.raw_schema["paths"].values())
+
+
 @schema.parametrize()
 @settings(
     max_examples=12,
@@ -65,4 +70,17 @@ schema = schemathesis.openapi.from_dict(_document())
     suppress_health_check=list(HealthCheck),
 )
 def test_the_api_keeps_its_own_schema(case: schemathesis.Case, api_url: str) -> None:
+    case.call_and_validate(base_url=api_url, excluded_checks=EXCLUDED, timeout=60)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@schema.parametrize()
+@settings(
+    max_examples=-(-CASES // NUM_OPERATIONS),
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
+def test_ten_thousand_requests_keep_it_too(case: schemathesis.Case, api_url: str) -> None:
     case.call_and_validate(base_url=api_url, excluded_checks=EXCLUDED, timeout=60)
