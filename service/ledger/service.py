@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -268,10 +269,10 @@ class Ledger:
         """Reserve, in the place of what is given up for it; at entry ``seq`` where that matters."""
         try:
             async with session.begin_nested():
+                # Who came too late learns it before the database computes divergences for nothing.
+                if seq is not None and await _hold(session, scope.scope_id) != seq:
+                    raise HeadMovedError(f"scope {scope.scope_id} has moved past entry {seq}")
                 if request.instead_of is not None:
-                    last = await _hold(session, scope.scope_id)
-                    if seq is not None and last != seq:
-                        raise HeadMovedError(f"scope {scope.scope_id} has moved past entry {seq}")
                     reason = f"replaced by {request.reservation_id}"
                     await self.release(
                         session, request.instead_of, actor=request.actor, reason=reason
@@ -314,10 +315,7 @@ class Ledger:
             return await asyncio.to_thread(
                 renyi.epsilon, merged, order=scope.filter_order, delta=scope.delta
             )
-        priced: Price = await asyncio.to_thread(
-            price, merged, delta=scope.delta, accountant=self._accountant
-        )
-        return priced.epsilon
+        return await asyncio.to_thread(_priced, merged, scope.delta, self._accountant)
 
     def _accountant_of(self, scope: Scope) -> Accountant:
         return Accountant.RDP if scope.filter_order is not None else self._accountant
@@ -467,6 +465,12 @@ async def scope_id_of(session: AsyncSession, dataset: str) -> str:
     if found.scope_id is None:
         raise NotFoundError(f"dataset {dataset!r} is public: it has no budget and no ledger")
     return found.scope_id
+
+
+@lru_cache(maxsize=4096)
+def _priced(merged: tuple[Mechanism, ...], delta: float, accountant: Accountant) -> float:
+    """Clients that race for one budget, and pages that show it, ask for the same few figures."""
+    return price(merged, delta=delta, accountant=accountant).epsilon
 
 
 def merge(mechanisms: Iterable[Mechanism]) -> tuple[Mechanism, ...]:

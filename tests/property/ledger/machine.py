@@ -108,7 +108,7 @@ class LedgerMachine(RuleBasedStateMachine):
             )
         )  # fmt: skip
         self.order = self.run(lambda session: repository.scope(session, self.scope)).filter_order
-        self.reserve(PLAN, 100, "local")
+        self.reserve(PLAN, 40, "local")
         self.acquire(0)
 
     @precondition(lambda self: len(self.executed) < 3)
