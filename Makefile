@@ -18,7 +18,7 @@ COMPILE = uv pip compile pyproject.toml --quiet --python-version 3.11 --universa
 	--no-header --no-emit-index-url --no-emit-find-links $(addprefix --no-emit-package ,$(CUDA_PACKAGES))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-heavy test-accuracy test-all bench lint fmt types arch lock clean
+.PHONY: help setup demo test test-heavy test-accuracy test-all mutants bench lint fmt types arch lock clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -39,6 +39,9 @@ test: setup  ## The default tests: fast, real PostgreSQL, no GPU, on every core
 # One after the other: they start whole services and need the machine for themselves.
 test-heavy: setup  ## What `make test` leaves out: Ray, faults, browser, statistics, whole studies
 	$(PYTEST) -m "(slow or ray or browser or statistical) and not gpu"
+
+mutants: setup  ## Seed faults in the ledger's SQL: the tests must find each
+	$(BIN)/python -m tests.mutants
 
 test-accuracy: setup  ## Published accuracies on real data, minutes each (TAN_DATA_DIR)
 	$(PYTEST) -m accuracy

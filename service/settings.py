@@ -98,9 +98,7 @@ class Settings(BaseSettings):
     tick_seconds: float = Field(default=0.5, gt=0)
     event_retention_days: float | None = Field(default=None, gt=0)
     """Events of studies that have been over for longer are forgotten. Unset: they are kept."""
-    otlp_endpoint: str | None = Field(
-        default=None, validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT"
-    )
+    otlp_endpoint: str | None = Field(default=None, validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT")
     """Where traces are sent, as OpenTelemetry names it. Unset: none are made."""
     log_format: LogFormat = "text"
     """``text`` for people, or ``json``: one object per record."""

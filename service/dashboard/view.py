@@ -157,3 +157,5 @@ def entry_text(entry: Entry) -> str:
             return f"gives back {body['released_steps']:,} steps: {body['reason']}"
         case "attest":
             return "binds " + ", ".join(map(str, body["note"]))
+        case "cap":
+            return f"limits tenant {body['tenant']} to ε {float.fromhex(body['epsilon']):g}"

@@ -87,6 +87,8 @@ def _entry_fault(scope: Scope, entry: Entry, last_seq: int, last_hash: str) -> s
     )
     if entry.hash != expected:
         return f"entry {entry.seq} was edited: its content hashes to {expected}"
+    if (entry.kind == "open") != (entry.seq == 1):
+        return f"entry {entry.seq} is {entry.kind!r}: a journal opens with its first entry, and only there"
     return None
 
 

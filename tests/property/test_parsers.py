@@ -191,6 +191,7 @@ class TestJournal:
             )
             report = verify(SCOPE, Head(seq=1, hash=own), [entry], [])
             assert report.is_valid == (report.fault is None)
+            assert not report.is_valid or kind == "open"
 
 
 def _hash_of(kind: str, body: str, reservation: str | None) -> str:

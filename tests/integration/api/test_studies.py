@@ -11,7 +11,7 @@ from service.studies.events import append_event, set_state
 from tan_core.accounting import price
 from tan_core.planner import Plan, reservations
 from tan_core.spec import StudySpec
-from tests.fixtures.api import make_settings, make_spec, open_client
+from tests.fixtures.api import make_spec
 
 TABLES = ("study", "event", "idempotency_key", "ledger_reservation", "ledger_entry", "dataset")
 

@@ -75,7 +75,7 @@ class TestSession:
     def test_nobody_else_can_make_or_lengthen_one(self):
         session = self.signer.issue("abc", DIGEST, now=1000.0)
         forged = [
-            Session("abd", session.expires_at, session.signature),
+            Session("xyz", session.expires_at, session.signature),
             Session("abc", session.expires_at + 1, session.signature),
             Signer(b"t" * 32).issue("abc", DIGEST, now=1000.0),
         ]
