@@ -59,9 +59,9 @@ async def export_ledger(name: str, request: Request, context: ContextDep) -> JSO
     async with context.database.session() as session:
         scope_id = await scope_id_of(session, name)
         document = await export.document(session, scope_id, name)
-    mark = Head.model_validate(document["head"])
+        mark = Head.model_validate(document["head"])
+        await request.app.state.published.leave(session, scope_id, mark)
     home = context.settings.home_path
-    await to_thread.run_sync(request.app.state.published.record, scope_id, mark)
     return JSONResponse(sign(document, await to_thread.run_sync(keys.signing_key, home)))
 
 

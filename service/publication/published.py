@@ -71,8 +71,18 @@ class Published:
             )
         return {scope: Head.model_validate(mark) for scope, mark in document["scopes"].items()}
 
+    async def leave(self, session: AsyncSession, scope_id: str, mark: Head) -> None:
+        """Note that an entry leaves. On disk before this returns.
+
+        Nothing is noted of a journal without the entry that left before: a rewritten one, however long,
+        would pass for the true one from then on.
+        """
+        before = (await to_thread.run_sync(self.marks)).get(scope_id)
+        if before is None or await holds(session, scope_id, before):
+            await to_thread.run_sync(self.record, scope_id, mark)
+
     def record(self, scope_id: str, mark: Head) -> None:
-        """Note that an entry leaves, unless a newer one did. On disk before this returns."""
+        """Write a mark down, unless a newer one is there."""
         with self._alone():
             known = self.marks()
             if scope_id not in known or known[scope_id].seq < mark.seq:

@@ -70,6 +70,28 @@ async def test_a_backup_from_before_an_export_is_refused_and_can_be_accepted_by_
     postgres_server.drop(backup.name)
 
 
+async def test_a_rewritten_journal_stays_refused_however_long_it_is_and_whatever_is_exported_of_it(
+    client: httpx.AsyncClient,
+    settings: Settings,
+    database: Database,
+    database_urls: DatabaseUrls,
+    postgres_server: Server,
+) -> None:
+    await database.close()  # a copy needs it unused
+    other = postgres_server.create(f"{database_urls.name}_other", database_urls.name)
+    await reserve(database, "true")
+    await client.get(f"{LEDGER}/export")
+    rewritten = Database(other.app)
+    for number in range(3):
+        await reserve(rewritten, f"false-{number}")
+    async with open_client(settings, rewritten) as served:
+        assert (await served.get("/readyz")).status_code == 503
+        assert (await served.get(f"{LEDGER}/export")).json()["head"]["seq"] == 4
+        assert (await served.get("/readyz")).status_code == 503
+    await rewritten.close()
+    postgres_server.drop(other.name)
+
+
 async def test_nothing_is_accepted_without_a_reason(client: httpx.AsyncClient) -> None:
     for body in ({}, {"reason": ""}, {"reason": "x", "more": 1}):
         assert (await client.post(f"{LEDGER}/restored-backup", json=body)).status_code == 422
