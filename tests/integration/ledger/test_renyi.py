@@ -1,6 +1,7 @@
 """The Rényi divergences that the database computes, against oracles that share no code with it."""
 
 import csv
+import json
 import logging
 from pathlib import Path
 
@@ -79,6 +80,23 @@ async def test_an_order_that_is_of_no_use_has_none(owner: AsyncSession) -> None:
     assert await divergence(owner, 0.01, 0.1, 6.5) is None
     event = Mechanism(sampling_rate=0.01, noise_multiplier=0.1, clip_norm=1, steps=1)
     assert None in (renyi.divergences(event) or ())
+
+
+@pytest.mark.parametrize("relation", ["add_or_remove_one", "replace_one"])
+async def test_for_next_to_no_noise_nothing_is_integrated(
+    owner: AsyncSession, relation: str
+) -> None:
+    """The rule has some 100 / sigma points at each order: a client could keep the database busy."""
+    event = json.dumps(
+        {
+            "sampling_rate": "0x1p+0",
+            "noise_multiplier": "0x1p-1000",
+            "sampling": "poisson",
+            "neighboring_relation": relation,
+        }
+    )
+    found = await owner.scalar(text("SELECT ledger_divergences(CAST(:e AS json))"), {"e": event})
+    assert found == [None] * len(renyi.ORDERS)
 
 
 @pytest.mark.parametrize("value", [1.0, 0.1, 3.7e-5, 123456.789, 5e-324 * 2**60, 2.0**1000, 0.0])

@@ -102,8 +102,11 @@ BEGIN
     ELSIF p_event ->> 'sampling' IS DISTINCT FROM 'poisson' OR (replaced AND q < 1) THEN
         RETURN NULL;
     END IF;
-    RETURN ARRAY(
-        SELECT ledger_divergence(q, CASE WHEN replaced THEN sigma / 2 ELSE sigma END, renyi_order)
+    IF replaced THEN
+        sigma := sigma / 2;
+    END IF;
+    RETURN ARRAY(  -- an order that is of no use is not integrated: a small sigma has millions of points
+        SELECT CASE WHEN renyi_order <= 60 * sigma THEN ledger_divergence(q, sigma, renyi_order) END
         FROM unnest(ledger_orders()) WITH ORDINALITY AS known (renyi_order, place) ORDER BY place);
 END
 $$;
