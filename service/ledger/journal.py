@@ -103,16 +103,45 @@ def _fold(scope: Scope, state: State, entry: Entry) -> str | None:
         return None
     if entry.kind == "attest" and entry.reservation_id is None:
         return None  # of the whole scope
+    held = state.reservations.get(entry.reservation_id or "")
     if entry.kind == "reserve":
+        if held is not None or body["steps"] < 1:
+            return f"entry {entry.seq} reserves {entry.reservation_id!r} a second time, or no step"
         state.reservations[entry.reservation_id or ""] = _reserved(entry, body)
         return None
-    held = state.reservations.get(entry.reservation_id or "")
     if held is None:
         return f"entry {entry.seq} is about {entry.reservation_id!r}, which was never reserved"
+    if not _is_possible(held, entry.kind, body):
+        return f"entry {entry.seq} cannot follow: {entry.kind!r} of {entry.reservation_id!r} as it stood"
     _apply(held, entry.kind, body)
     if held["charged_steps"] + held["released_steps"] > held["reserved_steps"]:
         return f"entry {entry.seq} charges {entry.reservation_id!r} beyond what it reserved"
     return None
+
+
+def _is_possible(held: dict[str, Any], kind: str, body: dict[str, Any]) -> bool:
+    """Whether the ledger's functions could have written it: they take no charge back.
+
+    An entry that somebody appends by hand has the right hash, and every mark that left stays in place.
+    """
+    if kind == "attest":
+        return True
+    if held["state"] != "open":
+        return False
+    match kind:
+        case "acquire":
+            return body["epoch"] > held["epoch"]
+        case "begin":
+            return (
+                body["epoch"] == held["epoch"] > 0
+                and body["segment"] == held["segments"] + 1
+                and body["num_steps"] >= 1
+            )
+        case "end":
+            return body["epoch"] == held["epoch"] and 1 <= body["segment"] <= held["segments"]
+        case _:
+            unused = held["reserved_steps"] - held["charged_steps"] - held["released_steps"]
+            return body["released_steps"] == unused
 
 
 def _open_fault(scope: Scope, body: dict[str, Any]) -> str | None:

@@ -9,9 +9,10 @@ what it refuses leaves that transaction usable.
 import asyncio
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -154,8 +155,8 @@ class Ledger:
         scope = await repository.scope(session, scope_id)
         head = await repository.head(session, scope_id)
         held = await repository.reservations(session, scope_id)
-        committed = await self._epsilon([each.committed for each in held], scope)
-        charged = await self._epsilon([each.charged for each in held], scope)
+        committed = await self._epsilon((each.committed for each in held), scope)
+        charged = await self._epsilon((each.charged for each in held), scope)
         return Account(
             scope=scope,
             accountant=self._accountant_of(scope).value,
@@ -291,13 +292,15 @@ class Ledger:
     ) -> None:
         """Compose with all that is committed; under a cap, with what its tenant committed."""
         total = scope.epsilon if cap is None else cap.epsilon
-        committed = _committed(request, held, None if cap is None else cap.tenant)
-        composed = await self._epsilon([*committed, request.mechanism], scope)
+        tenant = None if cap is None else cap.tenant
+        composed = await self._epsilon(
+            chain(_committed(request, held, tenant), [request.mechanism]), scope
+        )
         if not composed <= total:  # also refuses what is not a number
             raise BudgetExceededError(
                 scope_id=scope.scope_id,
                 asked=await self._epsilon([request.mechanism], scope),
-                committed=await self._epsilon(committed, scope),
+                committed=await self._epsilon(_committed(request, held, tenant), scope),
                 composed=composed,
                 total=total,
                 delta=scope.delta,
@@ -307,15 +310,11 @@ class Ledger:
             )
 
     async def _epsilon(self, mechanisms: Iterable[Mechanism | None], scope: Scope) -> float:
-        """The composed epsilon by the scope's rule, in a thread: it is work for a processor."""
-        merged = merge(mechanism for mechanism in mechanisms if mechanism is not None)
-        if not merged:
-            return 0.0
-        if scope.filter_order is not None:
-            return await asyncio.to_thread(
-                renyi.epsilon, merged, order=scope.filter_order, delta=scope.delta
-            )
-        return await asyncio.to_thread(_priced, merged, scope.delta, self._accountant)
+        """The composed epsilon by the scope's rule, in a thread: it is work for a processor.
+
+        So is reading thousands of mechanisms: let an iterator do it, and it is done there.
+        """
+        return await asyncio.to_thread(_epsilon, mechanisms, scope, self._accountant)
 
     def _accountant_of(self, scope: Scope) -> Accountant:
         return Accountant.RDP if scope.filter_order is not None else self._accountant
@@ -443,14 +442,17 @@ class Ledger:
 
     async def verify_chain(self, session: AsyncSession, scope_id: str) -> ChainReport:
         """Whether the journal chains and the state is its fold; else the first bad entry."""
-        await _hold(session, scope_id)  # a picture of one moment
-        return journal.verify(
-            await repository.scope(session, scope_id),
-            await repository.head(session, scope_id),
-            await repository.entries(session, scope_id),
-            await repository.reservations(session, scope_id),
-            await repository.caps(session, scope_id),
-        )
+        async with session.begin_nested() as moment:
+            await _hold(session, scope_id)  # a picture of one moment
+            picture = (
+                await repository.scope(session, scope_id),
+                await repository.head(session, scope_id),
+                await repository.entries(session, scope_id),
+                await repository.reservations(session, scope_id),
+                await repository.caps(session, scope_id),
+            )
+            await moment.rollback()  # lets go of the scope: looking closely takes seconds
+        return await asyncio.to_thread(journal.verify, *picture)
 
 
 async def scope_id_of(session: AsyncSession, dataset: str) -> str:
@@ -465,6 +467,15 @@ async def scope_id_of(session: AsyncSession, dataset: str) -> str:
     if found.scope_id is None:
         raise NotFoundError(f"dataset {dataset!r} is public: it has no budget and no ledger")
     return found.scope_id
+
+
+def _epsilon(mechanisms: Iterable[Mechanism | None], scope: Scope, accountant: Accountant) -> float:
+    merged = merge(mechanism for mechanism in mechanisms if mechanism is not None)
+    if not merged:
+        return 0.0
+    if scope.filter_order is not None:
+        return renyi.epsilon(merged, order=scope.filter_order, delta=scope.delta)
+    return _priced(merged, scope.delta, accountant)
 
 
 @lru_cache(maxsize=4096)
@@ -497,13 +508,13 @@ def _check_dimensions(scope: Scope, mechanism: Mechanism, delta: float | None) -
 
 def _committed(
     request: _Request, held: Sequence[Reservation], tenant: str | None
-) -> list[Mechanism | None]:
+) -> Iterator[Mechanism | None]:
     """What counts beside the request: all of the scope, or of one tenant in it."""
-    return [
+    return (
         each.charged if each.reservation_id == request.instead_of else each.committed
         for each in held
         if tenant is None or each.tenant == tenant
-    ]
+    )
 
 
 async def _by_renyi(
@@ -516,7 +527,7 @@ async def _by_renyi(
         if refusal.is_of_tenant and cap.tenant == request.tenant
     ]
     held = await repository.reservations(session, scope.scope_id)
-    committed = _committed(request, held, request.tenant if capped else None)
+    committed = list(_committed(request, held, request.tenant if capped else None))
     limit = f"the cap of tenant {request.tenant} in {scope.scope_id}" if capped else None
     total = capped[0].epsilon if capped else scope.epsilon
     if scope.filter_order is None:

@@ -1,11 +1,15 @@
 """Nobody edits the journal: not the service, not the owner; and whoever forces it is found."""
 
+import asyncio
+import threading
+
 import psycopg
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from service.db.session import Database
+from service.ledger.journal import verify as verify_journal
 from service.ledger.schemas import ChainReport
 from service.ledger.service import Ledger
 from tan_core.mechanism import Mechanism
@@ -150,3 +154,73 @@ async def test_state_that_is_not_the_fold_of_the_journal_is_named(
     report = await verify(database, ledger, journal)
     assert not report.is_valid
     assert named in (report.fault or "")
+
+
+BEGIN = '{"v": 1, "at": "-", "epoch": %d, "segment": %d, "start_step": 10, "num_steps": %d}'
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "state"),
+    [
+        pytest.param("begin", BEGIN % (1, 2, -10), "charged_steps = 0, segments = 2, open_segment = 2",
+                     id="a charge is taken back"),
+        pytest.param("begin", BEGIN % (2, 2, 5), "charged_steps = 15, segments = 2, open_segment = 2",
+                     id="of an epoch that holds nothing"),
+        pytest.param("acquire", '{"epoch": 1}', "open_segment = NULL", id="an epoch comes back"),
+        pytest.param("release", '{"released_steps": 50}', "released_steps = 50, state = 'closed',"
+                     " open_segment = NULL", id="less is released than is left"),
+    ],
+)  # fmt: skip
+async def test_an_entry_that_the_ledger_would_not_have_written_is_named(
+    database: Database,
+    ledger: Ledger,
+    database_urls: DatabaseUrls,
+    journal: str,
+    kind: str,
+    body: str,
+    state: str,
+) -> None:
+    """Appended by the owner with the right hash: every entry that left stays where it was."""
+    with psycopg.connect(database_urls.owner, autocommit=True) as connection:
+        connection.execute("SELECT ledger_append(%s, %s, 'r1', %s)", (journal, kind, body))
+        connection.execute(f"UPDATE ledger_reservation SET {state}")
+    report = await verify(database, ledger, journal)
+    assert (report.is_valid, report.first_bad_seq) == (False, 5)
+
+
+async def test_a_second_reservation_of_one_name_does_not_wipe_out_what_was_charged(
+    database: Database, ledger: Ledger, database_urls: DatabaseUrls, journal: str
+) -> None:
+    with psycopg.connect(database_urls.owner, autocommit=True) as connection:
+        connection.execute(
+            "SELECT ledger_append(scope_id, 'reserve', 'r1', body) FROM ledger_entry WHERE seq = 2"
+        )
+        connection.execute(
+            "UPDATE ledger_reservation SET seq = 5, charged_steps = 0, epoch = 0, segments = 0,"
+            " open_segment = NULL"
+        )
+    report = await verify(database, ledger, journal)
+    assert (report.is_valid, report.first_bad_seq) == (False, 5)
+    assert "a second time" in (report.fault or "")
+
+
+async def test_looking_closely_holds_up_nobody(
+    database: Database, ledger: Ledger, journal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither those who charge to the scope nor whatever else this process serves."""
+    at_work: list[threading.Thread] = []
+    true_verify = verify_journal
+
+    def watched(*picture: object) -> ChainReport:
+        at_work.append(threading.current_thread())
+        return true_verify(*picture)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("service.ledger.journal.verify", watched)
+    async with asyncio.timeout(20), database.session() as looking:
+        assert (await ledger.verify_chain(looking, journal)).is_valid
+        async with database.session() as charging:
+            await ledger.begin_segment(
+                charging, "r1", epoch=1, start_step=10, num_steps=10, request_id="next"
+            )
+    assert at_work
+    assert threading.main_thread() not in at_work
