@@ -1,15 +1,20 @@
 """Many clients, one budget."""
 
 import asyncio
+import itertools
+from bisect import bisect_right
 
 import pytest
+from sqlalchemy.exc import TimeoutError as NoConnectionError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.session import Database
-from service.ledger import repository
+from service.ledger import renyi, repository
+from service.ledger.schemas import AdmissionRule
 from service.ledger.service import BudgetExceededError, Ledger, ReservationReusedError
 from tan_core.accounting import price
-from tan_core.mechanism import Mechanism
+from tan_core.mechanism import Mechanism, NeighboringRelation
+from tests.fixtures.postgres import DatabaseUrls
 
 NUM_CLIENTS = 10
 
@@ -22,14 +27,17 @@ def mechanism() -> Mechanism:
 async def admit(
     database: Database, ledger: Ledger, scope: str, mechanism: Mechanism, name: str
 ) -> bool:
-    async with database.session() as session:
+    while True:
         try:
-            await ledger.admit_and_reserve(
-                session, scope_id=scope, reservation_id=name, study_id=name, mechanism=mechanism,
-                actor=name,
-            )  # fmt: skip
+            async with database.session() as session:
+                await ledger.admit_and_reserve(
+                    session, scope_id=scope, reservation_id=name, study_id=name,
+                    mechanism=mechanism, actor=name,
+                )  # fmt: skip
         except BudgetExceededError:
             return False
+        except NoConnectionError:
+            continue  # there are more clients than connections: 503, and they come again
         return True
 
 
@@ -123,3 +131,46 @@ async def test_a_lock_given_up_in_a_savepoint_can_be_taken_again(
         await asyncio.sleep(0.1)
         await hold(session)  # a queue on the row itself ends here, in a deadlock
     await asyncio.gather(waiting, newcomer)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", AdmissionRule)
+async def test_sixty_four_clients_for_some_seconds_get_exactly_what_there_is(
+    database_urls: DatabaseUrls, ledger: Ledger, mechanism: Mechanism, rule: AdmissionRule
+) -> None:
+    """Small pieces, many clients, no pause: the budget is used to its last step and no further."""
+    piece, seconds, clients = mechanism.with_steps(10), 5, 64
+    database = Database(database_urls.app, pool_size=32)
+    async with database.session() as session:
+        await ledger.open_scope(
+            session, scope_id="raced", unit="record", epsilon=1.0, delta=1e-5, actor="test",
+            neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE, admission=rule,
+        )  # fmt: skip
+        order = (await ledger.scope(session, "raced")).filter_order
+    deadline = asyncio.get_running_loop().time() + seconds
+
+    granted: list[bool] = []
+
+    async def client(number: int) -> None:
+        """Ask until the time is over and nothing is left."""
+        for asked in itertools.count():
+            is_granted = await admit(database, ledger, "raced", piece, f"r{number}-{asked}")
+            granted.append(is_granted)
+            if not is_granted and asyncio.get_running_loop().time() > deadline:
+                return
+
+    await asyncio.gather(*(client(number) for number in range(clients)))
+
+    def cost(count: int) -> float:
+        whole = mechanism.with_steps(10 * count)
+        if order is not None:
+            return renyi.epsilon([whole], order=order, delta=1e-5)
+        return price([whole], delta=1e-5).epsilon
+
+    most = bisect_right(range(1, 400), 1.0, key=cost)
+    async with database.session() as session:
+        account = await ledger.account(session, "raced")
+        assert (await ledger.verify_chain(session, "raced")).is_valid
+    await database.close()
+    assert 20 < sum(granted) == most == len(account.reservations)
+    assert account.committed_epsilon <= 1.0
