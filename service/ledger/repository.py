@@ -9,7 +9,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.ledger.errors import BY_SQLSTATE, UnknownReservationError
-from service.ledger.schemas import Cap, Entry, Evaluation, Head, Reservation, Scope
+from service.ledger.schemas import Cap, Commitment, Entry, Evaluation, Head, Reservation, Scope
 
 _ENTRY = (
     "SELECT seq, kind, reservation_id, body, encode(prev_hash, 'hex') AS prev_hash,"
@@ -105,6 +105,18 @@ async def reservations(session: AsyncSession, scope_id: str) -> list[Reservation
     query = text(_RESERVATION + "scope_id = :scope ORDER BY seq")
     rows = (await session.execute(query, {"scope": scope_id})).mappings()
     return [Reservation.model_validate(dict(row)) for row in rows]
+
+
+async def commitments(session: AsyncSession, scope_id: str) -> list[Commitment]:
+    """What a scope has committed, by mechanism: thousands of reservations may be of a few."""
+    query = text(
+        "SELECT CAST(CAST(event AS jsonb) - 'steps' AS text) AS event,"
+        " CAST(sum(reserved_steps - released_steps) AS bigint) AS committed_steps,"
+        " CAST(sum(charged_steps) AS bigint) AS charged_steps"
+        " FROM ledger_reservation WHERE scope_id = :scope GROUP BY 1 ORDER BY 1"
+    )
+    rows = (await session.execute(query, {"scope": scope_id})).mappings()
+    return [Commitment.model_validate(dict(row)) for row in rows]
 
 
 async def charged_steps(session: AsyncSession, reservation_ids: Sequence[str]) -> dict[str, int]:

@@ -116,6 +116,27 @@ class Reservation(View):
         return whole.with_steps(steps) if steps else None
 
 
+class Commitment(View):
+    """What every reservation of one mechanism comes to together."""
+
+    event: str
+    """``Mechanism.to_json`` without ``steps``, as text."""
+    committed_steps: int
+    charged_steps: int
+
+    def of(self, steps: int) -> Mechanism | None:
+        """So many steps of it; None for 0."""
+        return Mechanism.from_json({**json.loads(self.event), "steps": steps}) if steps else None
+
+
+class Totals(View):
+    """Where a scope's budget stands; every epsilon is at the scope's delta."""
+
+    head: Head
+    committed_epsilon: float
+    charged_epsilon: float
+
+
 class Admission(View):
     """A reservation that the budget holds."""
 

@@ -14,7 +14,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.session import Database
-from service.ledger.schemas import Account
+from service.ledger.schemas import Totals
 from service.ledger.service import Ledger
 
 PATIENCE_SECONDS = 1.0
@@ -47,22 +47,22 @@ async def budgets(session: AsyncSession) -> list[Budget]:
 
 
 class Prices:
-    """The newest account of each scope that was priced, by at most one worker at a time."""
+    """The newest totals of each scope that were priced, by at most one worker at a time."""
 
     def __init__(self, database: Database, patience_seconds: float = PATIENCE_SECONDS) -> None:
         self._database = database
         self._patience_seconds = patience_seconds
-        self._accounts: dict[str, Account] = {}
+        self._totals: dict[str, Totals] = {}
         self._worker: asyncio.Task[None] | None = None
 
-    async def of(self, budgets: list[Budget]) -> Mapping[str, Account]:
-        """The accounts by scope: of the journals' last entries, or of earlier ones if that takes long."""
+    async def of(self, budgets: list[Budget]) -> Mapping[str, Totals]:
+        """The totals by scope: of the journals' last entries, or of earlier ones if that takes long."""
         stale = [budget.scope_id for budget in budgets if not self._is_fresh(budget)]
         if stale and (self._worker is None or self._worker.done()):
             self._worker = asyncio.create_task(self._price(stale), name="metrics-prices")
         if self._worker is not None:
             await asyncio.wait({self._worker}, timeout=self._patience_seconds)
-        return self._accounts
+        return self._totals
 
     async def close(self) -> None:
         """Stop pricing."""
@@ -72,15 +72,15 @@ class Prices:
                 await self._worker
 
     def _is_fresh(self, budget: Budget) -> bool:
-        known = self._accounts.get(budget.scope_id)
+        known = self._totals.get(budget.scope_id)
         return known is not None and known.head.seq == budget.seq
 
     async def _price(self, scope_ids: list[str]) -> None:
         for scope_id in scope_ids:
             try:
                 async with self._database.session() as session:
-                    account = await Ledger().account(session, scope_id, last_entries=0)
+                    totals = await Ledger().totals(session, scope_id)
             except Exception:
                 log.exception("scope %s cannot be priced", scope_id)
             else:
-                self._accounts[scope_id] = account
+                self._totals[scope_id] = totals

@@ -11,7 +11,7 @@ from prometheus_client.core import (
 )
 from sqlalchemy.pool import QueuePool
 
-from service.ledger.schemas import Account
+from service.ledger.schemas import Totals
 from service.metrics.budgets import Budget
 from service.metrics.counts import Counts
 
@@ -24,7 +24,7 @@ class Reading:
     streams: int
     events_behind: int
     budgets: list[Budget]
-    accounts: Mapping[str, Account]
+    totals: Mapping[str, Totals]
     pool: QueuePool
 
     def collect(self) -> Iterable[Metric]:
@@ -33,7 +33,7 @@ class Reading:
         yield from _of_drivers(self.counts)
         yield from _of_orchestrators(self.counts)
         yield from _of_streams(self.streams, self.events_behind)
-        yield from _of_ledger(self.budgets, self.accounts)
+        yield from _of_ledger(self.budgets, self.totals)
         yield _of_pool(self.pool)
 
 
@@ -110,7 +110,7 @@ def _of_streams(streams: int, behind: int) -> Iterable[Metric]:
     )
 
 
-def _of_ledger(budgets: list[Budget], accounts: Mapping[str, Account]) -> Iterable[Metric]:
+def _of_ledger(budgets: list[Budget], totals: Mapping[str, Totals]) -> Iterable[Metric]:
     budget = GaugeMetricFamily(
         "tan_ledger_epsilon_budget", "Total epsilon of a scope, at its delta.", labels=["scope"]
     )
@@ -138,11 +138,11 @@ def _of_ledger(budgets: list[Budget], accounts: Mapping[str, Account]) -> Iterab
         budget.add_metric(labels, each.epsilon)
         delta.add_metric(labels, each.delta)
         entries.add_metric(labels, each.seq)
-        account = accounts.get(each.scope_id)
-        if account is not None:
-            committed.add_metric(labels, account.committed_epsilon)
-            charged.add_metric(labels, account.charged_epsilon)
-            priced.add_metric(labels, account.head.seq)
+        known = totals.get(each.scope_id)
+        if known is not None:
+            committed.add_metric(labels, known.committed_epsilon)
+            charged.add_metric(labels, known.charged_epsilon)
+            priced.add_metric(labels, known.head.seq)
     yield from (budget, committed, charged, delta, entries, priced)
 
 

@@ -64,6 +64,6 @@ class Metrics:
             streams=self._context.hub.num_subscribers,
             events_behind=behind,
             budgets=scopes,
-            accounts=await self._prices.of(scopes),
+            totals=await self._prices.of(scopes),
             pool=pool,
         )

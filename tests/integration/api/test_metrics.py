@@ -134,20 +134,20 @@ async def test_a_scrape_does_not_wait_for_prices(context, database, monkeypatch)
     async with database.session() as session:
         scopes = await budgets(session)
     priced = asyncio.Event()
-    account = Ledger.account
+    totals = Ledger.totals
 
     async def slowly(*arguments, **options):
         await priced.wait()
-        return await account(*arguments, **options)
+        return await totals(*arguments, **options)
 
-    monkeypatch.setattr(Ledger, "account", slowly)
+    monkeypatch.setattr(Ledger, "totals", slowly)
     prices = Prices(database, patience_seconds=0.01)
     assert await prices.of(scopes) == {}
     await prices.close()
     priced.set()
     prices = Prices(database, patience_seconds=30)
     assert list(await prices.of(scopes)) == [scopes[0].scope_id]
-    monkeypatch.delattr(Ledger, "account")  # the same journal is not priced again
+    monkeypatch.delattr(Ledger, "totals")  # the same journal is not priced again
     assert list(await prices.of(scopes)) == [scopes[0].scope_id]
     await prices.close()
 

@@ -4,6 +4,7 @@ import pytest
 
 from service.db.session import Database
 from service.errors import InvalidInputError
+from service.ledger import repository
 from service.ledger.service import (
     BudgetExceededError,
     Ledger,
@@ -289,3 +290,28 @@ async def test_facts_and_evaluations_are_kept(
         assert (await ledger.last_entry_of(session, held)).seq == seq
         assert (await ledger.verify_chain(session, scope)).is_valid
     assert (kept.seq, kept.epsilon, kept.accountant) == (seq, priced.epsilon, "pld")
+
+
+async def test_totals_are_those_of_the_account_from_a_sum_for_each_mechanism(
+    database: Database, ledger: Ledger, scope: str, held: str, mechanism: Mechanism
+) -> None:
+    assert await begin(database, ledger, steps=7) == (1, 7)
+    other = Mechanism(sampling_rate=0.01, noise_multiplier=3.0, clip_norm=1.0, steps=5)
+    async with database.session() as session:
+        for number, each in enumerate([other, mechanism.with_steps(3), other, other]):
+            await ledger.admit_and_reserve(
+                session, scope_id=scope, reservation_id=f"o{number}", study_id="s2",
+                mechanism=each, actor="test",
+            )  # fmt: skip
+        await ledger.release(session, "o0", actor="test", reason="done")
+        sums = await repository.commitments(session, scope)
+        account = await ledger.account(session, scope)
+        totals = await ledger.totals(session, scope)
+    assert sorted((each.committed_steps, each.charged_steps) for each in sums) == [
+        (10, 0),
+        (103, 7),
+    ]
+    assert (totals.head, totals.committed_epsilon, totals.charged_epsilon) == (
+        account.head, account.committed_epsilon, account.charged_epsilon,
+    )  # fmt: skip
+    assert 0 < totals.charged_epsilon < totals.committed_epsilon
