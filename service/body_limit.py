@@ -1,6 +1,7 @@
 """Reads the body of a request before its route runs, and refuses one that is too large."""
 
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.problems import problem_response
@@ -19,7 +20,10 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        body = await _read_body(scope, receive)
+        try:
+            body = await _read_body(scope, receive)
+        except ClientDisconnect:
+            return  # half a YAML document may be one too, of something that nobody asked for
         if body is None:
             refusal = problem_response(413, f"a body is at most {MAX_BODY_BYTES} bytes")
             await refusal(scope, receive, send)
@@ -28,7 +32,11 @@ class BodyLimit:
 
 
 async def _read_body(scope: Scope, receive: Receive) -> bytes | None:
-    """The whole body, or None when it is too large. Requests without one are not waited for."""
+    """The whole body, or None when it is too large. Requests without one are not waited for.
+
+    Raises:
+        ClientDisconnect: the caller left before its end.
+    """
     headers = Headers(scope=scope)
     length = headers.get("content-length", "")
     if not length and "transfer-encoding" not in headers:
@@ -39,7 +47,7 @@ async def _read_body(scope: Scope, receive: Receive) -> bytes | None:
     while True:
         message = await receive()
         if message["type"] != "http.request":
-            return bytes(body)
+            raise ClientDisconnect
         body += message.get("body", b"")
         if len(body) > MAX_BODY_BYTES:
             return None
