@@ -12,7 +12,7 @@ _PATTERNS = (
     (re.compile(r"(://[^\s/:@]*):[^\s/@]+@"), rf"\1:{HIDDEN}@"),
     (
         re.compile(
-            r"(?i)([A-Z0-9_]*(?:TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|ACCESS_KEY)[\"']?\s*[=:]\s*[\"']?)"
+            r"(?i)((?:TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|ACCESS_KEY)[\"']?\s*[=:]\s*[\"']?)"
             r"[^\s\"',;)}]{4,}"
         ),
         rf"\1{HIDDEN}",
