@@ -1,6 +1,6 @@
 """The outermost checks of a request, and what every response gets on its way out.
 
-* On a loopback address only loopback names are served: a page that rebinds its own name to this
+* Where only this machine is served, only loopback names are: a page that rebinds its own name to this
   machine gets nothing.
 * A bug answers 500 with an id and nothing from inside.
 
@@ -34,7 +34,7 @@ class Gate:
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app
-        self._only_loopback = is_loopback(settings.host)
+        self._only_loopback = not settings.serves_others
         self._worker_host = urlsplit(settings.worker_url or "").hostname
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from service.hosts import is_loopback
 from service.log_records import LogFormat
 from service.rate_limit import RateLimit, parse_rate_limit
 from service.webhook_urls import WebhookUrls
@@ -43,6 +44,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix="TAN_",
         extra="ignore",
+        hide_input_in_errors=True,  # an address or a file may hold a secret
         secrets_dir=_SECRETS_DIR if _SECRETS_DIR.is_dir() else None,
     )
 
@@ -59,7 +61,8 @@ class Settings(BaseSettings):
     )
     """``REQUESTS_PER_SECOND,BURST`` of one token, or of one address without one."""
     trusted_proxies: str | None = None
-    """Addresses of proxies, comma separated, whose X-Forwarded-For and -Proto are believed."""
+    """Addresses of proxies, comma separated, whose X-Forwarded-For and -Proto are believed. Where one
+    is named, other machines are served."""
     database_url: SecretStr | None = None
     """``postgresql://...`` of PostgreSQL 15+, as the application role. Unset: embedded PostgreSQL."""
     database_owner_url: SecretStr | None = None
@@ -102,6 +105,11 @@ class Settings(BaseSettings):
     """Where traces are sent, as OpenTelemetry names it. Unset: none are made."""
     log_format: LogFormat = "text"
     """``text`` for people, or ``json``: one object per record."""
+
+    @property
+    def serves_others(self) -> bool:
+        """Whether other machines are served: on an address of theirs, or through a proxy."""
+        return not is_loopback(self.host) or bool(self.trusted_proxies)
 
     @cached_property
     def home_path(self) -> Path:

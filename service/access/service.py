@@ -30,6 +30,7 @@ async def create(
     Raises:
         InvalidInputError: it would be the first one, and nobody would be admin any more.
     """
+    await repository.lock(session)
     now = await repository.now(session)
     if (
         Scope.ADMIN not in request.scopes
@@ -64,6 +65,7 @@ async def revoke(session: AsyncSession, token_id: str, *, has_bootstrap: bool) -
         NotFoundError: there is no such token.
         ConflictError: it is the last one of an admin, and others are in use.
     """
+    await repository.lock(session)
     token = await repository.find(session, token_id)
     if token is None:
         raise NotFoundError(f"there is no token {token_id!r}")

@@ -6,14 +6,13 @@ from datetime import UTC, datetime
 from functools import cached_property
 
 from service.auth import repository
-from service.auth.scopes import LOCAL_TENANT, Principal, Scope
+from service.auth.scopes import LOCAL, LOCAL_TENANT, Principal, Scope
 from service.auth.secrets import server_secret
 from service.auth.sessions import Session, Signer
 from service.auth.tokens import Token, digest, is_same
 from service.db.session import Database
 from service.db.tables import ApiToken
 from service.errors import TooManyRequestsError
-from service.hosts import is_loopback
 from service.rate_limit import FAILURES, Buckets
 from service.settings import Settings
 
@@ -48,9 +47,11 @@ class Authenticator:
         self._failures = Buckets(FAILURES)
         self._cached: dict[str, tuple[float, Credential]] = {}
         self._in_use: tuple[float, bool] | None = None
+        self._changes = 0
+        """Of tokens, that this process has made: what was read before the last one is not kept."""
         self._touched: dict[str, float] = {}
         self._bootstrap = _bootstrap_credential(settings)
-        self._is_exposed = not is_loopback(settings.host)
+        self._is_exposed = settings.serves_others
 
     @cached_property
     def signer(self) -> Signer:
@@ -67,10 +68,14 @@ class Authenticator:
         if self._is_exposed or self._bootstrap is not None:
             return True
         now = time.monotonic()
-        if self._in_use is None or now - self._in_use[0] > CACHE_SECONDS:
-            async with self._database.session() as session:
-                self._in_use = (now, await repository.any_unrevoked(session))
-        return self._in_use[1]
+        if self._in_use is not None and now - self._in_use[0] <= CACHE_SECONDS:
+            return self._in_use[1]
+        changes = self._changes
+        async with self._database.session() as session:
+            in_use = await repository.any_unrevoked(session)
+        if changes == self._changes:
+            self._in_use = (now, in_use)
+        return in_use
 
     async def by_token(self, text: str, *, address: str) -> Credential | None:
         """Whose token this is; None: nobody's.
@@ -106,8 +111,16 @@ class Authenticator:
             return None
         return known.principal, self.signer.csrf_token(session)
 
+    async def still_knows(self, principal: Principal) -> bool:
+        """Whether who was let in before would be now: a stream may outlast its token."""
+        if principal == LOCAL:
+            return not await self.asks_for_tokens()
+        known = await self._known(principal.id)
+        return known is not None and known.is_current
+
     def forget(self) -> None:
-        """Believe nothing that was read before: a token was made or revoked."""
+        """Believe nothing that was read before, or is being read: a token was made or revoked."""
+        self._changes += 1
         self._cached.clear()
         self._in_use = None
 
@@ -118,13 +131,16 @@ class Authenticator:
         since, credential = self._cached.get(token_id, (now, None))
         if credential is not None and now - since <= CACHE_SECONDS:
             return credential
+        changes = self._changes
         async with self._database.session() as session:
             row = await repository.find(session, token_id)
         if row is None or row.revoked_at is not None:
             self._cached.pop(token_id, None)
             return None
-        self._cached[token_id] = (now, _credential(row))
-        return self._cached[token_id][1]
+        credential = _credential(row)
+        if changes == self._changes:
+            self._cached[token_id] = (now, credential)
+        return credential
 
     async def _touch(self, token_id: str) -> None:
         now = time.monotonic()

@@ -8,12 +8,19 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import ApiToken, AuditEvent
 
+_TOKENS_LOCK = 0x7A4E_0002
+
 
 async def find(session: AsyncSession, token_id: str) -> ApiToken | None:
     """The token with this id, whatever has become of it."""
     if "\x00" in token_id:  # PostgreSQL has no such text, so no such token
         return None
     return await session.get(ApiToken, token_id)
+
+
+async def lock(session: AsyncSession) -> None:
+    """Let nobody else make or end tokens before this transaction ends."""
+    await session.execute(select(func.pg_advisory_xact_lock(_TOKENS_LOCK)))
 
 
 async def every(session: AsyncSession) -> Sequence[ApiToken]:

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from service.errors import InvalidInputError
-from service.hosts import is_loopback
 from service.settings import Settings
 
 SETTING = "TAN_ALLOWED_DATA_DIRS"
@@ -28,7 +27,7 @@ def check(path: str, settings: Settings) -> None:
         )
     allowed = settings.allowed_data_dirs
     if not allowed:
-        if is_loopback(settings.host):
+        if not settings.serves_others:
             return
         raise _refused(
             f"other machines are served here, so the operator must name the folders of datasets "

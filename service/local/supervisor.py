@@ -29,7 +29,6 @@ from service.datasets.service import ensure_digits
 from service.db.embedded import EmbeddedPostgres
 from service.db.migrate import upgrade
 from service.db.session import Database
-from service.hosts import is_loopback
 from service.local.ray_head import RayHead
 from service.publication.published import RestoredBackupError
 from service.settings import Settings, bare_environment, own_settings
@@ -223,7 +222,7 @@ class Supervisor:
             app, owner_url = self._postgres.url_app, self._postgres.url_owner
         self._say("migrating the database")
         upgrade(owner_url, app_role=_user_of(app))
-        needs_admin = settings.api_token is None and not is_loopback(settings.host)
+        needs_admin = settings.api_token is None and settings.serves_others
         self._first_token = asyncio.run(_fill(app, make_admin=needs_admin))
         return app
 

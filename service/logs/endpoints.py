@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
-from service.access.guard import needs_study
+from service.access.guard import PrincipalDep, needs_study
 from service.auth.scopes import Scope
 from service.context import ContextDep
 from service.logs import service
@@ -36,6 +36,7 @@ async def list_attempts(study_id: str, context: ContextDep) -> AttemptList:
 async def read_log(
     study_id: str,
     context: ContextDep,
+    principal: PrincipalDep,
     run: Annotated[
         RunKind | None, Query(description="search or private; unset: that of the newest attempt")
     ] = None,
@@ -45,7 +46,7 @@ async def read_log(
     """The log of one driver. Kept with the study: the cluster may be gone."""
     submission_id = await service.find(context, study_id, run=run, attempt=attempt)
     return StreamingResponse(
-        service.read(context, submission_id, follow=follow),
+        service.read(context, submission_id, follow=follow, reader=principal),
         media_type="text/plain; charset=utf-8",
         headers={
             "X-Accel-Buffering": "no",

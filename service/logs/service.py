@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 
+from service.auth.scopes import Principal
 from service.context import Context
 from service.db.tables import LogChunk
 from service.errors import NotFoundError
@@ -43,14 +44,19 @@ async def find(context: Context, study_id: str, *, run: RunKind | None, attempt:
     return fitting[-1]
 
 
-async def read(context: Context, submission_id: str, *, follow: bool) -> AsyncGenerator[bytes]:
-    """The log as it is; with ``follow`` also what is added, until the attempt has ended."""
+async def read(
+    context: Context, submission_id: str, *, follow: bool, reader: Principal
+) -> AsyncGenerator[bytes]:
+    """The log as it is; with ``follow`` also what is added, until the attempt has ended.
+
+    It ends with the token of its reader.
+    """
     seen = -1
     while True:
         # A client that leaves cancels its response. A query that is cancelled half-way costs the pool
         # a connection, so it is let run to its end.
         chunks, is_closed = await asyncio.shield(
-            asyncio.create_task(_after(context, submission_id, seen))
+            asyncio.create_task(_after(context, submission_id, seen, reader))
         )
         if chunks and seen == -1 and chunks[0].start > 0:
             yield f"[{chunks[0].start:,} characters before this were dropped]\n".encode()
@@ -62,7 +68,11 @@ async def read(context: Context, submission_id: str, *, follow: bool) -> AsyncGe
         await asyncio.sleep(POLL_SECONDS)
 
 
-async def _after(context: Context, submission_id: str, seen: int) -> tuple[list[LogChunk], bool]:
+async def _after(
+    context: Context, submission_id: str, seen: int, reader: Principal
+) -> tuple[list[LogChunk], bool]:
+    if not await context.authenticator.still_knows(reader):
+        return [], True
     async with context.database.session() as session:
         # The attempt first: once its log is closed, its last part is visible to the next query.
         attempt = await repository.attempt(session, submission_id)

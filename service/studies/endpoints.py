@@ -113,16 +113,17 @@ async def edit_study(
 async def follow_events(
     study_id: str,
     context: ContextDep,
+    principal: PrincipalDep,
     after: Annotated[int, Query(ge=0, le=MAX_SEQ, description="Replay from this number")] = 0,
     last_event_id: Annotated[str | None, Header(max_length=100)] = None,
 ) -> Response:
     """What happened and what happens. Resumes exactly after ``Last-Event-ID``."""
     seen = _sequence(last_event_id) if last_event_id else after
     await service.expect(context, study_id)
-    if last_event_id and await is_over(context, study_id, seen):
+    if last_event_id and await is_over(context, study_id, seen, reader=principal):
         return Response(status_code=status.HTTP_204_NO_CONTENT)  # tells browsers not to come back
     return StreamingResponse(
-        stream(context, study_id, seen),
+        stream(context, study_id, seen, reader=principal),
         media_type="text/event-stream",
         headers={"X-Accel-Buffering": "no"},
     )

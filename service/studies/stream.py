@@ -9,6 +9,7 @@ from typing import Any
 
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 
+from service.auth.scopes import LOCAL, Principal
 from service.context import Context
 from service.db.tables import Study
 from service.studies import repository
@@ -24,13 +25,15 @@ _BATCH = 500
 class _Batch:
     events: list[dict[str, Any]]
     is_last: bool
-    """The study is final and these are its last events."""
+    """The study is final and these are its last events, or nobody may read on."""
 
 
-async def stream(context: Context, study_id: str, after: int) -> AsyncIterator[bytes]:
+async def stream(
+    context: Context, study_id: str, after: int, *, reader: Principal = LOCAL
+) -> AsyncIterator[bytes]:
     """Every event numbered above ``after``, each once and in order, as it is committed.
 
-    Where some of them have been forgotten (service/retention.py), a ``reset`` event stands for those:
+    It ends with the token of its reader. Where some of them have been forgotten (service/retention.py), a ``reset`` event stands for those:
     what was built from earlier events is to be read anew.
     """
     async with context.hub.subscribe(study_id) as wake:
@@ -38,7 +41,7 @@ async def stream(context: Context, study_id: str, after: int) -> AsyncIterator[b
         wake.seen = after
         while not context.hub.is_closed:
             wake.clear()
-            batch = await _fetch(context, study_id, after)
+            batch = await _fetch(context, study_id, after, reader)
             for event in batch.events:
                 yield _encode(event)
                 after = wake.seen = event["seq"]
@@ -53,19 +56,23 @@ async def stream(context: Context, study_id: str, after: int) -> AsyncIterator[b
             await _wait(wake)
 
 
-async def is_over(context: Context, study_id: str, after: int) -> bool:
+async def is_over(
+    context: Context, study_id: str, after: int, *, reader: Principal = LOCAL
+) -> bool:
     """Whether the study is final and nothing is numbered above ``after``."""
-    batch = await _fetch(context, study_id, after)
+    batch = await _fetch(context, study_id, after, reader)
     return batch.is_last and not batch.events
 
 
-async def _fetch(context: Context, study_id: str, after: int) -> _Batch:
+async def _fetch(context: Context, study_id: str, after: int, reader: Principal) -> _Batch:
     # A client that leaves cancels its response. A query that is cancelled half-way costs the pool
     # a connection, so it is let run to its end.
-    return await asyncio.shield(asyncio.create_task(_read(context, study_id, after)))
+    return await asyncio.shield(asyncio.create_task(_read(context, study_id, after, reader)))
 
 
-async def _read(context: Context, study_id: str, after: int) -> _Batch:
+async def _read(context: Context, study_id: str, after: int, reader: Principal) -> _Batch:
+    if not await context.authenticator.still_knows(reader):
+        return _Batch(events=[], is_last=True)
     async with context.database.session() as session:
         # The state first: when it is final, the event that says so is visible to the next query.
         study = await repository.find(session, study_id)

@@ -1,5 +1,6 @@
 """Tokens from their making to their end, and the local mode without any."""
 
+import asyncio
 from datetime import UTC, datetime
 
 import pytest
@@ -7,6 +8,7 @@ from sqlalchemy import text
 
 from service.access import service
 from service.auth.tokens import Token, digest
+from service.errors import ConflictError
 from tests.fixtures.api import make_settings
 from tests.integration.access.conftest import BOOTSTRAP, Caller, serving
 
@@ -133,6 +135,30 @@ class TestLocalMode:
         answer = await admin.delete(f"/tokens/{made['id']}")
         assert answer.status_code == 409
         assert (await admin.get("/studies")).status_code == 200
+
+    async def test_two_last_admins_cannot_end_one_another(self, local, database):
+        one = await local.new_token("me", ["admin"])
+        admin = Caller(local.app, one["token"])
+        other = await admin.new_token("you", ["admin"])
+        await admin.new_token("alice", ["submit"])
+
+        async def end_other() -> None:
+            async with database.session() as session:
+                await service.revoke(session, other["id"], has_bootstrap=False)
+
+        async with database.session() as session:
+            await service.revoke(session, one["id"], has_bootstrap=False)
+            second = asyncio.create_task(end_other())
+            await asyncio.sleep(0.1)
+        with pytest.raises(ConflictError, match="the last one"):
+            await second
+
+    async def test_behind_a_proxy_everybody_is_asked(self, tmp_path, database):
+        settings = make_settings(tmp_path / "home", trusted_proxies="127.0.0.1")
+        async with serving(settings, database) as app:
+            for host in ("127.0.0.1:8321", "tan.example.org"):
+                answer = await Caller(app).get("/studies", headers={"Host": host})
+                assert answer.status_code == 401
 
     async def test_time_alone_opens_no_door(self, local, database):
         await local.new_token("me", ["admin"], expires_in_seconds=60)

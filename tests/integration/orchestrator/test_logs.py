@@ -134,6 +134,23 @@ async def test_who_follows_sees_what_is_added_until_the_attempt_has_ended(
     assert (await asyncio.wait_for(following, 10)).text == "one\ntwo"
 
 
+async def test_who_follows_reads_no_further_than_the_door_is_open(
+    world: World, keeper: LogKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.logs.service.POLL_SECONDS", 0.01)
+    study_id, job = await searching(world)
+    world.launcher.logs[job] = "one\n"
+    await keeper.look()
+    following = asyncio.create_task(logs(world, study_id, follow=True))
+    await asyncio.sleep(0.1)
+    await world.client.post("/tokens", json={"name": "me", "scopes": ["admin"]})
+    world.launcher.logs[job] = "one\ntwo\n"
+
+    await keeper.look()
+
+    assert (await asyncio.wait_for(following, 10)).text == "one\n"
+
+
 async def test_an_attempt_that_is_not_there_is_refused_by_name(world: World) -> None:
     study_id, _ = await searching(world)
 

@@ -1,0 +1,47 @@
+"""A stream that was opened ends with what opened it."""
+
+import asyncio
+
+import pytest
+
+from service.datasets.service import ensure_digits
+from tests.fixtures.api import make_settings, make_spec
+from tests.integration.access.conftest import Caller, serving
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    monkeypatch.setattr("service.studies.stream.POLL_SECONDS", 0.02)
+
+
+async def follow(caller, study: str) -> asyncio.Task:
+    """The stream of the study's events, open and waiting."""
+    following = asyncio.create_task(caller.get(f"/studies/{study}/events"))
+    await asyncio.sleep(0.2)
+    assert not following.done()
+    return following
+
+
+async def test_it_tells_nothing_after_its_token_was_revoked(admin):
+    study = (await admin.post("/studies", json=make_spec())).json()["id"]
+    made = await admin.new_token(scopes=["admin"])
+    following = await follow(Caller(admin.app, made["token"]), study)
+
+    await admin.delete(f"/tokens/{made['id']}")
+    await admin.post(f"/studies/{study}/pause")
+
+    told = (await asyncio.wait_for(following, 10)).text
+    assert "id: 1\n" in told
+    assert "id: 2\n" not in told
+
+
+async def test_nobody_who_was_not_asked_for_a_token_reads_on_once_there_is_one(tmp_path, database):
+    await ensure_digits(database)
+    async with serving(make_settings(tmp_path / "home"), database) as app:
+        local = Caller(app)
+        study = (await local.post("/studies", json=make_spec())).json()["id"]
+        following = await follow(local, study)
+
+        await local.new_token("me", ["admin"])
+
+        await asyncio.wait_for(following, 10)
