@@ -3,6 +3,7 @@
 import json
 from typing import Any, TypeVar
 
+from anyio import to_thread
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
@@ -28,7 +29,7 @@ async def read_mapping(request: Request, *, yaml: bool = True) -> dict[str, Any]
     if media_type == "application/json" or media_type.endswith("+json"):
         value = _parse_json(raw)
     elif yaml and media_type in YAML_TYPES:
-        value = _parse_yaml(raw)
+        value = await to_thread.run_sync(_parse_yaml, raw)  # slow: others are served meanwhile
     else:
         accepted = "application/json" + (" or application/yaml" if yaml else "")
         raise UnsupportedMediaError(

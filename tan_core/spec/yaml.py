@@ -18,7 +18,7 @@ from tan_core.spec.study import StudySpec
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 32
 MAX_NODES = 50_000
-"""After aliases are expanded."""
+"""As written, and after aliases are expanded."""
 
 
 def parse_yaml(text: str, *, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
@@ -69,10 +69,14 @@ class _Loader(yaml.SafeLoader):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._depth = 0
+        self._num_nodes = 0
 
     def compose_node(self, parent: Node | None, index: int) -> Node | None:
         """A node; refused below the depth limit, before recursion can exhaust the stack."""
         self._depth += 1
+        self._num_nodes += 1
+        if self._num_nodes > MAX_NODES:  # a megabyte of them takes half a minute
+            _refuse(f"holds more than {MAX_NODES} values", self.peek_event().start_mark)
         if self._depth > MAX_DEPTH:
             _refuse(f"nested deeper than {MAX_DEPTH} levels", self.peek_event().start_mark)
         try:

@@ -76,6 +76,7 @@ class TestParseYaml:
             ("a: &a [*a]", r"line 1, column 4: an alias of its own parent"),
             ("a: " + "[" * 5000, r"line 1, column \d+: nested deeper than 32"),
             (laughs(9), r"expands to more than 50000"),
+            ("a: [" + "1, " * 60_000 + "]", r"line 1, column 149996: holds more than 50000"),
             ("a: \x00", r"special characters"),
             ("- a", r"expected a mapping of keys, got a list"),
             ("", r"expected a mapping of keys, got nothing"),
