@@ -11,7 +11,10 @@ MAX_URLS = 20
 
 def _checked(value: Any) -> Any:
     urls = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
-    return tuple(_check(url) for url in urls if url)[:MAX_URLS]
+    checked = tuple(_check(url) for url in urls if url)
+    if len(checked) > MAX_URLS:
+        raise ValueError(f"{len(checked)} webhook addresses; accepted: {MAX_URLS} at most")
+    return checked
 
 
 def _check(url: str) -> str:

@@ -85,5 +85,6 @@ class WebhookSender:
                 return f"HTTP {response.status_code}", response.is_success
         except TimeoutError:
             return "no answer in time", False
-        except httpx.HTTPError as error:
+        # A host that no name server could be asked for is told by the last two.
+        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
             return type(error).__name__, False

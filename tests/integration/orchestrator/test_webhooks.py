@@ -251,3 +251,17 @@ async def test_deliveries_are_listed_without_their_address(
     assert (item["study_id"], item["event"], item["tries"]) == (study_id, "cancelled", 1)
     assert item["host"] == receiver.url.split("/")[2]
     assert "hidden" not in answer.text
+
+
+@pytest.mark.parametrize("host", ["xn--a", "é..org"])
+async def test_a_host_that_cannot_be_asked_for_is_written_down(
+    world: World, database: Database, host: str
+) -> None:
+    await cancelled(world)
+    sender = WebhookSender(database, (f"https://{host}/hook",), SECRET)
+
+    await sender.send_due()
+
+    known = await delivery(database)
+    assert (known.state, known.tries) == ("pending", 1)
+    assert known.answer is not None
