@@ -13,11 +13,12 @@ from service.auth.scopes import Scope
 from service.auth.sessions import COOKIE, LIFETIME_SECONDS
 from service.context import ContextDep
 from service.dashboard.render import page
-from service.errors import ForbiddenError, TooManyRequestsError
+from service.errors import ForbiddenError, InvalidInputError, TooManyRequestsError
 
 router = APIRouter(include_in_schema=False)
 
 HOME = "/"
+MAX_FIELDS = 10
 
 
 @router.get(SIGN_IN, dependencies=[open_to_all()])
@@ -79,7 +80,11 @@ def _form(
 async def _fields(request: Request) -> dict[str, str]:
     """The fields of a plain form."""
     body = (await request.body()).decode("utf-8", "replace")
-    return {name: values[0] for name, values in parse_qs(body, max_num_fields=10).items()}
+    try:
+        fields = parse_qs(body, max_num_fields=MAX_FIELDS)
+    except ValueError:
+        raise InvalidInputError(f"a form here has at most {MAX_FIELDS} fields") from None
+    return {name: values[0] for name, values in fields.items()}
 
 
 def _base(request: Request) -> str:

@@ -25,7 +25,8 @@ from service.openapi import request_body
 from service.problems import described
 
 router = APIRouter(prefix="/datasets", tags=["datasets"])
-TENANT = r"^[A-Za-z0-9_.-]{1,100}$"
+TENANT = r"^[a-z0-9][a-z0-9-]{0,62}$"
+"""As tokens name it: a cap on any other name would hold nobody."""
 
 
 @router.get("/{name}/ledger", dependencies=[needs(Scope.READ)], responses=described(404, 422))

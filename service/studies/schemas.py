@@ -146,6 +146,8 @@ class StudyView(BaseModel):
     """A study."""
 
     id: str
+    tenant: str
+    """Whose it is. Nobody else but an admin sees it."""
     name: str
     """Of the study now; ``spec`` keeps the one that it was submitted with."""
     tags: list[str]
@@ -179,6 +181,7 @@ class StudySummary(BaseModel):
     """A study in a list."""
 
     id: str
+    tenant: str
     name: str
     tags: list[str]
     archived: bool

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from anyio import to_thread
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service import etags, idempotency
@@ -198,12 +197,12 @@ async def statement(context: Context, study_id: str) -> dict[str, Any]:
     """The signed privacy statement."""
     async with context.database.session() as session:
         study = await _find(session, study_id)
-    if study.statement is None:
-        raise NotFoundError(_not_yet(study, "privacy statement"))
-    if left := study.statement["ledger"]:
-        published = Published(context.settings.home_path)
-        mark = Head.model_validate(left["entry"])
-        await to_thread.run_sync(published.record, left["scope"], mark)
+        if study.statement is None:
+            raise NotFoundError(_not_yet(study, "privacy statement"))
+        if left := study.statement.get("ledger"):
+            published = Published(context.settings.home_path)
+            mark = Head.model_validate(left["entry"])
+            await published.leave(session, left["scope"], mark)
     return study.statement
 
 
@@ -228,6 +227,7 @@ async def view(session: AsyncSession, study: Study) -> StudyView:
     position = (await line.positions(session, [study])).get(study.id)
     return StudyView(
         id=study.id,
+        tenant=study.tenant,
         name=study.name,
         tags=study.tags,
         archived=study.archived,
@@ -308,6 +308,7 @@ def _summary(
     planned = study.plan["privacy"]
     return StudySummary(
         id=study.id,
+        tenant=study.tenant,
         name=study.name,
         tags=study.tags,
         archived=study.archived,

@@ -59,6 +59,10 @@ class TestSignIn:
         assert 'role="alert"' in answer.text
         assert "set-cookie" not in answer.headers
 
+    async def test_what_is_not_the_form_is_refused(self, nobody):
+        answer = await nobody.post("/ui/sign-in", content="a=1&" * 11, headers=ORIGIN)
+        assert answer.status_code == 422
+
     @pytest.mark.parametrize(
         "elsewhere",
         [

@@ -22,7 +22,7 @@ async def study(acme):
     return answer.json()["id"]
 
 
-BELOW_A_STUDY = ["", "/trials", "/events", "/statement", "/model"]
+BELOW_A_STUDY = ["", "/trials", "/events", "/statement", "/model", "/attempts", "/logs"]
 
 
 @pytest.mark.parametrize("path", BELOW_A_STUDY)
@@ -38,6 +38,16 @@ async def test_what_is_anothers_cannot_be_changed(acme, other, study, verb):
     before = (await acme.get(f"/studies/{study}")).json()
     assert (await other.post(f"/studies/{study}/{verb}")).status_code == 404
     assert (await acme.get(f"/studies/{study}")).json() == before
+
+
+async def test_nor_edited(other, study):
+    refused = await other.patch(f"/studies/{study}", json={"name": "x"}, headers={"If-Match": "*"})
+    assert refused.status_code == 404
+
+
+async def test_an_admin_sees_whose_it_is(admin, study):
+    assert (await admin.get(f"/studies/{study}")).json()["tenant"] == "acme"
+    assert (await admin.get("/studies")).json()["items"][0]["tenant"] == "acme"
 
 
 async def test_lists_hold_ones_own(acme, other, admin, study):

@@ -43,7 +43,13 @@ async def test_a_tenant_beyond_its_cap_is_refused_by_name(client: httpx.AsyncCli
 
 
 @pytest.mark.parametrize(
-    ("tenant", "body"), [("a", {"epsilon": 101.0}), ("a", {"epsilon": 0}), ("a b", {"epsilon": 1})]
+    ("tenant", "body"),
+    [
+        ("a", {"epsilon": 101.0}),
+        ("a", {"epsilon": 0}),
+        ("a b", {"epsilon": 1}),
+        ("Local", {"epsilon": 1}),
+    ],
 )
 async def test_a_cap_that_cannot_be_is_refused(
     client: httpx.AsyncClient, tenant: str, body: dict

@@ -31,7 +31,7 @@ def make_study(
         "steps": None, "steps_per_second": None, "attempt": None,
     }  # fmt: skip
     return StudyView(
-        id="s-1", name="one", state=StudyState(state), reason=None, spec={}, plan={},
+        id="s-1", tenant="local", name="one", state=StudyState(state), reason=None, spec={}, plan={},
         progress=Progress(phase=StudyState(state), **{**known, **figures}), best_trial=None,
         prediction=None, promotion=None, run=None,
         privacy=PrivacyView(
@@ -39,6 +39,7 @@ def make_study(
             search_accounting="public_proxy", search_note="", epsilon_reserved=None,
             charged_steps=None, reserved_steps=None, ledger_entry=None,
         ),
+        tags=[], archived=False, version=0, paused=False, priority=0, queue_position=None,
         error=error, created_at=NOW - timedelta(minutes=3),
         started_at=NOW - timedelta(seconds=100), finished_at=None,
     )  # fmt: skip
