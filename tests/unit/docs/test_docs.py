@@ -32,20 +32,24 @@ DOCUMENTS = [
 class TestReadme:
     @pytest.mark.parametrize("name", sorted(Settings.model_fields))
     def test_every_setting_is_documented(self, name: str) -> None:
-        assert f"| `TAN_{name.upper()}` |" in README
+        alias = Settings.model_fields[name].validation_alias
+        assert f"| `{alias or f'TAN_{name.upper()}'}` |" in README
 
     def test_every_documented_variable_is_read_somewhere(self) -> None:
         documented = set(re.findall(r"^\| `TAN_([A-Z_]+)` \|", README, re.MULTILINE))
         read = {name.upper() for name in Settings.model_fields}
-        assert documented - read == {"API_URL", "TORCH", "TORCH_INDEX"}
+        assert documented - read == {"API_URL", "SECRETS_DIR", "TORCH", "TORCH_INDEX"}
         install = (ROOT / "deploy" / "install.sh").read_text()
         assert "TAN_TORCH:-" in install
         assert "TAN_TORCH_INDEX:-" in install
 
     def test_every_command_is_documented(self) -> None:
         commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-        inner = commands["dataset"].commands
-        names = {*commands} - {"dataset"} | {f"dataset {name}" for name in inner}
+        names = {
+            " ".join([name, *verb])
+            for name, command in commands.items()
+            for verb in [[each] for each in getattr(command, "commands", {})] or [[]]
+        }
         section = README.partition("## tan-cli")[2].partition("\n## ")[0]
         assert {name for name in names if f"`{name}`" not in section} == set()
 
