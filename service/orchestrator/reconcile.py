@@ -172,7 +172,7 @@ class Reconciler:
             # The weights are there and the charge is in the ledger: only the words are missing.
             self._statement_not_before[study_id] = time.monotonic() + STATEMENT_PAUSE_SECONDS
             log.exception("study %s: no statement yet", study_id)
-            await self.note(study_id, f"trained, but the statement cannot be made yet: {error}")
+            await self._without_statement(study_id, error)
             return
         async with self._database.session() as session:
             study = await self._locked(session, study_id)
@@ -182,6 +182,16 @@ class Reconciler:
                 is_short = steps["released"] < steps["planned"]
                 reason = f"{steps['released']} of {steps['planned']} steps: crashes used up the spare ones"
                 await set_state(session, study, "completed", reason if is_short else None)
+
+    async def _without_statement(self, study_id: str, error: TanError) -> None:
+        """Say why there is none yet. Who cancels the study does not wait for one."""
+        async with self._database.session() as session:
+            study = await self._locked(session, study_id)
+            if study is not None and study.cancel_requested:
+                reason = f"cancelled by a user; trained, but without a statement: {error}"
+                await self._end(session, study, "cancelled", reason)
+                return
+        await self.note(study_id, f"trained, but the statement cannot be made yet: {error}")
 
     # Studies with a run
 

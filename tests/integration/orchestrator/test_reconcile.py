@@ -4,17 +4,19 @@ import asyncio
 from datetime import timedelta
 from pathlib import Path
 
+import psycopg
 import pytest
 from sqlalchemy import select, update
 
 from service.db.session import Database
 from service.db.tables import Attempt, Dataset, Event, Run, Study, Trial
 from service.ledger.service import BudgetExceededError, Ledger
-from service.orchestrator import claims, reconcile
+from service.orchestrator import claims, endings, reconcile
 from service.orchestrator.launcher import JobStatus
 from service.statements.verify import verify_statement
 from tan_core.errors import AccountantError
 from tests.fixtures.api import driver_headers
+from tests.fixtures.postgres import DatabaseUrls
 from tests.support.reports import completed_trial, make_score, make_trial
 from tests.support.world import LEASE, World
 
@@ -433,8 +435,54 @@ class TestDeadDrivers:
 
         assert (await world.study(study_id))["state"] == "completed"
 
+    async def test_a_statement_that_can_never_be_made_keeps_no_slot_for_ever(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        study_id = await world.trained()
+        free = await world.committed()
+
+        async def broken(*_: object) -> None:
+            raise AccountantError("out of time")
+
+        monkeypatch.setattr(reconcile, "make_statement", broken)
+        await world.tick(2)
+        await world.client.post(f"/studies/{study_id}/cancel")
+        await world.tick(1)
+
+        study = await world.study(study_id)
+        assert study["state"] == "cancelled"
+        assert "out of time" in study["reason"]
+        assert study["privacy"]["charged_steps"] == 100
+        assert study["privacy"]["epsilon"] > 0
+        assert await world.committed() <= free
+
 
 class TestCancel:
+    async def test_it_ends_though_no_accountant_answers_and_nobody_waits_for_one(
+        self, world: World, database_urls: DatabaseUrls, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        study_id = await world.to_training()
+        await world.begin_segment(study_id, 0, 10)
+        held: list[bool] = []
+
+        def broken(*_: object, **__: object) -> None:
+            with psycopg.connect(database_urls.app) as other:
+                query = "SELECT pg_try_advisory_lock(hashtextextended('ledger:dataset:digits', 0))"
+                held.append(other.execute(query).fetchone() != (True,))
+            raise AccountantError("out of time")
+
+        monkeypatch.setattr(endings, "price", broken)
+        await world.client.post(f"/studies/{study_id}/cancel")
+        await world.tick(1)
+        world.launcher.end(f"{study_id}-private-a1", JobStatus.STOPPED, 1)
+        await world.tick(2)
+
+        privacy = (await world.study(study_id))["privacy"]
+        assert (await world.study(study_id))["state"] == "cancelled"
+        assert privacy["charged_steps"] == 10
+        assert privacy["epsilon"] == privacy["epsilon_reserved"]
+        assert held == [False]
+
     async def test_a_queued_study_never_starts(self, world: World) -> None:
         free = await world.committed()
         study_id = await world.submit()
