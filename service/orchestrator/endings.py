@@ -31,7 +31,9 @@ async def end(
         # Priced before the release holds the scope, and again if a segment began meanwhile.
         charged = await _charged(session, study.reservation_id)
         spent = await _epsilon(study, charged)
-        await ledger.release(session, study.reservation_id, actor=actor, reason=reason)
+        # Everybody reads the ledger, for ever. What a driver died of may quote its data.
+        told = f"the study ended: {state}"
+        await ledger.release(session, study.reservation_id, actor=actor, reason=told)
         if (last := await _charged(session, study.reservation_id)) != charged:
             spent = await _epsilon(study, last)
         study.charged_epsilon = spent

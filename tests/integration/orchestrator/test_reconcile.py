@@ -337,6 +337,18 @@ class TestDeadDrivers:
         assert study["error"]["reason"] == study["reason"]
         assert await world.committed() == free
 
+    async def test_the_ledger_does_not_repeat_what_a_driver_died_of(self, world: World) -> None:
+        study_id = await world.submit()
+        await world.tick(3)
+        said = "KeyError: 'patient 47'"
+        finish = {"outcome": "failed", "reason": said, "retryable": False}
+        await world.report(f"{study_id}-search", "POST", "/finish", **finish)
+        await world.tick(3)
+
+        assert said in (await world.study(study_id))["reason"]
+        journal = (await world.client.get("/datasets/digits/ledger")).json()["entries"]
+        assert (journal[-1]["kind"], "patient" in journal[-1]["body"]) == ("release", False)
+
     async def test_a_new_attempt_of_a_private_run_shuts_the_old_one_out_of_the_ledger(
         self, world: World
     ) -> None:
