@@ -128,7 +128,9 @@ async def _advance(reconciler: Reconciler, study_id: str, listening_since: datet
             await reconciler.fail(study_id, str(error))
         except (ServiceError, SQLAlchemyError) as error:
             log.exception("study %s does not move; trying again", study_id)
-            await reconciler.note(study_id, f"trying again: {type(error).__name__}: {error}")
+            # A database's error quotes statements and addresses: those are the operator's, in the log.
+            told = f": {error}" if isinstance(error, ServiceError) else ""
+            await reconciler.note(study_id, f"trying again: {type(error).__name__}{told}")
     except Exception:
         log.exception("study %s: trying again at the next tick", study_id)
 
