@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -38,60 +39,64 @@ def compute(scope: Scope, head: Head, entries: Sequence[Entry]) -> Burndown:
     moves = [place for place, entry in enumerate(entries) if entry.kind in MOVES]
     stride = max(1, -(-len(moves) // MAX_POINTS))
     shown = {0, *moves[::-1][::stride]} if entries else set[int]()
-    held: dict[str, _Held] = {}
+    books = _Books(scope)
     points: list[BurndownPoint] = []
     for place, entry in enumerate(entries):
         body = json.loads(entry.body)
-        _fold(held, entry, body)
+        books.enter(entry, body)
         if place in shown:
-            points.append(_point(scope, entry.seq, body["at"], held))
+            points.append(books.point(entry.seq, body["at"]))
     return Burndown(
         scope_id=scope.scope_id, budget_epsilon=scope.epsilon, delta=scope.delta, accountant="rdp",
         head=head, points=points,
     )  # fmt: skip
 
 
-class _Held:
-    """What one reservation holds and was charged, in steps."""
+class _Books:
+    """Steps of every mechanism by now. A study is priced again only where it was charged since."""
 
-    def __init__(self, study: str, mechanism: Mechanism) -> None:
-        self.study, self.mechanism = study, mechanism
-        self.committed, self.charged = mechanism.steps, 0
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._held: dict[str, tuple[str, Mechanism]] = {}
+        self._committed = Counter[Mechanism]()
+        self._charged = Counter[Mechanism]()
+        self._of_study: dict[str, Counter[Mechanism]] = {}
+        self._epsilon_of_study: dict[str, float] = {}
+        self._moved: set[str] = set()
 
+    def enter(self, entry: Entry, body: dict[str, Any]) -> None:
+        """Fold one entry."""
+        name = entry.reservation_id or ""
+        if entry.kind == "reserve":
+            whole = Mechanism.from_json(body["event"])
+            self._held[name] = body["study"], whole.with_steps(1)
+            self._committed[whole.with_steps(1)] += whole.steps
+        elif entry.kind == "begin":
+            study, step = self._held[name]
+            self._charged[step] += body["num_steps"]
+            self._of_study.setdefault(study, Counter())[step] += body["num_steps"]
+            self._moved.add(study)
+        elif entry.kind == "release":
+            self._committed[self._held[name][1]] -= body["released_steps"]
 
-def _fold(held: dict[str, _Held], entry: Entry, body: dict[str, Any]) -> None:
-    name = entry.reservation_id or ""
-    match entry.kind:
-        case "reserve":
-            held[name] = _Held(body["study"], Mechanism.from_json(body["event"]))
-        case "begin":
-            held[name].charged += body["num_steps"]
-        case "release":
-            held[name].committed -= body["released_steps"]
-        case _:
-            pass
+    def point(self, seq: int, at: str) -> BurndownPoint:
+        """Where the budget stands now."""
+        for study in self._moved:
+            self._epsilon_of_study[study] = self._price(self._of_study[study])
+        self._moved.clear()
+        return BurndownPoint.model_validate(
+            {
+                "seq": seq,
+                "at": at,
+                "committed_epsilon": self._price(self._committed),
+                "charged_epsilon": self._price(self._charged),
+                "by_study": dict(self._epsilon_of_study),
+            }
+        )
 
-
-def _point(scope: Scope, seq: int, at: str, held: dict[str, _Held]) -> BurndownPoint:
-    charged: dict[str, list[Mechanism]] = {}
-    for each in held.values():
-        if each.charged:
-            charged.setdefault(each.study, []).append(each.mechanism.with_steps(each.charged))
-    committed = [
-        each.mechanism.with_steps(each.committed) for each in held.values() if each.committed
-    ]
-    everything = [mechanism for mechanisms in charged.values() for mechanism in mechanisms]
-    return BurndownPoint.model_validate(
-        {
-            "seq": seq,
-            "at": at,
-            "committed_epsilon": _epsilon(merge(committed), scope),
-            "charged_epsilon": _epsilon(merge(everything), scope),
-            "by_study": {
-                study: _epsilon(merge(mechanisms), scope) for study, mechanisms in charged.items()
-            },
-        }
-    )
+    def _price(self, steps: Counter[Mechanism]) -> float:
+        merged = merge(step.with_steps(count) for step, count in steps.items() if count)
+        return _epsilon(merged, self._scope)
 
 
 def _epsilon(merged: tuple[Mechanism, ...], scope: Scope) -> float:
