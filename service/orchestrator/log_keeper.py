@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -42,8 +43,9 @@ class LogKeeper:
         self._secret = secret
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Look every second until told to stop."""
+        """Look every second, less often where a look takes long, until told to stop."""
         while not stop.is_set():
+            started = time.monotonic()
             try:
                 await self.look()
             except LauncherUnavailableError as error:
@@ -51,7 +53,7 @@ class LogKeeper:
             except Exception:
                 log.exception("cannot keep logs; trying again")
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), PERIOD_SECONDS)
+                await asyncio.wait_for(stop.wait(), pause_after(time.monotonic() - started))
 
     async def look(self) -> None:
         """Read every open log once.
@@ -62,13 +64,20 @@ class LogKeeper:
         """
         async with self._database.session() as session:
             open_logs = await repository.open_logs(session)
+        unread: LauncherUnavailableError | None = None
         try:
             for submission_id in open_logs:
                 # The status first: what is read after the end is the whole log.
                 job = await self._launcher.status(submission_id)
-                said = await self._launcher.log(submission_id) if job is not None else ""
+                try:
+                    said = await self._launcher.log(submission_id) if job is not None else ""
+                except LauncherUnavailableError as error:
+                    unread = error  # the node of this driver is away: others may answer
+                    continue
                 async with self._database.session() as session:
                     await self._keep(session, submission_id, job, said)
+            if unread is not None:
+                raise unread
         except LauncherUnavailableError:
             async with self._database.session() as session:
                 await repository.close_older(session, PATIENCE)
@@ -99,6 +108,16 @@ class LogKeeper:
             attempt.exit_code = None if job is None else job.exit_code
             kept = await repository.chunks(session, submission_id, after=-1)
             attempt.last_lines = last_lines("".join(chunk.text for chunk in kept)) or None
+
+
+def pause_after(seconds: float) -> float:
+    """How long to rest after a look: the cluster gives a log only whole, however long it has become.
+
+    Example:
+        >>> pause_after(0.01), pause_after(2.0)
+        (1.0, 18.0)
+    """
+    return max(PERIOD_SECONDS, 9 * seconds)
 
 
 def pieces(said: str, start: int, end: int) -> Iterator[tuple[int, str]]:

@@ -1,5 +1,6 @@
 """Launcher over the REST Jobs API of Ray. No ray import: the control plane stays light."""
 
+import asyncio
 import shlex
 import sys
 from http import HTTPStatus
@@ -74,7 +75,8 @@ class RayJobs:
         response = await self._request("GET", f"/api/jobs/{submission_id}/logs")
         if response.status_code != HTTPStatus.OK:
             return ""
-        return response.json().get("logs") or ""
+        # Beside the event loop: it may be megabytes.
+        return (await asyncio.to_thread(response.json)).get("logs") or ""
 
     async def _details(self, submission_id: str) -> dict[str, Any] | None:
         response = await self._request("GET", f"/api/jobs/{submission_id}")

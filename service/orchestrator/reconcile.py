@@ -202,7 +202,10 @@ class Reconciler:
         job = await self._launcher.status(submission_id)
         if job is None or not job.status.is_terminal:
             return job, ""
-        said = last_lines(await self._launcher.log(submission_id), lines=3)
+        try:
+            said = last_lines(await self._launcher.log(submission_id), lines=3)
+        except LauncherUnavailableError:
+            return job, ""  # it lay on the node that died with the driver
         return job, redact(said, known=[run_token(self._secret, submission_id)])
 
     async def _advance_run(

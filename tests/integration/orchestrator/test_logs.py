@@ -10,7 +10,7 @@ from service.auth.secrets import run_token, server_secret
 from service.db.session import Database
 from service.orchestrator import log_keeper
 from service.orchestrator.launcher import JobStatus, LauncherUnavailableError
-from service.orchestrator.log_keeper import LogKeeper
+from service.orchestrator.log_keeper import LogKeeper, pause_after
 from tests.support.world import World
 
 
@@ -171,6 +171,32 @@ async def test_a_cluster_that_is_away_is_asked_again(world: World, keeper: LogKe
     await keeper.look()
 
     assert (await logs(world, study_id)).text == "one\n"
+
+
+async def test_a_log_that_is_away_with_its_node_holds_up_neither_its_study_nor_other_logs(
+    world: World, keeper: LogKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study_id, lost = await searching(world)
+    read = world.launcher.log
+
+    async def unless_lost(submission_id: str) -> str:
+        if submission_id == lost:
+            raise LauncherUnavailableError("timed out")
+        return await read(submission_id)
+
+    monkeypatch.setattr(world.launcher, "log", unless_lost)
+    world.launcher.end(lost, JobStatus.FAILED, None)
+    await world.tick(3)
+    world.launcher.logs[f"{study_id}-search-a2"] = "here\n"
+    with pytest.raises(LauncherUnavailableError):
+        await keeper.look()
+
+    assert [each["state"] for each in await attempts(world, study_id)] == ["lost", "live"]
+    assert (await logs(world, study_id)).text == "here\n"
+
+
+def test_long_looks_leave_the_time_to_the_studies() -> None:
+    assert [pause_after(seconds) for seconds in (0.0, 0.05, 2.0)] == [1.0, 1.0, 18.0]
 
 
 async def test_two_keepers_write_nothing_twice(world: World, keeper: LogKeeper) -> None:
