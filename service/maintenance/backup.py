@@ -103,15 +103,14 @@ def restore(target: Target, file: Path, *, is_forced: bool = False) -> BackupRep
                 "back it up first"
             )
     with tempfile.TemporaryDirectory(prefix="tan-restore-") as directory:
-        script = Path(directory) / "restore.sql"
-        script.write_text(_EMPTY_SCHEMA)
-        with script.open("ab") as out:
-            out.write(tools.run("pg_restore", ["--no-owner", "--file=-", str(file)]))
+        empty, content = Path(directory) / "empty.sql", Path(directory) / "content.sql"
+        empty.write_text(_EMPTY_SCHEMA)
+        tools.run("pg_restore", ["--no-owner", f"--file={content}", str(file)])
         tools.run(
             "psql",
             [
                 "--no-psqlrc", "--quiet", "--single-transaction", "--set=ON_ERROR_STOP=1",
-                "--output=/dev/null", f"--file={script}",
+                "--output=/dev/null", f"--file={empty}", f"--file={content}",
             ],
             target.url,
         )  # fmt: skip

@@ -16,6 +16,7 @@ from service.maintenance.backup import backup, restore
 from service.maintenance.errors import MaintenanceError
 from service.maintenance.schema import bring_up, status
 from service.maintenance.target import Target, open_target
+from service.maintenance.tools import Tools
 from service.settings import Settings
 from tests.fixtures.postgres import DatabaseUrls
 from tests.integration.dashboard import seeding
@@ -169,6 +170,29 @@ def test_what_is_no_backup_changes_nothing(seeded, tmp_path):
         with pytest.raises(MaintenanceError):
             restore(target(seeded), tmp_path / name, is_forced=True)
     assert picture(seeded) == before
+
+
+def test_a_restore_that_breaks_off_changes_nothing_and_holds_no_content_in_memory(
+    seeded, tmp_path, monkeypatch
+):
+    file = tmp_path / "tan.backup"
+    backup(target(seeded), file)
+    before = picture(seeded)
+    run, said = Tools.run, []
+
+    def broken(self, program, arguments, url=None):
+        written = [Path(one.partition("=")[2]) for one in arguments if one.startswith("--file=/")]
+        if program == "psql":
+            with written[-1].open("a") as script:
+                script.write("\nSELECT 1 / 0;\n")
+        said.append(run(self, program, arguments, url))
+        return said[-1]
+
+    monkeypatch.setattr(Tools, "run", broken)
+    with pytest.raises(MaintenanceError, match="division by zero"):
+        restore(target(seeded), file, is_forced=True)
+    assert picture(seeded) == before
+    assert max(map(len, said)) < 10_000
 
 
 def test_status_and_upgrade(empty_database):
