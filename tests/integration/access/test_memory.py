@@ -2,8 +2,11 @@
 
 import pytest
 
+from service.access import service
+from service.access.schemas import TokenRequest
 from service.auth import authenticator, repository
 from service.auth.authenticator import Authenticator
+from service.auth.scopes import Scope
 from tests.fixtures.api import make_settings
 
 
@@ -39,3 +42,15 @@ async def test_the_first_token_may_be_made_while_somebody_comes_in(door, overtak
 
 async def _true(_session) -> bool:
     return True
+
+
+async def test_a_token_may_be_revoked_while_it_is_read(door, overtaken, monkeypatch, database):
+    async with database.session() as session:
+        request = TokenRequest(name="me", scopes=[Scope.ADMIN])
+        made = await service.create(session, request, by=None, has_bootstrap=False)
+    overtaken("find")
+    assert await door.by_token(made.token, address="192.0.2.1")
+    monkeypatch.undo()
+    async with database.session() as session:
+        await service.revoke(session, made.id, has_bootstrap=False)
+    assert await door.by_token(made.token, address="192.0.2.1") is None
