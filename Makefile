@@ -18,7 +18,7 @@ COMPILE = uv pip compile pyproject.toml --quiet --python-version 3.11 --universa
 	--no-header --no-emit-index-url --no-emit-find-links $(addprefix --no-emit-package ,$(CUDA_PACKAGES))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-heavy test-accuracy test-all mutants bench lint fmt types arch lock clean
+.PHONY: help setup demo test test-heavy test-long test-accuracy test-all mutants bench lint fmt types arch lock clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -38,7 +38,10 @@ test: setup  ## The default tests: fast, real PostgreSQL, no GPU, on every core
 
 # One after the other: they start whole services and need the machine for themselves.
 test-heavy: setup  ## What `make test` leaves out: Ray, faults, browser, statistics, whole studies
-	$(PYTEST) -m "(slow or ray or browser or statistical) and not gpu"
+	$(PYTEST) -m "(slow or ray or browser or statistical) and not gpu and not long"
+
+test-long: setup  ## Minutes each: 10,000 requests of the contract, hosts cut off and killed
+	$(PYTEST) -m long
 
 mutants: setup  ## Seed faults in the ledger's SQL: the tests must find each
 	$(BIN)/python -m tests.mutants
@@ -46,7 +49,7 @@ mutants: setup  ## Seed faults in the ledger's SQL: the tests must find each
 test-accuracy: setup  ## Published accuracies on real data, minutes each (TAN_DATA_DIR)
 	$(PYTEST) -m accuracy
 
-test-all: test test-heavy test-accuracy  ## Every test that this machine can run
+test-all: test test-heavy test-long test-accuracy  ## Every test that this machine can run
 
 bench: setup  ## Every benchmark, quickly (BENCH= for the full size)
 	@set -e; for each in benchmarks/[a-z]*.py; do echo "$$each"; $(BIN)/python $$each $(BENCH); done

@@ -80,6 +80,7 @@ def test_the_api_keeps_its_own_schema(case: schemathesis.Case, api_url: str) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(7200)
 @schema.parametrize()
 @settings(

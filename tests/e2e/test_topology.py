@@ -118,6 +118,7 @@ def test_a_caller_without_the_token_gets_nothing(deployed: Deployed) -> None:
 
 
 @pytest.mark.faults
+@pytest.mark.long
 def test_a_worker_host_is_cut_off_and_comes_back(deployed: Deployed) -> None:
     study_id = deployed.submit(long_run("cut-off"))
     deployed.wait(study_id, mid_private_run)
@@ -130,6 +131,7 @@ def test_a_worker_host_is_cut_off_and_comes_back(deployed: Deployed) -> None:
 
 
 @pytest.mark.faults
+@pytest.mark.long
 def test_the_head_of_ray_is_killed_and_comes_back(deployed: Deployed) -> None:
     study_id = deployed.submit(long_run("head-killed"))
     deployed.wait(study_id, mid_private_run)
