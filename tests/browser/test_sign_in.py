@@ -1,0 +1,65 @@
+"""Signing in to the dashboard, as someone does it."""
+
+import httpx
+import pytest
+from playwright.async_api import Dialog, Page, expect
+
+from service.db.tables import Study
+from tests.browser.conftest import Service, Tab
+from tests.integration.dashboard import seeding
+
+pytestmark = pytest.mark.browser
+
+
+async def make_token(service: Service, *scopes: str, bearer: str = "") -> str:
+    async with httpx.AsyncClient(base_url=service.url) as client:
+        response = await client.post(
+            "/tokens",
+            json={"name": "somebody", "scopes": list(scopes)},
+            headers={"Authorization": f"Bearer {bearer}"} if bearer else {},
+        )
+    assert response.status_code == 201, response.text
+    return response.json()["token"]
+
+
+async def sign_in(page: Page, token: str) -> None:
+    await page.get_by_label("API token").fill(token)
+    await page.get_by_role("button", name="Sign in").click()
+
+
+async def test_a_page_is_shown_after_signing_in_and_no_longer_after_signing_out(
+    service: Service, tab: Tab
+) -> None:
+    study_id = await seeding.awaiting_approval(service.context)
+    admin = await make_token(service, "admin")
+
+    async with tab.open(f"/ui/studies/{study_id}") as page:
+        await expect(page.get_by_label("API token")).to_be_focused()
+        await sign_in(page, "tan_of_nobody")
+        await expect(page.get_by_role("alert")).to_be_visible()
+        await sign_in(page, admin)
+
+        await expect(page).to_have_url(f"{service.url}/ui/studies/{study_id}")
+        page.on("dialog", Dialog.accept)
+        await page.get_by_role("button", name="Approve the private run").click()
+        await expect(page.get_by_role("button", name="Approved")).to_be_disabled()
+
+        await page.get_by_role("button", name="Sign out").click()
+        await page.goto(f"/ui/studies/{study_id}")
+        await expect(page.get_by_label("API token")).to_be_visible()
+    async with service.context.database.session() as session:
+        assert (await session.get_one(Study, study_id)).promote_requested
+
+
+async def test_who_may_only_read_is_told_what_is_missing(service: Service, tab: Tab) -> None:
+    study_id = await seeding.simulating(service.context)
+    admin = await make_token(service, "admin")
+    reader = await make_token(service, "read", bearer=admin)
+
+    async with tab.open("/") as page:
+        await sign_in(page, reader)
+        await page.goto(f"/ui/studies/{study_id}")
+        page.on("dialog", Dialog.accept)
+        await page.get_by_role("button", name="Cancel").click()
+
+        await expect(page.get_by_role("alert")).to_contain_text("submit")
