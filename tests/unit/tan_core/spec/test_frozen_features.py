@@ -39,7 +39,9 @@ AUGMENTED = [
 def test_augmentation_is_refused_by_its_path_wherever_it_stands(
     name: str, field: str, value: Any
 ) -> None:
-    plain = {"augmentation_multiplicity": 1, "crop_padding": 0}.get(field, False)
+    plain = {"augmentation_multiplicity": 1, "crop_padding": 0, "color_jitter": 0.0}.get(
+        field, False
+    )
     for path, sections in [
         (f"train.{field}", {field: value}),
         (f"search.space.{field}", {"space": {field: {"choices": [plain, value]}}}),
