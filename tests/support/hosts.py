@@ -60,12 +60,23 @@ def why_not() -> str | None:
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if missing:
         return f"not installed: {', '.join(missing)}"
-    probe = (
+    overlay = (
         "mount -t tmpfs tmpfs /tmp && mkdir /tmp/u /tmp/w /tmp/r && "
         "mount -t overlay overlay -o lowerdir=/,upperdir=/tmp/u,workdir=/tmp/w /tmp/r"
     )
-    done = subprocess.run(["unshare", "--mount", "--net", "sh", "-c", probe], capture_output=True)
-    return None if done.returncode == 0 else f"no overlay mounts: {done.stderr.decode().strip()}"
+    network = (
+        f"ip netns add {PREFIX}probe && ip link add {PREFIX}probe type veth peer name {PREFIX}peer && "
+        f"ip link add {PREFIX}prober type bridge; made=$?; ip link del {PREFIX}prober; "
+        f"ip link del {PREFIX}probe; ip netns del {PREFIX}probe; exit $made"
+    )
+    for what, probe in (
+        ("overlay mounts", ["unshare", "--mount", "--net", "sh", "-c", overlay]),
+        ("network namespaces, cables or bridges", ["sh", "-c", network]),
+    ):
+        done = subprocess.run(probe, capture_output=True, text=True)
+        if done.returncode != 0:
+            return f"no {what}: {done.stderr.strip()}"
+    return None
 
 
 class Host:
