@@ -11,12 +11,10 @@ from service.datasets.service import DIGITS
 from tests.support.hosts import Topology, why_not
 from tests.support.live import TERMINAL, digits_study
 
-WHY_NOT = why_not()
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.ray,
     pytest.mark.timeout(600),
-    pytest.mark.skipif(WHY_NOT is not None, reason=WHY_NOT or ""),
 ]
 
 
@@ -54,6 +52,8 @@ class Deployed:
 
 @pytest.fixture(scope="module")
 def deployed(tmp_path_factory) -> Iterator[Deployed]:
+    if missing := why_not():
+        pytest.skip(missing)
     folder = tmp_path_factory.mktemp("deployed")
     (folder / "data").mkdir()
     topology = Topology(folder, data=folder / "data", workers=2)
