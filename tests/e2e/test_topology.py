@@ -14,6 +14,7 @@ from tests.support.live import TERMINAL, digits_study
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.ray,
+    pytest.mark.long,
     pytest.mark.timeout(600),
 ]
 
@@ -118,7 +119,6 @@ def test_a_caller_without_the_token_gets_nothing(deployed: Deployed) -> None:
 
 
 @pytest.mark.faults
-@pytest.mark.long
 def test_a_worker_host_is_cut_off_and_comes_back(deployed: Deployed) -> None:
     study_id = deployed.submit(long_run("cut-off"))
     deployed.wait(study_id, mid_private_run)
@@ -131,7 +131,6 @@ def test_a_worker_host_is_cut_off_and_comes_back(deployed: Deployed) -> None:
 
 
 @pytest.mark.faults
-@pytest.mark.long
 def test_the_head_of_ray_is_killed_and_comes_back(deployed: Deployed) -> None:
     study_id = deployed.submit(long_run("head-killed"))
     deployed.wait(study_id, mid_private_run)

@@ -335,6 +335,9 @@ class Topology:
             f"mount --rbind /dev {root}/dev",
             f"mount -t tmpfs tmpfs {root}/dev/shm",
             f"mount -t tmpfs -o mode=1777 tmpfs {root}/tmp",
+            # These sources and their environment, which may lie below /tmp themselves.
+            f"mkdir -p {root}{ROOT} && mount --rbind {ROOT} {root}{ROOT}",
+            f"mkdir -p {root}{sys.prefix} && mount --rbind {sys.prefix} {root}{sys.prefix}",
             f"mount -t tmpfs tmpfs {root}/run",
             f"rm -rf {root}/opt/tan && ln -s {sys.prefix} {root}/opt/tan",
             f"cat > {root}/etc/hosts <<'HOSTS'\n{self._names(host)}HOSTS",
