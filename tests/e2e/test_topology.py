@@ -1,7 +1,8 @@
 """docker-compose.yml as it would run on several machines: each service in a host of its own."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import httpx
@@ -9,7 +10,7 @@ import pytest
 
 from service.datasets.service import DIGITS
 from tests.support.hosts import Topology, why_not
-from tests.support.live import TERMINAL, digits_study
+from tests.support.live import StudyApi, digits_study
 
 pytestmark = [
     pytest.mark.slow,
@@ -19,7 +20,7 @@ pytestmark = [
 ]
 
 
-class Deployed:
+class Deployed(StudyApi):
     """A topology that is up, and a client from outside of it."""
 
     def __init__(self, topology: Topology) -> None:
@@ -29,26 +30,18 @@ class Deployed:
             base_url=topology.url, headers={"Authorization": f"Bearer {token}"}, timeout=30
         )
 
-    def submit(self, study: dict[str, Any]) -> str:
-        response = self.client.post("/studies", json=study)
-        assert response.status_code == 201, response.text
-        return response.json()["id"]
+    def request(self, method: str, path: str, **kwargs: Any) -> httpx.Response:
+        """What has ended is started again meanwhile, as the file's policies ask for."""
+        self.topology.restart_ended()
+        return self.client.request(method, path, **kwargs)
 
-    def wait(
-        self,
-        study_id: str,
-        until: Callable[[dict[str, Any]], bool] = lambda study: study["state"] in TERMINAL,
-        *,
-        seconds: float = 400,
-    ) -> dict[str, Any]:
-        deadline = time.monotonic() + seconds
-        while not until(study := self.client.get(f"/studies/{study_id}").json()):
-            assert study["state"] not in TERMINAL, study["reason"]
-            said = f"{study['state']}: {study['reason']}\n{self.topology.logs()}"
-            assert time.monotonic() < deadline, said
-            self.topology.restart_ended()
-            time.sleep(0.5)
-        return study
+    def wait_long(self, study_id: str, **how: Any) -> dict[str, Any]:
+        """As :meth:`wait`; what the hosts have printed is told where it is in vain."""
+        try:
+            return self.wait(study_id, seconds=400, **how)
+        except AssertionError as error:
+            error.add_note(self.topology.logs())
+            raise
 
 
 @pytest.fixture(scope="module")
@@ -58,15 +51,15 @@ def deployed(tmp_path_factory) -> Iterator[Deployed]:
     folder = tmp_path_factory.mktemp("deployed")
     (folder / "data").mkdir()
     topology = Topology(folder, data=folder / "data", workers=2)
-    try:
+    with ExitStack() as stack:
+        stack.callback(topology.down)
         topology.up()
         deployed = Deployed(topology)
+        stack.enter_context(deployed.client)
         body = DIGITS.model_dump(mode="json", exclude_unset=True)
         response = deployed.client.post("/datasets", json=body)
         assert response.status_code == 201, response.text
         yield deployed
-    finally:
-        topology.down()
 
 
 def long_run(name: str) -> dict[str, Any]:
@@ -91,7 +84,7 @@ def test_a_study_on_two_nodes_completes(deployed: Deployed) -> None:
     """Two ranks, a core each, and no node has more than one."""
     study_id = deployed.submit(digits_study("two-nodes"))
 
-    assert_complete(deployed.wait(study_id), steps=100)
+    assert_complete(deployed.wait_long(study_id), steps=100)
     assert deployed.client.get(f"/studies/{study_id}/statement").status_code == 200
     model = deployed.client.get(f"/studies/{study_id}/model")
     assert model.content
@@ -121,20 +114,20 @@ def test_a_caller_without_the_token_gets_nothing(deployed: Deployed) -> None:
 @pytest.mark.faults
 def test_a_worker_host_is_cut_off_and_comes_back(deployed: Deployed) -> None:
     study_id = deployed.submit(long_run("cut-off"))
-    deployed.wait(study_id, mid_private_run)
+    deployed.wait_long(study_id, until=mid_private_run)
 
     deployed.topology.cut("ray-worker-2", is_cut=True)
     time.sleep(45)
     deployed.topology.cut("ray-worker-2", is_cut=False)
 
-    assert_complete(deployed.wait(study_id), steps=1500)
+    assert_complete(deployed.wait_long(study_id), steps=1500)
 
 
 @pytest.mark.faults
 def test_the_head_of_ray_is_killed_and_comes_back(deployed: Deployed) -> None:
     study_id = deployed.submit(long_run("head-killed"))
-    deployed.wait(study_id, mid_private_run)
+    deployed.wait_long(study_id, until=mid_private_run)
 
     deployed.topology["ray-head"].kill()
 
-    assert_complete(deployed.wait(study_id), steps=1500)
+    assert_complete(deployed.wait_long(study_id), steps=1500)

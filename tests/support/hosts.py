@@ -235,7 +235,7 @@ class Topology:
     def restart_ended(self) -> None:
         """What the restart policies ask for."""
         for name, host in self.hosts.items():
-            if host.spec["restart"] != "no" and not host.is_running:
+            if host.spec["restart"] != "no" and host.process and not host.is_running:
                 self.start(name)
 
     def down(self) -> None:
@@ -308,8 +308,7 @@ class Topology:
         for host in self.hosts.values():
             if host.spec["restart"] == "no" and host.process and host.process.poll():
                 raise AssertionError(f"{host.name} failed\n{self.logs()}")
-            if host.process and not host.is_running and host.spec["restart"] != "no":
-                self.start(host.name)
+        self.restart_ended()
 
     def _states(self) -> dict[str, str]:
         """What is running, and what its health check says."""

@@ -34,7 +34,50 @@ def digits_study(name: str, **changes: Any) -> dict[str, Any]:
     return study
 
 
-class LiveService:
+class StudyApi:
+    """Studies of a running service; who inherits says how a request reaches it."""
+
+    def request(self, method: str, path: str, **kwargs: Any) -> httpx.Response:
+        """One request."""
+        raise NotImplementedError
+
+    def get(self, path: str) -> Any:
+        """The JSON of a GET that must succeed."""
+        response = self.request("GET", path)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    def submit(self, study: dict[str, Any]) -> str:
+        """Submit a study and return its id."""
+        response = self.request("POST", "/studies", json=study)
+        assert response.status_code == 201, response.text
+        return response.json()["id"]
+
+    def wait(
+        self,
+        study_id: str,
+        until: Callable[[dict[str, Any]], bool] = lambda study: study["state"] in TERMINAL,
+        *,
+        seconds: float = 240,
+    ) -> dict[str, Any]:
+        """The study once it is as wanted; a terminal state ends the wait in any case."""
+        deadline = time.monotonic() + seconds
+        while True:
+            study = self.get(f"/studies/{study_id}")
+            if until(study):
+                return study
+            assert study["state"] not in TERMINAL, f"ended as {study['state']}: {study}"
+            assert time.monotonic() < deadline, f"not so after {seconds} s: {study}"
+            time.sleep(0.1)
+
+    def complete(self, study_id: str, *, seconds: float = 240) -> dict[str, Any]:
+        """The study, completed."""
+        study = self.wait(study_id, seconds=seconds)
+        assert study["state"] == "completed", (study["reason"], study["error"])
+        return study
+
+
+class LiveService(StudyApi):
     """A running ``python -m service.local`` with a client and a way to find its processes."""
 
     def __init__(self, home: Path, **environment: str) -> None:
@@ -73,41 +116,6 @@ class LiveService:
                 if time.monotonic() > deadline:
                     raise
             time.sleep(0.3)
-
-    def get(self, path: str) -> Any:
-        """The JSON of a GET that must succeed."""
-        response = self.request("GET", path)
-        assert response.status_code == 200, response.text
-        return response.json()
-
-    def submit(self, study: dict[str, Any]) -> str:
-        """Submit a study and return its id."""
-        response = self.request("POST", "/studies", json=study)
-        assert response.status_code == 201, response.text
-        return response.json()["id"]
-
-    def wait(
-        self,
-        study_id: str,
-        until: Callable[[dict[str, Any]], bool] = lambda study: study["state"] in TERMINAL,
-        *,
-        seconds: float = 240,
-    ) -> dict[str, Any]:
-        """The study once it is as wanted; a terminal state ends the wait in any case."""
-        deadline = time.monotonic() + seconds
-        while True:
-            study = self.get(f"/studies/{study_id}")
-            if until(study):
-                return study
-            assert study["state"] not in TERMINAL, f"ended as {study['state']}: {study}"
-            assert time.monotonic() < deadline, f"not so after {seconds} s: {study}"
-            time.sleep(0.1)
-
-    def complete(self, study_id: str, *, seconds: float = 240) -> dict[str, Any]:
-        """The study, completed."""
-        study = self.wait(study_id, seconds=seconds)
-        assert study["state"] == "completed", (study["reason"], study["error"])
-        return study
 
     def processes(self, *words: str) -> list[psutil.Process]:
         """Processes below the supervisor, and jobs of its Ray, whose command line holds the words."""
