@@ -12,7 +12,7 @@ from types import FrameType
 import uvicorn
 from fastapi import Depends, FastAPI
 
-from service import docs, gate, health, log_records, openapi, problems, telemetry
+from service import docs, gate, log_records, openapi, problems, telemetry
 from service.access import endpoints as access
 from service.access.audit import Audit
 from service.access.door import Door
@@ -21,9 +21,10 @@ from service.body_limit import BodyLimit
 from service.calibration import endpoints as calibration
 from service.context import Context
 from service.dashboard import endpoints as dashboard
-from service.dashboard import sign_in
+from service.dashboard import listing, sign_in
 from service.datasets import endpoints as datasets
 from service.db.session import Database
+from service.health import endpoints as health
 from service.hub import EventHub
 from service.ledger import endpoints as ledger
 from service.logs import endpoints as logs
@@ -106,9 +107,11 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         access,
         docs,
         sign_in,
+        listing,
         dashboard,
     ):
         app.include_router(room.router)
+    app.include_router(listing.actions)
     return app
 
 

@@ -41,10 +41,15 @@ class Guard:
         if not principal.may(self.scope):
             raise ForbiddenError(f"this needs a token with the scope {self.scope.value!r}")
         if self.of_study and principal.sees is not None:
-            await _expect_study(context, request.path_params["study_id"], principal.sees)
+            await expect_study(context, request.path_params["study_id"], principal.sees)
 
 
-async def _expect_study(context: Context, study_id: str, tenant: str) -> None:
+async def expect_study(context: Context, study_id: str, tenant: str) -> None:
+    """Hide a study that is not the tenant's.
+
+    Raises:
+        NotFoundError: there is none, or it is another's: nobody learns which.
+    """
     query = select(Study.tenant).where(Study.id == study_id)
     async with context.database.session() as session:
         owner = None if "\x00" in study_id else await session.scalar(query)

@@ -1,16 +1,14 @@
 """The pages: ``/`` and ``/ui``. They show what the API says and store nothing.
 
-A page updates itself by being asked for again: its script fetches the same address and exchanges the
-parts marked ``data-live`` that have changed. So every number is rendered in one place only.
+A page updates itself by being asked for again: htmx fetches the same address and patches what has
+changed (``refresh`` in templates/_macros.html). So every number is rendered in one place only.
 """
 
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
+from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import HTMLResponse
-from fastapi.routing import APIRoute
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.guard import PrincipalDep, needs, needs_study, open_to_all
@@ -24,15 +22,16 @@ from service.dashboard.charts.calibration import calibration_chart
 from service.dashboard.charts.noise import NoiseChart, noise_chart
 from service.dashboard.charts.prediction import PredictionChart, prediction_chart
 from service.dashboard.charts.search import search_chart
+from service.dashboard.pages import PageRoute
 from service.dashboard.render import page
 from service.datasets import repository as dataset_rows
 from service.datasets import service as datasets
-from service.errors import NotFoundError, ServiceError
+from service.errors import NotFoundError
 from service.ledger.schemas import Account
 from service.ledger.service import Ledger
 from service.logs import service as drivers
 from service.studies import service as studies
-from service.studies.schemas import StudyQuery, StudyView
+from service.studies.schemas import StudyView
 from service.trials.schemas import TrialView
 from tan_core.accounting import SEARCH_NOTES, SearchAccounting
 
@@ -43,55 +42,7 @@ CALIBRATED_STUDIES = 200
 LISTED_STUDIES = 50
 UNACCOUNTED_NOTE = SEARCH_NOTES[SearchAccounting.DECLARED_UNACCOUNTED]
 
-Handler = Callable[[Request], Coroutine[Any, Any, Response]]
-
-
-class PageRoute(APIRoute):
-    """A route whose errors are pages: someone looks at them."""
-
-    def get_route_handler(self) -> Handler:
-        """The handler, with refusals rendered."""
-        handle = super().get_route_handler()
-
-        async def handle_page(request: Request) -> Response:
-            try:
-                return await handle(request)
-            except ServiceError as error:
-                return _error_page(request, error.status, error.detail)
-            except RequestValidationError as error:
-                details = "; ".join(f"{d['loc'][-1]}: {d['msg']}" for d in error.errors())
-                return _error_page(request, 422, details)
-
-        return handle_page
-
-
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
-
-
-@router.get("/", dependencies=[needs(Scope.READ)])
-async def list_studies(
-    request: Request,
-    context: ContextDep,
-    principal: PrincipalDep,
-    cursor: Annotated[str | None, Query(max_length=1000)] = None,
-) -> HTMLResponse:
-    """Every study, newest first."""
-    found = await studies.page(
-        context, StudyQuery(limit=STUDIES_PER_PAGE, cursor=cursor), tenant=principal.sees
-    )
-    async with context.database.session() as session:
-        rows = await queries.list_rows(session, [study.id for study in found.items])
-        now = await queries.database_clock(session)
-    return page(
-        request,
-        "studies.html",
-        studies=found.items,
-        rows=rows,
-        notes=SEARCH_NOTES,
-        cursor=cursor,
-        next_cursor=found.next_cursor,
-        now=now,
-    )
 
 
 @router.get("/ui/studies/{study_id}", dependencies=[needs_study(Scope.READ)])
@@ -230,20 +181,23 @@ async def show_dataset(
     )
 
 
-@router.get("/ui/static/{name}", dependencies=[open_to_all()])
-async def get_asset(name: str) -> Response:
+@router.get("/ui/static/{name:path}", dependencies=[open_to_all()])
+async def get_asset(
+    name: str, accept_encoding: Annotated[str, Header(max_length=1000)] = ""
+) -> Response:
     """A stylesheet, script or icon. Its address changes with its content."""
     asset = assets().get(name)
     if asset is None:
         raise NotFoundError(f"there is no file {name!r}")
-    return Response(
-        asset.content,
-        media_type=asset.media_type,
-        headers={
-            "Cache-Control": "public, max-age=31536000, immutable",
-            "ETag": f'"{asset.version}"',
-        },
-    )
+    headers = {
+        "Cache-Control": "public, max-age=31536000, immutable",
+        "ETag": f'"{asset.version}"',
+        "Vary": "Accept-Encoding",
+    }
+    if "gzip" not in accept_encoding:
+        return Response(asset.content, media_type=asset.media_type, headers=headers)
+    headers["Content-Encoding"] = "gzip"
+    return Response(asset.compressed, media_type=asset.media_type, headers=headers)
 
 
 @router.get("/ui/{path:path}", dependencies=[open_to_all()])
@@ -269,7 +223,3 @@ async def _account(session: AsyncSession, scope_id: str | None) -> Account | Non
     if scope_id is None:
         return None
     return await Ledger().account(session, scope_id, last_entries=LAST_ENTRIES)
-
-
-def _error_page(request: Request, status: int, detail: str) -> HTMLResponse:
-    return page(request, "error.html", status=status, code=status, detail=detail)

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from service.dashboard.charts.noise import NoisePoint
 from service.dashboard.charts.search import Point
 from service.db.tables import Study, Trial
-from service.studies import repository as studies
+from service.studies.glance import progress_of
 from service.studies.lifecycle import StudyState
 from service.studies.schemas import Progress
 from service.trials.schemas import TrialView
@@ -41,6 +41,8 @@ class Row:
 
     progress: Progress | None
     """Of a study that is under way."""
+    prediction: dict[str, Any] | None
+    """As studies.schemas.Prediction."""
     cancel_requested: bool
 
 
@@ -65,9 +67,8 @@ async def list_rows(session: AsyncSession, study_ids: Sequence[str]) -> dict[str
     found = await session.scalars(select(Study).where(Study.id.in_(study_ids)))
     return {
         study.id: Row(
-            progress=await studies.progress_of(session, study)
-            if study.state in UNDER_WAY
-            else None,
+            progress=await progress_of(session, study) if study.state in UNDER_WAY else None,
+            prediction=study.prediction,
             cancel_requested=study.cancel_requested,
         )
         for study in found.all()

@@ -11,11 +11,13 @@ from typing import Any
 import yaml
 from fastapi import Request
 from fastapi.responses import HTMLResponse
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
 from markupsafe import Markup
 
 from service import text
 from service.dashboard.assets import assets
+from service.dashboard.charts.table import Cell
 from service.dashboard.view import entry_text
 from service.studies.lifecycle import TERMINAL
 
@@ -47,6 +49,12 @@ def page(request: Request, template: str, *, status: int = 200, **values: object
         base=base, path=path, csrf_token=csrf_token, **values
     )
     return HTMLResponse(html, status, headers=HEADERS)
+
+
+@pass_context
+def asset_address(context: Context, name: str) -> str:
+    """Where a static file is; the address changes with what it holds."""
+    return f"{context['base']}/ui/static/{name}?v={assets()[name].version}"
 
 
 def age(then: datetime, now: datetime) -> str:
@@ -110,6 +118,13 @@ def _number(value: float | None) -> str:
     return figure(value, text.number(value))
 
 
+def _cell(value: Cell) -> str:
+    """A number of a table, short, with the exact one beside it; text as it is."""
+    if isinstance(value, float):
+        return figure(value, f"{value:.6g}")
+    return "–" if value is None else str(value)
+
+
 def _to_yaml(value: Mapping[str, Any]) -> str:
     return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100)
 
@@ -142,13 +157,14 @@ def _make_environment() -> Environment:
         "number": _number,
         "number_text": text.number,
         "parameter": _parameter,
+        "cell": _cell,
         "to_yaml": _to_yaml,
         "to_json": _to_json,
         "accountant": lambda name: _word(str(name), ACCOUNTANTS),
         "relation": lambda name: _word(str(name), RELATIONS),
         "state": lambda name: _word(str(name), STATES),
     }
-    names: dict[str, Any] = {"assets": assets(), "TERMINAL": TERMINAL}
+    names: dict[str, Any] = {"asset": asset_address, "TERMINAL": TERMINAL}
     names |= {
         function.__name__: function
         for function in (text.basis, text.counted, text.coverage, text.deviation, text.interval)

@@ -2,7 +2,6 @@
 
 import time
 from typing import Annotated
-from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
@@ -12,13 +11,13 @@ from service.access.guard import needs, open_to_all
 from service.auth.scopes import Scope
 from service.auth.sessions import COOKIE, LIFETIME_SECONDS
 from service.context import ContextDep
+from service.dashboard.forms import read_form
 from service.dashboard.render import page
-from service.errors import ForbiddenError, InvalidInputError, TooManyRequestsError
+from service.errors import ForbiddenError, TooManyRequestsError
 
 router = APIRouter(include_in_schema=False)
 
 HOME = "/"
-MAX_FIELDS = 10
 
 
 @router.get(SIGN_IN, dependencies=[open_to_all()])
@@ -78,13 +77,11 @@ def _form(
 
 
 async def _fields(request: Request) -> dict[str, str]:
-    """The fields of a plain form."""
-    body = (await request.body()).decode("utf-8", "replace")
-    try:
-        fields = parse_qs(body, max_num_fields=MAX_FIELDS)
-    except ValueError:
-        raise InvalidInputError(f"a form here has at most {MAX_FIELDS} fields") from None
-    return {name: values[0] for name, values in fields.items()}
+    """Each field's first value."""
+    fields: dict[str, str] = {}
+    for name, value in await read_form(request):
+        fields.setdefault(name, value)
+    return fields
 
 
 def _base(request: Request) -> str:

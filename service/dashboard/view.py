@@ -7,8 +7,14 @@ from datetime import datetime
 from typing import Any
 
 from service.ledger.schemas import Account, Entry
-from service.studies.lifecycle import StudyState
-from service.studies.schemas import Progress, PromotionView, StandingView, StudyView
+from service.studies.lifecycle import TERMINAL, StudyState
+from service.studies.schemas import (
+    Progress,
+    PromotionView,
+    StandingView,
+    StudySummary,
+    StudyView,
+)
 from service.trials.schemas import TrialView
 from tan_core.spec.fields import STEPS_KEYS
 
@@ -65,6 +71,21 @@ def candidates(promotion: PromotionView) -> list[StandingView]:
         for rank, standing in enumerate(promotion.standings)
         if rank < MAX_CANDIDATES or standing.trial == promotion.trial
     ]
+
+
+def why_not_running(study: StudySummary, *, is_cancelling: bool) -> str | None:
+    """Why a study of a list does not go on; None where it does, or has come to its good end."""
+    if study.state == StudyState.COMPLETED:
+        return None
+    if study.state in TERMINAL:
+        return study.reason or f"no reason was recorded for {study.state.value}"
+    if is_cancelling:
+        return "cancelled by a user; it ends at its next checkpoint"
+    if study.paused:
+        return "paused by a user"
+    if study.reason is None and study.queue_position is not None:
+        return f"number {study.queue_position} in line for a slot"
+    return study.reason
 
 
 def searches_steps(study: StudyView) -> bool:

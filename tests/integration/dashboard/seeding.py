@@ -17,7 +17,7 @@ from service.orchestrator.proposal import propose, settle
 from service.studies import repository
 from service.studies import service as studies
 from service.studies.events import append_event, append_state
-from service.studies.repository import progress_of
+from service.studies.glance import progress_of
 from service.trials import repository as trial_rows
 from tan_core.spec import StudySpec
 from tan_core.wire import RungScore

@@ -36,7 +36,7 @@ async def test_a_study_offers_what_can_be_done_with_it(
 
     page = await get(client, f"/ui/studies/{study_id}")
 
-    posts = [button.get("data-post") for button in page.all("button")]
+    posts = [button.get("hx-post") for button in page.all("button")]
     assert f"/studies/{study_id}/{verb}" in posts
     assert ("paused" in page.text["meta"]) == is_paused
 

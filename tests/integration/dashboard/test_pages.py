@@ -1,5 +1,6 @@
 """Every page, over the real application and database."""
 
+import gzip
 import json
 import re
 from typing import Any
@@ -68,9 +69,12 @@ class TestEveryPage:
     ) -> None:
         for path in every_page:
             page = await get(client, path)
-            live = [a for _, a in page.elements if "data-live" in a]
-            assert live
-            assert all(a.get("id") for a in live)
+            (main,) = page.all("main")
+            is_over = "/ui/studies/" in path and not any(
+                a.get("id") == "stream" for a in page.all("div")
+            )
+            assert ("hx-get" in main) is not is_over
+            assert main.get("hx-select") in ("#main", None)
 
     async def test_links_lead_somewhere(
         self, client: httpx.AsyncClient, every_page: list[str]
@@ -99,7 +103,7 @@ class TestEveryPage:
             for path in every_page:
                 page = Page((await client.get(f"/tan{path}")).text)
                 for _, attributes in page.elements:
-                    for name in ("href", "src", "data-post"):
+                    for name in ("href", "src", "hx-post"):
                         target = attributes.get(name) or ""
                         assert not target.startswith("/") or target.startswith("/tan/")
 
@@ -141,12 +145,11 @@ class TestStudiesPage:
         page = await get(client, "/")
         items = (await client.get("/studies")).json()["items"]
 
-        shown = [
-            item[figure]
-            for item in items
-            for figure in ("best_accuracy", "test_accuracy", "epsilon", "delta")
-            if item[figure] is not None
-        ]
+        for item in items:
+            study = (await client.get(f"/studies/{item['id']}")).json()
+            item["predicted"] = (study["prediction"] or {}).get("accuracy")
+        figures = ("best_accuracy", "predicted", "test_accuracy", "epsilon", "delta")
+        shown = [item[name] for item in items for name in figures if item[name] is not None]
         assert page.data["studies"] == shown
         for item in items:
             assert item["state"] in page.text["studies"]
@@ -209,7 +212,7 @@ class TestStudyPage:
         assert f"/studies/{study_id}/statement" in hrefs
         assert f"/studies/{study_id}/model" in hrefs
         assert not page.all("button")
-        assert "data-events" not in page.all("body")[0]
+        assert not [a for _, a in page.elements if "hx-sse:connect" in a]
 
     async def test_a_running_study_listens_from_where_the_page_was_made(
         self, client: httpx.AsyncClient, context: Context
@@ -218,8 +221,8 @@ class TestStudyPage:
 
         page = await get(client, f"/ui/studies/{study_id}")
 
-        (body,) = page.all("body")
-        assert body["data-events"] == f"/studies/{study_id}/events?after=2"
+        (stream,) = [a for _, a in page.elements if "hx-sse:connect" in a]
+        assert stream["hx-sse:connect"] == f"/studies/{study_id}/events?after=2"
         assert [a["id"] for a in page.all("button")] == ["pause", "cancel"]
 
     async def test_only_a_study_that_waits_can_be_approved(
@@ -267,7 +270,7 @@ class TestStudyPage:
             response = await client.get(path)
             assert seeding.HOSTILE not in response.text
             assert "&lt;script&gt;" in response.text
-            assert len(Page(response.text).all("script")) == 1
+            assert all("src" in a for a in Page(response.text).all("script"))
 
     @pytest.mark.parametrize("path", ["/ui/studies/s-none", "/ui/datasets/none", "/ui/nothing/at"])
     async def test_an_unknown_address_is_a_page_too(
@@ -389,6 +392,16 @@ class TestAssets:
             assert "immutable" in response.headers["cache-control"]
             assert response.headers["x-content-type-options"] == "nosniff"
 
+    async def test_they_are_compressed_for_who_takes_it(self, client: httpx.AsyncClient) -> None:
+        address = "/ui/static/vendor/htmx/htmx.min.js"
+
+        packed = await client.get(address, headers={"Accept-Encoding": "gzip"})
+        plain = await client.get(address, headers={"Accept-Encoding": "identity"})
+
+        assert packed.headers["content-encoding"] == "gzip"
+        assert "content-encoding" not in plain.headers
+        assert packed.content == plain.content
+
     async def test_nothing_else_is_served(self, client: httpx.AsyncClient) -> None:
         for name in ("..%2fendpoints.py", "endpoints.py", "%2e%2e"):
             assert (await client.get(f"/ui/static/{name}")).status_code == 404
@@ -396,13 +409,10 @@ class TestAssets:
     async def test_a_page_is_light(self, client: httpx.AsyncClient, context: Context) -> None:
         study_id = await seeding.simulating(context, trials=500)
 
-        sizes = [
-            len((await client.get(path)).content)
-            for path in (
-                f"/ui/studies/{study_id}",
-                "/ui/static/style.css",
-                "/ui/static/live.js",
-            )
-        ]
+        page = await get(client, f"/ui/studies/{study_id}")
+        parts = [a.get("src") or a.get("href") or "" for _, a in page.elements]
+        parts = [f"/ui/studies/{study_id}", *(part for part in parts if "/ui/static/" in part)]
+        sizes = [len(gzip.compress((await client.get(path)).content)) for path in parts]
 
+        assert len(parts) > 4
         assert sum(sizes) < 150_000

@@ -81,10 +81,10 @@ class TestChoosing:
         promotion = (await study_of(client, study_id))["promotion"]
 
         buttons = [a for a in page.all("button") if (a.get("id") or "").startswith("choose-")]
-        assert [json.loads(a["data-body"] or "") for a in buttons] == [
+        assert [json.loads(a["hx-vals"] or "") for a in buttons] == [
             {"trial": one["trial"]} for one in promotion["standings"]
         ]
-        assert {a["data-post"] for a in buttons} == {f"/studies/{study_id}/promote"}
+        assert {a["hx-post"] for a in buttons} == {f"/studies/{study_id}/promote"}
         primary = [a["id"] for a in buttons if "primary" in (a["class"] or "")]
         assert primary == [f"choose-{promotion['trial']}"]
 

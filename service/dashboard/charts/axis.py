@@ -1,0 +1,79 @@
+"""A dimension of a search space as an axis: where a parameter's value lies on it, from 0 to 1."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tan_core.spec import Choices, Range, Scalar
+from tan_core.spec.space import Dimension
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One searched parameter.
+
+    Args:
+        name: its key in the space.
+        labels: evenly spaced, from the low end: of the choices, or of both ends and the middle.
+        low: end of a range; its logarithm where ``log``.
+        high: the other end.
+        log: whether the range is logarithmic.
+        choices: of an axis without order; empty for a range.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    low: float = 0.0
+    high: float = 1.0
+    log: bool = False
+    choices: tuple[Scalar, ...] = ()
+
+    def place(self, value: Any) -> float | None:
+        """Where a value lies; None where it is not on the axis."""
+        if self.choices:
+            return _rank(self.choices, value)
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return None
+        if self.log and value <= 0:
+            return None
+        along = math.log(value) if self.log else float(value)
+        share = (along - self.low) / (self.high - self.low)
+        return share if -1e-9 <= share <= 1 + 1e-9 else None
+
+
+def axes_of(space: Mapping[str, Dimension]) -> list[Axis]:
+    """The dimensions of a space that have more than one value, in its order."""
+    made = (_axis(name, dimension) for name, dimension in space.items())
+    return [axis for axis in made if axis is not None]
+
+
+def _axis(name: str, dimension: Dimension) -> Axis | None:
+    if isinstance(dimension, Choices):
+        choices = _in_order(dimension.choices)
+        labels = tuple(_label(each) for each in choices)
+        return Axis(name, labels, choices=choices) if len(choices) > 1 else None
+    if isinstance(dimension, Range):
+        ends = [float(dimension.low), float(dimension.high)]
+        low, high = map(math.log, ends) if dimension.log else ends
+        middle = math.exp((low + high) / 2) if dimension.log else (low + high) / 2
+        labels = tuple(map(_label, (dimension.low, middle, dimension.high)))
+        return Axis(name, labels, low=low, high=high, log=dimension.log)
+    return None
+
+
+def _in_order(choices: Sequence[Scalar]) -> tuple[Scalar, ...]:
+    """Numbers rise along their axis; words stay as they were written."""
+    numbers = [each for each in choices if isinstance(each, int | float)]
+    return tuple(sorted(numbers)) if len(numbers) == len(choices) else tuple(choices)
+
+
+def _rank(choices: Sequence[Scalar], value: Any) -> float | None:
+    for rank, each in enumerate(choices):
+        if each == value and isinstance(each, bool) == isinstance(value, bool):
+            return rank / (len(choices) - 1)
+    return None
+
+
+def _label(value: Scalar) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,75 @@
+"""Parallel coordinates: a line for each completed trial, over the searched parameters to its accuracy."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from service import text
+from service.dashboard.charts.axis import Axis
+from service.dashboard.charts.scale import SIZE, accuracy_scale
+from service.dashboard.charts.table import Table
+from service.dashboard.charts.trial_point import TrialPoint, completed, spread
+
+MAX_LINES = 300
+"""More than this are one dark band: the best half of them is drawn, and the others thinned out."""
+NUM_TONES = 4
+"""Quarters of the drawn trials by accuracy, the best last, so that it lies on top."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelChart:
+    """What the template draws."""
+
+    axes: tuple[tuple[str, tuple[str, ...]], ...]
+    """Name and labels of each, from the left; labels from the low end."""
+    rules: str
+    tones: tuple[str, ...]
+    """Paths of the quarters, the worst first."""
+    num_shown: int
+    summary: str
+    table: Table
+
+
+def parallel_chart(points: Sequence[TrialPoint], axes: Sequence[Axis]) -> ParallelChart | None:
+    """The chart of the completed trials; None with fewer than two of them, or nothing searched."""
+    done = completed(points)
+    if len(done) < 2 or not axes:
+        return None
+    shown = spread(done, MAX_LINES)
+    scale = accuracy_scale([value for _, value in shown])
+    paths = [_path(point, scale.down(value), axes) for point, value in reversed(shown)]
+    quarters = [
+        "".join(paths[len(paths) * k // NUM_TONES : len(paths) * (k + 1) // NUM_TONES])
+        for k in range(NUM_TONES)
+    ]
+    best, value = shown[0]
+    return ParallelChart(
+        axes=(*((axis.name, axis.labels) for axis in axes), ("accuracy", scale.labels)),
+        rules="".join(f"M{_across(index, axes)} 0v{SIZE}" for index in range(len(axes) + 1)),
+        tones=tuple(quarters),
+        num_shown=len(shown),
+        summary=(
+            f"Parameters of {text.counted(len(shown), 'completed trial')} and their accuracy; the best "
+            f"is trial {best.number} with {text.percent(value)}."
+        ),
+        table=Table(
+            ("trial", *(axis.name for axis in axes), "accuracy"),
+            [(p.number, *(p.params.get(axis.name) for axis in axes), v) for p, v in shown],
+        ),
+    )
+
+
+def _across(index: int, axes: Sequence[Axis]) -> int:
+    return round(SIZE * index / len(axes))
+
+
+def _path(point: TrialPoint, end: int, axes: Sequence[Axis]) -> str:
+    """A line over the axes; it is broken where the trial has no such parameter."""
+    path, command = "", "M"
+    for index, axis in enumerate(axes):
+        place = axis.place(point.params.get(axis.name))
+        if place is None:
+            command = "M"
+            continue
+        path += f"{command}{_across(index, axes)} {SIZE - round(SIZE * place)}"
+        command = "L"
+    return f"{path}{command}{SIZE} {end}"

@@ -1,0 +1,34 @@
+"""The numbers of a chart: shown as a table beside it, and given away as CSV."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Cell = str | int | float | bool | None
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under named columns, in the order of the chart."""
+
+    columns: tuple[str, ...]
+    rows: Sequence[Sequence[Cell]]
+
+    def csv(self) -> str:
+        r"""As RFC 4180 has it. Text that a spreadsheet would run as a formula is quoted.
+
+        Example:
+            >>> Table(("trial", "note"), [(3, "=1+1"), (-1, None)]).csv()
+            "trial,note\r\n3,'=1+1\r\n-1,\r\n"
+        """
+        text = io.StringIO()
+        writer = csv.writer(text)
+        writer.writerow(self.columns)
+        writer.writerows([_harmless(cell) for cell in row] for row in self.rows)
+        return text.getvalue()
+
+
+def _harmless(cell: Cell) -> Cell:
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell

@@ -1,0 +1,179 @@
+"""``/``: the studies, as filters and an order of the address make them, and what is done to many at once."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import HTMLResponse
+from pydantic import ValidationError
+
+from service.access.guard import PrincipalDep, expect_study, needs
+from service.auth.scopes import Principal, Scope
+from service.context import Context, ContextDep
+from service.dashboard import queries, view
+from service.dashboard.forms import read_form
+from service.dashboard.pages import PageRoute
+from service.dashboard.render import page
+from service.errors import ConflictError, InvalidInputError, ServiceError
+from service.studies import service as studies
+from service.studies.lifecycle import StudyState
+from service.studies.schemas import Archived, StudyEdit, StudyListing, StudyOrder, StudyQuery
+from tan_core.accounting import SEARCH_NOTES
+from tan_core.spec import field_problems
+
+STUDIES_PER_PAGE = 25
+MOST_AT_ONCE = 200
+FILTERS = ("name_contains", "state", "tag", "dataset", "archived", "sort")
+USUAL = {("archived", Archived.EXCLUDE.value), ("sort", StudyOrder.NEWEST.value)}
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+actions = APIRouter(include_in_schema=False)
+"""What a page posts; a refusal is a problem, as the API's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What the form above the list holds, as it was typed."""
+
+    fields: dict[str, list[str]]
+
+    def first(self, name: str) -> str:
+        """The field's text; empty where it is not given."""
+        return next(iter(self.fields.get(name, [])), "")
+
+    def has(self, name: str, value: str) -> bool:
+        """Whether this value is among the field's."""
+        return value in self.fields.get(name, [])
+
+    @property
+    def are_any(self) -> bool:
+        """Whether the list is less than everything, in the usual order."""
+        return bool(self.fields)
+
+    @property
+    def text(self) -> str:
+        """As a query, to be followed by other fields."""
+        return urlencode([(name, each) for name, found in self.fields.items() for each in found])
+
+
+def read_filters(fields: Iterable[tuple[str, str]]) -> Filters:
+    """The fields of a query that filter the list. What is empty or as usual is no filter.
+
+    Example:
+        >>> read_filters([("tag", "paper, fig:2"), ("name_contains", ""), ("archived", "exclude")]).fields
+        {'tag': ['paper', 'fig:2']}
+    """
+    found: dict[str, list[str]] = {}
+    for name, value in fields:
+        words = re.split(r"[\s,]+", value.strip()) if name == "tag" else [value.strip()]
+        if name in FILTERS and any(words) and (name, value) not in USUAL:
+            found.setdefault(name, []).extend(word for word in words if word)
+    return Filters(found)
+
+
+def query_of(filters: Filters, cursor: str | None) -> StudyQuery:
+    """The page of the list.
+
+    Raises:
+        InvalidInputError: a filter is none.
+    """
+    several = ("state", "tag")
+    given: dict[str, Any] = {
+        name: values if name in several else values[-1] for name, values in filters.fields.items()
+    }
+    try:
+        return StudyQuery.model_validate({**given, "limit": STUDIES_PER_PAGE, "cursor": cursor})
+    except ValidationError as error:
+        raise InvalidInputError.of(field_problems(error)) from None
+
+
+@router.get("/", dependencies=[needs(Scope.READ)])
+async def list_studies(
+    request: Request, context: ContextDep, principal: PrincipalDep
+) -> HTMLResponse:
+    """The studies that the filters leave, newest first unless ``sort`` says otherwise."""
+    filters = read_filters(request.query_params.multi_items())
+    cursor = request.query_params.get("cursor") or None
+    try:
+        query = query_of(filters, cursor)
+    except InvalidInputError as error:
+        return _page(
+            request, filters, StudyListing(), cursor=None, refusal=error.detail, status=422
+        )
+    found = await studies.page(context, query, tenant=principal.sees)
+    async with context.database.session() as session:
+        rows = await queries.list_rows(session, [study.id for study in found.items])
+        now = await queries.database_clock(session)
+    return _page(
+        request,
+        filters,
+        query,
+        cursor=cursor,
+        studies=found.items,
+        rows=rows,
+        next_cursor=found.next_cursor,
+        now=now,
+    )
+
+
+def _page(
+    request: Request, filters: Filters, query: StudyListing, *, status: int = 200, **values: Any
+) -> HTMLResponse:
+    nothing: dict[str, Any] = {"studies": [], "rows": {}, "next_cursor": None, "refusal": None}
+    return page(
+        request,
+        "studies.html",
+        status=status,
+        filters=filters,
+        query=query,
+        states=list(StudyState),
+        orders=list(StudyOrder),
+        archives=list(Archived),
+        notes=SEARCH_NOTES,
+        why=view.why_not_running,
+        **{**nothing, **values},
+    )
+
+
+@actions.post("/ui/studies/bulk", dependencies=[needs(Scope.SUBMIT)])
+async def act_on_many(request: Request, context: ContextDep, principal: PrincipalDep) -> Response:
+    """Cancel, archive or bring back the studies that were chosen; those that cannot be are named.
+
+    Raises:
+        ConflictError: some could not; what could be done is done.
+    """
+    fields = await read_form(request, max_fields=MOST_AT_ONCE + 1)
+    action = next((value for name, value in fields if name == "action"), "")
+    if action not in ("cancel", "archive", "unarchive"):
+        raise InvalidInputError.at("action", "expected cancel, archive or unarchive", action)
+    chosen = [value for name, value in fields if name == "study"]
+    if not chosen:
+        raise InvalidInputError.at("study", "choose at least one study")
+    refused = [
+        f"{study_id}: {error.detail}"
+        for study_id in chosen
+        if (error := await _try(context, principal, action, study_id)) is not None
+    ]
+    if refused:
+        done = len(chosen) - len(refused)
+        raise ConflictError(f"{done} of {len(chosen)} done; {'; '.join(refused)}")
+    return Response(status_code=204)
+
+
+async def _try(
+    context: Context, principal: Principal, action: str, study_id: str
+) -> ServiceError | None:
+    try:
+        if principal.sees is not None:
+            await expect_study(context, study_id, principal.sees)
+        if action == "cancel":
+            await studies.cancel(context, study_id)
+        else:
+            change = StudyEdit(archived=action == "archive")
+            await studies.edit(context, study_id, change, if_match="*")
+    except ServiceError as error:
+        return error
+    return None

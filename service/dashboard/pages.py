@@ -1,0 +1,38 @@
+"""What every page's router has in common: its errors are pages, since someone looks at them."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse
+from fastapi.routing import APIRoute
+
+from service.dashboard.render import page
+from service.errors import ServiceError
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class PageRoute(APIRoute):
+    """A route whose errors are pages."""
+
+    def get_route_handler(self) -> Handler:
+        """The handler, with refusals rendered."""
+        handle = super().get_route_handler()
+
+        async def handle_page(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except ServiceError as error:
+                return error_page(request, error.status, error.detail)
+            except RequestValidationError as error:
+                details = "; ".join(f"{d['loc'][-1]}: {d['msg']}" for d in error.errors())
+                return error_page(request, 422, details)
+
+        return handle_page
+
+
+def error_page(request: Request, status: int, detail: str) -> HTMLResponse:
+    """A refusal in the service's own words."""
+    return page(request, "error.html", status=status, code=status, detail=detail)

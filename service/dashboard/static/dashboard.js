@@ -1,0 +1,109 @@
+// What htmx does not do by itself: to say how the connection is, what was refused and why, and to
+// act on the few things that only a browser can (columns, copies, pictures). It renders no number.
+
+const main = () => document.getElementById("main");
+
+/* The connection */
+
+function say(text, isLive = false) {
+  const connection = document.getElementById("connection");
+  connection.hidden = !text;
+  connection.classList.toggle("is-live", isLive);
+  if (connection.textContent !== text) connection.textContent = text;
+}
+
+const isStream = (element) => element?.id === "stream";
+
+document.addEventListener("htmx:sse:before:connection", ({ detail: { connection } }) => {
+  if (connection.attempt > 0 && !document.hidden) say("Connection lost; trying again");
+});
+document.addEventListener("htmx:sse:after:connection", ({ detail: { connection } }) => {
+  if (connection.status === 200) say("Live", true);
+});
+document.addEventListener("htmx:sse:close", () => say(""));
+
+/* A final state is the last event: who asked again would be told that there is nothing. */
+document.addEventListener("state", ({ target, detail }) => {
+  if (isStream(target) && target.dataset.final.split(" ").includes(JSON.parse(detail.data).state)) {
+    target.remove();
+  }
+});
+
+/* Nobody looks at a page in the background, and an address holds no empty field. */
+document.addEventListener("htmx:config:request", (event) => {
+  const { sourceEvent, request } = event.detail.ctx;
+  if (sourceEvent?.type === "every" && document.hidden) event.preventDefault();
+  if (request.method === "GET") {
+    for (const [name, value] of [...request.body]) if (!value) request.body.delete(name, value);
+  }
+});
+
+/* Actions: what the API takes is JSON, what it refuses is said in its own words */
+
+function refuse(text) {
+  const refusal = document.getElementById("refusal");
+  refusal.textContent = text;
+  refusal.hidden = !text;
+}
+
+function detailOf({ text, response }) {
+  try {
+    return JSON.parse(text).detail;
+  } catch {
+    return `The service answered HTTP ${response.status}`;
+  }
+}
+
+document.addEventListener("htmx:before:request", ({ detail: { ctx } }) => {
+  if (ctx.request.method === "GET") return;
+  refuse("");
+  if (!ctx.sourceElement.hasAttribute("data-json")) return;
+  ctx.request.headers["Content-Type"] = "application/json";
+  ctx.request.body = JSON.stringify(ctx.vals ?? {});
+});
+
+document.addEventListener("htmx:after:request", (event) => {
+  const { ctx } = event.detail;
+  const { raw, status } = ctx.response;
+  if (raw.redirected && new URL(raw.url).pathname.endsWith("/ui/sign-in")) {
+    event.preventDefault(); // the session has ended
+    location.assign(raw.url);
+  } else if (status < 400 && ctx.request.method !== "GET") {
+    htmx.trigger(document.body, "refresh");
+  } else if (status < 400 && ctx.sourceElement === main() && !document.getElementById("stream")) {
+    say("");
+  }
+});
+
+document.addEventListener("htmx:response:error", ({ detail: { ctx } }) => failed(ctx, detailOf(ctx)));
+document.addEventListener("htmx:error", ({ detail: { ctx } }) => {
+  if (ctx) failed(ctx, "No connection to the service");
+});
+
+function failed(ctx, text) {
+  if (ctx.request.method !== "GET") {
+    refuse(text);
+    htmx.trigger(document.body, "refresh"); // what is shown may be why
+  } else if (isStream(ctx.sourceElement)) {
+    say("Connection lost; trying again");
+    setTimeout(() => htmx.trigger(ctx.sourceElement, "reconnect"), 5000);
+  } else if (ctx.sourceElement === main()) {
+    say("No connection to the service; trying again");
+  }
+}
+
+/* <input type="checkbox" data-all="NAME"> ticks or clears every box of that name in its form. */
+document.addEventListener("change", ({ target }) => {
+  const name = target.dataset?.all;
+  if (name) target.form.querySelectorAll(`input[name="${name}"]`).forEach((box) => (box.checked = target.checked));
+});
+
+/* <button data-copy="ID"> copies the text of that element. */
+document.addEventListener("click", async ({ target }) => {
+  const button = target.closest("button[data-copy]");
+  if (!button) return;
+  await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);
+  const label = button.textContent;
+  button.textContent = "Copied";
+  setTimeout(() => (button.textContent = label), 1500);
+});

@@ -1,0 +1,96 @@
+// Draws <div data-lines="JSON"> (service/dashboard/charts/lines.py) with uPlot: drag to zoom, double-click
+// to see all, hover to read. The server says what the points are; this file says how they look.
+
+const SEQUENCE = ["accent", "warn-line", "good", "bad", "muted", "violet", "rose", "olive"];
+const HEIGHT = { least: 200, most: 380, share: 0.38 };
+const drawn = new Map();
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+const percent = (value) => (value == null ? "–" : `${(100 * value).toFixed(1)} %`);
+const plain = (value) => (value == null ? "–" : `${+value.toPrecision(5)}`);
+
+function size(host) {
+  const width = host.clientWidth;
+  return { width, height: Math.round(Math.min(HEIGHT.most, Math.max(HEIGHT.least, width * HEIGHT.share))) };
+}
+
+function seriesOf({ label, kind, tone }, index, show) {
+  const stroke = colour(tone ?? SEQUENCE[index % SEQUENCE.length]);
+  const common = { label, stroke, width: 2, spanGaps: true, value: (_, value) => show(value) };
+  if (kind === "dots") {
+    return { ...common, paths: () => null, points: { show: true, size: 5, width: 0, fill: stroke, stroke } };
+  }
+  const paths = kind === "stairs" ? uPlot.paths.stepped({ align: 1 }) : uPlot.paths.linear();
+  return { ...common, paths, points: { show: false } };
+}
+
+function axis(label, more) {
+  return {
+    label, labelSize: 20, labelFont: "12px system-ui", font: "12px system-ui", stroke: colour("muted"),
+    grid: { stroke: colour("line"), width: 1 }, ticks: { show: false }, ...more,
+  };
+}
+
+function draw(host) {
+  const known = drawn.get(host);
+  if (known?.source === host.dataset.lines) return;
+  const { x, y, percent: isShare, series, data } = JSON.parse(host.dataset.lines);
+  const names = JSON.stringify([x, y, series]);
+  if (known?.names === names) {
+    const { min, max } = known.plot.scales.x;
+    const [first, last] = [known.plot.data[0].at(0), known.plot.data[0].at(-1)];
+    known.plot.setData(data, min <= first && max >= last); // a zoom stays
+    known.source = host.dataset.lines;
+    return;
+  }
+  known?.plot.destroy();
+  const show = isShare ? percent : plain;
+  const ticks = (_, values) => values.map((value) => (isShare ? `${+(100 * value).toFixed(2)} %` : plain(value)));
+  const plot = new uPlot(
+    {
+      ...size(host),
+      padding: [8, 12, 0, 0],
+      scales: { x: { time: false } },
+      legend: { live: true },
+      cursor: { points: { size: 7 }, focus: { prox: 24 } },
+      focus: { alpha: 0.35 },
+      series: [{ label: x, value: (_, value) => plain(value) }, ...series.map((each, i) => seriesOf(each, i, show))],
+      axes: [axis(x, { values: (_, values) => values.map(plain) }), axis(y, { size: 60, values: ticks })],
+    },
+    data,
+    host,
+  );
+  drawn.set(host, { plot, names, source: host.dataset.lines });
+  resized.observe(host);
+}
+
+const resized = new ResizeObserver((entries) => {
+  for (const { target } of entries) {
+    const { width, height } = size(target);
+    const plot = drawn.get(target)?.plot;
+    if (plot && width && (plot.width !== width || plot.height !== height)) plot.setSize({ width, height });
+  }
+});
+
+function drawAll() {
+  for (const [host, { plot }] of drawn) {
+    if (host.isConnected) continue;
+    plot.destroy();
+    resized.unobserve(host);
+    drawn.delete(host);
+  }
+  document.querySelectorAll("[data-lines]").forEach(draw);
+}
+
+function redraw() {
+  for (const [host, { plot }] of drawn) {
+    plot.destroy();
+    drawn.delete(host);
+  }
+  drawAll();
+}
+
+document.addEventListener("htmx:after:settle", drawAll);
+document.addEventListener("htmx:after:swap", drawAll);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+drawAll();
