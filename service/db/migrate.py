@@ -14,6 +14,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from psycopg import ConnectionInfo
 from pydantic import SecretStr
 from sqlalchemy import URL, Connection, NullPool, create_engine, text
 from sqlalchemy.exc import DBAPIError, OperationalError
@@ -45,17 +46,38 @@ def upgrade(owner_url: str, app_role: str | None = None) -> None:
         app_role: existing role of the service; None: the service runs as the owner.
 
     Raises:
-        MigrationError: unreachable, too old, locked by someone, newer than this program, no such role.
+        MigrationError: unreachable, too old, not UTF-8, locked by someone, newer than this program, no
+            such role.
     """
     url = normalise_url(owner_url)
-    engine = create_engine(url, poolclass=NullPool, connect_args={"connect_timeout": 10})
+    # The encoding: from a server without one the driver takes bytes for texts, and nothing can be asked.
+    arguments = {"connect_timeout": 10, "client_encoding": "utf8"}
+    engine = create_engine(url, poolclass=NullPool, connect_args=arguments)
     with _clear_errors(url), engine.connect() as connection, connection.begin():
         _check_version(connection)
+        driver = connection.connection.driver_connection
+        assert driver is not None  # noqa: S101 - it is connected
+        expect_utf8(driver.info)
         _queue_up(connection)
         _check_not_newer(connection)
         command.upgrade(_config(connection), "head")
         if app_role is not None and app_role != url.username:
             _grant(connection, app_role)
+
+
+def expect_utf8(connected: ConnectionInfo) -> None:
+    """Refuse a database that cannot hold every text: names of ours and of users are of any script.
+
+    Raises:
+        MigrationError: it is of another encoding.
+    """
+    encoding = connected.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise MigrationError(
+            f"database {connected.dbname} is encoded as {encoding}, UTF8 is needed, and that of a database "
+            f"cannot be changed: make another one with `CREATE DATABASE name ENCODING 'UTF8' LOCALE 'C' "
+            f"TEMPLATE template0 OWNER {connected.user}`, and set TAN_DATABASE_URL to it"
+        )
 
 
 def head_revision() -> str:

@@ -4,9 +4,9 @@ import logging
 import sys
 
 from service import log_records
-from service.db.embedded import EmbeddedPostgresError
 from service.local.supervisor import ServiceError, Supervisor
 from service.settings import Settings
+from tan_core.errors import TanError
 
 
 def main() -> int:
@@ -16,7 +16,7 @@ def main() -> int:
     supervisor = Supervisor(settings, say=_say)
     try:
         supervisor.run(ready=_ready)
-    except (ServiceError, EmbeddedPostgresError) as error:
+    except (ServiceError, TanError) as error:
         sys.stderr.write(f"tan-cli serve: {error}\n")
         return 1
     return 0

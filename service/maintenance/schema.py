@@ -5,7 +5,7 @@ from typing import Literal
 import psycopg
 from pydantic import BaseModel, ConfigDict
 
-from service.db.migrate import head_revision, known_revisions, upgrade
+from service.db.migrate import expect_utf8, head_revision, known_revisions, upgrade
 from service.maintenance.errors import MaintenanceError
 from service.maintenance.target import Target
 
@@ -59,14 +59,21 @@ def connect(target: Target) -> psycopg.Connection:
 
     Raises:
         MaintenanceError: the database cannot be reached.
+        MigrationError: it is not UTF-8.
     """
     url = target.url.set(drivername="postgresql").render_as_string(hide_password=False)
     try:
-        return psycopg.connect(
+        connection = psycopg.connect(
             url, autocommit=True, connect_timeout=10, application_name="tan-maintenance"
         )
     except psycopg.OperationalError as error:
         raise MaintenanceError(f"{target} cannot be reached: {str(error).strip()}") from error
+    try:
+        expect_utf8(connection.info)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def schema_version(connection: psycopg.Connection) -> str | None:
