@@ -2,7 +2,6 @@
 
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 
 from service.auth import repository
@@ -17,7 +16,8 @@ from service.rate_limit import FAILURES, Buckets
 from service.settings import Settings
 
 CACHE_SECONDS = 1.0
-"""How long a token is believed unseen: a revocation in another process takes as long to be heard."""
+"""How long a token is believed unseen: a revocation in another process, and the end of
+a lifetime, take as long to be heard."""
 TOUCH_SECONDS = 60.0
 BOOTSTRAP = "bootstrap"
 _NO_DIGEST = "0" * 64
@@ -30,12 +30,6 @@ class Credential:
 
     principal: Principal
     digest: str
-    expires_at: datetime | None
-
-    @property
-    def is_current(self) -> bool:
-        """Whether it has not expired."""
-        return self.expires_at is None or datetime.now(UTC) < self.expires_at
 
 
 class Authenticator:
@@ -92,7 +86,7 @@ class Authenticator:
         known = await self._known(token.id) if token else None
         given = token.digest if token else digest(text)
         is_right = is_same(given, known.digest if known else _NO_DIGEST)
-        if known is None or not is_right or not known.is_current:
+        if known is None or not is_right:
             self._failures.take(address)
             return None
         await self._touch(known.principal.id)
@@ -107,7 +101,7 @@ class Authenticator:
         is_good = self.signer.is_good(
             session, known.digest if known else _NO_DIGEST, now=time.time()
         )
-        if known is None or not is_good or not known.is_current:
+        if known is None or not is_good:
             return None
         return known.principal, self.signer.csrf_token(session)
 
@@ -115,8 +109,7 @@ class Authenticator:
         """Whether who was let in before would be now: a stream may outlast its token."""
         if principal == LOCAL:
             return not await self.asks_for_tokens()
-        known = await self._known(principal.id)
-        return known is not None and known.is_current
+        return await self._known(principal.id) is not None
 
     def forget(self) -> None:
         """Believe nothing that was read before, or is being read: a token was made or revoked."""
@@ -133,8 +126,8 @@ class Authenticator:
             return credential
         changes = self._changes
         async with self._database.session() as session:
-            row = await repository.find(session, token_id)
-        if row is None or row.revoked_at is not None:
+            row = await repository.find_good(session, token_id)
+        if row is None:
             self._cached.pop(token_id, None)
             return None
         credential = _credential(row)
@@ -155,13 +148,11 @@ class Authenticator:
 
 
 def _credential(row: ApiToken) -> Credential:
-    return Credential(
-        Principal.of(row.id, row.tenant, row.scopes), row.secret_sha256, row.expires_at
-    )
+    return Credential(Principal.of(row.id, row.tenant, row.scopes), row.secret_sha256)
 
 
 def _bootstrap_credential(settings: Settings) -> Credential | None:
     if settings.api_token is None:
         return None
     principal = Principal.of(BOOTSTRAP, LOCAL_TENANT, [Scope.ADMIN])
-    return Credential(principal, digest(settings.api_token.get_secret_value()), None)
+    return Credential(principal, digest(settings.api_token.get_secret_value()))

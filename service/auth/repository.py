@@ -6,6 +6,7 @@ from datetime import datetime
 from sqlalchemy import exists, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from service.db.clock import clock
 from service.db.tables import ApiToken, AuditEvent
 
 _TOKENS_LOCK = 0x7A4E_0002
@@ -16,6 +17,18 @@ async def find(session: AsyncSession, token_id: str) -> ApiToken | None:
     if "\x00" in token_id:  # PostgreSQL has no such text, so no such token
         return None
     return await session.get(ApiToken, token_id)
+
+
+async def find_good(session: AsyncSession, token_id: str) -> ApiToken | None:
+    """The token with this id, unless it was revoked or has expired.
+
+    By the database's clock: those of hosts differ, and may be put back.
+    """
+    token = await find(session, token_id)
+    if token is None or token.revoked_at is not None:
+        return None
+    is_over = token.expires_at is not None and token.expires_at <= await clock(session)
+    return None if is_over else token
 
 
 async def lock(session: AsyncSession) -> None:

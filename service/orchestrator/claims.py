@@ -15,7 +15,8 @@ async def claim_open(
 ) -> list[str]:
     """Lease every open study that is free or ours; their ids by priority, then age.
 
-    A study that waits for a person is left alone until that person has spoken.
+    A study that waits for a person is left alone until that person has spoken. A lease that ends later
+    than any that is given is of a clock that was put back, and binds nobody.
     """
     spoken = or_(Study.cancel_requested, Study.promote_requested)
     free = (
@@ -26,6 +27,7 @@ async def claim_open(
                 Study.lease_owner == owner,
                 Study.lease_until.is_(None),
                 Study.lease_until < func.now(),
+                Study.lease_until > func.now() + 2 * lease,
             ),
         )
         # Those that have waited longest come first, so that a long list starves nobody.

@@ -12,8 +12,8 @@ _DEVICE_HOURS = text("""
          FROM trial, jsonb_array_elements(trial.scores || trial.repeats) AS score
          WHERE trial.study_id = :study)
         + :ranks *
-        (SELECT coalesce(sum(extract(epoch FROM
-             coalesce(attempt.finished_at, now()) - attempt.submitted_at)::float8), 0)
+        (SELECT coalesce(sum(greatest(0, extract(epoch FROM
+             coalesce(attempt.finished_at, now()) - attempt.submitted_at)::float8)), 0)
          FROM attempt JOIN run ON run.id = attempt.run_id
          WHERE run.study_id = :study AND run.kind = 'private')
     ) / 3600

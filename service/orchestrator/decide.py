@@ -153,6 +153,8 @@ def _silence(
     if job is None or job.status is not JobStatus.RUNNING:
         return None
     heard = attempt.heartbeat_at or attempt.submitted_at or attempt.created_at
+    if heard > now:  # the clock was put back: that it was heard tells nothing of when
+        heard = listening_since
     silence = now - max(heard, listening_since)
     limit = heartbeat_timeout if attempt.heartbeat_at else max(START_GRACE, heartbeat_timeout)
     return silence if silence > limit else None

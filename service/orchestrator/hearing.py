@@ -5,7 +5,8 @@ from datetime import datetime, timedelta
 import httpx
 
 GAP = timedelta(seconds=5)
-"""Longer between two looks, and what happened in between is not known."""
+"""Longer between two looks, and what happened in between is not known. Nor is it where the clock jumped,
+forward or back."""
 
 
 class Hearing:
@@ -26,7 +27,7 @@ class Hearing:
         """The start of the unbroken time up to ``now`` in which heartbeats could arrive."""
         answers = await self._api_answers()
         self._has_answered |= answers
-        has_gap = self._last_look is None or now - self._last_look > GAP
+        has_gap = self._last_look is None or not timedelta(0) <= now - self._last_look <= GAP
         self._last_look = now
         if self._has_answered and not answers:
             self._since = None

@@ -10,6 +10,7 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.auth.secrets import run_token
+from service.db.clock import clock
 from service.db.session import Database
 from service.db.tables import Attempt, Run, Study
 from service.ledger.service import Ledger
@@ -118,7 +119,7 @@ class Reconciler:
             run = await self._active_run(session, study)
             submission_id = await self._live_submission(session, run.id) if run else None
             if run is not None:
-                now = await _clock(session)
+                now = await clock(session)
                 run.state, run.reason, run.finished_at = "failed", clean_reason(reason), now
                 attempt = await self._last_attempt(session, run.id)
                 if attempt is not None and attempt.state == "live":
@@ -222,7 +223,7 @@ class Reconciler:
             if study is None or run is None or run.state != "active":
                 return None
             attempt = await self._last_attempt(session, run.id)
-            now = await _clock(session)
+            now = await clock(session)
             if job is not None and attempt is not None and attempt.submitted_at is None:
                 attempt.submitted_at = now
             is_used_up = await compute.is_used_up(session, study)
@@ -388,7 +389,7 @@ class Reconciler:
                 select(Attempt).where(Attempt.submission_id == job.submission_id).with_for_update()
             )
             if attempt is not None and attempt.submitted_at is None:
-                attempt.submitted_at = await _clock(session)
+                attempt.submitted_at = await clock(session)
 
     def _stopping(self, submission_id: str) -> FollowUp:
         return lambda: self._launcher.stop(submission_id)
@@ -430,13 +431,6 @@ class Reconciler:
         return await session.scalar(
             select(Attempt.submission_id).where(Attempt.run_id == run_id, Attempt.state == "live")
         )
-
-
-async def _clock(session: AsyncSession) -> datetime:
-    """The database's clock: the only one that all processes share."""
-    now = await session.scalar(select(func.clock_timestamp()))
-    assert now is not None  # noqa: S101 - a SELECT of a function always answers
-    return now
 
 
 def _view(attempt: Attempt | None) -> AttemptView | None:

@@ -1,7 +1,5 @@
 """Queries over runs and their attempts."""
 
-from datetime import datetime
-
 from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -33,8 +31,3 @@ async def beat(session: AsyncSession, run_id: str, number: int) -> None:
         .where(Attempt.run_id == run_id, Attempt.number == number, Attempt.state == "live")
         .values(heartbeat_at=func.clock_timestamp())
     )
-
-
-async def clock(session: AsyncSession) -> datetime:
-    """The database's clock: the only one that all processes share."""
-    return (await session.execute(select(func.clock_timestamp()))).scalar_one()

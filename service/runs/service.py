@@ -16,12 +16,14 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.auth.secrets import run_token
 from service.context import Context
+from service.db.clock import clock
 from service.db.tables import Attempt, Run, Study
 from service.errors import ConflictError, InvalidInputError, StaleFenceError, UnauthorizedError
 from service.ledger.service import Ledger
 from service.runs import repository
 from service.studies import repository as studies
 from service.studies.events import append_event
+from service.studies.glance import progress_of
 from service.trials import repository as trials
 from service.trials import service as trial_service
 from tan_core.mechanism import Mechanism
@@ -177,7 +179,7 @@ async def finish(context: Context, driver: Driver, report: Finish) -> None:
         # A driver that was told to end says no more than that; why it was told stands there already.
         attempt.reason = report.reason or attempt.reason
         attempt.retryable = report.retryable
-        attempt.finished_at = await repository.clock(session)
+        attempt.finished_at = await clock(session)
         if report.result is not None:
             run.result = report.result.model_dump(mode="json")
             run.step = max(run.step, report.result.steps)
@@ -232,9 +234,10 @@ async def _note_step(
         run.steps_per_second = steps_per_second
     await session.flush()
     last = await studies.last_step_event_at(session, scene.study.id)
-    if last is not None and await repository.clock(session) - last < STEP_EVENT_INTERVAL:
+    # An event of the future was written before the clock was put back.
+    if last is not None and timedelta(0) <= await clock(session) - last < STEP_EVENT_INTERVAL:
         return
-    progress = await studies.progress_of(session, scene.study)
+    progress = await progress_of(session, scene.study)
     await append_event(
         session,
         scene.study,

@@ -4,16 +4,17 @@ Events are numbered under the study's row lock, so a reader that has seen ``seq`
 up to n: ids handed out by a sequence would become visible out of commit order.
 """
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal
 
 from sqlalchemy import func, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm.attributes import set_committed_value
 
+from service.db.clock import clock
 from service.db.tables import Event, Study
+from service.studies.glance import progress_of
 from service.studies.lifecycle import StudyState, move
-from service.studies.repository import progress_of
 
 EventKind = Literal["state", "trial", "step", "attempt"]
 
@@ -57,7 +58,7 @@ async def set_state(
             return
     else:
         study.state = move(current, proposed)
-        _stamp(study, proposed)
+        _stamp(study, proposed, await clock(session))
     study.reason = reason
     await append_state(session, study)
 
@@ -78,8 +79,7 @@ async def append_state(session: AsyncSession, study: Study) -> int:
     )
 
 
-def _stamp(study: Study, state: StudyState) -> None:
-    now = datetime.now(UTC)
+def _stamp(study: Study, state: StudyState, now: datetime) -> None:
     if state is StudyState.SIMULATING and study.started_at is None:
         study.started_at = now
     if state.is_terminal:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -55,11 +55,18 @@ async def fill(session: AsyncSession, targets: Iterable[Target]) -> None:
 
 
 async def take(session: AsyncSession, *, limit: int) -> Sequence[WebhookDelivery]:
-    """Deliveries that are due, for the caller alone until ``IN_FLIGHT`` has passed."""
+    """Deliveries that are due, for the caller alone until ``IN_FLIGHT`` has passed.
+
+    One that is due later than any is put off to was put off before the clock was put back.
+    """
+    at = WebhookDelivery.next_try_at
     due = (
         select(WebhookDelivery.id)
-        .where(WebhookDelivery.state == "pending", WebhookDelivery.next_try_at <= func.now())
-        .order_by(WebhookDelivery.next_try_at)
+        .where(
+            WebhookDelivery.state == "pending",
+            or_(at <= func.now(), at > func.now() + 2 * LONGEST_PAUSE),
+        )
+        .order_by(at)
         .limit(limit)
         .with_for_update(skip_locked=True)
     )
