@@ -50,7 +50,7 @@ async def list_tokens(context: ContextDep) -> TokenList:
     """Every token, also those that have ended; the newest first."""
     async with context.database.session() as session:
         found = await repository.every(session)
-    return TokenList(items=[TokenView.of(token) for token in found])
+    return TokenList(items=[TokenView.model_validate(token) for token in found])
 
 
 @router.delete(
@@ -78,7 +78,7 @@ async def read_audit(
     async with context.database.session() as session:
         found = await repository.audit_page(session, before=before, limit=limit + 1)
     return AuditPage(
-        items=[AuditEventView.of(event) for event in found[:limit]],
+        items=[AuditEventView.model_validate(event) for event in found[:limit]],
         next_cursor=str(found[limit - 1].id) if len(found) > limit else None,
     )
 

@@ -1,12 +1,11 @@
 """Tokens and audit events as the API shows them."""
 
 from datetime import datetime
-from typing import Annotated, Self
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.auth.scopes import Scope
-from service.db.tables import ApiToken, AuditEvent
 
 MAX_LIFETIME_SECONDS = 10 * 366 * 86_400
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._@ -]*$"
@@ -44,6 +43,8 @@ class TokenRequest(BaseModel):
 class TokenView(BaseModel):
     """A token without its secret."""
 
+    model_config = ConfigDict(from_attributes=True)
+
     id: str
     name: str
     tenant: str
@@ -54,11 +55,6 @@ class TokenView(BaseModel):
     revoked_at: datetime | None
     last_used_at: datetime | None
     """To the minute."""
-
-    @classmethod
-    def of(cls, token: ApiToken) -> Self:
-        """The row as the API shows it."""
-        return cls.model_validate(token, from_attributes=True)
 
 
 class NewToken(TokenView):
@@ -77,6 +73,8 @@ class TokenList(BaseModel):
 class AuditEventView(BaseModel):
     """A change that somebody asked for, granted or refused."""
 
+    model_config = ConfigDict(from_attributes=True)
+
     id: int
     at: datetime
     token_id: str | None
@@ -88,11 +86,6 @@ class AuditEventView(BaseModel):
     target: str | None
     status: int
     request_id: str
-
-    @classmethod
-    def of(cls, event: AuditEvent) -> Self:
-        """The row as the API shows it."""
-        return cls.model_validate(event, from_attributes=True)
 
 
 class AuditPage(BaseModel):

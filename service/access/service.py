@@ -55,7 +55,7 @@ async def create(
         expires_at=now + timedelta(seconds=lifetime) if lifetime else None,
     )
     await repository.insert(session, row)
-    return NewToken(**TokenView.of(row).model_dump(), token=str(token))
+    return NewToken(**TokenView.model_validate(row).model_dump(), token=str(token))
 
 
 async def revoke(session: AsyncSession, token_id: str, *, has_bootstrap: bool) -> None:

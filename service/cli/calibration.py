@@ -22,14 +22,14 @@ def calibration(
     as_json: JsonFlag = False,
 ) -> None:
     """Show what searches predicted beside what the private runs reached."""
-    from service.cli.client import open_client
+    from service.cli.connect import document, open_client
     from service.cli.output import show, show_json
 
     with open_client() as client:
-        document = client.calibration(dataset=dataset, model=model, limit=limit)
+        found = document(client.get_calibration(dataset=dataset, model=model, limit=limit))
     if as_json:
-        show_json(document)
+        show_json(found)
     else:
         from service.cli import prediction_view
 
-        show(prediction_view.calibration(document))
+        show(prediction_view.calibration(found))

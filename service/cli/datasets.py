@@ -78,20 +78,20 @@ def add(
         "admission": admission,
         "split_seed": split_seed,
     }
-    from service.cli.client import open_client
+    from service.cli.connect import document, open_client
 
     with open_client() as client:
-        made = client.add_dataset(stated(registration))
+        made = document(client.register_dataset(stated(registration)))
     _show_one(made, as_json=as_json)
 
 
 @app.command("list")
 def list_datasets(as_json: JsonFlag = False) -> None:
     """List the registered datasets."""
-    from service.cli.client import open_client
+    from service.cli.connect import document, open_client
 
     with open_client() as client:
-        items = client.datasets()
+        items = document(client.list_datasets())["items"]
     if as_json:
         from service.cli.output import show_json
 
@@ -106,10 +106,10 @@ def list_datasets(as_json: JsonFlag = False) -> None:
 @app.command("show")
 def show_dataset(name: DatasetName, as_json: JsonFlag = False) -> None:
     """Show one dataset."""
-    from service.cli.client import open_client
+    from service.cli.connect import document, open_client
 
     with open_client() as client:
-        found = client.dataset(name)
+        found = document(client.get_dataset(name))
     _show_one(found, as_json=as_json)
 
 

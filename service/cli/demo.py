@@ -12,12 +12,13 @@ from typing import Any
 
 from service import text
 from service.cli import plan_view, views
-from service.cli.client import ApiClient
+from service.cli.connect import open_client
 from service.cli.errors import CliError, Exit
 from service.cli.output import show, show_error
 from service.cli.settings import ClientSettings
 from service.cli.studies import accompany, outcome, send
 from service.cli.study_file import read_study
+from service.client import Client
 from service.local.handle import LocalService, LocalServiceError
 from service.settings import Settings
 
@@ -64,7 +65,7 @@ def run(source: str, home: Path) -> int:
     try:
         with (
             LocalService(home) as url,
-            ApiClient(ClientSettings(api_url=url, token=_token())) as client,
+            open_client(ClientSettings(api_url=url, token=_token())) as client,
         ):
             show(f"ready: dashboard and API at {url}")
             register_missing(client, dataset_names(spec), data_folders(Settings()))
@@ -95,15 +96,15 @@ def dataset_names(spec: Json) -> list[str]:
     return [name for name in (spec.get("dataset"), proxy) if isinstance(name, str)]
 
 
-def register_missing(client: ApiClient, names: list[str], folders: list[Path]) -> None:
+def register_missing(client: Client, names: list[str], folders: list[Path]) -> None:
     """Register what the study names and the demo knows, unless that was done before."""
-    registered = {dataset["name"] for dataset in client.datasets()}
+    registered = {dataset.name for dataset in client.list_datasets().items}
     for name in names:
         registration = REGISTRATIONS.get(name)
         if name in registered or registration is None:
             continue
         path = find_parquet(name, folders)
-        client.add_dataset({**registration, "path": str(path)})
+        client.register_dataset({**registration, "path": str(path)})
         show(
             f"registered {name} from {path}: a budget of ε = {registration['epsilon']:g}, "
             f"δ = {registration['delta']:g} in total"

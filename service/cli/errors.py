@@ -3,12 +3,9 @@
 CliError                  1  failed
 ├── ApiError              1, 2 or 3: what the server refused, as it said it
 ├── InputError            2  what was written cannot be had; it lists the fields at fault
-├── LostAnswerError       1  a study was sent, and no answer came back
-├── UnknownStudyError     1  no study has this id or name
-└── UnreachableError      1  nobody answers at the server's address
+└── UnknownStudyError     1  no study has this id or name
 """
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -39,14 +36,20 @@ class Fault:
 
 
 class CliError(Exception):
-    """Something that the user should read, and nothing else."""
+    """Something that the user should read, and nothing else.
+
+    ``hint`` says what to type next; without one it is the help of the command.
+    """
 
     exit_code = Exit.FAILED
 
-    def __init__(self, message: str, *, faults: Sequence[Fault] = ()) -> None:
+    def __init__(
+        self, message: str, *, faults: Sequence[Fault] = (), hint: str | None = None
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.faults = list(faults)
+        self.hint = hint
 
 
 class InputError(CliError):
@@ -58,29 +61,8 @@ class InputError(CliError):
 class UnknownStudyError(CliError):
     """No study is meant by these words, or more than one."""
 
-
-class UnreachableError(CliError):
-    """Nobody answers at the server's address."""
-
-    def __init__(self, url: str, cause: object) -> None:
-        super().__init__(
-            f"cannot reach the server at {url} ({cause})\n"
-            "`tan-cli serve` starts one here; TAN_API_URL names another one."
-        )
-        self.url = url
-        self.cause = cause
-
-
-class LostAnswerError(CliError):
-    """A study was sent and no answer came back: it may be stored."""
-
-    def __init__(self, url: str, cause: object, *, idempotency_key: str) -> None:
-        super().__init__(
-            f"the server at {url} took the study and did not answer ({cause})\n"
-            f"It may be stored. `tan-cli submit --idempotency-key {shlex.quote(idempotency_key)}` "
-            "with the same study asks again and cannot make a second one."
-        )
-        self.idempotency_key = idempotency_key
+    def __init__(self, message: str) -> None:
+        super().__init__(message, hint="tan-cli list shows the studies and their ids")
 
 
 OVER_BUDGET = "/problems/over-budget"
@@ -92,13 +74,33 @@ class ApiError(CliError):
 
     def __init__(self, status: int, problem: dict[str, Any]) -> None:
         detail = str(problem.get("detail") or problem.get("title") or f"HTTP {status}")
-        super().__init__(detail, faults=_faults(problem))
+        is_over_budget = status == 409 and problem.get("type") == OVER_BUDGET
+        super().__init__(
+            detail,
+            faults=_faults(problem),
+            hint="tan-cli ledger DATASET shows who holds the budget" if is_over_budget
+            else HINTS.get(status),
+        )  # fmt: skip
         self.status = status
         self.problem = problem
-        if status == 409 and problem.get("type") == OVER_BUDGET:
+        if is_over_budget:
             self.exit_code = Exit.OVER_BUDGET
         elif status in (400, 413, 415, 422):
             self.exit_code = Exit.BAD_INPUT
+
+
+HINTS = {
+    401: "export TAN_API_TOKEN=...; an admin makes one: tan-cli token create NAME --scope submit",
+    403: "an admin gives a token that may: tan-cli token create NAME --scope SCOPE",
+    404: "tan-cli list shows the studies, tan-cli dataset list the datasets",
+    409: "tan-cli show STUDY says where it stands",
+    412: "tan-cli show STUDY says what it is now",
+    429: "wait and repeat it",
+    500: "tan-cli doctor looks at what the service stands on; its log has the error",
+    502: "tan-cli doctor",
+    503: "tan-cli doctor looks at what the service stands on",
+}
+"""What to type after a refusal, by its HTTP status."""
 
 
 def _faults(problem: dict[str, Any]) -> list[Fault]:

@@ -4,20 +4,20 @@ import time
 from collections.abc import Callable
 
 from service.cli import progress as study_progress
-from service.cli.client import ApiClient, Json, ServerEvent
-from service.cli.errors import UnreachableError
+from service.cli.connect import Json, document
 from service.cli.live import Display
+from service.client import Client, Event, UnreachableError
 
 PATIENCE_SECONDS = 120.0
 """How long a server may be away before watching it is given up."""
 
 
 def follow(
-    client: ApiClient,
+    client: Client,
     study: Json,
     *,
     display: Display | None = None,
-    on_event: Callable[[ServerEvent], None] | None = None,
+    on_event: Callable[[Event], None] | None = None,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Json:
@@ -30,22 +30,22 @@ def follow(
         UnreachableError: the server stayed away for ``PATIENCE_SECONDS``.
     """
     progress = study_progress.StudyProgress()
-    last_event_id: str | None = None
+    last_event_id: int | None = None
     if display and study["state"] == "queued":
         # Of a study that has begun, the stream tells the story from its beginning.
         display.update(study_progress.of_study(study))
     seen_at, tries = clock(), 0
     while True:
         try:
-            for event in client.events(study["id"], last_event_id=last_event_id):
+            for event in client.follow_events(study["id"], last_event_id=last_event_id):
                 seen_at, tries = clock(), 0
-                last_event_id = event.id or last_event_id
+                last_event_id = event.seq
                 progress = study_progress.advance(progress, event)
                 if on_event:
                     on_event(event)
                 if display:
                     display.update(progress)
-            latest = client.study(study["id"])
+            latest = document(client.get_study(study["id"]))
             if latest["state"] in study_progress.TERMINAL:
                 if display:
                     display.update(study_progress.of_study(latest))

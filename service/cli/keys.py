@@ -15,11 +15,11 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 @app.command("list")
 def list_keys(as_json: JsonFlag = False) -> None:
     """List the service's public keys: the signing one, then the retired ones."""
-    from service.cli.client import open_client
+    from service.cli.connect import document, open_client
     from service.cli.output import show, show_json
 
     with open_client() as client:
-        items = client.keys()
+        items = document(client.list_keys())["items"]
     if as_json:
         show_json(items)
     else:
@@ -31,11 +31,11 @@ def list_keys(as_json: JsonFlag = False) -> None:
 @app.command("rotate")
 def rotate_key(as_json: JsonFlag = False) -> None:
     """Let a fresh key sign from now on; what the old one signed stays verifiable."""
-    from service.cli.client import open_client
+    from service.cli.connect import document, open_client
     from service.cli.output import show, show_json
 
     with open_client() as client:
-        fresh = client.rotate_key()
+        fresh = document(client.rotate_key())
     if as_json:
         show_json(fresh)
     else:
@@ -49,10 +49,10 @@ def export_key(
     ] = None,
 ) -> None:
     """Print a public key as PEM, for `tan-cli statement --verify --key FILE`."""
-    from service.cli.client import open_client
+    from service.cli.connect import document, open_client
 
     with open_client() as client:
-        items = client.keys()
+        items = document(client.list_keys())["items"]
     found = [key for key in items if key_id is None or key["key_id"] == key_id]
     if not found:
         raise CliError(f"no key {key_id!r}; `tan-cli key list` shows them")

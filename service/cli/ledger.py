@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
-from service.cli.errors import ApiError, Exit
+from service.cli.errors import Exit
 from service.cli.options import JsonFlag
 
 if TYPE_CHECKING:
-    from service.cli.client import ApiClient
+    from service.client import Client
 
 Json = dict[str, Any]
 
@@ -43,13 +43,13 @@ def show_ledger(
     as_json: JsonFlag = False,
 ) -> None:
     """Show a dataset's budget, who holds what of it, and its journal."""
-    from service.cli.client import open_client
+    from service.cli.connect import document, open_client
     from service.cli.output import show, show_json
 
     with open_client() as client:
-        report = client.verify_ledger(dataset) if verify else None
-        account = client.ledger(dataset, entries=entries)
-        about = client.dataset(dataset)
+        report = document(client.verify_ledger(dataset)) if verify else None
+        account = document(client.get_ledger(dataset, entries=entries))
+        about = document(client.get_dataset(dataset))
     if as_json:
         show_json(account if report is None else {**account, "verification": report})
     else:
@@ -77,7 +77,7 @@ def verify_ledger(
     as_json: JsonFlag = False,
 ) -> None:
     """Walk the hash chain and fold the journal again; exit 1 and name the entry that was edited."""
-    from service.cli.client import open_client
+    from service.cli.connect import document, open_client
     from service.cli.errors import InputError
     from service.cli.output import show, show_json
 
@@ -85,9 +85,9 @@ def verify_ledger(
         raise InputError("--accept-restored-backup is for one DATASET: name it")
     with open_client() as client:
         if accept is not None:
-            client.accept_restored_backup(dataset or "", accept)
+            client.accept_restored_backup(dataset or "", {"reason": accept})
         names = [dataset] if dataset is not None else _private(client)
-        reports = {name: client.verify_ledger(name) for name in names}
+        reports = {name: document(client.verify_ledger(name)) for name in names}
     if as_json:
         show_json(reports)
     else:
@@ -114,13 +114,13 @@ def export_ledger(
     """Write a ledger down for somebody outside."""
     import json
 
-    from service.cli.client import open_client
+    from service.cli.connect import open_client
 
     with open_client() as client:
         if as_ == "registry":
             from service.statements.registry import to_yaml
 
-            client.dataset(dataset)  # an unknown name is an error, not an empty file
+            client.get_dataset(dataset)  # an unknown name is an error, not an empty file
             text = to_yaml(list(_statements(client, dataset)))
         else:
             text = json.dumps(client.export_ledger(dataset), indent=2) + "\n"
@@ -139,11 +139,12 @@ def reprice_ledger(
     as_json: JsonFlag = False,
 ) -> None:
     """Price what was charged by the accountants of today; show it beside what was said before."""
-    from service.cli.client import open_client
+    from service.cli.connect import document, open_client
     from service.cli.output import show, show_json
 
     with open_client() as client:
-        repriced = client.reprice_ledger(dataset, accountant or ["pld", "rdp"])
+        asked = {"accountants": accountant or ["pld", "rdp"]}
+        repriced = document(client.reprice_ledger(dataset, asked))
     if as_json:
         show_json(repriced)
     else:
@@ -160,29 +161,32 @@ def cap_tenant(
     as_json: JsonFlag = False,
 ) -> None:
     """Limit a tenant to a lower ε within the dataset's budget."""
-    from service.cli.client import open_client
+    from service.cli.connect import document, open_client
     from service.cli.output import show, show_json
 
     with open_client() as client:
-        cap = client.set_cap(dataset, tenant, epsilon)
+        cap = document(client.set_cap(dataset, tenant, {"epsilon": epsilon}))
     if as_json:
         show_json(cap)
     else:
         show(f"tenant {cap['tenant']}: ε <= {cap['epsilon']:g} of {dataset}, entry {cap['seq']}")
 
 
-def _private(client: "ApiClient") -> list[str]:
-    return [one["name"] for one in client.datasets() if not one["public"]]
+def _private(client: "Client") -> list[str]:
+    return [one.name for one in client.list_datasets().items if not one.public]
 
 
-def _statements(client: "ApiClient", dataset: str) -> "list[Json]":
+def _statements(client: "Client", dataset: str) -> "list[Json]":
     """Of every completed study on the dataset, oldest first."""
+    from service.client import ProblemError
+
     found: list[Json] = []
-    for study in client.studies(states=["completed"]):
-        if study["dataset"] == dataset:
-            try:
-                found.append(client.statement(study["id"]))
-            except ApiError as error:
-                if error.status != 404:
-                    raise
+    for study in client.every_study(
+        {"state": ["completed"], "dataset": dataset, "archived": "include"}
+    ):
+        try:
+            found.append(client.get_statement(study.id))
+        except ProblemError as error:
+            if error.status != 404:
+                raise
     return found[::-1]

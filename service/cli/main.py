@@ -12,6 +12,7 @@ from service.cli import (
     calibration,
     database,
     datasets,
+    download,
     keys,
     ledger,
     operate,
@@ -51,7 +52,7 @@ app.command("promote")(studies.promote)
 app.command("calibration")(calibration.calibration)
 app.command("audit")(tokens.audit)
 app.command("statement")(results.statement)
-app.command("download")(studies.download)
+app.command("download")(download.download)
 app.add_typer(database.app, name="db", help="The database: schema, backup, restore.")
 app.add_typer(datasets.app, name="dataset", help="Register datasets and list them.")
 app.add_typer(ledger.app, name="ledger", help="Budgets: what is held, charged and left; evidence.")
@@ -66,13 +67,26 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except CliError as error:
         from service.cli.output import show_error
 
-        show_error(error)
+        show_error(error, hint=f"{_command(arguments)} --help")
         return error.exit_code
     except SystemExit as exit_:
         return exit_.code if isinstance(exit_.code, int) else Exit.FAILED
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     return Exit.DONE
+
+
+def _command(arguments: Sequence[str] | None) -> str:
+    """The command that was meant, as one types it."""
+    command: object = typer.main.get_command(app)
+    path = ["tan-cli"]
+    for word in sys.argv[1:] if arguments is None else arguments:
+        inner = getattr(command, "commands", {}).get(word)
+        if inner is None:
+            break
+        command = inner
+        path.append(word)
+    return " ".join(path)
 
 
 def main() -> None:

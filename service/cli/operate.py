@@ -13,11 +13,11 @@ RUNS = ("search", "private")
 
 def pause(study: StudyReference, as_json: JsonFlag = False) -> None:
     """Let a study rest: it stops at its next checkpoint and frees its slot; nothing is lost."""
-    from service.cli.client import find_study, open_client
+    from service.cli.connect import document, find_study, open_client
     from service.cli.output import show, show_json
 
     with open_client() as client:
-        answer = client.pause(find_study(client, study)["id"])
+        answer = document(client.pause_study(find_study(client, study)["id"]))
     if as_json:
         show_json(answer)
     else:
@@ -26,11 +26,11 @@ def pause(study: StudyReference, as_json: JsonFlag = False) -> None:
 
 def resume(study: StudyReference, as_json: JsonFlag = False) -> None:
     """Go on with a paused study once a slot is free."""
-    from service.cli.client import find_study, open_client
+    from service.cli.connect import document, find_study, open_client
     from service.cli.output import show, show_json
 
     with open_client() as client:
-        answer = client.resume(find_study(client, study)["id"])
+        answer = document(client.resume_study(find_study(client, study)["id"]))
     if as_json:
         show_json(answer)
     else:
@@ -59,7 +59,7 @@ def logs(
     """Print what a driver of a study said; secrets are left out."""
     import sys
 
-    from service.cli.client import find_study, open_client
+    from service.cli.connect import document, find_study, open_client
     from service.cli.output import show_json
 
     if run not in (None, *RUNS):
@@ -69,9 +69,9 @@ def logs(
     with open_client() as client:
         study_id = find_study(client, study)["id"]
         if as_json:
-            show_json(client.attempts(study_id))
+            show_json(document(client.list_attempts(study_id))["items"])
             return
-        for part in client.logs(study_id, run=run, attempt=attempt, follow=follow):
+        for part in client.read_log(study_id, run=run, attempt=attempt, follow=follow or None):
             sys.stdout.write(part)
             sys.stdout.flush()
 

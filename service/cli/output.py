@@ -49,9 +49,15 @@ def show_json_line(document: Any) -> None:
     print(json.dumps(document, ensure_ascii=False), flush=True)
 
 
-def show_error(error: CliError) -> None:
-    """Every fault on a line of its own, on standard error."""
+def show_error(error: CliError, *, hint: str | None = None) -> None:
+    """Every fault on a line of its own, on standard error, and what to type next."""
     screen = console(error=True)
+    _show_faults(screen, error)
+    if next_step := error.hint or hint:
+        screen.print(f"next: {next_step}", soft_wrap=True)
+
+
+def _show_faults(screen: "Console", error: CliError) -> None:
     if not error.faults:
         screen.print(f"error: {error.message}", style="red", soft_wrap=True)
         return

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from service.cli.client import ServerEvent
+from service.client import Event
 
 TERMINAL = frozenset({"completed", "failed", "cancelled"})
 
@@ -54,7 +54,7 @@ def of_study(study: dict[str, Any]) -> StudyProgress:
     return replace(known, state=study["state"], reason=study.get("reason"))
 
 
-def advance(progress: StudyProgress, event: ServerEvent) -> StudyProgress:
+def advance(progress: StudyProgress, event: Event) -> StudyProgress:
     """The progress after an event; kinds that are not known yet change nothing else."""
     data = event.data
     known = _with_figures(progress, data.get("progress") or {})

@@ -9,7 +9,7 @@ from service.cli.errors import CliError, Exit, InputError
 from service.cli.options import JsonFlag
 
 if TYPE_CHECKING:
-    from service.cli.client import ApiClient
+    from service.client import Client
     from service.statements.verify import Check
 
 Json = dict[str, Any]
@@ -60,7 +60,7 @@ def statement(
         key_id = _key_id(key, key_id)
     found: list[Check] = []
     if file is not None:
-        from service.cli.client import read_json
+        from service.cli.connect import read_json
 
         document = read_json(file)
         if study is not None:
@@ -68,10 +68,10 @@ def statement(
         if verify:
             found = _verify(document, key_id)
     else:
-        from service.cli.client import find_study, open_client
+        from service.cli.connect import document, find_study, open_client
 
         with open_client() as client:
-            document = client.statement(find_study(client, study or "")["id"])
+            document = client.get_statement(find_study(client, study or "")["id"])
             if verify:
                 found = [*_verify(document, key_id), *_check_ledger(client, document)]
     _show(document, found, as_json=as_json, verify=verify)
@@ -109,7 +109,7 @@ def _verify(document: Json, key_id: str | None) -> "list[Check]":
     return verify_statement(document, key_id=key_id)
 
 
-def _check_ledger(client: "ApiClient", document: Json) -> "list[Check]":
+def _check_ledger(client: "Client", document: Json) -> "list[Check]":
     """Whether the ledger still holds the entry that was signed, in a chain that is whole."""
     from service.cli.ledger import ALL_ENTRIES
     from service.cli.privacy_view import body
@@ -121,9 +121,9 @@ def _check_ledger(client: "ApiClient", document: Json) -> "list[Check]":
         return [Check("ledger", True, "none: the data is public")]
     dataset, entry = said["dataset"]["name"], signed["entry"]
     report = client.verify_ledger(dataset)
-    entries = client.ledger(dataset, entries=ALL_ENTRIES)["entries"]
-    kept = next((one for one in entries if one["seq"] == entry["seq"]), None)
-    holds = kept is not None and kept["hash"] == entry["hash"]
+    entries = client.get_ledger(dataset, entries=ALL_ENTRIES).entries
+    kept = next((one for one in entries if one.seq == entry["seq"]), None)
+    holds = kept is not None and kept.hash == entry["hash"]
     where = f"entry {entry['seq']} of {signed['scope']}"
     return [
         Check(
@@ -131,9 +131,7 @@ def _check_ledger(client: "ApiClient", document: Json) -> "list[Check]":
             holds,
             f"{where} {'is the one that was signed' if holds else 'is no longer the signed one'}",
         ),
-        Check(
-            "hash chain", report["is_valid"], report["fault"] or f"{report['num_entries']} entries"
-        ),
+        Check("hash chain", report.is_valid, report.fault or f"{report.num_entries} entries"),
     ]
 
 

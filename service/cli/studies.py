@@ -1,16 +1,15 @@
 """Commands on studies: submit, list, show, watch, cancel, promote, download."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service.cli.errors import ApiError, CliError, Exit, InputError, UnknownStudyError
+from service.cli.errors import Exit, InputError, UnknownStudyError
 from service.cli.options import JsonFlag, StudyReference
 
 if TYPE_CHECKING:
-    from service.cli.client import ApiClient
+    from service.client import Client
 
 Json = dict[str, Any]
 
@@ -47,7 +46,7 @@ def submit(
     ] = None,
 ) -> None:
     """Submit a study."""
-    from service.cli.client import open_client
+    from service.cli.connect import open_client
     from service.cli.output import show_json
     from service.cli.study_file import read_study
 
@@ -75,10 +74,10 @@ def list_studies(
     as_json: JsonFlag = False,
 ) -> None:
     """List studies, newest first."""
-    from service.cli.client import open_client
+    from service.cli.connect import documents, open_client
 
     with open_client() as client:
-        items = list(client.studies(states=state or [], limit=limit))
+        items = documents(list(client.every_study({"state": state}, limit=limit)))
     if as_json:
         from service.cli.output import show_json
 
@@ -92,13 +91,13 @@ def list_studies(
 
 def show_study(study: StudyReference, as_json: JsonFlag = False) -> None:
     """Show one study."""
-    from service.cli.client import find_study, open_client
+    from service.cli.connect import documents, find_study, open_client
     from service.cli.output import show_json
 
     with open_client() as client:
         found = find_study(client, study)
         has_history = not as_json and (found["progress"].get("attempt") or 0) > 0
-        attempts = client.attempts(found["id"]) if has_history else []
+        attempts = documents(client.list_attempts(found["id"]).items) if has_history else []
     if as_json:
         show_json(found)
     else:
@@ -112,7 +111,7 @@ def watch(
     ] = False,
 ) -> None:
     """Watch a study until it has ended; exit 1 if it did not complete."""
-    from service.cli.client import find_study, open_client
+    from service.cli.connect import find_study, open_client
 
     with open_client() as client:
         found = find_study(client, study)
@@ -129,11 +128,11 @@ def watch(
 
 def cancel(study: StudyReference, as_json: JsonFlag = False) -> None:
     """Cancel a study; what was spent stays spent, what never began is released."""
-    from service.cli.client import find_study, open_client
+    from service.cli.connect import document, find_study, open_client
     from service.cli.output import show, show_json
 
     with open_client() as client:
-        answer = client.cancel(find_study(client, study)["id"])
+        answer = document(client.cancel_study(find_study(client, study)["id"]))
     if as_json:
         show_json(answer)
     else:
@@ -156,8 +155,9 @@ def promote(
 ) -> None:
     """Start the private run of a study that awaits approval."""
     from service.cli import prediction_view
-    from service.cli.client import find_study, open_client
+    from service.cli.connect import document, find_study, open_client, readable
     from service.cli.output import show, show_error, show_json
+    from service.client import ProblemError
 
     with open_client() as client:
         found = find_study(client, study)
@@ -168,13 +168,14 @@ def promote(
                 show(prediction_view.standings(found))
             return
         try:
-            answer = client.promote(found["id"], trial=trial)
-        except ApiError as error:
+            answer = document(client.promote_study(found["id"], {"trial": trial}))
+        except ProblemError as refusal:
+            error = readable(refusal)
             if error.exit_code is not Exit.BAD_INPUT:
                 raise
             show_error(error)
             show(prediction_view.standings(found), error=True)
-            raise typer.Exit(error.exit_code) from error
+            raise typer.Exit(error.exit_code) from refusal
     if as_json:
         show_json(answer)
     else:
@@ -182,52 +183,23 @@ def promote(
         show(f"{_label(answer)}: {which} is promoted to the private run")
 
 
-def download(
-    study: StudyReference,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="File to write; default: NAME.safetensors."),
-    ] = None,
-) -> None:
-    """Download the private model (safetensors)."""
-    import os
-    import tempfile
-
-    from service.cli.client import find_study, open_client
-    from service.cli.output import show
-
-    with open_client() as client:
-        found = find_study(client, study)
-        target = output or Path(f"{found['name']}.safetensors")
-        try:
-            # Beside the target, so that a broken download leaves no half a model under its name.
-            with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as part:
-                try:
-                    written = client.download_model(found["id"], part.file)
-                except BaseException:
-                    os.unlink(part.name)
-                    raise
-            os.replace(part.name, target)
-        except OSError as error:
-            raise CliError(f"cannot write {target}: {error.strerror or error}") from error
-    from service.text import guarantee
-
-    show(f"{target}: {written:,} bytes; {guarantee(found['privacy'])}")
-
-
 def send(
-    client: "ApiClient", spec: Json, *, idempotency_key: str | None = None, quiet: bool = False
+    client: "Client", spec: Json, *, idempotency_key: str | None = None, quiet: bool = False
 ) -> Json:
     """The study that the server stored, announced on standard output unless ``quiet``."""
+    from service.cli.connect import document
     from service.cli.output import show
 
-    study = client.submit(spec, idempotency_key=idempotency_key)
+    try:
+        study = document(client.submit_study(spec, idempotency_key=idempotency_key))
+    except ValueError as error:
+        raise InputError(f"--idempotency-key: {error}") from error
     if not quiet:
         show(f"submitted {_label(study)}; watch it with `tan-cli watch {study['id']}`")
     return study
 
 
-def accompany(client: "ApiClient", study: Json, *, quiet: bool = False) -> Json:
+def accompany(client: "Client", study: Json, *, quiet: bool = False) -> Json:
     """The study as it ended; its progress is shown on the way, on standard error if ``quiet``."""
     from service.cli.follow import follow
     from service.cli.live import open_display
@@ -252,9 +224,9 @@ def outcome(study: Json) -> Exit:
     return Exit.DONE if study["state"] == "completed" else Exit.FAILED
 
 
-def _source(client: "ApiClient", reference: str) -> Json:
+def _source(client: "Client", reference: str) -> Json:
     """A study that another one may begin from."""
-    from service.cli.client import find_study
+    from service.cli.connect import find_study
 
     try:
         return find_study(client, reference)

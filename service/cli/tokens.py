@@ -50,11 +50,11 @@ def create(
         request["tenant"] = tenant
     if expires is not None:
         request["expires_in_seconds"] = lifetime_seconds(expires)
-    from service.cli.client import open_client
+    from service.cli.connect import document, open_client
     from service.cli.output import show, show_json
 
     with open_client() as client:
-        made = client.create_token(request)
+        made = document(client.create_token(request))
     if as_json:
         show_json(made)
         return
@@ -72,11 +72,11 @@ def create(
 @app.command("list")
 def list_tokens(as_json: JsonFlag = False) -> None:
     """List every token, without its secret; the newest first."""
-    from service.cli.client import open_client
+    from service.cli.connect import document, open_client
     from service.cli.output import show, show_json
 
     with open_client() as client:
-        items = client.tokens()
+        items = document(client.list_tokens())["items"]
     if as_json:
         show_json(items)
     else:
@@ -89,7 +89,7 @@ def revoke(
     as_json: JsonFlag = False,
 ) -> None:
     """End a token, and the sessions of the dashboard that it opened."""
-    from service.cli.client import open_client
+    from service.cli.connect import open_client
     from service.cli.output import show, show_json
 
     with open_client() as client:
@@ -105,11 +105,11 @@ def audit(
     as_json: JsonFlag = False,
 ) -> None:
     """Show the changes that were asked for, granted or refused; the newest first."""
-    from service.cli.client import open_client
+    from service.cli.connect import documents, open_client
     from service.cli.output import show, show_json
 
     with open_client() as client:
-        items = list(client.audit(limit=limit))
+        items = documents(list(client.every_change(limit=limit)))
     if as_json:
         show_json(items)
     else:

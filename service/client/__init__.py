@@ -11,6 +11,14 @@ Example::
 """
 
 from service.client.client import Client
-from service.client.connection import ClientError, Event, ProblemError, UnreachableError
+from service.client.errors import ClientError, LostAnswerError, ProblemError, UnreachableError
+from service.client.stream import Event
 
-__all__ = ["Client", "ClientError", "Event", "ProblemError", "UnreachableError"]
+__all__ = [
+    "Client",
+    "ClientError",
+    "Event",
+    "LostAnswerError",
+    "ProblemError",
+    "UnreachableError",
+]

@@ -1,14 +1,19 @@
 """The whole client: every operation of the API but those of workers."""
 
-from service.access.schemas import AuditPage, NewToken, TokenList, TokenRequest
-from service.client.connection import part
+from collections.abc import Iterator
+
+from service.access.schemas import AuditEventView, AuditPage, NewToken, TokenList, TokenRequest
+from service.client.connection import Body, part
 from service.client.datasets import Datasets
+from service.client.models import Models
 from service.client.studies import Studies
-from service.health import Health
+from service.health.schemas import Health
 from service.webhooks.schemas import DeliveryList
 
+MAX_AUDIT_PAGE = 1000
 
-class Client(Studies, Datasets):
+
+class Client(Studies, Models, Datasets):
     """One method per operation, named as in ``/openapi.json``.
 
     Every method raises:
@@ -32,7 +37,7 @@ class Client(Studies, Datasets):
         """Every token, without its secret."""
         return self._ask(TokenList, "GET", "/tokens")
 
-    def create_token(self, token: TokenRequest) -> NewToken:
+    def create_token(self, token: TokenRequest | Body) -> NewToken:
         """A new token; its secret is told this once."""
         return self._ask(NewToken, "POST", "/tokens", body=token)
 
@@ -43,6 +48,17 @@ class Client(Studies, Datasets):
     def read_audit(self, *, limit: int | None = None, cursor: str | None = None) -> AuditPage:
         """Who did what, the newest first."""
         return self._ask(AuditPage, "GET", "/audit", query={"limit": limit, "cursor": cursor})
+
+    def every_change(self, *, limit: int) -> Iterator[AuditEventView]:
+        """The audit events of every page; no more than ``limit``."""
+        cursor: str | None = None
+        while limit > 0:
+            page = self.read_audit(limit=min(limit, MAX_AUDIT_PAGE), cursor=cursor)
+            yield from page.items
+            limit -= len(page.items)
+            cursor = page.next_cursor
+            if cursor is None:
+                return
 
     def list_deliveries(
         self, *, state: str | None = None, limit: int | None = None

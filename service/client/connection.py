@@ -1,54 +1,26 @@
-"""How the client's requests are made: answers become models, problems become errors.
-
-ClientError
-├── UnreachableError      nothing answered, or not in time
-└── ProblemError          the service said no, and why
-"""
+"""How the client's requests are made: answers become models, problems become errors."""
 
 import contextlib
-import json
-from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping
 from typing import Any, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
+from service.client.errors import ClientError, ProblemError, UnreachableError
 from service.errors import Problem
 from service.hosts import is_loopback
 
 Model = TypeVar("Model", bound=BaseModel)
 Body = BaseModel | Mapping[str, Any]
+"""What is sent: a model, or the same as a mapping, which the service alone judges."""
 
+CONNECT_SECONDS = 5.0
 SILENCE_SECONDS = 45.0
 """A stream that says nothing for so long, not even a keep-alive, is taken for dead."""
-
-
-class ClientError(Exception):
-    """A request that was not answered as it was meant to be."""
-
-
-class UnreachableError(ClientError):
-    """Nothing answered, or not in time: what was asked for may have been done."""
-
-
-class ProblemError(ClientError):
-    """The service refused; ``problem`` says why, ``status`` is the HTTP status."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(f"{problem.status} {problem.title}: {problem.detail}")
-        self.problem = problem
-        self.status = problem.status
-
-
-@dataclass(frozen=True)
-class Event:
-    """One event of a study."""
-
-    seq: int
-    kind: str
-    data: dict[str, Any]
+SLOW_SECONDS = 600.0
+"""For what reads a whole dataset or prices a whole ledger."""
 
 
 class Connection:
@@ -59,6 +31,9 @@ class Connection:
         token: sent with every request; None: none is.
         timeout: seconds to wait for an answer.
         transport: in place of the network.
+
+    Raises:
+        ValueError: the address is none.
     """
 
     def __init__(
@@ -69,15 +44,19 @@ class Connection:
         timeout: float = 60.0,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        self._http = httpx.Client(
-            base_url=url,
-            headers={"Accept": "application/json"}
-            | ({"Authorization": f"Bearer {token}"} if token else {}),
-            timeout=httpx.Timeout(timeout, connect=5.0),
-            transport=transport,
-            # A proxy for the outside world has no business with this machine's own server.
-            trust_env=not is_loopback(urlsplit(url).hostname or ""),
-        )
+        self.url = url
+        try:
+            self._http = httpx.Client(
+                base_url=url,
+                headers={"Accept": "application/json"}
+                | ({"Authorization": f"Bearer {token}"} if token else {}),
+                timeout=httpx.Timeout(timeout, connect=CONNECT_SECONDS),
+                transport=transport,
+                # A proxy for the outside world has no business with this machine's own server.
+                trust_env=not is_loopback(urlsplit(url).hostname or ""),
+            )
+        except httpx.InvalidURL as error:
+            raise ValueError(str(error)) from error
 
     def __enter__(self) -> Self:
         return self
@@ -96,11 +75,26 @@ class Connection:
         path: str,
         *,
         body: Body | None = None,
-        query: BaseModel | Mapping[str, Any] | None = None,
+        query: Body | None = None,
         headers: Mapping[str, str | None] | None = None,
+        timeout: float | None = None,
     ) -> Model:
-        response = self._send(method, path, body=body, query=query, headers=headers)
-        return answer.model_validate_json(response.content)
+        response = self._send(
+            method, path, body=body, query=query, headers=headers, timeout=timeout
+        )
+        try:
+            # A newer service may say more than this version knows.
+            return answer.model_validate_json(response.content, extra="ignore")
+        except ValidationError as error:
+            raise ClientError(_no_answer(response, answer.__name__, str(error))) from error
+
+    def _document(self, method: str, path: str) -> dict[str, Any]:
+        """An answer that has to stay as it was signed."""
+        response = self._send(method, path)
+        try:
+            return response.json()
+        except ValueError as error:
+            raise ClientError(_no_answer(response, "JSON", str(error))) from error
 
     def _send(
         self,
@@ -108,13 +102,19 @@ class Connection:
         path: str,
         *,
         body: Body | None = None,
-        query: BaseModel | Mapping[str, Any] | None = None,
+        query: Body | None = None,
         headers: Mapping[str, str | None] | None = None,
+        timeout: float | None = None,
     ) -> httpx.Response:
         request = self._http.build_request(
-            method, path, json=_sent(body), params=_given(query), headers=_given(headers)
+            method,
+            path,
+            json=_sent(body),
+            params=_given(query),
+            headers=_given(headers),
+            timeout=httpx.USE_CLIENT_DEFAULT if timeout is None else timeout,
         )
-        with _clear_errors():
+        with self._clear_errors():
             response = self._http.send(request)
         if response.is_error:
             raise ProblemError(_problem(response))
@@ -127,15 +127,16 @@ class Connection:
         *,
         query: Mapping[str, Any] | None = None,
         headers: Mapping[str, str | None] | None = None,
+        silence: float | None = SILENCE_SECONDS,
     ) -> Generator[httpx.Response]:
         with (
-            _clear_errors(),
+            self._clear_errors(),
             self._http.stream(
                 "GET",
                 path,
                 params=_given(query),
                 headers=_given(headers),
-                timeout=httpx.Timeout(SILENCE_SECONDS, connect=5.0),
+                timeout=httpx.Timeout(silence, connect=CONNECT_SECONDS),
             ) as response,
         ):
             if response.is_error:
@@ -143,29 +144,24 @@ class Connection:
                 raise ProblemError(_problem(response))
             yield response
 
+    @contextlib.contextmanager
+    def _clear_errors(self) -> Generator[None]:
+        try:
+            yield
+        except httpx.TimeoutException as error:
+            raise UnreachableError(self.url, "no answer in time") from error
+        except httpx.HTTPError as error:
+            raise UnreachableError(self.url, str(error) or type(error).__name__) from error
+
 
 def part(text: str) -> str:
     """A name as a part of a path, whatever is in it."""
     return quote(text, safe="")
 
 
-def events(lines: Iterator[str]) -> Iterator[Event]:
-    """The events of a ``text/event-stream`` as the service writes them: one line of data each."""
-    for line in lines:
-        name, _, value = line.partition(": ")
-        if name == "data":
-            data = json.loads(value)
-            yield Event(seq=data["seq"], kind=data["kind"], data=data)
-
-
-@contextlib.contextmanager
-def _clear_errors() -> Generator[None]:
-    try:
-        yield
-    except httpx.TimeoutException as error:
-        raise UnreachableError("no answer in time") from error
-    except httpx.HTTPError as error:
-        raise UnreachableError(str(error) or type(error).__name__) from error
+def study_path(study_id: str) -> str:
+    """Where a study is."""
+    return f"/studies/{part(study_id)}"
 
 
 def _problem(response: httpx.Response) -> Problem:
@@ -175,15 +171,24 @@ def _problem(response: httpx.Response) -> Problem:
         return Problem(
             title=response.reason_phrase,
             status=response.status_code,
-            detail="the answer is no problem document: is this the address of a TAN Search service?",
+            detail=_no_answer(response, "problem document", response.reason_phrase),
         )
+
+
+def _no_answer(response: httpx.Response, expected: str, why: str) -> str:
+    request = response.request
+    return (
+        f"{request.method} {request.url} was answered {response.status_code} by what is no "
+        f"{expected} ({why.splitlines()[0] if why else 'nothing'}): is this the address of a TAN "
+        "Search server?"
+    )
 
 
 def _sent(body: Body | None) -> Any:
     return body.model_dump(mode="json", exclude_unset=True) if isinstance(body, BaseModel) else body
 
 
-def _given(values: BaseModel | Mapping[str, Any] | None) -> dict[str, Any]:
+def _given(values: Body | None) -> dict[str, Any]:
     """What was said; the server has its own defaults."""
     if isinstance(values, BaseModel):
         values = values.model_dump(mode="json", exclude_unset=True)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from service.client.connection import Body, Connection, part
+from service.client.connection import SLOW_SECONDS, Body, Connection, part
 from service.datasets.schemas import DatasetList, DatasetRegistration, DatasetView
 from service.ledger.schemas import (
     Account,
@@ -17,8 +17,7 @@ from service.ledger.schemas import (
     RepricingRequest,
     RestoredBackupRequest,
 )
-from service.publication.endpoints import KeyList
-from service.publication.keys import PublicKey
+from service.publication.schemas import KeyList, PublicKey
 
 
 class Datasets(Connection):
@@ -29,7 +28,14 @@ class Datasets(Connection):
     ) -> DatasetView:
         """The registered dataset."""
         headers = {"Idempotency-Key": idempotency_key}
-        return self._ask(DatasetView, "POST", "/datasets", body=registration, headers=headers)
+        return self._ask(
+            DatasetView,
+            "POST",
+            "/datasets",
+            body=registration,
+            headers=headers,
+            timeout=SLOW_SECONDS,
+        )
 
     def list_datasets(self) -> DatasetList:
         """Every registered dataset."""
@@ -55,24 +61,24 @@ class Datasets(Connection):
         """What accountants made of the dataset's ledger."""
         return self._ask(EvaluationList, "GET", f"{_dataset(name)}/ledger/evaluations")
 
-    def reprice_ledger(self, name: str, request: RepricingRequest) -> Repricing:
+    def reprice_ledger(self, name: str, request: RepricingRequest | Body) -> Repricing:
         """What the accountants of today make of the past."""
         path = f"{_dataset(name)}/ledger/evaluations"
-        return self._ask(Repricing, "POST", path, body=request)
+        return self._ask(Repricing, "POST", path, body=request, timeout=SLOW_SECONDS)
 
     def list_caps(self, name: str) -> CapList:
         """The limits of tenants within the dataset's budget."""
         return self._ask(CapList, "GET", f"{_dataset(name)}/caps")
 
-    def set_cap(self, name: str, tenant: str, cap: CapRequest) -> Cap:
+    def set_cap(self, name: str, tenant: str, cap: CapRequest | Body) -> Cap:
         """Limit a tenant within the dataset's budget."""
         return self._ask(Cap, "PUT", f"{_dataset(name)}/caps/{part(tenant)}", body=cap)
 
     def export_ledger(self, name: str) -> dict[str, Any]:
         """The whole ledger, signed."""
-        return self._send("GET", f"{_dataset(name)}/ledger/export").json()
+        return self._document("GET", f"{_dataset(name)}/ledger/export")
 
-    def accept_restored_backup(self, name: str, request: RestoredBackupRequest) -> Head:
+    def accept_restored_backup(self, name: str, request: RestoredBackupRequest | Body) -> Head:
         """Go on with a ledger whose database was restored from an older backup."""
         path = f"{_dataset(name)}/ledger/restored-backup"
         return self._ask(Head, "POST", path, body=request)

@@ -1,10 +1,17 @@
 """Studies, their trials, events, logs and results."""
 
-from collections.abc import Iterator
-from typing import IO, Any
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import httpx
+from pydantic import BaseModel
 
 from service.calibration.schemas import Calibration
-from service.client.connection import Body, Connection, Event, events, part
+from service.client.connection import Body, Connection, study_path
+from service.client.errors import LostAnswerError, UnreachableError
+from service.client.stream import Event, events
 from service.logs.schemas import AttemptList
 from service.studies.schemas import (
     PromoteRequest,
@@ -18,6 +25,11 @@ from service.trials.schemas import TrialPage, TrialQuery
 from tan_core.planner import Plan
 from tan_core.spec import StudySpec
 
+RESEND_AFTER_SECONDS = (0.5, 1.0, 2.0)
+"""Waits before a study whose answer was lost is sent again."""
+MAX_PAGE = 200
+NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol)
+
 
 class Studies(Connection):
     """The operations below ``/studies``, with ``/plans`` and ``/calibration``."""
@@ -29,31 +41,63 @@ class Studies(Connection):
     def submit_study(
         self, study: StudySpec | Body, *, idempotency_key: str | None = None
     ) -> StudyView:
-        """The stored study; the same key and study give the same one again."""
-        headers = {"Idempotency-Key": idempotency_key}
-        return self._ask(StudyView, "POST", "/studies", body=study, headers=headers)
+        """The stored study; the same key and study give the same one again.
 
-    def list_studies(self, query: StudyQuery | None = None) -> StudyPage:
+        A request whose answer was lost is sent again under its key, which is made up here unless it
+        is given: one call makes one study at most.
+
+        Raises:
+            ValueError: no header can hold the key.
+            UnreachableError: there was no service to send it to.
+            LostAnswerError: it was sent, and sent again, and never answered.
+        """
+        key = idempotency_key or str(uuid.uuid4())
+        if not (key.isascii() and key.isprintable()):
+            raise ValueError(f"an idempotency key is printable ASCII, got {key!a}")
+        headers = {"Idempotency-Key": key}
+        waits = iter(RESEND_AFTER_SECONDS)
+        was_sent = False
+        while True:
+            try:
+                return self._ask(StudyView, "POST", "/studies", body=study, headers=headers)
+            except UnreachableError as error:
+                was_sent = was_sent or not isinstance(error.__cause__, NEVER_SENT)
+                if not was_sent:
+                    raise
+                wait = next(waits, None)
+                if wait is None:
+                    raise LostAnswerError(
+                        self.url, error.cause, idempotency_key=key
+                    ) from error.__cause__
+                time.sleep(wait)
+
+    def list_studies(self, query: StudyQuery | Body | None = None) -> StudyPage:
         """One page; the next one is asked for with its ``next_cursor`` and the same filters."""
         return self._ask(StudyPage, "GET", "/studies", query=query)
 
-    def every_study(self, query: StudyQuery | None = None) -> Iterator[StudySummary]:
-        """The studies of every page."""
-        asked = query or StudyQuery()
-        while True:
+    def every_study(
+        self, query: StudyQuery | Body | None = None, *, limit: int | None = None
+    ) -> Iterator[StudySummary]:
+        """The studies of every page; no more than ``limit``."""
+        asked = dict(_fields(query))
+        left = limit
+        while left is None or left > 0:
+            if left is not None:
+                asked["limit"] = min(left, MAX_PAGE)
             page = self.list_studies(asked)
             yield from page.items
             if page.next_cursor is None:
                 return
-            asked = StudyQuery(
-                **asked.model_dump(exclude_unset=True, exclude={"cursor"}), cursor=page.next_cursor
-            )
+            left = None if left is None else left - len(page.items)
+            asked["cursor"] = page.next_cursor
 
     def get_study(self, study_id: str) -> StudyView:
         """One study."""
-        return self._ask(StudyView, "GET", _study(study_id))
+        return self._ask(StudyView, "GET", study_path(study_id))
 
-    def edit_study(self, study_id: str, change: StudyEdit, *, if_match: str = "*") -> StudyView:
+    def edit_study(
+        self, study_id: str, change: StudyEdit | Body, *, if_match: str = "*"
+    ) -> StudyView:
         """The study with its name, its tags or its place in the archive changed.
 
         Args:
@@ -63,40 +107,40 @@ class Studies(Connection):
                 edited since; ``*``: whatever was edited.
         """
         headers = {"If-Match": if_match}
-        return self._ask(StudyView, "PATCH", _study(study_id), body=change, headers=headers)
+        return self._ask(StudyView, "PATCH", study_path(study_id), body=change, headers=headers)
 
     def cancel_study(self, study_id: str, *, idempotency_key: str | None = None) -> StudyView:
         """Ask for a clean stop; what was charged stays charged."""
         headers = {"Idempotency-Key": idempotency_key}
-        return self._ask(StudyView, "POST", f"{_study(study_id)}/cancel", headers=headers)
+        return self._ask(StudyView, "POST", f"{study_path(study_id)}/cancel", headers=headers)
 
     def pause_study(self, study_id: str) -> StudyView:
         """Let the study stop at its next checkpoint and wait."""
-        return self._ask(StudyView, "POST", f"{_study(study_id)}/pause")
+        return self._ask(StudyView, "POST", f"{study_path(study_id)}/pause")
 
     def resume_study(self, study_id: str) -> StudyView:
         """Let a paused study go on."""
-        return self._ask(StudyView, "POST", f"{_study(study_id)}/resume")
+        return self._ask(StudyView, "POST", f"{study_path(study_id)}/resume")
 
     def promote_study(
         self,
         study_id: str,
-        choice: PromoteRequest | None = None,
+        choice: PromoteRequest | Body | None = None,
         *,
         idempotency_key: str | None = None,
     ) -> StudyView:
         """Let the private run begin, with the search's winner or a named trial."""
         headers = {"Idempotency-Key": idempotency_key}
-        path = f"{_study(study_id)}/promote"
+        path = f"{study_path(study_id)}/promote"
         return self._ask(StudyView, "POST", path, body=choice, headers=headers)
 
-    def list_trials(self, study_id: str, query: TrialQuery | None = None) -> TrialPage:
+    def list_trials(self, study_id: str, query: TrialQuery | Body | None = None) -> TrialPage:
         """One page of the study's trials."""
-        return self._ask(TrialPage, "GET", f"{_study(study_id)}/trials", query=query)
+        return self._ask(TrialPage, "GET", f"{study_path(study_id)}/trials", query=query)
 
     def list_attempts(self, study_id: str) -> AttemptList:
         """The drivers that the study had, and how each ended."""
-        return self._ask(AttemptList, "GET", f"{_study(study_id)}/attempts")
+        return self._ask(AttemptList, "GET", f"{study_path(study_id)}/attempts")
 
     def follow_events(self, study_id: str, *, last_event_id: int | None = None) -> Iterator[Event]:
         """What happened after ``last_event_id`` and what happens, until the study is at its end."""
@@ -104,7 +148,7 @@ class Studies(Connection):
             "Accept": "text/event-stream",
             "Last-Event-ID": None if last_event_id is None else str(last_event_id),
         }
-        with self._stream(f"{_study(study_id)}/events", headers=headers) as response:
+        with self._stream(f"{study_path(study_id)}/events", headers=headers) as response:
             yield from events(response.iter_lines())
 
     def read_log(
@@ -118,18 +162,14 @@ class Studies(Connection):
         """What a driver wrote, as it comes; with ``follow`` also what it writes from now on."""
         query = {"run": run, "attempt": attempt, "follow": follow}
         headers = {"Accept": "text/plain"}
-        path = f"{_study(study_id)}/logs"
-        with self._stream(path, query=query, headers=headers) as response:
+        path = f"{study_path(study_id)}/logs"
+        # A driver may be silent for long.
+        with self._stream(path, query=query, headers=headers, silence=None) as response:
             yield from response.iter_text()
 
     def get_statement(self, study_id: str) -> dict[str, Any]:
         """The signed privacy statement, as it was signed."""
-        return self._send("GET", f"{_study(study_id)}/statement").json()
-
-    def get_model(self, study_id: str, target: IO[bytes]) -> int:
-        """Bytes of the private model (safetensors) that were written to ``target``."""
-        with self._stream(f"{_study(study_id)}/model", headers={"Accept": "*/*"}) as response:
-            return sum(target.write(chunk) for chunk in response.iter_bytes())
+        return self._document("GET", f"{study_path(study_id)}/statement")
 
     def get_calibration(
         self, *, dataset: str | None = None, model: str | None = None, limit: int | None = None
@@ -139,5 +179,7 @@ class Studies(Connection):
         return self._ask(Calibration, "GET", "/calibration", query=query)
 
 
-def _study(study_id: str) -> str:
-    return f"/studies/{part(study_id)}"
+def _fields(query: StudyQuery | Body | None) -> Mapping[str, Any]:
+    if isinstance(query, BaseModel):
+        return query.model_dump(mode="json", exclude_unset=True)
+    return query or {}

@@ -5,8 +5,6 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from service.db.tables import Attempt, Run
-
 RunKind = Literal["search", "private"]
 
 
@@ -48,25 +46,6 @@ class AttemptView(BaseModel):
     submitted_at: datetime | None
     heartbeat_at: datetime | None
     finished_at: datetime | None
-
-    @classmethod
-    def of(cls, run: Run, attempt: Attempt) -> "AttemptView":
-        """The row as the API shows it."""
-        return cls.model_validate(
-            {
-                "run": run.kind,
-                "attempt": attempt.number,
-                "state": attempt.state,
-                "reason": attempt.reason,
-                "paused": attempt.pause_requested_at is not None,
-                "exit_code": attempt.exit_code,
-                "last_lines": attempt.last_lines,
-                "created_at": attempt.created_at,
-                "submitted_at": attempt.submitted_at,
-                "heartbeat_at": attempt.heartbeat_at,
-                "finished_at": attempt.finished_at,
-            }
-        )
 
 
 class AttemptList(BaseModel):

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 
 from service.auth.scopes import Principal
 from service.context import Context
-from service.db.tables import LogChunk
+from service.db.tables import Attempt, LogChunk, Run
 from service.errors import NotFoundError
 from service.logs import repository
 from service.logs.schemas import AttemptView, RunKind
@@ -19,7 +19,7 @@ async def attempts(context: Context, study_id: str) -> list[AttemptView]:
     await expect(context, study_id)
     async with context.database.session() as session:
         found = await repository.attempts(session, study_id)
-    return [AttemptView.of(run, attempt) for run, attempt in found]
+    return [_view(run, attempt) for run, attempt in found]
 
 
 async def find(context: Context, study_id: str, *, run: RunKind | None, attempt: int | None) -> str:
@@ -78,3 +78,21 @@ async def _after(
         attempt = await repository.attempt(session, submission_id)
         chunks = await repository.chunks(session, submission_id, after=seen)
     return list(chunks), attempt is None or attempt.log_closed
+
+
+def _view(run: Run, attempt: Attempt) -> AttemptView:
+    return AttemptView.model_validate(
+        {
+            "run": run.kind,
+            "attempt": attempt.number,
+            "state": attempt.state,
+            "reason": attempt.reason,
+            "paused": attempt.pause_requested_at is not None,
+            "exit_code": attempt.exit_code,
+            "last_lines": attempt.last_lines,
+            "created_at": attempt.created_at,
+            "submitted_at": attempt.submitted_at,
+            "heartbeat_at": attempt.heartbeat_at,
+            "finished_at": attempt.finished_at,
+        }
+    )

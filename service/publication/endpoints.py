@@ -17,18 +17,11 @@ from service.ledger.service import Ledger, scope_id_of
 from service.openapi import request_body
 from service.problems import described
 from service.publication import keys
-from service.publication.keys import PublicKey
 from service.publication.published import Published, holds
+from service.publication.schemas import KeyList, PublicKey
 from service.publication.signing import sign
-from tan_core.spec.base import Frozen
 
 router = APIRouter()
-
-
-class KeyList(Frozen):
-    """The public key that statements are signed with today, then the retired ones."""
-
-    items: list[PublicKey]
 
 
 @router.get("/keys", tags=["keys"], dependencies=[open_to_all()])

@@ -23,25 +23,12 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from service.auth.secrets import write_private
-from service.publication.signing import ALGORITHM, key_id
-from tan_core.spec.base import Frozen
+from service.publication.schemas import PublicKey
+from service.publication.signing import key_id
 
 KEYS = Path("keys")
 KEY_PATH = KEYS / "statement-ed25519.pem"
 RETIRED = "statement-*.pub.pem"
-
-
-class PublicKey(Frozen):
-    """A public key of the service, as anyone may hold it."""
-
-    key_id: str
-    """The first 16 hexadecimal digits of the SHA-256 of the raw key."""
-    algorithm: str = ALGORITHM
-    state: Literal["signing", "retired"]
-    public_key: str
-    """The raw 32 bytes in base64, as beside a signature."""
-    pem: str
-    """The same for ``tan-cli statement --verify --key``."""
 
 
 def signing_key(home: Path) -> Ed25519PrivateKey:

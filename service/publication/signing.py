@@ -10,7 +10,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-ALGORITHM = "Ed25519"
+from service.publication.schemas import ALGORITHM
 
 
 def sign(statement: Mapping[str, Any], key: Ed25519PrivateKey) -> dict[str, Any]:

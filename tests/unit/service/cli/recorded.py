@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import hashlib
 import json
 import threading
 import time
@@ -13,6 +14,8 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
 Json = dict[str, Any]
+
+WEIGHTS = b"weights!"
 
 PLAN: Json = {
     "reference": {
@@ -43,6 +46,7 @@ PLAN: Json = {
             "sampling_rate": 0.02471,
             "noise_multiplier": 0.610375,
             "steps": 300,
+            "trials": 12.0,
             "learning_rate_factor": 1.0,
             "private": False,
         }
@@ -60,7 +64,9 @@ TRIAL: Json = {
     "state": "completed",
     "params": {"learning_rate": 0.512345, "ema_decay": 0.9},
     "scores": [],
+    "repeats": [],
     "value": 0.9301,
+    "source": None,
     "reason": None,
 }
 PROGRESS: Json = {
@@ -80,9 +86,16 @@ PROGRESS: Json = {
 }
 STUDY: Json = {
     "id": "s-0123456789ab",
+    "tenant": "local",
     "name": "digits-eps3",
+    "tags": [],
+    "archived": False,
+    "version": 0,
     "state": "completed",
     "reason": None,
+    "paused": False,
+    "priority": 0,
+    "queue_position": None,
     "spec": {
         "name": "digits-eps3",
         "dataset": "digits",
@@ -97,7 +110,7 @@ STUDY: Json = {
         "low": 0.9031,
         "high": 0.9383,
         "level": 0.9,
-        "expected_batch_size": 256,
+        "expected_batch_size": 256.0,
         "trial": 1,
         "seeds": 2,
         "is_fresh": True,
@@ -138,6 +151,7 @@ STUDY: Json = {
         "steps": 300,
         "steps_per_second": 41.5,
         "attempt": 1,
+        "trial": 1,
         "test_accuracy": 0.9248,
         "num_test": 359,
     },
@@ -154,19 +168,28 @@ STUDY: Json = {
         "ledger_entry": {"scope": "digits", "seq": 54, "hash": "ab" * 32},
     },
     "error": None,
-    "created_at": "2026-01-02T03:04:05.678+00:00",
-    "started_at": "2026-01-02T03:04:06+00:00",
-    "finished_at": "2026-01-02T03:05:06+00:00",
+    "created_at": "2026-01-02T03:04:05.678000Z",
+    "started_at": "2026-01-02T03:04:06Z",
+    "finished_at": "2026-01-02T03:05:06Z",
 }
 SUMMARY: Json = {
     "id": STUDY["id"],
+    "tenant": "local",
     "name": STUDY["name"],
+    "tags": [],
+    "archived": False,
     "state": "completed",
     "reason": None,
+    "paused": False,
+    "priority": 0,
+    "queue_position": None,
     "dataset": "digits",
     "search_accounting": "declared_unaccounted",
+    "search_note": "search on private data NOT accounted",
     "epsilon": 2.9401,
     "delta": 1e-5,
+    "accountant": "pld",
+    "neighboring_relation": "add_or_remove_one",
     "best_accuracy": 0.9301,
     "test_accuracy": 0.9248,
     "created_at": STUDY["created_at"],
@@ -193,7 +216,7 @@ CALIBRATION: Json = {
             "reached": 0.9248,
             "error": 0.0031,
             "inside": True,
-            "finished_at": "2026-01-02T03:14:05+00:00",
+            "finished_at": "2026-01-02T03:14:05Z",
         }
     ],
 }
@@ -230,8 +253,9 @@ DATASET: Json = {
     "allowed_modes": ["public_proxy", "declared_unaccounted"],
     "waiver": "the scikit-learn authors: published data",
     "neighboring_relation": "add_or_remove_one",
+    "admission": "pld",
     "budget": {"epsilon": 100.0, "delta": 1e-3},
-    "created_at": "2026-01-01T00:00:00+00:00",
+    "created_at": "2026-01-01T00:00:00Z",
 }
 
 
@@ -314,7 +338,7 @@ class RecordedServer:
         self.requests.append((what, json.loads(raw) if raw else None, headers))
         if what in self.answers:
             status, document = self.answers[what]
-            return JSONResponse(document, status)
+            return JSONResponse(_problem(status, document) if status >= 400 else document, status)
         known = {
             "POST /plans": (200, PLAN),
             "POST /studies": (201, {**self.study, "state": "queued", "run": None}),
@@ -335,8 +359,9 @@ class RecordedServer:
         if what == f"GET /studies/{STUDY['id']}/logs":
             return Response("epoch 1\nepoch 2\n", media_type="text/plain")
         if what == f"GET /studies/{STUDY['id']}/model":
-            return Response(b"weights!", media_type="application/octet-stream")
-        status, document = known.get(what, (404, {"title": "Not Found", "detail": f"no {path}"}))
+            tag = f'"{hashlib.sha256(WEIGHTS).hexdigest()}"'
+            return Response(WEIGHTS, media_type="application/octet-stream", headers={"ETag": tag})
+        status, document = known.get(what, (404, _problem(404, {"detail": f"no {path}"})))
         return JSONResponse(document, status)
 
     def _filtered(self, request: Request) -> list[Json]:
@@ -350,6 +375,10 @@ class RecordedServer:
         if self.cut_after is not None and after == 0:
             left = [event for event in left if event["seq"] <= self.cut_after]
         return StreamingResponse(iter(map(sse, left)), media_type="text/event-stream")
+
+
+def _problem(status: int, fields: Json) -> Json:
+    return {"type": "about:blank", "title": "No", "status": status, "detail": "", **fields}
 
 
 def sse(event: Json) -> str:

@@ -3,12 +3,11 @@ from pathlib import Path
 import pytest
 
 from service.cli import demo
-from service.cli.client import ApiClient
 from service.cli.errors import CliError
 from service.cli.output import show
-from service.cli.settings import ClientSettings
+from service.client import Client
 from service.settings import Settings
-from tests.unit.service.cli.recorded import STUDY, RecordedServer
+from tests.unit.service.cli.recorded import DATASET, STUDY, RecordedServer
 
 
 def put_mnist(folder: Path) -> Path:
@@ -43,9 +42,9 @@ class TestRegisterMissing:
         self, server: RecordedServer, tmp_path: Path
     ) -> None:
         place = put_mnist(tmp_path)
-        with ApiClient(ClientSettings(api_url=server.url)) as client:
+        with Client(server.url) as client:
             demo.register_missing(client, ["mnist"], [tmp_path / "nowhere", tmp_path])
-            server.datasets.append({"name": "mnist"})
+            server.datasets.append({**DATASET, "name": "mnist"})
             demo.register_missing(client, ["mnist", "digits"], [])
         [(registration, _)] = server.asked("POST /datasets")
         assert registration is not None

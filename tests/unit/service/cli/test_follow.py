@@ -1,9 +1,7 @@
 import pytest
 
-from service.cli.client import ApiClient, ServerEvent
-from service.cli.errors import UnreachableError
 from service.cli.follow import PATIENCE_SECONDS, follow
-from service.cli.settings import ClientSettings
+from service.client import Client, Event, UnreachableError
 from tests.unit.service.cli.recorded import STUDY, RecordedServer
 
 ID = STUDY["id"]
@@ -26,9 +24,9 @@ class Clock:
 def test_a_broken_line_is_taken_up_after_the_last_event(server: RecordedServer) -> None:
     server.cut_after = 4
     server.answers[f"GET /studies/{ID}"] = (200, RUNNING)
-    seen: list[ServerEvent] = []
+    seen: list[Event] = []
 
-    with ApiClient(ClientSettings(api_url=server.url)) as client:
+    with Client(server.url) as client:
         final = follow(
             client, RUNNING, on_event=seen.append, sleep=lambda _: server.answers.clear()
         )
@@ -42,7 +40,7 @@ def test_a_broken_line_is_taken_up_after_the_last_event(server: RecordedServer) 
 def test_a_study_that_ended_while_nobody_watched_is_followed_to_its_end_at_once(
     server: RecordedServer,
 ) -> None:
-    with ApiClient(ClientSettings(api_url=server.url)) as client:
+    with Client(server.url) as client:
         assert follow(client, STUDY)["state"] == "completed"
 
 
@@ -50,7 +48,7 @@ def test_a_server_that_stays_away_is_given_up_with_its_address() -> None:
     clock = Clock()
 
     with (
-        ApiClient(ClientSettings(api_url="http://127.0.0.1:1")) as client,
+        Client("http://127.0.0.1:1") as client,
         pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1"),
     ):
         follow(client, RUNNING, sleep=clock.sleep, clock=clock)

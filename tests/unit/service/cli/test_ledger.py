@@ -9,7 +9,7 @@ import yaml
 from service.publication import keys
 from service.publication.signing import sign
 from tests.unit.service.cli.conftest import Cli
-from tests.unit.service.cli.recorded import STUDY, RecordedServer
+from tests.unit.service.cli.recorded import STUDY, SUMMARY, RecordedServer
 from tests.unit.service.cli.test_results import ACCOUNT, BROKEN, DOCUMENT, HEAD, WHOLE
 
 LEDGER = "/datasets/digits/ledger"
@@ -65,7 +65,7 @@ def test_an_export_is_json_or_the_registry_of_deployments(
 ) -> None:
     assert json.loads(cli("ledger", "export", "digits").out)["head"] == HEAD
     server.answers["GET /studies"] = (
-        200, {"items": [{"id": STUDY["id"], "dataset": "digits"}], "next_cursor": None},
+        200, {"items": [SUMMARY], "next_cursor": None},
     )  # fmt: skip
     path = tmp_path / "registry.yaml"
     cli("ledger", "export", "digits", "--format", "registry", "--output", str(path))

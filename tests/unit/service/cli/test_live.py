@@ -2,7 +2,6 @@ import io
 
 from rich.console import Console
 
-from service.cli.client import ServerEvent
 from service.cli.live import (
     LiveDisplay,
     PlainDisplay,
@@ -12,6 +11,7 @@ from service.cli.live import (
     trials_line,
 )
 from service.cli.progress import StudyProgress, advance
+from service.client import Event
 from tests.unit.service.cli.recorded import story
 
 
@@ -19,7 +19,7 @@ def play(until: int | None = None) -> list[StudyProgress]:
     """The progress after each event of a study that completes."""
     states, now = [], StudyProgress()
     for event in story()[:until]:
-        now = advance(now, ServerEvent(str(event["seq"]), event["kind"], event))
+        now = advance(now, Event(event["seq"], event["kind"], event))
         states.append(now)
     return states
 
@@ -40,7 +40,7 @@ class TestAdvance:
 
     def test_a_kind_of_event_from_the_future_changes_nothing(self) -> None:
         before = play()[3]
-        assert advance(before, ServerEvent("9", "weather", {"sun": True})) == before
+        assert advance(before, Event(9, "weather", {"sun": True})) == before
 
     def test_the_time_left_follows_from_rate_and_steps(self) -> None:
         assert StudyProgress(step=50, steps=150, steps_per_second=20).seconds_left == 5

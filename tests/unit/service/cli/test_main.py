@@ -266,7 +266,7 @@ class TestSubmitFrom:
 
         assert done.code == 2
         assert "--from" in done.err
-        assert len(done.err.splitlines()) == 1
+        assert len(done.err.splitlines()) == 2
         assert not server.asked("POST /studies")
 
     def test_a_search_that_is_none_is_left_for_the_server_to_refuse(
@@ -284,7 +284,6 @@ class TestRead:
     def test_a_list_shows_epsilon_with_delta_and_how_the_search_was_accounted(
         self, cli: Cli, server: RecordedServer
     ) -> None:
-        server.summaries[0] |= {"accountant": "pld", "neighboring_relation": "add_or_remove_one"}
         shown = cli("list").out
         line = next(line for line in shown.splitlines() if ID in line)
         for words in ("2.941 (PLD)", "1e-05", "declared_unaccounted", "92.5 %"):

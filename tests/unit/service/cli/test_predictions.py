@@ -33,11 +33,10 @@ class TestPrediction:
         assert "waiting: " not in shown
         assert "reached" not in shown
 
-    def test_a_study_of_an_older_server_is_shown_without(
+    def test_a_study_that_predicts_nothing_yet_is_shown_without(
         self, cli: Cli, server: RecordedServer
     ) -> None:
-        server.study["prediction"] = None
-        del server.study["promotion"]
+        server.study["prediction"] = server.study["promotion"] = None
 
         done = cli("show", ID)
 

@@ -24,24 +24,46 @@ ACCOUNT = {
         "neighboring_relation": "add_or_remove_one",
         "epsilon": 100.0,
         "delta": 1e-3,
+        "admission": "pld",
+        "filter_order": None,
     },
     "accountant": "pld",
     "committed_epsilon": 2.03271,
     "charged_epsilon": 2.03271,
     "remaining_epsilon": 97.96729,
     "head": HEAD,
+    "caps": [],
     "reservations": [
         {
             "reservation_id": STUDY["id"],
+            "scope_id": "dataset:digits",
             "study_id": STUDY["id"],
+            "tenant": "local",
             "seq": 2,
+            "event": "{}",
+            "divergences": None,
             "reserved_steps": 312,
             "charged_steps": 300,
             "released_steps": 12,
+            "epoch": 1,
+            "segments": 50,
+            "open_segment": None,
+            "ended_segment": 50,
+            "checkpoint_step": 300,
+            "checkpoint_sha256": "ab" * 32,
             "state": "closed",
         }
     ],
-    "entries": [{**HEAD, "kind": "attest", "reservation_id": STUDY["id"], "body": "{}"}],
+    "entries": [
+        {
+            "seq": ENTRY["seq"],
+            "kind": "attest",
+            "reservation_id": STUDY["id"],
+            "body": "{}",
+            "prev_hash": "00" * 32,
+            "hash": ENTRY["hash"],
+        }
+    ],
 }
 WHOLE = {
     "scope_id": "dataset:digits",

@@ -1,4 +1,7 @@
+"""One call makes one study; a list is read page by page."""
+
 import contextlib
+import json
 import threading
 from collections.abc import Generator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -7,58 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from service.cli import client as client_module
-from service.cli.client import ApiClient, parse_events
-from service.cli.errors import (
-    ApiError,
-    CliError,
-    Exit,
-    InputError,
-    LostAnswerError,
-    UnreachableError,
-)
-from service.cli.settings import ClientSettings
-
-
-class TestParseEvents:
-    def test_ids_kinds_and_data_are_read_and_comments_passed_over(self) -> None:
-        lines = [": hello", "", "id: 7", "event: step", 'data: {"a":', "data: 1}", "", "id: 8", ""]
-        [event] = parse_events(iter(lines))
-        assert (event.id, event.kind, event.data) == ("7", "step", {"a": 1})
-
-    def test_an_event_that_the_line_cut_short_is_not_delivered(self) -> None:
-        assert list(parse_events(iter(["id: 1", 'data: {"a": 1}']))) == []
-
-    def test_data_that_is_not_json_is_refused(self) -> None:
-        with pytest.raises(CliError, match="not JSON"):
-            list(parse_events(iter(["data: {", ""])))
-
-
-class TestApiError:
-    @pytest.mark.parametrize(
-        ("status", "kind", "code"),
-        [
-            (422, "about:blank", Exit.BAD_INPUT),
-            (400, "about:blank", Exit.BAD_INPUT),
-            (409, "/problems/over-budget", Exit.OVER_BUDGET),
-            (409, "about:blank", Exit.FAILED),
-            (404, "about:blank", Exit.FAILED),
-            (401, "about:blank", Exit.FAILED),
-            (500, "/problems/over-budget", Exit.FAILED),
-        ],
-    )
-    def test_the_status_and_type_decide_the_exit_code(
-        self, status: int, kind: str, code: Exit
-    ) -> None:
-        assert ApiError(status, {"type": kind, "detail": "no"}).exit_code == code
-
-    def test_an_answer_that_is_no_problem_still_names_the_status(self) -> None:
-        transport = httpx.MockTransport(lambda _: httpx.Response(502, text="<html>"))
-        with (
-            ApiClient(ClientSettings(), transport=transport) as client,
-            pytest.raises(ApiError, match="502 Bad Gateway"),
-        ):
-            client.datasets()
+from service.client import Client, LostAnswerError, ProblemError, UnreachableError
+from service.client import studies as studies_module
+from tests.unit.service.cli.recorded import STUDY, SUMMARY
 
 
 class TestPages:
@@ -69,16 +23,16 @@ class TestPages:
             asked.append(request.url.query.decode())
             start = int(request.url.params.get("cursor", "0"))
             size = int(request.url.params["limit"])
-            items = [{"id": str(n)} for n in range(start, start + size)]
+            items = [{**SUMMARY, "id": str(n)} for n in range(start, start + size)]
             return httpx.Response(200, json={"items": items, "next_cursor": str(start + size)})
 
-        with ApiClient(ClientSettings(), transport=httpx.MockTransport(answer)) as client:
-            found = list(client.studies(states=["failed", "queued"], limit=130))
+        with Client("http://x", transport=httpx.MockTransport(answer)) as client:
+            found = list(client.every_study({"state": ["failed", "queued"]}, limit=330))
 
-        assert [item["id"] for item in found] == [str(n) for n in range(130)]
+        assert [study.id for study in found] == [str(n) for n in range(330)]
         assert asked == [
-            "state=failed&state=queued&limit=100",
-            "state=failed&state=queued&cursor=100&limit=30",
+            "state=failed&state=queued&limit=200",
+            "state=failed&state=queued&limit=130&cursor=200",
         ]
 
     def test_names_are_escaped_in_paths(self) -> None:
@@ -86,11 +40,11 @@ class TestPages:
 
         def answer(request: httpx.Request) -> httpx.Response:
             paths.append(request.url.raw_path.decode())
-            return httpx.Response(200, json={})
+            return httpx.Response(204)
 
-        with ApiClient(ClientSettings(), transport=httpx.MockTransport(answer)) as client:
-            client.dataset("../studies")
-        assert paths == ["/datasets/..%2Fstudies"]
+        with Client("http://x", transport=httpx.MockTransport(answer)) as client:
+            client.revoke_token("../studies")
+        assert paths == ["/tokens/..%2Fstudies"]
 
 
 class Flaky:
@@ -104,19 +58,19 @@ class Flaky:
         self.keys.append(request.headers["Idempotency-Key"])
         if self.failures:
             raise self.failures.pop(0)
-        return httpx.Response(200, json={"id": "s-1"})
+        return httpx.Response(201, json=STUDY)
 
 
 @pytest.fixture
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "RESEND_AFTER_SECONDS", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(studies_module, "RESEND_AFTER_SECONDS", (0.0, 0.0, 0.0))
 
 
 @pytest.mark.usefixtures("_no_waiting")
 class TestSubmit:
-    def submit(self, server: Any, **options: Any) -> dict[str, Any]:
-        with ApiClient(ClientSettings(), transport=httpx.MockTransport(server)) as client:
-            return client.submit({"name": "a"}, **options)
+    def submit(self, server: Any, **options: Any) -> str:
+        with Client("http://x", transport=httpx.MockTransport(server)) as client:
+            return client.submit_study({"name": "a"}, **options).id
 
     @pytest.mark.parametrize(
         "lost", [httpx.ReadError, httpx.ReadTimeout, httpx.RemoteProtocolError, httpx.WriteError]
@@ -124,7 +78,7 @@ class TestSubmit:
     def test_a_lost_answer_is_asked_for_again_with_the_same_key(self, lost: Any) -> None:
         server = Flaky(lost("gone"), httpx.ConnectError("restarting"), lost("gone"))
 
-        assert self.submit(server)["id"] == "s-1"
+        assert self.submit(server) == STUDY["id"]
         assert len(server.keys) == 4
         assert len(set(server.keys)) == 1
 
@@ -143,7 +97,7 @@ class TestSubmit:
 
     @pytest.mark.parametrize("key", ["clé", "a\n", "\x00"])
     def test_a_key_that_no_header_can_hold_is_refused(self, key: str) -> None:
-        with pytest.raises(InputError, match="printable ASCII"):
+        with pytest.raises(ValueError, match="printable ASCII"):
             self.submit(Flaky(), idempotency_key=key)
 
     def test_after_three_more_tries_the_user_is_told_the_key(self) -> None:
@@ -152,7 +106,7 @@ class TestSubmit:
             self.submit(server)
 
         assert len(server.keys) == 4
-        assert f"--idempotency-key {server.keys[0]}" in caught.value.message
+        assert caught.value.idempotency_key == server.keys[0]
 
     def test_what_never_left_is_not_sent_again(self) -> None:
         server = Flaky(httpx.ConnectError("refused"))
@@ -169,15 +123,13 @@ class TestSubmit:
             asked.append(request)
             return httpx.Response(status, json={"detail": "no"})
 
-        with pytest.raises(ApiError):
+        with pytest.raises(ProblemError):
             self.submit(refuse)
         assert len(asked) == 1
 
     def test_over_a_real_socket_a_dropped_connection_makes_one_study(self) -> None:
-        with drops_its_first_answer() as (url, keys):
-            client = ApiClient(ClientSettings(api_url=url))
-            with client:
-                assert client.submit({"name": "a"})["id"] == "s-1"
+        with drops_its_first_answer() as (url, keys), Client(url) as client:
+            assert client.submit_study({"name": "a"}).id == STUDY["id"]
 
         assert len(keys) == 2
         assert len(set(keys)) == 1
@@ -198,7 +150,7 @@ def drops_its_first_answer() -> Generator[tuple[str, list[str]]]:
             self.close_connection = True
             if len(keys) == 1:
                 return
-            body = b'{"id": "s-1"}'
+            body = json.dumps(STUDY).encode()
             self.send_response(201)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -2,10 +2,8 @@
 
 import asyncio
 import logging
-from typing import Literal
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.responses import Response
@@ -13,18 +11,13 @@ from starlette.responses import Response
 from service.access.guard import open_to_all
 from service.context import ContextDep
 from service.db.migrate import head_revision
+from service.health.schemas import Health
 from service.problems import described, problem_response
 from service.publication.published import Published
 
 router = APIRouter(tags=["health"])
 TIMEOUT_SECONDS = 3.0
 _log = logging.getLogger(__name__)
-
-
-class Health(BaseModel):
-    """A good answer."""
-
-    status: Literal["ok"] = "ok"
 
 
 @router.get("/healthz", dependencies=[open_to_all()])

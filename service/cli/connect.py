@@ -1,0 +1,110 @@
+"""How commands reach the server, and how they name a study."""
+
+import contextlib
+import json
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from service.cli.errors import ApiError, CliError, InputError, UnknownStudyError
+from service.cli.settings import ClientSettings
+from service.client import Client, ClientError, LostAnswerError, ProblemError, UnreachableError
+
+Json = dict[str, Any]
+
+MAX_SEARCHED = 1000
+"""So many of the newest studies are looked through for the beginning of an id."""
+
+
+@contextlib.contextmanager
+def open_client(settings: ClientSettings | None = None) -> Generator[Client]:
+    """The client that the environment describes; what it raises is for the user to read."""
+    settings = settings or ClientSettings.from_environment()
+    try:
+        client = Client(settings.api_url, token=settings.token)
+    except ValueError as error:
+        raise InputError(
+            f"TAN_API_URL is not an address: {settings.api_url!r} ({error})"
+        ) from error
+    with client:
+        try:
+            yield client
+        except ClientError as error:
+            raise readable(error) from error
+
+
+def readable(error: ClientError) -> CliError:
+    """The same error, with an exit code and the next command."""
+    match error:
+        case ProblemError():
+            return ApiError(error.status, error.problem.model_dump(mode="json"))
+        case LostAnswerError():
+            return CliError(
+                f"the server at {error.url} took the study and did not answer ({error.cause}): "
+                "it may be stored",
+                hint=f"tan-cli submit --idempotency-key {error.idempotency_key} with the same study "
+                "asks again and cannot make a second one",
+            )
+        case UnreachableError():
+            return CliError(
+                f"cannot reach the server at {error.url} ({error.cause})",
+                hint="tan-cli serve starts one here; TAN_API_URL names another one; tan-cli doctor "
+                "says what is wrong",
+            )
+        case _:
+            return CliError(str(error), hint="tan-cli doctor")
+
+
+def document(answer: BaseModel) -> Json:
+    """An answer as the API writes it: what ``--json`` prints and what the views show."""
+    return answer.model_dump(mode="json")
+
+
+def documents(answers: "list[Any]") -> list[Json]:
+    """Several of them."""
+    return [document(answer) for answer in answers]
+
+
+def find_study(client: Client, reference: str) -> Json:
+    """The study with this id, this unique beginning of an id, or (the newest) with this name.
+
+    Raises:
+        UnknownStudyError: there is none, or the beginning is not unique.
+    """
+    try:
+        return document(client.get_study(reference))
+    except ProblemError as error:
+        if error.status not in (404, 422):
+            raise
+    try:
+        named = next(client.every_study({"name": reference, "archived": "include"}, limit=1), None)
+    except ProblemError as error:
+        if error.status != 422:  # what can be no name can still be mistyped
+            raise
+        named = None
+    if named is not None and named.name == reference:
+        return document(client.get_study(named.id))
+    newest = client.every_study({"archived": "include"}, limit=MAX_SEARCHED)
+    matching = [study.id for study in newest if study.id.startswith(reference)]
+    if len(matching) == 1:
+        return document(client.get_study(matching[0]))
+    if matching:
+        raise UnknownStudyError(
+            f"{reference!r} is the beginning of {len(matching)} studies: {', '.join(matching[:5])}"
+        )
+    raise UnknownStudyError(f"no study has the id or the name {reference!r}")
+
+
+def read_json(path: Path) -> Json:
+    """A JSON object in a file."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CliError(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise CliError(f"{path} is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise CliError(f"{path} holds no JSON object")
+    return found

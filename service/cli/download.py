@@ -1,0 +1,128 @@
+"""``tan-cli download``: the private model as a file, and how to load it."""
+
+import json
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from service.cli.errors import CliError
+from service.cli.options import JsonFlag, StudyReference
+
+if TYPE_CHECKING:
+    from service.client.models import SavedModel
+
+Json = dict[str, Any]
+
+LOADING = """\
+import json
+
+import torch
+from pydantic import TypeAdapter
+from safetensors import safe_open
+
+from tan_core.models import build
+from tan_core.spec import ModelSpec
+
+with safe_open({path}, framework="pt") as file:
+    about = {{name: json.loads(text) for name, text in file.metadata().items()}}
+    weights = {{name: file.get_tensor(name) for name in file.keys()}}
+spec = TypeAdapter(ModelSpec).validate_python(about["model"] | {{"pretrained": None}})
+model = build(
+    spec, shape=about["shape"], num_classes=about["num_classes"], generator=torch.Generator()
+)
+model.load_state_dict(weights)
+model.eval()
+logits = model(torch.zeros(1, *about["shape"]))  # images: floats in [0, 1], channels first
+"""
+"""Loads a released model; a test runs it."""
+
+
+def download(
+    study: StudyReference,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="File to write; default: NAME.safetensors."),
+    ] = None,
+    example: Annotated[
+        bool,
+        typer.Option("--example", help="Only print the Python that loads the file."),
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Download the private model (safetensors), check its digest, and show how to load it.
+
+    A download that was cut is taken up where it ended when the command is repeated.
+    """
+    from service.cli.connect import find_study, open_client
+    from service.cli.output import show, show_json
+    from service.text import guarantee
+
+    if example and output is not None:
+        print(loading_example(output), end="")
+        return
+    with open_client() as client:
+        found = find_study(client, study)
+        target = output or Path(f"{found['name']}.safetensors")
+        if example:
+            print(loading_example(target), end="")
+            return
+        try:
+            with _bar(target.name, quiet=as_json) as on_progress:
+                saved = client.save_model(found["id"], target, on_progress=on_progress)
+        except OSError as error:
+            raise CliError(f"cannot write {target}: {error.strerror or error}") from error
+    if as_json:
+        show_json(_document(saved, found["privacy"]))
+        return
+    show(
+        f"{saved.path}: {saved.size_bytes:,} bytes, SHA-256 {saved.sha256} as the service states it",
+        guarantee(found["privacy"]),
+        f"\nLoad it in Python (tan-cli download {found['id']} --example prints this alone):\n",
+    )
+    print(loading_example(saved.path), end="")
+
+
+def loading_example(path: Path) -> str:
+    """Python that loads the weights at ``path`` into their model."""
+    return LOADING.format(path=json.dumps(str(path), ensure_ascii=False))
+
+
+def _document(saved: "SavedModel", privacy: Json) -> Json:
+    return {
+        "path": str(saved.path),
+        "size_bytes": saved.size_bytes,
+        "sha256": saved.sha256,
+        "privacy": privacy,
+    }
+
+
+@contextmanager
+def _bar(title: str, *, quiet: bool) -> Generator[Callable[[int, int], None] | None]:
+    """Something that shows how much has arrived, on a terminal."""
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    from service.cli.output import console
+
+    screen = console(error=True)
+    if quiet or not screen.is_terminal:
+        yield None
+        return
+    columns = (DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        *columns,
+        console=screen,
+    ) as progress:
+        task = progress.add_task(title, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -1,0 +1,39 @@
+"""What can go wrong between a client and the service.
+
+ClientError               what came back is no answer of a TAN Search service
+├── UnreachableError      nothing answered, or not in time
+│   └── LostAnswerError   a study was sent, and sent again, and no answer came back
+└── ProblemError          the service said no, and why
+"""
+
+from service.errors import Problem
+
+
+class ClientError(Exception):
+    """A request that was not answered as it was meant to be."""
+
+
+class UnreachableError(ClientError):
+    """Nothing answered, or not in time: what was asked for may have been done."""
+
+    def __init__(self, url: str, cause: str) -> None:
+        super().__init__(f"{url} does not answer ({cause})")
+        self.url = url
+        self.cause = cause
+
+
+class LostAnswerError(UnreachableError):
+    """A study was sent and no answer came back: it may be stored under ``idempotency_key``."""
+
+    def __init__(self, url: str, cause: str, *, idempotency_key: str) -> None:
+        super().__init__(url, cause)
+        self.idempotency_key = idempotency_key
+
+
+class ProblemError(ClientError):
+    """The service refused; ``problem`` says why, ``status`` is the HTTP status."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(f"{problem.status} {problem.title}: {problem.detail}")
+        self.problem = problem
+        self.status = problem.status

@@ -1,0 +1,1 @@
+"""Is the process alive, can it serve."""
