@@ -12,6 +12,7 @@ from tan_core import models
 from tan_core.engine.coverage import check_coverage
 from tan_core.errors import ParameterError
 from tan_core.models.gain import Gain
+from tan_core.spec.models import MODEL_TYPES
 from tests.support.models import SMALL_MODELS
 
 
@@ -48,6 +49,17 @@ class TestCheckCoverage:
         )
 
         check_coverage(model, (1, 8, 8))
+
+    def test_a_deep_network_that_meets_a_tie_in_float32_passes(self) -> None:
+        """At this seed a ReLU goes the other way in another layout: 2 % of a weight's gradient."""
+        model = models.build(
+            MODEL_TYPES["wrn-40-4"].model_validate({"name": "wrn-40-4"}),
+            shape=(3, 8, 8),
+            num_classes=10,
+            generator=torch.Generator().manual_seed(0),
+        )
+
+        check_coverage(model, (3, 8, 8))
 
     @pytest.mark.parametrize(("wiring", "message"), BEHIND.values(), ids=BEHIND)
     def test_a_use_behind_the_layer_is_named(self, wiring, message: str) -> None:
