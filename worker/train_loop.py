@@ -189,9 +189,9 @@ def _train(
     )
     if team.rank == 0:
         verify(assignment.dataset)
-    trainer = _build_trainer(assignment, begun_from, inputs("train"), team)
+    trainer = build_trainer(assignment, begun_from, inputs("train"), team)
     if assignment.checkpoint is not None:
-        _resume(trainer, assignment.checkpoint)
+        resume(trainer, assignment.checkpoint)
     started = time.monotonic()
     is_stopped = run_segments(trainer, assignment, team, leader)
     if leader is None:
@@ -246,9 +246,10 @@ def _begin(leader: Leader | None, trainer: Trainer, wanted: int) -> list[int]:
     return [grant.segment, min(grant.num_steps, wanted), int(leader.is_to_stop)]
 
 
-def _build_trainer(
+def build_trainer(
     assignment: PrivateAssignment, begun_from: Weights | None, train: Split, team: Team
 ) -> Trainer:
+    """This rank's trainer, under a key that is fresh for this attempt."""
     secret = team.shared_secret(KEY_BYTES + _SEED_BYTES)
     initial = int.from_bytes(secret[KEY_BYTES:], "little", signed=True)
     return Trainer(
@@ -278,7 +279,7 @@ def _all_reduce_of(team: Team) -> Callable[[torch.Tensor], None] | None:
     return team.all_reduce if team.size > 1 else None
 
 
-def _resume(trainer: Trainer, known: Checkpoint) -> None:
+def resume(trainer: Trainer, known: Checkpoint) -> None:
     """Go on from a reported checkpoint; the hash, the mechanism and the model must all be right."""
     loaded = checkpoint.load(Path(known.path), known.sha256)
     trainer.load_state(loaded.state)
