@@ -1,0 +1,35 @@
+"""What the search of one plan would cost in each way in which it may touch private data."""
+
+from tan_core.accounting import SearchAccounting
+from tan_core.planner.finals import MAX_REPEATS
+from tan_core.planner.plan import Plan, PlannedSearchPrivacy
+from tan_core.planner.privacy import Promise
+from tan_core.planner.reservations import runs_to_choose
+from tan_core.planner.search_privacy import search_privacy
+from tan_core.spec import StudySpec
+
+
+def search_privacy_by_mode(
+    spec: StudySpec, plan: Plan, *, search_num_examples: int
+) -> list[PlannedSearchPrivacy]:
+    """The plan's ``search_privacy`` as it would be under every ``search.accounting``.
+
+    Args:
+        spec: the study.
+        plan: its plan.
+        search_num_examples: examples that the simulations read.
+
+    Raises:
+        AccountantError: the accountant failed on the run alone.
+    """
+    promise = Promise(
+        delta=spec.privacy.delta,
+        accountant=spec.privacy.accountant,
+        target_epsilon=spec.privacy.epsilon,
+    )
+    runs = runs_to_choose(spec, plan.private_run())
+    trials = spec.search.trials + MAX_REPEATS
+    return [
+        search_privacy(runs, promise, trials, search_num_examples, plan.rungs, mode=mode)
+        for mode in SearchAccounting
+    ]
