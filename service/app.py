@@ -21,7 +21,7 @@ from service.body_limit import BodyLimit
 from service.calibration import endpoints as calibration
 from service.context import Context
 from service.dashboard import endpoints as dashboard
-from service.dashboard import compare, listing, planner, sign_in
+from service.dashboard import compare, editor, listing, planner, sign_in
 from service.datasets import endpoints as datasets
 from service.db.session import Database
 from service.health import endpoints as health
@@ -110,6 +110,7 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         planner,
         compare,
         listing,
+        editor,
         dashboard,
     ):
         app.include_router(room.router)

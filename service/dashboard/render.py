@@ -125,7 +125,8 @@ def _cell(value: Cell) -> str:
     return "–" if value is None else str(value)
 
 
-def _to_yaml(value: Mapping[str, Any]) -> str:
+def to_yaml(value: Mapping[str, Any]) -> str:
+    """A mapping as a person would write it, in its own order."""
     return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100)
 
 
@@ -158,7 +159,7 @@ def _make_environment() -> Environment:
         "number_text": text.number,
         "parameter": _parameter,
         "cell": _cell,
-        "to_yaml": _to_yaml,
+        "to_yaml": to_yaml,
         "to_json": _to_json,
         "accountant": lambda name: _word(str(name), ACCOUNTANTS),
         "relation": lambda name: _word(str(name), RELATIONS),

@@ -102,8 +102,21 @@ document.addEventListener("change", ({ target }) => {
 document.addEventListener("click", async ({ target }) => {
   const button = target.closest("button[data-copy]");
   if (!button) return;
-  await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);
+  const source = document.getElementById(button.dataset.copy);
+  await navigator.clipboard.writeText(source.value ?? source.textContent);
   const label = button.textContent;
   button.textContent = "Copied";
   setTimeout(() => (button.textContent = label), 1500);
+});
+
+/* <button data-line="12"> selects that line of the text that is edited. */
+document.addEventListener("click", ({ target }) => {
+  const line = Number(target.closest("button[data-line]")?.dataset.line);
+  if (!line) return;
+  const editor = document.getElementById("yaml");
+  const lines = editor.value.split("\n");
+  const start = lines.slice(0, line - 1).join("\n").length + (line > 1 ? 1 : 0);
+  editor.focus();
+  editor.setSelectionRange(start, start + (lines[line - 1]?.length ?? 0));
+  editor.scrollTop = (line - 4) * (editor.scrollHeight / lines.length);
 });

@@ -1,0 +1,98 @@
+"""A study is written, checked and submitted in the browser."""
+
+from urllib.parse import quote
+
+import httpx
+
+from service.context import Context
+from tests.integration.dashboard import seeding
+from tests.integration.dashboard.page import Page, get
+
+STUDY = seeding.DIGITS.read_text()
+
+
+async def _post(client: httpx.AsyncClient, text: str, action: str) -> httpx.Response:
+    return await client.post("/ui/new", data={"yaml": text, "action": action})
+
+
+class TestWriting:
+    async def test_it_begins_with_a_first_study(self, client: httpx.AsyncClient) -> None:
+        page = await get(client, "/ui/new")
+
+        assert "dataset: digits" in page.text["yaml"]
+
+    async def test_it_begins_with_what_the_planner_wrote(self, client: httpx.AsyncClient) -> None:
+        page = await get(client, f"/ui/new?yaml={quote('name: <planned>')}")
+
+        assert page.text["yaml"] == "name: <planned>"
+
+    async def test_it_begins_with_another_study(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        study_id = await seeding.submitted(context, name="pattern")
+        text = (await get(client, f"/ui/new?like={study_id}")).text["yaml"]
+
+        again = await _post(client, text, "submit")
+
+        address = again.headers["HX-Redirect"].removeprefix("/ui")
+        first, second = [
+            (await client.get(each)).json() for each in (f"/studies/{study_id}", address)
+        ]
+        assert first["id"] != second["id"]
+        assert first["spec"] == second["spec"]
+
+    async def test_an_unknown_study_is_no_pattern(self, client: httpx.AsyncClient) -> None:
+        await get(client, "/ui/new?like=s-none", status=404)
+
+
+class TestChecking:
+    async def test_it_says_what_the_plan_is_and_stores_nothing(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        await seeding.ensure_digits(context.database)
+        planned = await client.post(
+            "/plans", content=STUDY, headers={"Content-Type": "application/yaml"}
+        )
+
+        answer = await _post(client, STUDY, "check")
+
+        assert answer.status_code == 200
+        shown = Page(answer.text).data["verdict"]
+        reference = planned.json()["reference"]
+        for name in ("expected_batch_size", "noise_multiplier", "steps"):
+            assert reference[name] in shown
+        assert planned.json()["privacy"]["epsilon"] in shown
+        assert (await client.get("/studies")).json()["items"] == []
+
+    async def test_a_fault_is_named_with_its_line(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        await seeding.ensure_digits(context.database)
+        broken = STUDY.replace("epsilon: 3.0", "epsilon: -3.0")
+        line = 1 + broken[: broken.index("epsilon: -3.0")].count("\n")
+
+        answer = await _post(client, broken, "check")
+
+        assert answer.status_code == 422
+        page = Page(answer.text)
+        assert "privacy.epsilon" in page.text["verdict"]
+        assert [a["data-line"] for a in page.all("button") if "data-line" in a] == [str(line)]
+        assert page.text["yaml"].strip() == broken.strip()
+
+    async def test_text_that_is_no_study_is_refused_in_words(
+        self, client: httpx.AsyncClient
+    ) -> None:
+        for text in ("", "[1, 2]", "name: a\nname: b", "name: [\x00"):
+            assert (await _post(client, text, "submit")).status_code == 422
+
+    async def test_over_budget_is_a_refusal_too(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        await seeding.ensure_digits(context.database)
+        greedy = STUDY.replace("epsilon: 3.0", "epsilon: 900.0")
+
+        answer = await _post(client, greedy, "submit")
+
+        assert answer.status_code == 422
+        assert "budget" in Page(answer.text).text["verdict"]
+        assert (await client.get("/studies")).json()["items"] == []
