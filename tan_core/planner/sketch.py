@@ -120,7 +120,7 @@ def sketch(dials: Dials) -> Sketch:
         ...     )
         ... )
         >>> f"sigma = {found.run.noise_multiplier:.2f}, the wall is at {found.wall:.2f}"
-        'sigma = 2.62, the wall is at 1.95'
+        'sigma = 2.62, the wall is at 1.96'
     """
     _validate.positive_integer(num_examples=dials.num_examples, steps=dials.steps)
     refuse_batch_above(dials.num_examples, dials.expected_batch_size)

@@ -11,6 +11,7 @@ SIZE = 1000
 """Of the plot area, both ways."""
 
 _STEPS = (1, 2, 5)
+_THOUSANDS = ("", "k", "M", "G", "T", "P")
 _MAX_DOUBLINGS = 6
 """Intervals between ticks of batch sizes: their labels are long."""
 
@@ -88,6 +89,25 @@ def doublings_scale(low: float, high: float) -> Scale:
     step = math.ceil(doublings / _MAX_DOUBLINGS)
     ticks = [first + step * i for i in range(math.ceil(doublings / step) + 1)]
     return Scale(tuple(ticks), tuple(text.number(2.0**tick) for tick in ticks))
+
+
+def decades_scale(low: float, high: float) -> Scale:
+    """Counts by their base-10 logarithm, with ticks at powers of ten.
+
+    Example:
+        >>> decades_scale(48_000, 2_000_000).labels
+        ('10 k', '100 k', '1 M', '10 M')
+    """
+    first = math.floor(math.log10(low))
+    ticks = range(first, max(math.ceil(math.log10(high)), first + 1) + 1)
+    return Scale(tuple(ticks), tuple(_thousands(tick) for tick in ticks))
+
+
+def _thousands(power: int) -> str:
+    """A power of ten, by the name of its thousands."""
+    if not 0 <= power < 3 * len(_THOUSANDS):
+        return f"1e{power}"
+    return f"{10 ** (power % 3)} {_THOUSANDS[power // 3]}".strip()
 
 
 def accuracy_ticks(low: float, high: float, *, about: int = 5) -> list[float]:

@@ -1,0 +1,180 @@
+"""Two to six studies side by side: what differs in what was asked, and what came of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import HTMLResponse
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.access.guard import PrincipalDep, expect_study, needs
+from service.auth.scopes import Principal, Scope
+from service.context import Context, ContextDep
+from service.dashboard import queries
+from service.dashboard.charts.compared import Search, best_so_far, predictions_chart
+from service.dashboard.charts.table import Table
+from service.dashboard.pages import PageRoute
+from service.dashboard.render import page
+from service.dashboard.view import seconds_taken
+from service.db.tables import Trial
+from service.errors import InvalidInputError, NotFoundError
+from service.studies import service as studies
+from service.studies.schemas import StudyView
+from tan_core.wire import TrialState
+
+FEWEST, MOST = 2, 6
+UNCOMPARED = frozenset({"name"})
+"""Of a spec: what always differs."""
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+Chosen = Annotated[
+    list[Annotated[str, Query(max_length=200)]],
+    Query(
+        alias="study",
+        default_factory=list,
+        max_length=100,
+        description="Identifiers of the studies",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class SpecRow:
+    """One field of the specs; None where a study has none of this name."""
+
+    path: str
+    values: Sequence[Any]
+
+    @property
+    def differs(self) -> bool:
+        """Whether the studies do not agree."""
+        return any(value != self.values[0] for value in self.values)
+
+
+@router.get("/ui/compare", dependencies=[needs(Scope.READ)])
+async def compare_studies(
+    request: Request, context: ContextDep, principal: PrincipalDep, chosen: Chosen
+) -> HTMLResponse:
+    """The studies beside each other."""
+    compared = await _studies(context, principal, chosen)
+    rows = spec_rows([study.spec for study in compared])
+    async with context.database.session() as session:
+        searches = await _searches(session, compared)
+        now = await queries.database_clock(session)
+    return page(
+        request,
+        "compare.html",
+        studies=compared,
+        differing=[row for row in rows if row.differs],
+        agreeing=[row for row in rows if not row.differs],
+        seconds={study.id: seconds_taken(study, now) for study in compared},
+        history=best_so_far(searches),
+        predictions=predictions_chart(compared),
+        query=urlencode([("study", study.id) for study in compared]),
+    )
+
+
+@router.get("/ui/compare/{name}.csv", dependencies=[needs(Scope.READ)])
+async def get_compared_numbers(
+    name: str, context: ContextDep, principal: PrincipalDep, chosen: Chosen
+) -> Response:
+    """The numbers of the comparison: ``spec``, ``history`` or ``predictions``."""
+    compared = await _studies(context, principal, chosen)
+    table: Table | None = None
+    if name == "spec":
+        table = Table(
+            columns=("field", *labels(compared)),
+            rows=[(row.path, *row.values) for row in spec_rows([study.spec for study in compared])],
+        )
+    elif name == "history":
+        async with context.database.session() as session:
+            chart = best_so_far(await _searches(session, compared))
+        table = chart.table if chart else None
+    elif name == "predictions":
+        drawn = predictions_chart(compared)
+        table = drawn.table if drawn else None
+    if table is None:
+        raise NotFoundError(f"there are no numbers at /ui/compare/{name}.csv")
+    return Response(table.csv(), media_type="text/csv; charset=utf-8")
+
+
+def labels(compared: Sequence[StudyView]) -> list[str]:
+    """Names that tell the studies apart: two of one name have their identifiers beside it."""
+    names = [study.name for study in compared]
+    return [
+        study.name if names.count(study.name) == 1 else f"{study.name} {study.id}"
+        for study in compared
+    ]
+
+
+def spec_rows(specs: Sequence[Mapping[str, Any]]) -> list[SpecRow]:
+    """Every field of the specs by its path, in the order in which a spec has them."""
+    flat = [dict(_flat(spec)) for spec in specs]
+    paths = dict.fromkeys(path for one in flat for path in one)
+    return [SpecRow(path, [one.get(path) for one in flat]) for path in _in_order(list(paths))]
+
+
+def _in_order(paths: Sequence[str]) -> list[str]:
+    """Fields of one section together, sections as they first appear."""
+    sections = list(dict.fromkeys(path.partition(".")[0] for path in paths))
+    return sorted(
+        (path for path in paths if path not in UNCOMPARED),
+        key=lambda path: sections.index(path.partition(".")[0]),
+    )
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> Sequence[tuple[str, Any]]:
+    """Leaves by their dotted path; a list is written as one."""
+    leaves: list[tuple[str, Any]] = []
+    for name, each in value.items():
+        path = f"{prefix}{name}"
+        if isinstance(each, Mapping) and each:
+            leaves += _flat(each, f"{path}.")
+        else:
+            leaves.append((path, str(each) if isinstance(each, list | Mapping) else each))
+    return leaves
+
+
+async def _studies(
+    context: Context, principal: Principal, chosen: Sequence[str]
+) -> list[StudyView]:
+    """The studies that were asked for, each once, in the order of asking.
+
+    Raises:
+        InvalidInputError: fewer than two, or more than six.
+        NotFoundError: one is not known, or not the caller's.
+    """
+    ids = list(dict.fromkeys(chosen))
+    if not FEWEST <= len(ids) <= MOST:
+        raise InvalidInputError.at(
+            "study",
+            f"{FEWEST} to {MOST} studies can be compared: tick them in the list of studies; "
+            f"got {len(ids)}",
+        )
+    if principal.sees is not None:
+        for study_id in ids:
+            await expect_study(context, study_id, principal.sees)
+    return [await studies.get(context, study_id) for study_id in ids]
+
+
+async def _searches(session: AsyncSession, compared: Sequence[StudyView]) -> list[Search]:
+    return [
+        Search(label, await _completed(session, study.id))
+        for label, study in zip(labels(compared), compared, strict=True)
+    ]
+
+
+async def _completed(session: AsyncSession, study_id: str) -> list[tuple[int, float]]:
+    """Numbers and accuracies of the trials that climbed every rung, by number."""
+    rows = await session.execute(
+        select(Trial.number, Trial.value)
+        .where(
+            Trial.study_id == study_id,
+            Trial.state == TrialState.COMPLETED,
+        )
+        .order_by(Trial.number)
+    )
+    return [(number, value) for number, value in rows if value is not None]

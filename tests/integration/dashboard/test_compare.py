@@ -1,0 +1,111 @@
+"""Studies side by side, over the real application and database."""
+
+import httpx
+import pytest
+
+from service.context import Context
+from service.dashboard.compare import spec_rows
+from tests.integration.dashboard import seeding
+from tests.integration.dashboard.page import get
+
+
+@pytest.fixture
+async def two(context: Context) -> list[str]:
+    wide = {"name": "mlp", "hidden": [128]}
+    return [
+        await seeding.completed(context, name="narrow"),
+        await seeding.training(context, name="wide", model=wide),
+    ]
+
+
+def path_of(ids: list[str], name: str = "") -> str:
+    return f"/ui/compare{name}?{'&'.join(f'study={id_}' for id_ in ids)}"
+
+
+class TestComparing:
+    async def test_every_number_is_the_apis(
+        self, client: httpx.AsyncClient, two: list[str]
+    ) -> None:
+        page = await get(client, path_of(two))
+        studies = [(await client.get(f"/studies/{id_}")).json() for id_ in two]
+
+        expected = {
+            value
+            for one in studies
+            for value in (
+                one["privacy"]["epsilon"],
+                one["best_trial"]["value"],
+                one["prediction"]["accuracy"],
+                one["plan"]["cost"]["search_examples"],
+                one["plan"]["cost"]["private_run_examples"],
+                one["plan"]["cost"]["saving"],
+                one["privacy"]["charged_steps"],
+                one["progress"]["trials_finished"],
+            )
+        } | {studies[0]["run"]["test_accuracy"]}
+        assert expected <= set(page.data["results"])
+
+    async def test_differences_are_marked_and_agreements_are_not(
+        self, client: httpx.AsyncClient, two: list[str]
+    ) -> None:
+        response = await client.get(path_of(two, "/spec.csv"))
+        page = await get(client, path_of(two))
+
+        rows = dict(line.split(",", 1) for line in response.text.splitlines())
+        assert rows["field"] == "narrow,wide"
+        assert rows["model.hidden"] == "[64],[128]"
+        assert rows["train.steps"] == "300,300"
+        marked = [a for a in page.all("tr") if a.get("class") == "differs"]
+        assert len(marked) == 1
+
+    async def test_searches_and_predictions_can_be_downloaded(
+        self, client: httpx.AsyncClient, two: list[str]
+    ) -> None:
+        history = await client.get(path_of(two, "/history.csv"))
+        predictions = await client.get(path_of(two, "/predictions.csv"))
+
+        assert history.text.splitlines()[0] == "trial,narrow,wide"
+        api = (await client.get(f"/studies/{two[0]}")).json()["prediction"]
+        rows = [line.split(",") for line in predictions.text.splitlines()]
+        (predicted,) = [row for row in rows if row[:2] == ["narrow", "predicted"]]
+        assert float(predicted[3]) == api["accuracy"]
+
+    async def test_a_study_without_a_trial_stands_beside_others(
+        self, client: httpx.AsyncClient, context: Context, two: list[str]
+    ) -> None:
+        queued = await seeding.submitted(context, name="queued")
+
+        page = await get(client, path_of([queued, *two]))
+
+        assert "queued" in page.text["results"]
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("count", [0, 1, 7])
+    async def test_two_to_six_are_compared(self, client: httpx.AsyncClient, count: int) -> None:
+        response = await client.get(path_of([f"s-{i:012d}" for i in range(count)]))
+
+        assert response.status_code == 422
+        assert f"2 to 6 studies can be compared: tick them in the list of studies; got {count}" in (
+            response.text
+        )
+
+    async def test_a_study_twice_is_one(self, client: httpx.AsyncClient, two: list[str]) -> None:
+        response = await client.get(path_of([two[0], two[0]]))
+
+        assert response.status_code == 422
+
+    async def test_an_unknown_one_is_named(self, client: httpx.AsyncClient, two: list[str]) -> None:
+        response = await client.get(path_of([two[0], "s-nowhere"]))
+
+        assert response.status_code == 404
+        assert "s-nowhere" in response.text
+
+
+def test_a_field_that_one_study_lacks_differs() -> None:
+    rows = spec_rows([{"model": {"name": "mlp", "hidden": [64]}}, {"model": {"name": "linear"}}])
+
+    assert [(row.path, row.values, row.differs) for row in rows] == [
+        ("model.name", ["mlp", "linear"], True),
+        ("model.hidden", ["[64]", None], True),
+    ]

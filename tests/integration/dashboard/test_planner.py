@@ -1,0 +1,130 @@
+"""The planner, over the real application and database."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from service.context import Context
+from service.dashboard.planner_form import PlannerForm
+from tests.integration.dashboard import seeding
+from tests.integration.dashboard.page import get
+
+DIALS = "epsilon=3&delta=1e-5&num_examples=1149&batch_size=256&steps=300&model=mlp"
+
+
+async def plan_of(client: httpx.AsyncClient, body: dict[str, Any]) -> dict[str, Any]:
+    response = await client.post("/plans", json=body)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+class TestSketch:
+    async def test_is_within_a_thousandth_of_the_plan(self, client: httpx.AsyncClient) -> None:
+        page = await get(client, f"/ui/plan?{DIALS}")
+        form, _ = PlannerForm.read(dict(pair.split("=") for pair in DIALS.split("&")))
+        plan = await plan_of(client, form.body())
+
+        sigma, _, _, rate, _, epochs, overcharge, eta = page.data["sketch-figures"]
+        assert sigma == pytest.approx(plan["reference"]["noise_multiplier"], rel=1e-3)
+        assert rate == plan["reference"]["sampling_rate"]
+        assert epochs == pytest.approx(rate * 300)
+        assert overcharge == pytest.approx(plan["privacy"]["overcharge"], rel=2e-3)
+        assert eta == pytest.approx(plan["privacy"]["signal_to_noise"], rel=2e-3)
+
+    async def test_the_address_holds_every_dial(self, client: httpx.AsyncClient) -> None:
+        page = await get(client, f"/ui/plan?{DIALS}&trials=40")
+
+        shown = {a["name"]: a["value"] for a in page.all("input") if a.get("name")}
+        assert shown["trials"] == "40"
+        assert float(shown["delta"] or 0) == 1e-5
+        (link,) = [a["hx-get"] or "" for a in page.all("div") if a.get("id") == "certified"]
+        assert "trials=40" in link
+        assert "certified=true" in link
+
+    async def test_each_chart_has_its_numbers_as_csv(self, client: httpx.AsyncClient) -> None:
+        page = await get(client, f"/ui/plan?{DIALS}")
+        links = [a["href"] or "" for a in page.all("a") if ".csv" in (a.get("href") or "")]
+
+        texts = [(await client.get(link)).text for link in links]
+
+        assert texts[0].startswith("noise_multiplier,sampling_rate,epsilon")
+        assert texts[1].startswith("expected_batch_size,private_run_examples")
+        batches = [row.split(",") for row in texts[1].split()[1:]]
+        assert ["256", "76800"] in [row[:2] for row in batches]
+
+    @pytest.mark.parametrize(
+        ("query", "path", "words"),
+        [
+            ("epsilon=0", "epsilon", "greater than 0"),
+            ("delta=1e-30", "delta", "0.0000000001"),
+            ("batch_size=many", "batch_size", "integer"),
+            ("batch_size=2000&num_examples=1000", "train.batch_size", "1000 training examples"),
+            ("dataset=nowhere", "dataset", "no dataset of this name"),
+            ("model=resnet-9000", "model", "wrn-16-4"),
+        ],
+    )
+    async def test_what_cannot_be_planned_is_said_by_its_field(
+        self, client: httpx.AsyncClient, query: str, path: str, words: str
+    ) -> None:
+        page = await get(client, f"/ui/plan?{query}", status=422)
+
+        assert path in page.text["answer"]
+        assert words in page.text["answer"]
+
+    async def test_a_part_is_answered_so_that_it_is_exchanged(
+        self, client: httpx.AsyncClient
+    ) -> None:
+        response = await client.get("/ui/plan?epsilon=0", headers={"HX-Request": "true"})
+
+        assert response.status_code == 200
+        assert "This cannot be planned" in response.text
+
+
+class TestPlan:
+    async def test_is_the_one_of_the_api(self, client: httpx.AsyncClient) -> None:
+        page = await get(client, f"/ui/plan?{DIALS}&certified=true")
+        form, _ = PlannerForm.read(dict(pair.split("=") for pair in DIALS.split("&")))
+        plan = await plan_of(client, form.body())
+
+        run, privacy, cost = plan["reference"], plan["privacy"], plan["cost"]
+        assert page.data["plan-figures"] == [
+            run["expected_batch_size"], run["noise_multiplier"], run["steps"], run["sampling_rate"],
+            privacy["target_epsilon"], privacy["delta"], privacy["epsilon_reserved"],
+            cost["private_run_examples"], cost["search_examples"], cost["finals_examples"],
+            cost["saving"],
+        ]  # fmt: skip
+        voices = privacy["epsilon_by_accountant"]
+        assert page.data["plan-privacy"] == [
+            privacy["delta"], privacy["epsilon"], voices["rdp"], voices["prv"],
+            privacy["epsilon_tan"],
+        ]  # fmt: skip
+        figures = page.data["plan-modes"]
+        assert plan["search_privacy"]["epsilon"] in figures
+
+    async def test_of_registered_data_is_checked_against_it(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        await seeding.submitted(context)
+
+        refused = await get(client, f"/ui/plan?{DIALS}&dataset=digits&certified=true")
+        allowed = await get(
+            client,
+            f"/ui/plan?{DIALS}&dataset=digits&accounting=declared_unaccounted&certified=true",
+        )
+
+        assert "search.dataset" in refused.text["certified"]
+        assert "NOT accounted" in allowed.text["plan-privacy"]
+        assert "dataset: digits" in allowed.text["yaml"]
+
+    async def test_becomes_a_study_that_the_api_takes(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        await seeding.submitted(context)
+        page = await get(client, f"/ui/plan?{DIALS}&dataset=digits&accounting=declared_unaccounted")
+
+        response = await client.post(
+            "/studies", content=page.text["yaml"], headers={"Content-Type": "application/yaml"}
+        )
+
+        assert response.status_code == 201, response.text
