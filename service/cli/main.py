@@ -18,6 +18,8 @@ from service.cli import (
     operate,
     plans,
     results,
+    schema,
+    selftest,
     serve,
     studies,
     tokens,
@@ -39,6 +41,7 @@ app = typer.Typer(
 )
 app.command("serve")(serve.serve)
 app.command("init")(plans.init)
+app.command("schema")(schema.schema)
 app.command("plan")(plans.plan)
 app.command("submit")(studies.submit)
 app.command("list")(studies.list_studies)
@@ -57,6 +60,7 @@ app.add_typer(database.app, name="db", help="The database: schema, backup, resto
 app.add_typer(datasets.app, name="dataset", help="Register datasets and list them.")
 app.add_typer(ledger.app, name="ledger", help="Budgets: what is held, charged and left; evidence.")
 app.add_typer(keys.app, name="key", help="The keys that sign privacy statements.")
+app.add_typer(selftest.app, name="selftest", help="Checks of the product on itself.")
 app.add_typer(tokens.app, name="token", help="Who may do what: API tokens.")
 
 

@@ -1,8 +1,12 @@
-"""``python -m worker.selftest [--seed N] [--quick]``: a JSON line for each finding; exit 1 if one failed."""
+"""``python -m worker.selftest [--seed N] [--quick]``: a JSON line for each finding, and one for the end.
+
+The last line tells a test that has ended from one that broke off. Exit code 1 if a finding failed.
+"""
 
 import argparse
 import json
 import sys
+from typing import Any
 
 from worker.settings import quieten_ray
 
@@ -17,12 +21,18 @@ def main(arguments: list[str] | None = None) -> int:
     # Ray and torch take seconds to load: a wrong argument is refused before.
     from worker.selftest.suite import run
 
-    is_passed = True
+    num_findings, num_failed = 0, 0
     for finding in run(seed=wanted.seed, quick=wanted.quick):
-        is_passed &= finding.is_passed
-        sys.stdout.write(json.dumps(finding.to_json()) + "\n")
-        sys.stdout.flush()
-    return 0 if is_passed else 1
+        num_findings += 1
+        num_failed += not finding.is_passed
+        _print(finding.to_json())
+    _print({"num_findings": num_findings, "num_failed": num_failed})
+    return 1 if num_failed else 0
+
+
+def _print(document: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(document) + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,76 @@
+"""The findings of a self-test as a table that a person can read."""
+
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from service.cli.views import table
+
+Json = dict[str, Any]
+
+
+def findings(document: Json) -> RenderableType:
+    """Every check with its value, what is accepted and its power; then each failure in words."""
+    made = table(
+        None, "check", "value", "accepted", "p", "power", "against", "",
+        right=("value", "p", "power"),
+    )  # fmt: skip
+    made.columns[0].no_wrap = True
+    for finding in document["findings"]:
+        made.add_row(
+            finding["check"],
+            _number(finding["value"]),
+            _accepted(finding),
+            _probability(finding["p_value"]),
+            _power(finding["power"]),
+            finding["fault"],
+            Text("ok", style="green") if finding["passed"] else Text("FAILED", style="bold red"),
+        )
+    failed = [finding for finding in document["findings"] if not finding["passed"]]
+    return Group(
+        made,
+        *(Text(_failure(finding), style="red") for finding in failed),
+        Text(_verdict(document, len(failed))),
+    )
+
+
+def _verdict(document: Json, num_failed: int) -> str:
+    count = len(document["findings"])
+    alarm = f"a correct product fails one of them in {document['false_alarm']:.1e} of all runs"
+    if num_failed:
+        return (
+            f"{num_failed} of {count} checks failed; {alarm}. Do not release what was trained here."
+        )
+    return f"all {count} checks passed; {alarm}"
+
+
+def _failure(finding: Json) -> str:
+    if finding["error"] is not None:
+        return f"{finding['check']}: {finding['error']}"
+    return (
+        f"{finding['check']}: {finding['claim']}; {finding['statistic']} is "
+        f"{_number(finding['value'])}, accepted {_accepted(finding)}"
+    )
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+
+
+def _accepted(finding: Json) -> str:
+    low, high = finding["low"], finding["high"]
+    if low is None:
+        return "" if high is None else f"≤ {_number(high)}"
+    if high is None:
+        return f"≥ {_number(low)}"
+    return _number(low) if low == high else f"{_number(low)} to {_number(high)}"
+
+
+def _probability(value: float | None) -> str:
+    return "" if value is None else f"{value:.2g}"
+
+
+def _power(value: float) -> str:
+    """Rounded down: a power of 1 is only what is certain to the last digit."""
+    return "1" if value > 1 - 1e-6 else f"{int(value * 1000) / 1000:.3f}"
