@@ -15,10 +15,15 @@ class SearchAccounting(Choice):
     """How the search touches the private data. There is no default."""
 
     PUBLIC_PROXY = "public_proxy"
+    """Simulations and scores read public data alone."""
     ACCOUNTED = "accounted"
+    """Every trial is private at its own epsilon, and all are composed with the run."""
     PRIVATE_SELECTION = "private_selection"
+    """A random number of private trials, of which the best alone is released."""
     DISJOINT_SPLIT = "disjoint_split"
+    """The search reads a part of the data that the private run does not read."""
     DECLARED_UNACCOUNTED = "declared_unaccounted"
+    """Simulations read the private data and are not charged: only where the owner waived it."""
 
 
 SEARCH_NOTES = {

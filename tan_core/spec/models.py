@@ -11,6 +11,7 @@ from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
+    StrictBool,
     Tag,
     ValidationInfo,
     field_validator,
@@ -47,7 +48,9 @@ class MlpModel(Model):
     hidden: Annotated[
         list[Annotated[int, Field(ge=1, le=65536)]], Field(min_length=1, max_length=8)
     ] = Field(default=[64])
+    """Units of each hidden layer."""
     activation: Literal["tanh", "relu"] = "tanh"
+    """After each hidden layer."""
 
 
 class TanhCnnModel(Model):
@@ -56,7 +59,9 @@ class TanhCnnModel(Model):
     smallest_side = 4
     name: Literal["tanh-cnn"] = "tanh-cnn"
     width: Annotated[int, Field(ge=1, le=1024)] = 16
+    """Channels of the first convolution; the second has twice as many."""
     hidden: Annotated[int, Field(ge=1, le=65536)] = 32
+    """Units of the layer before the classifier."""
 
 
 class ScatterModel(Model):
@@ -87,9 +92,10 @@ class WideResNetModel(Model):
 
     smallest_side = 8
     name: Literal["wrn-16-4", "wrn-40-4", "wrn-28-10"] = "wrn-16-4"
+    """Its depth, and its width as a multiple of the thin network's."""
     groups: Literal[1, 2, 4, 8, 16] = 16
     """GroupNorm groups; they divide every width of the network."""
-    weight_standardization: bool = False
+    weight_standardization: StrictBool = False
     """Scaled weight standardisation with gain and bias, as De et al. (2022) train it."""
     order: Literal["relu_norm", "norm_relu"] = "relu_norm"
     """ReLU before each norm as Sander et al. (2023) have it, or after it."""
@@ -124,7 +130,9 @@ class VitModel(Model):
     patch_size: Annotated[int, Field(ge=1, le=64)] = 4
     """Pixels of a patch's side: 4 for images of 32 pixels, 16 for those of 224."""
     depth: Annotated[int, Field(ge=1, le=64)] = 12
+    """Blocks, one after the other."""
     width: Annotated[int, Field(ge=1, le=4096)] = 192
+    """Of a patch's vector."""
     heads: Annotated[int, Field(ge=1, le=64)] = 3
     """They divide the width."""
 
@@ -167,7 +175,9 @@ class TimmModel(Model):
 
     smallest_side = 1
     name: Annotated[str, Field(pattern=r"^timm:[a-z0-9_.]+$", max_length=200)]
+    """``timm:`` and the name of the architecture in timm."""
     options: Annotated[Options, AfterValidator(_architecture_only)] = Field(default={})
+    """Of the architecture, as ``timm.create_model`` takes them."""
 
     @property
     def architecture(self) -> str:
@@ -200,7 +210,9 @@ class PythonModel(Model):
     """
 
     name: Annotated[str, Field(pattern=rf"^python:{_WORD}(\.{_WORD})*:{_WORD}$", max_length=300)]
+    """``python:``, the module, a colon, and the function in it."""
     options: Options = Field(default={})
+    """What the function is called with, beside shape and number of classes."""
 
     @property
     def module(self) -> str:

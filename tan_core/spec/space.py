@@ -3,7 +3,7 @@
 import math
 from typing import Annotated, Any, Self
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, StrictBool, Tag, model_validator
 
 from tan_core.spec.base import Frozen
 
@@ -14,14 +14,18 @@ class Choices(Frozen):
     """One of a list of values, without order."""
 
     choices: Annotated[list[Scalar], Field(min_length=1, max_length=1000)]
+    """The values."""
 
 
 class Range(Frozen):
     """A number between two ends, both included. Two integer ends make an integer dimension."""
 
     low: int | float
+    """The lower end."""
     high: int | float
-    log: bool = False
+    """The upper end."""
+    log: StrictBool = False
+    """Whether factors are alike and not differences: for learning rates, say."""
 
     @model_validator(mode="after")
     def _ends_are_in_order(self) -> Self:

@@ -44,26 +44,33 @@ class Sampler(StrEnum):
     GP = "gp"
     """Gaussian process: few trials over few ranges."""
     RANDOM = "random"
+    """Independent draws from the space."""
 
 
 class PrivacySpec(Frozen):
     """The target. ``epsilon`` may be left out only when ``train.noise_multiplier`` is fixed."""
 
     epsilon: Annotated[float, Field(gt=0, le=1000)] | None = None
+    """The private run ends at this epsilon or below it."""
     delta: Annotated[float, Field(gt=0, lt=1)]
+    """At this delta: well below one over the number of records."""
     accountant: Accountant = Accountant.PLD
+    """Who computes the epsilon that is promised."""
 
 
 class SearchSpec(Frozen):
     """The simulations: how many, how large, over which space, and on whose data."""
 
     accounting: SearchAccounting
+    """How the search touches the private data: it has to be said, and stands beside every epsilon."""
     dataset: Name | None = None
     """``public_proxy`` only: the public dataset that every simulation and score reads."""
     trials: Annotated[int, Field(ge=1, le=100_000)] = 24
+    """Candidates that are simulated."""
     rungs: Literal["auto"] | Rungs = "auto"
     """Simulated expected batch sizes, smallest first. auto: as ``planner.batch_ladder`` chooses."""
     sampler: Sampler = Sampler.TPE
+    """Who proposes the parameters of the next trial."""
     budget: Annotated[float, Field(gt=0, le=1000)] = 1.0
     """What the whole search may process, in private runs. The trials run whatever they cost; finalists
     are repeated with fresh seeds while something is left of it."""
@@ -71,25 +78,32 @@ class SearchSpec(Frozen):
     """Whose best parameters are tried first. auto: those of earlier studies of the same model on the same
     search dataset, if there are any; or none; or the ids of studies."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Of the proposals and the simulations; the private run draws from the operating system."""
     space: Annotated[dict[str, Dimension], Field(min_length=1, max_length=64)]
+    """What a candidate may vary: fields of the trainer, ``steps``, and options of the model."""
 
 
 class BudgetSpec(Frozen):
     """Limits on compute."""
 
     gpu_hours: Annotated[float, Field(gt=0)] | None = None
+    """Of search and private run together."""
 
 
 class StudySpec(Frozen):
     """A whole study: target in, trained private model and statement out."""
 
     name: Name
+    """Of the study; it need not be unique."""
     privacy: PrivacySpec
     dataset: Name
+    """The registered dataset that the private run reads."""
     model: ModelSpec
+    """A model by its name, with its options beside it."""
     search: SearchSpec
     train: TrainSpec = TrainSpec()
     promotion: Literal["automatic", "manual"] = "automatic"
+    """Whether the best prediction becomes the private run by itself, or waits for an approval."""
     budget: BudgetSpec = BudgetSpec()
     priority: Annotated[
         int,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, StrictBool
 
 from tan_core.spec.base import Frozen
 
@@ -26,7 +26,9 @@ class Optimizer(StrEnum):
     """Optimisers over the noisy mean gradient; post-processing, so none of them costs epsilon."""
 
     SGD = "sgd"
+    """With momentum, if there is any."""
     ADAM = "adam"
+    """Adam with the weight decay in the gradient."""
     ADAMW = "adamw"
     """Adam with the weight decay beside the gradient and not in it."""
 
@@ -35,8 +37,11 @@ class Schedule(StrEnum):
     """How the learning rate goes from its whole value to its last one, after the warm-up."""
 
     CONSTANT = "constant"
+    """It stays."""
     LINEAR = "linear"
+    """Along a line."""
     COSINE = "cosine"
+    """Along half a cosine."""
 
 
 class Clipping(StrEnum):
@@ -63,31 +68,41 @@ class TrainerConfig(Frozen):
     """
 
     learning_rate: PositiveFloat = 1.0
+    """In units of one clipped gradient, so that it does not have to be tuned with ``clip_norm``."""
     schedule: Schedule = Schedule.CONSTANT
+    """How the learning rate goes to its last value."""
     warmup_fraction: Fraction = 0.0
     """Part of the steps in which the learning rate rises to its whole value."""
     final_learning_rate_fraction: Fraction = 0.0
     """Where linear and cosine end, as a part of ``learning_rate``."""
     optimizer: Optimizer = Optimizer.SGD
+    """Over the noisy mean gradient; none of them costs epsilon."""
     momentum: Fraction = 0.0
     """Of SGD; above 0 it replaces ``beta1`` of Adam."""
     dampening: Fraction = 0.0
     """Part of each gradient but the first that the momentum of SGD leaves out."""
     beta1: Fraction = 0.9
+    """Of Adam: how much of the mean gradient is kept at each step."""
     beta2: Fraction = 0.999
+    """Of Adam: how much of the mean square is kept at each step."""
     adam_epsilon: PositiveFloat = 1e-8
+    """Of Adam: what is added to the root of the mean square. No privacy parameter."""
     weight_decay: Annotated[float, Field(ge=0, le=1e9)] = 0.0
     """Times the weights: into the gradient (sgd, adam), or off the weights at each step (adamw)."""
     ema_decay: Fraction = 0.0
     """Of the averaged weights; the first steps have at most (1 + t) / (10 + t)."""
     clip_norm: PositiveFloat = 1.0
+    """C: the L2 norm that no example's gradient exceeds."""
     clipping: Clipping = Clipping.PER_EXAMPLE
+    """What bounds the gradient of an example."""
     clipping_stability: PositiveFloat = 0.01
     """Of automatic clipping: what is added to each norm, so that tiny gradients stay small."""
     augmentation_multiplicity: Annotated[int, Field(ge=1, le=256)] = 1
+    """K: views of an example that are averaged before its one clip."""
     crop_padding: Literal["auto"] | Annotated[int, Field(ge=0, le=64)] = "auto"
     """Pixels of reflect padding before a random crop; auto: an eighth of the side when K > 1."""
-    horizontal_flip: bool = False
+    horizontal_flip: StrictBool = False
+    """Whether half of the views are mirrored."""
     color_jitter: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Brightness, contrast and saturation of a view are each multiplied by 1 - j to 1 + j."""
 
@@ -144,6 +159,7 @@ class TrainSpec(TrainerConfig):
     """A batch above it keeps a random part of this size; six standard deviations above B it is free.
     Only where the number of units is public: neighbouring relation zero_out or replace_one."""
     steps: Literal["auto"] | Annotated[int, Field(ge=1, le=10_000_000)] = "auto"
+    """S, of the private run and of every simulation. auto: as the planner chooses, or searched."""
     noise_multiplier: Annotated[float, Field(gt=0, le=10_000)] | None = None
     """Fixed: epsilon is computed. Absent: it is calibrated to ``privacy.epsilon``."""
     workers: Annotated[int, Field(ge=1, le=1024)] = 2

@@ -44,6 +44,8 @@ class TestDomains:
             ("clipping", "per_layer"),
             ("clipping_stability", 0.0),
             ("optimizer", "lamb"),
+            ("horizontal_flip", 1),
+            ("horizontal_flip", "true"),
         ],
     )
     def test_a_value_outside_is_refused_by_its_path_wherever_it_stands(self, field, value) -> None:
