@@ -32,7 +32,8 @@ class Context:
         return server_secret(self.settings.home_path)
 
 
-def _context(request: Request) -> Context:
+# Dependencies are coroutines: FastAPI sends plain functions to a thread, which takes longer than they do.
+async def _context(request: Request) -> Context:
     return request.app.state.context
 
 

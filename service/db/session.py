@@ -52,15 +52,16 @@ class Database:
 
     Args:
         url: ``postgresql://user:password@host:port/name``.
-        pool_size: connections kept open; as many again may be opened under load.
+        pool_size: connections at most. They are opened when they are needed and kept: one that is opened
+            for a burst and closed after it costs more than what is asked through it.
     """
 
-    def __init__(self, url: str, *, pool_size: int = 8) -> None:
+    def __init__(self, url: str, *, pool_size: int = 16) -> None:
         self.url = normalise_url(url)
         self.engine: AsyncEngine = create_async_engine(
             self.url,
             pool_size=pool_size,
-            max_overflow=pool_size,
+            max_overflow=0,
             pool_timeout=_POOL_TIMEOUT_SECONDS,
             pool_recycle=1800,
             connect_args={"connect_timeout": 10, "application_name": "tan-search"},

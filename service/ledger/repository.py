@@ -86,20 +86,6 @@ async def reservation(session: AsyncSession, reservation_id: str) -> Reservation
     return Reservation.model_validate(dict(row))
 
 
-async def standing(session: AsyncSession, reservation_id: str) -> tuple[Reservation, int, str]:
-    """One reservation as it stands, with number and hash of the newest entry about it."""
-    query = text(
-        "SELECT r.*, e.seq AS last_seq, encode(e.hash, 'hex') AS last_hash"
-        " FROM ledger_reservation AS r CROSS JOIN LATERAL ("
-        "SELECT seq, hash FROM ledger_entry WHERE reservation_id = r.reservation_id"
-        " ORDER BY seq DESC LIMIT 1) AS e WHERE r.reservation_id = :id"
-    )
-    row = (await session.execute(query, {"id": reservation_id})).mappings().one_or_none()
-    if row is None:
-        raise UnknownReservationError(f"no reservation {reservation_id!r}")
-    return Reservation.model_validate(dict(row)), row["last_seq"], row["last_hash"]
-
-
 async def reservations(session: AsyncSession, scope_id: str) -> list[Reservation]:
     """Every reservation of a scope, in the order of their making."""
     query = text(_RESERVATION + "scope_id = :scope ORDER BY seq")

@@ -1,33 +1,25 @@
 """Queries over studies, their trials, runs and events."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from pydantic import AwareDatetime, TypeAdapter
 from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
     Double,
-    ScalarSelect,
     Select,
-    bindparam,
-    case,
     func,
-    or_,
     select,
     tuple_,
     type_coerce,
 )
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncSession
-from sqlalchemy.orm import aliased
 
 from service import paging
-from service.db.tables import Attempt, Event, Run, Study, Trial
+from service.db.tables import Event, Run, Study, Trial
 from service.paging import Cursor
-from service.studies.lifecycle import StudyState
-from service.studies.schemas import Archived, NamePart, Progress, StudyListing, StudyOrder
+from service.studies.schemas import Archived, NamePart, StudyListing, StudyOrder
 from tan_core.wire import RungScore, TrialRecord, TrialState
 
 _BY_NAME = TypeAdapter(tuple[NamePart, NamePart])
@@ -112,20 +104,6 @@ def _filtered(listing: StudyListing) -> Select[Study]:
     return query
 
 
-async def best_trial(session: AsyncSession, study: Study) -> TrialRecord | None:
-    """The trial of the promotion; before there is one, the completed trial of the highest value."""
-    if study.promotion is not None:
-        trial = await session.get(Trial, (study.id, study.promotion["trial"]))
-    else:
-        trial = await session.scalar(
-            select(Trial)
-            .where(Trial.study_id == study.id, Trial.state == "completed", Trial.value.is_not(None))
-            .order_by(Trial.value.desc(), Trial.number)
-            .limit(1)
-        )
-    return None if trial is None else trial_record(trial)
-
-
 def trial_record(trial: Trial) -> TrialRecord:
     """The row as the wire and the API show it."""
     return TrialRecord(
@@ -143,72 +121,6 @@ def trial_record(trial: Trial) -> TrialRecord:
 async def run_of(session: AsyncSession, study_id: str, kind: str) -> Run | None:
     """The study's search or private run, if it has begun."""
     return await session.scalar(select(Run).where(Run.study_id == study_id, Run.kind == kind))
-
-
-async def runs_of(session: AsyncSession, study_id: str) -> dict[str, tuple[Run, int | None]]:
-    """The study's runs by their kind, each with the number of its newest attempt."""
-    newest = select(func.max(Attempt.number)).where(Attempt.run_id == Run.id).scalar_subquery()
-    rows = await session.execute(select(Run, newest).where(Run.study_id == study_id))
-    return {run.kind: (run, attempt) for run, attempt in rows}
-
-
-async def progress_of(
-    session: AsyncSession,
-    study: Study,
-    runs: Mapping[str, tuple[Run, int | None]] | None = None,
-) -> Progress:
-    """How far the study is, from the rows as they are now; ``runs`` are its own, where known."""
-    known = await runs_of(session, study.id) if runs is None else runs
-    given = {"study": study.id, "last_rung": len(study.plan["simulations"]) - 1}
-    row = (await session.execute(_PROGRESS, given)).one()
-    *by_name, best, repeats = tuple(row)
-    by_state = dict(zip(TrialState, by_name, strict=True))
-    private, _ = known.get("private", (None, None))
-    _, attempt = known.get("private") or known.get("search") or (None, None)
-    return Progress(
-        phase=StudyState(study.state),
-        trials_total=study.spec["search"]["trials"],
-        trials_finished=sum(n for state, n in by_state.items() if state.is_finished),
-        trials_running=by_state[TrialState.RUNNING],
-        trials_diverged=by_state[TrialState.DIVERGED],
-        trials_pruned=by_state[TrialState.PRUNED],
-        trials_failed=by_state[TrialState.FAILED],
-        repeats_finished=repeats,
-        best_accuracy=best,
-        step=private.step if private else None,
-        steps=private.steps if private else None,
-        steps_per_second=private.steps_per_second if private else None,
-        attempt=attempt,
-    )
-
-
-def _count(state: TrialState) -> ColumnElement[int]:
-    return func.count(case((Trial.state == state.value, 1)))
-
-
-def _finished_repeats() -> ScalarSelect[int]:
-    """Ladders of the finals that reached the last rung, or were given up before it."""
-    repeated = aliased(Trial)
-    scores = func.jsonb_array_elements(repeated.repeats)
-    score = type_coerce(scores.column_valued("score", joins_implicitly=True), JSONB)
-    is_last = score["rung"].as_integer() == bindparam("last_rung", type_=BigInteger)
-    return (
-        select(func.count())
-        .select_from(repeated)
-        .where(
-            repeated.study_id == bindparam("study"),
-            or_(is_last, score["accuracy"].astext.is_(None)),
-        )
-        .scalar_subquery()
-    )
-
-
-_PROGRESS = select(
-    *(_count(name) for name in TrialState),
-    func.max(case((Trial.state == "completed", Trial.value))),
-    _finished_repeats(),
-).where(Trial.study_id == bindparam("study"))
-"""Built once: building it takes longer than running it."""
 
 
 async def results_of(

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from service import etags, idempotency
 from service.auth.scopes import LOCAL, Principal
 from service.context import Context
-from service.db.tables import IdempotencyKey, Run, Study
+from service.db.tables import IdempotencyKey, Study
 from service.errors import ConflictError, InvalidInputError, NotFoundError
 from service.idempotency import Keyed
 from service.ledger import repository as ledger
@@ -20,6 +20,7 @@ from service.plans.service import Prepared, prepare
 from service.publication.published import Published
 from service.studies import epsilon, line, repository
 from service.studies.events import append_state
+from service.studies.glance import Held, RunStanding, glance
 from service.studies.lifecycle import StudyState
 from service.studies.schemas import (
     LedgerEntryRef,
@@ -67,7 +68,7 @@ async def submit(
         study = await _store(session, prepared, by)
         if request is not None:
             idempotency.remember(session, request, study_id=study.id)
-        return await view(session, study), True
+        return await view(session, study.id), True
 
 
 async def page(context: Context, query: StudyQuery, *, tenant: str | None = None) -> StudyPage:
@@ -98,7 +99,7 @@ async def page(context: Context, query: StudyQuery, *, tenant: str | None = None
 async def get(context: Context, study_id: str) -> StudyView:
     """One study."""
     async with context.database.reading() as session:
-        return await view(session, await _find(session, study_id))
+        return await view(session, study_id)
 
 
 async def expect(context: Context, study_id: str) -> None:
@@ -129,7 +130,7 @@ async def edit(
         for name, value in changed.items():
             setattr(study, name, value)
         study.version += 1
-        return await view(session, study)
+        return await view(session, study.id)
 
 
 async def cancel(
@@ -145,7 +146,7 @@ async def cancel(
         study.cancel_requested = True
         if request is not None:
             idempotency.remember(session, request, study_id=study.id)
-        return await view(session, study), True
+        return await view(session, study.id), True
 
 
 async def pause(context: Context, study_id: str, *, wanted: bool) -> StudyView:
@@ -160,7 +161,7 @@ async def pause(context: Context, study_id: str, *, wanted: bool) -> StudyView:
         if study.pause_requested != wanted:
             study.pause_requested = wanted
             await append_state(session, study)
-        return await view(session, study)
+        return await view(session, study.id)
 
 
 async def promote(
@@ -190,7 +191,7 @@ async def promote(
             study.promoted_trial = trial
         if request is not None:
             idempotency.remember(session, request, study_id=study.id)
-        return await view(session, study), True
+        return await view(session, study.id), True
 
 
 async def statement(context: Context, study_id: str) -> dict[str, Any]:
@@ -219,11 +220,18 @@ async def model(context: Context, study_id: str) -> ReleasedModel:
     return ReleasedModel(name=study.name, path=path, sha256=run.result["model_sha256"])
 
 
-async def view(session: AsyncSession, study: Study) -> StudyView:
-    """The study as the API shows it."""
+async def view(session: AsyncSession, study_id: str) -> StudyView:
+    """The study as the API shows it.
+
+    Raises:
+        NotFoundError: there is none.
+    """
     await session.flush()
-    runs = await repository.runs_of(session, study.id)
-    run, attempt = runs.get("private", (None, None))
+    found = await glance(session, study_id)
+    if found is None:
+        raise _no_such(study_id)
+    study, seen = found
+    run = seen.runs.get("private")
     position = (await line.positions(session, [study])).get(study.id)
     return StudyView(
         id=study.id,
@@ -239,12 +247,12 @@ async def view(session: AsyncSession, study: Study) -> StudyView:
         queue_position=position,
         spec=study.spec,
         plan=study.plan,
-        progress=await repository.progress_of(session, study, runs),
-        best_trial=await repository.best_trial(session, study),
+        progress=seen.progress,
+        best_trial=seen.best_trial,
         prediction=_prediction_view(study, run),
         promotion=PromotionView.model_validate(study.promotion) if study.promotion else None,
-        run=_run_view(study, run, attempt) if run else None,
-        privacy=await _privacy_view(session, study),
+        run=_run_view(study, run) if run else None,
+        privacy=_privacy_view(study, seen.held),
         error=study.error,
         created_at=study.created_at,
         started_at=study.started_at,
@@ -255,13 +263,17 @@ async def view(session: AsyncSession, study: Study) -> StudyView:
 async def _find(session: AsyncSession, study_id: str, *, lock: bool = False) -> Study:
     study = await repository.find(session, study_id, lock=lock)
     if study is None:
-        raise NotFoundError(f"there is no study {study_id!r}")
+        raise _no_such(study_id)
     return study
+
+
+def _no_such(study_id: str) -> NotFoundError:
+    return NotFoundError(f"there is no study {study_id!r}")
 
 
 async def _again(session: AsyncSession, known: IdempotencyKey) -> StudyView:
     """The study that a key made or changed before, as it is now."""
-    return await view(session, await _find(session, known.study_id or ""))
+    return await view(session, known.study_id or "")
 
 
 async def _store(session: AsyncSession, prepared: Prepared, by: Principal) -> Study:
@@ -332,7 +344,7 @@ def _summary(
     )
 
 
-def _run_view(study: Study, run: Run, attempt: int | None) -> RunView:
+def _run_view(study: Study, run: RunStanding) -> RunView:
     result = run.result or {}
     return RunView.model_validate(
         {
@@ -341,7 +353,7 @@ def _run_view(study: Study, run: Run, attempt: int | None) -> RunView:
             "step": run.step,
             "steps": run.steps,
             "steps_per_second": run.steps_per_second,
-            "attempt": attempt,
+            "attempt": run.attempt,
             "trial": study.promoted_trial,
             "test_accuracy": result.get("test_accuracy"),
             "num_test": result.get("num_test"),
@@ -349,7 +361,7 @@ def _run_view(study: Study, run: Run, attempt: int | None) -> RunView:
     )
 
 
-def _prediction_view(study: Study, run: Run | None) -> PredictionView | None:
+def _prediction_view(study: Study, run: RunStanding | None) -> PredictionView | None:
     if study.prediction is None:
         return None
     result = (run.result if run else None) or {}
@@ -358,12 +370,9 @@ def _prediction_view(study: Study, run: Run | None) -> PredictionView | None:
     )
 
 
-async def _privacy_view(session: AsyncSession, study: Study) -> PrivacyView:
+def _privacy_view(study: Study, held: Held | None) -> PrivacyView:
     planned = study.plan["privacy"]
-    held, entry = None, None
-    if study.reservation_id is not None:
-        held, seq, last_hash = await ledger.standing(session, study.reservation_id)
-        entry = LedgerEntryRef(scope=held.scope_id, seq=seq, hash=last_hash)
+    entry = LedgerEntryRef(scope=held.scope, seq=held.seq, hash=held.hash) if held else None
     charged_steps = held.charged_steps if held else None
     return PrivacyView(
         epsilon=epsilon.shown(study, charged_steps=charged_steps),

@@ -4,7 +4,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Study, Trial
 from service.studies.events import append_event
-from service.studies.repository import progress_of, trial_record
+from service.studies.glance import progress_of
+from service.studies.repository import trial_record
 from service.trials import repository
 from service.trials.merge import merged
 from service.trials.schemas import TrialView

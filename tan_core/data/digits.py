@@ -3,7 +3,6 @@
 import hashlib
 
 import numpy as np
-from sklearn.datasets import load_digits
 
 from tan_core.data.part import ArrayInputs, Part, Parts
 
@@ -13,6 +12,9 @@ SIDE = 8
 
 def read() -> Parts:
     """One part of 1,797 grey images, levels 0..16 stretched to 0..255."""
+    # Here, because it brings pandas and scipy.stats: 0.8 s and 80 MB for everybody who has other data.
+    from sklearn.datasets import load_digits
+
     levels, labels = load_digits(return_X_y=True)
     pixels = np.rint(np.asarray(levels) * (255 / GREY_LEVELS)).astype(np.uint8)
     inputs = ArrayInputs(pixels.reshape(-1, 1, SIDE, SIDE))

@@ -10,7 +10,7 @@ async def test_a_request_without_a_connection_is_told_to_come_again(
     settings, database_urls, monkeypatch
 ):
     monkeypatch.setattr("service.db.session._POOL_TIMEOUT_SECONDS", 0.05)
-    database = Database(database_urls.app, pool_size=1)
+    database = Database(database_urls.app, pool_size=2)
     async with open_client(settings, database) as client:
         assert (await client.get("/studies")).status_code == 200
         async with database.session() as one, database.session() as other:
