@@ -20,8 +20,17 @@ from service.access.routes import scopes
 from service.body_limit import BodyLimit
 from service.calibration import endpoints as calibration
 from service.context import Context
+from service.dashboard import calibration as calibration_page
+from service.dashboard import (
+    compare,
+    editor,
+    listing,
+    planner,
+    privacy,
+    sign_in,
+    statement_check,
+)
 from service.dashboard import endpoints as dashboard
-from service.dashboard import compare, editor, listing, planner, sign_in
 from service.datasets import endpoints as datasets
 from service.db.session import Database
 from service.health import endpoints as health
@@ -109,6 +118,9 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         sign_in,
         planner,
         compare,
+        privacy,
+        statement_check,
+        calibration_page,
         listing,
         editor,
         dashboard,

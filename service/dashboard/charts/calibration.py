@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from service import text
 from service.calibration.schemas import CalibrationItem
 from service.dashboard.charts.scale import SIZE, Frame, Scale, accuracy_scale, dots
+from service.dashboard.charts.table import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,13 @@ def calibration_chart(items: Sequence[CalibrationItem]) -> CalibrationChart | No
             f"{len(held)} inside their interval, {len(missed)} outside."
         ),
     )
+
+
+def calibration_table(items: Sequence[CalibrationItem]) -> Table:
+    """The numbers of the chart, in the order of the studies."""
+    names = ("study", "name", "dataset", "model", "epsilon", "predicted", "low", "high", "reached")
+    names += ("error", "inside")
+    return Table(columns=names, rows=[[getattr(one, name) for name in names] for one in items])
 
 
 def _bars(items: Sequence[CalibrationItem], scale: Scale) -> str:

@@ -1,0 +1,64 @@
+"""The page of calibration: what was predicted, what was reached, and how often the intervals held."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import HTMLResponse
+
+from service.access.guard import PrincipalDep, needs
+from service.auth.scopes import Scope
+from service.calibration.endpoints import DatasetName, ModelName
+from service.calibration.service import calibration
+from service.context import ContextDep
+from service.dashboard import queries
+from service.dashboard.charts.calibration import calibration_chart, calibration_table
+from service.dashboard.pages import PageRoute
+from service.dashboard.render import page
+from tan_core.accounting import SEARCH_NOTES
+
+CALIBRATED_STUDIES = 200
+LISTED_STUDIES = 50
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+@router.get("/ui/calibration", dependencies=[needs(Scope.READ)])
+async def show_calibration(
+    request: Request,
+    context: ContextDep,
+    principal: PrincipalDep,
+    dataset: Annotated[str | None, DatasetName] = None,
+    model: Annotated[str | None, ModelName] = None,
+) -> HTMLResponse:
+    """Every study that was predicted and completed, or those of a dataset or a model."""
+    found = await calibration(
+        context, dataset=dataset, model=model, limit=CALIBRATED_STUDIES, tenant=principal.sees
+    )
+    async with context.database.session() as session:
+        terms = await queries.terms(session, [item.study for item in found.items])
+    return page(
+        request,
+        "calibration.html",
+        calibration=found,
+        chart=calibration_chart(found.items),
+        table=calibration_table(found.items),
+        num_listed=LISTED_STUDIES,
+        terms=terms,
+        notes=SEARCH_NOTES,
+        dataset=dataset,
+        model=model,
+    )
+
+
+@router.get("/ui/calibration.csv", dependencies=[needs(Scope.READ)])
+async def get_calibration_numbers(
+    context: ContextDep,
+    principal: PrincipalDep,
+    dataset: Annotated[str | None, DatasetName] = None,
+    model: Annotated[str | None, ModelName] = None,
+) -> Response:
+    """The drawn studies, newest first."""
+    found = await calibration(
+        context, dataset=dataset, model=model, limit=CALIBRATED_STUDIES, tenant=principal.sees
+    )
+    return Response(calibration_table(found.items).csv(), media_type="text/csv; charset=utf-8")

@@ -1,0 +1,43 @@
+"""The chart of a budget's burn-down: what was committed and charged after each entry of the journal."""
+
+from service import text
+from service.dashboard.charts.lines import Lines, Series
+from service.dashboard.charts.table import Table
+from service.ledger.schemas import Burndown
+
+_IN_SIGHT = 4
+"""The budget is drawn where it is at most so many times what was committed: else nothing else is seen."""
+
+
+def burndown_chart(found: Burndown) -> Lines | None:
+    """The chart; None while nothing was ever reserved."""
+    points = found.points
+    highest = max((point.committed_epsilon for point in points), default=0.0)
+    if highest == 0:
+        return None
+    series = [
+        Series(
+            "charged and reserved", "stairs", [p.committed_epsilon for p in points], "warn-line"
+        ),
+        Series("charged", "stairs", [p.charged_epsilon for p in points], "accent"),
+    ]
+    if found.budget_epsilon <= _IN_SIGHT * highest:
+        series.append(Series("budget", "line", [found.budget_epsilon] * len(points), "bad"))
+    last = points[-1]
+    return Lines(
+        x_label="Entry of the journal",
+        y_label="ε",
+        x=[point.seq for point in points],
+        series=series,
+        summary=(
+            f"After entry {last.seq} at most ε {text.epsilon(last.charged_epsilon)} is charged and "
+            f"{text.epsilon(last.committed_epsilon)} with what is reserved, of "
+            f"{text.number(found.budget_epsilon)} at δ {text.number(found.delta)}."
+        ),
+        table=Table(
+            columns=("entry", "at", "charged_epsilon", "committed_epsilon"),
+            rows=[
+                (p.seq, p.at.isoformat(), p.charged_epsilon, p.committed_epsilon) for p in points
+            ],
+        ),
+    )

@@ -1,0 +1,75 @@
+"""Verification of a privacy statement in the page: what ``tan-cli statement --verify`` does."""
+
+import json
+from typing import Any
+
+from anyio import to_thread
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.access.guard import needs
+from service.auth.scopes import Scope
+from service.context import Context, ContextDep
+from service.dashboard.forms import read_form
+from service.dashboard.render import page
+from service.errors import NotFoundError
+from service.ledger import repository as ledger
+from service.ledger.service import Ledger, scope_id_of
+from service.publication.keys import public_keys
+from service.statements.ledger_check import check_ledger
+from service.statements.verify import Check, verify_statement
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.post("/ui/statements/verify", dependencies=[needs(Scope.READ)])
+async def verify_pasted(request: Request, context: ContextDep) -> HTMLResponse:
+    """The verdict on the statement in the form, as a part of a page."""
+    text = dict(await read_form(request)).get("statement", "")
+    checks = await checks_of(context, text)
+    return page(
+        request, "_verdict.html", checks=checks, is_good=all(check.is_good for check in checks)
+    )
+
+
+async def checks_of(context: Context, text: str) -> list[Check]:
+    """Everything that is checked of a text, against this service's keys and its ledger."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return [Check("format", False, f"this is not JSON: {error}")]
+    if not isinstance(document, dict):
+        return [Check("format", False, "expected a JSON object")]
+    key_id = await _expected_key(context, document)
+    found = await to_thread.run_sync(lambda: verify_statement(document, key_id=key_id))
+    if not all(check.is_good for check in found):
+        return found
+    async with context.database.session() as session:
+        return [*found, *await _against_ledger(session, document)]
+
+
+async def _expected_key(context: Context, document: dict[str, Any]) -> str:
+    """The key that signed it where it is one of this service's, retired ones too; else the present one."""
+    known = [
+        key.key_id for key in await to_thread.run_sync(public_keys, context.settings.home_path)
+    ]
+    signature = document.get("signature")
+    stated = signature.get("key_id") if isinstance(signature, dict) else None
+    return stated if stated in known else known[0]
+
+
+async def _against_ledger(session: AsyncSession, document: dict[str, Any]) -> list[Check]:
+    """Of a statement that is signed by this service, and so of the form that it writes."""
+    if not document.get("ledger"):
+        return [Check("ledger", True, "none: the data is public")]
+    try:
+        scope_id = await scope_id_of(session, document["dataset"]["name"])
+    except NotFoundError as error:
+        return [Check("ledger entry", False, error.detail)]
+    kept = await ledger.find_entry(session, scope_id, document["ledger"]["entry"]["seq"])
+    return check_ledger(
+        document,
+        entry_hash=kept.hash if kept else None,
+        chain=await Ledger().verify_chain(session, scope_id),
+    )

@@ -1,0 +1,207 @@
+"""The pages of datasets, over the real application, database and ledger."""
+
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import httpx
+import pytest
+
+from service.context import Context
+from service.ledger.service import Ledger
+from service.publication.keys import signing_key
+from service.publication.signing import sign
+from tests.integration.dashboard import seeding
+from tests.integration.dashboard.page import get
+
+LEDGER = "/datasets/digits/ledger"
+
+
+async def answer(client: httpx.AsyncClient, path: str) -> Any:
+    response = await client.get(path)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+class TestFigures:
+    async def test_the_budget_and_its_holders_are_the_apis(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        study_id = await seeding.training(context)
+
+        page = await get(client, "/ui/datasets/digits")
+        account = await answer(client, LEDGER)
+        burndown = await answer(client, f"{LEDGER}/burndown")
+
+        assert page.data["budget"] == [
+            account["scope"]["epsilon"], account["scope"]["delta"], account["charged_epsilon"],
+            account["committed_epsilon"], account["remaining_epsilon"],
+        ]  # fmt: skip
+        (held,) = account["reservations"]
+        last = burndown["points"][-1]
+        assert page.data["reservations"] == [
+            held["reserved_steps"], held["charged_steps"], held["released_steps"],
+            last["by_study"][study_id],
+        ]  # fmt: skip
+        assert account["charged_epsilon"] in page.data["accountants"]
+        assert last["charged_epsilon"] in page.data["accountants"]
+
+    async def test_what_accountants_said_is_kept_in_sight(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        await seeding.training(context)
+        repriced = await client.post(f"{LEDGER}/evaluations", json={"accountants": ["rdp"]})
+
+        page = await get(client, "/ui/datasets/digits")
+
+        said = [one["epsilon"] for one in repriced.json()["items"]]
+        assert len(said) == 2
+        assert set(said) <= set(page.data["accountants"])
+        assert "dp-accounting" in page.text["accountants"]
+
+    async def test_the_burn_down_is_downloaded_as_the_api_has_it(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        await seeding.training(context)
+
+        text = (await client.get("/ui/datasets/digits/burndown.csv")).text
+        points = (await answer(client, f"{LEDGER}/burndown"))["points"]
+
+        rows = [line.split(",") for line in text.split()]
+        assert rows[0] == ["entry", "at", "charged_epsilon", "committed_epsilon"]
+        assert [(int(row[0]), float(row[2]), float(row[3])) for row in rows[1:]] == [
+            (p["seq"], p["charged_epsilon"], p["committed_epsilon"]) for p in points
+        ]
+
+    async def test_a_cap_is_shown_with_the_entry_that_set_it(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        await seeding.submitted(context)
+        cap = (await client.put("/datasets/digits/caps/team-a", json={"epsilon": 12.5})).json()
+
+        page = await get(client, "/ui/datasets/digits")
+
+        assert "team-a" in page.text["caps"]
+        assert page.data["caps"] == [12.5, cap["seq"]]
+
+    async def test_completed_studies_offer_their_statements(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        study_id = await seeding.completed(context)
+
+        page = await get(client, "/ui/datasets/digits")
+
+        study = await answer(client, f"/studies/{study_id}")
+        assert page.data["statements"] == [
+            study["privacy"]["epsilon"],
+            study["privacy"]["delta"],
+        ]
+        assert f"/studies/{study_id}/statement" in [a.get("href") for a in page.all("a")]
+        assert "NOT accounted" in page.text["statements"]
+
+
+class TestChain:
+    async def test_a_whole_journal_is_said_to_be_whole(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        await seeding.training(context)
+
+        part = (await client.get("/ui/datasets/digits/chain")).text
+
+        report = await answer(client, f"{LEDGER}/verify")
+        assert "whole" in part
+        assert f'value="{report["num_entries"]}"' in part
+        assert "<html" not in part
+
+    async def test_there_is_none_for_public_data(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        await seeding.submitted(context)
+        await seeding.make_public(context)
+
+        assert (await client.get("/ui/datasets/digits/chain")).status_code == 404
+        page = await get(client, "/ui/datasets/digits")
+        assert "public data" in page.text["budget"]
+
+
+@pytest.fixture
+async def statement(context: Context, tmp_path: Path) -> dict[str, Any]:
+    """A signed statement about steps that the ledger holds."""
+    study_id = await seeding.training(context, step=100)
+    async with context.database.session() as session:
+        (held,) = (await Ledger().account(session, "dataset:digits")).reservations
+        entry = await Ledger().last_entry_of(session, held.reservation_id)
+        assert held.charged is not None
+        event = held.charged.to_json()
+    from service.statements.verify import SCHEMA, epsilon_of_events
+
+    delta, relation = 1e-5, event["neighboring_relation"]
+    epsilon = epsilon_of_events([event], delta=delta, neighboring_relation=relation)
+    document = {
+        "schema": SCHEMA,
+        "study": {"id": study_id, "name": "digits-eps3"},
+        "dataset": {"name": "digits"},
+        "neighboring_relation": relation,
+        "privacy": {"epsilon": epsilon, "delta": delta, "accountant": "pld"},
+        "events": [event],
+        "steps": {"charged": event["steps"], "released": event["steps"]},
+        "ledger": {"scope": "dataset:digits", "entry": {"seq": entry.seq, "hash": entry.hash}},
+    }
+    return sign(document, signing_key(tmp_path))
+
+
+class TestVerifying:
+    async def verdict(self, client: httpx.AsyncClient, text: str) -> str:
+        response = await client.post(
+            "/ui/statements/verify",
+            content=urlencode({"statement": text}),
+            headers={"Content-Type": "application/x-www-form-urlencoded"},
+        )
+        assert response.status_code == 200, response.text
+        return response.text
+
+    async def test_a_statement_of_this_service_holds(
+        self, client: httpx.AsyncClient, statement: dict[str, Any]
+    ) -> None:
+        said = await self.verdict(client, json.dumps(statement))
+
+        assert "Everything holds." in said
+        assert "is the one that was signed" in said
+
+    async def test_a_smaller_epsilon_is_found(
+        self, client: httpx.AsyncClient, statement: dict[str, Any]
+    ) -> None:
+        statement["privacy"]["epsilon"] /= 2
+
+        said = await self.verdict(client, json.dumps(statement))
+
+        assert "does not hold" in said
+        assert "the document was changed" in said
+        assert "computed again" in said
+
+    async def test_a_stranger_s_key_is_named(
+        self, client: httpx.AsyncClient, statement: dict[str, Any], tmp_path: Path
+    ) -> None:
+        other = tmp_path / "other"
+        other.mkdir()
+        unsigned = {name: part for name, part in statement.items() if name != "signature"}
+
+        said = await self.verdict(client, json.dumps(sign(unsigned, signing_key(other))))
+
+        assert "does not hold" in said
+        assert f"expected {statement['signature']['key_id']}" in said
+
+    async def test_an_entry_that_the_ledger_does_not_hold_is_found(
+        self, client: httpx.AsyncClient, statement: dict[str, Any], tmp_path: Path
+    ) -> None:
+        unsigned = {name: part for name, part in statement.items() if name != "signature"}
+        unsigned["ledger"]["entry"]["hash"] = "0" * 64
+
+        said = await self.verdict(client, json.dumps(sign(unsigned, signing_key(tmp_path))))
+
+        assert "is no longer the signed one" in said
+
+    @pytest.mark.parametrize("text", ["", "{", "[]", '"statement"', '{"schema": "other/1"}'])
+    async def test_what_is_no_statement_is_said(self, client: httpx.AsyncClient, text: str) -> None:
+        assert "does not hold" in await self.verdict(client, text)
