@@ -57,7 +57,10 @@ def fresh_draws(lab: Lab) -> Iterator[Finding]:
 
 
 def _noise(noise_AD: NDArray[np.float64]) -> Finding:
-    unit = noise_AD / np.linalg.norm(noise_AD, axis=1, keepdims=True)
+    lengths_A = np.linalg.norm(noise_AD, axis=1, keepdims=True)
+    unit = noise_AD / np.maximum(
+        lengths_A, np.finfo(np.float64).tiny
+    )  # no noise is not repeated noise
     correlations = (unit @ unit.T)[np.tril_indices(len(unit), -1)] * noise_AD.shape[1] ** 0.5
     return by_chance(
         "attempts.noise",

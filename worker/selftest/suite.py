@@ -2,7 +2,7 @@
 
 import logging
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -44,20 +44,26 @@ def checks(*, quick: bool) -> dict[str, Check]:
     }
 
 
-def run(*, seed: int | None = None, quick: bool = False) -> Iterator[Finding]:
+def run(
+    *, seed: int | None = None, quick: bool = False, only: Collection[str] | None = None
+) -> Iterator[Finding]:
     """Each finding as soon as it is made. A check that cannot be made is a finding that failed.
 
     Args:
         seed: of records and keys; None: fresh from the operating system, as private runs have them.
         quick: leave out the models that take seconds each.
+        only: the names of the :func:`checks` to make; None: all.
     """
+    chosen = checks(quick=quick)
+    if only is not None:
+        chosen = {name: chosen[name] for name in only}
     threads = torch.get_num_threads()
     # The checks are many tiny tensors: threads would only wait for each other.
     torch.set_num_threads(1)
     try:
         with tempfile.TemporaryDirectory(prefix="tan-selftest-") as folder:
             lab = Lab(Path(folder), seed)
-            for name, check in checks(quick=quick).items():
+            for name, check in chosen.items():
                 try:
                     yield from check(lab)
                 except Exception as error:

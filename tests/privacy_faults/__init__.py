@@ -1,0 +1,248 @@
+"""Faults seeded into what private runs execute: the privacy self-test must find each one.
+
+``python -m tests.privacy_faults`` applies them one at a time. A fault is a change of the text
+of real functions; what else guards the same place is switched off with it where it would refuse the
+run before the self-test could measure it.
+"""
+
+import inspect
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from operator import attrgetter
+from types import CodeType, FunctionType
+from typing import Any
+
+
+class StaleFaultError(Exception):
+    """The function no longer has the text that a fault replaces."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """In the source of ``function`` of ``module``, ``old`` becomes ``new``."""
+
+    module: str
+    function: str
+    old: str
+    new: str
+
+    @property
+    def target(self) -> FunctionType:
+        """The function itself, below what decorates it."""
+        return inspect.unwrap(attrgetter(self.function)(import_module(self.module)))
+
+    def applied(self, source: str) -> str:
+        """The changed text."""
+        if source.count(self.old) != 1:
+            raise StaleFaultError(f"{self.module}.{self.function} has no single {self.old!r}")
+        return source.replace(self.old, self.new)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong, by which edits, and the finding that is there for it."""
+
+    name: str
+    finding: str
+    edits: tuple[Edit, ...]
+    checks: tuple[str, ...] = ()
+    """What pytest runs of the self-test, for all of it would take too long; nothing: pytest leaves it out."""
+
+    @contextmanager
+    def seeded(self) -> Iterator[None]:
+        """While the block runs each function has the code of its changed text, wherever it is imported."""
+        texts: dict[FunctionType, str] = {}
+        for edit in self.edits:
+            function = edit.target
+            text = texts.get(function) or _source(function)
+            texts[function] = edit.applied(text)
+        codes = {function: function.__code__ for function in texts}
+        try:
+            for function, text in texts.items():
+                function.__code__ = _compiled(function, text)
+            yield
+        finally:
+            for function, code in codes.items():
+                function.__code__ = code
+
+
+def _source(function: FunctionType) -> str:
+    """Without what decorates it."""
+    lines = textwrap.dedent(inspect.getsource(function)).splitlines(keepends=True)
+    first = next(at for at, line in enumerate(lines) if line.startswith("def "))
+    return "".join(lines[first:])
+
+
+def _compiled(function: FunctionType, text: str) -> CodeType:
+    names: dict[str, Any] = {}
+    exec(
+        compile(text, f"<a fault in {function.__qualname__}>", "exec"), function.__globals__, names
+    )
+    return names[function.__name__].__code__
+
+
+TRAINER = "tan_core.engine.trainer"
+GRADIENTS = "tan_core.engine.gradients"
+
+NO_AUDIT = Edit(
+    TRAINER,
+    "Trainer._clipped_share",
+    "if norms and self._steps_done >= self._next_audit:",
+    "if False:",
+)
+DRAW = """drawn = self._randomness.mask(
+        self._steps_done,
+        num_examples=len(self._inputs),
+        sampling_rate=self._mechanism.sampling_rate,
+    )"""
+SHUFFLED = """size = max(1, round(self._execution.expected_batch_size))
+    epoch, at = divmod(self._steps_done, len(self._inputs) // size)
+    order = np.random.default_rng(epoch).permutation(len(self._inputs))
+    drawn = np.sort(order[at * size : (at + 1) * size])"""
+
+FAULTS = (
+    Fault(
+        "no noise", "noise.one_rank",
+        (Edit(TRAINER, "Trainer._add_noise", "deviation = ", "deviation = 0.0 * "),),
+        checks=("noise",),
+    ),
+    Fault(
+        "half noise", "noise.one_rank",
+        (Edit(TRAINER, "Trainer._add_noise", "deviation = ", "deviation = 0.5 * "),),
+        checks=("noise",),
+    ),
+    Fault(
+        "noise per rank", "noise.two_ranks",
+        (Edit(TRAINER, "Trainer.step", "if self._rank == 0:", "if True:"),),
+        checks=("noise",),
+    ),
+    Fault(
+        "no clipping", "sensitivity.linear",
+        (
+            Edit(
+                "tan_core.engine.clipping", "per_example_clipping",
+                "(clip_norm / norms_B).clamp_max(1)", "torch.ones_like(norms_B)",
+            ),
+        ),
+        checks=("sensitivity.views",),
+    ),
+    Fault(
+        "clip after averaging over the batch", "sensitivity.linear",
+        (
+            Edit(
+                GRADIENTS, "clipped_sum", "rule(batch.norms, clip_norm)",
+                "rule((books.joined(batch.weighted_sum(torch.ones_like(batch.losses))).norm()"
+                " / len(kept_labels)).expand(len(kept_labels)), clip_norm)",
+            ),
+        ),
+        checks=("sensitivity.views",),
+    ),
+    Fault(
+        "views clipped one by one", "sensitivity.views",
+        (
+            NO_AUDIT,
+            Edit(
+                GRADIENTS, "clipped_sum", "books = model",
+                "labels, views = labels.repeat_interleave(views), 1\n    books = model",
+            ),
+        ),
+        checks=("sensitivity.views",),
+    ),
+    Fault(
+        "q of 1 / ceil(N / B)", "sampler.rate",
+        (
+            Edit(
+                TRAINER, "Trainer._draw", "sampling_rate=self._mechanism.sampling_rate",
+                "sampling_rate=1 / -(-len(self._inputs) // self._execution.expected_batch_size)",
+            ),
+        ),
+        checks=("sampler",),
+    ),
+    Fault(
+        "shuffled batches", "sampler.steps",
+        (Edit(TRAINER, "Trainer._draw", DRAW, SHUFFLED),),
+        checks=("sampler",),
+    ),
+    Fault(
+        "the same noise after a crash", "attempts.noise",
+        (
+            Edit("worker.train_loop", "Team.shared_secret", "os.urandom(num_bytes)",
+                 "bytes(range(num_bytes))"),
+            Edit("tan_core.engine.randomness", "PrivateRandomness._words", "self._attempt, step",
+                 "1 if purpose == 'noise' else self._attempt, step"),
+        ),
+        checks=("attempts",),
+    ),
+    Fault(
+        "division by the drawn batch", "mechanism.contribution",
+        (
+            Edit(TRAINER, "Trainer.step", "self._clipped_share(self._draw())",
+                 "self._clipped_share(drawn := self._draw())"),
+            Edit(TRAINER, "Trainer.step", "self._execution.expected_batch_size", "max(1, len(drawn))"),
+        ),
+        checks=("mechanism",),
+    ),
+    Fault(
+        "BatchNorm let through", "sensitivity.batch_norm",
+        (
+            Edit("tan_core.engine.check", "_reasons", "isinstance(layer, _BATCH_NORMS)", "False"),
+            Edit("tan_core.engine.independence", "check_independence",
+                 "_differ(once[0], beside[0])", "False"),
+            NO_AUDIT,
+        ),
+        checks=("sensitivity.mixing",),
+    ),
+    Fault(
+        "the number of the attempt is no part of the key", "attempts.noise",
+        (
+            Edit("tan_core.engine.randomness", "PrivateRandomness._words", "self._attempt, step",
+                 "1, step"),
+        ),
+        checks=("attempts",),
+    ),
+    Fault(
+        "a key that is not fresh", "attempts.noise",
+        (
+            Edit("worker.train_loop", "Team.shared_secret", "os.urandom(num_bytes)",
+                 "bytes(range(num_bytes))"),
+        ),
+    ),
+    Fault(
+        "one noise in all steps", "attempts.noise",
+        (
+            Edit("tan_core.engine.randomness", "PrivateRandomness._words", "self._attempt, step",
+                 "self._attempt, 0 if purpose == 'noise' else step"),
+        ),
+        checks=("attempts",),
+    ),
+    Fault(
+        "a tenth more than the clipping norm", "mechanism.contribution",
+        (
+            Edit("tan_core.engine.clipping", "per_example_clipping", "clip_norm / norms_B",
+                 "1.1 * clip_norm / norms_B"),
+            NO_AUDIT,
+        ),
+        checks=("mechanism",),
+    ),
+    Fault(
+        "a cut that keeps the first of the draw", "sampler.cap.members",
+        (
+            Edit("tan_core.engine.randomness", "_part",
+                 "drawn[np.argpartition(words, max_batch_size)[:max_batch_size]]",
+                 "drawn[:max_batch_size]"),
+        ),
+        checks=("sampler.cap",),
+    ),
+    Fault(
+        "a step more than is priced", "mechanism.steps",
+        (
+            Edit(TRAINER, "Trainer.step", "self._steps_done >= self._mechanism.steps",
+                 "self._steps_done > self._mechanism.steps"),
+            Edit(TRAINER, "Trainer.step", "self._config, step=self._steps_done", "self._config, step=0"),
+        ),
+        checks=("mechanism",),
+    ),
+)  # fmt: skip
