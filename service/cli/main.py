@@ -24,6 +24,7 @@ from service.cli import (
     studies,
     tokens,
 )
+from service.cli.doctor import command as doctor
 from service.cli.errors import CliError, Exit
 
 app = typer.Typer(
@@ -40,6 +41,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("serve")(serve.serve)
+app.command("doctor")(doctor.doctor)
 app.command("init")(plans.init)
 app.command("schema")(schema.schema)
 app.command("plan")(plans.plan)

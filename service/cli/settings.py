@@ -20,6 +20,8 @@ class ClientSettings:
 
     api_url: str = DEFAULT_URL
     token: str | None = None
+    is_stated: bool = False
+    """Whether TAN_API_URL names the server."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> "ClientSettings":
@@ -27,7 +29,11 @@ class ClientSettings:
         values = os.environ if environ is None else environ
         home = Path(values.get("TAN_HOME") or DEFAULT_HOME).expanduser()
         url = values.get("TAN_API_URL") or running_server(home) or DEFAULT_URL
-        return cls(api_url=url.rstrip("/"), token=values.get("TAN_API_TOKEN") or None)
+        return cls(
+            api_url=url.rstrip("/"),
+            token=values.get("TAN_API_TOKEN") or None,
+            is_stated=bool(values.get("TAN_API_URL")),
+        )
 
 
 def running_server(home: Path) -> str | None:

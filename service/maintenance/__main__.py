@@ -1,4 +1,6 @@
-"""``python -m service.maintenance``: the verbs of ``tan-cli db``. Prints one JSON document.
+"""``python -m service.maintenance``: the verbs of ``tan-cli db``, and a look for ``tan-cli doctor``.
+
+Prints one JSON document.
 
 The command line holds no database code, so it runs this as a process of its own.
 """
@@ -12,6 +14,7 @@ from pydantic import BaseModel
 
 from service import log_records
 from service.maintenance.backup import backup, restore
+from service.maintenance.look import look
 from service.maintenance.schema import bring_up, status
 from service.maintenance.target import open_target
 from service.settings import Settings
@@ -34,6 +37,8 @@ def main() -> int:
 
 def _run(arguments: argparse.Namespace, settings: Settings) -> BaseModel:
     verb = arguments.verb
+    if verb == "look":
+        return look(settings)
     with open_target(
         settings, is_exclusive=verb == "restore", is_made=verb in ("restore", "upgrade")
     ) as target:
@@ -51,6 +56,7 @@ def _run(arguments: argparse.Namespace, settings: Settings) -> BaseModel:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m service.maintenance", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("look")
     verbs.add_parser("status")
     verbs.add_parser("upgrade")
     verbs.add_parser("backup").add_argument("file", type=Path)

@@ -1,0 +1,38 @@
+"""Checks stand each for itself."""
+
+import threading
+import time
+
+from service.cli.doctor.check import Verdict, ok, run, warning
+
+
+def test_findings_stand_in_the_order_of_their_checks() -> None:
+    found = run({"b": lambda: ok("fine"), "a": lambda: warning("so", "do")}, limit_seconds=5)
+    assert list(found) == ["b", "a"]
+    assert (found["a"].verdict, found["a"].next) == (Verdict.WARNING, "do")
+
+
+def test_a_check_that_raises_has_failed_and_no_other() -> None:
+    def broken() -> None:
+        raise OSError("disk on fire")
+
+    found = run({"broken": broken, "fine": lambda: ok("fine")}, limit_seconds=5)  # type: ignore[dict-item]
+    assert found["broken"].verdict is Verdict.FAILURE
+    assert "disk on fire" in found["broken"].found
+    assert found["fine"].verdict is Verdict.OK
+
+
+def test_a_check_that_hangs_is_left_behind() -> None:
+    hanging = threading.Event()
+
+    def hang():
+        hanging.wait(60)
+        return ok("late")
+
+    begun = time.monotonic()
+    found = run({"slow": hang, "fine": lambda: ok("fine")}, limit_seconds=0.2)
+    hanging.set()
+    assert time.monotonic() - begun < 30
+    assert found["slow"].verdict is Verdict.FAILURE
+    assert "0.2 s" in found["slow"].found
+    assert found["fine"].verdict is Verdict.OK
