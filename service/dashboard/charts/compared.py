@@ -9,12 +9,15 @@ from statistics import fmean
 
 from service import text
 from service.dashboard.charts.lines import Lines, Series
-from service.dashboard.charts.scale import Frame, accuracy_scale, dots, doublings_scale
+from service.dashboard.charts.scale import Frame, accuracy_scale, doublings_scale
 from service.dashboard.charts.table import Table
 from service.studies.schemas import StudyView
 
-_CAP = 12
+_CAP = 9
 """Half the width of an interval's ends."""
+
+_ASIDE = 24
+"""Between two studies of one batch: what lies on each other cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,26 +120,26 @@ def predictions_chart(studies: Sequence[StudyView]) -> PredictionsChart | None:
     x = doublings_scale(min(batches), max(*batches, *(p.expected_batch_size for p in predictions)))
     y = accuracy_scale(shares)
 
-    def marks(climb: _Climb) -> StudyMarks:
+    def marks(place: int, climb: _Climb) -> StudyMarks:
         places = [f"{x.right(math.log2(b))} {y.down(a)}" for b, a in climb.rungs]
         line = f"M{'L'.join(places)}" if len(places) > 1 else ""
         one = climb.study.prediction
         if one is None:
             return StudyMarks(climb.study.name, line, "", "", "")
-        log_batch = math.log2(one.expected_batch_size)
-        across, low, high = x.right(log_batch), y.down(one.low), y.down(one.high)
+        across = x.right(math.log2(one.expected_batch_size)) - (len(climbs) - 1 - place) * _ASIDE
+        low, high = y.down(one.low), y.down(one.high)
         ends = "".join(f"M{across - _CAP} {end}h{2 * _CAP}" for end in (low, high))
         return StudyMarks(
             label=climb.study.name,
             line=line,
             interval=f"M{across} {low}V{high}{ends}",
-            predicted=dots([(log_batch, one.accuracy)], x, y),
-            reached="" if one.reached is None else dots([(log_batch, one.reached)], x, y),
+            predicted=f"M{across} {y.down(one.accuracy)}h0",
+            reached="" if one.reached is None else f"M{across} {y.down(one.reached)}h0",
         )
 
     return PredictionsChart(
         frame=Frame.of(x, y),
-        studies=tuple(marks(climb) for climb in climbs),
+        studies=tuple(marks(place, climb) for place, climb in enumerate(climbs)),
         summary=" ".join(_told(study) for study in studies),
         table=Table(
             columns=("study", "what", "expected_batch_size", "accuracy"),
