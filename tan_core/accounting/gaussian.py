@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from scipy import optimize, special
+import scipy
 
 from tan_core import _validate
 from tan_core.accounting.events import SampledGaussian, sampled_gaussian_event, shared_relation
@@ -144,8 +144,8 @@ def gdp_mu(*, epsilon: float, delta: float) -> float:
 
 def _log_delta(mu: float, epsilon: float) -> float:
     """Log of the delta, without cancellation in the exponentials."""
-    log_kept = float(special.log_ndtr(mu / 2 - epsilon / mu))
-    log_taken = epsilon + float(special.log_ndtr(-mu / 2 - epsilon / mu))
+    log_kept = float(scipy.special.log_ndtr(mu / 2 - epsilon / mu))
+    log_taken = epsilon + float(scipy.special.log_ndtr(-mu / 2 - epsilon / mu))
     gap = log_taken - log_kept
     return log_kept + math.log1p(-math.exp(gap)) if gap < 0 else -math.inf
 
@@ -161,5 +161,5 @@ def _first(holds: Callable[[float], bool], *, start: float) -> float:
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
     """A zero in a bracket; minus infinity counts as very negative."""
     return float(
-        optimize.brentq(lambda x: max(function(x), -1e6), low, high, xtol=1e-14, rtol=1e-12)
+        scipy.optimize.brentq(lambda x: max(function(x), -1e6), low, high, xtol=1e-14, rtol=1e-12)
     )

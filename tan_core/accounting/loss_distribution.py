@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import fft, special
 
 from tan_core.accounting.events import SampledGaussian, loss_variance
 from tan_core.accounting.gaussian import GaussianProfile
@@ -189,7 +189,7 @@ def _discretise(event: SampledGaussian, cell: float, tail: float, *, removed: bo
     N(0, s^2); the loss is monotone in the output, so cells of loss are intervals of output.
     """
     q, sigma = event.sampling_rate, event.noise_multiplier
-    reach = -float(special.ndtri(max(tail / event.steps, 1e-300))) * sigma
+    reach = -float(scipy.special.ndtri(max(tail / event.steps, 1e-300))) * sigma
     ends = _loss(np.array([-reach, 1 + reach]), q, sigma)
     if not removed:
         ends = -ends[::-1]
@@ -248,18 +248,22 @@ def _normal_mass(edges: Floats) -> Floats:
     left, right = edges[:-1], edges[1:]
     mirrored = left > 0
     low, high = np.where(mirrored, -right, left), np.where(mirrored, -left, right)
-    return np.maximum(special.ndtr(high) - special.ndtr(low), 0)
+    return np.maximum(scipy.special.ndtr(high) - scipy.special.ndtr(low), 0)
 
 
 def _outside(losses: Floats, q: float, sigma: float, *, removed: bool) -> tuple[float, float]:
     """Probability of a loss below the first and above the last, under the one the loss is of."""
     if removed:
         low, high = _output(losses[[0, -1]], q, sigma)
-        below = (1 - q) * special.ndtr(low / sigma) + q * special.ndtr((low - 1) / sigma)
-        above = (1 - q) * special.ndtr(-high / sigma) + q * special.ndtr(-(high - 1) / sigma)
+        below = (1 - q) * scipy.special.ndtr(low / sigma) + q * scipy.special.ndtr(
+            (low - 1) / sigma
+        )
+        above = (1 - q) * scipy.special.ndtr(-high / sigma) + q * scipy.special.ndtr(
+            -(high - 1) / sigma
+        )
     else:
         high, low = _output(-losses[[0, -1]], q, sigma)
-        below, above = special.ndtr(-high / sigma), special.ndtr(low / sigma)
+        below, above = scipy.special.ndtr(-high / sigma), scipy.special.ndtr(low / sigma)
     return float(below), float(above)
 
 
@@ -269,16 +273,16 @@ def _compose(
     """The distribution of the sum of all steps' losses, on a window."""
     steps = [_discretise(event, cell, tail, removed=removed) for event in events]
     low, high = _window(steps, cell, tail)
-    size = fft.next_fast_len(max(high - low, 2), real=True)
+    size = scipy.fft.next_fast_len(max(high - low, 2), real=True)
     if size > _MAX_POINTS:
         raise AccountantError(f"the loss grid would need {size} cells")
     spectrum, centre = np.zeros(size // 2 + 1, dtype=np.complex128), 0
     for step in steps:
         # Centred, so that phases stay small and their powers exact.
         mean = round(_total(step.probabilities, np.arange(len(step.probabilities))))
-        spectrum += step.count * np.log(fft.rfft(_folded(step.probabilities, mean, size)))
+        spectrum += step.count * np.log(scipy.fft.rfft(_folded(step.probabilities, mean, size)))
         centre += step.count * (step.first + mean)
-    composed = fft.irfft(np.exp(spectrum), n=size)
+    composed = scipy.fft.irfft(np.exp(spectrum), n=size)
     composed = np.maximum(np.roll(composed, -((low - centre) % size)), 0)
     losses = np.arange(low, low + size) * np.float64(cell)
     kept = losses >= 0

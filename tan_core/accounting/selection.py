@@ -39,7 +39,7 @@ from collections.abc import Sequence
 from importlib import metadata
 
 import numpy as np
-from scipy.optimize import minimize_scalar
+import scipy
 
 from tan_core import _validate
 from tan_core.accounting.calibrate import RELATIVE_TOLERANCE, calibrate_noise_multiplier
@@ -302,7 +302,7 @@ def _log_slope_ratio(
         )
     else:  # convex in e^e1; and whatever e1 the search ends at, the bound holds there
         c = float(
-            minimize_scalar(
+            scipy.optimize.minimize_scalar(
                 lambda e1: math.log(math.exp(e1) + odds * profile.delta(float(e1))),
                 bounds=(0.0, length),
                 method="bounded",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import count, islice
 
 import numpy as np
-from scipy import special
+import scipy
 
 from tan_core import _validate
 
@@ -90,7 +90,7 @@ class NegativeBinomialTrials:
         """P(K = 1), P(K = 2), ..."""
         length, h = self.log_inverse_halting, self.shape
         survival = -math.expm1(-length)
-        normaliser = length * float(special.exprel(h * length))
+        normaliser = length * float(scipy.special.exprel(h * length))
         mass = survival / normaliser if normaliser > 0 else 1.0
         for k in count(1):
             yield mass
@@ -166,7 +166,7 @@ def last_holding(
 
 def _negative_binomial_mean(length: float, shape: float) -> float:
     """The mean at halting probability e^-length; stable near 1 and for small shapes."""
-    return math.expm1(length) / (length * float(special.exprel(-shape * length)))
+    return math.expm1(length) / (length * float(scipy.special.exprel(-shape * length)))
 
 
 def _mass_at(masses: Iterator[float], index: int) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from scipy import special
+import scipy
 
 from tan_core.wire import RungScore, TrialRecord, TrialState
 
@@ -149,7 +149,7 @@ def _is_ahead(best: Mapping[int, float], other: Mapping[int, float]) -> bool:
     degrees = _PRIOR_DEGREES + len(ahead) - 1
     squares = _PRIOR_DEGREES * _PRIOR_STD**2 + sum((each - mean) ** 2 for each in ahead)
     error = math.sqrt(squares / degrees / len(ahead))
-    return mean > float(special.stdtrit(degrees, _CONFIDENCE)) * error
+    return mean > float(scipy.special.stdtrit(degrees, _CONFIDENCE)) * error
 
 
 def _gave_up(trial: TrialRecord) -> bool:

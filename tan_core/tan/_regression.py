@@ -21,7 +21,7 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, special
+import scipy
 
 Array: TypeAlias = npt.NDArray[np.float64]
 
@@ -47,17 +47,18 @@ class NormalMixture:
 
     def quantile(self, probability: float) -> float:
         """The value below which this probability lies: between the quantiles of the components."""
-        ends = self.means + self.stds * special.ndtri(probability)
+        ends = self.means + self.stds * scipy.special.ndtri(probability)
 
         def excess(value: float) -> float:
             return (
-                float(self.weights @ special.ndtr((value - self.means) / self.stds)) - probability
+                float(self.weights @ scipy.special.ndtr((value - self.means) / self.stds))
+                - probability
             )
 
         low, high = float(ends.min()), float(ends.max())
         if excess(low) >= 0 or excess(high) <= 0:  # components that agree, up to round-off
             return (low + high) / 2
-        return float(optimize.brentq(excess, low, high, xtol=1e-9))
+        return float(scipy.optimize.brentq(excess, low, high, xtol=1e-9))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ class Regression:
             - degrees / 2 * np.log(variances)
         )
         return cls(
-            weights=special.softmax(log_evidence),
+            weights=scipy.special.softmax(log_evidence),
             shares=shares,
             coefficients=coefficients,
             covariances=covariances,
@@ -155,9 +156,9 @@ def _share_grid() -> Array:
 
 def _mean_chi_squares(degrees: float) -> tuple[Array, Array]:
     """Weights and values of a chi-square over its degrees of freedom, in bins of equal log odds."""
-    edges = special.expit(np.linspace(-_LAST_LOG_ODDS, _LAST_LOG_ODDS, 2 * _CHI_BINS + 1))
+    edges = scipy.special.expit(np.linspace(-_LAST_LOG_ODDS, _LAST_LOG_ODDS, 2 * _CHI_BINS + 1))
     weights = np.diff(edges[::2])
-    values = 2 / degrees * special.gammaincinv(degrees / 2, edges[1::2])
+    values = 2 / degrees * scipy.special.gammaincinv(degrees / 2, edges[1::2])
     return _array(weights / weights.sum()), _array(values)
 
 

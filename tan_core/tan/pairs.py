@@ -2,7 +2,7 @@
 
 import math
 
-from scipy import special
+import scipy
 
 from tan_core import _validate
 
@@ -38,5 +38,5 @@ def paired_runs_needed(*, difference: float, std: float, power: float = 0.8) -> 
     _validate.positive(difference=difference, std=std)
     _validate.probability(open_ends=True, power=power)
     _validate.in_range(_SIGNIFICANCE, 1, power=power)
-    z = float(special.ndtri(1 - _SIGNIFICANCE / 2) + special.ndtri(power))
+    z = float(scipy.special.ndtri(1 - _SIGNIFICANCE / 2) + scipy.special.ndtri(power))
     return max(2, math.ceil(2 * (z * std / difference) ** 2))
