@@ -80,7 +80,7 @@ class Database:
 
     @asynccontextmanager
     async def reading(self) -> AsyncGenerator[AsyncSession]:
-        """A session for queries alone, each in a transaction of its own.
+        """A session for queries, or for one statement that writes: each in a transaction of its own.
 
         Under READ COMMITTED every statement has its own picture anyway: what is saved are two of its
         round trips, BEGIN and COMMIT.

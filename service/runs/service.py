@@ -91,15 +91,17 @@ async def assignment(context: Context, driver: Driver) -> Assignment:
 
 async def heartbeat(context: Context, driver: Driver, report: Heartbeat) -> HeartbeatReply:
     """Note that the driver lives and how far it is; say whether it is still wanted."""
-    async with _scene(context, driver) as (session, scene):
-        await repository.beat(session, driver.run_id, driver.fence)
-        if scene.run.kind == "private" and report.step is not None:
+    async with context.database.reading() as session:
+        wanted = await repository.heard(session, driver.run_id, driver.fence)
+        if wanted is None:
+            attempt = await repository.attempt(session, driver.run_id, driver.fence)
+            raise _stale(driver, attempt)
+    if wanted.kind == "private" and report.step is not None:
+        async with _scene(context, driver) as (session, scene):
             await _note_step(session, scene, report.step, report.steps_per_second)
-        if scene.study.cancel_requested or scene.attempt.stop_requested_at is not None:
-            return HeartbeatReply(desired="cancel")
-        return HeartbeatReply(
-            desired="run" if scene.attempt.pause_requested_at is None else "pause"
-        )
+    if wanted.cancel:
+        return HeartbeatReply(desired="cancel")
+    return HeartbeatReply(desired="pause" if wanted.pause else "run")
 
 
 async def report_trial(context: Context, driver: Driver, number: int, report: TrialReport) -> None:
@@ -210,18 +212,20 @@ async def _scene(
 ) -> AsyncGenerator[tuple[AsyncSession, Scene]]:
     """A transaction with the caller's rows, if its attempt is the live one (or ended as it says)."""
     async with context.database.session() as session:
-        run = await repository.find(session, driver.run_id)
-        study = await studies.find(session, run.study_id, lock=lock) if run else None
-        run = await repository.find(session, driver.run_id, lock=lock)
-        attempt = await repository.attempt(session, driver.run_id, driver.fence, lock=lock)
-        if study is None or run is None or attempt is None:
-            raise StaleFenceError(f"run {driver.run_id!r} has no attempt {driver.fence}: stop")
-        if attempt.state not in ("live", finished_as):
-            raise StaleFenceError(
-                f"attempt {driver.fence} of run {driver.run_id!r} is {attempt.state}, no longer "
-                "live: stop and write nothing"
-            )
+        found = await repository.scene(session, driver.run_id, driver.fence, lock=lock)
+        if found is None or found[2].state not in ("live", finished_as):
+            raise _stale(driver, found[2] if found else None)
+        study, run, attempt = found
         yield session, Scene(study, run, attempt)
+
+
+def _stale(driver: Driver, attempt: Attempt | None) -> StaleFenceError:
+    if attempt is None:
+        return StaleFenceError(f"run {driver.run_id!r} has no attempt {driver.fence}: stop")
+    return StaleFenceError(
+        f"attempt {driver.fence} of run {driver.run_id!r} is {attempt.state}, no longer "
+        "live: stop and write nothing"
+    )
 
 
 async def _note_step(
