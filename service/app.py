@@ -29,6 +29,7 @@ from service.dashboard import (
     privacy,
     sign_in,
     statement_check,
+    study,
 )
 from service.dashboard import endpoints as dashboard
 from service.datasets import endpoints as datasets
@@ -123,6 +124,7 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         calibration_page,
         listing,
         editor,
+        study,
         dashboard,
     ):
         app.include_router(room.router)

@@ -7,6 +7,7 @@ import yaml
 from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
+from pydantic import ValidationError
 
 from service.access.guard import PrincipalDep, expect_study, needs
 from service.auth.scopes import Scope
@@ -15,7 +16,7 @@ from service.cli.template import STUDY
 from service.context import ContextDep
 from service.dashboard.forms import read_form
 from service.dashboard.pages import PageRoute
-from service.dashboard.render import page, to_yaml
+from service.dashboard.render import base_of, page, to_yaml
 from service.errors import ServiceError
 from service.plans.service import prepare
 from service.studies import service as studies
@@ -69,10 +70,8 @@ async def take_study(request: Request, context: ContextDep, principal: Principal
         spec = validate(StudySpec, body)
         if fields.get("action") == "submit":
             study, _ = await studies.submit(context, spec, by=principal)
-            base = str(request.scope.get("root_path", "")).rstrip("/")
-            return Response(
-                status_code=204, headers={"HX-Redirect": f"{base}/ui/studies/{study.id}"}
-            )
+            address = f"{base_of(request)}/ui/studies/{study.id}"
+            return Response(status_code=204, headers={"HX-Redirect": address})
         prepared = await prepare(context, spec, tenant=principal.sees)
     except (ServiceError, TanError) as error:
         faults = await to_thread.run_sync(faults_of, error, text)
@@ -104,8 +103,14 @@ def _editor(
 
 
 def sparse(spec: dict[str, Any]) -> dict[str, Any]:
-    """What a stored spec says beyond the defaults: the same study, as a person would write it."""
-    written = StudySpec.model_validate(spec).model_dump(mode="json", exclude_defaults=True)
+    """What a stored spec says beyond the defaults: the same study, as a person would write it.
+
+    One that today's rules would refuse is left whole.
+    """
+    try:
+        written = StudySpec.model_validate(spec).model_dump(mode="json", exclude_defaults=True)
+    except ValidationError:
+        return spec
     # What kind of model it is has a default too, in each kind.
     written["model"] = {"name": spec["model"]["name"], **written["model"]}
     return written

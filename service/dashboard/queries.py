@@ -1,38 +1,29 @@
 """What the pages show that no view of the API holds. Read only."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
-from sqlalchemy import ColumnElement, Double, func, select, type_coerce
+from sqlalchemy import Double, func, select, text, type_coerce
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from service.dashboard.charts.curves import MAX_CURVES, Curve
 from service.dashboard.charts.noise import NoisePoint
-from service.dashboard.charts.search import Point
-from service.db.tables import Study, Trial
+from service.dashboard.charts.private_run import Charge, StepPoint
+from service.dashboard.charts.trial_point import TrialPoint
+from service.db.tables import Event, Study, Trial
 from service.studies.glance import progress_of
 from service.studies.lifecycle import StudyState
 from service.studies.schemas import Progress
 from service.trials.schemas import TrialView
 from service.trials.service import view as trial_view
 from tan_core.spec import SearchAccounting
+from tan_core.wire import RungScore
 
 UNDER_WAY = (StudyState.SIMULATING, StudyState.AWAITING_APPROVAL, StudyState.TRAINING)
-
-TrialOrder = Literal["newest", "best", "number"]
-_ORDERS: dict[TrialOrder, list[ColumnElement[Any]]] = {
-    "newest": [Trial.number.desc()],
-    # A trial that was cut has its accuracy at a smaller batch, where accuracies are higher.
-    "best": [
-        Trial.value.is_(None).asc(),
-        func.jsonb_array_length(Trial.scores).desc(),
-        Trial.value.desc(),
-        Trial.number.asc(),
-    ],
-    "number": [Trial.number.asc()],
-}
 
 
 @dataclass(frozen=True)
@@ -91,14 +82,53 @@ async def flags(session: AsyncSession, study_id: str) -> Flags:
     return Flags(*row)
 
 
-async def trial_points(session: AsyncSession, study_id: str) -> list[Point]:
+async def trial_points(session: AsyncSession, study_id: str) -> list[TrialPoint]:
     """Every trial as a point, in order of number."""
     rows = await session.execute(
-        select(Trial.number, Trial.state, Trial.value)
+        select(Trial.number, Trial.state, Trial.value, Trial.params)
         .where(Trial.study_id == study_id)
         .order_by(Trial.number)
     )
-    return [Point(*row) for row in rows]
+    return [TrialPoint(*row) for row in rows]
+
+
+async def curves(session: AsyncSession, study_id: str, rung: int) -> list[Curve]:
+    """The trials that did best at a rung, the best first, with how they learnt there."""
+    score = Trial.scores[rung]
+    accuracy = score["accuracy"].astext.cast(Double)
+    rows = await session.execute(
+        select(Trial.number, score)
+        .where(Trial.study_id == study_id, accuracy.is_not(None))
+        .order_by(accuracy.desc(), Trial.number)
+        .limit(MAX_CURVES)
+    )
+    return [Curve(number, RungScore.model_validate(found)) for number, found in rows]
+
+
+async def steps_reported(session: AsyncSession, study_id: str) -> list[StepPoint]:
+    """What the drivers of the private run reported, in order of time."""
+    rows = await session.execute(
+        select(
+            Event.at,
+            Event.data["step"].as_integer(),
+            Event.data["steps_per_second"].astext.cast(Double),
+        )
+        .where(Event.study_id == study_id, Event.kind == "step")
+        .order_by(Event.seq)
+    )
+    return [StepPoint(*row) for row in rows]
+
+
+async def charges(session: AsyncSession, reservation_id: str | None) -> list[Charge]:
+    """The segments that were charged to a reservation, in order of time."""
+    rows = await session.execute(
+        text(
+            "SELECT body FROM ledger_entry WHERE reservation_id = :held AND kind = 'begin' ORDER BY seq"
+        ),
+        {"held": reservation_id},
+    )
+    bodies = (json.loads(body) for (body,) in rows)
+    return [Charge(datetime.fromisoformat(body["at"]), body["num_steps"]) for body in bodies]
 
 
 async def noise_points(
@@ -139,20 +169,6 @@ async def trials_named(
         select(Trial).where(Trial.study_id == study_id, Trial.number.in_(numbers))
     )
     return {trial.number: trial_view(trial) for trial in found}
-
-
-async def trial_page(
-    session: AsyncSession, study_id: str, *, order: TrialOrder, offset: int, limit: int
-) -> list[TrialView]:
-    """One page of the trials table."""
-    found = await session.scalars(
-        select(Trial)
-        .where(Trial.study_id == study_id)
-        .order_by(*_ORDERS[order])
-        .offset(offset)
-        .limit(limit)
-    )
-    return [trial_view(trial) for trial in found]
 
 
 @dataclass(frozen=True)

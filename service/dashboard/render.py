@@ -42,13 +42,18 @@ _AGES = ((86_400, "d"), (3600, "h"), (60, "min"))
 
 def page(request: Request, template: str, *, status: int = 200, **values: object) -> HTMLResponse:
     """The page. Links keep the prefix that a proxy puts before every path."""
-    base = str(request.scope.get("root_path", "")).rstrip("/")
+    base = base_of(request)
     path = str(request.scope["path"]).removeprefix(base)
     csrf_token = request.scope.get("state", {}).get("csrf_token")
     html = _environment.get_template(template).render(
         base=base, path=path, csrf_token=csrf_token, **values
     )
     return HTMLResponse(html, status, headers=HEADERS)
+
+
+def base_of(request: Request) -> str:
+    """The prefix that a proxy puts before every path; empty without one."""
+    return str(request.scope.get("root_path", "")).rstrip("/")
 
 
 @pass_context

@@ -12,7 +12,7 @@ from service.auth.scopes import Scope
 from service.auth.sessions import COOKIE, LIFETIME_SECONDS
 from service.context import ContextDep
 from service.dashboard.forms import read_form
-from service.dashboard.render import page
+from service.dashboard.render import base_of, page
 from service.errors import ForbiddenError, TooManyRequestsError
 
 router = APIRouter(include_in_schema=False)
@@ -46,12 +46,12 @@ async def sign_in(request: Request, context: ContextDep) -> Response:
         return _form(request, fields.get("next", HOME), status=401, refusal=refusal)
     request.state.principal = credential.principal
     session = known.signer.issue(credential.principal.id, credential.digest, now=time.time())
-    response = RedirectResponse(_base(request) + _own_path(fields.get("next", HOME)), 303)
+    response = RedirectResponse(base_of(request) + _own_path(fields.get("next", HOME)), 303)
     response.set_cookie(
         COOKIE,
         str(session),
         max_age=LIFETIME_SECONDS,
-        path=_base(request) or "/",
+        path=base_of(request) or "/",
         secure=request.url.scheme == "https",
         httponly=True,
         samesite="strict",
@@ -65,8 +65,8 @@ async def sign_out(request: Request) -> RedirectResponse:
     csrf_token = getattr(request.state, "csrf_token", None)
     if csrf_token is not None:
         check_csrf(csrf_token, (await _fields(request)).get("csrf_token", ""))
-    response = RedirectResponse(_base(request) + SIGN_IN, 303)
-    response.delete_cookie(COOKIE, path=_base(request) or "/")
+    response = RedirectResponse(base_of(request) + SIGN_IN, 303)
+    response.delete_cookie(COOKIE, path=base_of(request) or "/")
     return response
 
 
@@ -82,10 +82,6 @@ async def _fields(request: Request) -> dict[str, str]:
     for name, value in await read_form(request):
         fields.setdefault(name, value)
     return fields
-
-
-def _base(request: Request) -> str:
-    return str(request.scope.get("root_path", "")).rstrip("/")
 
 
 def _own_path(wanted: str) -> str:

@@ -19,6 +19,7 @@ class Axis:
         low: end of a range; its logarithm where ``log``.
         high: the other end.
         log: whether the range is logarithmic.
+        integers: how many integers a range of integers has; None for any other axis.
         choices: of an axis without order; empty for a range.
     """
 
@@ -27,6 +28,7 @@ class Axis:
     low: float = 0.0
     high: float = 1.0
     log: bool = False
+    integers: int | None = None
     choices: tuple[Scalar, ...] = ()
 
     def place(self, value: Any) -> float | None:
@@ -40,6 +42,14 @@ class Axis:
         along = math.log(value) if self.log else float(value)
         share = (along - self.low) / (self.high - self.low)
         return share if -1e-9 <= share <= 1 + 1e-9 else None
+
+    def num_places(self, most: int) -> int:
+        """Places of a grid on the axis: its choices, or at most so many of its numbers."""
+        if self.choices:
+            return len(self.choices)
+        if self.integers is None:
+            return most
+        return min(most, math.ceil(math.log2(self.integers)) + 1 if self.log else self.integers)
 
 
 def axes_of(space: Mapping[str, Dimension]) -> list[Axis]:
@@ -58,7 +68,8 @@ def _axis(name: str, dimension: Dimension) -> Axis | None:
         low, high = map(math.log, ends) if dimension.log else ends
         middle = math.exp((low + high) / 2) if dimension.log else (low + high) / 2
         labels = tuple(map(_label, (dimension.low, middle, dimension.high)))
-        return Axis(name, labels, low=low, high=high, log=dimension.log)
+        integers = int(dimension.high - dimension.low) + 1 if dimension.is_integer else None
+        return Axis(name, labels, low=low, high=high, log=dimension.log, integers=integers)
     return None
 
 

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 from service import text
 from service.dashboard.charts.scale import Frame, accuracy_scale, dots, number_scale
+from service.dashboard.charts.table import Table
 
 MAX_GROUPS = 4
 """Marks that can be told apart; more numbers of steps than that share them."""
@@ -45,6 +46,7 @@ class NoiseChart:
     """Fewest steps first, at most :data:`MAX_GROUPS`."""
     best: NoisePoint
     summary: str
+    table: Table
 
 
 def noise_chart(points: Sequence[NoisePoint]) -> NoiseChart | None:
@@ -77,6 +79,10 @@ def noise_chart(points: Sequence[NoisePoint]) -> NoiseChart | None:
             f"{text.number(best.batch_size)} over the noise multiplier of their private runs; the "
             f"best is {text.percent(best.accuracy)} at σ {best.noise_multiplier:.3g} and "
             f"{text.number(best.steps)} steps."
+        ),
+        table=Table(
+            ("noise multiplier", "steps", "accuracy"),
+            sorted((p.noise_multiplier, p.steps, p.accuracy) for p in shown),
         ),
     )
 

@@ -8,6 +8,7 @@ from statistics import fmean
 
 from service import text
 from service.dashboard.charts.scale import Frame, Scale, accuracy_scale, dots, doublings_scale
+from service.dashboard.charts.table import Cell, Table
 from service.studies.schemas import PredictionView
 from tan_core.tan import Observation, fit_law
 from tan_core.wire import RungScore, TrialRecord
@@ -39,6 +40,7 @@ class PredictionChart:
     reached: str
     """Empty before the private run has a test accuracy."""
     summary: str
+    table: Table
 
 
 def prediction_chart(prediction: PredictionView, trial: TrialRecord) -> PredictionChart | None:
@@ -78,6 +80,7 @@ def prediction_chart(prediction: PredictionView, trial: TrialRecord) -> Predicti
         predicted=_dots(ahead, x, y),
         reached=_dots(reached, x, y),
         summary=_summary(prediction, seen),
+        table=_table(prediction, explored, fresh),
     )
 
 
@@ -118,6 +121,25 @@ def _dots(points: Iterable[Place], x: Scale, y: Scale) -> str:
 def _interval(across: int, low: int, high: int) -> str:
     ends = "".join(f"M{across - _CAP} {end}h{2 * _CAP}" for end in (low, high))
     return f"M{across} {low}V{high}{ends}"
+
+
+def _table(
+    prediction: PredictionView, explored: Iterable[Observation], fresh: Iterable[Observation]
+) -> Table:
+    rows: list[tuple[Cell, ...]] = [
+        (what, one.expected_batch_size, one.seed, one.accuracy)
+        for what, each in (("simulation", explored), ("simulation, fresh seed", fresh))
+        for one in each
+    ]
+    batch = prediction.expected_batch_size
+    figures = (
+        ("predicted", prediction.accuracy),
+        ("low end", prediction.low),
+        ("high end", prediction.high),
+        ("reached", prediction.reached),
+    )
+    rows += [(what, batch, None, share) for what, share in figures if share is not None]
+    return Table(("what", "batch", "seed", "accuracy"), rows)
 
 
 def _summary(prediction: PredictionView, fitted: Sequence[Place]) -> str:

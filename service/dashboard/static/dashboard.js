@@ -75,7 +75,10 @@ document.addEventListener("htmx:after:request", (event) => {
   }
 });
 
-document.addEventListener("htmx:response:error", ({ detail: { ctx } }) => failed(ctx, detailOf(ctx)));
+document.addEventListener("htmx:response:error", ({ detail: { ctx } }) => {
+  const isShown = ctx.sourceElement.hasAttribute(`hx-status:${ctx.response.status}`); // the answer itself says why
+  if (!isShown) failed(ctx, detailOf(ctx));
+});
 document.addEventListener("htmx:error", ({ detail: { ctx } }) => {
   if (ctx) failed(ctx, "No connection to the service");
 });

@@ -26,7 +26,7 @@ function seriesOf({ label, kind, tone }, index, show) {
 
 function axis(label, more) {
   return {
-    label, labelSize: 20, labelFont: "12px system-ui", font: "12px system-ui", stroke: colour("muted"),
+    label, labelSize: 18, labelGap: 0, labelFont: "12px system-ui", font: "12px system-ui", stroke: colour("muted"),
     grid: { stroke: colour("line"), width: 1 }, ticks: { show: false }, ...more,
   };
 }
@@ -55,7 +55,7 @@ function draw(host) {
       cursor: { points: { size: 7 }, focus: { prox: 24 } },
       focus: { alpha: 0.35 },
       series: [{ label: x, value: (_, value) => plain(value) }, ...series.map((each, i) => seriesOf(each, i, show))],
-      axes: [axis(x, { values: (_, values) => values.map(plain) }), axis(y, { size: 60, values: ticks })],
+      axes: [axis(x, { size: 32, values: (_, values) => values.map(plain) }), axis(y, { size: 60, values: ticks })],
     },
     data,
     host,

@@ -1,0 +1,278 @@
+"""``/ui/studies/{id}``: one study, live; its charts and its table are parts with addresses of their own.
+
+The page itself is light however long the search: what all trials are read for comes after it, is asked for
+again less often, and is computed once for all who look.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from anyio import to_thread
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.responses import HTMLResponse
+from pydantic import TypeAdapter
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.access.guard import needs_study
+from service.auth.scopes import Scope
+from service.context import Context, ContextDep
+from service.dashboard import queries, view
+from service.dashboard.charts.axis import Axis, axes_of
+from service.dashboard.charts.curves import curves_chart
+from service.dashboard.charts.history import history_chart
+from service.dashboard.charts.importance import Importance, importance
+from service.dashboard.charts.lines import Lines
+from service.dashboard.charts.noise import NoiseChart, noise_chart
+from service.dashboard.charts.parallel import ParallelChart, parallel_chart
+from service.dashboard.charts.prediction import PredictionChart, prediction_chart
+from service.dashboard.charts.private_run import run_charts
+from service.dashboard.charts.slices import Slices, slices
+from service.dashboard.charts.table import Table
+from service.dashboard.charts.trial_point import TrialPoint
+from service.dashboard.editor import sparse
+from service.dashboard.pages import PageRoute
+from service.dashboard.render import base_of, page
+from service.dashboard.trials_table import COLUMNS, TrialsQuery, trials_page, trials_table
+from service.errors import NotFoundError
+from service.logs import service as drivers
+from service.studies import service as studies
+from service.studies.schemas import StudyView
+from service.trials.schemas import TrialView
+from tan_core.spec.space import Dimension
+from tan_core.wire import TrialState
+
+_SPACE = TypeAdapter(dict[str, Dimension])
+MAX_KEPT = 32
+"""Studies whose charts are kept until something happens to them."""
+
+router = APIRouter(
+    prefix="/ui/studies/{study_id}",
+    dependencies=[needs_study(Scope.READ)],
+    route_class=PageRoute,
+    include_in_schema=False,
+)
+
+StudyId = Annotated[str, Path(max_length=200)]
+Shown = Annotated[TrialsQuery, Query()]
+Rung = Annotated[int | None, Query(ge=0, le=7)]
+
+
+@router.get("")
+async def show_study(
+    request: Request, context: ContextDep, study_id: StudyId, query: Shown
+) -> HTMLResponse:
+    """One study, live."""
+    study = await studies.get(context, study_id)
+    attempts = await drivers.attempts(context, study_id)
+    async with context.database.session() as session:
+        candidates = view.candidates(study.promotion) if study.promotion else []
+        named = await _candidates_named(session, study, [one.trial for one in candidates])
+        table = await trials_page(session, study_id, query)
+        flags = await queries.flags(session, study_id)
+        now = await queries.database_clock(session)
+    return page(
+        request,
+        "study.html",
+        study=study,
+        flags=flags,
+        attempts=attempts,
+        candidates=candidates,
+        named=named,
+        prediction_chart=_prediction_chart(study, named),
+        yaml=sparse(study.spec),
+        announcement=view.announcement(study),
+        seconds_taken=view.seconds_taken(study, now),
+        search_seconds_left=view.search_seconds_left(study, now),
+        run_seconds_left=view.run_seconds_left(study.progress),
+        error_text=view.error_text(study),
+        what_to_do=view.what_to_do(study),
+        now=now,
+        **_table_values(query, table),
+    )
+
+
+@router.get("/trials")
+async def show_trials(
+    request: Request, context: ContextDep, study_id: StudyId, query: Shown
+) -> HTMLResponse:
+    """The table alone; the browser's address becomes that of the page with this table."""
+    study = await studies.get(context, study_id)
+    async with context.database.session() as session:
+        table = await trials_page(session, study_id, query)
+        flags = await queries.flags(session, study_id)
+    answer = page(request, "_trials.html", study=study, flags=flags, **_table_values(query, table))
+    address = f"{base_of(request)}/ui/studies/{study_id}"
+    answer.headers["HX-Replace-Url"] = f"{address}?{text}" if (text := query.text()) else address
+    return answer
+
+
+@router.get("/trials.csv")
+async def download_trials(context: ContextDep, study_id: StudyId, query: Shown) -> Response:
+    """Every trial that the filters leave."""
+    study = await studies.get(context, study_id)
+    num_rungs = len(study.plan["simulations"])
+    async with context.database.session() as session:
+        table = await trials_table(session, study_id, query, num_rungs=num_rungs)
+    return _csv(table, f"{study.id}-trials")
+
+
+@router.get("/search")
+async def show_search(request: Request, context: ContextDep, study_id: StudyId) -> HTMLResponse:
+    """The charts over all trials."""
+    study = await studies.get(context, study_id)
+    charts = await _search_charts(context, study)
+    return page(request, "_search.html", study=study, charts=charts)
+
+
+@router.get("/curves")
+async def show_curves(
+    request: Request, context: ContextDep, study_id: StudyId, rung: Rung = None
+) -> HTMLResponse:
+    """How the best trials of a rung learnt; of the last one that was reached unless one is named."""
+    study = await studies.get(context, study_id)
+    rung, chart = await _curves(context, study, rung)
+    return page(request, "_curves.html", study=study, rung=rung, chart=chart)
+
+
+@router.get("/run")
+async def show_run(request: Request, context: ContextDep, study_id: StudyId) -> HTMLResponse:
+    """The private run over time."""
+    study = await studies.get(context, study_id)
+    async with context.database.session() as session:
+        reported = await queries.steps_reported(session, study_id)
+        charges = await queries.charges(session, study_id)
+    return page(request, "_run.html", study=study, charts=run_charts(reported, charges))
+
+
+@router.get("/charts/{name}.csv")
+async def download_chart(
+    context: ContextDep,
+    study_id: StudyId,
+    name: Annotated[str, Path(max_length=50)],
+    rung: Rung = None,
+) -> Response:
+    """The numbers of one chart, all of them.
+
+    Raises:
+        NotFoundError: there is no such chart, or nothing to draw in it yet.
+    """
+    study = await studies.get(context, study_id)
+    chart: Any = None
+    if name == "curves":
+        _, chart = await _curves(context, study, rung)
+    elif name == "prediction":
+        async with context.database.session() as session:
+            chart = _prediction_chart(study, await _candidates_named(session, study, []))
+    elif name == "run":
+        async with context.database.session() as session:
+            found = run_charts(
+                await queries.steps_reported(session, study_id),
+                await queries.charges(session, study_id),
+            )
+        chart = found.steps if found else None
+    else:
+        chart = (await _search_charts(context, study)).by_name().get(name)
+    if chart is None:
+        raise NotFoundError(f"study {study_id!r} has no chart {name!r} yet")
+    return _csv(chart.table, f"{study.id}-{name}")
+
+
+@dataclass(frozen=True, slots=True)
+class SearchCharts:
+    """What is drawn of all trials; None where there is nothing to draw yet."""
+
+    history: Lines | None
+    parallel: ParallelChart | None
+    slices: Slices | None
+    importance: Importance | None
+    noise: NoiseChart | None
+
+    def by_name(self) -> dict[str, Any]:
+        """As the addresses of their numbers have it."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+_kept: OrderedDict[str, tuple[int, SearchCharts]] = OrderedDict()
+"""By study: the number of its last event, and the charts of then."""
+
+
+async def _search_charts(context: Context, study: StudyView) -> SearchCharts:
+    async with context.database.session() as session:
+        seq = (await queries.flags(session, study.id)).event_seq
+        known = _kept.get(study.id)
+        if known is not None and known[0] == seq:
+            return known[1]
+        points = await queries.trial_points(session, study.id)
+        noise = await _noise_chart(session, study)
+    axes = axes_of(_SPACE.validate_python(study.spec["search"]["space"]))
+    charts = await to_thread.run_sync(_drawn, points, axes, noise)
+    _kept[study.id] = seq, charts
+    _kept.move_to_end(study.id)
+    while len(_kept) > MAX_KEPT:
+        _kept.popitem(last=False)
+    return charts
+
+
+def _drawn(points: list[TrialPoint], axes: list[Axis], noise: NoiseChart | None) -> SearchCharts:
+    return SearchCharts(
+        history=history_chart(points),
+        parallel=parallel_chart(points, axes),
+        slices=slices(points, axes),
+        importance=importance(points, axes),
+        noise=noise,
+    )
+
+
+async def _noise_chart(session: AsyncSession, study: StudyView) -> NoiseChart | None:
+    if not view.searches_steps(study):
+        return None
+    batch = study.plan["reference"]["expected_batch_size"]
+    return noise_chart(await queries.noise_points(session, study.id, expected_batch_size=batch))
+
+
+async def _curves(context: Context, study: StudyView, rung: int | None) -> tuple[int, Lines | None]:
+    wanted = range(len(study.plan["simulations"]))[::-1] if rung is None else (rung,)
+    async with context.database.session() as session:
+        for each in wanted:
+            chart = curves_chart(await queries.curves(session, study.id, each))
+            if chart is not None:
+                return each, chart
+    return wanted[0], None
+
+
+async def _candidates_named(
+    session: AsyncSession, study: StudyView, numbers: list[int]
+) -> dict[int, TrialView]:
+    predicted = [study.prediction.trial] if study.prediction else []
+    return await queries.trials_named(session, study.id, [*predicted, *numbers])
+
+
+def _prediction_chart(study: StudyView, trials: Mapping[int, TrialView]) -> PredictionChart | None:
+    if study.prediction is None or study.prediction.trial not in trials:
+        return None
+    return prediction_chart(study.prediction, trials[study.prediction.trial])
+
+
+def _table_values(query: TrialsQuery, table: Any) -> dict[str, Any]:
+    helpers: dict[str, Callable[..., Any]] = {
+        "trial_seconds": view.trial_seconds,
+        "rung_accuracies": view.rung_accuracies,
+        "num_fresh_seeds": view.num_fresh_seeds,
+    }
+    return {
+        "query": query,
+        "table": table,
+        "columns": COLUMNS,
+        "trial_states": list(TrialState),
+        **helpers,
+    }
+
+
+def _csv(table: Table, name: str) -> Response:
+    return Response(
+        table.csv(),
+        media_type="text/csv; charset=utf-8",
+        headers={"Content-Disposition": f'attachment; filename="{name}.csv"'},
+    )

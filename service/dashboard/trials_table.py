@@ -1,0 +1,161 @@
+"""The table of a study's trials: which, in which order, with which columns, as the address says."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from sqlalchemy import ColumnElement, Double, Select, func, literal_column, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.dashboard.charts.table import Cell, Table
+from service.dashboard.view import num_fresh_seeds, rung_accuracies, trial_seconds
+from service.db.tables import Trial
+from service.trials.schemas import TrialView
+from service.trials.service import view as trial_view
+from tan_core.wire import TrialState
+
+TRIALS_PER_PAGE = 50
+COLUMNS = ("state", "rungs", "seeds", "params", "time")
+"""What may be hidden."""
+_SECONDS = literal_column(
+    "(SELECT sum((score ->> 'seconds')::double precision)"
+    " FROM jsonb_array_elements(trial.scores || trial.repeats) AS score)",
+    Double,
+)
+_ORDER = re.compile(r"-?(number|best|seconds|rung\.\d|param\.[A-Za-z0-9_.-]{1,100})")
+
+
+class TrialsQuery(BaseModel):
+    """What the address of a study says about its table."""
+
+    model_config = ConfigDict(frozen=True)
+
+    order: Annotated[str, Field(max_length=120)] = "-number"
+    """``number``, ``best``, ``seconds``, ``rung.0`` or ``param.NAME``; a minus puts the largest first."""
+    trials: Annotated[int, Field(ge=1, le=100_000, description="Page")] = 1
+    trial_state: list[TrialState] = Field(default=[], max_length=10)
+    rung: Annotated[int, Field(ge=0, le=7)] | None = None
+    """Only those that were scored there."""
+    hide: list[Annotated[str, Field(max_length=100)]] = Field(default=[], max_length=70)
+
+    @field_validator("order")
+    @classmethod
+    def _is_known(cls, order: str) -> str:
+        if not _ORDER.fullmatch(order):
+            raise ValueError("order is number, best, seconds, rung.0 or param.NAME, - before it")
+        return order
+
+    @field_validator("rung", mode="before")
+    @classmethod
+    def _empty_is_any(cls, rung: Any) -> Any:
+        return None if rung == "" else rung
+
+    def text(self, **changes: Any) -> str:
+        """As a query; what is as usual is left out."""
+        changed = self.model_copy(update=changes)
+        fields = changed.model_dump(mode="json", exclude_defaults=True)
+        return urlencode(fields, doseq=True)
+
+    def turned(self, key: str) -> str:
+        """The order by a column; the other way round where it is the order already."""
+        return f"-{key}" if self.order == key else key
+
+    def direction(self, key: str) -> str | None:
+        """What ``aria-sort`` says of a column."""
+        if self.order.removeprefix("-") != key:
+            return None
+        return "descending" if self.order.startswith("-") else "ascending"
+
+
+@dataclass(frozen=True, slots=True)
+class TrialsPage:
+    """What the template shows."""
+
+    trials: list[TrialView]
+    total: int
+    """Those that the filters leave."""
+    number: int
+    """Of this page, from 1; a page beyond the last is the last."""
+    num_pages: int
+
+
+async def trials_page(session: AsyncSession, study_id: str, query: TrialsQuery) -> TrialsPage:
+    """One page of the table."""
+    chosen = _filtered(study_id, query)
+    total = await session.scalar(select(func.count()).select_from(chosen.subquery())) or 0
+    num_pages = max(1, -(-total // TRIALS_PER_PAGE))
+    number = min(query.trials, num_pages)
+    found = await session.scalars(
+        chosen.order_by(*_order(query.order))
+        .offset((number - 1) * TRIALS_PER_PAGE)
+        .limit(TRIALS_PER_PAGE)
+    )
+    return TrialsPage([trial_view(trial) for trial in found], total, number, num_pages)
+
+
+async def trials_table(
+    session: AsyncSession, study_id: str, query: TrialsQuery, *, num_rungs: int
+) -> Table:
+    """Every trial that the filters leave, with every column."""
+    found = await session.scalars(_filtered(study_id, query).order_by(*_order(query.order)))
+    trials = [trial_view(trial) for trial in found]
+    names = sorted({name for trial in trials for name in trial.params})
+    return Table(
+        (
+            "trial",
+            "state",
+            "accuracy",
+            *(f"rung {rung}" for rung in range(num_rungs)),
+            *names,
+            "fresh seeds",
+            "seconds",
+            "source",
+            "reason",
+        ),
+        [tuple(_row(trial, names, num_rungs)) for trial in trials],
+    )
+
+
+def _row(trial: TrialView, names: Sequence[str], num_rungs: int) -> Iterator[Cell]:
+    yield from (trial.number, trial.state.value, trial.value)
+    yield from rung_accuracies(trial, num_rungs)
+    yield from (trial.params.get(name) for name in names)
+    yield from (num_fresh_seeds(trial), trial_seconds(trial), trial.source, trial.reason)
+
+
+def _filtered(study_id: str, query: TrialsQuery) -> Select[Trial]:
+    chosen = select(Trial).where(Trial.study_id == study_id)
+    if query.trial_state:
+        chosen = chosen.where(Trial.state.in_([state.value for state in query.trial_state]))
+    if query.rung is not None:
+        chosen = chosen.where(Trial.scores[query.rung]["accuracy"].astext.is_not(None))
+    return chosen
+
+
+def _order(order: str) -> list[ColumnElement[Any]]:
+    key = order.removeprefix("-")
+    if key == "number":
+        place: ColumnElement[Any] = Trial.number.expression
+        return [place.desc() if order.startswith("-") else place.asc()]
+    if key == "best":
+        # A trial that was cut has its accuracy at a smaller batch, where accuracies are higher.
+        places = [func.jsonb_array_length(Trial.scores), Trial.value.expression]
+        is_down = not order.startswith("-")
+    else:
+        places = [_place(key)]
+        is_down = order.startswith("-")
+    ways = [(each.desc() if is_down else each.asc()).nulls_last() for each in places]
+    unscored = [Trial.value.is_(None).asc()] if key == "best" else []
+    return [*unscored, *ways, Trial.number.asc()]
+
+
+def _place(key: str) -> ColumnElement[Any]:
+    kind, _, name = key.partition(".")
+    if kind == "rung":
+        return Trial.scores[int(name)]["accuracy"].astext.cast(Double)
+    if kind == "param":
+        return Trial.params[name]
+    return _SECONDS
