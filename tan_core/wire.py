@@ -21,7 +21,7 @@ import unicodedata
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, StrictBool
 
 from tan_core.spec.base import Frozen
 from tan_core.spec.models import ModelSpec
@@ -32,7 +32,11 @@ WIRE_VERSION = 2
 
 MAX_REASON_LENGTH = 2000
 
-Fence = Annotated[int, Field(ge=1)]
+MAX_COUNT = 2**53
+"""What every reader of JSON keeps exact, and every column holds."""
+Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+Amount = Annotated[float, Field(ge=0, le=1e15)]
+Fence = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 
 
 def clean_reason(text: str) -> str:
@@ -112,26 +116,26 @@ class TrialState(StrEnum):
 class CurvePoint(Frozen):
     """Accuracy on a part of the validation split, on the way through a rung."""
 
-    step: Annotated[int, Field(ge=1)]
+    step: Annotated[int, Field(ge=1, le=MAX_COUNT)]
     accuracy: Annotated[float, Field(ge=0, le=1)]
 
 
 class RungScore(Frozen):
     """One simulation: a trial at a rung, with a seed. Its accuracy is never a privacy figure."""
 
-    rung: Annotated[int, Field(ge=0)]
-    seed: Annotated[int, Field(ge=0)] = 0
+    rung: Count
+    seed: Count = 0
     """0 in the search, where every trial has the same draws and noise; above it in the finals."""
-    expected_batch_size: float
-    noise_multiplier: float
-    steps: int
+    expected_batch_size: Amount
+    noise_multiplier: Amount
+    steps: Count
     """Taken: below the candidate's own where the simulation was given up."""
-    views: Annotated[int, Field(ge=1)] = 1
+    views: Annotated[int, Field(ge=1, le=MAX_COUNT)] = 1
     """K, of each example."""
     accuracy: Annotated[float, Field(ge=0, le=1)] | None
     """On the validation split; None where the simulation was given up."""
     train_loss: float | None = None
-    seconds: float
+    seconds: Amount
     curve: list[CurvePoint] = Field(default_factory=list[CurvePoint])
 
     @property
@@ -155,7 +159,7 @@ def _of_the_finals(scores: list[RungScore]) -> list[RungScore]:
 class TrialRecord(Frozen):
     """A trial as the control plane keeps it."""
 
-    number: int
+    number: Count
     state: TrialState
     params: dict[Exact, bool | int | float | Exact]
     scores: Annotated[list[RungScore], AfterValidator(_of_the_search)] = Field(
@@ -231,7 +235,7 @@ class SearchAssignment(Frozen):
 class Checkpoint(Frozen):
     """Where a private run goes on from."""
 
-    step: int
+    step: Count
     path: Exact
     sha256: Exact
 
@@ -267,8 +271,8 @@ class Heartbeat(Frozen):
     """Sent every few seconds; ``step`` is the progress of a private run."""
 
     fence: Fence
-    step: int | None = None
-    steps_per_second: float | None = None
+    step: Count | None = None
+    steps_per_second: Amount | None = None
 
 
 class HeartbeatReply(Frozen):
@@ -281,8 +285,8 @@ class SegmentRequest(Frozen):
     """Ask for the charge of the next steps. Answered only after it is committed."""
 
     fence: Fence
-    start_step: Annotated[int, Field(ge=0)]
-    num_steps: Annotated[int, Field(ge=1)]
+    start_step: Count
+    num_steps: Annotated[int, Field(ge=1, le=MAX_COUNT)]
     request_id: Exact
     """Fresh per segment, equal on a retry of the same request: the charge happens once."""
 
@@ -290,8 +294,8 @@ class SegmentRequest(Frozen):
 class SegmentGrant(Frozen):
     """``num_steps`` may be below what was asked, and 0 when the reservation is used up."""
 
-    segment: int
-    num_steps: Annotated[int, Field(ge=0)]
+    segment: Count
+    num_steps: Count
 
 
 class SegmentEnd(Frozen):
@@ -304,13 +308,13 @@ class SegmentEnd(Frozen):
 class PrivateResult(Frozen):
     """How a private run ended."""
 
-    steps: int
+    steps: Count
     """Steps in the released weights (re-executed steps of crashed attempts not counted)."""
-    test_accuracy: float
-    num_test: int
+    test_accuracy: Annotated[float, Field(ge=0, le=1)]
+    num_test: Count
     model_path: Exact
     model_sha256: Exact
-    train_seconds: float
+    train_seconds: Amount
     software: dict[Exact, Exact]
 
 
@@ -320,6 +324,6 @@ class Finish(Frozen):
     fence: Fence
     outcome: Literal["succeeded", "failed", "cancelled"]
     reason: Reason | None = None
-    retryable: bool = True
+    retryable: StrictBool = True
     """False: another attempt would end the same way, e.g. every trial diverged."""
     result: PrivateResult | None = None

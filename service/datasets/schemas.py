@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints, ValidationError, model_validator
+from pydantic import Field, StrictBool, StringConstraints, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from service.ledger.schemas import AdmissionRule
@@ -42,7 +42,7 @@ class DatasetRegistration(Frozen):
     admission: AdmissionRule = AdmissionRule.PLD
     """What decides whether the budget holds one more study; ``renyi_filter`` also holds where plans
     depend on earlier private results."""
-    public: bool = False
+    public: StrictBool = False
     allow: list[SearchAccounting] | None = None
     """Modes of ``search.accounting``; default: public_proxy, and what a waiver allows."""
     waiver: Annotated[str, StringConstraints(max_length=2000)] | None = None

@@ -4,7 +4,16 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StringConstraints,
+    model_validator,
+)
 
 from service.studies.lifecycle import StudyState
 from tan_core.spec.base import Frozen
@@ -238,6 +247,16 @@ Tag = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:/-]+$", max_lengt
 NamePart = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$", max_length=100)]
 
 
+def _is_written_out(value: object) -> object:
+    """Pydantic takes a bare number for seconds since 1970: as an address says it, that is a slip."""
+    if isinstance(value, str) and ":" not in value:
+        raise ValueError("expected a date and a time with its offset, such as 2026-01-31T12:00:00Z")
+    return value
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_is_written_out)]
+
+
 class StudyListing(BaseModel):
     """Which studies, in which order."""
 
@@ -248,8 +267,8 @@ class StudyListing(BaseModel):
     name: NamePart | None = Field(default=None, description="The whole name")
     name_contains: NamePart | None = Field(default=None, description="In any case of letters")
     tag: list[Tag] = Field(default=[], max_length=20, description="All of these")
-    created_after: AwareDatetime | None = Field(default=None, description="With its UTC offset")
-    created_before: AwareDatetime | None = Field(default=None, description="With its UTC offset")
+    created_after: Moment | None = Field(default=None, description="With its UTC offset")
+    created_before: Moment | None = Field(default=None, description="With its UTC offset")
     archived: Archived = Archived.EXCLUDE
     sort: StudyOrder = StudyOrder.NEWEST
 
@@ -285,7 +304,7 @@ class StudyEdit(Frozen):
     name: Name | None = None
     tags: Annotated[list[Tag], Field(max_length=20)] | None = None
     """All of them: these take the place of those that it had."""
-    archived: bool | None = None
+    archived: StrictBool | None = None
     """Lists leave an archived study out unless they are asked for it. Only a final one can be."""
 
     @model_validator(mode="before")

@@ -132,6 +132,7 @@ class TestStudies:
             ({"sort": "epsilon"}, "sort"),
             ({"state": "resting"}, "state.0"),
             ({"created_after": "2026-11-20T12:00:00"}, "created_after"),
+            ({"created_before": "0.5"}, "created_before"),
             ({"name_contains": "%"}, "name_contains"),
             ({"tag": "two words"}, "tag.0"),
             ({"limit": 0}, "limit"),

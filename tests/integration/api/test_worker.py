@@ -261,6 +261,21 @@ class TestSearch:
             )
         assert count == 1
 
+    @pytest.mark.parametrize(
+        "path", ["steps", "expected_batch_size", "noise_multiplier", "seconds", "rung"]
+    )
+    async def test_figures_that_no_column_holds_are_refused(self, client, settings, search, path):
+        driver = Driver(client, settings, search)
+        trial = make_trial(scores=[{**make_score(0, 0.5), path: 10**300}])
+        response = await driver.call("PUT", "/trials/0", trial=trial)
+        assert response.status_code == 422
+        assert response.json()["errors"][0]["path"] == f"trial.scores.0.{path}"
+
+    async def test_a_fence_that_no_attempt_can_have_is_refused(self, client, settings, search):
+        response = await Driver(client, settings, search, fence=2**63).call("POST", "/heartbeat")
+        assert response.status_code == 422
+        assert response.json()["errors"][0]["path"] == "fence"
+
     async def test_the_address_and_the_report_must_agree(self, client, settings, search):
         driver = Driver(client, settings, search)
         response = await driver.call("PUT", "/trials/1", trial=make_trial(number=0))
