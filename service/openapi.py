@@ -11,6 +11,7 @@ from pydantic.json_schema import models_json_schema
 
 from service.errors import Problem
 from service.openapi_examples import example_of
+from service.openapi_links import add_links
 from service.problems import described
 
 _REF = "#/components/schemas/{model}"
@@ -92,6 +93,7 @@ def install(app: FastAPI, scopes: Callable[[], Mapping[str, str | None]]) -> Non
                 _say_summary(operation)
                 _say_security(operation, scopes())
                 _show(operation, schemas)
+            add_links(document)
             app.openapi_schema = document
         return app.openapi_schema
 

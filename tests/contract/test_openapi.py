@@ -1,95 +1,123 @@
 """The API keeps its own schema, over a real socket and a real database."""
 
-import asyncio
-import socket
-import threading
-import time
+from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
+from http import HTTPStatus
+from typing import Any
 
 import pytest
 import schemathesis
-import uvicorn
-from hypothesis import HealthCheck, settings
-from pydantic import SecretStr
-from schemathesis.checks import CHECKS, load_all_checks
+from hypothesis import HealthCheck, Phase, settings
 
-from service.app import Server, create_app
-from service.datasets.service import ensure_digits
-from service.db.session import Database
-from tests.fixtures.api import make_settings
-
-TOKEN = "of-the-contract-tests"
-"""Asked for by every operation, as the document says: none would be needed on a loopback address."""
-AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
-load_all_checks()
-# A body may be valid JSON and yet an impossible study: 422 is the right answer to it.
-EXCLUDED = [CHECKS.get_one("positive_data_acceptance")]
-
-
-@pytest.fixture(scope="module")
-def api_url(tmp_path_factory, postgres_server, template_database) -> Iterator[str]:
-    home = tmp_path_factory.mktemp("home")
-    with postgres_server.database(template_database) as urls, socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        asyncio.run(_register_digits(urls.app))
-        own = make_settings(home, database_url=SecretStr(urls.app), api_token=SecretStr(TOKEN))
-        app = create_app(own)
-        config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=2)
-        server = Server(config, app.state.context.hub)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        while not server.started:
-            time.sleep(0.02)
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        server.should_exit = True
-        thread.join()
-
-
-async def _register_digits(url: str) -> None:
-    database = Database(url)
-    await ensure_digits(database)
-    await database.close()
-
-
-def _document() -> dict:
-    """The schema alone: making the application connects to nothing."""
-    unused = SecretStr("postgresql://nobody@127.0.0.1/none")
-    return create_app(make_settings(Path("unused"), database_url=unused)).openapi()
-
-
-schema = schemathesis.openapi.from_dict(_document())
-
+from tests.contract import cases
+from tests.contract.cases import EXCLUDED, SCHEMA, headers
+from tests.contract.conftest import ServedApi
 
 CASES = 10_000
-"""Of the long test, over all operations together."""
-NUM_OPERATIONS = sum(len(operations) for operations in schema.raw_schema["paths"].values())
+"""Of each long test: one by one over all operations together, and along the links."""
+STEPS = 10
+"""Requests in one scenario along the links."""
+Answers = Counter[tuple[str, int]]
+PLANNING = ["make_plan", "submit_study"]
+"""A good body is seconds of work for accountants, and this is about bodies of every kind."""
+QUICK = SCHEMA.exclude(operation_id=PLANNING)
+SLOW = SCHEMA.include(operation_id=PLANNING)
+NUM_OPERATIONS = len(list(QUICK.get_all_operations()))
+LINKED = SCHEMA.exclude(operation_id=[*sorted(cases.STREAMS), "make_plan"])
 
 
-@schema.parametrize()
-@settings(
-    max_examples=12,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=list(HealthCheck),
-)
-def test_the_api_keeps_its_own_schema(case: schemathesis.Case, api_url: str) -> None:
-    case.call_and_validate(
-        base_url=api_url, headers=AUTHORIZED, excluded_checks=EXCLUDED, timeout=60
+@pytest.fixture(autouse=True, scope="module")
+def answers(api: ServedApi) -> Iterator[Answers]:
+    """How many answers there were of each operation and status."""
+    cases.served[:] = [api]
+    answers: Answers = Counter()
+    yield answers
+    by_status: Counter[int] = Counter()
+    for (_, status), count in answers.items():
+        by_status[status] += count
+    print(f"\n{answers.total()} answers: {dict(sorted(by_status.items()))}")
+
+
+def fuzzing(examples: int, **more: Any) -> settings:
+    return settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+        **more,
     )
+
+
+def ask(case: schemathesis.Case, api: ServedApi, answers: Answers) -> None:
+    response = case.call_and_validate(
+        base_url=api.url, headers=headers(api, case), excluded_checks=EXCLUDED, timeout=120
+    )
+    answers[case.operation.label, response.status_code] += 1
+    assert response.status_code != HTTPStatus.TOO_MANY_REQUESTS, "nothing is asked any more"
+
+
+def follow_links(api: ServedApi, answers: Answers, scenarios: int) -> None:
+    """Scenarios along the document's links."""
+
+    class Scenario(LINKED.as_state_machine()):
+        def get_call_kwargs(self, case: schemathesis.Case) -> dict[str, Any]:
+            return {"base_url": api.url, "headers": headers(api, case), "timeout": 120}
+
+        def validate_response(self, response: Any, case: schemathesis.Case, **kwargs: Any) -> None:
+            answers[case.operation.label, response.status_code] += 1
+            case.validate_response(
+                response,
+                headers=kwargs["headers"],
+                excluded_checks=EXCLUDED,
+                transport_kwargs=kwargs,
+                recorder=self.recorder,
+            )
+
+    Scenario.run(settings=fuzzing(scenarios, stateful_step_count=STEPS, phases=[Phase.generate]))
+
+
+@QUICK.parametrize()
+@fuzzing(12)
+def test_the_api_keeps_its_own_schema(
+    case: schemathesis.Case, api: ServedApi, answers: Answers
+) -> None:
+    ask(case, api, answers)
+
+
+@pytest.mark.slow
+@SLOW.parametrize()
+@fuzzing(12)
+def test_it_keeps_it_where_it_plans(
+    case: schemathesis.Case, api: ServedApi, answers: Answers
+) -> None:
+    ask(case, api, answers)
+
+
+def test_it_keeps_it_along_its_links(api: ServedApi) -> None:
+    answers: Answers = Counter()
+    follow_links(api, answers, 30)
+    assert answers["POST /studies", 201] > 0
+    assert answers["GET /studies/{study_id}", 200] > 0
+    assert not any(status == HTTPStatus.TOO_MANY_REQUESTS for _, status in answers)
 
 
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(7200)
-@schema.parametrize()
-@settings(
-    max_examples=-(-CASES // NUM_OPERATIONS),
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=list(HealthCheck),
-)
-def test_ten_thousand_requests_keep_it_too(case: schemathesis.Case, api_url: str) -> None:
-    case.call_and_validate(
-        base_url=api_url, headers=AUTHORIZED, excluded_checks=EXCLUDED, timeout=60
-    )
+@QUICK.parametrize()
+@fuzzing(-(-CASES // NUM_OPERATIONS))
+def test_thousands_of_requests_keep_it_too(
+    case: schemathesis.Case, api: ServedApi, answers: Answers
+) -> None:
+    ask(case, api, answers)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+def test_thousands_of_requests_along_its_links_keep_it_too(
+    api: ServedApi, answers: Answers
+) -> None:
+    before = answers.total()
+    follow_links(api, answers, CASES // STEPS)
+    assert answers.total() - before > CASES // 4
