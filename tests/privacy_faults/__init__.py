@@ -120,6 +120,11 @@ FAULTS = (
         checks=("noise",),
     ),
     Fault(
+        "every rank adds the whole batch", "mechanism.contribution",
+        (Edit(TRAINER, "Trainer._clipped_share", "drawn[self._rank :: self._world_size]", "drawn"),),
+        checks=("mechanism",),
+    ),
+    Fault(
         "no clipping", "sensitivity.linear",
         (
             Edit(
