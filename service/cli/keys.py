@@ -47,6 +47,7 @@ def export_key(
     key_id: Annotated[
         str | None, typer.Argument(metavar="[KEY_ID]", help="Default: the signing key.")
     ] = None,
+    as_json: JsonFlag = False,
 ) -> None:
     """Print a public key as PEM, for `tan-cli statement --verify --key FILE`."""
     from service.cli.connect import document, open_client
@@ -55,5 +56,10 @@ def export_key(
         items = document(client.list_keys())["items"]
     found = [key for key in items if key_id is None or key["key_id"] == key_id]
     if not found:
-        raise CliError(f"no key {key_id!r}; `tan-cli key list` shows them")
-    typer.echo(found[0]["pem"], nl=False)
+        raise CliError(f"no key {key_id!r}", hint="tan-cli key list")
+    if as_json:
+        from service.cli.output import show_json
+
+        show_json(found[0])
+    else:
+        typer.echo(found[0]["pem"], nl=False)

@@ -7,7 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 from service.cli.errors import Exit
-from service.cli.options import JsonFlag
+from service.cli.options import DatasetName, JsonFlag
 
 if TYPE_CHECKING:
     from service.client import Client
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 ALL_ENTRIES = 10_000
-DatasetName = Annotated[str, typer.Argument(metavar="DATASET", help="A registered dataset.")]
 
 
 class ShowByDefault(TyperGroup):
@@ -110,10 +109,16 @@ def export_ledger(
         ),
     ] = "json",
     output: Annotated[Path | None, typer.Option(help="A file; default: standard output.")] = None,
+    as_json: JsonFlag = False,
 ) -> None:
     """Write a ledger down for somebody outside."""
     import json
 
+    from service.cli.errors import InputError
+    from service.cli.output import show_json
+
+    if as_json and as_ == "registry":
+        raise InputError("--json goes without --format registry, which is YAML")
     from service.cli.connect import open_client
 
     with open_client() as client:
@@ -128,6 +133,8 @@ def export_ledger(
         typer.echo(text, nl=False)
     else:
         output.write_text(text, encoding="utf-8")
+        if as_json:
+            show_json({"path": str(output)})
 
 
 @app.command("reprice")

@@ -10,9 +10,12 @@ import typer
 
 from service.cli import (
     calibration,
+    compare,
     database,
     datasets,
     download,
+    edits,
+    init,
     keys,
     ledger,
     operate,
@@ -23,6 +26,7 @@ from service.cli import (
     serve,
     studies,
     tokens,
+    trials,
 )
 from service.cli.doctor import command as doctor
 from service.cli.errors import CliError, Exit
@@ -35,20 +39,24 @@ app = typer.Typer(
         "0 done, 1 failed, 2 bad input, 3 over budget."
     ),
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("serve")(serve.serve)
 app.command("doctor")(doctor.doctor)
-app.command("init")(plans.init)
+app.command("init")(init.init)
 app.command("schema")(schema.schema)
 app.command("plan")(plans.plan)
 app.command("submit")(studies.submit)
 app.command("list")(studies.list_studies)
 app.command("show")(studies.show_study)
 app.command("watch")(studies.watch)
+app.command("trials")(trials.trials)
+app.command("compare")(compare.compare)
+app.command("tag")(edits.tag)
+app.command("archive")(edits.archive)
+app.command("unarchive")(edits.unarchive)
 app.command("cancel")(studies.cancel)
 app.command("pause")(operate.pause)
 app.command("resume")(operate.resume)

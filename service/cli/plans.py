@@ -1,4 +1,4 @@
-"""Commands before a study: write one, and see what it would do and cost."""
+"""``tan-cli plan``: what a study would do and cost, before it is one."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,23 +11,6 @@ from service.cli.options import JsonFlag
 Json = dict[str, Any]
 
 DEFAULT_TRIALS = 24
-
-
-def init(
-    path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("study.yaml"),
-) -> None:
-    """Write a first study.yaml to start from."""
-    from service.cli.output import show
-    from service.cli.template import STUDY
-
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(STUDY)
-    except FileExistsError as error:
-        raise InputError(f"{path} exists already; nothing was written") from error
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
-    show(f"wrote {path}; next: tan-cli plan {path}, tan-cli submit {path} --watch")
 
 
 def plan(

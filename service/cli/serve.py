@@ -26,13 +26,19 @@ def serve(
     open_browser: Annotated[
         bool, typer.Option("--open", help="Open the dashboard in a browser.")
     ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Say where it is, once it is ready, as one line of JSON.")
+    ] = False,
 ) -> None:
     """Run the whole product on this machine: PostgreSQL, Ray, API, orchestrator, dashboard."""
     chosen = {"TAN_HOST": host, "TAN_PORT": port, "TAN_HOME": home, "TAN_CPUS": cpus}
     overrides = {name: str(value) for name, value in chosen.items() if value is not None}
     raise typer.Exit(
         run_service(
-            overrides, on_ready=lambda url, first_token: _greet(url, first_token, open_browser)
+            overrides,
+            on_ready=lambda url, first_token: _greet(
+                url, first_token, open_browser=open_browser, as_json=as_json
+            ),
         )
     )
 
@@ -78,7 +84,20 @@ def _await_ready(
         on_ready(words[1], words[2] if len(words) > 2 else None)
 
 
-def _greet(url: str, first_token: str | None, open_browser: bool) -> None:
+def _greet(url: str, first_token: str | None, *, open_browser: bool, as_json: bool) -> None:
+    if as_json:
+        from service.cli.output import show_json_line
+
+        show_json_line({"url": url, "token": first_token})
+    else:
+        _greet_people(url, first_token)
+    if open_browser:
+        import webbrowser
+
+        webbrowser.open(url)
+
+
+def _greet_people(url: str, first_token: str | None) -> None:
     print(f"TAN Search is ready: dashboard and API at {url} (API reference: {url}/docs)")
     if first_token is not None:
         print(
@@ -86,7 +105,3 @@ def _greet(url: str, first_token: str | None, open_browser: bool) -> None:
         )
         print(f"  export TAN_API_TOKEN={first_token}")
     print("Ctrl-C stops it. Next: tan-cli submit examples/digits.yaml --watch", flush=True)
-    if open_browser:
-        import webbrowser
-
-        webbrowser.open(url)

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from service.cli.complete import dataset_names
 from service.cli.errors import Exit, InputError, UnknownStudyError
-from service.cli.options import JsonFlag, StudyReference
+from service.cli.options import JsonFlag, StudyReference, StudyStates
 
 if TYPE_CHECKING:
     from service.client import Client
@@ -67,17 +68,36 @@ def submit(
 
 
 def list_studies(
-    state: Annotated[
-        list[str] | None, typer.Option(help="Only studies in this state; may be repeated.")
+    state: StudyStates = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="Only studies on this dataset.", autocompletion=dataset_names)
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, newest first.")] = 20,
+    tag: Annotated[
+        list[str] | None, typer.Option(metavar="TAG", help="Only with this tag; may be repeated.")
+    ] = None,
+    search: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Only studies whose name holds this.")
+    ] = None,
+    archived: Annotated[bool, typer.Option("--archived", help="Only archived studies.")] = False,
+    sort: Annotated[
+        str, typer.Option(help="created_at or name; a minus before it puts the last first.")
+    ] = "-created_at",
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
     as_json: JsonFlag = False,
 ) -> None:
     """List studies, newest first."""
+    query = {
+        "state": state,
+        "dataset": dataset,
+        "tag": tag,
+        "name_contains": search,
+        "archived": "only" if archived else None,
+        "sort": sort,
+    }
     from service.cli.connect import documents, open_client
 
     with open_client() as client:
-        items = documents(list(client.every_study({"state": state}, limit=limit)))
+        items = documents(list(client.every_study(query, limit=limit)))
     if as_json:
         from service.cli.output import show_json
 
@@ -173,7 +193,9 @@ def promote(
             error = readable(refusal)
             if error.exit_code is not Exit.BAD_INPUT:
                 raise
-            show_error(error)
+            show_error(
+                error, hint=f"tan-cli promote {found['id']} --trial NUMBER, with one of these"
+            )
             show(prediction_view.standings(found), error=True)
             raise typer.Exit(error.exit_code) from refusal
     if as_json:

@@ -1,30 +1,93 @@
-"""What ``tan-cli init`` writes: the first study, equal to ``examples/digits.yaml``."""
+"""The study that ``tan-cli init`` writes: commented, and by itself equal to ``examples/digits.yaml``."""
 
-STUDY = """\
-# A first study: the 1,797 handwritten digits of scikit-learn. No file, no network.
-name: digits-eps3
+from dataclasses import dataclass
+
+ACCOUNTING = {
+    "declared_unaccounted": "the search reads private data and is not charged: shown beside ε",
+    "public_proxy": "simulations and their scores read public data alone: the search costs no ε",
+}
+"""What can be run today, and what it means."""
+OPTIONS = {"mlp": "  hidden: [64]\n"}
+"""Beside the name of a model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """What a study is written from; the defaults are those of a first study on ``digits``."""
+
+    name: str = "digits-eps3"
+    dataset: str = "digits"
+    model: str = "mlp"
+    epsilon: float = 3.0
+    delta: float = 1e-5
+    accounting: str = "declared_unaccounted"
+    search_dataset: str | None = None
+    """The public dataset of ``public_proxy``."""
+    trials: int = 12
+    rungs: str = "[8, 32]"
+    batch_size: str = "256"
+    steps: str = "300"
+    clip_norm: float = 0.5
+    promotion: str = "automatic"
+
+    @property
+    def about(self) -> str:
+        """The comment at the head of the file."""
+        if self.dataset == "digits":
+            return "# A first study: the 1,797 handwritten digits of scikit-learn. No file, no network.\n"
+        return f"# A study on {self.dataset}. What each key means: tan-cli schema.\n"
+
+
+def study_text(answers: Answers) -> str:
+    """The study as YAML."""
+    a = answers
+    proxy = "" if a.search_dataset is None else f"  dataset: {a.search_dataset}\n"
+    rungs = (
+        "simulate at B/32, the better ones at B/8; σ shrinks alike, the steps stay"
+        if a.rungs != "auto"
+        else "simulated batches, smallest first, or a list such as [8, 32]"
+    )
+    return f"""\
+{a.about}name: {a.name}
 privacy:
-  epsilon: 3.0
-  delta: 1.0e-5
-dataset: digits
+  epsilon: {a.epsilon!r}
+  delta: {_scientific(a.delta)}
+dataset: {a.dataset}
 model:
-  name: mlp
-  hidden: [64]
-search:
-  accounting: declared_unaccounted   # the search reads private data and is not charged: shown beside ε
-  trials: 12
-  rungs: [8, 32]                     # simulate at B/32, the better ones at B/8; σ shrinks alike, the steps stay
+  name: {a.model}
+{OPTIONS.get(a.model, "")}search:
+  {f"accounting: {a.accounting}":<35}# {ACCOUNTING[a.accounting]}
+{proxy}  trials: {a.trials}
+  {f"rungs: {a.rungs}":<35}# {rungs}
   # sampler: tpe                     # who proposes trials: tpe, cmaes, gp or random
   # budget: 1.0                      # examples of search and finals, in private runs
   # warm_start: auto                 # tried first: the best of earlier studies; none, or [STUDY IDS]
   seed: 0
   space:
-    learning_rate: {low: 0.125, high: 4.0, log: true}
-    ema_decay: {choices: [0.9, 0.98]}
+    learning_rate: {{low: 0.125, high: 4.0, log: true}}
+    ema_decay: {{choices: [0.9, 0.98]}}
 train:
-  batch_size: 256
-  steps: 300
-  clip_norm: 0.5
+  batch_size: {a.batch_size}
+  steps: {a.steps}
+  clip_norm: {a.clip_norm!r}
   workers: 2
-promotion: automatic
+promotion: {a.promotion}
 """
+
+
+def _scientific(value: float) -> str:
+    """Such that every reader of YAML takes it for a number.
+
+    Example:
+        >>> _scientific(1e-5), _scientific(2.5e-7), _scientific(0.01)
+        ('1.0e-5', '2.5e-7', '0.01')
+    """
+    text = repr(value)
+    mantissa, e, exponent = text.partition("e")
+    if not e:
+        return text
+    return f"{mantissa if '.' in mantissa else f'{mantissa}.0'}e{int(exponent)}"
+
+
+STUDY = study_text(Answers())
+"""The first study."""

@@ -45,7 +45,7 @@ def studies(items: Sequence[Json]) -> RenderableType:
     if not items:
         return Text("no studies yet; `tan-cli submit examples/digits.yaml` makes one")
     made = table(
-        None, "id", "name", "state", "dataset", "best trial", "test", "ε", "δ", "search", "created",
+        None, "id", "name", "state", "dataset", "best trial", "test", "ε", "δ", "search", "created", "tags",
         right=("best trial", "test", "ε", "δ"),
     )  # fmt: skip
     made.columns[0].no_wrap = True
@@ -62,6 +62,7 @@ def studies(items: Sequence[Json]) -> RenderableType:
             text.MISSING if delta is None else f"{delta:g}",
             item["search_accounting"],
             text.when(item.get("created_at")),
+            ", ".join(item["tags"]),
         )
     return Group(made, *map(Text, _legend(items)))
 

@@ -21,13 +21,14 @@ from service.studies.schemas import (
     StudySummary,
     StudyView,
 )
-from service.trials.schemas import TrialPage, TrialQuery
+from service.trials.schemas import TrialPage, TrialQuery, TrialView
 from tan_core.planner import Plan
 from tan_core.spec import StudySpec
 
 RESEND_AFTER_SECONDS = (0.5, 1.0, 2.0)
 """Waits before a study whose answer was lost is sent again."""
 MAX_PAGE = 200
+MAX_TRIAL_PAGE = 1000
 NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol)
 
 
@@ -138,6 +139,21 @@ class Studies(Connection):
         """One page of the study's trials."""
         return self._ask(TrialPage, "GET", f"{study_path(study_id)}/trials", query=query)
 
+    def every_trial(
+        self, study_id: str, query: TrialQuery | Body | None = None, *, limit: int | None = None
+    ) -> Iterator[TrialView]:
+        """The study's trials of every page; no more than ``limit``."""
+        asked = dict(_fields(query))
+        left = limit
+        while left is None or left > 0:
+            asked["limit"] = MAX_TRIAL_PAGE if left is None else min(left, MAX_TRIAL_PAGE)
+            page = self.list_trials(study_id, asked)
+            yield from page.items
+            if page.next_cursor is None:
+                return
+            left = None if left is None else left - len(page.items)
+            asked["cursor"] = page.next_cursor
+
     def list_attempts(self, study_id: str) -> AttemptList:
         """The drivers that the study had, and how each ended."""
         return self._ask(AttemptList, "GET", f"{study_path(study_id)}/attempts")
@@ -179,7 +195,7 @@ class Studies(Connection):
         return self._ask(Calibration, "GET", "/calibration", query=query)
 
 
-def _fields(query: StudyQuery | Body | None) -> Mapping[str, Any]:
+def _fields(query: Body | None) -> Mapping[str, Any]:
     if isinstance(query, BaseModel):
         return query.model_dump(mode="json", exclude_unset=True)
     return query or {}

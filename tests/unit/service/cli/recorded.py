@@ -69,6 +69,42 @@ TRIAL: Json = {
     "source": None,
     "reason": None,
 }
+TRIALS: list[Json] = [
+    {
+        **TRIAL,
+        "scores": [
+            {
+                "rung": rung,
+                "seed": 0,
+                "expected_batch_size": batch,
+                "noise_multiplier": 0.61,
+                "steps": 300,
+                "views": 1,
+                "accuracy": accuracy,
+                "train_loss": None,
+                "seconds": 1.5,
+                "curve": [],
+            }
+            for rung, batch, accuracy in ((0, 8.0, 0.91), (1, 32.0, 0.9301))
+        ],
+        "attempt": 1,
+        "started_at": "2026-01-02T03:04:05Z",
+        "updated_at": "2026-01-02T03:04:09Z",
+        "finished_at": "2026-01-02T03:04:09Z",
+    },
+    {
+        **TRIAL,
+        "number": 0,
+        "state": "diverged",
+        "params": {"learning_rate": 4.0, "momentum": 0.9},
+        "value": None,
+        "reason": "a weight was not finite",
+        "attempt": 1,
+        "started_at": "2026-01-02T03:04:05Z",
+        "updated_at": "2026-01-02T03:04:06Z",
+        "finished_at": "2026-01-02T03:04:06Z",
+    },
+]
 PROGRESS: Json = {
     "phase": "completed",
     "trials_total": 2,
@@ -322,7 +358,7 @@ class RecordedServer:
         self.app.add_api_route(
             "/{path:path}",
             self._answer,
-            methods=["GET", "POST", "PUT", "DELETE"],
+            methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
             response_model=None,
         )
 
@@ -335,7 +371,7 @@ class RecordedServer:
         what = f"{request.method} /{path}"
         headers = dict(request.headers)
         self.queries.append(dict(request.query_params))
-        self.requests.append((what, json.loads(raw) if raw else None, headers))
+        self.requests.append((what, _object(raw), headers))
         if what in self.answers:
             status, document = self.answers[what]
             return JSONResponse(_problem(status, document) if status >= 400 else document, status)
@@ -348,6 +384,8 @@ class RecordedServer:
             f"POST /studies/{STUDY['id']}/pause": (202, {**self.study, "paused": True}),
             f"POST /studies/{STUDY['id']}/resume": (202, {**self.study, "queue_position": 2}),
             f"GET /studies/{STUDY['id']}/attempts": (200, {"items": ATTEMPTS}),
+            f"GET /studies/{STUDY['id']}/trials": (200, {"items": TRIALS, "next_cursor": None}),
+            f"PATCH /studies/{STUDY['id']}": (200, {**self.study, **(_object(raw) or {})}),
             f"POST /studies/{STUDY['id']}/promote": (202, {**self.study, "state": "training"}),
             "GET /calibration": (200, self.calibration),
             "GET /datasets": (200, {"items": self.datasets}),
@@ -375,6 +413,10 @@ class RecordedServer:
         if self.cut_after is not None and after == 0:
             left = [event for event in left if event["seq"] <= self.cut_after]
         return StreamingResponse(iter(map(sse, left)), media_type="text/event-stream")
+
+
+def _object(raw: bytes) -> Json | None:
+    return json.loads(raw) if raw else None
 
 
 def _problem(status: int, fields: Json) -> Json:

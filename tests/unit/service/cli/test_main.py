@@ -383,12 +383,6 @@ class TestAct:
         shown = cli("dataset", "show", "digits").out
         assert "ε = 100, δ = 0.001 in total, neighbours add_or_remove_one" in shown
 
-    def test_init_writes_a_study_once(self, cli: Cli, tmp_path: Path) -> None:
-        path = tmp_path / "study.yaml"
-        assert cli("init", str(path)).code == 0
-        assert cli("init", str(path)).code == 2
-        assert path.read_text() == Path("examples/digits.yaml").read_text()
-
     def test_the_keys_that_the_first_study_leaves_out_are_shown_with_their_defaults(self) -> None:
         shown = re.sub(r"# (sampler|budget|warm_start): (\S+) .*", r"\1: \2", STUDY_YAML)
 

@@ -1,0 +1,59 @@
+"""What the shell offers after TAB: studies, datasets and states. Quick, or nothing at all."""
+
+from collections.abc import Iterator
+from typing import Any
+
+TIMEOUT_SECONDS = 1.0
+OFFERED = 100
+"""So many of the newest studies are offered."""
+STATES = (
+    *("queued", "simulating", "awaiting_approval", "training"),
+    *("completed", "failed", "cancelled"),
+)
+
+
+def study_references(incomplete: str) -> list[tuple[str, str]]:
+    """Names and ids of studies that begin so, each with what it is."""
+    studies = _items("/studies", {"limit": OFFERED, "archived": "include"})
+    offered: dict[str, str] = {}
+    for study in studies:
+        said = f"{study['state']}, {study['created_at'][:10]}"
+        offered.setdefault(study["name"], f"{study['id']}, {said}")  # the newest of the name
+        offered[study["id"]] = f"{study['name']}, {said}"
+    # Ids are typed by their beginning, and would crowd the names out.
+    return [
+        (word, about)
+        for word, about in offered.items()
+        if word.startswith(incomplete) and (incomplete or not word.startswith("s-"))
+    ]
+
+
+def dataset_names(incomplete: str) -> list[str]:
+    """Names of datasets that begin so."""
+    names = (each["name"] for each in _items("/datasets", {}))
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def study_states(incomplete: str) -> list[str]:
+    """States that begin so."""
+    return [state for state in STATES if state.startswith(incomplete)]
+
+
+def _items(path: str, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The items of a list of the API; none if it is away, slow or asks for a token.
+
+    Without the typed client: its models take longer to load than a person waits for a TAB.
+    """
+    import httpx
+
+    from service.cli.settings import ClientSettings
+
+    settings = ClientSettings.from_environment()
+    headers = {"Authorization": f"Bearer {settings.token}"} if settings.token else {}
+    try:
+        answer = httpx.get(
+            f"{settings.api_url}{path}", params=query, headers=headers, timeout=TIMEOUT_SECONDS
+        )
+        yield from answer.raise_for_status().json()["items"]
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError):
+        return

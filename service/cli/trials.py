@@ -1,0 +1,129 @@
+"""``tan-cli trials``: the trials of a study, ordered and filtered by the server."""
+
+import csv
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from service.cli.errors import InputError
+from service.cli.options import JsonFlag, StudyReference
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Json = dict[str, Any]
+
+TRIAL_STATES = ("running", "completed", "pruned", "diverged", "failed", "interrupted")
+
+
+def _trial_states(incomplete: str) -> list[str]:
+    return [state for state in TRIAL_STATES if state.startswith(incomplete)]
+
+
+def trials(
+    study: StudyReference,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="STATE",
+            help=f"Only trials in this state: {', '.join(TRIAL_STATES)}; may be repeated.",
+            autocompletion=_trial_states,
+        ),
+    ] = None,
+    sort: Annotated[
+        str, typer.Option(help="value or number; a minus before it puts the largest first.")
+    ] = "-value",
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="At most so many; default: 20 in a table, else all.")
+    ] = None,
+    as_csv: Annotated[
+        bool, typer.Option("--csv", help="Print CSV: a column for each parameter and each rung.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """List a study's trials, the best first. Their accuracies are simulations', not private."""
+    if as_csv and as_json:
+        raise InputError("give --csv or --json, not both")
+    from service.cli.connect import documents, find_study, open_client
+    from service.cli.output import show, show_json
+
+    at_most = limit if limit is not None or as_csv or as_json else 20
+    with open_client() as client:
+        found = find_study(client, study)
+        query = {"state": state, "sort": sort}
+        items = documents(list(client.every_trial(found["id"], query, limit=at_most)))
+    if as_json:
+        show_json(items)
+    elif as_csv:
+        write_csv(items)
+    else:
+        show(_table(found, items))
+
+
+def write_csv(items: Sequence[Json]) -> None:
+    """The trials on standard output, one a line."""
+    names = _parameter_names(items)
+    rungs = sorted({score["rung"] for item in items for score in item["scores"]})
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(
+        ["number", "state", "value", *names, *(f"accuracy_rung_{rung}" for rung in rungs), "reason"]
+    )
+    for item in items:
+        by_rung = _by_rung(item)
+        writer.writerow(
+            [
+                *(item["number"], item["state"], item["value"]),
+                *(item["params"].get(name) for name in names),
+                *(by_rung.get(rung) for rung in rungs),
+                item["reason"],
+            ]
+        )
+
+
+def _table(study: Json, items: Sequence[Json]) -> "RenderableType":
+    from rich.console import Group
+    from rich.text import Text
+
+    from service import text
+    from service.cli.views import NOT_PRIVATE, table
+
+    if not items:
+        return Text(f"{study['name']} has no such trials; it is {study['state']}")
+    names = _parameter_names(items)
+    batches = {s["rung"]: s["expected_batch_size"] for item in items for s in item["scores"]}
+    rungs = {rung: f"B = {text.number(batches[rung])}" for rung in sorted(batches)}
+    made = table(
+        f"Trials of {study['name']} (simulations, {NOT_PRIVATE})",
+        *("trial", "state", "accuracy", *names, *rungs.values(), ""),
+        right=("trial", "accuracy", *names, *rungs.values()),
+    )
+    for item in items:
+        by_rung = _by_rung(item)
+        made.add_row(
+            *(str(item["number"]), item["state"], text.percent(item["value"])),
+            *(_shown(item["params"].get(name)) for name in names),
+            *(text.percent(by_rung.get(rung)) for rung in rungs),
+            item["reason"] or "",
+        )
+    total = study["progress"]["trials_finished"] + study["progress"]["trials_running"]
+    if len(items) < total:
+        return Group(made, Text(f"{len(items)} of {total}; --limit shows more, --csv all"))
+    return made
+
+
+def _parameter_names(items: Sequence[Json]) -> list[str]:
+    return list(dict.fromkeys(name for item in items for name in item["params"]))
+
+
+def _by_rung(item: Json) -> dict[int, float | None]:
+    return {score["rung"]: score["accuracy"] for score in item["scores"]}
+
+
+def _shown(value: Any) -> str:
+    from service import text
+
+    if value is None:
+        return text.MISSING
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,69 @@
+"""``tan-cli compare``: what differs is shown, and what does not is left out."""
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from service.cli.compare import flattened
+from tests.unit.service.cli.conftest import Cli
+from tests.unit.service.cli.recorded import STUDY, RecordedServer
+
+OTHER = "s-aaaaaaaaaaaa"
+
+
+@pytest.fixture
+def other(server: RecordedServer) -> dict[str, Any]:
+    made = copy.deepcopy(STUDY)
+    made |= {"id": OTHER, "name": "digits-wide", "prediction": None, "run": None}
+    made["spec"]["model"]["hidden"] = [256]
+    made["privacy"]["epsilon"] = 8.0
+    server.answers[f"GET /studies/{OTHER}"] = (200, made)
+    return made
+
+
+def test_outcomes_stand_side_by_side_and_the_yaml_where_it_differs(
+    cli: Cli, other: dict[str, Any]
+) -> None:
+    shown = cli("compare", STUDY["id"], OTHER).out
+    lines = {line.split()[0]: line for line in shown.splitlines() if line.strip()}
+    assert "digits-eps3" in shown.splitlines()[1]
+    assert lines["ε"].split()[1:] == ["2.941", "(PLD)", "8.000", "(PLD)"]
+    assert lines["test"].split()[2:] == ["92.5", "%", "-"]
+    assert lines["model.hidden"].split()[1:] == ["[64]", "[256]"]
+    assert "model.name" not in shown
+    assert "NOT accounted" in shown
+
+
+def test_all_of_the_yaml_is_shown_with_marks(cli: Cli, other: dict[str, Any]) -> None:
+    shown = cli("compare", STUDY["id"], OTHER, "--all").out
+    assert "model.hidden *" in shown
+    assert "model.name  " in shown
+
+
+def test_json_has_the_studies_and_their_differences(cli: Cli, other: dict[str, Any]) -> None:
+    document = json.loads(cli("compare", STUDY["id"], OTHER, "--json").out)
+    assert [study["id"] for study in document["studies"]] == [STUDY["id"], OTHER]
+    assert document["differences"] == {"model.hidden": [[64], [256]]}
+
+
+@pytest.mark.parametrize("count", [1, 7])
+def test_two_to_six_can_be_compared(cli: Cli, server: RecordedServer, count: int) -> None:
+    done = cli("compare", *[STUDY["id"]] * count)
+    assert (done.code, "2 to 6" in done.err) == (2, True)
+    assert server.requests == []
+
+
+def test_a_study_is_not_compared_with_itself(cli: Cli, server: RecordedServer) -> None:
+    assert cli("compare", STUDY["id"], "digits-eps3").code == 2
+
+
+def test_a_dimension_is_one_value_and_a_missing_key_is_none() -> None:
+    specs = [
+        {"search": {"space": {"lr": {"low": 1, "high": 2}}}, "a": {}},
+        {"search": {"space": {}}},
+    ]
+    assert flattened(specs) == {
+        "search.space.lr": [{"low": 1, "high": 2}, None], "a": [{}, None], "search.space": [None, {}],
+    }  # fmt: skip

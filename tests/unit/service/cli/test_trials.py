@@ -1,0 +1,57 @@
+"""``tan-cli trials`` as a table, as CSV and as JSON."""
+
+import csv
+import io
+import json
+
+from tests.unit.service.cli.conftest import Cli
+from tests.unit.service.cli.recorded import STUDY, TRIALS, RecordedServer
+
+ID = STUDY["id"]
+
+
+def test_the_table_has_parameters_rungs_and_says_that_nothing_is_private(
+    cli: Cli, server: RecordedServer
+) -> None:
+    shown = cli("trials", "digits-eps3").out
+    assert "not private" in shown.splitlines()[0]
+    row = next(line for line in shown.splitlines() if line.split()[:2] == ["1", "completed"])
+    assert row.split()[2:] == ["93.0", "%", "0.5123", "0.9", "-", "91.0", "%", "93.0", "%"]
+    assert "B = 8" in shown
+    assert "a weight was not finite" in shown
+
+
+def test_the_server_sorts_and_filters(cli: Cli, server: RecordedServer) -> None:
+    cli("trials", ID, "--state", "completed", "--sort", "number", "--limit", "7")
+    assert server.queries[-1] == {"state": "completed", "sort": "number", "limit": "7"}
+    cli("trials", ID)
+    assert server.queries[-1] == {"sort": "-value", "limit": "20"}
+
+
+def test_csv_has_every_trial_with_a_column_for_each_parameter_and_rung(
+    cli: Cli, server: RecordedServer
+) -> None:
+    rows = list(csv.DictReader(io.StringIO(cli("trials", ID, "--csv").out)))
+    assert server.queries[-1]["limit"] == "1000"
+    assert rows[0] == {
+        "number": "1", "state": "completed", "value": "0.9301", "learning_rate": "0.512345",
+        "ema_decay": "0.9", "momentum": "", "accuracy_rung_0": "0.91",
+        "accuracy_rung_1": "0.9301", "reason": "",
+    }  # fmt: skip
+    assert rows[1]["reason"] == "a weight was not finite"
+
+
+def test_json_is_what_the_server_said(cli: Cli, server: RecordedServer) -> None:
+    assert json.loads(cli("trials", ID, "--json").out) == TRIALS
+    assert cli("trials", ID, "--json", "--csv").code == 2
+
+
+def test_a_study_without_trials_says_so(cli: Cli, server: RecordedServer) -> None:
+    server.answers[f"GET /studies/{ID}/trials"] = (200, {"items": [], "next_cursor": None})
+    assert "no such trials" in cli("trials", ID).out
+
+
+def test_what_the_server_does_not_sort_by_is_bad_input(cli: Cli, server: RecordedServer) -> None:
+    problem = {"detail": "sort", "errors": [{"path": "sort", "message": "no", "value": "x"}]}
+    server.answers[f"GET /studies/{ID}/trials"] = (422, problem)
+    assert cli("trials", ID, "--sort", "x").code == 2
