@@ -1,0 +1,76 @@
+"""``tan-cli download``: the file, what is said of it, and Python that really loads it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from service.cli.download import loading_example
+from tan_core.engine import checkpoint
+from tan_core.models import build
+from tan_core.spec.models import MlpModel, Model, ScatterLinearModel
+from tests.unit.service.cli.conftest import Cli
+from tests.unit.service.cli.recorded import STUDY, WEIGHTS, RecordedServer
+
+ID = STUDY["id"]
+
+
+def test_the_file_has_the_name_of_the_study_and_the_digest_of_the_service(
+    cli: Cli, server: RecordedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = cli("download", "digits-eps3")
+    assert (tmp_path / "digits-eps3.safetensors").read_bytes() == WEIGHTS
+    assert [path.name for path in tmp_path.iterdir()] == ["digits-eps3.safetensors"]
+    assert "8 bytes, SHA-256 " in done.out
+    assert 'safe_open("digits-eps3.safetensors"' in done.out
+    assert done.err == ""
+
+
+def test_json_has_the_digest_and_the_guarantee(
+    cli: Cli, server: RecordedServer, tmp_path: Path
+) -> None:
+    told = json.loads(cli("download", ID, "-o", str(tmp_path / "m"), "--json").out)
+    assert (told["size_bytes"], len(told["sha256"])) == (8, 64)
+    assert told["privacy"] == STUDY["privacy"]
+
+
+def test_the_example_alone_downloads_nothing(cli: Cli, server: RecordedServer) -> None:
+    assert cli("download", ID, "--example").out == loading_example(Path("digits-eps3.safetensors"))
+    assert not server.asked(f"GET /studies/{ID}/model")
+
+
+def test_a_folder_that_is_not_there_is_named(
+    cli: Cli, server: RecordedServer, tmp_path: Path
+) -> None:
+    done = cli("download", ID, "-o", str(tmp_path / "away" / "m"))
+    assert (done.code, "cannot write" in done.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("spec", "shape"),
+    [(MlpModel(hidden=[5]), [1, 8, 8]), (ScatterLinearModel(), [1, 8, 8])],
+    ids=["mlp", "scatter-linear"],
+)
+def test_the_example_loads_released_weights_into_their_model(
+    tmp_path: Path, spec: Model, shape: list[int]
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    model = build(spec, shape=shape, num_classes=3, generator=generator)  # type: ignore[arg-type]
+    path = tmp_path / 'a "model".safetensors'
+    weights = {name: value.contiguous() for name, value in model.state_dict().items()}
+    about = {"model": spec.model_dump(mode="json"), "shape": shape, "num_classes": 3}
+    checkpoint.save_weights(path, weights, metadata=about)
+
+    script = loading_example(path) + "print(json.dumps(logits.tolist()))\n"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=120
+    )
+
+    assert done.returncode == 0, done.stderr
+    with torch.no_grad():
+        expected = model.eval()(torch.zeros(1, *shape))
+    assert torch.allclose(torch.tensor(json.loads(done.stdout)), expected, atol=1e-6)
