@@ -70,6 +70,15 @@ class TestComparing:
         (predicted,) = [row for row in rows if row[:2] == ["narrow", "predicted"]]
         assert float(predicted[3]) == api["accuracy"]
 
+    async def test_equal_specs_differ_nowhere(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        twins = [await seeding.submitted(context, name=name) for name in ("one", "other")]
+
+        page = await get(client, path_of(twins))
+
+        assert not [a for a in page.all("tr") if a.get("class") == "differs"]
+
     async def test_a_study_without_a_trial_stands_beside_others(
         self, client: httpx.AsyncClient, context: Context, two: list[str]
     ) -> None:

@@ -1,0 +1,72 @@
+from datetime import UTC, datetime
+
+from service.dashboard.charts.burndown import burndown_chart
+from service.dashboard.charts.compared import Search, best_so_far
+from service.ledger.schemas import Burndown, BurndownPoint, Head
+
+
+class TestBestSoFar:
+    def test_each_search_ends_with_its_last_trial(self) -> None:
+        chart = best_so_far(
+            [Search("one", [(0, 0.5), (2, 0.7), (3, 0.6)]), Search("two", [(1, 0.6)])]
+        )
+
+        assert chart is not None
+        assert list(chart.x) == [0, 1, 2, 3]
+        assert [list(each.values) for each in chart.series] == [
+            [0.5, 0.5, 0.7, 0.7],
+            [None, 0.6, None, None],
+        ]
+
+    def test_is_none_without_a_completed_trial(self) -> None:
+        assert best_so_far([Search("one", []), Search("two", [])]) is None
+
+    def test_ten_thousand_trials_are_as_few_points_as_there_are_steps_up(self) -> None:
+        trials = [(number, 0.5 + 0.1 * (number >= 5000)) for number in range(10_000)]
+
+        chart = best_so_far([Search("one", trials), Search("two", [(3, 0.4)])])
+
+        assert chart is not None
+        assert list(chart.x) == [0, 3, 5000, 9999]
+
+
+def burndown(*committed: float, budget: float = 10.0) -> Burndown:
+    return Burndown(
+        scope_id="dataset:digits",
+        budget_epsilon=budget,
+        delta=1e-5,
+        accountant="rdp",
+        head=Head(seq=len(committed), hash="0" * 64),
+        points=[
+            BurndownPoint(
+                seq=place + 1,
+                at=datetime(2026, 1, 2, tzinfo=UTC),
+                committed_epsilon=each,
+                charged_epsilon=each / 2,
+                by_study={},
+            )
+            for place, each in enumerate(committed)
+        ],
+    )
+
+
+class TestBurndownChart:
+    def test_nothing_is_drawn_before_the_first_reservation(self) -> None:
+        assert burndown_chart(burndown(0.0)) is None
+
+    def test_the_budget_is_drawn_only_where_it_leaves_room_for_the_rest(self) -> None:
+        near, far = (
+            burndown_chart(burndown(0.0, 3.0)),
+            burndown_chart(burndown(0.0, 3.0, budget=99)),
+        )
+
+        assert near is not None
+        assert far is not None
+        assert [each.label for each in near.series][-1] == "budget"
+        assert [each.label for each in far.series][-1] == "charged"
+
+    def test_figures_are_never_said_smaller_than_they_are(self) -> None:
+        chart = burndown_chart(burndown(0.0, 2.00001))
+
+        assert chart is not None
+        assert "2.001 with what is reserved" in chart.summary
