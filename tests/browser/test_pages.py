@@ -1,0 +1,174 @@
+"""The planner, the comparison and the pages of datasets, as someone uses them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Page, expect
+
+from service.statements.verify import SCHEMA
+from tests.browser.conftest import Service, Tab
+from tests.integration.dashboard import seeding
+
+pytestmark = pytest.mark.browser
+
+AXE = Path(__file__).parent / "vendor" / "axe-core" / "axe.min.js"
+OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+DIGITS = (
+    "dataset=digits&accounting=declared_unaccounted&epsilon=3&batch_size=256&steps=300&model=mlp"
+)
+
+
+async def violations(page: Page) -> list[str]:
+    """What axe finds, each with the first place where it does."""
+    await page.evaluate(AXE.read_text())
+    found: list[dict[str, Any]] = await page.evaluate("async () => (await axe.run()).violations")
+    return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found]
+
+
+async def seeded(service: Service) -> dict[str, str]:
+    """Addresses of pages with something on them, by what they are."""
+    ids = [
+        await seeding.completed(service.context, name="narrow"),
+        await seeding.training(service.context, name="wide"),
+    ]
+    return {
+        "planner": f"/ui/plan?{DIGITS}",
+        "refused plan": "/ui/plan?epsilon=0&delta=7",
+        "comparison": "/ui/compare?" + "&".join(f"study={id_}" for id_ in ids),
+        "refused comparison": "/ui/compare?study=s-none",
+        "dataset": "/ui/datasets/digits",
+        "datasets": "/ui/datasets",
+        "calibration": "/ui/calibration",
+    }
+
+
+class TestPlanning:
+    async def test_a_slider_moves_its_field_the_answer_and_the_address(
+        self, service: Service, tab: Tab
+    ) -> None:
+        async with tab.open("/ui/plan") as page:
+            noise = page.locator("#sketch-figures data").first
+            before = float(await noise.get_attribute("value") or 0)
+            slider = page.get_by_role("slider", name="Target ε, slider")
+
+            await slider.focus()
+            for _ in range(30):
+                await page.keyboard.press("ArrowLeft")
+
+            await expect(page.locator("#epsilon")).to_have_value("3.98")
+            await expect(page).to_have_url(lambda url: "epsilon=3.98" in url)
+            await expect(page.locator("#sketch-figures")).to_contain_text("keeps ε 3.98")
+            assert float(await noise.get_attribute("value") or 0) > before
+        assert tab.complaints == []
+
+    async def test_a_field_moves_its_slider(self, service: Service, tab: Tab) -> None:
+        async with tab.open("/ui/plan") as page:
+            await page.locator("#steps").fill("1000")
+
+            await expect(page.get_by_role("slider", name="Steps S, slider")).to_have_value("3")
+            await expect(page.locator("#sketch-figures")).to_contain_text("epochs")
+
+    async def test_chosen_data_says_its_own_size(self, service: Service, tab: Tab) -> None:
+        await seeding.submitted(service.context)
+
+        async with tab.open("/ui/plan?batch_size=256&steps=300") as page:
+            await expect(page.locator("#num_examples")).to_be_visible()
+            await page.locator("#dataset").select_option("digits")
+
+            await expect(page.locator("#num_examples")).to_have_count(0)
+            await expect(page.locator("#sketch-figures")).to_contain_text("1,295 examples")
+            assert page.url.count("dataset=digits") == 1
+        assert tab.complaints == []
+
+    async def test_the_accountants_answer_by_themselves_and_it_becomes_a_study(
+        self, service: Service, tab: Tab
+    ) -> None:
+        await seeding.submitted(service.context)
+
+        async with tab.open(f"/ui/plan?{DIGITS}") as page:
+            await expect(page.locator("#plan-privacy")).to_contain_text("PRV", timeout=60_000)
+            await page.get_by_role("button", name="Edit and submit").click()
+
+            await expect(page.locator("textarea")).to_contain_text("dataset: digits")
+        assert tab.complaints == []
+
+    async def test_what_cannot_be_planned_is_said_while_one_types(
+        self, service: Service, tab: Tab
+    ) -> None:
+        async with tab.open("/ui/plan") as page:
+            await page.locator("#batch_size").fill("60000")
+
+            await expect(page.get_by_role("alert").last).to_contain_text("50000 training examples")
+            await page.locator("#batch_size").fill("600")
+            await expect(page.locator("#sketch-figures")).to_be_visible()
+        assert tab.complaints == []
+
+
+class TestPrivacy:
+    async def test_the_chain_is_verified_in_sight(self, service: Service, tab: Tab) -> None:
+        await seeding.training(service.context)
+
+        async with tab.open("/ui/datasets/digits") as page:
+            await expect(page.locator("#chain")).to_contain_text("whole")
+            await page.get_by_role("button", name="Verify again").click()
+            await expect(page.locator("#chain")).to_contain_text("whole")
+        assert tab.complaints == []
+
+    async def test_pricing_again_is_shown(self, service: Service, tab: Tab) -> None:
+        await seeding.training(service.context)
+
+        async with tab.open("/ui/datasets/digits") as page:
+            rows = page.locator("#accountants tbody tr")
+            await expect(rows).to_have_count(2)
+            await page.get_by_role("button", name="Price again").click()
+
+            await expect(rows).to_have_count(6)
+            await expect(page.locator("#accountants")).to_contain_text("dp-accounting")
+        assert tab.complaints == []
+
+    async def test_a_chosen_file_is_verified(
+        self, service: Service, tab: Tab, tmp_path: Path
+    ) -> None:
+        await seeding.training(service.context)
+        file = tmp_path / "statement.json"
+        file.write_text(json.dumps({"schema": SCHEMA, "events": []}))
+
+        async with tab.open("/ui/datasets/digits") as page:
+            await page.get_by_text("Verify a statement").click()
+            await page.get_by_label("A file").set_input_files(file)
+
+            await expect(page.locator("#verdict")).to_contain_text("does not hold")
+            await expect(page.locator("#verdict")).to_contain_text("was not signed")
+        assert tab.complaints == []
+
+
+class TestLooking:
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    async def test_axe_finds_nothing_and_nothing_sticks_out(
+        self, service: Service, tab: Tab, scheme: str
+    ) -> None:
+        for name, path in (await seeded(service)).items():
+            for width in (360, 1280, 2560):
+                async with tab.open(path, width=width, scheme=scheme) as page:
+                    assert await page.evaluate(OVERFLOW) <= 0, (name, width)
+                    assert await violations(page) == [], (name, width)
+
+    async def test_pages_with_nothing_on_them_are_clean_too(
+        self, service: Service, tab: Tab
+    ) -> None:
+        for path in ("/ui/plan", "/ui/datasets", "/ui/calibration"):
+            async with tab.open(path) as page:
+                assert await violations(page) == [], path
+        assert tab.complaints == []
+
+    async def test_a_keyboard_is_enough_to_compare(self, service: Service, tab: Tab) -> None:
+        paths = await seeded(service)
+
+        async with tab.open(paths["comparison"]) as page:
+            await page.get_by_text("Where they agree").focus()
+            await page.keyboard.press("Enter")
+
+            await expect(page.get_by_role("region", name="Where they agree")).to_be_visible()
+        assert tab.complaints == []
