@@ -58,12 +58,17 @@ class Door:
         scope.setdefault("state", {})
         address = address_of(scope)
         is_recorded = False
+        unwritten: Exception | None = None
 
         async def record(message: Message) -> None:
-            nonlocal is_recorded
+            nonlocal is_recorded, unwritten
             if not is_recorded and message["type"] == "http.response.start":
                 is_recorded = True
-                await self._audit.record(scope, message, address=address)
+                try:
+                    await self._audit.record(scope, message, address=address)
+                except Exception as error:
+                    unwritten = error
+                    raise
 
         async def send_recorded(message: Message) -> None:
             await record(message)
@@ -79,8 +84,11 @@ class Door:
             return
         try:
             await self._app(scope, receive, send_recorded)
-        except Exception:
+        except Exception as error:
             await record({"type": "http.response.start", "status": 500})
+            if unwritten is not None:
+                # That is what the caller must hear, and not that the application was broken off.
+                raise unwritten from error
             raise
 
     async def _admit(self, scope: Scope, address: str) -> Principal | None:

@@ -322,6 +322,9 @@ class EmbeddedPostgres:
         """Whether a living server of this home was found; a stale pid file is removed."""
         found = self._read_pid_file()
         if found is None:
+            if self._process is not None:  # ours, without its pid file: it is about to end
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(self._timeout_seconds)
             return False
         pid, port = found
         deadline = time.monotonic() + self._timeout_seconds

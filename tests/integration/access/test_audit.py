@@ -3,6 +3,7 @@
 import psycopg
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 
 from tests.fixtures.api import make_settings, make_spec
 from tests.integration.access.conftest import BOOTSTRAP, Caller, serving
@@ -121,3 +122,17 @@ class TestRates:
         assert (await admin.get("/studies")).status_code == 200
         async with database.session() as session:
             assert await session.scalar(text("SELECT count(*) FROM audit_event")) == 0
+
+
+async def test_where_it_cannot_be_written_the_caller_is_asked_to_come_again(admin, monkeypatch):
+    async def away(*_: object) -> None:
+        raise OperationalError("INSERT", {}, Exception("the server closed the connection"))
+
+    monkeypatch.setattr("service.auth.repository.append", away)
+    body = {"name": "someone", "scopes": ["read"]}
+    for answer in (
+        await admin.post("/tokens", json=body),
+        await admin.post("/tokens", json={}),
+        await Caller(admin.app).post("/tokens", json=body),
+    ):
+        assert (answer.status_code, answer.headers.get("retry-after")) == (503, "1"), answer.text
