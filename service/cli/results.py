@@ -113,26 +113,18 @@ def _check_ledger(client: "Client", document: Json) -> "list[Check]":
     """Whether the ledger still holds the entry that was signed, in a chain that is whole."""
     from service.cli.ledger import ALL_ENTRIES
     from service.cli.privacy_view import body
+    from service.statements.ledger_check import check_ledger
     from service.statements.verify import Check
 
     said = body(document)
     signed = said.get("ledger")
     if not signed:
         return [Check("ledger", True, "none: the data is public")]
-    dataset, entry = said["dataset"]["name"], signed["entry"]
+    dataset, seq = said["dataset"]["name"], signed["entry"]["seq"]
     report = client.verify_ledger(dataset)
     entries = client.get_ledger(dataset, entries=ALL_ENTRIES).entries
-    kept = next((one for one in entries if one.seq == entry["seq"]), None)
-    holds = kept is not None and kept.hash == entry["hash"]
-    where = f"entry {entry['seq']} of {signed['scope']}"
-    return [
-        Check(
-            "ledger entry",
-            holds,
-            f"{where} {'is the one that was signed' if holds else 'is no longer the signed one'}",
-        ),
-        Check("hash chain", report.is_valid, report.fault or f"{report.num_entries} entries"),
-    ]
+    kept = next((one for one in entries if one.seq == seq), None)
+    return check_ledger(said, entry_hash=kept.hash if kept else None, chain=report)
 
 
 def _show(document: Json, found: "list[Check]", *, as_json: bool, verify: bool) -> None:
