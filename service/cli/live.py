@@ -1,8 +1,8 @@
-"""Shows progress while it happens: bars on a terminal, plain lines in a log."""
+"""Shows progress while it happens: bars and plots on a terminal, plain lines in a log."""
 
 import time
-from collections.abc import Callable
-from typing import Protocol, Self
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -11,9 +11,14 @@ from rich.table import Table
 from rich.text import Text
 
 from service import text
-from service.cli.progress import StudyProgress
+from service.cli.picture import plots
+from service.cli.progress import StudyProgress, of_study
+from service.cli.story import Story
 
 BAR_WIDTH = 32
+NARROW_BAR_WIDTH = 10
+WIDE = 90
+"""From so many columns on there is room for whole bars."""
 PLAIN_SECONDS = 5.0
 
 
@@ -47,6 +52,8 @@ class LiveDisplay:
         self._title = title
         self._pace = TrialPace(clock)
         self._progress = StudyProgress()
+        self._story = Story()
+        self._console = console
         self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4)
 
     def __enter__(self) -> Self:
@@ -60,13 +67,16 @@ class LiveDisplay:
         """Show this from now on."""
         self._progress = progress
         self._pace.observe(progress)
+        self._story.observe(progress)
 
     def note(self, message: str) -> None:
         """Say something above the bars."""
         self._live.console.print(message, style="yellow")
 
     def _render(self) -> RenderableType:
-        return render_progress(self._title, self._progress, self._pace)
+        width = self._console.width
+        bars = render_progress(self._title, self._progress, self._pace, width=width)
+        return Group(bars, plots(self._story, width=width))
 
 
 class PlainDisplay:
@@ -142,22 +152,34 @@ class TrialPace:
         return max(0.0, each * (progress.trials_total - progress.trials_finished) - since)
 
 
-def render_progress(title: str, progress: StudyProgress, pace: TrialPace) -> RenderableType:
-    """The whole picture, a few lines high."""
+def render_progress(
+    title: str, progress: StudyProgress, pace: TrialPace, *, width: int = 120
+) -> RenderableType:
+    """The phases, a few lines high."""
+    bar = BAR_WIDTH if width >= WIDE else NARROW_BAR_WIDTH
     grid = Table.grid(padding=(0, 1))
     for _ in range(3):
         grid.add_column(no_wrap=True)
     left = pace.seconds_left(progress) if progress.state == "simulating" else None
     grid.add_row(
         "simulations",
-        _bar(progress.trials_finished, progress.trials_total),
+        _bar(progress.trials_finished, progress.trials_total, bar),
         trials_line(progress) + (f", {text.duration(left)} left" if left is not None else ""),
     )
     if progress.repeats_finished:
         grid.add_row("finals", "", finals_line(progress))
     if progress.steps:
-        grid.add_row("private run", _bar(progress.step or 0, progress.steps), steps_line(progress))
+        grid.add_row(
+            "private run", _bar(progress.step or 0, progress.steps, bar), steps_line(progress)
+        )
     return Group(Text(title, style="bold"), Text(_phase(progress)), grid)
+
+
+def still(study: dict[str, Any], trials: Sequence[dict[str, Any]], *, width: int) -> RenderableType:
+    """A study and its trials as they stand, without anybody waiting for more."""
+    pace = TrialPace(time.monotonic)
+    bars = render_progress(study["name"], of_study(study), pace, width=width)
+    return Group(bars, plots(Story.of_trials(trials), width=width))
 
 
 def trials_line(progress: StudyProgress) -> str:
@@ -207,5 +229,5 @@ def _trial(progress: StudyProgress) -> str:
     return f"trial {trial['number']} {trial['state']}{score}; "
 
 
-def _bar(done: int, total: int) -> ProgressBar:
-    return ProgressBar(total=max(total, 1), completed=done, width=BAR_WIDTH)
+def _bar(done: int, total: int, width: int) -> ProgressBar:
+    return ProgressBar(total=max(total, 1), completed=done, width=width)

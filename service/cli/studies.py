@@ -129,13 +129,21 @@ def watch(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print every event as one line of JSON.")
     ] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Show how it stands now, and do not stay.")
+    ] = False,
 ) -> None:
     """Watch a study until it has ended; exit 1 if it did not complete."""
-    from service.cli.connect import find_study, open_client
+    from service.cli.connect import documents, find_study, open_client
+    from service.cli.progress import of_study
 
     with open_client() as client:
         found = find_study(client, study)
-        if as_json:
+        if once:
+            trials = [] if as_json else documents(list(client.every_trial(found["id"])))
+            final = found
+            _show_now(found, trials, as_json=as_json)
+        elif as_json:
             from service.cli.follow import follow
             from service.cli.output import show_json_line
 
@@ -143,7 +151,8 @@ def watch(
         else:
             final = accompany(client, found)
             _show_study(final)
-    raise typer.Exit(outcome(final))
+    is_under_way = once and not of_study(final).is_over
+    raise typer.Exit(Exit.DONE if is_under_way else outcome(final))
 
 
 def cancel(study: StudyReference, as_json: JsonFlag = False) -> None:
@@ -270,6 +279,17 @@ def _show_study(study: Json, attempts: Sequence[Json] = ()) -> None:
     from service.cli.output import show
 
     show(views.study(study, attempts))
+
+
+def _show_now(study: Json, trials: Sequence[Json], *, as_json: bool) -> None:
+    """What ``watch`` shows, once."""
+    from service.cli.live import still
+    from service.cli.output import console, show, show_json
+
+    if as_json:
+        show_json(study)
+    else:
+        show(still(study, trials, width=console().width))
 
 
 def _label(study: Json) -> str:

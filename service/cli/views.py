@@ -11,10 +11,10 @@ from rich.text import Text
 from service import text
 from service.cli.live import finals_line, steps_line, trials_line
 from service.cli.progress import of_study
+from service.cli.story import NOT_PRIVATE
 
 Json = dict[str, Any]
 
-NOT_PRIVATE = "not private"
 UNACCOUNTED = "search on private data NOT accounted"
 CHOSEN_BY = {"search": "by the search", "user": "by a user", None: "proposed, waits for approval"}
 

@@ -337,6 +337,24 @@ class TestResults:
         else:
             assert response.status_code == 404
 
+    async def test_the_rest_of_a_model_is_sent_while_it_is_the_same_weights(
+        self, client, database, settings
+    ):
+        study = await submit(client)
+        path = settings.storage_path / "model.safetensors"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"weights")
+        await complete(database, study["id"], str(path))
+        where = f"/studies/{study['id']}/model"
+        tag = (await client.get(where)).headers["ETag"]
+
+        rest = await client.get(where, headers={"Range": "bytes=3-", "If-Range": tag})
+        other = await client.get(where, headers={"Range": "bytes=3-", "If-Range": '"other"'})
+
+        assert (rest.status_code, rest.content) == (206, b"ghts")
+        assert rest.headers["ETag"] == tag
+        assert (other.status_code, other.content) == (200, b"weights")
+
     async def test_a_link_out_of_storage_is_not_followed(self, client, database, settings):
         study = await submit(client)
         settings.storage_path.mkdir(parents=True)

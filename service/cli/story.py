@@ -1,0 +1,80 @@
+"""What a study has shown so far, for its plots: accuracies of trials and of rungs, rates of steps."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from service.cli.progress import StudyProgress
+
+Json = dict[str, Any]
+
+NOT_PRIVATE = "not private"
+"""What stands beside every accuracy of a simulation."""
+
+
+@dataclass(frozen=True)
+class Rung:
+    """The simulations at one batch size."""
+
+    expected_batch_size: float
+    accuracies: list[float]
+
+    @property
+    def best(self) -> float:
+        """The highest accuracy."""
+        return max(self.accuracies)
+
+    @property
+    def middle(self) -> float:
+        """The median accuracy."""
+        return median(self.accuracies)
+
+
+@dataclass
+class Story:
+    """Grows with the study; nothing of it is private."""
+
+    trials: dict[int, Json] = field(default_factory=dict[int, Json])
+    best_so_far: list[float] = field(default_factory=list[float])
+    """After each trial that ended with an accuracy, in the order of their ends."""
+    rates: list[float] = field(default_factory=list[float])
+    """Steps per second of the private run, whenever it told."""
+    _step: int | None = None
+
+    @classmethod
+    def of_trials(cls, trials: Iterable[Json]) -> "Story":
+        """The story that trials tell which have ended."""
+        story = cls()
+        for trial in sorted(trials, key=lambda trial: str(trial.get("finished_at") or "~")):
+            story.hear(trial)
+        return story
+
+    def observe(self, progress: StudyProgress) -> None:
+        """Take note of what is new."""
+        if progress.last_trial is not None:
+            self.hear(progress.last_trial)
+        if progress.step != self._step and progress.steps_per_second:
+            self._step = progress.step
+            self.rates.append(progress.steps_per_second)
+
+    def hear(self, trial: Json) -> None:
+        """Take note of a trial as it is now."""
+        before = self.trials.get(trial["number"], {})
+        self.trials[trial["number"]] = trial
+        value = trial.get("value")
+        has_ended = trial["state"] != "running" and before.get("state") != trial["state"]
+        if has_ended and value is not None:
+            self.best_so_far.append(
+                max(value, *self.best_so_far[-1:]) if self.best_so_far else value
+            )
+
+    @property
+    def rungs(self) -> list[Rung]:
+        """Those that a trial has reached with an accuracy, the smallest batch first."""
+        found: dict[float, list[float]] = {}
+        for trial in self.trials.values():
+            for score in trial.get("scores", []):
+                if score["accuracy"] is not None:
+                    found.setdefault(score["expected_batch_size"], []).append(score["accuracy"])
+        return [Rung(batch, found[batch]) for batch in sorted(found)]
