@@ -16,10 +16,8 @@ def burndown_chart(found: Burndown) -> Lines | None:
     if highest == 0:
         return None
     series = [
-        Series(
-            "charged and reserved", "stairs", [p.committed_epsilon for p in points], "warn-line"
-        ),
-        Series("charged", "stairs", [p.charged_epsilon for p in points], "accent"),
+        Series("charged", "stairs", [p.charged_epsilon for p in points]),
+        Series("charged and reserved", "stairs", [p.committed_epsilon for p in points]),
     ]
     if found.budget_epsilon <= _IN_SIGHT * highest:
         series.append(Series("budget", "line", [found.budget_epsilon] * len(points), "bad"))

@@ -1,7 +1,7 @@
 // Draws <div data-lines="JSON"> (service/dashboard/charts/lines.py) with uPlot: drag to zoom, double-click
 // to see all, hover to read. The server says what the points are; this file says how they look.
 
-const SEQUENCE = ["accent", "warn-line", "good", "bad", "muted", "violet", "rose", "olive"];
+const SEQUENCE = ["accent", "amber", "good", "bad", "muted", "violet", "rose", "olive"];
 const HEIGHT = { least: 200, most: 380, share: 0.38 };
 const drawn = new Map();
 

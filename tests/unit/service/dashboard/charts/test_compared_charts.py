@@ -63,7 +63,7 @@ class TestBurndownChart:
         assert near is not None
         assert far is not None
         assert [each.label for each in near.series][-1] == "budget"
-        assert [each.label for each in far.series][-1] == "charged"
+        assert [each.label for each in far.series][-1] == "charged and reserved"
 
     def test_figures_are_never_said_smaller_than_they_are(self) -> None:
         chart = burndown_chart(burndown(0.0, 2.00001))
