@@ -1,8 +1,4 @@
-"""The pages: ``/`` and ``/ui``. They show what the API says and store nothing.
-
-A page updates itself by being asked for again: htmx fetches the same address and patches what has
-changed (``refresh`` in templates/_macros.html). So every number is rendered in one place only.
-"""
+"""What belongs to no page: the static files, and every address that leads nowhere."""
 
 from typing import Annotated
 
@@ -12,9 +8,6 @@ from service.access.guard import open_to_all
 from service.dashboard.assets import assets
 from service.dashboard.pages import PageRoute
 from service.errors import NotFoundError
-
-STUDIES_PER_PAGE = 25
-TRIALS_PER_PAGE = 50
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 

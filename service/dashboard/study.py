@@ -112,9 +112,14 @@ async def show_trials(
 async def download_trials(context: ContextDep, study_id: StudyId, query: Shown) -> Response:
     """Every trial that the filters leave."""
     study = await studies.get(context, study_id)
-    num_rungs = len(study.plan["simulations"])
     async with context.database.session() as session:
-        table = await trials_table(session, study_id, query, num_rungs=num_rungs)
+        table = await trials_table(
+            session,
+            study_id,
+            query,
+            num_rungs=len(study.plan["simulations"]),
+            names=list(study.spec["search"]["space"]),
+        )
     return _csv(table, f"{study.id}-trials")
 
 

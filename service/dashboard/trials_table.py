@@ -11,7 +11,6 @@ from sqlalchemy import ColumnElement, Double, Select, func, literal_column, sele
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.dashboard.charts.table import Cell, Table
-from service.dashboard.view import num_fresh_seeds, rung_accuracies, trial_seconds
 from service.db.tables import Trial
 from service.trials.schemas import TrialView
 from service.trials.service import view as trial_view
@@ -20,6 +19,17 @@ from tan_core.wire import TrialState
 TRIALS_PER_PAGE = 50
 COLUMNS = ("state", "rungs", "seeds", "params", "time")
 """What may be hidden."""
+ROWS_AT_ONCE = 500
+_STORED = (
+    Trial.number,
+    Trial.state,
+    Trial.value,
+    Trial.params,
+    Trial.scores,
+    Trial.repeats,
+    Trial.source,
+    Trial.reason,
+)
 _SECONDS = literal_column(
     "(SELECT sum((score ->> 'seconds')::double precision)"
     " FROM jsonb_array_elements(trial.scores || trial.repeats) AS score)",
@@ -97,33 +107,48 @@ async def trials_page(session: AsyncSession, study_id: str, query: TrialsQuery) 
 
 
 async def trials_table(
-    session: AsyncSession, study_id: str, query: TrialsQuery, *, num_rungs: int
+    session: AsyncSession,
+    study_id: str,
+    query: TrialsQuery,
+    *,
+    num_rungs: int,
+    names: Sequence[str],
 ) -> Table:
-    """Every trial that the filters leave, with every column."""
-    found = await session.scalars(_filtered(study_id, query).order_by(*_order(query.order)))
-    trials = [trial_view(trial) for trial in found]
-    names = sorted({name for trial in trials for name in trial.params})
-    return Table(
-        (
-            "trial",
-            "state",
-            "accuracy",
-            *(f"rung {rung}" for rung in range(num_rungs)),
-            *names,
-            "fresh seeds",
-            "seconds",
-            "source",
-            "reason",
-        ),
-        [tuple(_row(trial, names, num_rungs)) for trial in trials],
-    )
+    """Every trial that the filters leave, with every column; ``names`` are those of the parameters.
+
+    Others are served between its parts: ten thousand trials take a second.
+    """
+    chosen = _filtered(study_id, query).order_by(*_order(query.order)).with_only_columns(*_STORED)
+    rows: list[list[Cell]] = []
+    found = await session.stream(chosen, execution_options={"yield_per": ROWS_AT_ONCE})
+    async for part in found.partitions():
+        rows += [list(_row(*stored, names=names, num_rungs=num_rungs)) for stored in part]
+    scores = (f"rung {rung}" for rung in range(num_rungs))
+    rest = ("fresh seeds", "seconds", "source", "reason")
+    return Table(("trial", "state", "accuracy", *scores, *names, *rest), rows)
 
 
-def _row(trial: TrialView, names: Sequence[str], num_rungs: int) -> Iterator[Cell]:
-    yield from (trial.number, trial.state.value, trial.value)
-    yield from rung_accuracies(trial, num_rungs)
-    yield from (trial.params.get(name) for name in names)
-    yield from (num_fresh_seeds(trial), trial_seconds(trial), trial.source, trial.reason)
+def _row(
+    number: int,
+    state: str,
+    value: float | None,
+    params: dict[str, Any],
+    scores: list[dict[str, Any]],
+    repeats: list[dict[str, Any]],
+    source: str | None,
+    reason: str | None,
+    *,
+    names: Sequence[str],
+    num_rungs: int,
+) -> Iterator[Cell]:
+    scored = {score["rung"]: score["accuracy"] for score in scores}
+    spent = [score["seconds"] for score in (*scores, *repeats)]
+    yield from (number, state, value)
+    yield from (scored.get(rung) for rung in range(num_rungs))
+    yield from (params.get(name) for name in names)
+    yield len({score["seed"] for score in repeats})
+    yield sum(spent) if spent else None
+    yield from (source, reason)
 
 
 def _filtered(study_id: str, query: TrialsQuery) -> Select[Trial]:

@@ -1,0 +1,208 @@
+"""The parts of a study's page: what they draw and list is what the API says."""
+
+import csv
+import io
+import json
+import re
+from typing import Any
+
+import httpx
+import pytest
+
+from service.context import Context
+from tests.integration.dashboard import rich, seeding
+from tests.integration.dashboard.page import Page, get
+
+
+@pytest.fixture
+async def study_id(context: Context) -> str:
+    """A study of eighty trials over four parameters, still searching."""
+    made = await seeding.simulating(context, trials=0, **rich.spec_changes(80))
+    await rich.fill(context, made, 80)
+    return made
+
+
+async def trials_of(client: httpx.AsyncClient, study_id: str) -> list[dict[str, Any]]:
+    return (await client.get(f"/studies/{study_id}/trials?limit=1000")).json()["items"]
+
+
+async def table_of(client: httpx.AsyncClient, address: str) -> list[dict[str, str]]:
+    answer = await client.get(address)
+    assert answer.headers["content-type"].startswith("text/csv")
+    return list(csv.DictReader(io.StringIO(answer.text)))
+
+
+def drawn(page: Page, figure: str) -> dict[str, Any]:
+    """What the lines of a figure are drawn of."""
+    ids = [a.get("id") for _, a in page.elements]
+    lines = [a for _, a in page.elements[ids.index(figure) :] if "data-lines" in a]
+    return json.loads(lines[0]["data-lines"] or "")
+
+
+class TestSearch:
+    async def test_history_has_every_scored_trial_and_the_best_of_the_api(
+        self, client: httpx.AsyncClient, study_id: str
+    ) -> None:
+        history = drawn(await get(client, f"/ui/studies/{study_id}/search"), "history")
+        trials = await trials_of(client, study_id)
+        best = (await client.get(f"/studies/{study_id}")).json()["best_trial"]
+
+        numbers, other, completed, best_so_far = history["data"]
+        scored = {one["number"]: one["value"] for one in trials if one["value"] is not None}
+        shown = {
+            number: one if one is not None else two
+            for number, one, two in zip(numbers, other, completed, strict=True)
+        }
+        assert shown == pytest.approx(scored, abs=1e-6)
+        assert best_so_far[-1] == pytest.approx(best["value"], abs=1e-6)
+
+    async def test_every_searched_parameter_has_an_axis_and_a_slice(
+        self, client: httpx.AsyncClient, study_id: str
+    ) -> None:
+        page = await get(client, f"/ui/studies/{study_id}/search")
+
+        for name in rich.SPACE:
+            assert name in page.text["parallel"]
+            assert name in page.text["slices"]
+
+    async def test_importance_is_said_once_there_are_trials_enough(
+        self, client: httpx.AsyncClient, context: Context, study_id: str
+    ) -> None:
+        few = await get(client, f"/ui/studies/{study_id}/search")
+        await rich.fill(context, study_id, 400)
+        await seeding.end(context, study_id, "cancelled")  # an event: the charts are kept till then
+
+        many = await get(client, f"/ui/studies/{study_id}/search")
+
+        assert "importance" not in few.text
+        assert sum(many.data["importance"]) == pytest.approx(1)
+        assert many.text["importance"].index("learning_rate") < many.text["importance"].index(
+            "ema_decay"
+        )
+
+    async def test_charts_follow_what_happens(
+        self, client: httpx.AsyncClient, context: Context, study_id: str
+    ) -> None:
+        before = drawn(await get(client, f"/ui/studies/{study_id}/search"), "history")
+        await seeding.report_trial(context, study_id, 80, 0.9876)
+
+        after = drawn(await get(client, f"/ui/studies/{study_id}/search"), "history")
+
+        assert after["data"][0] == [*before["data"][0], 80]
+        assert after["data"][3][-1] == 0.9876
+
+    async def test_without_a_trial_there_is_nothing_to_draw(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        queued = await seeding.submitted(context)
+
+        for part in ("search", "curves", "run"):
+            assert "data-lines" not in (await client.get(f"/ui/studies/{queued}/{part}")).text
+
+
+class TestCurves:
+    async def test_the_last_rung_is_drawn_unless_another_is_named(
+        self, client: httpx.AsyncClient, study_id: str
+    ) -> None:
+        trials = await trials_of(client, study_id)
+
+        for query, rung in (("", 2), ("?rung=0", 0)):
+            page = await get(client, f"/ui/studies/{study_id}/curves{query}")
+            chart = drawn(page, "curves-chart")
+            reached = [one for one in trials if len(one["scores"]) > rung]
+            best = max(reached, key=lambda one: one["scores"][rung]["accuracy"])
+            assert chart["series"][0]["label"] == f"trial {best['number']}"
+            curve = best["scores"][rung]["curve"]
+            assert chart["data"][1] == pytest.approx([p["accuracy"] for p in curve], abs=1e-6)
+
+
+class TestPrivateRun:
+    async def test_charged_and_reported_steps_are_the_apis(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        study_id = await seeding.training(context)
+        await rich.report_steps(context, study_id, last=140)
+        study = (await client.get(f"/studies/{study_id}")).json()
+
+        chart = drawn(await get(client, f"/ui/studies/{study_id}/run"), "run-steps")
+
+        _, charged, done = chart["data"]
+        assert max(each for each in charged if each) == study["privacy"]["charged_steps"]
+        assert max(each for each in done if each) == study["run"]["step"]
+
+
+class TestTable:
+    @pytest.mark.parametrize(
+        ("order", "key", "is_rising"),
+        [
+            ("number", lambda one: one["number"], True),
+            ("-rung.1", lambda one: one["scores"][1]["accuracy"], False),
+            ("param.learning_rate", lambda one: one["params"]["learning_rate"], True),
+            ("-seconds", lambda one: sum(each["seconds"] for each in one["scores"]), False),
+        ],
+    )
+    async def test_every_column_orders_it(
+        self, client: httpx.AsyncClient, study_id: str, order: str, key: Any, is_rising: bool
+    ) -> None:
+        trials = {one["number"]: one for one in await trials_of(client, study_id)}
+        address = f"/ui/studies/{study_id}/trials.csv?order={order}&rung=1"
+
+        shown = [trials[int(row["trial"])] for row in await table_of(client, address)]
+
+        assert len(shown) == sum(len(one["scores"]) > 1 for one in trials.values())
+        values = [key(one) for one in shown]
+        assert values == sorted(values, reverse=not is_rising)
+
+    async def test_the_part_is_the_table_of_the_page_and_tells_its_address(
+        self, client: httpx.AsyncClient, study_id: str
+    ) -> None:
+        query = "order=best&trial_state=completed"
+        whole = await get(client, f"/ui/studies/{study_id}?{query}")
+        answer = await client.get(f"/ui/studies/{study_id}/trials?{query}")
+
+        assert Page(answer.text).text["trials"] == whole.text["trials"]
+        assert answer.headers["HX-Replace-Url"] == f"/ui/studies/{study_id}?{query}"
+
+    async def test_states_filter_and_columns_hide(
+        self, client: httpx.AsyncClient, study_id: str
+    ) -> None:
+        address = f"/ui/studies/{study_id}/trials?trial_state=diverged&hide=params&hide=time"
+        page = await get(client, address)
+        diverged = [t for t in await trials_of(client, study_id) if t["state"] == "diverged"]
+
+        rows = re.findall(r"trial-(\d+)'", str(page.all("tr")))
+        assert sorted(map(int, rows)) == sorted(one["number"] for one in diverged)
+        assert "learning_rate" not in page.text["trials"]
+
+    async def test_csv_has_every_figure_of_the_api(
+        self, client: httpx.AsyncClient, study_id: str
+    ) -> None:
+        rows = await table_of(client, f"/ui/studies/{study_id}/trials.csv?order=number")
+
+        for row, trial in zip(rows, await trials_of(client, study_id), strict=True):
+            assert row["state"] == trial["state"]
+            assert row["accuracy"] == ("" if trial["value"] is None else repr(trial["value"]))
+            assert row["learning_rate"] == repr(trial["params"]["learning_rate"])
+            for score in trial["scores"]:
+                assert row[f"rung {score['rung']}"] == repr(score["accuracy"])
+
+
+class TestCharts:
+    async def test_each_gives_away_its_numbers(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        study_id = await seeding.completed(context, **rich.spec_changes(80))
+        rows = await table_of(client, f"/ui/studies/{study_id}/charts/prediction.csv")
+        assert {"predicted", "reached", "low end", "high end"} <= {row["what"] for row in rows}
+
+        await rich.fill(context, study_id, 400)
+        await rich.report_steps(context, study_id)
+
+        for name in ("history", "parallel", "slices", "importance", "curves", "run"):
+            assert await table_of(client, f"/ui/studies/{study_id}/charts/{name}.csv"), name
+
+    async def test_one_that_is_not_there_is_said_so(
+        self, client: httpx.AsyncClient, study_id: str
+    ) -> None:
+        for name in ("noise", "prediction", "run", "by_name", "odd"):
+            await get(client, f"/ui/studies/{study_id}/charts/{name}.csv", status=404)
