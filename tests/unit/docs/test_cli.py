@@ -1,0 +1,36 @@
+"""docs/cli.md is held to the commands."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from service.cli.errors import Exit
+from service.cli.main import app
+from service.client import Client
+
+PAGE = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
+SHOWN = [line.split("#")[0] for line in PAGE.splitlines() if line.startswith("    tan-cli ")]
+
+
+@pytest.mark.parametrize("line", SHOWN, ids=str.strip)
+def test_every_command_that_is_shown_can_be_read(line: str) -> None:
+    command = typer.main.get_command(app)
+    first, *others = shlex.split(line.partition(">")[0])[1:]
+    verb = command.commands.get(first)  # type: ignore[attr-defined]
+    if verb is None:
+        assert first in {name for each in command.params for name in each.opts}
+    else:
+        verb.make_context(first, others).close()  # raises where a word is unknown
+
+
+def test_every_exit_code_is_explained() -> None:
+    assert {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)} == set(Exit)
+
+
+def test_the_methods_of_the_example_exist() -> None:
+    called = set(re.findall(r"client\.(\w+)\(", PAGE))
+    assert called
+    assert all(callable(getattr(Client, name)) for name in called)
