@@ -1,0 +1,250 @@
+"""The Helm chart, rendered by Helm itself: valid for Kubernetes, and what it promises of secrets and networks."""
+
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from service.settings import Settings
+
+ROOT = Path(__file__).parents[3]
+CHART = ROOT / "deploy" / "helm" / "tan-search"
+HELM = shutil.which("helm")
+KUBERNETES = "1.34"
+GPU = {
+    "name": "gpu", "maxReplicas": 4, "gpus": 2, "cpus": 16, "memory": "64Gi", "sharedMemory": "16Gi"
+}  # fmt: skip
+
+pytestmark = pytest.mark.skipif(HELM is None, reason="needs helm on the PATH")
+
+Document = dict[str, Any]
+
+
+def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
+    assert HELM is not None
+    return subprocess.run([HELM, *arguments], capture_output=True, text=True, check=False)
+
+
+def rendered(values: Document | None = None, *, folder: Path) -> list[Document]:
+    file = folder / "values.yaml"
+    file.write_text(yaml.safe_dump(values or {}))
+    done = helm("template", "tan", str(CHART), "--namespace", "tan", "--values", str(file))
+    assert done.returncode == 0, done.stderr
+    return [document for document in yaml.safe_load_all(done.stdout) if document]
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory: pytest.TempPathFactory) -> list[Document]:
+    return rendered(
+        {
+            "storage": {"dataClaim": "datasets"},
+            "ray": {"groups": [GPU]},
+            "api": {
+                "ingress": {"enabled": True, "host": "tan.example.org", "tlsSecret": "tan-tls"},
+            },
+        },
+        folder=tmp_path_factory.mktemp("chart"),
+    )
+
+
+def of_kind(documents: list[Document], kind: str) -> list[Document]:
+    return [document for document in documents if document["kind"] == kind]
+
+
+def pods(documents: list[Document]) -> dict[str, Document]:
+    """Pod templates by what they are for."""
+    (ray,) = of_kind(documents, "RayCluster")
+    of_ray = {"ray-head": ray["spec"]["headGroupSpec"]["template"]} | {
+        f"ray-{group['groupName']}": group["template"] for group in ray["spec"]["workerGroupSpecs"]
+    }
+    return of_ray | {
+        each["metadata"]["name"].removeprefix("tan-"): each["spec"]["template"]
+        for kind in ("Deployment", "Job")
+        for each in of_kind(documents, kind)
+    }
+
+
+def secrets(pod: Document) -> set[str]:
+    """Names of the files with secrets that a pod sees."""
+    return {
+        item["path"]
+        for volume in pod["spec"]["volumes"]
+        for source in volume.get("projected", {}).get("sources", [])
+        for item in source["secret"]["items"]
+    }
+
+
+def policy(documents: list[Document], name: str) -> Document:
+    (found,) = (
+        each["spec"]
+        for each in of_kind(documents, "NetworkPolicy")
+        if each["metadata"]["name"] == f"tan-{name}"
+    )
+    return found
+
+
+def test_helm_finds_no_fault() -> None:
+    done = helm("lint", "--strict", str(CHART))
+
+    assert done.returncode == 0, done.stdout
+
+
+def test_kubernetes_knows_every_field(documents: list[Document]) -> None:
+    for document in documents:
+        if document["kind"] not in {"RayCluster", "ServiceMonitor"}:
+            kubernetes_validate.validate(document, KUBERNETES, strict=True)
+
+
+def test_a_misspelt_field_is_found(documents: list[Document]) -> None:
+    (deployment, *_) = of_kind(documents, "Deployment")
+    wrong = json.loads(json.dumps(deployment))
+    wrong["spec"]["template"]["spec"]["containers"][0]["readynessProbe"] = {}
+
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, KUBERNETES, strict=True)
+
+
+class TestValues:
+    @pytest.mark.parametrize(
+        ("given", "at"),
+        [
+            ({"api": {"ingress": {"enabled": True}}}, "tlsSecret"),
+            ({"image": {"service": "tan-search-service"}}, "service"),
+            ({"settings": {"MAX_STUDIES": "4"}}, "MAX_STUDIES"),
+            ({"replicas": 2}, "replicas"),
+            ({"ray": {"groups": []}}, "groups"),
+        ],
+        ids=["no TLS", "an image without a version", "no setting", "unknown", "no nodes"],
+    )
+    def test_what_would_not_work_is_refused(self, tmp_path: Path, given: Document, at: str) -> None:
+        file = tmp_path / "values.yaml"
+        file.write_text(yaml.safe_dump(given))
+
+        done = helm("template", "tan", str(CHART), "--values", str(file))
+
+        assert done.returncode != 0
+        assert at in done.stderr
+
+
+class TestPods:
+    def test_all_are_there(self, documents: list[Document]) -> None:
+        assert pods(documents).keys() == {"api", "orchestrator", "migrate", "ray-head", "ray-gpu"}
+
+    def test_none_is_root_or_may_become_it(self, documents: list[Document]) -> None:
+        for name, pod in pods(documents).items():
+            assert pod["spec"]["securityContext"]["runAsNonRoot"], name
+            for container in pod["spec"]["containers"]:
+                assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}, name
+                assert not container["securityContext"]["allowPrivilegeEscalation"], name
+
+    def test_only_the_autoscaler_may_talk_to_kubernetes(self, documents: list[Document]) -> None:
+        found = pods(documents)
+
+        assert {
+            name
+            for name, pod in found.items()
+            if pod["spec"].get("automountServiceAccountToken", True)
+        } == {"ray-head"}
+
+    def test_each_sees_the_secrets_that_it_needs(self, documents: list[Document]) -> None:
+        assert {name: secrets(pod) for name, pod in pods(documents).items()} == {
+            "api": {"tan_database_url", "tan_api_token"},
+            "orchestrator": {"tan_database_url", "ray_token"},
+            "migrate": {"tan_database_owner_url", "tan_database_url"},
+            "ray-head": set(),
+            "ray-gpu": set(),
+        }
+
+    @pytest.mark.parametrize("name", ["api", "orchestrator", "migrate"])
+    def test_what_they_are_given_is_a_setting_and_a_module(
+        self, documents: list[Document], name: str
+    ) -> None:
+        (container,) = pods(documents)[name]["spec"]["containers"]
+        given = {each["name"] for each in container["env"]} - {"TAN_SECRETS_DIR"}
+        program, flag, module = container["command"]
+
+        assert {each.removeprefix("TAN_").lower() for each in given} <= Settings.model_fields.keys()
+        assert (program, flag) == ("python", "-m")
+        assert importlib.util.find_spec(module) is not None
+
+    def test_a_gpu_is_asked_for_where_there_is_one(self, documents: list[Document]) -> None:
+        (container,) = pods(documents)["ray-gpu"]["spec"]["containers"]
+
+        assert container["resources"]["limits"]["nvidia.com/gpu"] == "2"
+
+    def test_volumes_that_are_mounted_exist(self, documents: list[Document]) -> None:
+        for name, pod in pods(documents).items():
+            volumes = {volume["name"] for volume in pod["spec"]["volumes"]}
+            for container in pod["spec"]["containers"]:
+                assert {each["name"] for each in container["volumeMounts"]} == volumes, name
+
+
+class TestRay:
+    def test_its_version_is_the_one_in_the_lock(self, documents: list[Document]) -> None:
+        (ray,) = of_kind(documents, "RayCluster")
+        lock = (ROOT / "deploy" / "requirements-worker.lock").read_text()
+
+        assert f"\nray=={ray['spec']['rayVersion']} " in lock
+
+    def test_its_head_runs_no_trial_and_asks_for_a_token(self, documents: list[Document]) -> None:
+        (ray,) = of_kind(documents, "RayCluster")
+
+        assert ray["spec"]["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
+        assert ray["spec"]["authOptions"] == {"mode": "token", "secretName": "tan-search-ray"}
+
+    def test_the_orchestrator_calls_it_by_its_name(self, documents: list[Document]) -> None:
+        (ray,) = of_kind(documents, "RayCluster")
+        (container,) = pods(documents)["orchestrator"]["spec"]["containers"]
+        (address,) = (e["value"] for e in container["env"] if e["name"] == "TAN_RAY_ADDRESS")
+
+        # KubeRay names the service of a head after its cluster.
+        assert address == f"http://{ray['metadata']['name']}-head-svc:8265"
+
+
+class TestNetworks:
+    def test_ray_reaches_itself_the_api_and_names(self, documents: list[Document]) -> None:
+        ports = [
+            {port["port"] for port in rule.get("ports", [])}
+            for rule in policy(documents, "ray")["egress"]
+        ]
+
+        assert ports == [set(), {8321}, {53}]
+        assert all(rule["to"] for rule in policy(documents, "ray")["egress"])
+
+    def test_the_policies_are_for_pods_that_there_are(self, documents: list[Document]) -> None:
+        labels = [pod["metadata"]["labels"].items() for pod in pods(documents).values()]
+        for name in ("ray", "orchestrator", "api"):
+            wanted = policy(documents, name)["podSelector"]["matchLabels"].items()
+            assert any(wanted <= each for each in labels), name
+
+    def test_they_can_be_left_out(self, tmp_path: Path) -> None:
+        found = rendered({"networkPolicy": {"enabled": False}}, folder=tmp_path)
+
+        assert not of_kind(found, "NetworkPolicy")
+
+
+def test_models_and_the_signing_key_outlive_the_release(documents: list[Document]) -> None:
+    claims = of_kind(documents, "PersistentVolumeClaim")
+
+    assert {each["metadata"]["name"] for each in claims} == {"tan-runs", "tan-home"}
+    assert all(
+        each["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep" for each in claims
+    )
+
+
+def test_versions_are_the_products_own() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+
+    assert version is not None
+    assert chart["appVersion"] == chart["version"] == version[1]
+    assert values["image"]["service"].endswith(f":{version[1]}")
+    assert values["image"]["worker"].endswith(f":{version[1]}")
