@@ -1,0 +1,360 @@
+"""A thousand searches that report: what the control plane bears.
+
+    python benchmarks/drivers.py [--quick] [--json FILE] [--drivers N] [--trial-seconds T]
+
+1,000 studies under way in an embedded PostgreSQL, each with a driver and ten running trials (``--quick``: 100
+studies). Each driver is a coroutine with a connection of its own that speaks the wire's language to the real
+API, a process of its own: a heartbeat every two seconds, and for every trial a report at its beginning, at
+each of three rungs and at its end, one report after another. An orchestrator, a third process, looks after
+all studies; its cluster is a stand-in that calls every job running. Drivers, API, orchestrator and PostgreSQL
+share the machine. Latency counts from when a message was due. At the end every report is looked for in the
+database: one that is not there is lost.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+import psycopg
+import yaml
+from _report import circumstances, row
+from api import ROOT, served
+from pydantic import SecretStr
+
+from service.app import create_app
+from service.auth.secrets import run_token, server_secret
+from service.datasets.service import ensure_digits
+from service.db.clock import clock
+from service.db.embedded import APP, EmbeddedPostgres
+from service.db.migrate import upgrade
+from service.db.session import Database
+from service.orchestrator import claims
+from service.orchestrator.launcher import Job, JobInfo, JobStatus
+from service.orchestrator.reconcile import Reconciler
+from service.settings import Settings
+from service.studies import service as studies
+from tan_core.spec import StudySpec
+from worker.report import HEARTBEAT_SECONDS
+
+DRIVERS, RUNNING, RUNGS = 1000, 10, 3
+TRIAL_SECONDS = 300.0
+SECONDS = 60.0
+LEASE = timedelta(seconds=15)
+GOALS = {"report p99": 250.0, "lost reports": 0.0, "orchestrator": 1.0}
+
+COPIES = """
+INSERT INTO study
+SELECT copy.* FROM study AS s, generate_series(1, %(drivers)s) AS n,
+    jsonb_populate_record(s, jsonb_build_object(
+        'id', 'd-' || to_char(n, 'FM000000'), 'name', 'driver-' || n, 'state', 'simulating',
+        'started_at', now(), 'event_seq', 0, 'reservation_id', NULL)) AS copy
+WHERE s.id = %(study)s;
+DELETE FROM event WHERE study_id = %(study)s;
+UPDATE study SET state = 'cancelled', finished_at = now() WHERE id = %(study)s;
+INSERT INTO run (id, study_id, kind, state, assignment)
+SELECT id || '-search', id, 'search', 'active', '{}' FROM study WHERE state = 'simulating';
+INSERT INTO attempt (run_id, number, state, submission_id, submitted_at, heartbeat_at)
+SELECT id, 1, 'live', id || '-a1', now(), now() FROM run;
+INSERT INTO trial (study_id, number, state, params, scores, attempt)
+SELECT id, k, 'running', '{"learning_rate": 0.5}', '[]', 1
+FROM study, generate_series(0, %(running)s - 1) AS k WHERE state = 'simulating';
+"""
+"""One stored study is copied: whatever columns there are, they hold what the service wrote."""
+
+
+class Calm:
+    """A cluster on which every job runs and says nothing."""
+
+    async def submit(self, job: Job) -> None:
+        """Nothing is ever submitted."""
+        raise NotImplementedError(job.submission_id)
+
+    async def status(self, submission_id: str) -> JobInfo:
+        """It runs."""
+        return JobInfo(JobStatus.RUNNING, None, None)
+
+    async def stop(self, submission_id: str) -> None:
+        """Nothing is ever stopped."""
+        raise NotImplementedError(submission_id)
+
+    async def log(self, submission_id: str) -> str:
+        """Silence."""
+        return ""
+
+
+@dataclass
+class Told:
+    """What the drivers saw."""
+
+    heartbeats: list[float] = field(default_factory=list[float])
+    reports: list[float] = field(default_factory=list[float])
+    refused: int = 0
+    latest: dict[tuple[str, int], tuple[str, int]] = field(
+        default_factory=dict[tuple[str, int], tuple[str, int]]
+    )
+    """By study and trial: the state and the number of scores that was acknowledged last."""
+
+
+class Connection:
+    """One kept-open connection; every answer has a length or no content."""
+
+    def __init__(self, port: int, token: str) -> None:
+        self._port, self._token = port, token
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def send(self, method: str, path: str, body: dict[str, object]) -> int:
+        """The status of the answer."""
+        if self._streams is None:
+            self._streams = await asyncio.open_connection("127.0.0.1", self._port)
+        reader, writer = self._streams
+        content = json.dumps(body).encode()
+        writer.write(
+            f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {self._token}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n".encode()
+            + content
+        )
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+        length = next(
+            (int(line[15:]) for line in head.split("\r\n") if line.startswith("content-length:")), 0
+        )
+        await reader.readexactly(length)
+        return int(head.split()[1])
+
+
+async def drive(
+    number: int, port: int, secret: bytes, told: Told, until: float, pace: float
+) -> None:
+    """One driver: heartbeats and reports, each at its time, until the end."""
+    study = f"d-{number:06d}"
+    connection = Connection(port, run_token(secret, f"{study}-search-a1"))
+    base = f"/worker/runs/{study}-search"
+    rng = random.Random(number)
+    now = time.perf_counter()
+    beat = now + rng.random() * HEARTBEAT_SECONDS
+    step = pace / (RUNGS + 2)  # between two reports of a trial
+    # Trials are at different places when the clock starts.
+    trials = [
+        [now + rng.random() * step, place, rng.randrange(RUNGS + 1)] for place in range(RUNNING)
+    ]
+    unused = RUNNING
+    while True:
+        trial = min(trials)
+        due = min(beat, trial[0])
+        if due > until:
+            return
+        await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        if beat <= trial[0]:
+            status = await connection.send("POST", f"{base}/heartbeat", {"fence": 1})
+            told.heartbeats.append(time.perf_counter() - due)
+            told.refused += status != 200
+            beat += HEARTBEAT_SECONDS
+            continue
+        _, name, scores = trial
+        is_over = scores > RUNGS
+        record = record_of(int(name), min(int(scores), RUNGS), is_over=is_over)
+        status = await connection.send(
+            "PUT", f"{base}/trials/{name:.0f}", {"fence": 1, "trial": record}
+        )
+        told.reports.append(time.perf_counter() - due)
+        told.refused += status != 204
+        told.latest[study, int(name)] = (str(record["state"]), min(int(scores), RUNGS))
+        trial[0] += step
+        if is_over:
+            trial[1], trial[2], unused = unused, 0, unused + 1
+        else:
+            trial[2] = scores + 1
+
+
+def record_of(number: int, scores: int, *, is_over: bool) -> dict[str, object]:
+    """A trial as the wire has it."""
+    return {
+        "number": number,
+        "state": "completed" if is_over else "running",
+        "params": {"learning_rate": 0.5},
+        "scores": [
+            {
+                "rung": rung, "seed": 0, "expected_batch_size": 32.0 * 4**rung, "steps": 300,
+                "noise_multiplier": 0.6, "accuracy": 0.7 + rung / 100, "train_loss": 0.3, "seconds": 2.4,
+            }
+            for rung in range(scores)
+        ],
+        "value": 0.72 if is_over else None,
+    }  # fmt: skip
+
+
+async def orchestrate(database_url: str, home: Path, seconds: float) -> None:
+    """What the orchestrator's ticks do, for a time; prints seconds between looks at a study, and of CPU."""
+    settings = Settings(home=home, database_url=SecretStr(database_url))
+    database = Database(database_url)
+    reconciler = Reconciler(
+        settings=settings, database=database, launcher=Calm(), worker_url="http://127.0.0.1:1",
+        secret=server_secret(home), owner="bench", lease=LEASE,
+    )  # fmt: skip
+    looks = 0
+    begin, burnt = time.monotonic(), time.process_time()
+    async with database.session() as session:
+        since = await clock(session)
+    while time.monotonic() - begin < seconds:
+        async with database.session() as session:
+            claimed = await claims.claim_open(session, owner="bench", lease=LEASE)
+        for study_id in claimed:
+            await reconciler.advance(study_id, listening_since=since)
+        looks += len(claimed)
+        await asyncio.sleep(settings.tick_seconds)
+    took = time.monotonic() - begin
+    print(json.dumps({"looks": looks / took, "cores": (time.process_time() - burnt) / took}))
+    await database.close()
+
+
+@asynccontextmanager
+async def orchestrator(
+    database_url: str, home: Path, seconds: float
+) -> AsyncGenerator[dict[str, float]]:
+    """A process of its own; what it printed is there when the block has ended."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, __file__, "--orchestrate", database_url, str(home), str(seconds),
+        stdout=subprocess.PIPE,
+    )  # fmt: skip
+    answer: dict[str, float] = {}
+    yield answer
+    output, _ = await process.communicate()
+    answer |= json.loads(output)
+
+
+async def measure(
+    port: int, pid: int, database_url: str, home: Path, *, drivers: int, seconds: float, pace: float
+) -> tuple[Told, dict[str, float]]:
+    """Everybody at work for a time."""
+    told = Told()
+    secret = server_secret(home)
+    async with orchestrator(database_url, home, seconds) as orchestrated:
+        before, begin = cpu_seconds(pid), time.perf_counter()
+        until = begin + seconds
+        await asyncio.gather(
+            *(drive(number + 1, port, secret, told, until, pace) for number in range(drivers))
+        )
+        took = time.perf_counter() - begin
+        burnt = (cpu_seconds(pid) - before) / took
+    return told, {**orchestrated, "api": burnt, "took": took}
+
+
+def cpu_seconds(pid: int) -> float:
+    """Of a process so far, as Linux tells it."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def lost(owner_url: str, told: Told) -> int:
+    """Acknowledged reports that the database does not have."""
+    with psycopg.connect(owner_url) as connection:
+        stored = {
+            (study, number): (state, scores)
+            for study, number, state, scores in connection.execute(
+                "SELECT study_id, number, state, jsonb_array_length(scores) FROM trial"
+            )
+        }
+    return sum(stored.get(key) != said for key, said in told.latest.items())
+
+
+def seed(postgres: EmbeddedPostgres, home: Path, drivers: int) -> None:
+    """Studies under way."""
+    upgrade(postgres.url_owner, APP)
+    study = asyncio.run(_one_study(Settings(home=home, database_url=SecretStr(postgres.url_app))))
+    with psycopg.connect(postgres.url_owner, autocommit=True) as connection:
+        given = {"drivers": drivers, "running": RUNNING, "study": study}
+        for statement in COPIES.split(";\n"):
+            if statement.strip():
+                connection.execute(statement.encode(), given)
+        connection.execute("VACUUM ANALYZE")
+
+
+async def _one_study(settings: Settings) -> str:
+    app = create_app(settings)
+    async with app.router.lifespan_context(app):
+        await ensure_digits(app.state.context.database)
+        spec = yaml.safe_load((ROOT / "examples" / "digits.yaml").read_text())
+        view, _ = await studies.submit(app.state.context, StudySpec.model_validate(spec))
+    return view.id
+
+
+def main() -> None:
+    """Measure, print, and write what was asked for."""
+    if sys.argv[1:2] == ["--orchestrate"]:
+        asyncio.run(orchestrate(sys.argv[2], Path(sys.argv[3]), float(sys.argv[4])))
+        return
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--quick", action="store_true", help="100 drivers, 15 seconds")
+    parser.add_argument("--drivers", type=int, help="how many")
+    parser.add_argument("--trial-seconds", type=float, default=TRIAL_SECONDS, help="of one trial")
+    parser.add_argument("--json", type=Path, help="write rows for scripts")
+    arguments = parser.parse_args()
+    drivers = arguments.drivers or (100 if arguments.quick else DRIVERS)
+    seconds = 15.0 if arguments.quick else SECONDS
+    with (
+        tempfile.TemporaryDirectory(prefix="tan-bench-") as folder,
+        EmbeddedPostgres(Path(folder)) as postgres,
+    ):
+        home = Path(folder)
+        seed(postgres, home, drivers)
+        with served(postgres.url_app, home) as (port, pid, _):
+            told, cores = asyncio.run(
+                measure(
+                    port, pid, postgres.url_app, home,
+                    drivers=drivers, seconds=seconds, pace=arguments.trial_seconds,
+                )
+            )  # fmt: skip
+        gone = lost(postgres.url_owner, told)
+    show(told, cores, gone, drivers=drivers, path=arguments.json, pace=arguments.trial_seconds)
+
+
+def show(
+    told: Told, cores: dict[str, float], gone: int, *, drivers: int, path: Path | None, pace: float
+) -> None:
+    """The table for people, and the rows for scripts."""
+    figures = {
+        "heartbeats a second": (len(told.heartbeats) / cores["took"], ""),
+        "reports a second": (len(told.reports) / cores["took"], ""),
+        "heartbeat p50": (statistics.median(told.heartbeats) * 1000, "ms"),
+        "heartbeat p99": (quantile(told.heartbeats, 0.99) * 1000, "ms"),
+        "report p50": (statistics.median(told.reports) * 1000, "ms"),
+        "report p99": (quantile(told.reports, 0.99) * 1000, "ms"),
+        "refused": (float(told.refused), ""),
+        "lost reports": (float(gone), ""),
+        "API": (cores["api"], "cores"),
+        "orchestrator": (cores["cores"], "cores"),
+        "looks at a study a second": (cores["looks"], ""),
+    }
+    print(
+        f"{drivers:,} drivers, {drivers * RUNNING:,} running trials of {pace:g} s; {circumstances()}\n\n"
+        "| what | measured | goal |\n| --- | --- | --- |"
+    )
+    for name, (value, unit) in figures.items():
+        goal = f"{GOALS[name]:g}" if name in GOALS else ""
+        print(f"| {name} | {value:.2f} {unit} | {goal} |")
+    if path:
+        path.write_text(
+            json.dumps(
+                [row(name, value, unit) for name, (value, unit) in figures.items()], indent=2
+            )
+        )
+
+
+def quantile(values: list[float], share: float) -> float:
+    """The value that this share is not above."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+if __name__ == "__main__":
+    main()
