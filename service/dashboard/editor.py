@@ -30,6 +30,8 @@ MAX_TEXT = 100_000
 """Characters of a study in an address."""
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
+actions = APIRouter(include_in_schema=False)
+"""What the editor posts; who may not is refused with a problem, as by the API."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ async def write_study(
     return _editor(request, text, like=like)
 
 
-@router.post("/ui/new", dependencies=[needs(Scope.SUBMIT)])
+@actions.post("/ui/new", dependencies=[needs(Scope.SUBMIT)])
 async def take_study(request: Request, context: ContextDep, principal: PrincipalDep) -> Response:
     """Check the text, or submit it and lead to its study. A refusal names its fields and lines."""
     fields = dict(await read_form(request))

@@ -78,6 +78,7 @@ def test_changes_need_more_than_read():
     assert {name for name, route in CHANGES.items() if declared(route).scope is Scope.READ} == {
         "POST /plans",  # stores nothing
         "POST /ui/sign-out",  # ends the caller's own session
+        "POST /ui/statements/verify",  # stores nothing
     }
 
 
