@@ -5,18 +5,18 @@ from typing import Annotated, Any
 
 import typer
 
-from service.cli.options import JsonFlag
+from service.cli.options import DatasetName, JsonFlag
 
 Json = dict[str, Any]
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
-DatasetName = Annotated[str, typer.Argument(metavar="NAME", help="The name studies use.")]
+NewName = Annotated[str, typer.Argument(metavar="NAME", help="The name studies use.")]
 
 
 @app.command("add")
 def add(
-    name: DatasetName,
+    name: NewName,
     path: Annotated[
         Path | None, typer.Option(help="File or folder, on storage that every node sees.")
     ] = None,
@@ -98,9 +98,9 @@ def list_datasets(as_json: JsonFlag = False) -> None:
         show_json(items)
     else:
         from service.cli import views
-        from service.cli.output import show
+        from service.cli.output import console, show
 
-        show(views.datasets(items))
+        show(views.datasets(items, width=console().width))
 
 
 @app.command("show")

@@ -27,15 +27,19 @@ from tan_core.models import build
 from tan_core.spec import ModelSpec
 
 with safe_open({path}, framework="pt") as file:
-    about = {{name: json.loads(text) for name, text in file.metadata().items()}}
+    about = {{key: json.loads(text) for key, text in file.metadata().items()}}
     weights = {{name: file.get_tensor(name) for name in file.keys()}}
-spec = TypeAdapter(ModelSpec).validate_python(about["model"] | {{"pretrained": None}})
+spec = about["model"] | {{"pretrained": None}}  # the weights are all here
 model = build(
-    spec, shape=about["shape"], num_classes=about["num_classes"], generator=torch.Generator()
+    TypeAdapter(ModelSpec).validate_python(spec),
+    shape=about["shape"],
+    num_classes=about["num_classes"],
+    generator=torch.Generator(),
 )
 model.load_state_dict(weights)
 model.eval()
-logits = model(torch.zeros(1, *about["shape"]))  # images: floats in [0, 1], channels first
+# Images are floats in [0, 1], channels first.
+logits = model(torch.zeros(1, *about["shape"]))
 """
 """Loads a released model; a test runs it."""
 

@@ -32,8 +32,9 @@ def plots(story: Story, *, width: int) -> RenderableType:
         if part is not None
     ]
     columns = max(1, width // (CHART_WIDTH + 2))
-    grid = Table.grid(padding=(1, 2, 0, 0))
+    grid = Table.grid(padding=(0, 2, 0, 0))
     for start in range(0, len(found), columns):
+        grid.add_row()
         grid.add_row(*found[start : start + columns])
     return grid
 
@@ -64,7 +65,7 @@ def _rungs(rungs: Sequence[Rung], *, width: int) -> RenderableType | None:
         grid.add_row(
             Text(f"B = {text.number(rung.expected_batch_size)}", style="dim"),
             Text(_bar(rung, low, high, bar), style="cyan"),
-            f"{text.percent(rung.best)} of {len(rung.accuracies)}",
+            f"{text.percent(rung.best)}, {text.counted(len(rung.accuracies), 'trial')}",
         )
     title = Text(f"best of each rung ({NOT_PRIVATE})", style="bold", no_wrap=True)
     return Group(title, grid)

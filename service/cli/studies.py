@@ -104,9 +104,9 @@ def list_studies(
         show_json(items)
     else:
         from service.cli import views
-        from service.cli.output import show
+        from service.cli.output import console, show
 
-        show(views.studies(items))
+        show(views.studies(items, width=console().width))
 
 
 def show_study(study: StudyReference, as_json: JsonFlag = False) -> None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
+WIDE = 100
+"""From so many columns on there is room for the accuracy at each rung."""
 TRIAL_STATES = ("running", "completed", "pruned", "diverged", "failed", "interrupted")
 
 
@@ -47,7 +49,7 @@ def trials(
     if as_csv and as_json:
         raise InputError("give --csv or --json, not both")
     from service.cli.connect import documents, find_study, open_client
-    from service.cli.output import show, show_json
+    from service.cli.output import console, show, show_json
 
     at_most = limit if limit is not None or as_csv or as_json else 20
     with open_client() as client:
@@ -59,7 +61,7 @@ def trials(
     elif as_csv:
         write_csv(items)
     else:
-        show(_table(found, items))
+        show(_table(found, items, width=console().width))
 
 
 def write_csv(items: Sequence[Json]) -> None:
@@ -82,7 +84,7 @@ def write_csv(items: Sequence[Json]) -> None:
         )
 
 
-def _table(study: Json, items: Sequence[Json]) -> "RenderableType":
+def _table(study: Json, items: Sequence[Json], *, width: int) -> "RenderableType":
     from rich.console import Group
     from rich.text import Text
 
@@ -93,12 +95,15 @@ def _table(study: Json, items: Sequence[Json]) -> "RenderableType":
         return Text(f"{study['name']} has no such trials; it is {study['state']}")
     names = _parameter_names(items)
     batches = {s["rung"]: s["expected_batch_size"] for item in items for s in item["scores"]}
-    rungs = {rung: f"B = {text.number(batches[rung])}" for rung in sorted(batches)}
+    shown = sorted(batches) if width >= WIDE else ()
+    rungs = {rung: f"B = {text.number(batches[rung])}" for rung in shown}
     made = table(
         f"Trials of {study['name']} (simulations, {NOT_PRIVATE})",
         *("trial", "state", "accuracy", *names, *rungs.values(), ""),
         right=("trial", "accuracy", *names, *rungs.values()),
     )
+    made.columns[1].no_wrap = True
+    made.columns[-1].no_wrap, made.columns[-1].overflow = True, "ellipsis"
     for item in items:
         by_rung = _by_rung(item)
         made.add_row(

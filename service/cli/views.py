@@ -15,6 +15,8 @@ from service.cli.story import NOT_PRIVATE
 
 Json = dict[str, Any]
 
+WIDE = 130
+"""From so many columns on a list of studies has all of its columns."""
 UNACCOUNTED = "search on private data NOT accounted"
 CHOSEN_BY = {"search": "by the search", "user": "by a user", None: "proposed, waits for approval"}
 
@@ -40,10 +42,12 @@ def facts(title: str | None, rows: Iterable[tuple[str, str | None]]) -> Renderab
     return grid if title is None else Group(Text(title, style="bold"), grid)
 
 
-def studies(items: Sequence[Json]) -> RenderableType:
+def studies(items: Sequence[Json], *, width: int = WIDE) -> RenderableType:
     """A list of studies. ε stands beside δ and how the search was accounted."""
     if not items:
         return Text("no studies yet; `tan-cli submit examples/digits.yaml` makes one")
+    if width < WIDE:
+        return _narrow_studies(items)
     made = table(
         None, "id", "name", "state", "dataset", "best trial", "test", "ε", "δ", "search", "created", "tags",
         right=("best trial", "test", "ε", "δ"),
@@ -65,6 +69,24 @@ def studies(items: Sequence[Json]) -> RenderableType:
             ", ".join(item["tags"]),
         )
     return Group(made, *map(Text, _legend(items)))
+
+
+def _narrow_studies(items: Sequence[Json]) -> RenderableType:
+    """What matters most of each, a line long; a star stands for the words below."""
+    made = table(None, "id", "name", "state", "test", "ε at δ", right=("test", "ε at δ"))
+    for column in made.columns:
+        column.no_wrap = column.header != "name"
+    for item in items:
+        star = "*" if item["search_accounting"] == "declared_unaccounted" else ""
+        made.add_row(
+            item["id"],
+            item["name"],
+            item["state"],
+            text.percent(item.get("test_accuracy")),
+            f"{_epsilon_of(item)}{star} at {item['delta']:g}",
+        )
+    lines = [line.replace("declared_unaccounted", "*") for line in _legend(items)]
+    return Group(made, *map(Text, lines))
 
 
 def _epsilon_of(item: Json) -> str:
@@ -179,10 +201,12 @@ def ledger_line(privacy: Json) -> str | None:
     return line
 
 
-def datasets(items: Sequence[Json]) -> RenderableType:
+def datasets(items: Sequence[Json], *, width: int = WIDE) -> RenderableType:
     """Registered datasets and their budgets."""
     if not items:
         return Text("no datasets yet; `tan-cli dataset add` registers one")
+    if width < WIDE:
+        return _narrow_datasets(items)
     made = table(
         None, "name", "source", "classes", "train", "validation", "test", "budget ε", "δ", "relation",
         "search modes", right=("classes", "train", "validation", "test", "budget ε", "δ"),
@@ -202,6 +226,20 @@ def datasets(items: Sequence[Json]) -> RenderableType:
             ", ".join(item["allowed_modes"]),
         )
     return made
+
+
+def _narrow_datasets(items: Sequence[Json]) -> RenderableType:
+    """What matters most of each, a line long."""
+    made = table(None, "name", "classes", "train", "budget", right=("classes", "train"))
+    for item in items:
+        budget = item.get("budget")
+        total = f"ε = {budget['epsilon']:g} at δ = {budget['delta']:g}" if budget else "public"
+        made.add_row(
+            item["name"], text.number(item["num_classes"]), text.number(item["num_train"]), total
+        )
+    relations = sorted({r for item in items if (r := item.get("neighboring_relation"))})
+    note = f"budgets are totals, for neighbours {', '.join(relations)}; `tan-cli dataset show NAME`"
+    return Group(made, Text(note)) if relations else made
 
 
 def dataset(item: Json) -> RenderableType:

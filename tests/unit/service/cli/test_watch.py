@@ -70,7 +70,7 @@ class TestPlots:
 
     def test_they_stand_side_by_side_where_there_is_room(self) -> None:
         assert len(drawn(self.story, 200)) < len(drawn(self.story, 50))
-        assert "best so far, over 20 trials (not private)" in drawn(self.story, 200)[0]
+        assert "best so far, over 20 trials (not private)" in drawn(self.story, 200)[1]
 
     def test_where_there_is_no_room_there_are_none(self) -> None:
         assert drawn(self.story, 30) == [""]
