@@ -17,7 +17,7 @@ async def sign_in(browser, token, **fields):
 
 async def csrf_token(browser) -> str:
     page = (await browser.get("/")).text
-    return re.search(r'<meta name="csrf-token" content="([0-9a-f]{64})">', page)[1]
+    return re.search(r'"X-CSRF-Token": "([0-9a-f]{64})"', page)[1]
 
 
 @pytest.fixture
@@ -142,5 +142,5 @@ class TestSession:
 
     async def test_a_page_without_a_session_has_no_way_out(self, client):
         page = (await client.get("/")).text
-        assert "csrf-token" not in page
+        assert "X-CSRF-Token" not in page
         assert "Sign out" not in page
