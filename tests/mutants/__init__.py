@@ -46,6 +46,19 @@ MUTANTS = (
         "p_epoch <= held.epoch", "p_epoch < held.epoch",
     ),
     Mutant(
+        "a segment ends with a checkpoint from beyond it", "ledger_end_segment",
+        "p_step NOT BETWEEN known.start_step AND known.start_step + known.num_steps", "false",
+    ),
+    Mutant(
+        "a segment that ended may end otherwise", "ledger_end_segment",
+        "IS DISTINCT FROM (p_step, p_checkpoint_sha256)",
+        "IS DISTINCT FROM (p_step, p_checkpoint_sha256) AND false",
+    ),
+    Mutant(
+        "a successor starts anew and not at the checkpoint", "ledger_end_segment",
+        "AND r.ended_segment < p_segment", "AND false",
+    ),
+    Mutant(
         "release refunds steps that began", "ledger_release",
         "held.reserved_steps - held.charged_steps - held.released_steps",
         "held.reserved_steps - held.released_steps",
@@ -53,6 +66,11 @@ MUTANTS = (
     Mutant(
         "release leaves the reservation open", "ledger_release",
         "state = 'closed', open_segment", "open_segment",
+    ),
+    Mutant(
+        "a scope may be opened again with more", "ledger_open_scope",
+        "(p_name, p_unit, p_neighboring_relation, p_epsilon, p_delta, p_admission) THEN",
+        "(p_name, p_unit, p_neighboring_relation, p_epsilon, p_delta, p_admission) AND false THEN",
     ),
     Mutant(
         "the head that was priced does not matter", "ledger_reserve",
@@ -88,12 +106,28 @@ MUTANTS = (
         "IF FOUND AND NOT", "IF false AND NOT",
     ),
     Mutant(
+        "a cap may be above the budget", "ledger_set_cap",
+        "OR wanted > ledger_float(total)", "",
+    ),
+    Mutant(
+        "a cap that is set again stays as it was", "ledger_set_cap",
+        "DO UPDATE SET epsilon = p_epsilon, seq = entry", "DO NOTHING",
+    ),
+    Mutant(
         "delta is left out of what epsilon is worth", "ledger_worth",
         "ln(delta * renyi_order)", "ln(renyi_order)",
     ),
     Mutant(
         "a divergence is of the order below", "ledger_divergence",
         "SELECT renyi_order * CASE", "SELECT (renyi_order - 1) * CASE",
+    ),
+    Mutant(
+        "a float has the inverse power", "ledger_float",
+        "2.0::float8 ^ parts[3]::float8", "2.0::float8 ^ -parts[3]::float8",
+    ),
+    Mutant(
+        "an entry does not hold on to the one before it", "ledger_append",
+        "ledger_hash(head.hash,", "ledger_hash('',",
     ),
     Mutant(
         "the hash leaves the body out", "ledger_hash",

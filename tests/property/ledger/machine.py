@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -29,9 +30,11 @@ from service.ledger.schemas import AdmissionRule, ChainReport, Head, Reservation
 from service.ledger.service import (
     BudgetExceededError,
     Ledger,
+    LedgerArgumentError,
     ReservationClosedError,
     ReservationReusedError,
     StaleEpochError,
+    UnknownReservationError,
     merge,
 )
 from tan_core.accounting import price
@@ -39,7 +42,9 @@ from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 from tests.fixtures.postgres import DatabaseUrls
 
 EPSILON, DELTA = 1.0, 1e-5
-SHA = "c" * 64
+SHA, OTHER_SHA = "c" * 64, "d" * 64
+MANY = 100_000
+"""Steps that no budget here holds."""
 SCOPES = itertools.count()
 PLAN = Mechanism(sampling_rate=0.02, noise_multiplier=2.0, clip_norm=1.0, steps=1)
 OTHER = Mechanism(sampling_rate=0.03, noise_multiplier=2.5, clip_norm=1.0, steps=1)
@@ -83,6 +88,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ledger = Ledger(Accountant.RDP)
         self.executed: dict[str, int] = {}
         self.epochs: dict[str, int] = {}
+        self.checkpoints: dict[str, int] = {}
         self.closed: set[str] = set()
         self.workers: list[Worker] = []
         self.requests: dict[str, tuple[Mechanism, str]] = {}
@@ -100,16 +106,22 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @initialize(admission=st.sampled_from(AdmissionRule))
     def open_scope_and_start_a_run(self, admission: AdmissionRule) -> None:
-        self.run(
-            lambda session: self.ledger.open_scope(
-                session, scope_id=self.scope, unit="record",
-                neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE, epsilon=EPSILON,
-                delta=DELTA, actor="machine", admission=admission,
-            )
-        )  # fmt: skip
+        self.admission = admission
+        self.run(lambda session: self.open(session, EPSILON))
         self.order = self.run(lambda session: repository.scope(session, self.scope)).filter_order
         self.reserve(PLAN, 40, "local")
         self.acquire(0)
+
+    @rule(more=st.sampled_from([0.0, 1.0]))
+    def open_again(self, more: float) -> None:
+        """The same budget is answered again and writes nothing; another one is refused."""
+        before = self.run(self.head)
+        if more:
+            with pytest.raises(ReservationReusedError):
+                self.run(lambda session: self.open(session, EPSILON + more))
+        else:
+            assert self.run(lambda session: self.open(session, EPSILON)) == 1
+        assert self.run(self.head) == before
 
     @precondition(lambda self: len(self.executed) < 3)
     @rule(plan=st.sampled_from([PLAN, OTHER]), steps=some_steps, tenant=some_tenant)
@@ -148,35 +160,29 @@ class LedgerMachine(RuleBasedStateMachine):
             )
         )
         self.cap = epsilon
+        self.reserve_without_pricing(tenant="team")
 
-    @rule(steps=st.integers(min_value=1, max_value=4000), tenant=some_tenant, stale=st.booleans())
-    def reserve_without_pricing(self, steps: int, tenant: str, stale: bool) -> None:
-        """A client that believes in itself: the database decides alone. It is rolled back."""
-        mechanism = PLAN.with_steps(steps)
+    @rule(epsilon=st.sampled_from([0.0, 1.5]))
+    def set_cap_without_asking(self, epsilon: float) -> None:
+        """The database refuses by itself a cap of nothing, and one above the budget."""
+        arguments = (self.scope, "team", epsilon.hex(), "machine")
+        with pytest.raises(LedgerArgumentError):
+            self.run(lambda session: repository.call(session, "ledger_set_cap", *arguments))
+
+    @rule(tenant=some_tenant)
+    def reserve_without_pricing(self, tenant: str) -> None:
+        """A client that believes in itself gets all that fits, and not a step more."""
         head, (_, held) = self.run(self.head), self.run(self.look)
-        seq = head.seq - stale
-
-        async def ask(session: AsyncSession) -> None:
-            await repository.call(
-                session, "ledger_reserve", self.scope, seq, f"{self.scope}-x", "s", tenant,
-                json.dumps(mechanism.to_json()), steps, "machine",
-            )  # fmt: skip
-
-        try:
-            self.run(ask, lose=True)
-        except LostConnectionError:
-            admitted = True
-        except HeadMovedError:
-            assert stale
-            assert self.order is None
-            return
-        except WorthExceededError:
-            admitted = False
-        assert not (stale and self.order is None)
-        limits = [(self.limit(EPSILON), self.bound(held, None, mechanism))]
-        if tenant == "team" and self.cap is not None:
-            limits.append((self.limit(self.cap), self.bound(held, tenant, mechanism)))
-        assert admitted == all(spent <= limit for limit, spent in limits)
+        first_refused = bisect_left(
+            range(MANY), True, lo=1,
+            key=lambda steps: not self.fits(PLAN.with_steps(steps), held, tenant),
+        )  # fmt: skip
+        assert not self.is_admitted(first_refused, tenant, head.seq)
+        if first_refused > 1:
+            assert self.is_admitted(first_refused - 1, tenant, head.seq)
+        if self.order is None:
+            with pytest.raises(HeadMovedError):
+                self.is_admitted(1, tenant, head.seq - 1)
 
     @rule(which=pick)
     def tamper(self, which: int) -> None:
@@ -283,18 +289,21 @@ class LedgerMachine(RuleBasedStateMachine):
             return
         self.executed[worker.reservation] += worker.granted - worker.executed
         worker.executed = worker.granted
+        last = worker.step + worker.granted
         try:
-            self.run(
-                lambda session: self.ledger.end_segment(
-                    session, worker.reservation, epoch=worker.epoch, segment=worker.segment,
-                    checkpoint_step=worker.step + worker.granted, checkpoint_sha256=SHA,
-                )
-            )  # fmt: skip
+            with pytest.raises(LedgerArgumentError):
+                self.run(lambda session: self.finish(session, worker, last + 1))
+            self.run(lambda session: self.finish(session, worker, last))
         except (StaleEpochError, ReservationClosedError):
             assert not self.may_write(worker)
             return
         assert self.may_write(worker)
-        worker.step += worker.granted
+        before = self.run(self.head)
+        self.run(lambda session: self.finish(session, worker, last))
+        with pytest.raises(UnknownReservationError):
+            self.run(lambda session: self.finish(session, worker, last, sha256=OTHER_SHA))
+        assert self.run(self.head) == before
+        self.checkpoints[worker.reservation] = worker.step = last
         worker.granted = worker.executed = 0
 
     @precondition(lambda self: len(self.workers) > 2)
@@ -318,10 +327,35 @@ class LedgerMachine(RuleBasedStateMachine):
         for name, executed in self.executed.items():
             assert held[name].charged_steps >= executed
             assert (held[name].state == "closed") == (name in self.closed)
+            assert held[name].checkpoint_step == self.checkpoints.get(name, 0)
         if self.order is not None:
             assert self.bound(reservations) <= EPSILON
         if committed := merge(each.committed for each in reservations if each.committed):
             assert price(committed, delta=DELTA, accountant=Accountant.RDP).epsilon <= EPSILON
+
+    def is_admitted(self, steps: int, tenant: str, seq: int) -> bool:
+        """What the database, alone, says to a plan that was priced at entry ``seq``; rolled back."""
+
+        async def ask(session: AsyncSession) -> None:
+            await repository.call(
+                session, "ledger_reserve", self.scope, seq, f"{self.scope}-x", "s", tenant,
+                json.dumps(PLAN.with_steps(steps).to_json()), steps, "machine",
+            )  # fmt: skip
+
+        try:
+            self.run(ask, lose=True)
+        except LostConnectionError:
+            return True
+        except WorthExceededError:
+            return False
+        raise AssertionError("it is always rolled back")
+
+    def fits(self, new: Mechanism, held: list[Reservation], tenant: str) -> bool:
+        """Whether the budget holds it, and the cap of its tenant."""
+        if self.bound(held, None, new) > self.limit(EPSILON):
+            return False
+        is_capped = tenant == "team" and self.cap is not None
+        return not is_capped or self.bound(held, tenant, new) <= self.limit(self.cap)
 
     def limit(self, epsilon: float) -> float:
         """Up to where the database itself admits."""
@@ -334,6 +368,21 @@ class LedgerMachine(RuleBasedStateMachine):
         committed = [each.committed for each in held if tenant in (None, each.tenant)]
         merged = merge(each for each in (*committed, new) if each)
         return renyi.epsilon(merged, order=self.order, delta=DELTA)
+
+    def open(self, session: AsyncSession, epsilon: float) -> Awaitable[int]:
+        return self.ledger.open_scope(
+            session, scope_id=self.scope, unit="record", epsilon=epsilon, delta=DELTA,
+            neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE, actor="machine",
+            admission=self.admission,
+        )  # fmt: skip
+
+    def finish(
+        self, session: AsyncSession, worker: Worker, step: int, *, sha256: str = SHA
+    ) -> Awaitable[None]:
+        return self.ledger.end_segment(
+            session, worker.reservation, epoch=worker.epoch, segment=worker.segment,
+            checkpoint_step=step, checkpoint_sha256=sha256,
+        )  # fmt: skip
 
     async def head(self, session: AsyncSession) -> Head:
         return await repository.head(session, self.scope)
