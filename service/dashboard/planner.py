@@ -25,6 +25,8 @@ from service.datasets import repository as dataset_rows
 from service.datasets import service as datasets
 from service.datasets.schemas import SUPPORTED_MODES, DatasetView
 from service.errors import InvalidInputError, NotFoundError
+from service.ledger.schemas import Totals
+from service.ledger.service import Ledger, scope_id_of
 from service.plans.service import plan_body
 from tan_core.accounting import SEARCH_NOTES
 from tan_core.errors import AccountantError, ParameterError
@@ -47,6 +49,15 @@ class Question:
     dataset: DatasetView | None
     known: Sequence[DatasetView]
     problems: Sequence[FieldProblem]
+    totals: Totals | None = None
+    """Where the budget of the data stands; None where it has none."""
+
+    @property
+    def remaining_epsilon(self) -> float | None:
+        """Of the budget, at its own delta, with all that is reserved taken off."""
+        if self.totals is None or self.dataset is None or self.dataset.budget is None:
+            return None
+        return max(0.0, self.dataset.budget.epsilon - self.totals.committed_epsilon)
 
     @property
     def relation(self) -> NeighboringRelation:
@@ -101,6 +112,7 @@ async def show_planner(
         status=422 if problems and not is_part else 200,
         form=question.form,
         dataset=question.dataset,
+        remaining=question.remaining_epsilon,
         known=question.known,
         dials=dials_of(question.form),
         query=question.query,
@@ -131,14 +143,17 @@ async def _question(context: Context, request: Request) -> Question:
     form, problems = PlannerForm.read(request.query_params)
     async with context.database.session() as session:
         known = [await datasets.view(session, row) for row in await dataset_rows.every(session)]
-    dataset = next((one for one in known if one.name == form.dataset), None)
+        dataset = next((one for one in known if one.name == form.dataset), None)
+        totals = None
+        if dataset is not None and not dataset.public:
+            totals = await Ledger().totals(session, await scope_id_of(session, dataset.name))
     if dataset is not None:
         form = form.model_copy(update={"num_examples": dataset.num_train})
     elif form.dataset is not None:
         listed = ", ".join(one.name for one in known) or "none yet"
         message = f"no dataset of this name is registered; registered: {listed}"
         problems = [*problems, FieldProblem(path="dataset", message=message, value=form.dataset)]
-    return Question(form=form, dataset=dataset, known=known, problems=problems)
+    return Question(form=form, dataset=dataset, known=known, problems=problems, totals=totals)
 
 
 async def _answer(question: Question) -> Answer:

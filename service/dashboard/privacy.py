@@ -26,6 +26,8 @@ from service.ledger.service import Ledger, scope_id_of
 from tan_core.accounting import SEARCH_NOTES, SearchAccounting
 
 LAST_ENTRIES = 200
+LISTED = 100
+"""Rows of each table; what is beyond is in the API and in the export."""
 UNACCOUNTED_NOTE = SEARCH_NOTES[SearchAccounting.DECLARED_UNACCOUNTED]
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -76,7 +78,7 @@ async def show_dataset(
         held = evidence.account.reservations
         studies_of = {each.reservation_id: each.study_id for each in held}
         holders = await queries.holders(session, list(studies_of.values()), tenant=principal.sees)
-        stated = await statements_of(session, name, tenant=principal.sees)
+        stated = await statements_of(session, name, tenant=principal.sees, limit=LISTED)
     account = evidence.account
     chart = burndown_chart(evidence.burndown)
     return page(
@@ -87,7 +89,9 @@ async def show_dataset(
         shares=view.shares(account),
         chart=chart,
         last=evidence.burndown.points[-1] if evidence.burndown.points else None,
-        evaluations=evidence.evaluations,
+        evaluations=evidence.evaluations[:LISTED],
+        num_evaluations=len(evidence.evaluations),
+        newest_held=list(reversed(held))[:LISTED],
         entries=list(reversed(account.entries)),
         studies_of=studies_of,
         holders=holders,
@@ -119,10 +123,10 @@ async def get_burndown_numbers(context: ContextDep, name: DatasetName) -> Respon
 
 
 def newest(evaluations: Sequence[Evaluation]) -> list[Evaluation]:
-    """The last of each accountant for each reservation; those of all charges together come first."""
+    """The last of each accountant for each reservation: of all charges together first, then the newest."""
     last = {(one.reservation_id, one.accountant): one for one in evaluations}
     return sorted(
-        last.values(), key=lambda one: (one.reservation_id is not None, one.seq, one.accountant)
+        last.values(), key=lambda one: (one.reservation_id is not None, -one.seq, one.accountant)
     )
 
 

@@ -21,8 +21,10 @@ class Stated:
     finished_at: datetime | None
 
 
-async def statements_of(session: AsyncSession, dataset: str, *, tenant: str | None) -> list[Stated]:
-    """The studies of a dataset whose statement is there, newest first; of one tenant, or (None) of all."""
+async def statements_of(
+    session: AsyncSession, dataset: str, *, tenant: str | None, limit: int
+) -> list[Stated]:
+    """The newest studies of a dataset whose statement is there; of one tenant, or (None) of all."""
     privacy = Study.statement["privacy"]
     query = (
         select(
@@ -35,6 +37,7 @@ async def statements_of(session: AsyncSession, dataset: str, *, tenant: str | No
         )
         .where(Study.dataset == dataset, Study.statement.is_not(None))
         .order_by(Study.finished_at.desc(), Study.id.desc())
+        .limit(limit)
     )
     if tenant is not None:
         query = query.where(Study.tenant == tenant)

@@ -42,6 +42,18 @@ class TestSketch:
         assert "trials=40" in link
         assert "certified=true" in link
 
+    async def test_what_is_left_of_the_budget_is_the_ledgers(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        await seeding.training(context)
+
+        page = await get(client, f"/ui/plan?{DIALS}&dataset=digits")
+
+        account = (await client.get("/datasets/digits/ledger")).json()
+        assert page.data["budget-left"] == [
+            account["remaining_epsilon"], account["scope"]["epsilon"], account["scope"]["delta"],
+        ]  # fmt: skip
+
     async def test_each_chart_has_its_numbers_as_csv(self, client: httpx.AsyncClient) -> None:
         page = await get(client, f"/ui/plan?{DIALS}")
         links = [a["href"] or "" for a in page.all("a") if ".csv" in (a.get("href") or "")]

@@ -9,9 +9,11 @@ import httpx
 import pytest
 
 from service.context import Context
+from service.dashboard.privacy import LISTED
 from service.ledger.service import Ledger
 from service.publication.keys import signing_key
 from service.publication.signing import sign
+from tan_core.mechanism import Mechanism
 from tests.integration.dashboard import seeding
 from tests.integration.dashboard.page import get
 
@@ -99,6 +101,26 @@ class TestFigures:
         ]
         assert f"/studies/{study_id}/statement" in [a.get("href") for a in page.all("a")]
         assert "NOT accounted" in page.text["statements"]
+
+
+class TestMuchData:
+    async def test_the_newest_reservations_are_listed_and_all_are_counted(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        await seeding.submitted(context)
+        async with context.database.session() as session:
+            (held,) = (await Ledger().account(session, "dataset:digits")).reservations
+            small = Mechanism.from_json(json.loads(held.event)).with_steps(1)
+            for number in range(LISTED + 5):
+                await Ledger().admit_and_reserve(
+                    session, scope_id="dataset:digits", reservation_id=f"r-{number}",
+                    study_id=f"s-{number}", mechanism=small, actor="test",
+                )  # fmt: skip
+
+        page = await get(client, "/ui/datasets/digits")
+
+        assert f"the newest {LISTED} of {LISTED + 6}" in page.text["reservations"]
+        assert f"r-{LISTED + 4}" in page.text["reservations"]
 
 
 class TestChain:
