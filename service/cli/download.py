@@ -60,8 +60,9 @@ def download(
 
     A download that was cut is taken up where it ended when the command is repeated.
     """
-    from service.cli.connect import find_study, open_client
+    from service.cli.connect import find_study, open_client, readable
     from service.cli.output import show, show_json
+    from service.client import ProblemError
     from service.text import guarantee
 
     if example and output is not None:
@@ -76,6 +77,10 @@ def download(
         try:
             with _bar(target.name, quiet=as_json) as on_progress:
                 saved = client.save_model(found["id"], target, on_progress=on_progress)
+        except ProblemError as refusal:
+            error = readable(refusal)
+            error.hint = f"tan-cli show {found['id']} says where it stands"
+            raise error from refusal
         except OSError as error:
             raise CliError(f"cannot write {target}: {error.strerror or error}") from error
     if as_json:
@@ -127,6 +132,7 @@ def _bar(title: str, *, quiet: bool) -> Generator[Callable[[int, int], None] | N
         BarColumn(bar_width=24),
         *columns,
         console=screen,
+        transient=True,
     ) as progress:
         task = progress.add_task(title, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)

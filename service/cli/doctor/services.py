@@ -49,7 +49,7 @@ def clock(settings: ClientSettings, database: Callable[[], float | None]) -> Fin
     known = {who: seconds for who, seconds in ahead.items() if seconds is not None}
     if not known:
         return ok("nothing to compare this machine's clock with: neither API nor database answers")
-    found = ", ".join(f"{who} is {seconds:+.1f} s ahead" for who, seconds in known.items())
+    found = ", ".join(f"{who} differs by {seconds:+.1f} s" for who, seconds in known.items())
     if max(map(abs, known.values())) > CLOCK_SECONDS:
         return warning(
             found, "let NTP set every clock: tokens and statements carry times that people compare"

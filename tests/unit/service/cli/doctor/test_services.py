@@ -61,8 +61,8 @@ class TestClock:
     def test_it_is_compared_with_both(self, known: ClientSettings) -> None:
         found = services.clock(known, lambda: 0.25)
         assert found.verdict == "ok"
-        assert "the API is" in found.found
-        assert "the database is +0.2 s" in found.found
+        assert "the API differs by" in found.found
+        assert "the database differs by +0.2 s" in found.found
 
     def test_a_clock_that_is_off_is_told(self, known: ClientSettings) -> None:
         assert services.clock(known, lambda: -7200.0).verdict == "warning"
