@@ -1,0 +1,100 @@
+"""The list of studies: its filters, and what is done to many at once."""
+
+import re
+
+import httpx
+
+from service.context import Context
+from tests.integration.dashboard import seeding
+from tests.integration.dashboard.page import get
+
+BULK = "/ui/studies/bulk"
+
+
+async def _shown(client: httpx.AsyncClient, path: str) -> list[str]:
+    page = await get(client, path)
+    return re.findall(r"'id': 'row-([\w-]+)'", str(page.all("tr")))
+
+
+class TestFilters:
+    async def test_the_list_is_the_apis_for_the_same_filters(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        first = await seeding.submitted(context, name="alpha")
+        await seeding.copies(context, first, 3)
+        await seeding.failed(context, "lost", name="omega")
+        await client.patch(f"/studies/{first}", json={"tags": ["paper"]}, headers={"If-Match": "*"})
+
+        for query in ("name_contains=LPH", "state=failed", "tag=paper", "sort=name", "sort=-name"):
+            items = (await client.get(f"/studies?{query}")).json()["items"]
+            assert await _shown(client, f"/?{query}") == [item["id"] for item in items], query
+
+    async def test_the_next_page_keeps_the_filters(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        first = await seeding.submitted(context, name="alpha")
+        await seeding.copies(context, first, 30)
+        page = await get(client, "/?name_contains=alpha&sort=name")
+
+        (following,) = [a["href"] for a in page.all("a") if a.get("rel") == "next"]
+        rest = await _shown(client, following or "")
+
+        items = (await client.get("/studies?name_contains=alpha&sort=name&limit=200")).json()[
+            "items"
+        ]
+        assert rest == [item["id"] for item in items[25:]]
+
+    async def test_a_filter_that_is_none_is_refused_in_its_place(
+        self, client: httpx.AsyncClient
+    ) -> None:
+        page = await get(client, "/?state=odd", status=422)
+
+        assert "state" in page.text["studies"]
+
+
+class TestBulk:
+    async def test_each_is_done_or_named_with_its_reason(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        queued = await seeding.submitted(context, name="queued")
+        done = await seeding.completed(context, name="done")
+
+        both = {"action": "cancel", "study": [queued, done, "s-none"]}
+        answer = await client.post(BULK, data=both)
+
+        assert answer.status_code == 409
+        detail = answer.json()["detail"]
+        assert detail.startswith("1 of 3 done")
+        assert f"{done}: " in detail
+        assert "s-none: there is no study" in detail
+        row = await get(client, "/")
+        assert "cancelled by a user" in row.text[f"row-{queued}"]
+
+    async def test_archived_ones_come_back(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        done = await seeding.completed(context, name="done")
+
+        for action, shown in (("archive", []), ("unarchive", [done])):
+            answer = await client.post(BULK, data={"action": action, "study": [done]})
+            assert answer.status_code == 204
+            assert await _shown(client, "/") == shown
+
+    async def test_an_unknown_action_and_nothing_chosen_are_refused(
+        self, client: httpx.AsyncClient
+    ) -> None:
+        for data in ({"action": "delete", "study": ["s-1"]}, {"action": "cancel"}):
+            assert (await client.post(BULK, data=data)).status_code == 422
+
+    async def test_another_sites_page_changes_nothing(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        queued = await seeding.submitted(context, name="queued")
+
+        answer = await client.post(
+            BULK,
+            data={"action": "cancel", "study": [queued]},
+            headers={"Origin": "https://elsewhere.test"},
+        )
+
+        assert answer.status_code == 403
