@@ -78,6 +78,15 @@ class TestFaults:
         assert all(f.p_value is None or f.p_value < FALSE_ALARM for f in failed)
         assert failures(seed=0, only=fault.checks) == []
 
+    def test_only_without_a_seed_keys_come_from_the_operating_system(self) -> None:
+        (fault,) = (fault for fault in FAULTS if fault.name == "a key that is not fresh")
+
+        with fault.seeded():
+            unseeded, seeded = (failures(seed=seed, only=["attempts"]) for seed in (None, 0))
+
+        assert unseeded == ["attempts.noise", "attempts.draws"]
+        assert seeded == []
+
     def test_all_that_are_promised_are_there(self) -> None:
         assert len({fault.name for fault in FAULTS}) == len(FAULTS) >= 11
 
