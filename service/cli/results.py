@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from service.cli.complete import study_references
 from service.cli.errors import CliError, Exit, InputError
 from service.cli.options import JsonFlag
 
@@ -19,7 +20,10 @@ def statement(
     study: Annotated[
         str | None,
         typer.Argument(
-            metavar="[STUDY]", help="Id, beginning of an id, or name.", show_default=False
+            metavar="[STUDY]",
+            help="Id, beginning of an id, or name.",
+            show_default=False,
+            autocompletion=study_references,
         ),
     ] = None,
     kept: Annotated[

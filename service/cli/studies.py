@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service.cli.complete import dataset_names
+from service.cli.complete import dataset_names, study_references
 from service.cli.errors import Exit, InputError, UnknownStudyError
 from service.cli.options import JsonFlag, StudyReference, StudyStates
 
@@ -33,6 +33,7 @@ def submit(
             help="Try the best parameters of this study first: sets search.warm_start. "
             "May be repeated.",
             show_default=False,
+            autocompletion=study_references,
         ),
     ] = None,
     watch: Annotated[

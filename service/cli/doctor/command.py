@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-LIMIT_SECONDS = 4.0
+LIMIT_SECONDS = 4.8
 STYLES = {"ok": "green", "warning": "yellow", "failure": "red"}
 
 

@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
-from service.cli.doctor.check import Finding, failure, ok, warning
+from service.cli.doctor.check import PROGRAM_SECONDS, Finding, failure, ok, warning
 from service.cli.settings import running_server
 from service.settings import Settings
 
@@ -160,8 +160,13 @@ def _existing(path: Path) -> Path:
 
 
 def _output(*command: str) -> str | None:
-    """What a program printed; None: it failed."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    """What a program printed; None: it failed, or gave no answer in time."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=PROGRAM_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return None
     return done.stdout.strip() if done.returncode == 0 else None
 
 

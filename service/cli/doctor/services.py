@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from service.cli.doctor.check import Finding, failure, ok, warning
+from service.cli.doctor.check import PROGRAM_SECONDS, Finding, failure, ok, warning
 from service.cli.settings import ClientSettings, running_server
 from service.client import Client, ClientError, ProblemError, UnreachableError
 from service.hosts import is_loopback
@@ -73,6 +73,7 @@ class Database:
                 capture_output=True,
                 text=True,
                 check=False,
+                timeout=PROGRAM_SECONDS,
             )
             if done.returncode != 0:
                 lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
@@ -80,6 +81,11 @@ class Database:
                     lines[-1], "look at TAN_DATABASE_URL, and whether PostgreSQL runs there"
                 )
             self._seen = json.loads(done.stdout)
+        except subprocess.TimeoutExpired:
+            return failure(
+                f"no answer within {PROGRAM_SECONDS:g} s",
+                "run it again; if it stays so, look at TAN_DATABASE_URL and the network",
+            )
         finally:
             self._is_done = True
         return self._finding()

@@ -1,11 +1,12 @@
 """What the command line talks to, there and away, as ``tan-cli doctor`` says it."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from service.cli.doctor import services
+from service.cli.doctor import command, services
 from service.cli.settings import ClientSettings
 from service.settings import Settings
 from tests.unit.service.cli.conftest import Cli
@@ -113,6 +114,9 @@ class TestCommand:
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("TAN_HOME", str(tmp_path / "home"))
         monkeypatch.setenv("TAN_PORT", "0")
+        # Whatever else this machine has to do meanwhile.
+        monkeypatch.setattr(command, "LIMIT_SECONDS", 120)
+        monkeypatch.setattr(services, "PROGRAM_SECONDS", 120)
 
     def test_with_nothing_running_nothing_has_failed_and_nothing_was_made(
         self, cli: Cli, tmp_path: Path
@@ -148,3 +152,50 @@ class TestCommand:
         assert done.code == 1
         assert "TAN_MAX_ATTEMPTS" in done.out
         assert "memory" in done.out
+
+
+class TestDatabase:
+    @pytest.fixture
+    def answer(self, monkeypatch: pytest.MonkeyPatch):
+        """Let the process that looks at the database answer so."""
+
+        def set_answer(seen: dict | Exception) -> services.Database:
+            def run(*_: object, **__: object) -> subprocess.CompletedProcess[str]:
+                if isinstance(seen, Exception):
+                    raise seen
+                return subprocess.CompletedProcess([], 0, json.dumps(seen), "")
+
+            monkeypatch.setattr(subprocess, "run", run)
+            return services.Database()
+
+        return set_answer
+
+    @staticmethod
+    def seen(state: str) -> dict:
+        database = {"database": "postgresql://x", "postgres": "18", "schema_version": "1"}
+        database |= {"needed": "2", "state": state}
+        return {"is_made": True, "home": "h", "database": database, "clock_ahead_seconds": 0.5}
+
+    @pytest.mark.parametrize(
+        ("state", "verdict", "advice"),
+        [
+            ("current", "ok", None),
+            ("behind", "failure", "db upgrade"),
+            ("empty", "failure", "db upgrade"),
+            ("newer", "failure", "upgrade this program"),
+        ],
+    )
+    def test_the_schema_has_to_be_the_one_that_is_needed(
+        self, answer, state: str, verdict: str, advice: str | None
+    ) -> None:
+        database = answer(self.seen(state))
+        found = database.check()
+        assert found.verdict == verdict
+        assert (found.next is None) if advice is None else (advice in (found.next or ""))
+        assert database.ahead_seconds() == 0.5
+
+    def test_one_that_does_not_answer_holds_up_nobody(self, answer) -> None:
+        database = answer(subprocess.TimeoutExpired("look", 3.5))
+        found = database.check()
+        assert (found.verdict, " s" in found.found) == ("failure", True)
+        assert database.ahead_seconds() is None
