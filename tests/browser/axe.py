@@ -1,0 +1,18 @@
+"""axe-core on a page: what people with other senses or hands would stumble over."""
+
+from pathlib import Path
+
+from playwright.async_api import Page
+
+SOURCE = Path(__file__).parent / "vendor/axe-core/axe.min.js"
+RUN = """async () => {
+  const { violations } = await axe.run(document, { resultTypes: ["violations"] });
+  return violations.flatMap(({ id, nodes }) => nodes.map(({ target, failureSummary }) =>
+    `${id}: ${target.join(" ")}: ${failureSummary.replaceAll("\\n", " ")}`));
+}"""
+
+
+async def violations(page: Page) -> list[str]:
+    """Each violation, with where it is and what to mend."""
+    await page.evaluate(SOURCE.read_text())
+    return await page.evaluate(RUN)

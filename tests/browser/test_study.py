@@ -1,0 +1,220 @@
+"""The list of studies and the page of one, as someone uses them."""
+
+import csv
+import re
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from playwright.async_api import Dialog, Page, expect
+
+from service.context import Context
+from tests.browser.axe import violations
+from tests.browser.conftest import Service, Tab
+from tests.integration.dashboard import rich, seeding
+
+pytestmark = pytest.mark.browser
+
+
+async def searching(context: Context, trials: int = 60) -> str:
+    """The id of a study with many trials over four parameters."""
+    study_id = await seeding.simulating(context, trials=0, **rich.spec_changes(80, "wide"))
+    await rich.fill(context, study_id, trials)
+    return study_id
+
+
+async def settled(page: Page) -> None:
+    """Until the charts of a study are drawn."""
+    await expect(page.locator("#history canvas")).to_be_visible()
+    await expect(page.locator("#slices path.dots").first).to_be_attached()
+
+
+class TestLooking:
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    async def test_axe_finds_nothing(self, service: Service, tab: Tab, scheme: str) -> None:
+        async with tab.open("/", scheme=scheme) as page:
+            assert await violations(page) == []
+        wide = await searching(service.context, 400)
+        waiting = await seeding.awaiting_approval(service.context, name="waiting")
+        failed = await seeding.failed(service.context, "every trial diverged", name="failed")
+        done = await seeding.completed(service.context, name="done")
+        await rich.report_steps(service.context, done)
+        paths = ["/", "/?state=failed&tag=none", "/ui/new", f"/ui/new?like={wide}"]
+        paths += [f"/ui/studies/{id_}" for id_ in (wide, waiting, failed, done)]
+
+        found: list[str] = []
+        for path in paths:
+            for width in (360, 1280):
+                async with tab.open(path, scheme=scheme, width=width) as page:
+                    if wide in path and "/studies/" in path:
+                        await settled(page)
+                    await page.evaluate(
+                        "document.querySelectorAll('details').forEach(d => d.open = true)"
+                    )
+                    found += [f"{path} {width}: {each}" for each in await violations(page)]
+        assert found == []
+
+    @pytest.mark.parametrize("width", [360, 1280, 2560, 3840])
+    async def test_nothing_sticks_out(self, service: Service, tab: Tab, width: int) -> None:
+        study_id = await searching(service.context)
+
+        for path in ("/", f"/ui/studies/{study_id}", f"/ui/new?like={study_id}"):
+            async with tab.open(path, width=width) as page:
+                if "/studies/" in path:
+                    await settled(page)
+                root = "document.documentElement"
+                assert await page.evaluate(f"{root}.scrollWidth - {root}.clientWidth") <= 0, path
+        assert tab.complaints == []
+
+    async def test_every_number_is_the_apis(self, service: Service, tab: Tab) -> None:
+        study_id = await seeding.completed(service.context)
+        async with httpx.AsyncClient(base_url=service.url) as client:
+            known = _numbers((await client.get(f"/studies/{study_id}")).json())
+            trials = (await client.get(f"/studies/{study_id}/trials")).json()
+        known |= _numbers(trials)
+
+        async with tab.open(f"/ui/studies/{study_id}") as page:
+            await settled(page)
+            shown = await page.eval_on_selector_all(
+                "data", "all => all.map(each => Number(each.value))"
+            )
+
+        assert len(shown) > 100
+        assert set(shown) - known <= {float(len(trials["items"]))}  # how many there are
+
+
+class TestWatching:
+    async def test_a_new_trial_is_drawn_and_listed(self, service: Service, tab: Tab) -> None:
+        study_id = await searching(service.context)
+
+        async with tab.open(f"/ui/studies/{study_id}") as page:
+            await settled(page)
+            await expect(page.locator("#connection")).to_have_text("Live")
+            await seeding.report_trial(service.context, study_id, 60, 0.9876)
+
+            await expect(page.locator("#trial-60")).to_contain_text("98.8 %")
+            history = page.locator("#history [data-lines]")
+            await expect(history).to_have_attribute(
+                "data-lines", re.compile(r"0\.9876"), timeout=15_000
+            )
+            await expect(page.locator("#history canvas")).to_have_count(1)
+        assert tab.complaints == []
+
+    async def test_the_table_stays_as_it_was_set(self, service: Service, tab: Tab) -> None:
+        study_id = await searching(service.context)
+
+        async with tab.open(f"/ui/studies/{study_id}") as page:
+            await settled(page)
+            await expect(page.locator("#connection")).to_have_text("Live")
+            await page.locator("#tick-completed").check()
+            await page.locator(r"#sort-param\.learning_rate").click()
+            await expect(page.locator("th[aria-sort=ascending]")).to_contain_text("learning_rate")
+            await seeding.report_trial(service.context, study_id, 60, 0.9876)
+            await expect(page.locator("#progress")).to_contain_text("61 of 80 trials")
+
+            await expect(page.locator("#tick-completed")).to_be_checked()
+            await expect(page.locator("th[aria-sort=ascending]")).to_contain_text("learning_rate")
+            states = await page.locator("#trials tbody .chip").all_inner_texts()
+            assert set(states) == {"completed"}
+            assert "trial_state=completed" in page.url
+        assert tab.complaints == []
+
+    async def test_a_chart_is_saved_as_csv_and_as_a_picture(
+        self, service: Service, tab: Tab, tmp_path: Path
+    ) -> None:
+        study_id = await searching(service.context)
+
+        async with tab.open(f"/ui/studies/{study_id}") as page:
+            await settled(page)
+            saved: dict[str, bytes] = {}
+            for figure, what in (("history", "CSV"), ("history", "Picture"), ("slices", "Picture")):
+                box = page.locator(f"#{figure} .numbers")
+                await box.evaluate("box => box.open = true")
+                async with page.expect_download() as download:
+                    await box.get_by_text(what, exact=True).click()
+                done = await download.value
+                await done.save_as(tmp_path / "saved")
+                saved[f"{figure} {what}"] = (tmp_path / "saved").read_bytes()
+
+        rows = list(csv.DictReader(saved["history CSV"].decode().splitlines()))
+        assert len(rows) > 40
+        assert saved["history Picture"].startswith(b"\x89PNG")
+        assert saved["slices Picture"].startswith(b"<svg")
+        assert tab.complaints == []
+
+
+class TestManyStudies:
+    async def test_filters_narrow_the_list_as_one_types(self, service: Service, tab: Tab) -> None:
+        first = await seeding.submitted(service.context, name="alpha")
+        await seeding.copies(service.context, first, 30)
+        await seeding.failed(service.context, "lost", name="omega")
+
+        async with tab.open("/") as page:
+            await page.get_by_role("searchbox", name="Name").fill("omeg")
+
+            await expect(page.locator("#studies tbody tr")).to_have_count(1)
+            assert page.url.endswith("/?name_contains=omeg&archived=exclude&sort=-created_at")
+            await page.get_by_role("searchbox", name="Name").fill("nothing")
+            await expect(page.get_by_text("No study fits these filters")).to_be_visible()
+            await page.get_by_role("searchbox", name="Name").fill("not a name!")
+            await expect(page.get_by_role("alert")).to_contain_text("name_contains")
+
+    async def test_several_are_cancelled_archived_and_compared(
+        self, service: Service, tab: Tab
+    ) -> None:
+        running = await seeding.submitted(service.context, name="running")
+        done = await seeding.completed(service.context, name="done")
+
+        async with tab.open("/") as page:
+            page.on("dialog", Dialog.accept)
+            bulk = page.get_by_role("group", name="With the chosen studies")
+            await expect(bulk).to_be_hidden()
+            await page.get_by_role("checkbox", name="Choose all on this page").check()
+            await bulk.get_by_role("button", name="Cancel").click()
+            await expect(page.get_by_role("alert")).to_contain_text("1 of 2 done")
+            await expect(page.locator(f"#row-{running}")).to_contain_text("cancelled by a user")
+
+            await page.get_by_role("checkbox", name="Choose running").uncheck()
+            await bulk.get_by_role("button", name="Archive").click()
+            await expect(page.locator(f"#row-{done}")).to_have_count(0)
+
+            await page.goto("/?archived=include")
+            await page.get_by_role("checkbox", name="Choose all on this page").check()
+            await bulk.get_by_role("button", name="Compare").click()
+            await page.wait_for_url("**/ui/compare?study=*&study=*")
+
+
+class TestWriting:
+    async def test_a_study_is_checked_mended_and_submitted(
+        self, service: Service, tab: Tab
+    ) -> None:
+        await seeding.ensure_digits(service.context.database)
+
+        async with tab.open("/ui/new") as page:
+            editor = page.get_by_role("textbox", name="study.yaml")
+            text = await editor.input_value()
+            await editor.fill(text.replace("trials: 12", "trials: 0"))
+            await page.get_by_role("button", name="Check").click()
+            await expect(page.locator("#verdict")).to_contain_text("search.trials")
+            await page.locator("#verdict").get_by_role("button").click()
+            chosen = "e => e.value.slice(e.selectionStart, e.selectionEnd)"
+            assert "trials: 0" in await editor.evaluate(chosen)
+
+            await editor.fill(text)
+            await page.get_by_role("button", name="Check").click()
+            await expect(page.locator("#verdict")).to_contain_text("It fits")
+            await page.get_by_role("button", name="Submit").click()
+
+            await page.wait_for_url("**/ui/studies/s-*")
+            await expect(page.get_by_role("heading", name="digits-eps3")).to_be_visible()
+
+
+def _numbers(value: Any) -> set[float]:
+    """Every number in an answer."""
+    if isinstance(value, dict):
+        return set().union(*map(_numbers, value.values()), set())
+    if isinstance(value, list):
+        return set().union(*map(_numbers, value), set())
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return {float(value)} if is_number else set()
