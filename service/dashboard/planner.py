@@ -29,7 +29,7 @@ from service.ledger.schemas import Totals
 from service.ledger.service import Ledger, scope_id_of
 from service.plans.service import plan_body
 from tan_core.accounting import SEARCH_NOTES
-from tan_core.errors import AccountantError, ParameterError
+from tan_core.errors import TanError
 from tan_core.mechanism import NeighboringRelation
 from tan_core.planner import Plan
 from tan_core.planner.plan import PlannedSearchPrivacy
@@ -99,7 +99,7 @@ async def show_planner(
     if not problems:
         try:
             answer = await _answer(question)
-        except (ParameterError, AccountantError) as error:
+        except TanError as error:
             problems.append(_problem(error))
     plan = None
     if certified and answer is not None:
@@ -179,7 +179,7 @@ async def _certified(context: Context, question: Question, *, tenant: str | None
         )
     except InvalidInputError as error:
         return Certified(problems=error.problems or [_problem(error)])
-    except (ParameterError, AccountantError) as error:
+    except TanError as error:
         return Certified(problems=[_problem(error)])
     return Certified(plan=plan, modes=modes)
 

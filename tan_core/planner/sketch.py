@@ -87,7 +87,8 @@ class Sketch:
         overcharge: epsilon over its limit at a huge batch.
         wall: about the noise multiplier below which the overcharge is above :data:`TOLERANCE`; 0 where
             the curve does not reach so far down, infinity where all of it lies behind.
-        curve: the same total noise at other noise multipliers, rising, the run's own among them.
+        curve: the same total noise at other noise multipliers, rising; empty where our own grid has none,
+            as of a unit that is replaced.
         costs: at batches around the run's own, rising.
     """
 
@@ -127,8 +128,8 @@ def sketch(dials: Dials) -> Sketch:
     run = _calibrated(dials)
     eta = eta_of(run)
     limit = _Limit.of(run, dials.delta)
-    curve = [limit.point(sigma) for sigma in _around(run)]
-    epsilon = limit.epsilon_at(run.noise_multiplier, FINE)
+    curve = limit.points(_around(run))
+    epsilon = limit.epsilon_at(run.noise_multiplier)
     return Sketch(
         run=run,
         epsilon=epsilon,
@@ -157,26 +158,35 @@ class _Limit:
     def ratio(self, epsilon: float) -> float:
         return epsilon / self.epsilon if self.epsilon > 0 else math.inf
 
-    def epsilon_at(self, noise_multiplier: float, fraction: float) -> float:
-        """By our own loss distribution; by the accountant where its grid does not fit."""
-        moved = self._moved(noise_multiplier)
-        event = sampled_gaussian(moved)
-        if event is not None:
-            try:
-                profile = loss_profile([event], delta=self.delta, fraction=fraction, tight=False)
-                return profile.epsilon(self.delta)
-            except AccountantError:
-                pass  # asked below
-        return price([moved], delta=self.delta).epsilon
+    def epsilon_at(self, noise_multiplier: float) -> float:
+        """By our own loss distribution on a fine grid; by the accountant where that does not fit."""
+        epsilon = self._own(noise_multiplier, FINE)
+        if epsilon is not None:
+            return epsilon
+        return price([self._moved(noise_multiplier)], delta=self.delta).epsilon
 
-    def point(self, noise_multiplier: float) -> CurvePoint:
-        epsilon = self.epsilon_at(noise_multiplier, COARSE)
-        return CurvePoint(
-            noise_multiplier=noise_multiplier,
-            sampling_rate=self._moved(noise_multiplier).sampling_rate,
-            epsilon=epsilon,
-            overcharge=self.ratio(epsilon),
-        )
+    def points(self, noise_multipliers: Sequence[float]) -> list[CurvePoint]:
+        """On a coarse grid; what it does not fit is left out, for the accountant takes seconds there."""
+        return [
+            CurvePoint(
+                noise_multiplier=noise_multiplier,
+                sampling_rate=self._moved(noise_multiplier).sampling_rate,
+                epsilon=epsilon,
+                overcharge=self.ratio(epsilon),
+            )
+            for noise_multiplier in noise_multipliers
+            if (epsilon := self._own(noise_multiplier, COARSE)) is not None
+        ]
+
+    def _own(self, noise_multiplier: float, fraction: float) -> float | None:
+        event = sampled_gaussian(self._moved(noise_multiplier))
+        if event is None:
+            return None
+        try:
+            profile = loss_profile([event], delta=self.delta, fraction=fraction, tight=False)
+        except AccountantError:
+            return None
+        return profile.epsilon(self.delta)
 
     def _moved(self, noise_multiplier: float) -> Mechanism:
         rate = self.run.sampling_rate * (noise_multiplier / self.run.noise_multiplier)
@@ -186,7 +196,7 @@ class _Limit:
 def _wall(limit: _Limit, curve: Sequence[CurvePoint]) -> float:
     """Where the curve crosses the tolerance: between two of its points, then a step on a fine grid."""
     excesses = [_excess(point.overcharge / _COARSE_EXCESS) for point in curve]
-    if excesses[0] <= 0:
+    if not excesses or excesses[0] <= 0:
         return 0.0
     for (left, high), (right, low) in pairwise(zip(curve, excesses, strict=True)):
         if low > 0:
@@ -194,7 +204,7 @@ def _wall(limit: _Limit, curve: Sequence[CurvePoint]) -> float:
         width = math.log(right.noise_multiplier / left.noise_multiplier)
         slope = (low - high) / width
         crossing = left.noise_multiplier * math.exp(-high / slope)
-        missed = _excess(limit.ratio(limit.epsilon_at(crossing, FINE)))
+        missed = _excess(limit.ratio(limit.epsilon_at(crossing)))
         return crossing * math.exp(-missed / slope)
     return math.inf
 

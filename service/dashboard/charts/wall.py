@@ -11,6 +11,9 @@ from tan_core.planner.sketch import TOLERANCE, Sketch
 _HIGHEST = 12.0
 """The axis ends at so many times the lowest epsilon: the curve behind the wall has no end."""
 
+_LEAST = 1e-6
+"""Where an epsilon of 0 is drawn: a logarithm has no place for it."""
+
 
 @dataclass(frozen=True, slots=True)
 class WallChart:
@@ -29,9 +32,11 @@ class WallChart:
 
 def wall_chart(found: Sketch) -> WallChart:
     """The chart of a sketch."""
-    points = [(point.noise_multiplier, point.epsilon) for point in found.curve if point.epsilon]
+    run = (found.run.noise_multiplier, max(found.epsilon, _LEAST))
+    curve = {point.noise_multiplier: max(point.epsilon, _LEAST) for point in found.curve}
+    points = sorted({**curve, run[0]: run[1]}.items())
     lowest = min(*(epsilon for _, epsilon in points), found.epsilon_tan)
-    highest = max(_HIGHEST * lowest, found.epsilon, found.epsilon_tan)
+    highest = max(_HIGHEST * lowest, run[1], found.epsilon_tan)
     points = [(sigma, epsilon) for sigma, epsilon in points if epsilon <= highest]
     x = doublings_scale(points[0][0], points[-1][0])
     y = doublings_scale(lowest, max(found.epsilon_tan, *(epsilon for _, epsilon in points)))
@@ -41,17 +46,28 @@ def wall_chart(found: Sketch) -> WallChart:
         wall=_area(x, found.wall),
         curve=_line(points, x, y),
         estimate=f"M0 {level}H{SIZE}",
-        run=dots([(math.log2(found.run.noise_multiplier), math.log2(found.epsilon))], x, y),
+        run=dots([(math.log2(run[0]), math.log2(run[1]))], x, y),
         summary=(
             f"Epsilon over the noise multiplier at one total amount of noise: this run has σ "
-            f"{text.number(found.run.noise_multiplier)} and ε {text.estimate(found.epsilon)}; below σ "
-            f"{found.wall:.3g} epsilon is more than {100 * (TOLERANCE - 1):.0f} % above its limit."
+            f"{text.number(found.run.noise_multiplier)} and ε {text.estimate(found.epsilon)}"
+            f"{_told(found.wall)}."
         ),
         table=_table(found),
     )
 
 
+def _told(wall: float) -> str:
+    if not 0 < wall < math.inf:
+        return ""
+    return (
+        f"; below σ {wall:.3g} epsilon is more than {100 * (TOLERANCE - 1):.0f} % above its limit"
+    )
+
+
 def _area(x: Scale, wall: float) -> str:
+    """Left of the wall: nothing where it is out of sight, everything where there is nothing else."""
+    if wall <= 0:
+        return ""
     edge = SIZE if math.isinf(wall) else x.right(math.log2(wall))
     return f"M0 0H{edge}V{SIZE}H0Z" if edge else ""
 

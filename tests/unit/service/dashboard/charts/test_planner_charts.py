@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from service.dashboard.charts.batch_cost import batch_cost_chart
@@ -39,6 +41,13 @@ class TestWallChart:
         left = max(corner for corner in places(chart.curve) if corner[0] <= x)
         right = min(corner for corner in places(chart.curve) if corner[0] >= x)
         assert left[1] - 2 <= y <= right[1] + 2
+
+    def test_a_run_without_a_curve_or_an_epsilon_is_drawn_all_the_same(self, found: Sketch) -> None:
+        chart = wall_chart(replace(found, curve=(), wall=0.0, epsilon=0.0))
+
+        assert chart.wall == ""
+        assert chart.run.startswith("M")
+        assert chart.table.rows == []
 
     def test_the_table_has_every_point_exactly(self, found: Sketch) -> None:
         table = wall_chart(found).table
