@@ -34,7 +34,7 @@ def wall_chart(found: Sketch) -> WallChart:
     """The chart of a sketch."""
     run = (found.run.noise_multiplier, max(found.epsilon, _LEAST))
     curve = {point.noise_multiplier: max(point.epsilon, _LEAST) for point in found.curve}
-    points = sorted({**curve, run[0]: run[1]}.items())
+    points = sorted({run[0]: run[1], **curve}.items())
     lowest = min(*(epsilon for _, epsilon in points), found.epsilon_tan)
     highest = max(_HIGHEST * lowest, run[1], found.epsilon_tan)
     points = [(sigma, epsilon) for sigma, epsilon in points if epsilon <= highest]
