@@ -1,0 +1,176 @@
+"""What a private run gains by ranks, and whether it grows.
+
+    python benchmarks/ranks.py [--quick] [--json FILE]
+
+Whole steps of a private run (cryptographic draws and noise, global Poisson mask, one all-reduce of the clipped
+sum, noise once, update) by two ranks of one thread each over gloo, against one rank of two threads; the same
+mechanism, the same data. Wall-clock, so it wants a quiet machine. The two take turns; a figure is the median
+over the rounds. *Grown*: what the peak memory of a rank rose by over all steps after the warm-up.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import re
+import socket
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from _report import circumstances, row
+from engine import CNN, WRN, Workload
+from simulations import NUM_EXAMPLES, split
+
+from tan_core.engine import Trainer
+from tan_core.engine.memory import keep_freed_memory
+from tan_core.engine.randomness import PrivateRandomness
+from tan_core.execution import PrivateRun
+from tan_core.mechanism import Mechanism
+from tan_core.spec.train import TrainerConfig
+
+LOADS = [Workload(*CNN, 4096), Workload(*WRN, 64, microbatch_size=16)]
+KEY = bytes(range(32))
+ROUNDS, QUICK_ROUNDS = 9, 3
+SECONDS_AT_ONCE = 2.0
+WARM_UP = 3
+
+
+def trainer_of(load: Workload, rank: int, size: int) -> Trainer:
+    """One rank's part of a private run without end."""
+    inputs, labels = split(load)
+    mechanism = Mechanism(
+        sampling_rate=load.examples / NUM_EXAMPLES, noise_multiplier=1.0, clip_norm=1.0, steps=10**6
+    )
+    return Trainer(
+        model=load.build(),
+        execution=PrivateRun(mechanism=mechanism, num_examples=NUM_EXAMPLES),
+        config=TrainerConfig(learning_rate=1e-6),
+        inputs=inputs,
+        labels=labels,
+        randomness=PrivateRandomness(KEY, 1),
+        microbatch_size=load.microbatch_size,
+        rank=rank,
+        world_size=size,
+        all_reduce=dist.all_reduce if size > 1 else None,
+    )
+
+
+def serve(connection: Connection, rank: int, size: int, threads: int, port: int) -> None:
+    """A rank that makes steps when told how many, until it is told None."""
+    torch.set_num_threads(threads)
+    keep_freed_memory()
+    if size > 1:
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        dist.init_process_group("gloo", rank=rank, world_size=size)
+    trainers: dict[int, Trainer] = {}
+    while (order := connection.recv()) is not None:
+        index, number = order
+        if index not in trainers:
+            trainers.clear()
+            trainers[index] = trainer_of(LOADS[index], rank, size)
+        for _ in range(number):
+            trainers[index].step()
+        connection.send(peak_megabytes())
+    if size > 1:
+        dist.destroy_process_group()
+
+
+def peak_megabytes() -> float:
+    """The most that this process has held."""
+    status = Path("/proc/self/status").read_text()
+    return int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1024  # type: ignore[index]
+
+
+@contextmanager
+def team(size: int, threads: int) -> Generator[list[Connection]]:
+    """Ranks that wait for orders."""
+    context = multiprocessing.get_context("spawn")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    ours: list[Connection] = []
+    started: list[Any] = []
+    for rank in range(size):
+        here, there = context.Pipe()
+        started.append(
+            context.Process(target=serve, args=(there, rank, size, threads, port), daemon=True)
+        )
+        started[-1].start()
+        ours.append(here)
+    try:
+        yield ours
+    finally:
+        for connection in ours:
+            connection.send(None)
+        for process in started:
+            process.join()
+
+
+def together(ranks: list[Connection], index: int, number: int) -> tuple[float, float]:
+    """Seconds until all have made their steps, and the peak memory of the largest, in MB."""
+    start = time.perf_counter()
+    for connection in ranks:
+        connection.send((index, number))
+    peak = max(connection.recv() for connection in ranks)
+    return time.perf_counter() - start, peak
+
+
+def measured(index: int, rounds: int) -> list[dict[str, Any]]:
+    """One workload by both teams."""
+    load = LOADS[index]
+    speeds: dict[str, list[float]] = {}
+    grown: dict[str, float] = {}
+    with team(1, 2) as one, team(2, 1) as two:
+        teams = {"1 rank of 2 threads": one, "2 ranks of 1 thread": two}
+        numbers: dict[str, int] = {}
+        before: dict[str, float] = {}
+        for name, ranks in teams.items():
+            together(ranks, index, WARM_UP)
+            taken, before[name] = together(ranks, index, WARM_UP)
+            numbers[name] = max(1, round(SECONDS_AT_ONCE * WARM_UP / taken))
+        order = np.random.default_rng(0)
+        for _ in range(rounds):
+            for name in order.permutation(list(teams)):
+                taken, peak = together(teams[name], index, numbers[name])
+                speeds.setdefault(name, []).append(numbers[name] * load.examples / taken)
+                grown[name] = peak - before[name]
+    medians = {name: float(np.median(each)) for name, each in speeds.items()}
+    base = medians["1 rank of 2 threads"]
+    rows: list[dict[str, Any]] = []
+    for name in teams:
+        ratio = medians[name] / base
+        print(
+            f"| {load.name}: {name} | {medians[name]:,.0f} | {ratio:.2f} | {grown[name]:.0f} MB |",
+            flush=True,
+        )
+        rows.append(
+            row(f"{load.name}: {name}", medians[name], "examples/s", "1 rank of 2 threads", ratio)
+        )
+        rows.append(row(f"{load.name}: {name}: memory grown", grown[name], "MB"))
+    return rows
+
+
+def main() -> None:
+    """Run, print, and write what was asked for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="few rounds")
+    parser.add_argument("--json", type=Path, help="also write rows for scripts to this file")
+    options = parser.parse_args()
+    print(f"torch {torch.__version__}; {circumstances()}\n")
+    print("| steps of a private run | examples/s | of 1 rank of 2 threads | grown |")
+    print("| --- | --- | --- | --- |")
+    rounds = QUICK_ROUNDS if options.quick else ROUNDS
+    rows = [each for index in range(len(LOADS)) for each in measured(index, rounds)]
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
