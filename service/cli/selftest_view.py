@@ -10,21 +10,24 @@ from service.cli.views import table
 Json = dict[str, Any]
 
 
-def findings(document: Json) -> RenderableType:
-    """Every check with its value, what is accepted and its power; then each failure in words."""
-    made = table(
-        None, "check", "value", "accepted", "p", "power", "against", "",
-        right=("value", "p", "power"),
-    )  # fmt: skip
-    made.columns[0].no_wrap = True
+WIDE = 110
+"""Columns of a terminal that has room for the power of each check, and what it is against."""
+
+
+def findings(document: Json, *, width: int) -> RenderableType:
+    """Every check with its value and what is accepted; then each failure in words."""
+    is_wide = width >= WIDE
+    power = ("power", "against") if is_wide else ()
+    made = table(None, "check", "value", "accepted", "p", *power, "", right=("value", "p", "power"))
+    for column in made.columns:
+        column.no_wrap = True
     for finding in document["findings"]:
         made.add_row(
             finding["check"],
             _number(finding["value"]),
             _accepted(finding),
             _probability(finding["p_value"]),
-            _power(finding["power"]),
-            finding["fault"],
+            *([_power(finding["power"]), finding["fault"]] if is_wide else []),
             Text("ok", style="green") if finding["passed"] else Text("FAILED", style="bold red"),
         )
     failed = [finding for finding in document["findings"] if not finding["passed"]]

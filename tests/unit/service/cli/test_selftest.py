@@ -126,9 +126,23 @@ class TestPrivacy:
 
 
 class TestView:
-    def test_a_power_is_never_rounded_up(self) -> None:
-        screen = Console(width=200)
+    @staticmethod
+    def shown(width: int) -> str:
+        document = {"findings": [PASSED, FAILED], "passed": False, "false_alarm": 1e-4}
+        screen = Console(width=width)
         with screen.capture() as captured:
-            screen.print(view({"findings": [PASSED], "passed": True, "false_alarm": 5e-5}))
+            screen.print(view(document, width=width))
+        return captured.get()
 
-        assert "0.999 " in captured.get()
+    def test_a_power_is_never_rounded_up(self) -> None:
+        assert "0.999 " in self.shown(200)
+
+    def test_what_a_power_is_against_is_told_where_there_is_room(self) -> None:
+        assert "noise of 0.98 sigma C" in self.shown(110)
+        assert "noise of 0.98 sigma C" not in self.shown(80)
+
+    def test_a_narrow_terminal_has_a_line_for_each_check(self) -> None:
+        (line,) = [line for line in self.shown(80).splitlines() if "FAILED" in line]
+
+        assert "noise.one_rank" in line
+        assert "0.9919 to 1.008" in line
