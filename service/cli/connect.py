@@ -14,6 +14,7 @@ from service.client import Client, ClientError, LostAnswerError, ProblemError, U
 
 Json = dict[str, Any]
 
+STUDY_SECTIONS = ("privacy", "model", "search", "train")
 MAX_SEARCHED = 1000
 """So many of the newest studies are looked through for the beginning of an id."""
 
@@ -39,7 +40,10 @@ def readable(error: ClientError) -> CliError:
     """The same error, with an exit code and the next command."""
     match error:
         case ProblemError():
-            return ApiError(error.status, error.problem.model_dump(mode="json"))
+            refusal = ApiError(error.status, error.problem.model_dump(mode="json"))
+            if any(fault.path.startswith(STUDY_SECTIONS) for fault in refusal.faults):
+                refusal.hint = "tan-cli schema explains every key of a study.yaml"
+            return refusal
         case LostAnswerError():
             return CliError(
                 f"the server at {error.url} took the study and did not answer ({error.cause}): "

@@ -32,7 +32,9 @@ def _text_of(source: str) -> str:
     try:
         return sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise InputError(f"no such file: {source}") from error
+        raise InputError(
+            f"no such file: {source}", hint=f"tan-cli init {source} writes one"
+        ) from error
     except UnicodeDecodeError as error:
         raise InputError(f"{_label(source)} is not UTF-8 text: {error}") from error
     except OSError as error:

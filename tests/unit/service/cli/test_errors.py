@@ -4,7 +4,9 @@ import pytest
 
 from service.cli.connect import readable
 from service.cli.errors import ApiError, Exit
-from service.client import ClientError, LostAnswerError, UnreachableError
+from service.client import ClientError, LostAnswerError, ProblemError, UnreachableError
+from service.errors import Problem
+from tan_core.spec import FieldProblem
 
 
 @pytest.mark.parametrize(
@@ -33,6 +35,12 @@ def test_a_lost_answer_is_asked_for_with_its_key() -> None:
 @pytest.mark.parametrize("error", [ClientError("odd"), UnreachableError("http://x", "refused")])
 def test_every_error_of_the_client_names_a_command(error: ClientError) -> None:
     assert "tan-cli doctor" in (readable(error).hint or "")
+
+
+def test_a_fault_in_a_study_names_where_its_keys_are_explained() -> None:
+    errors = [FieldProblem(path="train.steps", message="no", value="128")]
+    problem = Problem(title="No", status=422, detail="no", errors=errors)
+    assert "tan-cli schema" in (readable(ProblemError(problem)).hint or "")
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 409, 412, 429, 500, 503])
