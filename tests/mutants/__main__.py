@@ -17,7 +17,7 @@ from tests.fixtures.postgres import FAST, DatabaseUrls, Server
 from tests.mutants import MUTANTS, Mutant
 from tests.property.ledger.machine import run_machine
 
-EXAMPLES = 40
+EXAMPLES = 80
 
 
 class StaleMutantError(Exception):
