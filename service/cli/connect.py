@@ -101,6 +101,11 @@ def find_study(client: Client, reference: str) -> Json:
     raise UnknownStudyError(f"no study has the id or the name {reference!r}")
 
 
+def label(study: Json) -> str:
+    """A study by its name and its id."""
+    return f"{study['name']} ({study['id']})"
+
+
 def read_json(path: Path) -> Json:
     """A JSON object in a file."""
     try:

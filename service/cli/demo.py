@@ -16,8 +16,8 @@ from service.cli.connect import open_client
 from service.cli.errors import CliError, Exit
 from service.cli.output import show, show_error
 from service.cli.settings import ClientSettings
-from service.cli.studies import accompany, outcome, send
 from service.cli.study_file import read_study
+from service.cli.submit import accompany, outcome, send
 from service.client import Client
 from service.local.handle import LocalService, LocalServiceError
 from service.settings import Settings

@@ -26,7 +26,7 @@ def tag(
     as_json: JsonFlag = False,
 ) -> None:
     """Add tags to a study or take some away; without either, show them."""
-    from service.cli.connect import find_study, open_client
+    from service.cli.connect import find_study, label, open_client
     from service.cli.output import show, show_json
 
     with open_client() as client:
@@ -44,7 +44,7 @@ def tag(
     if as_json:
         show_json(found)
     else:
-        show(f"{found['name']} ({found['id']}): {', '.join(found['tags']) or 'no tags'}")
+        show(f"{label(found)}: {', '.join(found['tags']) or 'no tags'}")
 
 
 def archive(studies: StudyReferences, as_json: JsonFlag = False) -> None:
@@ -58,7 +58,7 @@ def unarchive(studies: StudyReferences, as_json: JsonFlag = False) -> None:
 
 
 def _file(references: list[str], *, is_archived: bool, as_json: bool) -> None:
-    from service.cli.connect import find_study, open_client
+    from service.cli.connect import find_study, label, open_client
     from service.cli.output import show, show_json
 
     with open_client() as client:
@@ -70,7 +70,7 @@ def _file(references: list[str], *, is_archived: bool, as_json: bool) -> None:
     word = (
         "is archived; tan-cli list --archived only shows it" if is_archived else "is listed again"
     )
-    show(*(f"{each['name']} ({each['id']}) {word}" for each in filed))
+    show(*(f"{label(each)} {word}" for each in filed))
 
 
 def _edit(client: "Client", study: Json, change: Json) -> Json:

@@ -25,6 +25,7 @@ from service.cli import (
     selftest,
     serve,
     studies,
+    submit,
     tokens,
     trials,
 )
@@ -48,7 +49,7 @@ app.command("doctor")(doctor.doctor)
 app.command("init")(init.init)
 app.command("schema")(schema.schema)
 app.command("plan")(plans.plan)
-app.command("submit")(studies.submit)
+app.command("submit")(submit.submit)
 app.command("list")(studies.list_studies)
 app.command("show")(studies.show_study)
 app.command("watch")(studies.watch)

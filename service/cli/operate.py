@@ -13,7 +13,7 @@ RUNS = ("search", "private")
 
 def pause(study: StudyReference, as_json: JsonFlag = False) -> None:
     """Let a study rest: it stops at its next checkpoint and frees its slot; nothing is lost."""
-    from service.cli.connect import document, find_study, open_client
+    from service.cli.connect import document, find_study, label, open_client
     from service.cli.output import show, show_json
 
     with open_client() as client:
@@ -21,12 +21,12 @@ def pause(study: StudyReference, as_json: JsonFlag = False) -> None:
     if as_json:
         show_json(answer)
     else:
-        show(f"{_label(answer)} pauses at its next checkpoint; `tan-cli resume {answer['id']}`")
+        show(f"{label(answer)} pauses at its next checkpoint; `tan-cli resume {answer['id']}`")
 
 
 def resume(study: StudyReference, as_json: JsonFlag = False) -> None:
     """Go on with a paused study once a slot is free."""
-    from service.cli.connect import document, find_study, open_client
+    from service.cli.connect import document, find_study, label, open_client
     from service.cli.output import show, show_json
 
     with open_client() as client:
@@ -36,7 +36,7 @@ def resume(study: StudyReference, as_json: JsonFlag = False) -> None:
     else:
         place = answer.get("queue_position")
         when = "goes on" if place is None else f"is number {place} in line for a slot"
-        show(f"{_label(answer)} {when}; watch it with `tan-cli watch {answer['id']}`")
+        show(f"{label(answer)} {when}; watch it with `tan-cli watch {answer['id']}`")
 
 
 def logs(
@@ -74,7 +74,3 @@ def logs(
         for part in client.read_log(study_id, run=run, attempt=attempt, follow=follow or None):
             sys.stdout.write(part)
             sys.stdout.flush()
-
-
-def _label(study: Json) -> str:
-    return f"{study['name']} ({study['id']})"

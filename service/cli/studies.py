@@ -1,71 +1,15 @@
-"""Commands on studies: submit, list, show, watch, cancel, promote, download."""
+"""Commands on studies: list, show, watch, cancel, promote."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from service.cli.complete import dataset_names, study_references
-from service.cli.errors import Exit, InputError, UnknownStudyError
+from service.cli.complete import dataset_names
+from service.cli.errors import Exit
 from service.cli.options import JsonFlag, StudyReference, StudyStates
 
-if TYPE_CHECKING:
-    from service.client import Client
-
 Json = dict[str, Any]
-
-
-def submit(
-    study_yaml: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[STUDY.yaml]",
-            help="The study; - reads standard input. Without it, the first --from STUDY is "
-            "submitted again.",
-            show_default=False,
-        ),
-    ] = None,
-    sources: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--from",
-            metavar="STUDY",
-            help="Try the best parameters of this study first: sets search.warm_start. "
-            "May be repeated.",
-            show_default=False,
-            autocompletion=study_references,
-        ),
-    ] = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Stay until the study has ended; exit 1 if it failed.")
-    ] = False,
-    as_json: JsonFlag = False,
-    idempotency_key: Annotated[
-        str | None,
-        typer.Option(
-            help="The same key again gives the same study instead of a second one; default: a fresh key."
-        ),
-    ] = None,
-) -> None:
-    """Submit a study."""
-    from service.cli.connect import open_client
-    from service.cli.output import show_json
-    from service.cli.study_file import read_study
-
-    if study_yaml is None and not sources:
-        raise InputError("give a STUDY.yaml, or --from STUDY to submit that study again")
-    spec = None if study_yaml is None else read_study(study_yaml)
-    with open_client() as client:
-        if sources:
-            spec = _warm_started(spec, [_source(client, source) for source in sources])
-        study = send(client, spec or {}, idempotency_key=idempotency_key, quiet=as_json)
-        if watch:
-            study = accompany(client, study, quiet=as_json)
-    if as_json:
-        show_json(study)
-    elif watch:
-        _show_study(study)
-    raise typer.Exit(outcome(study) if watch else Exit.DONE)
 
 
 def list_studies(
@@ -137,6 +81,7 @@ def watch(
     """Watch a study until it has ended; exit 1 if it did not complete."""
     from service.cli.connect import documents, find_study, open_client
     from service.cli.progress import of_study
+    from service.cli.submit import accompany, outcome
 
     with open_client() as client:
         found = find_study(client, study)
@@ -158,7 +103,7 @@ def watch(
 
 def cancel(study: StudyReference, as_json: JsonFlag = False) -> None:
     """Cancel a study; what was spent stays spent, what never began is released."""
-    from service.cli.connect import document, find_study, open_client
+    from service.cli.connect import document, find_study, label, open_client
     from service.cli.output import show, show_json
 
     with open_client() as client:
@@ -167,9 +112,7 @@ def cancel(study: StudyReference, as_json: JsonFlag = False) -> None:
         show_json(answer)
     else:
         is_over = answer.get("state") == "cancelled"
-        show(
-            f"{_label(answer)} is cancelled" if is_over else f"{_label(answer)} is being cancelled"
-        )
+        show(f"{label(answer)} is cancelled" if is_over else f"{label(answer)} is being cancelled")
 
 
 def promote(
@@ -185,7 +128,7 @@ def promote(
 ) -> None:
     """Start the private run of a study that awaits approval."""
     from service.cli import prediction_view
-    from service.cli.connect import document, find_study, open_client, readable
+    from service.cli.connect import document, find_study, label, open_client, readable
     from service.cli.output import show, show_error, show_json
     from service.client import ProblemError
 
@@ -212,67 +155,7 @@ def promote(
         show_json(answer)
     else:
         which = "the search's winner" if trial is None else f"trial {trial}"
-        show(f"{_label(answer)}: {which} is promoted to the private run")
-
-
-def send(
-    client: "Client", spec: Json, *, idempotency_key: str | None = None, quiet: bool = False
-) -> Json:
-    """The study that the server stored, announced on standard output unless ``quiet``."""
-    from service.cli.connect import document
-    from service.cli.output import show
-
-    try:
-        study = document(client.submit_study(spec, idempotency_key=idempotency_key))
-    except ValueError as error:
-        raise InputError(f"--idempotency-key: {error}") from error
-    if not quiet:
-        show(f"submitted {_label(study)}; watch it with `tan-cli watch {study['id']}`")
-    return study
-
-
-def accompany(client: "Client", study: Json, *, quiet: bool = False) -> Json:
-    """The study as it ended; its progress is shown on the way, on standard error if ``quiet``."""
-    from service.cli.follow import follow
-    from service.cli.live import open_display
-    from service.cli.output import console
-
-    screen = console(error=quiet)
-    if quiet and not screen.is_terminal:
-        return follow(client, study)
-    try:
-        with open_display(screen, study["name"]) as display:
-            return follow(client, study, display=display)
-    except KeyboardInterrupt:
-        console(error=True).print(
-            f"\nno longer watching; the study goes on: `tan-cli watch {study['id']}`, "
-            f"`tan-cli cancel {study['id']}`"
-        )
-        raise
-
-
-def outcome(study: Json) -> Exit:
-    """The exit code of a study that has ended."""
-    return Exit.DONE if study["state"] == "completed" else Exit.FAILED
-
-
-def _source(client: "Client", reference: str) -> Json:
-    """A study that another one may begin from."""
-    from service.cli.connect import find_study
-
-    try:
-        return find_study(client, reference)
-    except UnknownStudyError as error:
-        raise InputError(f"--from: {error.message}") from error
-
-
-def _warm_started(spec: Json | None, sources: list[Json]) -> Json:
-    """The spec, or the first source's, with the sources to begin from."""
-    begun: Json = dict(sources[0]["spec"] if spec is None else spec)
-    search = begun.get("search")
-    if isinstance(search, dict):  # whatever else it is, the server refuses it by its path
-        begun["search"] = {**search, "warm_start": list(dict.fromkeys(s["id"] for s in sources))}
-    return begun
+        show(f"{label(answer)}: {which} is promoted to the private run")
 
 
 def _show_study(study: Json, attempts: Sequence[Json] = ()) -> None:
@@ -291,7 +174,3 @@ def _show_now(study: Json, trials: Sequence[Json], *, as_json: bool) -> None:
         show_json(study)
     else:
         show(still(study, trials, width=console().width))
-
-
-def _label(study: Json) -> str:
-    return f"{study['name']} ({study['id']})"

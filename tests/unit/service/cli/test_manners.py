@@ -55,7 +55,7 @@ def test_a_missing_verb_lists_the_verbs(cli: Cli, group: str) -> None:
         (("lst",), "list"),
         (("dataset", "ad"), "add"),
         (("list", "--stat", "failed"), "--state"),
-        (("submti",), "submit"),
+        (("submi",), "submit"),
     ],
 )
 def test_what_was_mistyped_suggests_the_nearest(
