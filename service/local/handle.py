@@ -34,7 +34,8 @@ class LocalService:
             "TAN_PORT": str(port),
             **(environment or {}),
         }
-        self._lines: list[str] = []
+        self.lines: list[str] = []
+        """What it has said on standard error."""
         self.process: subprocess.Popen[str] | None = None
         self.url = ""
 
@@ -56,7 +57,7 @@ class LocalService:
         line = self.process.stdout.readline()
         if not line.startswith("ready "):
             self.process.wait()
-            raise LocalServiceError("\n".join(self._lines[-20:]) or "the service ended at once")
+            raise LocalServiceError("\n".join(self.lines[-20:]) or "the service ended at once")
         self.url = line.split()[1]
         return self.url
 
@@ -85,7 +86,7 @@ class LocalService:
     def _drain(self, stream: IO[str]) -> None:
         with stream:
             for line in stream:
-                self._lines.append(line.rstrip())
+                self.lines.append(line.rstrip())
 
     def __repr__(self) -> str:
         return f"LocalService(home={str(self.home)!r}, url={self.url!r})"

@@ -10,7 +10,16 @@ import pytest
 
 from tests.support.live import LiveService
 from tests.support.proxy import Fate, Proxy
-from tests.support.studies import SEGMENT, STEPS, assert_nothing_was_lost, has_run, training
+from tests.support.studies import (
+    SEGMENT,
+    STEPS,
+    assert_nothing_was_lost,
+    finished_trials,
+    has_run,
+    searching,
+    some_trials_done,
+    training,
+)
 
 pytestmark = [
     pytest.mark.faults,
@@ -77,6 +86,27 @@ def test_a_cut_longer_than_the_lease_costs_at_most_a_segment(
     assert_nothing_was_lost(service, study, finished_before=[])
     assert (study["run"]["attempt"], study["run"]["step"]) == (2, STEPS)
     assert study["privacy"]["charged_steps"] <= STEPS + SEGMENT
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("phase", ["search", "private run"])
+def test_a_cut_of_a_minute_loses_nothing(service: LiveService, wire: Proxy, phase: str) -> None:
+    """Six leases long: successors are started in vain meanwhile, and the last one goes on."""
+    in_search = phase == "search"
+    study_id = service.submit((searching if in_search else training)(f"cut-minute-{in_search}"))
+    service.wait(study_id, some_trials_done if in_search else has_run(1, 20))
+    before = finished_trials(service, study_id)
+
+    wire.rule = cut
+    time.sleep(60)
+    wire.heal()
+
+    study = service.complete(study_id)
+    assert_nothing_was_lost(service, study, finished_before=before)
+    steps = study["spec"]["train"]["steps"]
+    assert study["run"]["step"] == steps
+    assert study["privacy"]["charged_steps"] <= steps + SEGMENT
 
 
 def test_lost_answers_are_asked_for_again(service: LiveService, wire: Proxy) -> None:

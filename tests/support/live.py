@@ -104,12 +104,22 @@ class LiveService(StudyApi):
         assert self._handle.process is not None
         return self._handle.process.pid
 
+    @property
+    def lines(self) -> list[str]:
+        """What it has said on standard error since its start."""
+        assert self._handle is not None
+        return self._handle.lines
+
+    def request_once(self, method: str, path: str, **kwargs: Any) -> httpx.Response:
+        """One request, whatever comes of it."""
+        return httpx.request(method, self.url + path, timeout=60, **kwargs)
+
     def request(self, method: str, path: str, **kwargs: Any) -> httpx.Response:
         """One request; a service that is just coming back is given time."""
         deadline = time.monotonic() + 60
         while True:
             try:
-                response = httpx.request(method, self.url + path, timeout=60, **kwargs)
+                response = self.request_once(method, path, **kwargs)
                 if response.status_code != 503 or time.monotonic() > deadline:
                     return response
             except httpx.TransportError:
