@@ -9,7 +9,7 @@ import io
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -138,7 +138,7 @@ def _wait(client: Client, study_id: str, holds: Callable[[StudyView], bool]) -> 
 
 
 @contextmanager
-def _browser() -> Iterator[Browser]:
+def _browser() -> Generator[Browser]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser

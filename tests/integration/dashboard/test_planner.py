@@ -1,6 +1,7 @@
 """The planner, over the real application and database."""
 
 from typing import Any
+from urllib.parse import parse_qsl
 
 import httpx
 import pytest
@@ -22,7 +23,7 @@ async def plan_of(client: httpx.AsyncClient, body: dict[str, Any]) -> dict[str, 
 class TestSketch:
     async def test_is_within_a_thousandth_of_the_plan(self, client: httpx.AsyncClient) -> None:
         page = await get(client, f"/ui/plan?{DIALS}")
-        form, _ = PlannerForm.read(dict(pair.split("=") for pair in DIALS.split("&")))
+        form, _ = PlannerForm.read(dict(parse_qsl(DIALS)))
         plan = await plan_of(client, form.body())
 
         sigma, _, _, rate, _, epochs, overcharge, eta = page.data["sketch-figures"]
@@ -96,7 +97,7 @@ class TestSketch:
 class TestPlan:
     async def test_is_the_one_of_the_api(self, client: httpx.AsyncClient) -> None:
         page = await get(client, f"/ui/plan?{DIALS}&certified=true")
-        form, _ = PlannerForm.read(dict(pair.split("=") for pair in DIALS.split("&")))
+        form, _ = PlannerForm.read(dict(parse_qsl(DIALS)))
         plan = await plan_of(client, form.body())
 
         run, privacy, cost = plan["reference"], plan["privacy"], plan["cost"]
