@@ -92,3 +92,14 @@ async def test_the_ledger_names_who_reserved_and_for_which_tenant(admin, study):
     account = (await admin.get("/datasets/digits/ledger")).json()
     assert account["reservations"][0]["tenant"] == "acme"
     assert '"token:' in account["entries"][-1]["body"]
+
+
+async def test_anothers_study_cannot_be_compared(acme, other, study):
+    mine = (await other.post("/studies", json=make_spec())).json()["id"]
+    own = (await acme.post("/studies", json=make_spec())).json()["id"]
+    compared = f"/ui/compare?study={study}&study="
+    assert (await acme.get(compared + own)).status_code == 200
+    for caller, ids in ((acme, mine), (other, mine)):
+        refused = await caller.get(compared + ids)
+        assert refused.status_code == 404
+        assert "there is no study" in refused.text
