@@ -30,7 +30,7 @@ def history_chart(points: Sequence[TrialPoint]) -> Lines | None:
                 "other",
                 "dots",
                 [v if p.state != "completed" else None for p, v in shown],
-                "warn-line",
+                "amber",
             ),
             Series(
                 "completed",

@@ -10,7 +10,7 @@ from service.dashboard.charts.table import Table
 
 Value = float | None
 Kind = Literal["line", "dots", "stairs"]
-Tone = Literal["accent", "muted", "warn-line", "good", "bad"]
+Tone = Literal["accent", "muted", "amber", "good", "bad"]
 DIGITS = 6
 """Significant ones, of a point on the screen. The table has them all."""
 

@@ -63,7 +63,7 @@ def run_charts(reported: Sequence[StepPoint], charges: Sequence[Charge]) -> RunC
             y_label="Steps",
             x=times,
             series=[
-                *([Series("charged", "stairs", carried, "warn-line")] if charged else []),
+                *([Series("charged", "stairs", carried, "amber")] if charged else []),
                 Series(
                     "done", "line", [done[t].step if t in done else None for t in times], "accent"
                 ),

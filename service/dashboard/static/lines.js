@@ -31,6 +31,9 @@ function axis(label, more) {
   };
 }
 
+/** Trials and steps are whole: between two of them there is nothing to mark. */
+const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 1e6, 1e7];
+
 function draw(host) {
   const known = drawn.get(host);
   if (known?.source === host.dataset.lines) return;
@@ -55,7 +58,7 @@ function draw(host) {
       cursor: { points: { size: 7 }, focus: { prox: 24 } },
       focus: { alpha: 0.35 },
       series: [{ label: x, value: (_, value) => plain(value) }, ...series.map((each, i) => seriesOf(each, i, show))],
-      axes: [axis(x, { size: 32, values: (_, values) => values.map(plain) }), axis(y, { size: 60, values: ticks })],
+      axes: [axis(x, { size: 32, values: (_, values) => values.map(plain), ...(data[0].every(Number.isInteger) && { incrs: WHOLE }) }), axis(y, { size: 60, values: ticks })],
     },
     data,
     host,
