@@ -270,18 +270,6 @@ class TestLooking:
             await expect(page.get_by_role("heading", name="Prediction")).to_be_visible()
         assert tab.complaints == []
 
-    async def test_many_trials_are_there_within_a_second(self, service: Service, tab: Tab) -> None:
-        study_id = await seeding.simulating(service.context, trials=500)
-        async with tab.open(f"/ui/studies/{study_id}"):
-            pass  # warm
-
-        async with tab.open(f"/ui/studies/{study_id}") as page:
-            ready = await page.evaluate(
-                "performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd"
-            )
-
-        assert ready < 1000
-
 
 async def _is_cancelling(service: Service, study_id: str) -> bool:
     async with service.context.database.session() as session:

@@ -1,6 +1,7 @@
 """The parts of a study's page: what they draw and list is what the API says."""
 
 import csv
+import gzip
 import io
 import json
 import re
@@ -91,6 +92,22 @@ class TestSearch:
 
         assert after["data"][0] == [*before["data"][0], 80]
         assert after["data"][3][-1] == 0.9876
+
+    async def test_ten_thousand_trials_are_read_in_pages_and_drawn_thinned(
+        self, client: httpx.AsyncClient, context: Context, study_id: str
+    ) -> None:
+        await rich.fill(context, study_id, 10_000)
+
+        whole = await client.get(f"/ui/studies/{study_id}")
+        search = await client.get(f"/ui/studies/{study_id}/search")
+        history = drawn(Page(search.text), "history")
+        page = await get(client, f"/ui/studies/{study_id}?trials=200&order=number")
+
+        assert len(gzip.compress(whole.content)) + len(gzip.compress(search.content)) < 80_000
+        assert len(history["data"][0]) < 3000
+        assert history["data"][0][-1] > 9900
+        assert "Page 200 of 200, 10,000 trials" in page.text["trials"]
+        assert "9999" in page.text["trials"]
 
     async def test_without_a_trial_there_is_nothing_to_draw(
         self, client: httpx.AsyncClient, context: Context
