@@ -20,10 +20,9 @@ SECTIONS = ["Context", "Decision", "Consequences", "Alternatives considered", "R
 DOCUMENTS = [
     ROOT / "README.md",
     ROOT / "CHANGELOG.md",
-    ROOT / "docs" / "tutorial.md",
-    ROOT / "docs" / "notation.md",
-    ROOT / "docs" / "sharp_edges.md",
-    ROOT / "docs" / "models.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    ROOT / "benchmarks" / "README.md",
+    ROOT / "deploy" / "README.md",
     ROOT / "examples" / "README.md",
     *DECISIONS,
 ]
