@@ -18,7 +18,7 @@ COMPILE = uv pip compile pyproject.toml --quiet --python-version 3.11 --universa
 	--no-header --no-emit-index-url --no-emit-find-links $(addprefix --no-emit-package ,$(CUDA_PACKAGES))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-heavy test-long test-accuracy test-all mutants faults-privacy bench lint fmt types arch lock clean
+.PHONY: help setup demo test test-heavy test-long test-accuracy test-all mutants faults-privacy screenshots bench lint fmt types arch lock clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -48,6 +48,9 @@ mutants: setup  ## Seed faults in the ledger's SQL: the tests must find each
 
 faults-privacy: setup  ## Seed faults into private runs: the self-test must find each
 	$(BIN)/python -m tests.privacy_faults
+
+screenshots: setup  ## Take the pictures of docs/guide.md from a service that runs real studies
+	$(BIN)/python -m tests.screenshots
 
 test-accuracy: setup  ## Published accuracies on real data, minutes each (TAN_DATA_DIR)
 	$(PYTEST) -m accuracy
