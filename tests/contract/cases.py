@@ -6,7 +6,8 @@ from typing import Any
 import schemathesis
 from hypothesis import strategies as st
 from pydantic import SecretStr
-from schemathesis.checks import CHECKS, load_all_checks
+from schemathesis.checks import CHECKS, CheckFunction, load_all_checks
+from schemathesis.core.parameters import ParameterLocation
 from schemathesis.generation import GenerationMode
 from schemathesis.generation.meta import TestPhase
 
@@ -16,7 +17,8 @@ from tests.fixtures.api import make_settings, make_spec
 
 load_all_checks()
 # A body may be valid JSON and yet an impossible study: 422 is the right answer to it.
-EXCLUDED = [CHECKS.get_one("positive_data_acceptance")]
+IMPOSSIBLE = CHECKS.get_one("positive_data_acceptance")
+REFUSED = CHECKS.get_one("negative_data_rejection")
 STREAMS = {"follow_events", "read_log"}
 """Of a study that is not over they have no end."""
 ACCEPTED = make_spec(privacy={"epsilon": 0.25})
@@ -59,6 +61,14 @@ def before_generate_case(
         return case
 
     return about_something()
+
+
+def excluded(case: schemathesis.Case) -> list[CheckFunction]:
+    """What is not asked of the answer."""
+    of_headers = case.meta and case.meta.components.get(ParameterLocation.HEADER)
+    if of_headers and of_headers.mode is GenerationMode.NEGATIVE:
+        return [IMPOSSIBLE, REFUSED]  # what it lacked may be the token that it is given here
+    return [IMPOSSIBLE]
 
 
 def headers(api: ServedApi, case: schemathesis.Case) -> dict[str, str]:
