@@ -4,7 +4,7 @@
 
 1,000 studies under way in an embedded PostgreSQL, each with a driver and ten running trials (``--quick``: 100
 studies). Each driver is a coroutine with a connection of its own that speaks the wire's language to the real
-API, a process of its own: a heartbeat every two seconds, and for every trial a report at its beginning, at
+API, a process of its own: a heartbeat every two seconds or as seldom as it is asked to, and for every trial a report at its beginning, at
 each of three rungs and at its end, one report after another. An orchestrator, a third process, looks after
 all studies; its cluster is a stand-in that calls every job running. Drivers, API, orchestrator and PostgreSQL
 share the machine. Latency counts from when a message was due. At the end every report is looked for in the
@@ -45,6 +45,7 @@ from service.orchestrator.reconcile import Reconciler
 from service.settings import Settings
 from service.studies import service as studies
 from tan_core.spec import StudySpec
+from tan_core.wire import HEARTBEAT_PAUSE
 from worker.report import HEARTBEAT_SECONDS
 
 DRIVERS, RUNNING, RUNGS = 1000, 10, 3
@@ -76,17 +77,19 @@ FROM study, generate_series(0, %(running)s - 1) AS k WHERE state = 'simulating';
 class Calm:
     """A cluster on which every job runs and says nothing."""
 
+    def __init__(self) -> None:
+        self.stopped: set[str] = set()
+
     async def submit(self, job: Job) -> None:
-        """Nothing is ever submitted."""
-        raise NotImplementedError(job.submission_id)
+        """Only the successors of drivers that were taken for dead are ever submitted: they say nothing."""
 
     async def status(self, submission_id: str) -> JobInfo:
         """It runs."""
         return JobInfo(JobStatus.RUNNING, None, None)
 
     async def stop(self, submission_id: str) -> None:
-        """Nothing is ever stopped."""
-        raise NotImplementedError(submission_id)
+        """Only a driver that was not heard for too long."""
+        self.stopped.add(submission_id)
 
     async def log(self, submission_id: str) -> str:
         """Silence."""
@@ -112,6 +115,8 @@ class Connection:
     def __init__(self, port: int, token: str) -> None:
         self._port, self._token = port, token
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self.heartbeat_pause = 0.0
+        """As the last answer asked for."""
 
     async def send(self, method: str, path: str, body: dict[str, object]) -> int:
         """The status of the answer."""
@@ -125,10 +130,9 @@ class Connection:
             + content
         )
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
-        length = next(
-            (int(line[15:]) for line in head.split("\r\n") if line.startswith("content-length:")), 0
-        )
-        await reader.readexactly(length)
+        headers = dict(line.split(": ", 1) for line in head.split("\r\n")[1:] if line)
+        self.heartbeat_pause = float(headers.get(HEARTBEAT_PAUSE.lower(), self.heartbeat_pause))
+        await reader.readexactly(int(headers.get("content-length", 0)))
         return int(head.split()[1])
 
 
@@ -158,7 +162,7 @@ async def drive(
             status = await connection.send("POST", f"{base}/heartbeat", {"fence": 1})
             told.heartbeats.append(time.perf_counter() - due)
             told.refused += status != 200
-            beat += HEARTBEAT_SECONDS
+            beat += max(HEARTBEAT_SECONDS, connection.heartbeat_pause)
             continue
         _, name, scores = trial
         is_over = scores > RUNGS
@@ -197,8 +201,9 @@ async def orchestrate(database_url: str, home: Path, seconds: float) -> None:
     """What the orchestrator's ticks do, for a time; prints seconds between looks at a study, and of CPU."""
     settings = Settings(home=home, database_url=SecretStr(database_url))
     database = Database(database_url)
+    cluster = Calm()
     reconciler = Reconciler(
-        settings=settings, database=database, launcher=Calm(), worker_url="http://127.0.0.1:1",
+        settings=settings, database=database, launcher=cluster, worker_url="http://127.0.0.1:1",
         secret=server_secret(home), owner="bench", lease=LEASE,
     )  # fmt: skip
     looks = 0
@@ -213,7 +218,8 @@ async def orchestrate(database_url: str, home: Path, seconds: float) -> None:
         looks += len(claimed)
         await asyncio.sleep(settings.tick_seconds)
     took = time.monotonic() - begin
-    print(json.dumps({"looks": looks / took, "cores": (time.process_time() - burnt) / took}))
+    cores = (time.process_time() - burnt) / took
+    print(json.dumps({"looks": looks / took, "cores": cores, "dead": len(cluster.stopped)}))
     await database.close()
 
 
@@ -330,6 +336,7 @@ def show(
         "report p50": (statistics.median(told.reports) * 1000, "ms"),
         "report p99": (quantile(told.reports, 0.99) * 1000, "ms"),
         "refused": (float(told.refused), ""),
+        "drivers taken for dead": (cores["dead"], ""),
         "lost reports": (float(gone), ""),
         "API": (cores["api"], "cores"),
         "orchestrator": (cores["cores"], "cores"),

@@ -5,7 +5,7 @@
 Whole steps of a private run (cryptographic draws and noise, global Poisson mask, one all-reduce of the clipped
 sum, noise once, update) by two ranks of one thread each over gloo, against one rank of two threads; the same
 mechanism, the same data. Wall-clock, so it wants a quiet machine. The two take turns; a figure is the median
-over the rounds. *Grown*: what the peak memory of a rank rose by over all steps after the warm-up.
+over the rounds. *Grown*: what the peak memory of a rank rose by in the second half of its steps.
 """
 
 import argparse
@@ -136,10 +136,12 @@ def measured(index: int, rounds: int) -> list[dict[str, Any]]:
             taken, before[name] = together(ranks, index, WARM_UP)
             numbers[name] = max(1, round(SECONDS_AT_ONCE * WARM_UP / taken))
         order = np.random.default_rng(0)
-        for _ in range(rounds):
+        for number in range(rounds):
             for name in order.permutation(list(teams)):
                 taken, peak = together(teams[name], index, numbers[name])
                 speeds.setdefault(name, []).append(numbers[name] * load.examples / taken)
+                if number == rounds // 2:
+                    before[name] = peak
                 grown[name] = peak - before[name]
     medians = {name: float(np.median(each)) for name, each in speeds.items()}
     base = medians["1 rank of 2 threads"]

@@ -1,6 +1,7 @@
 """The API process: ``python -m service.app``. Starts without torch and without ray."""
 
 import contextlib
+import gc
 import logging
 import signal
 import socket
@@ -173,6 +174,9 @@ def main() -> int:
         forwarded_allow_ips=settings.trusted_proxies,
         timeout_graceful_shutdown=GRACEFUL_SECONDS,
     )
+    # What is there now stays: a full collection that walked through it would hold up every request.
+    gc.collect()
+    gc.freeze()
     inherited = None if settings.listen_fd is None else [socket.socket(fileno=settings.listen_fd)]
     Server(config, context.hub).run(sockets=inherited)
     end_telemetry()

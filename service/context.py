@@ -6,10 +6,12 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from service.arithmetic import Arithmetic
 from service.auth.authenticator import Authenticator
 from service.auth.secrets import server_secret
 from service.db.session import Database
 from service.hub import EventHub
+from service.pace import Pace
 from service.settings import Settings
 
 
@@ -25,6 +27,16 @@ class Context:
     def authenticator(self) -> Authenticator:
         """Recognises who asks."""
         return Authenticator(self.settings, self.database)
+
+    @cached_property
+    def arithmetic(self) -> Arithmetic:
+        """Where plans are computed."""
+        return Arithmetic()
+
+    @cached_property
+    def pace(self) -> Pace:
+        """How often drivers should be heard."""
+        return Pace(self.database, timeout_seconds=self.settings.heartbeat_timeout_seconds)
 
     @cached_property
     def secret(self) -> bytes:

@@ -127,6 +127,13 @@ class ForbiddenError(ServiceError):
     status = 403
 
 
+class BusyError(ServiceError):
+    """It could be done, but not now."""
+
+    status = 503
+    headers = MappingProxyType({"Retry-After": "10"})
+
+
 class TooManyRequestsError(ServiceError):
     """The caller asks faster than it may."""
 

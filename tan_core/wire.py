@@ -275,6 +275,11 @@ class Heartbeat(Frozen):
     steps_per_second: Amount | None = None
 
 
+HEARTBEAT_PAUSE = "Heartbeat-Pause"
+"""Header of the answer to a heartbeat: the least seconds until the next one. Not a field of the reply, so that
+drivers that are older than it go on."""
+
+
 class HeartbeatReply(Frozen):
     """``cancel``: stop cleanly now. ``pause``: stop where nothing that was done is done again."""
 

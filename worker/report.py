@@ -20,6 +20,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from tan_core.errors import TanError
 from tan_core.wire import (
+    HEARTBEAT_PAUSE,
     Assignment,
     Checkpoint,
     Finish,
@@ -39,6 +40,8 @@ from worker.settings import WorkerSettings
 EXIT_FENCED = 40
 EXIT_REFUSED = 41
 HEARTBEAT_SECONDS = 2.0
+LONGEST_PAUSE_SECONDS = 60.0
+"""Between two heartbeats, whatever is asked for."""
 _WORTH_REPEATING = frozenset({408, 425, 429})
 
 
@@ -81,6 +84,8 @@ class ControlPlane:
     def __init__(self, settings: WorkerSettings, *, patience: Patience = PATIENT) -> None:
         self._fence = settings.fence
         self._patience = patience
+        self.heartbeat_pause = 0.0
+        """The least seconds between two heartbeats, as the last answer asked for."""
         # Not httpx's base_url: it would end the assignment's own path in a slash.
         self._root = f"/worker/runs/{settings.run_id}"
         self._http = httpx.Client(
@@ -108,6 +113,7 @@ class ControlPlane:
         """Keep the lease alive. Tried once: the next heartbeat is the repetition."""
         body = Heartbeat(fence=self._fence, step=step, steps_per_second=steps_per_second)
         response = self._request("POST", "/heartbeat", body, patience=ONE_TRY)
+        self.heartbeat_pause = _seconds(response.headers.get(HEARTBEAT_PAUSE, ""))
         return HeartbeatReply.model_validate_json(response.content)
 
     def report_trial(self, trial: TrialRecord) -> None:
@@ -202,12 +208,21 @@ def leave(error: FencedError | RefusedError) -> NoReturn:
     os._exit(EXIT_FENCED if isinstance(error, FencedError) else EXIT_REFUSED)
 
 
+def _seconds(header: str) -> float:
+    """What the header asks for, within reason; 0 where it says nothing that can be read."""
+    try:
+        asked = float(header)
+    except ValueError:
+        return 0.0
+    return min(asked, LONGEST_PAUSE_SECONDS) if asked > 0 else 0.0
+
+
 class Heartbeats:
     """A thread that keeps the lease alive and learns of a wish to cancel or to pause.
 
     Args:
         control: where the heartbeats go.
-        interval_seconds: time between two of them.
+        interval_seconds: time between two of them, where the control plane asks for no longer one.
     """
 
     def __init__(
@@ -265,7 +280,7 @@ class Heartbeats:
                     self.cancelled.set()
                 elif reply.desired == "pause":
                     self.paused.set()
-            if self._stopped.wait(self._interval_seconds):
+            if self._stopped.wait(max(self._interval_seconds, self._control.heartbeat_pause)):
                 return
 
 

@@ -6,9 +6,9 @@ that of ``POST /plans``. Its whole state is the address.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import urlencode
 
-from anyio import to_thread
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
 
@@ -98,7 +98,7 @@ async def show_planner(
     problems, answer = list(question.problems), None
     if not problems:
         try:
-            answer = await _answer(question)
+            answer = await _answer(context, question)
         except TanError as error:
             problems.append(_problem(error))
     plan = None
@@ -132,7 +132,7 @@ async def get_planner_numbers(request: Request, context: ContextDep, name: str) 
     question = await _question(context, request)
     if question.problems:
         raise InvalidInputError.of(list(question.problems))
-    answer = await _answer(question)
+    answer = await _answer(context, question)
     tables: dict[str, Table] = {"wall": answer.wall.table, "cost": answer.cost.table}
     if name not in tables:
         raise NotFoundError(f"there is nothing at /ui/plan/{name}.csv")
@@ -156,9 +156,9 @@ async def _question(context: Context, request: Request) -> Question:
     return Question(form=form, dataset=dataset, known=known, problems=problems, totals=totals)
 
 
-async def _answer(question: Question) -> Answer:
+async def _answer(context: Context, question: Question) -> Answer:
     dials = question.form.dials(question.relation)
-    found = await to_thread.run_sync(sketch, dials)
+    found = await context.arithmetic.run(partial(sketch, dials))
     return Answer(
         sketch=found,
         wall=wall_chart(found),
@@ -174,7 +174,7 @@ async def _certified(context: Context, question: Question, *, tenant: str | None
             (one for one in question.known if one.name == spec.search.dataset), question.dataset
         )
         num_examples = search.num_train if search else question.form.num_examples
-        modes = await to_thread.run_sync(
+        modes = await context.arithmetic.run(
             lambda: search_privacy_by_mode(spec, plan, search_num_examples=num_examples)
         )
     except InvalidInputError as error:

@@ -62,7 +62,9 @@ async def prepare(context: Context, spec: StudySpec, *, tenant: str | None = Non
     planned = await _plan_registered(context, spec, tenant)
     reservation = None
     if planned.budget is not None:
-        reservation = await to_thread.run_sync(_costliest, spec, planned.plan, planned.budget.delta)
+        reservation = await context.arithmetic.run(
+            partial(_costliest, spec, planned.plan, planned.budget.delta)
+        )
     return Prepared(
         spec=planned.spec,
         plan=planned.plan,
@@ -77,7 +79,7 @@ async def plan_body(
 ) -> Plan:
     """The plan of whichever form of request this is; ``tenant`` as in :func:`prepare`."""
     if "mechanism" in body:
-        return await _plan_mechanism(validate(MechanismPlanRequest, dict(body)))
+        return await _plan_mechanism(context, validate(MechanismPlanRequest, dict(body)))
     if "num_examples" in body or isinstance(body.get("dataset"), Mapping):
         return await _plan_unregistered(context, dict(body))
     return (await _plan_registered(context, validate(StudySpec, dict(body)), tenant)).plan
@@ -109,7 +111,7 @@ async def _plan_registered(context: Context, spec: StudySpec, tenant: str | None
             raise InvalidInputError.of(problems)
         rates = await measured(session, spec, dataset=private.name, search_dataset=search.name)
     relation = protected.neighboring_relation if protected else _of_no_budget(spec)
-    plan = await to_thread.run_sync(
+    plan = await context.arithmetic.run(
         partial(
             plan_study,
             spec,
@@ -162,7 +164,7 @@ async def _plan_unregistered(context: Context, body: dict[str, Any]) -> Plan:
     spec, refusals = await _with_foreign_parts(context, spec)
     if problems := [*mode_faults(spec), *refusals]:
         raise InvalidInputError.of(problems)
-    return await to_thread.run_sync(
+    return await context.arithmetic.run(
         partial(
             plan_study,
             spec,
@@ -172,7 +174,7 @@ async def _plan_unregistered(context: Context, body: dict[str, Any]) -> Plan:
     )
 
 
-async def _plan_mechanism(request: MechanismPlanRequest) -> Plan:
+async def _plan_mechanism(context: Context, request: MechanismPlanRequest) -> Plan:
     shape = request.mechanism
     if shape.expected_batch_size > shape.num_examples:
         raise InvalidInputError.of(
@@ -184,7 +186,7 @@ async def _plan_mechanism(request: MechanismPlanRequest) -> Plan:
                 )
             ]
         )
-    return await to_thread.run_sync(
+    return await context.arithmetic.run(
         partial(
             plan_mechanism,
             num_examples=shape.num_examples,

@@ -2,12 +2,13 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Path, Query, status
+from fastapi import APIRouter, Header, Path, Query, Response, status
 
 from service.context import ContextDep
 from service.problems import described
 from service.runs import service
 from tan_core.wire import (
+    HEARTBEAT_PAUSE,
     Assignment,
     Finish,
     Heartbeat,
@@ -41,11 +42,17 @@ async def get_assignment(
 
 @router.post("/heartbeat")
 async def post_heartbeat(
-    run_id: RunId, body: Heartbeat, context: ContextDep, authorization: Authorization = None
+    run_id: RunId,
+    body: Heartbeat,
+    response: Response,
+    context: ContextDep,
+    authorization: Authorization = None,
 ) -> HeartbeatReply:
-    """The driver lives; the reply says whether it is still wanted."""
+    """The driver lives; the reply says whether it is still wanted, and a header how often to say so."""
     driver = service.authenticate(context, run_id, body.fence, authorization)
-    return await service.heartbeat(context, driver, body)
+    reply = await service.heartbeat(context, driver, body)
+    response.headers[HEARTBEAT_PAUSE] = f"{await context.pace.seconds():.2f}"
+    return reply
 
 
 @router.put("/trials/{number}", status_code=status.HTTP_204_NO_CONTENT)

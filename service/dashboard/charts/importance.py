@@ -57,7 +57,9 @@ def importance(points: Sequence[TrialPoint], axes: Sequence[Axis]) -> Importance
     if len(best) == len(everyone) or total <= 0:
         return None
     ranked = sorted(raw.items(), key=lambda pair: -pair[1])
-    return Importance(tuple((name, float(each / total)) for name, each in ranked), len(done), len(best))
+    return Importance(
+        tuple((name, float(each / total)) for name, each in ranked), len(done), len(best)
+    )
 
 
 def _divergence(axis: Axis, best: Sequence[TrialPoint], everyone: Sequence[TrialPoint]) -> float:

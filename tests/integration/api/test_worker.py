@@ -335,6 +335,21 @@ class TestHeartbeat:
         after = (await driver.call("POST", "/heartbeat")).json()
         assert (before["desired"], after["desired"]) == ("run", "cancel")
 
+    async def test_it_asks_many_drivers_to_speak_less_often(
+        self, client, settings, search, monkeypatch
+    ):
+        monkeypatch.setattr("service.pace.BEATS_PER_SECOND", 0.2)
+        driver = Driver(client, settings, search)
+        answer = await driver.call("POST", "/heartbeat")
+        assert answer.headers["Heartbeat-Pause"] == "5.00"  # one driver at 0.2 a second
+
+    async def test_it_asks_for_no_more_than_lets_a_driver_be_missed(
+        self, client, settings, search, monkeypatch
+    ):
+        monkeypatch.setattr("service.pace.BEATS_PER_SECOND", 0.001)
+        answer = await Driver(client, settings, search).call("POST", "/heartbeat")
+        assert float(answer.headers["Heartbeat-Pause"]) == settings.heartbeat_timeout_seconds / 4
+
     async def test_steps_only_rise(self, client, settings, private, study_id):
         driver = Driver(client, settings, private)
         for step in (10, 30, 20):

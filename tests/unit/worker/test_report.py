@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from pydantic import SecretStr
 
-from tan_core.wire import Checkpoint, TrialRecord, TrialState
+from tan_core.wire import HEARTBEAT_PAUSE, Checkpoint, TrialRecord, TrialState
 from worker.report import (
     EXIT_FENCED,
     EXIT_REFUSED,
@@ -37,6 +37,7 @@ class Plane(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.statuses: list[int] = []
         self.reply: object = {}
+        self.headers: dict[str, str] = {}
         self.seen: list[tuple[str, str, dict[str, object] | None]] = []
         self.tokens: set[str | None] = set()
 
@@ -58,6 +59,8 @@ class Handler(BaseHTTPRequestHandler):
         said = self.server.reply if status == 200 else {"title": "no", "detail": "attempt 2 lives"}
         content = json.dumps(said).encode()
         self.send_response(status)
+        for name, value in self.server.headers.items():
+            self.send_header(name, value)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
@@ -175,6 +178,7 @@ def test_a_control_plane_that_comes_back_gets_the_report() -> None:
     again = Plane.__new__(Plane)
     ThreadingHTTPServer.__init__(again, ("127.0.0.1", port), Handler)
     again.statuses, again.reply, again.seen, again.tokens = [], {}, [], set()
+    again.headers = {}
     server = threading.Thread(target=again.serve_forever, daemon=True)
     server.start()
     sender.join(timeout=5)
@@ -205,6 +209,31 @@ def test_heartbeats_carry_the_newest_step_and_learn_of_a_cancel(
     last = plane.seen[-1][2]
     assert last is not None
     assert (last["step"], last["steps_per_second"]) == (12, 3.5)
+
+
+def test_heartbeats_are_as_far_apart_as_they_are_asked_to_be(
+    plane: Plane, control: ControlPlane
+) -> None:
+    plane.reply = {"desired": "run"}
+    plane.headers = {HEARTBEAT_PAUSE: "30"}
+    with Heartbeats(control, interval_seconds=0.01):
+        assert soon(lambda: control.heartbeat_pause == 30.0)
+        time.sleep(0.2)
+        assert len(plane.seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"), [("", 0.0), ("soon", 0.0), ("-3", 0.0), ("nan", 0.0), ("1e9", 60.0)]
+)
+def test_a_pause_that_makes_no_sense_is_not_made(
+    plane: Plane, control: ControlPlane, header: str, seconds: float
+) -> None:
+    plane.reply = {"desired": "run"}
+    plane.headers = {HEARTBEAT_PAUSE: header}
+
+    control.heartbeat()
+
+    assert control.heartbeat_pause == seconds
 
 
 def test_heartbeats_tell_a_pause_from_a_cancel(plane: Plane, control: ControlPlane) -> None:
