@@ -51,6 +51,8 @@ from service.trials import endpoints as trials
 from service.webhooks import endpoints as webhooks
 
 GRACEFUL_SECONDS = 10
+KEEP_ALIVE_SECONDS = 75
+"""Longer than drivers pause between two heartbeats, and than proxies keep a connection that is idle."""
 DESCRIPTION = """\
 Hyper-parameter search and private training at constant TAN, with a ledger that cannot be overspent.
 
@@ -173,6 +175,7 @@ def main() -> int:
         proxy_headers=settings.trusted_proxies is not None,
         forwarded_allow_ips=settings.trusted_proxies,
         timeout_graceful_shutdown=GRACEFUL_SECONDS,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
     )
     # What is there now stays: a full collection that walked through it would hold up every request.
     gc.collect()

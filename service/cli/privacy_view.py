@@ -10,7 +10,7 @@ from service import text
 from service.cli.views import UNACCOUNTED, facts, table
 
 if TYPE_CHECKING:
-    from service.statements.verify import Check
+    from service.statements.check import Check
 
 Json = dict[str, Any]
 

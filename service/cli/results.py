@@ -11,7 +11,7 @@ from service.cli.options import JsonFlag
 
 if TYPE_CHECKING:
     from service.client import Client
-    from service.statements.verify import Check
+    from service.statements.check import Check
 
 Json = dict[str, Any]
 
@@ -117,8 +117,8 @@ def _check_ledger(client: "Client", document: Json) -> "list[Check]":
     """Whether the ledger still holds the entry that was signed, in a chain that is whole."""
     from service.cli.ledger import ALL_ENTRIES
     from service.cli.privacy_view import body
+    from service.statements.check import Check
     from service.statements.ledger_check import check_ledger
-    from service.statements.verify import Check
 
     said = body(document)
     signed = said.get("ledger")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from service.ledger.schemas import ChainReport
-from service.statements.verify import Check
+from service.statements.check import Check
 
 
 def check_ledger(

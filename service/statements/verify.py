@@ -16,6 +16,7 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
 from service.publication.signing import is_signed
+from service.statements.check import Check
 
 SCHEMA = "tan-search/privacy-statement/1"
 TOLERANCE = 1e-3
@@ -34,15 +35,6 @@ _RELATIONS = {
 
 _MALFORMED = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
 """What a document of any other shape meets."""
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing that was checked."""
-
-    name: str
-    is_good: bool
-    detail: str
 
 
 class EventError(ValueError):
