@@ -64,7 +64,7 @@ def test_every_example_passes(path: Path) -> None:
         ("model", {"name": "mlp", "hidden": [0]}),
         ("promotion", "maybe"),
         ("dataset", ...),
-        ("nam", "x"),
+        ("title", "x"),
     ],
 )
 def test_what_is_no_study_does_not_pass(path: str, value: Any) -> None:
