@@ -111,7 +111,7 @@ def differences(
         norm = _norm(model, own, label).to(kept_norms.dtype)
         alone = clipped_sum(
             model, own, label[None], clip_norm=clip_norm, views=views, rule=rule
-        ).sum.norm()
+        ).sum.double().norm()
         expected = norm * rule(norm[None], clip_norm)[0] if norm.isfinite() else norm.new_zeros(())
         found.append(
             max(

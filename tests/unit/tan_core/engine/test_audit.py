@@ -169,6 +169,17 @@ class TestAudit:
 
         audit(*given[:2], torch.zeros_like(labels), torch.zeros_like(kept), **settings)
 
+    def test_millions_of_parameters_are_as_close_as_few(self, monkeypatch) -> None:
+        """A sum of so many squares in float32 would be 2e-4 off, and eat into the tolerance."""
+        monkeypatch.setattr("tan_core.engine.audit._ROUND_OFF", 0.0)
+        model = nn.Sequential(nn.Linear(3000, 3000))
+        inputs, labels = torch.randn(1, 3000), torch.tensor([0])
+        kept = clipped_sum(model, inputs, labels, clip_norm=1.0).norms
+
+        (found,) = differences(model, inputs, labels, kept, clip_norm=1.0)
+
+        assert found < 1e-5
+
     def test_no_example_passes(self) -> None:
         given, settings = arguments(nn.Linear(4, 3), *make_batch((4,), examples=0))
 
