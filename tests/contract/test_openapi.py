@@ -85,6 +85,8 @@ def test_the_api_keeps_its_own_schema(
 
 
 @pytest.mark.slow
+@pytest.mark.long  # a valid plan may take the accountants minutes
+@pytest.mark.timeout(7200)
 @SLOW.parametrize()
 @fuzzing(12)
 def test_it_keeps_it_where_it_plans(
