@@ -109,9 +109,11 @@ def differences(
     for example, label in enumerate(labels):
         own = inputs[example * views : (example + 1) * views].contiguous()
         norm = _norm(model, own, label).to(kept_norms.dtype)
-        alone = clipped_sum(
-            model, own, label[None], clip_norm=clip_norm, views=views, rule=rule
-        ).sum.double().norm()
+        alone = (
+            clipped_sum(model, own, label[None], clip_norm=clip_norm, views=views, rule=rule)
+            .sum.double()
+            .norm()
+        )
         expected = norm * rule(norm[None], clip_norm)[0] if norm.isfinite() else norm.new_zeros(())
         found.append(
             max(
