@@ -142,7 +142,7 @@ def seed(postgres: EmbeddedPostgres, home: Path, num_studies: int) -> None:
         if stored == (num_studies,):
             return
         study = asyncio.run(
-            _one_study(Settings(home=home, database_url=SecretStr(postgres.url_app)))
+            one_study(Settings(home=home, database_url=SecretStr(postgres.url_app)))
         )
         start = time.perf_counter()
         given = {
@@ -159,7 +159,8 @@ def seed(postgres: EmbeddedPostgres, home: Path, num_studies: int) -> None:
     print(f"seeded in {time.perf_counter() - start:.0f} s", file=sys.stderr)
 
 
-async def _one_study(settings: Settings) -> str:
+async def one_study(settings: Settings) -> str:
+    """The id of a study of the digits, submitted to a fresh database."""
     app = create_app(settings)
     async with app.router.lifespan_context(app):
         await ensure_digits(app.state.context.database)

@@ -27,14 +27,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import psycopg
-import yaml
+from _load import Answers
 from _report import circumstances, row
-from api import ROOT, served
+from api import one_study, served
 from pydantic import SecretStr
 
-from service.app import create_app
 from service.auth.secrets import run_token, server_secret
-from service.datasets.service import ensure_digits
 from service.db.clock import clock
 from service.db.embedded import APP, EmbeddedPostgres
 from service.db.migrate import upgrade
@@ -43,8 +41,6 @@ from service.orchestrator import claims
 from service.orchestrator.launcher import Job, JobInfo, JobStatus
 from service.orchestrator.reconcile import Reconciler
 from service.settings import Settings
-from service.studies import service as studies
-from tan_core.spec import StudySpec
 from tan_core.wire import HEARTBEAT_PAUSE
 from worker.report import HEARTBEAT_SECONDS
 
@@ -278,22 +274,13 @@ def lost(owner_url: str, told: Told) -> int:
 def seed(postgres: EmbeddedPostgres, home: Path, drivers: int) -> None:
     """Studies under way."""
     upgrade(postgres.url_owner, APP)
-    study = asyncio.run(_one_study(Settings(home=home, database_url=SecretStr(postgres.url_app))))
+    study = asyncio.run(one_study(Settings(home=home, database_url=SecretStr(postgres.url_app))))
     with psycopg.connect(postgres.url_owner, autocommit=True) as connection:
         given = {"drivers": drivers, "running": RUNNING, "study": study}
         for statement in COPIES.split(";\n"):
             if statement.strip():
                 connection.execute(statement.encode(), given)
         connection.execute("VACUUM ANALYZE")
-
-
-async def _one_study(settings: Settings) -> str:
-    app = create_app(settings)
-    async with app.router.lifespan_context(app):
-        await ensure_digits(app.state.context.database)
-        spec = yaml.safe_load((ROOT / "examples" / "digits.yaml").read_text())
-        view, _ = await studies.submit(app.state.context, StudySpec.model_validate(spec))
-    return view.id
 
 
 def main() -> None:
@@ -334,9 +321,9 @@ def show(
         "heartbeats a second": (len(told.heartbeats) / cores["took"], ""),
         "reports a second": (len(told.reports) / cores["took"], ""),
         "heartbeat p50": (statistics.median(told.heartbeats) * 1000, "ms"),
-        "heartbeat p99": (quantile(told.heartbeats, 0.99) * 1000, "ms"),
+        "heartbeat p99": (Answers(told.heartbeats).quantile(0.99) * 1000, "ms"),
         "report p50": (statistics.median(told.reports) * 1000, "ms"),
-        "report p99": (quantile(told.reports, 0.99) * 1000, "ms"),
+        "report p99": (Answers(told.reports).quantile(0.99) * 1000, "ms"),
         "refused": (float(told.refused), ""),
         "drivers taken for dead": (cores["dead"], ""),
         "lost reports": (float(gone), ""),
@@ -357,12 +344,6 @@ def show(
                 [row(name, value, unit) for name, (value, unit) in figures.items()], indent=2
             )
         )
-
-
-def quantile(values: list[float], share: float) -> float:
-    """The value that this share is not above."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 if __name__ == "__main__":

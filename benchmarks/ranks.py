@@ -10,13 +10,10 @@ over the rounds. *Grown*: what the peak memory of a rank rose by in the second h
 
 import argparse
 import json
-import multiprocessing
 import os
-import re
 import socket
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -24,8 +21,9 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+from _processes import waiting
 from _report import circumstances, row
-from engine import CNN, WRN, Workload
+from engine import CNN, WRN, Workload, peak_kb
 from simulations import NUM_EXAMPLES, split
 
 from tan_core.engine import Trainer
@@ -77,40 +75,17 @@ def serve(connection: Connection, rank: int, size: int, threads: int, port: int)
             trainers[index] = trainer_of(LOADS[index], rank, size)
         for _ in range(number):
             trainers[index].step()
-        connection.send(peak_megabytes())
+        connection.send(peak_kb() / 1024)
     if size > 1:
         dist.destroy_process_group()
 
 
-def peak_megabytes() -> float:
-    """The most that this process has held."""
-    status = Path("/proc/self/status").read_text()
-    return int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1024  # type: ignore[index]
-
-
-@contextmanager
-def team(size: int, threads: int) -> Generator[list[Connection]]:
+def team(size: int, threads: int) -> AbstractContextManager[list[Connection]]:
     """Ranks that wait for orders."""
-    context = multiprocessing.get_context("spawn")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    ours: list[Connection] = []
-    started: list[Any] = []
-    for rank in range(size):
-        here, there = context.Pipe()
-        started.append(
-            context.Process(target=serve, args=(there, rank, size, threads, port), daemon=True)
-        )
-        started[-1].start()
-        ours.append(here)
-    try:
-        yield ours
-    finally:
-        for connection in ours:
-            connection.send(None)
-        for process in started:
-            process.join()
+    return waiting(serve, [(rank, size, threads, port) for rank in range(size)])
 
 
 def together(ranks: list[Connection], index: int, number: int) -> tuple[float, float]:

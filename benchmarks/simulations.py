@@ -17,10 +17,8 @@ Contenders take turns within each round; a figure is the median over the rounds.
 
 import argparse
 import json
-import multiprocessing
 import time
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -28,6 +26,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from _processes import waiting
 from _report import circumstances, row
 from engine import Workload, seconds_of, without_privacy
 from torch import Tensor
@@ -188,26 +187,6 @@ def serve(connection: Connection, threads: int) -> None:
         connection.send("done")
 
 
-@contextmanager
-def serving(processes: int, threads: int) -> Generator[list[Connection]]:
-    """Processes that wait for orders."""
-    context = multiprocessing.get_context("spawn")
-    ours: list[Connection] = []
-    started: list[Any] = []
-    for _ in range(processes):
-        here, there = context.Pipe()
-        started.append(context.Process(target=serve, args=(there, threads), daemon=True))
-        started[-1].start()
-        ours.append(here)
-    try:
-        yield ours
-    finally:
-        for connection in ours:
-            connection.send(None)
-        for process in started:
-            process.join()
-
-
 def seconds_together(servers: list[Connection], way: str, load: Workload, number: int) -> float:
     """Until the last of them has made its steps."""
     start = time.perf_counter()
@@ -250,7 +229,7 @@ def processes(rounds: int) -> list[dict[str, Any]]:
     print("\nwhole steps of the trainer; wall-clock, all processes together\n")
     print("| steps | examples/s | of the best without privacy |\n| --- | --- | --- |")
     rows: list[dict[str, Any]] = []
-    with serving(2, 1) as two, serving(1, 2) as one:
+    with waiting(serve, [(1,), (1,)]) as two, waiting(serve, [(2,)]) as one:
         kinds = {"2 processes of 1 thread": two, "1 process of 2 threads": one}
         for examples in BATCHES:
             rows += packed(Workload("tanh-cnn", (1, 28, 28), examples), kinds, rounds)

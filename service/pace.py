@@ -35,9 +35,8 @@ class Pace:
     async def seconds(self) -> float:
         """The least pause, in seconds; drivers make their own where that is longer."""
         if (now := time.monotonic()) >= self._count_at:
-            self._count_at = (
-                now + COUNTED_EVERY_SECONDS
-            )  # first: who comes meanwhile need not count too
+            # First, so that who comes meanwhile does not count too.
+            self._count_at = now + COUNTED_EVERY_SECONDS
             live = select(func.count()).select_from(Attempt).where(Attempt.state == "live")
             async with self._database.reading() as session:
                 self._drivers = (await session.execute(live)).scalar_one()
