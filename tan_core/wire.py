@@ -310,6 +310,20 @@ class SegmentEnd(Frozen):
     checkpoint: Checkpoint
 
 
+Norm = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class UpdatePoint(Frozen):
+    """One step of a private run as its noisy gradient tells it: a function of what was released."""
+
+    step: Count
+    """Steps taken before it."""
+    gradient_norm: Norm | None
+    """Of the noisy sum over clip norm and expected batch size; None: it was not finite."""
+    ema_distance: Norm | None
+    """Of the weights from their average, before the step; None without an average."""
+
+
 class PrivateResult(Frozen):
     """How a private run ended."""
 
@@ -321,6 +335,10 @@ class PrivateResult(Frozen):
     model_sha256: Exact
     train_seconds: Amount
     software: dict[Exact, Exact]
+    updates: Annotated[list[UpdatePoint], Field(max_length=1000)] = Field(
+        default_factory=list[UpdatePoint]
+    )
+    """Some of its steps, rising; told at the end only (tan_core/engine/trace.py says why)."""
 
 
 class Finish(Frozen):

@@ -166,6 +166,7 @@ class Leader:
             model_sha256=sha256,
             train_seconds=train_seconds,
             software=software(),
+            updates=trainer.updates,
         )
 
 

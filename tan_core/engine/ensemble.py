@@ -30,10 +30,10 @@ from tan_core.engine.layers.base import squared_norms
 from tan_core.engine.onednn import product
 from tan_core.engine.optimizers import make_optimizer
 from tan_core.engine.randomness import Randomness
-from tan_core.engine.schedules import scheduled_learning_rate
 from tan_core.engine.trainer import StepStats
 from tan_core.errors import ParameterError
 from tan_core.execution import Simulation
+from tan_core.spec.schedules import scheduled_learning_rate
 from tan_core.spec.train import TrainerConfig
 
 

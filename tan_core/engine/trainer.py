@@ -30,12 +30,14 @@ from tan_core.engine.independence import check_independence
 from tan_core.engine.inputs import Array, as_floats, as_tensor
 from tan_core.engine.optimizers import make_optimizer
 from tan_core.engine.randomness import Randomness, SeededRandomness
-from tan_core.engine.schedules import scheduled_learning_rate
+from tan_core.engine.trace import Trace
 from tan_core.engine.verdicts import check_once
 from tan_core.errors import ParameterError
 from tan_core.execution import PrivateRun, Simulation
 from tan_core.mechanism import Mechanism
+from tan_core.spec.schedules import scheduled_learning_rate
 from tan_core.spec.train import Clipping, TrainerConfig
+from tan_core.wire import UpdatePoint
 
 AllReduce = Callable[[Tensor], None]
 
@@ -146,6 +148,7 @@ class Trainer:
         self._books = Books(self._model)
         self._ema = self._flat.vector.clone() if config.ema_decay else None
         self._optimizer = make_optimizer(config, self._flat.vector)
+        self._trace = Trace(self._mechanism.steps) if isinstance(execution, PrivateRun) else None
         self._steps_done = 0
         self._next_audit = 0
 
@@ -158,6 +161,11 @@ class Trainer:
     def mechanism(self) -> Mechanism:
         """What a step executes."""
         return self._mechanism
+
+    @property
+    def updates(self) -> list[UpdatePoint]:
+        """What a private run's noisy gradients looked like so far; empty for a simulation."""
+        return [] if self._trace is None else self._trace.points
 
     @property
     def is_diverged(self) -> bool:
@@ -177,9 +185,12 @@ class Trainer:
         if self._all_reduce is not None:
             self._all_reduce(noisy_sum)
         divisor = self._mechanism.clip_norm * self._execution.expected_batch_size
+        gradient = noisy_sum.div_(divisor)
+        if self._trace is not None:
+            self._trace.note(self._steps_done, gradient, self._flat.vector, self._ema)
         self._optimizer.update(
             self._flat.vector,
-            noisy_sum.div_(divisor),
+            gradient,
             learning_rate=scheduled_learning_rate(
                 self._config, step=self._steps_done, steps=self._mechanism.steps
             ),
@@ -229,7 +240,10 @@ class Trainer:
     def state(self) -> TrainerState:
         """A copy of everything the next step depends on beside data and randomness."""
         tensors = {name: value.to("cpu", copy=True) for name, value in self._tensors().items()}
-        return TrainerState(tensors=tensors, meta={**self._identity(), "step": self._steps_done})
+        meta = {**self._identity(), "step": self._steps_done}
+        if self._trace is not None:
+            meta["updates"] = self._trace.state()
+        return TrainerState(tensors=tensors, meta=meta)
 
     def load_state(self, state: TrainerState) -> None:
         """Go on from ``state``, which must be of this very mechanism, configuration and model.
@@ -253,6 +267,8 @@ class Trainer:
         for name, tensor in tensors.items():
             tensor.copy_(state.tensors[name])
         self._steps_done = int(state.meta["step"])
+        if self._trace is not None:
+            self._trace.load_state(state.meta.get("updates", []))  # an older one has none
 
     def _check_arguments(
         self, randomness: Randomness, world_size: int, all_reduce: AllReduce | None
