@@ -30,6 +30,9 @@ from tan_core.spec.train import TrainerConfig
 
 WIRE_VERSION = 2
 
+RECORD = "record"
+"""The unit of privacy unless it is a user; then the unit is the column that names them."""
+
 MAX_REASON_LENGTH = 2000
 
 MAX_COUNT = 2**53
@@ -81,10 +84,19 @@ class DatasetRef(Frozen):
     features: list[str] | None = None
     """Feature columns of a table; None: every numeric column but the label."""
     content_sha256: str
+    unit: str = RECORD
+    """What one guarantee is for: a record, or the column that says whose a record is."""
+    records_per_unit: int = 1
+    """Of a user, in train, at most."""
+    group: str | None = None
+    """The column that says which group a record is of."""
     num_classes: int
     shape: list[int]
-    """Of one example, channels first: [1, 28, 28]; [F] for a table."""
+    """Of one record, channels first: [1, 28, 28]; [F] for a table."""
     num_train: int
+    """Units: what is sampled."""
+    num_train_records: int | None = None
+    """Where the unit is a user; None in messages of before there were any."""
     num_validation: int
     num_test: int
     split_seed: int = 0

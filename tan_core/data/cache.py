@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tan_core.data.part import Labels, Role
 from tan_core.errors import DatasetError
-from tan_core.wire import DatasetRef
+from tan_core.wire import RECORD, DatasetRef
 
 Arrays = tuple[NDArray[Any], Labels]
 Made = tuple[Iterable[NDArray[Any]], Labels]
@@ -28,7 +28,15 @@ Made = tuple[Iterable[NDArray[Any]], Labels]
 
 def cache_file(cache_dir: Path, ref: DatasetRef, split: Role, *made_by: str) -> Path:
     """Where a split is kept: a name for its content and what was done to it."""
-    what = [ref.content_sha256, ref.label, ref.features, ref.split_seed, split, *made_by]
+    of_users = [] if ref.unit == RECORD else [ref.unit, ref.records_per_unit]
+    # A group is no feature unless it is named as one.
+    beside = [] if ref.group is None or ref.features else ["without", ref.group]
+    what = [
+        *(ref.content_sha256, ref.label, ref.features, ref.split_seed, split),
+        *of_users,
+        *beside,
+        *made_by,
+    ]
     return cache_dir / f"{hashlib.sha256(json.dumps(what).encode()).hexdigest()[:32]}.npy"
 
 

@@ -23,6 +23,7 @@ from tan_core.data.part import (
     Columns,
     Inputs,
     Labels,
+    Members,
     Part,
     Parts,
     as_float32,
@@ -100,7 +101,12 @@ def _read(
         if table.num_rows == 0:
             raise DatasetError(f"{where}: no records", field="path")
         labels = _labels(table, columns, where=where)
-        parts[role] = Part(inputs(table, where), labels)
+        parts[role] = Part(
+            inputs(table, where),
+            labels,
+            users=_members(table, columns.user, columns, where=where, field="unit"),
+            groups=_members(table, columns.group, columns, where=where, field="group"),
+        )
     return parts
 
 
@@ -177,8 +183,9 @@ def _labels(table: pa.Table, columns: Columns, *, where: str) -> Labels:
 
 
 def _features(table: pa.Table, columns: Columns, *, where: str) -> NDArray[np.float32]:
+    beside = {columns.label, columns.user, columns.group}
     names = columns.features or tuple(
-        f.name for f in table.schema if f.name != columns.label and _is_number(f.type)
+        f.name for f in table.schema if f.name not in beside and _is_number(f.type)
     )
     if not names:
         raise DatasetError(
@@ -188,16 +195,15 @@ def _features(table: pa.Table, columns: Columns, *, where: str) -> NDArray[np.fl
         )
     out = np.empty((table.num_rows, len(names)), dtype=np.float32)
     for at, name in enumerate(names):
-        out[:, at] = _feature(table, name, columns.label, where=where)
+        out[:, at] = _feature(table, name, columns, where=where)
     return out
 
 
-def _feature(table: pa.Table, name: str, label: str, *, where: str) -> NDArray[np.float32]:
-    if name not in table.column_names or name == label:
+def _feature(table: pa.Table, name: str, columns: Columns, *, where: str) -> NDArray[np.float32]:
+    others = [c for c in table.column_names if c not in (columns.label, columns.user)]
+    if name not in others:
         raise DatasetError(
-            f"{where}: {name!r} is not a feature column; columns are "
-            f"{[c for c in table.column_names if c != label]}",
-            field="features",
+            f"{where}: {name!r} is not a feature column; columns are {others}", field="features"
         )
     column = table.column(name)
     if not _is_number(column.type):
@@ -216,6 +222,37 @@ def _feature(table: pa.Table, name: str, label: str, *, where: str) -> NDArray[n
     if pa.types.is_uint8(column.type):
         values = values / np.float32(127.5) - np.float32(1)
     return values
+
+
+def _members(
+    table: pa.Table, name: str | None, columns: Columns, *, where: str, field: str
+) -> Members | None:
+    """Whose or which group's each record is, by a column of integers, truth values or text."""
+    if name is None:
+        return None
+    others = [c for c in table.column_names if c != columns.label]
+    if name not in others:
+        raise DatasetError(
+            f"{where}: {name!r} is no column beside the label; columns are {others}", field=field
+        )
+    column = table.column(name)
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if not (_is_text(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
+        raise DatasetError(
+            f"{where}: column {name!r} is {column.type}; accepted: integers, truth values and text",
+            field=field,
+        )
+    _refuse_null(column, name, where=where, field=field)
+    # As text, so that a number means the same in every part, whatever type it is stored in.
+    encoded = column.cast(kind).cast(pa.string()).combine_chunks().dictionary_encode()
+    return Members(
+        tuple(encoded.dictionary.to_pylist()),
+        encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64),
+    )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -13,13 +13,15 @@ from numpy.typing import NDArray
 from tan_core import _validate
 from tan_core.data import columns, digits, image_folder, npz
 from tan_core.data.cache import Made, cache_file, cached, stacked
-from tan_core.data.part import ROLES, Columns, Labels, Parts, Role, Source, files_by_role
-from tan_core.data.splits import split_indices
+from tan_core.data.part import ROLES, Columns, Labels, Members, Parts, Role, Source, files_by_role
+from tan_core.data.splits import SplitIndices, split_indices
+from tan_core.data.users import MAX_RECORDS_PER_UNIT, RECORDS_PER_UNIT, numbered, refuse_shared
 from tan_core.errors import DatasetError
-from tan_core.wire import DatasetRef
+from tan_core.wire import RECORD, DatasetRef
 
 SOURCES: tuple[Source, ...] = get_args(Source)
 MAX_CLASSES = 100_000
+MAX_GROUPS = 100
 _EXTRACTED_AT_ONCE = 8
 """Records: so few that what is computed on the way stays in the processor's cache."""
 
@@ -36,8 +38,14 @@ class DatasetFacts:
     shape: tuple[int, ...]
     """Of one record, channels first; (F,) for a table."""
     num_train: int
+    """Units: what is sampled. Records, or the users whose records they are."""
+    num_train_records: int
+    """The same as ``num_train`` unless the unit is a user."""
     num_validation: int
+    """Records, as in every split that is only scored on."""
     num_test: int
+    records_per_unit: int
+    """Of each unit in train, at most."""
 
     @property
     def file_sha256(self) -> tuple[str, ...]:
@@ -58,9 +66,18 @@ class Split:
     inputs: NDArray[Any]
     """uint8 [N, C, H, W] for images, float32 [N, F] for tables; features as they were extracted."""
     labels: Labels
+    users: NDArray[np.int64] | None = None
+    """Of train, where the unit is a user: [N], whose each record is, by numbers from 0."""
+    groups: Members | None = None
+    """Of test, where the dataset names a column of groups."""
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def num_units(self) -> int:
+        """What is sampled: users where there are any, else records."""
+        return len(self) if self.users is None else int(self.users.max()) + 1
 
 
 def inspect(
@@ -71,6 +88,9 @@ def inspect(
     features: Sequence[str] | None = None,
     num_classes: int | None = None,
     split_seed: int = 0,
+    unit: str = RECORD,
+    records_per_unit: int | None = None,
+    group: str | None = None,
 ) -> DatasetFacts:
     """The facts of a dataset, after a check of every label and every image header.
 
@@ -82,31 +102,40 @@ def inspect(
         num_classes: how many classes there are; None: the largest train label plus one, which is
             read off the records, so state it where the number of classes is not public.
         split_seed: fixes the splits that are cut where none is stored.
+        unit: what one guarantee is for: a record, or the column that says whose a record is.
+        records_per_unit: of a user, in train, at most; None: ``RECORDS_PER_UNIT``.
+        group: the column that says which group a record is of, for accuracies by group.
 
     Raises:
         DatasetError: missing, unreadable or malformed data; ``field`` names the argument at fault.
-        ParameterError: ``num_classes`` or ``split_seed`` is out of its domain.
+        ParameterError: a number is out of its domain.
     """
     if num_classes is not None:
         _validate.positive_integer(num_classes=num_classes)
     _validate.in_range(0, 2**63 - 1, split_seed=split_seed)
+    most = _records_per_unit(unit, records_per_unit)
     found = _source(path, source)
-    parts = _read(found, path, _columns(label, features))
+    parts = _read(found, path, _columns(label, features, unit, group))
+    refuse_shared(parts)
+    _check_groups(parts)
     shape = _common_shape(parts)
     if num_classes is None:
         num_classes = int(parts["train"].labels.max()) + 1
     _check_labels(parts, num_classes)
-    splits = split_indices(parts, split_seed=split_seed)
+    splits = split_indices(parts, split_seed=split_seed, records_per_unit=most)
     files = _hashed_files(found, path)
+    train, users = splits["train"][1], parts["train"].users
     return DatasetFacts(
         source=found,
         content_sha256=_content_sha256(found, files),
         files=_name_by_digest(files),
         num_classes=num_classes,
         shape=shape,
-        num_train=len(splits["train"][1]),
+        num_train=len(train) if users is None else len(np.unique(users.of[train])),
+        num_train_records=len(train),
         num_validation=len(splits["validation"][1]),
         num_test=len(splits["test"][1]),
+        records_per_unit=most,
     )
 
 
@@ -132,7 +161,7 @@ def load_split(ref: DatasetRef, split: Role, *, cache_dir: Path | None = None) -
         return [decoded.inputs], decoded.labels
 
     inputs, labels = cached(cache_file(cache_dir, ref, split), decode)
-    return _check_loaded(Split(inputs=inputs, labels=labels), ref, split)
+    return _check_loaded(_with_members(Split(inputs=inputs, labels=labels), ref, split), ref, split)
 
 
 def load_features(
@@ -165,9 +194,10 @@ def load_features(
 
     if cache_dir is None:
         blocks, labels = make()
-        return Split(inputs=stacked(blocks, num_rows=len(labels)), labels=labels)
-    inputs, labels = cached(cache_file(cache_dir, ref, split, fingerprint), make)
-    return Split(inputs=inputs, labels=labels)
+        inputs = stacked(blocks, num_rows=len(labels))
+    else:
+        inputs, labels = cached(cache_file(cache_dir, ref, split, fingerprint), make)
+    return _with_members(Split(inputs=inputs, labels=labels), ref, split)
 
 
 def verify(ref: DatasetRef) -> None:
@@ -186,16 +216,60 @@ def verify(ref: DatasetRef) -> None:
 
 
 def _decoded(ref: DatasetRef, split: Role) -> Split:
-    parts = _read(ref.source, ref.path, _columns(ref.label, ref.features))
+    parts, indices = _stored(ref)
     _check_labels(parts, ref.num_classes)
-    role, indices = split_indices(parts, split_seed=ref.split_seed)[split]
+    role, own = indices[split]
     part = parts[role]
-    decoded = Split(inputs=part.inputs.load(indices), labels=part.labels[indices])
-    return _check_loaded(decoded, ref, split)
+    decoded = Split(inputs=part.inputs.load(own), labels=part.labels[own])
+    return _check_loaded(_with_those_of(parts, indices, decoded, split), ref, split)
 
 
-def _columns(label: str, features: Sequence[str] | None) -> Columns:
-    return Columns(label=label, features=tuple(features) if features else None)
+def _stored(ref: DatasetRef) -> tuple[Parts, SplitIndices]:
+    """What is stored of a registered dataset, and where each split of it is."""
+    columns = _columns(ref.label, ref.features, ref.unit, ref.group)
+    parts = _read(ref.source, ref.path, columns)
+    indices = split_indices(parts, split_seed=ref.split_seed, records_per_unit=ref.records_per_unit)
+    return parts, indices
+
+
+def _with_members(split: Split, ref: DatasetRef, name: Role) -> Split:
+    """A split that was kept, with whose and which group's its records are: these are not kept."""
+    wanted = {"train": ref.unit != RECORD, "test": ref.group is not None}
+    return _with_those_of(*_stored(ref), split, name) if wanted.get(name) else split
+
+
+def _with_those_of(parts: Parts, indices: SplitIndices, split: Split, name: Role) -> Split:
+    role, own = indices[name]
+    users, groups = parts[role].users, parts[role].groups
+    if name == "train" and users is not None:
+        return replace(split, users=numbered(users, own))
+    if name == "test" and groups is not None:
+        return replace(split, groups=groups.at(own))
+    return split
+
+
+def _columns(label: str, features: Sequence[str] | None, unit: str, group: str | None) -> Columns:
+    return Columns(
+        label=label,
+        features=tuple(features) if features else None,
+        user=None if unit == RECORD else unit,
+        group=group,
+    )
+
+
+def _records_per_unit(unit: str, asked: int | None) -> int:
+    """At most so many of a unit, which must be a user for more than one."""
+    if unit == RECORD:
+        if asked not in (None, 1):
+            raise DatasetError(
+                f"a unit of one record has 1, got {asked}; name the column of users as the unit",
+                field="records_per_unit",
+            )
+        return 1
+    most = RECORDS_PER_UNIT if asked is None else asked
+    _validate.positive_integer(records_per_unit=most)
+    _validate.in_range(1, MAX_RECORDS_PER_UNIT, records_per_unit=most)
+    return most
 
 
 def _source(path: str | None, asked: str | None) -> Source:
@@ -248,6 +322,12 @@ def _existing(path: str | None) -> Path:
 
 
 def _read(source: Source, path: str | None, names: Columns) -> Parts:
+    if source not in ("parquet", "table") and not names.are_plain:
+        raise DatasetError(
+            f"source {source} has no columns to say whose or which group's a record is; accepted: "
+            "Parquet and CSV files",
+            field="unit" if names.user is not None else "group",
+        )
     if source == "digits":
         return digits.read()
     place = _existing(path)
@@ -302,6 +382,15 @@ def _check_labels(parts: Parts, num_classes: int) -> None:
             "number the classes from 0",
             field="num_classes",
         )
+
+
+def _check_groups(parts: Parts) -> None:
+    for role, part in parts.items():
+        if part.groups is not None and len(part.groups.names) > MAX_GROUPS:
+            raise DatasetError(
+                f"{role} has {len(part.groups.names):,} groups; accepted: at most {MAX_GROUPS}",
+                field="group",
+            )
 
 
 def _content_sha256(source: Source, files: Sequence[_File]) -> str:
@@ -361,10 +450,10 @@ def _file_sha256(file: Path) -> str:
 
 def _check_loaded(loaded: Split, ref: DatasetRef, split: Role) -> Split:
     expected = {"train": ref.num_train, "validation": ref.num_validation, "test": ref.num_test}
-    if len(loaded) != expected[split]:
+    if loaded.num_units != expected[split]:
         raise DatasetError(
-            f"dataset {ref.name!r}: {split} has {len(loaded)} records, "
-            f"registered were {expected[split]}",
+            f"dataset {ref.name!r}: {split} has {loaded.num_units} "
+            f"{'records' if loaded.users is None else 'users'}, registered were {expected[split]}",
             field="path",
         )
     if list(loaded.inputs.shape[1:]) != ref.shape:

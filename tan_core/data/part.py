@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,19 +43,43 @@ class Inputs(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Members:
+    """Which of the named ones each record belongs to."""
+
+    names: tuple[str, ...]
+    """Distinct."""
+    of: NDArray[np.int64]
+    """[records], into ``names``."""
+
+    def at(self, indices: NDArray[np.intp]) -> Self:
+        """Those of some records."""
+        return type(self)(self.names, self.of[indices])
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """Records and labels that were stored together under one role."""
 
     inputs: Inputs
     labels: Labels
+    users: Members | None = None
+    """Whose each record is; None: every record is a unit of its own."""
+    groups: Members | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Which columns hold the label and the features."""
+    """Which columns hold the label and the features, whose a record is, and which group's."""
 
     label: str = "label"
     features: tuple[str, ...] | None = None
+    user: str | None = None
+    group: str | None = None
+
+    @property
+    def are_plain(self) -> bool:
+        """Whether a source without named columns has all that is asked for."""
+        return self.user is None and self.group is None
 
 
 Parts = dict[Role, Part]
