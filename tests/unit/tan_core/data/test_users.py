@@ -238,7 +238,7 @@ class TestSources:
     def test_what_cannot_be_is_refused_by_field(
         self, tmp_path: Path, settings: dict, field: str, told: str
     ) -> None:
-        folder = write(tmp_path / "a", [(f"u{n}", n + 0.5) for n in range(60)])
+        folder = write(tmp_path / "a", [(f"u{n}", n) for n in range(60)])
 
         with pytest.raises(DatasetError, match=told) as error:
             data.inspect(str(folder), **settings)
