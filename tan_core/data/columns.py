@@ -101,12 +101,9 @@ def _read(
         if table.num_rows == 0:
             raise DatasetError(f"{where}: no records", field="path")
         labels = _labels(table, columns, where=where)
-        parts[role] = Part(
-            inputs(table, where),
-            labels,
-            users=_members(table, columns.user, columns, where=where, field="unit"),
-            groups=_members(table, columns.group, columns, where=where, field="group"),
-        )
+        users = _members(table, columns.user, columns, where=where, field="unit")
+        groups = _members(table, columns.group, columns, where=where, field="group")
+        parts[role] = Part(inputs(table, where), labels, users=users, groups=groups)
     return parts
 
 
