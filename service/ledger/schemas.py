@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tan_core.choice import Choice
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
+from tan_core.spec.base import Frozen
 
 LOCAL_TENANT = "local"
 """Whose studies those of a service without tenants are."""
@@ -213,10 +214,8 @@ class Burndown(View):
     points: list[BurndownPoint]
 
 
-class CapRequest(View):
+class CapRequest(Frozen):
     """A tenant's limit, as it is asked for."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     epsilon: Annotated[float, Field(gt=0, le=1000)]
 

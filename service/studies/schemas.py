@@ -286,7 +286,7 @@ class StudyQuery(StudyListing):
         return StudyListing(**{name: getattr(self, name) for name in StudyListing.model_fields})
 
 
-class PromoteRequest(BaseModel):
+class PromoteRequest(Frozen):
     """Which trial to promote; without it, the one the search chose."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"trial": 7}]})

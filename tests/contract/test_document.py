@@ -36,6 +36,18 @@ def contents(operation: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, An
             yield where, media_type, content
 
 
+def refs(node: Any) -> Iterator[str]:
+    """The models that a part of the document names."""
+    if isinstance(node, dict):
+        if "$ref" in node:
+            yield node["$ref"].rpartition("/")[2]
+        for each in node.values():
+            yield from refs(each)
+    elif isinstance(node, list):
+        for each in node:
+            yield from refs(each)
+
+
 def test_every_operation_has_a_name_of_its_own() -> None:
     assert len(OPERATIONS) == sum(len(each) for each in DOCUMENT["paths"].values())
     assert all(name.isidentifier() for name in OPERATIONS)
@@ -75,6 +87,18 @@ class TestOperation:
         else:
             assert operation["tags"][0] in {"health", "keys"}
         assert set(scheme) <= set(DOCUMENT["components"]["securitySchemes"])
+
+    def test_its_body_has_no_room_for_unknown_keys(self, name: str) -> None:
+        """Of what the models here define; a mapping of free keys has no properties of its own."""
+        schemas = DOCUMENT["components"]["schemas"]
+        body = OPERATIONS[name][2].get("requestBody", {})
+        left, seen = {each for c in body.get("content", {}).values() for each in refs(c)}, set()
+        while left:
+            model = left.pop()
+            seen.add(model)
+            left |= set(refs(schemas[model])) - seen
+            if "properties" in schemas[model]:
+                assert schemas[model].get("additionalProperties") is False, model
 
     def test_every_body_has_an_example_that_its_schema_accepts(self, name: str) -> None:
         for where, media_type, content in contents(OPERATIONS[name][2]):

@@ -306,6 +306,17 @@ class TestPromote:
         assert refused.json()["errors"][0]["path"] == "trial"
         assert accepted.status_code == 202
 
+    async def test_an_unknown_key_is_refused_by_name(self, client, database):
+        study = await submit(client, promotion="manual")
+        await move(database, study["id"], "simulating", "awaiting_approval")
+        await add_trial(database, study["id"], 0)
+
+        for body, path in (({"trail": 0}, "trail"), ({"trial": True}, "trial")):
+            refused = await client.post(f"/studies/{study['id']}/promote", json=body)
+            assert refused.status_code == 422
+            assert refused.json()["errors"][0]["path"] == path
+        assert (await client.get(f"/studies/{study['id']}")).json()["state"] == "awaiting_approval"
+
     async def test_without_a_body_the_choice_is_the_search_s(self, client, database):
         study = await submit(client, promotion="manual")
         await move(database, study["id"], "simulating", "awaiting_approval")
