@@ -104,8 +104,8 @@ def export_ledger(
         Literal["json", "registry"],
         typer.Option(
             "--format",
-            help="json: all of it, signed. registry: the statements of its studies as YAML for the "
-            "registry of differential privacy deployments.",
+            help="json: all of it, signed. registry: a draft record per completed study, in YAML, for "
+            "the registry of differential privacy deployments.",
         ),
     ] = "json",
     output: Annotated[Path | None, typer.Option(help="A file; default: standard output.")] = None,

@@ -1,9 +1,11 @@
-"""Statements as entries of the registry of differential privacy deployments, in YAML.
+"""Statements as records of the registry of differential privacy deployments, in YAML.
 
-What a statement cannot know (who publishes, for whom, where) stands there as ``TODO``: the registry asks
-it of people.
+A record is one file of the registry (``opendp/deployments-registry-data``), in its own schema. What a
+statement cannot know (who publishes, for whom, where) stands there as ``TODO``: the registry asks it of
+people, and the record is a draft until they have said it.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,65 +15,104 @@ ASKED = "TODO: to be stated by the data curator"
 
 
 def to_yaml(statements: Sequence[Mapping[str, Any]]) -> str:
-    """One YAML document with an entry for every statement of protected data."""
-    entries = [entry(statement) for statement in statements if statement["protects"]]
-    return yaml.safe_dump({"deployments": entries}, sort_keys=False, allow_unicode=True, width=1000)
+    """A stream of YAML documents, one record for every statement of protected data.
+
+    The registry keeps each in a file of its own.
+    """
+    records = [record(statement) for statement in statements if statement["protects"]]
+    return yaml.safe_dump_all(records, sort_keys=False, allow_unicode=True, width=1000)
 
 
-def entry(statement: Mapping[str, Any]) -> dict[str, Any]:
-    """The registry's sections (its tier 3) for one released model."""
-    privacy, study, search = statement["privacy"], statement["study"], statement["search"]
+def record(statement: Mapping[str, Any]) -> dict[str, Any]:
+    """What the registry calls tier 3, of one released model."""
+    study = statement["study"]
     return {
+        "url_slug": _slug(f"{study['name']}-{study['id']}"),
+        "status": "Draft",
         "tier": 3,
-        "basic": {
-            "name": study["name"],
-            "data_curators": [ASKED],
-            "description": f"A model trained by DP-SGD on dataset {statement['dataset']['name']} "
-            f"({statement['num_examples']['value']} training records).",
-            "intended_use": ASKED,
-            "data_product_type": "machine learning model",
-            "region": ASKED,
-            "publication_date": statement["issued_at"][:10],
-        },
-        "dp_variant": {
-            "variant_name": "approximate differential privacy",
-            "data_domain": f"sha256 {statement['dataset']['sha256']}",
-            "unprotected_quantities": [
-                "the number of training records",
-                *statement["coverage"][1:],
-            ],
-        },
-        "privacy_loss": {
-            "privacy_unit": statement["unit"],
-            "privacy_unit_details": f"neighbouring relation {statement['neighboring_relation']}",
-            "privacy_parameters": {
-                "epsilon": privacy["epsilon"],
-                "delta": privacy["delta"],
-                "rho": None,
+        "deployment": {
+            "basic": _basic(statement),
+            "dp_variant": {
+                "variant_name": "Approximate DP",
+                "data_domain": f"All datasets of records like those of {statement['dataset']['name']} "
+                f"(sha256 {statement['dataset']['sha256']}).",
+                "unprotected_quantities": " ".join(
+                    ["The number of training records.", *statement["coverage"][1:]]
+                ),
+            },
+            "privacy_loss": _privacy_loss(statement),
+            "deployment_model": {
+                "model_name": "Central",
+                "actors": ASKED,
+                "release_type": "One release",
+                "data_source_type": "Static",
+                "access_type": "Non-interactive",
+            },
+            "accounting": _accounting(statement),
+            "implementation": _implementation(statement),
+            "administrative": {
+                "sources": f"The signed privacy statement of study {study['id']}.",
+                "registry_authors": [
+                    f"tan-search {statement['software'].get('tan-search', '')}".strip()
+                ],
             },
         },
-        "deployment_model": {
-            "model_name": "central",
-            "actors": ASKED,
-            "release_type": "one-time",
-            "data_source_type": "static",
-            "access_type": ASKED,
-        },
-        "accounting": {
-            "post_processing": statement["coverage"][0],
-            "composition": f"{privacy['accountant']} by {privacy['library']} "
-            f"{privacy['library_version']}; computed again: {privacy['computed_again']['epsilon']}",
-        },
-        "implementation": {
-            "preprocessing_and_hyperparameter_tuning": f"{search['accounting']}: {search['note']}"
-            + (f" (waiver: {search['waiver']})" if search.get("waiver") else ""),
-            "mechanisms": statement.get("mechanisms", statement["events"]),
-            "justification": ASKED,
-        },
-        "administrative": {
-            "sources": [f"signed privacy statement of study {study['id']}"],
-            "registry_authors": [
-                f"tan-search {statement['software'].get('tan-search', '')}".strip()
-            ],
-        },
     }
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def _basic(statement: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "name": statement["study"]["name"],
+        "data_curators": [ASKED],
+        "intended_use": ASKED,
+        "data_product_type": "Machine learning model",
+        "data_product_region": ASKED,
+        "description": f"A model trained by DP-SGD on dataset {statement['dataset']['name']} "
+        f"({statement['num_examples']['value']} training records).",
+        "publication_date": statement["issued_at"][:10],
+    }
+
+
+def _privacy_loss(statement: Mapping[str, Any]) -> dict[str, Any]:
+    privacy = statement["privacy"]
+    return {
+        "privacy_unit": statement["unit"],
+        "privacy_unit_details": f"Neighbouring relation {statement['neighboring_relation']}: two "
+        f"datasets are adjacent where they differ so in one {statement['unit']}.",
+        "privacy_parameters": {"epsilon": privacy["epsilon"], "delta": privacy["delta"]},
+        "privacy_parameters_details": "; ".join(
+            f"epsilon {point['epsilon']:.6g} at delta {point['delta']:.3g}"
+            for point in privacy["curve"]
+        ),
+    }
+
+
+def _accounting(statement: Mapping[str, Any]) -> dict[str, Any]:
+    privacy = statement["privacy"]
+    return {
+        "post_processing": statement["coverage"][0],
+        "composition": f"{privacy['accountant']} by {privacy['library']} "
+        f"{privacy['library_version']}; computed again: {privacy['computed_again']['epsilon']}",
+    }
+
+
+def _implementation(statement: Mapping[str, Any]) -> dict[str, Any]:
+    search = statement["search"]
+    waiver = f" (waiver: {search['waiver']})" if search.get("waiver") else ""
+    mechanisms = statement.get("mechanisms", statement["events"])
+    return {
+        "preprocessing_and_hyperparameter_tuning": f"{search['accounting']}: {search['note']}{waiver}",
+        "mechanisms": "\n".join(
+            [*map(_in_words, mechanisms), *(f"- {each}" for each in statement["assumptions"])]
+        ),
+        "justification": ASKED,
+    }
+
+
+def _in_words(mechanism: Mapping[str, Any]) -> str:
+    told = ", ".join(f"{name} {value}" for name, value in mechanism.items())
+    return f"- DP-SGD: {told}."

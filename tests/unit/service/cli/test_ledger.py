@@ -69,10 +69,10 @@ def test_an_export_is_json_or_the_registry_of_deployments(
     )  # fmt: skip
     path = tmp_path / "registry.yaml"
     cli("ledger", "export", "digits", "--format", "registry", "--output", str(path))
-    (entry,) = yaml.safe_load(path.read_text())["deployments"]
-    parameters = entry["privacy_loss"]["privacy_parameters"]
+    deployment = yaml.safe_load(path.read_text())["deployment"]
+    parameters = deployment["privacy_loss"]["privacy_parameters"]
     assert parameters["epsilon"] == DOCUMENT["privacy"]["epsilon"]
-    tuning = entry["implementation"]["preprocessing_and_hyperparameter_tuning"]
+    tuning = deployment["implementation"]["preprocessing_and_hyperparameter_tuning"]
     assert "NOT accounted" in tuning
 
 

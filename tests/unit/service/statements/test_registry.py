@@ -1,0 +1,95 @@
+"""Statements as the registry of differential privacy deployments takes them: by the registry's schema."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from service.statements.registry import ASKED, to_yaml
+
+TESTS = Path(__file__).parents[3]
+STATEMENT = json.loads((TESTS / "unit" / "service" / "cli" / "statement.json").read_text())
+SCHEMA = json.loads((TESTS / "fixtures" / "registry_schema.json").read_text())
+VALIDATOR = jsonschema.Draft7Validator(
+    SCHEMA, format_checker=jsonschema.Draft7Validator.FORMAT_CHECKER
+)
+
+
+def records(*statements: dict[str, Any]) -> list[dict[str, Any]]:
+    """As a reader of the file finds them."""
+    return list(yaml.safe_load_all(to_yaml(statements)))
+
+
+def changed(**parts: Any) -> dict[str, Any]:
+    return {**copy.deepcopy(STATEMENT), **parts}
+
+
+def with_cap() -> dict[str, Any]:
+    mechanism = {"sampling": "truncated_poisson", "sampling_rate": 0.1, "max_batch_size": 200}
+    return changed(mechanisms=[mechanism])
+
+
+@pytest.mark.parametrize(
+    "statement", [STATEMENT, with_cap(), changed(search={**STATEMENT["search"], "waiver": None})]
+)
+def test_a_record_is_what_the_registry_accepts(statement: dict[str, Any]) -> None:
+    (record,) = records(statement)
+    assert [error.message for error in VALIDATOR.iter_errors(record)] == []
+
+
+def test_the_schema_refuses_what_the_registry_would() -> None:
+    (record,) = records(STATEMENT)
+    basic = record["deployment"]["basic"]
+    for where, name, value in (
+        (record, "status", "Done"),
+        (record["deployment"]["privacy_loss"]["privacy_parameters"], "rho", None),
+        (basic, "data_product_type", "model"),
+        (basic, "publication_date", "21.11.2026"),
+    ):
+        kept = where.get(name)
+        where[name] = value
+        assert not VALIDATOR.is_valid(record), name
+        where.pop(name)
+        if kept is not None:
+            where[name] = kept
+    assert VALIDATOR.is_valid(record)
+
+
+def test_every_section_of_the_highest_tier_is_there() -> None:
+    (record,) = records(STATEMENT)
+    assert record["tier"] == 3
+    sections = SCHEMA["properties"]["deployment"]["properties"]
+    assert list(record["deployment"]) == list(sections)
+
+
+def test_it_says_what_was_promised_and_what_the_search_did() -> None:
+    (record,) = records(STATEMENT)
+    deployment, privacy = record["deployment"], STATEMENT["privacy"]
+    parameters = deployment["privacy_loss"]["privacy_parameters"]
+    assert parameters == {"epsilon": privacy["epsilon"], "delta": privacy["delta"]}
+    tuning = deployment["implementation"]["preprocessing_and_hyperparameter_tuning"]
+    assert STATEMENT["search"]["note"] in tuning
+    assert STATEMENT["search"]["waiver"] in tuning
+    assert record["url_slug"] == f"digits-eps3-{STATEMENT['study']['id']}"
+
+
+def test_what_only_people_know_is_asked_of_them() -> None:
+    (record,) = records(STATEMENT)
+    basic = record["deployment"]["basic"]
+    assert record["status"] == "Draft"
+    assert basic["data_curators"] == [ASKED]
+    assert {basic["intended_use"], basic["data_product_region"]} == {ASKED}
+
+
+def test_each_statement_is_a_document_and_public_data_is_none() -> None:
+    other = changed(study={"id": "s-0", "name": "Ünder: score"})
+    found = records(STATEMENT, changed(protects=False), other)
+    assert [each["url_slug"] for each in found] == [
+        f"digits-eps3-{STATEMENT['study']['id']}",
+        "nder-score-s-0",
+    ]
+    assert to_yaml([]) == ""
