@@ -1,0 +1,140 @@
+"""The studies of ``published.py``: what is reproduced, and the spaces that their searches look through."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+DELTA = 1e-5
+
+Space = dict[str, Any]
+
+
+def _log(low: float, high: float) -> Space:
+    return {"low": low, "high": high, "log": True}
+
+
+def _choices(*values: Any) -> Space:
+    return {"choices": list(values)}
+
+
+_SHARED: Space = {"clip_norm": _log(0.03, 1.0), "ema_decay": _choices(0.0, 0.9, 0.97, 0.99)}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a model is searched on a dataset, whatever the epsilon."""
+
+    dataset: str
+    model: dict[str, Any]
+    trials: int
+    space: Space
+    train: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+SCATTER_LINEAR = Recipe(
+    dataset="mnist",
+    model={"name": "scatter-linear"},
+    trials=24,
+    space={
+        "learning_rate": _log(0.05, 4.0),
+        "groups": _choices(9, 27, 81),
+        "steps": _choices(300, 600, 1200),
+        **_SHARED,
+    },
+    train={"batch_size": 4096, "momentum": 0.9},
+)
+SCATTER_CNN = Recipe(
+    dataset="mnist",
+    model={"name": "scatter-cnn"},
+    trials=12,
+    space={
+        "learning_rate": _log(0.5, 16.0),
+        "groups": _choices(9, 27, 81),
+        "steps": _choices(400, 800),
+        **_SHARED,
+    },
+    train={"batch_size": 4096},
+)
+TANH_CNN = Recipe(
+    dataset="mnist",
+    model={"name": "tanh-cnn"},
+    trials=16,
+    space={
+        "learning_rate": _log(0.5, 16.0),
+        "width": _choices(16, 32),
+        "augmentation_multiplicity": _choices(1, 2, 4),
+        **_SHARED,
+    },
+    train={"batch_size": 2048, "steps": 600, "crop_padding": 2},
+)
+CIFAR_SCATTER_LINEAR = Recipe(
+    dataset="cifar10-jpeg",
+    model={"name": "scatter-linear"},
+    trials=12,
+    space={
+        "learning_rate": _log(0.05, 4.0),
+        "groups": _choices(27, 81),
+        "steps": _choices(300, 600),
+        **_SHARED,
+    },
+    train={"batch_size": 8192, "momentum": 0.9},
+)
+DIGITS = Recipe(
+    dataset="digits",
+    model={"name": "linear"},
+    trials=4,
+    space={"learning_rate": _log(0.5, 8.0)},
+    train={"batch_size": 128, "steps": 60},
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the table: a recipe at an epsilon."""
+
+    recipe: Recipe
+    epsilon: float
+
+    @property
+    def name(self) -> str:
+        """As on the command line."""
+        return f"{self.recipe.dataset}-{self.recipe.model['name']}-eps{self.epsilon:g}"
+
+    def study(self, seed: int) -> dict[str, Any]:
+        """As a user would submit it; it begins from nothing that an earlier study found."""
+        return {
+            "name": f"{self.name}-seed{seed}",
+            "privacy": {"epsilon": self.epsilon, "delta": DELTA, "accountant": "pld"},
+            "dataset": self.recipe.dataset,
+            "model": self.recipe.model,
+            "search": {
+                "accounting": "declared_unaccounted",
+                "trials": self.recipe.trials,
+                "seed": seed,
+                "warm_start": "none",
+                "space": self.recipe.space,
+            },
+            "train": {**self.recipe.train, "workers": 2},
+        }
+
+
+ROWS = [
+    Row(SCATTER_LINEAR, 3.0),
+    Row(SCATTER_LINEAR, 1.0),
+    Row(SCATTER_LINEAR, 2.0),
+    Row(SCATTER_LINEAR, 4.0),
+    Row(SCATTER_CNN, 3.0),
+    Row(SCATTER_CNN, 2.0),
+    Row(SCATTER_CNN, 1.0),
+    Row(SCATTER_CNN, 4.0),
+    Row(TANH_CNN, 3.0),
+    Row(CIFAR_SCATTER_LINEAR, 3.0),
+    Row(TANH_CNN, 1.0),
+    Row(TANH_CNN, 2.0),
+    Row(TANH_CNN, 4.0),
+    Row(CIFAR_SCATTER_LINEAR, 1.0),
+    Row(CIFAR_SCATTER_LINEAR, 2.0),
+    Row(CIFAR_SCATTER_LINEAR, 4.0),
+]
+"""The cheapest and most telling ones first."""
+
+QUICK = Row(DIGITS, 3.0)
