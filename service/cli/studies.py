@@ -25,7 +25,11 @@ def list_studies(
     ] = None,
     archived: Annotated[bool, typer.Option("--archived", help="Only archived studies.")] = False,
     sort: Annotated[
-        str, typer.Option(help="created_at or name; a minus before it puts the last first.")
+        str,
+        typer.Option(
+            help="created_at, name, target_epsilon, best_accuracy, predicted_accuracy or test_accuracy; "
+            "a minus before it puts the last first."
+        ),
     ] = "-created_at",
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
     as_json: JsonFlag = False,

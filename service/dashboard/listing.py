@@ -27,6 +27,33 @@ from tan_core.spec import field_problems
 STUDIES_PER_PAGE = 25
 MOST_AT_ONCE = 200
 FILTERS = ("name_contains", "state", "tag", "dataset", "archived", "sort")
+ORDERS = {
+    StudyOrder.NEWEST: "Newest first",
+    StudyOrder.OLDEST: "Oldest first",
+    StudyOrder.NAME: "Name, A to Z",
+    StudyOrder.NAME_BACKWARDS: "Name, Z to A",
+    StudyOrder.LEAST_EPSILON: "Target ε, smallest first",
+    StudyOrder.MOST_EPSILON: "Target ε, largest first",
+    StudyOrder.BEST_TRIAL: "Best trial, highest first",
+    StudyOrder.WORST_TRIAL: "Best trial, lowest first",
+    StudyOrder.MOST_PREDICTED: "Predicted, highest first",
+    StudyOrder.LEAST_PREDICTED: "Predicted, lowest first",
+    StudyOrder.MOST_REACHED: "Reached, highest first",
+    StudyOrder.LEAST_REACHED: "Reached, lowest first",
+}
+"""By what a list is ordered, in words."""
+COLUMNS = {
+    "Study": StudyOrder.NAME,
+    "State": None,
+    "Progress": None,
+    "Best trial": StudyOrder.BEST_TRIAL,
+    "Predicted": StudyOrder.MOST_PREDICTED,
+    "Reached": StudyOrder.MOST_REACHED,
+    "Privacy": StudyOrder.LEAST_EPSILON,
+    "Owner": None,
+    "Age": StudyOrder.NEWEST,
+}
+"""Headings of the table, with the order that a first click asks for."""
 USUAL = {("archived", Archived.EXCLUDE.value), ("sort", StudyOrder.NEWEST.value)}
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -58,6 +85,10 @@ class Filters:
         """As a query, to be followed by other fields."""
         return urlencode([(name, each) for name, found in self.fields.items() for each in found])
 
+    def sorted_by(self, order: StudyOrder) -> str:
+        """As a query, in another order."""
+        return Filters({**self.fields, "sort": [order.value]}).text
+
 
 def read_filters(fields: Iterable[tuple[str, str]]) -> Filters:
     """The fields of a query that filter the list. What is empty or as usual is no filter.
@@ -88,6 +119,31 @@ def query_of(filters: Filters, cursor: str | None) -> StudyQuery:
         return StudyQuery.model_validate({**given, "limit": STUDIES_PER_PAGE, "cursor": cursor})
     except ValidationError as error:
         raise InvalidInputError.of(field_problems(error)) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A column's, which turns the order where there is one by it."""
+
+    label: str
+    order: StudyOrder | None
+    """Of a click; None: there is none by this column."""
+    direction: str | None
+    """What ``aria-sort`` says: ``ascending``, ``descending``, or None where the order is another."""
+    is_number: bool
+
+
+def headings(now: StudyOrder) -> list[Heading]:
+    """The table's, in the order that it has now."""
+    return [_heading(label, first, now) for label, first in COLUMNS.items()]
+
+
+def _heading(label: str, first: StudyOrder | None, now: StudyOrder) -> Heading:
+    is_number = label in ("Best trial", "Predicted", "Reached")
+    if first is None or first.field != now.field:
+        return Heading(label, first, None, is_number)
+    direction = "descending" if now.is_backwards else "ascending"
+    return Heading(label, now.turned if now is first else first, direction, is_number)
 
 
 @router.get("/", dependencies=[needs(Scope.READ)])
@@ -130,7 +186,8 @@ def _page(
         filters=filters,
         query=query,
         states=list(StudyState),
-        orders=list(StudyOrder),
+        orders=ORDERS,
+        headings=headings(query.sort),
         archives=list(Archived),
         notes=SEARCH_NOTES,
         why=view.why_not_running,

@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import Double, func, select, text, type_coerce
 from sqlalchemy.dialects.postgresql import JSONB
@@ -32,8 +31,6 @@ class Row:
 
     progress: Progress | None
     """Of a study that is under way."""
-    prediction: dict[str, Any] | None
-    """As studies.schemas.Prediction."""
     cancel_requested: bool
 
 
@@ -59,7 +56,6 @@ async def list_rows(session: AsyncSession, study_ids: Sequence[str]) -> dict[str
     return {
         study.id: Row(
             progress=await progress_of(session, study) if study.state in UNDER_WAY else None,
-            prediction=study.prediction,
             cancel_requested=study.cancel_requested,
         )
         for study in found.all()

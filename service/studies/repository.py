@@ -1,14 +1,17 @@
 """Queries over studies, their trials, runs and events."""
 
+import math
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from pydantic import AwareDatetime, TypeAdapter
+from pydantic import AwareDatetime, FiniteFloat, TypeAdapter
 from sqlalchemy import (
+    ColumnElement,
     Double,
     Select,
     func,
+    literal,
     select,
     tuple_,
     type_coerce,
@@ -24,7 +27,26 @@ from tan_core.wire import RungScore, TrialRecord, TrialState
 
 _BY_NAME = TypeAdapter(tuple[NamePart, NamePart])
 _BY_TIME = TypeAdapter(tuple[AwareDatetime, NamePart])
+_BY_NUMBER = TypeAdapter(tuple[FiniteFloat | None, NamePart])
 """Where a page ended: what the list is ordered by, and the id."""
+
+_BEST = (
+    select(func.max(Trial.value))
+    .where(Trial.study_id == Study.id, Trial.state == TrialState.COMPLETED)
+    .scalar_subquery()
+)
+_TESTED = (
+    select(Run.result["test_accuracy"].astext.cast(Double))
+    .where(Run.study_id == Study.id, Run.kind == "private")
+    .scalar_subquery()
+)
+_NUMBERS: dict[str, ColumnElement[float | None]] = {
+    "target_epsilon": Study.plan["privacy"]["target_epsilon"].astext.cast(Double),
+    "best_accuracy": _BEST,
+    "predicted_accuracy": Study.prediction["accuracy"].astext.cast(Double),
+    "test_accuracy": _TESTED,
+}
+"""Of a summary: what a list may be ordered by and some studies do not have."""
 
 
 async def find(session: AsyncSession, study_id: str, *, lock: bool = False) -> Study | None:
@@ -63,24 +85,46 @@ async def page(
     tenant: str | None,
 ) -> tuple[list[Study], Cursor]:
     """Up to ``limit`` studies of the tenant (None: of all) after the cursor, and the next cursor."""
-    query = _filtered(listing).limit(limit + 1)
+    key, kind = _key(listing.sort)
+    query = _filtered(listing).add_columns(key).limit(limit + 1)
     if tenant is not None:
         query = query.where(Study.tenant == tenant)
-    is_by_name = listing.sort in (StudyOrder.NAME, StudyOrder.NAME_BACKWARDS)
-    key = Study.name if is_by_name else Study.created_at
     if cursor is not None:
-        kind: TypeAdapter[Any] = _BY_NAME if is_by_name else _BY_TIME
-        after = paging.decode(cursor, kind, listing=listing)
+        value, study_id = paging.decode(cursor, kind, listing=listing)
+        after = (_last_of_all(listing.sort) if value is None else value, study_id)
         place = tuple_(key, Study.id)
         query = query.where(place < after if listing.sort.is_backwards else place > after)
     order = (key, Study.id)
     query = query.order_by(*(each.desc() for each in order) if listing.sort.is_backwards else order)
-    found = list((await session.scalars(query)).all())
+    found = [(study, value) for study, value in await session.execute(query)]
+    studies = [study for study, _ in found[:limit]]
     if len(found) <= limit:
-        return found, None
-    last = found[limit - 1]
-    ended = (last.name if is_by_name else last.created_at.isoformat(), last.id)
-    return found[:limit], paging.encode(ended, listing=listing)
+        return studies, None
+    last, value = found[limit - 1]
+    return studies, paging.encode((_written(value), last.id), listing=listing)
+
+
+def _key(order: StudyOrder) -> tuple[ColumnElement[Any], TypeAdapter[Any]]:
+    """What is ordered by, and what a cursor holds of it. What a study lacks comes last, either way."""
+    match order.field:
+        case "name":
+            return Study.name.expression, _BY_NAME
+        case "created_at":
+            return Study.created_at.expression, _BY_TIME
+        case number:
+            last = literal(_last_of_all(order), Double)
+            return func.coalesce(_NUMBERS[number], last), _BY_NUMBER
+
+
+def _last_of_all(order: StudyOrder) -> float:
+    return -math.inf if order.is_backwards else math.inf
+
+
+def _written(value: Any) -> Any:
+    """As a cursor has it: JSON knows neither times nor infinities."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return None if value in (-math.inf, math.inf) else value
 
 
 def _filtered(listing: StudyListing) -> Select[Study]:

@@ -204,10 +204,16 @@ class StudySummary(BaseModel):
     search_note: str
     epsilon: float
     """As ``privacy.epsilon`` of the study."""
+    target_epsilon: float | None
+    """What was asked for; None where the noise was, and epsilon followed from it."""
     delta: float
     accountant: str
     neighboring_relation: str
     best_accuracy: float | None
+    """Of the completed simulations."""
+    predicted_accuracy: float | None
+    predicted_low: float | None
+    predicted_high: float | None
     test_accuracy: float | None
     created_at: datetime
     started_at: datetime | None
@@ -222,17 +228,38 @@ class StudyPage(BaseModel):
 
 
 class StudyOrder(StrEnum):
-    """What studies are listed by; a minus puts the last first. Ties are in the order of the id."""
+    """What studies are listed by; a minus puts the last first. Ties are in the order of the id.
+
+    A study that has no such number yet comes last, whichever way they are ordered.
+    """
 
     OLDEST = "created_at"
     NEWEST = "-created_at"
     NAME = "name"
     NAME_BACKWARDS = "-name"
+    LEAST_EPSILON = "target_epsilon"
+    MOST_EPSILON = "-target_epsilon"
+    WORST_TRIAL = "best_accuracy"
+    BEST_TRIAL = "-best_accuracy"
+    LEAST_PREDICTED = "predicted_accuracy"
+    MOST_PREDICTED = "-predicted_accuracy"
+    LEAST_REACHED = "test_accuracy"
+    MOST_REACHED = "-test_accuracy"
+
+    @property
+    def field(self) -> str:
+        """Of a summary: what it is listed by."""
+        return self.value.removeprefix("-")
 
     @property
     def is_backwards(self) -> bool:
         """Whether the last come first."""
         return self.value.startswith("-")
+
+    @property
+    def turned(self) -> "StudyOrder":
+        """The same, the other way round."""
+        return StudyOrder(self.field if self.is_backwards else f"-{self.field}")
 
 
 class Archived(StrEnum):

@@ -318,6 +318,7 @@ def _summary(
     position: int | None,
 ) -> StudySummary:
     planned = study.plan["privacy"]
+    predicted = study.prediction or {}
     return StudySummary(
         id=study.id,
         tenant=study.tenant,
@@ -333,10 +334,14 @@ def _summary(
         search_accounting=study.search_accounting,
         search_note=SEARCH_NOTES[SearchAccounting(study.search_accounting)],
         epsilon=epsilon.shown(study, charged_steps=charged_steps),
+        target_epsilon=planned.get("target_epsilon"),
         delta=planned["delta"],
         accountant=planned["accountant"],
         neighboring_relation=planned["neighboring_relation"],
         best_accuracy=best,
+        predicted_accuracy=predicted.get("accuracy"),
+        predicted_low=predicted.get("low"),
+        predicted_high=predicted.get("high"),
         test_accuracy=tested,
         created_at=study.created_at,
         started_at=study.started_at,

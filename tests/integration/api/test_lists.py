@@ -5,11 +5,16 @@ from typing import Any
 
 import pytest
 
-from service.db.tables import Trial
+from service.db.tables import Run, Study, Trial
 from tests.fixtures.api import make_spec
 from tests.support.rows import clone_study
 
 NOON = "2026-11-20T12:00:00+00:00"
+NUMBERS = [
+    f"{sign}{field}"
+    for field in ("target_epsilon", "best_accuracy", "predicted_accuracy", "test_accuracy")
+    for sign in ("", "-")
+]
 LATER = "2026-11-20T12:00:00.000001+00:00"
 
 
@@ -29,6 +34,46 @@ async def studies(client, database) -> list[str]:
             archived=number == 5,
         )
     return [*(f"s-00000000000{number}" for number in range(6)), made]
+
+
+@pytest.fixture
+async def numbered(client, database) -> list[str]:
+    """Eight studies: three with nothing but a target, the fourth without one, four with every number."""
+    made = (await client.post("/studies", json=make_spec(name="first"))).json()["id"]
+    clones = [f"s-00000000000{number}" for number in range(7)]
+    for study_id in clones:
+        await clone_study(database, made, id=study_id)
+    for study_id, value in zip(clones, (0.9, 0.3, 0.3, 0.5), strict=False):
+        await give_numbers(database, study_id, value)
+    for study_id in clones[4:6]:
+        await give_numbers(database, study_id, None)
+    return [*clones, made]
+
+
+async def give_numbers(database, study_id: str, value: float | None) -> None:
+    """What a list can be ordered by, from one number; None: there is none of it."""
+    async with database.session() as session:
+        study = await session.get_one(Study, study_id)
+        privacy = {**study.plan["privacy"], "target_epsilon": value}
+        study.plan = {**study.plan, "privacy": privacy}
+        if value is None:
+            return
+        study.prediction = {"accuracy": value, "low": value - 0.1, "high": value + 0.1}
+        session.add(
+            Run(
+                id=f"{study_id}-private", study_id=study_id, kind="private", state="succeeded",
+                assignment={}, result={"test_accuracy": value, "num_test": 10},
+            )
+        )  # fmt: skip
+        for number, (state, share) in enumerate(
+            [("completed", value), ("completed", value / 2), ("pruned", 1.0), ("completed", None)]
+        ):
+            session.add(
+                Trial(
+                    study_id=study_id, number=number, state=state, params={}, scores=[], value=share,
+                    attempt=1,
+                )
+            )  # fmt: skip
 
 
 async def walk(client, path: str, *, between=None, **params: Any) -> list[dict[str, Any]]:
@@ -106,6 +151,38 @@ class TestStudies:
     )  # fmt: skip
     async def test_filters(self, client, studies, filters, expected):
         assert sorted(await ids(client, **filters)) == sorted(studies[at] for at in expected)
+
+    @pytest.mark.parametrize("sort", NUMBERS)
+    async def test_numbers_order_and_who_has_none_comes_last(self, client, numbered, sort):
+        found = await walk(client, "/studies", sort=sort)
+        field = sort.removeprefix("-")
+        keys = [(study[field], study["id"]) for study in found]
+        known = [key for key in keys if key[0] is not None]
+        unknown = [key[1] for key in keys if key[0] is None]
+        is_backwards = sort.startswith("-")
+        assert sorted(study["id"] for study in found) == sorted(numbered)
+        assert len({value for value, _ in known}) >= 3  # ties among them, too
+        assert len(unknown) >= 2
+        assert keys[: len(known)] == sorted(known, reverse=is_backwards)
+        assert unknown == sorted(unknown, reverse=is_backwards)
+
+    @pytest.mark.parametrize("sort", NUMBERS)
+    async def test_numbers_that_arrive_between_pages_hide_nobody_who_had_one(
+        self, client, database, numbered, sort
+    ):
+        stored = []
+
+        async def store_best_and_worst() -> None:
+            for value in (0.0, 1.0):
+                stored.append(f"s-new-{len(stored):04}")
+                await clone_study(database, numbered[0], id=stored[-1], archived=False)
+                await give_numbers(database, stored[-1], value)
+                if len(stored) > 8:
+                    return
+
+        found = await ids(client, sort=sort, between=store_best_and_worst)
+        assert len(found) == len(set(found))
+        assert set(numbered) <= set(found)
 
     @pytest.mark.parametrize("other", [{"state": "queued"}, {"sort": "name"}, {"tag": "paper"}])
     async def test_a_cursor_of_other_filters_is_refused(self, client, studies, other):

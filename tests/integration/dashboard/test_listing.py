@@ -5,6 +5,7 @@ import re
 import httpx
 
 from service.context import Context
+from service.studies.schemas import StudyOrder
 from tests.integration.dashboard import seeding
 from tests.integration.dashboard.page import get
 
@@ -25,7 +26,8 @@ class TestFilters:
         await seeding.failed(context, "lost", name="omega")
         await client.patch(f"/studies/{first}", json={"tags": ["paper"]}, headers={"If-Match": "*"})
 
-        for query in ("name_contains=LPH", "state=failed", "tag=paper", "sort=name", "sort=-name"):
+        orders = [f"sort={order.value}" for order in StudyOrder]
+        for query in ("name_contains=LPH", "state=failed", "tag=paper", *orders):
             items = (await client.get(f"/studies?{query}")).json()["items"]
             assert await _shown(client, f"/?{query}") == [item["id"] for item in items], query
 

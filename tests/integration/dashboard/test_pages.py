@@ -152,8 +152,11 @@ class TestStudiesPage:
 
         for item in items:
             study = (await client.get(f"/studies/{item['id']}")).json()
-            item["predicted"] = (study["prediction"] or {}).get("accuracy")
-        figures = ("best_accuracy", "predicted", "test_accuracy", "epsilon", "delta")
+            predicted = (study["prediction"] or {}).get("accuracy")
+            assert item["predicted_accuracy"] == predicted
+            assert item["target_epsilon"] == study["spec"]["privacy"]["epsilon"]
+        figures = ("best_accuracy", "predicted_accuracy", "test_accuracy", "epsilon", "delta")
+        figures += ("target_epsilon",)
         shown = [item[name] for item in items for name in figures if item[name] is not None]
         assert page.data["studies"] == shown
         for item in items:

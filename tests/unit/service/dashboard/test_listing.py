@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from service.dashboard.listing import query_of, read_filters
+from service.dashboard.listing import ORDERS, headings, query_of, read_filters
 from service.dashboard.view import why_not_running
 from service.errors import InvalidInputError
 from service.studies.lifecycle import StudyState
@@ -18,9 +18,10 @@ def summary(state: str, **changes: Any) -> StudySummary:
     known: dict[str, Any] = {
         "id": "s-1", "tenant": "local", "name": "one", "tags": [], "archived": False, "state": state,
         "reason": None, "paused": False, "priority": 0, "queue_position": None, "dataset": "digits",
-        "search_accounting": "public_proxy", "search_note": "", "epsilon": 3.0, "delta": 1e-5,
-        "accountant": "pld", "neighboring_relation": "add_or_remove_one", "best_accuracy": None,
-        "test_accuracy": None, "created_at": NOW, "started_at": None, "finished_at": None,
+        "search_accounting": "public_proxy", "search_note": "", "epsilon": 3.0, "target_epsilon": 3.0,
+        "delta": 1e-5, "accountant": "pld", "neighboring_relation": "add_or_remove_one", "best_accuracy": None,
+        "predicted_accuracy": None, "predicted_low": None, "predicted_high": None, "test_accuracy": None,
+        "created_at": NOW, "started_at": None, "finished_at": None,
     }  # fmt: skip
     return StudySummary.model_validate(known | changes)
 
@@ -52,6 +53,30 @@ class TestFilters:
     def test_one_that_means_nothing_is_refused_by_its_name(self, field: tuple[str, str]) -> None:
         with pytest.raises(InvalidInputError, match=field[0]):
             query_of(read_filters([field]), None)
+
+
+class TestHeadings:
+    def test_every_order_has_words(self) -> None:
+        assert set(ORDERS) == set(StudyOrder)
+
+    def test_a_second_click_turns_the_order_and_one_elsewhere_does_not(self) -> None:
+        by_label = {each.label: each for each in headings(StudyOrder.MOST_REACHED)}
+
+        assert by_label["Reached"].order is StudyOrder.LEAST_REACHED
+        assert by_label["Reached"].direction == "descending"
+        assert by_label["Privacy"].order is StudyOrder.LEAST_EPSILON
+        assert by_label["Privacy"].direction is None
+
+    def test_a_click_in_the_other_direction_comes_back_to_the_first(self) -> None:
+        by_label = {each.label: each for each in headings(StudyOrder.LEAST_REACHED)}
+
+        assert by_label["Reached"].order is StudyOrder.MOST_REACHED
+        assert by_label["Reached"].direction == "ascending"
+
+    def test_it_keeps_the_filters(self) -> None:
+        filters = read_filters([("tag", "paper"), ("sort", "name")])
+
+        assert filters.sorted_by(StudyOrder.BEST_TRIAL) == "tag=paper&sort=-best_accuracy"
 
 
 class TestWhyNotRunning:
