@@ -13,7 +13,7 @@ from types import FrameType
 import uvicorn
 from fastapi import Depends, FastAPI
 
-from service import docs, gate, log_records, openapi, problems, telemetry
+from service import docs, gate, openapi, problems, telemetry
 from service.access import endpoints as access
 from service.access.audit import Audit
 from service.access.door import Door
@@ -41,6 +41,7 @@ from service.ledger import endpoints as ledger
 from service.logs import endpoints as logs
 from service.metrics import endpoints as metrics
 from service.plans import endpoints as plans
+from service.private_run import endpoints as private_run
 from service.publication import endpoints as publication
 from service.publication.published import Published, refuse_restored
 from service.request_id import RequestId
@@ -49,6 +50,7 @@ from service.settings import Settings
 from service.studies import endpoints as studies
 from service.trials import endpoints as trials
 from service.webhooks import endpoints as webhooks
+from tan_core import log_records
 
 GRACEFUL_SECONDS = 10
 KEEP_ALIVE_SECONDS = 75
@@ -109,6 +111,7 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         metrics,
         studies,
         trials,
+        private_run,
         logs,
         calibration,
         plans,

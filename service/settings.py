@@ -9,9 +9,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from service.hosts import is_loopback
-from service.log_records import LogFormat
 from service.rate_limit import RateLimit, parse_rate_limit
 from service.webhook_urls import WebhookUrls
+from tan_core.log_records import LogFormat
 from tan_core.spec.models import ModulePrefixes
 from tan_core.spec.pretrained import CheckpointDirectory
 

@@ -2,8 +2,6 @@
 
 import logging
 import signal
-import sys
-import traceback
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -12,6 +10,7 @@ from typing import Literal, TypeVar
 from tan_core.errors import PretrainedError
 from tan_core.spec.models import PythonModel
 from tan_core.wire import PrivateAssignment, PrivateResult, SearchAssignment
+from worker.log import write_log
 from worker.report import (
     ControlPlane,
     ControlPlaneError,
@@ -21,6 +20,8 @@ from worker.report import (
     leave,
 )
 from worker.settings import WorkerSettings
+
+log = logging.getLogger(__name__)
 
 EXIT_DONE = 0
 EXIT_FAILED = 1
@@ -54,6 +55,7 @@ def drive(kind: type[TAssignment], work: Callable[[TAssignment, Driver], Outcome
     is stored. SIGINT asks ``work`` to stop, as a cancelled study does.
     """
     settings = WorkerSettings.model_validate({})
+    write_log(settings.log_format, run_id=settings.run_id, attempt=settings.fence)
     try:
         with closing(ControlPlane(settings)) as control:
             assignment = control.assignment()
@@ -64,8 +66,10 @@ def drive(kind: type[TAssignment], work: Callable[[TAssignment, Driver], Outcome
             with Heartbeats(control) as heartbeats:
                 signal.signal(signal.SIGINT, lambda *_: heartbeats.cancel())
                 driver = Driver(settings=settings, control=control, heartbeats=heartbeats)
+                log.info("a %s run of study %s begins", assignment.kind, assignment.study_id)
                 outcome = _attempt(assignment, work, driver)
                 heartbeats.expect_end()
+                log.info("%s%s", outcome.outcome, f": {outcome.reason}" if outcome.reason else "")
                 control.finish(
                     outcome.outcome,
                     reason=outcome.reason,
@@ -75,7 +79,7 @@ def drive(kind: type[TAssignment], work: Callable[[TAssignment, Driver], Outcome
     except (FencedError, RefusedError) as error:
         leave(error)
     except ControlPlaneError as error:
-        sys.stderr.write(f"{error}\n")
+        log.error("%s", error)
         return EXIT_FAILED
     return EXIT_FAILED if outcome.outcome == "failed" else EXIT_DONE
 
@@ -104,8 +108,8 @@ def _attempt(
     except PretrainedError as error:
         # The file will be no other one at the next attempt.
         return Outcome(outcome="failed", reason=str(error), retryable=False)
-    except Exception as error:  # noqa: BLE001 - whatever went wrong is the reason of the attempt
-        traceback.print_exc()
+    except Exception as error:
+        log.exception("the work of this attempt failed")
         return Outcome(outcome="failed", reason=last_line(error))
 
 

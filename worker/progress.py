@@ -1,6 +1,6 @@
 """What Tune sees, as trial records on their way to the control plane."""
 
-import sys
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +10,8 @@ from ray.tune.experiment import Trial
 from tan_core.wire import RungScore, TrialRecord, TrialState
 from worker.driver import last_line
 from worker.report import Heartbeats, TrialReporter
+
+log = logging.getLogger(__name__)
 
 
 class CancelledError(Exception):
@@ -91,7 +93,7 @@ class SearchProgress(Callback):
         if trial.config["seed"] > 0 and result["outcome"] == TrialState.FAILED:
             # As if its worker had been lost: it says nothing of the trial, and may go well next time.
             number, seed = trial.config["number"], trial.config["seed"]
-            sys.stderr.write(f"trial {number} with seed {seed} failed: {result.get('reason')}\n")
+            log.warning("trial %d with seed %d failed: %s", number, seed, result.get("reason"))
             return
         record = self._scored(trial, result)
         if trial.config["seed"] > 0:

@@ -4,8 +4,8 @@ Every request is idempotent, so each one is repeated with growing pauses until i
 deadline has passed. Two answers end an attempt: 409, because a newer attempt lives, and 401.
 """
 
+import logging
 import os
-import sys
 import threading
 import time
 import uuid
@@ -36,6 +36,8 @@ from tan_core.wire import (
     TrialReport,
 )
 from worker.settings import WorkerSettings
+
+log = logging.getLogger(__name__)
 
 EXIT_FENCED = 40
 EXIT_REFUSED = 41
@@ -203,8 +205,7 @@ def leave(error: FencedError | RefusedError) -> NoReturn:
 
     The attempt is not ours any more. An orderly exit could still write: ``os._exit`` cannot.
     """
-    sys.stderr.write(f"this attempt has no standing any more: {error}\n")
-    sys.stderr.flush()
+    log.error("this attempt has no standing any more: %s", error)
     os._exit(EXIT_FENCED if isinstance(error, FencedError) else EXIT_REFUSED)
 
 

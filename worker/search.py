@@ -73,7 +73,12 @@ def _run_trials(
         )
         tuner = tune.Tuner(
             tune.with_resources(
-                tune.with_parameters(SimulatedTrial, assignment=assignment, data=data),
+                tune.with_parameters(
+                    SimulatedTrial,
+                    assignment=assignment,
+                    data=data,
+                    log_format=driver.settings.log_format,
+                ),
                 _trial_resources(),
             ),
             tune_config=tune.TuneConfig(

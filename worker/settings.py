@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from tan_core.log_records import LogFormat
 from tan_core.spec.models import ModulePrefixes
 from tan_core.spec.pretrained import CheckpointDirectory
 
@@ -29,6 +30,8 @@ class WorkerSettings(BaseSettings):
     """Modules and packages that ``python:`` models may be imported from: nothing else is."""
     pretrained_dir: CheckpointDirectory = None
     """Checkpoints to begin from are read below it, and nowhere else."""
+    log_format: LogFormat = "text"
+    """As the service writes its own log."""
 
 
 def quieten_ray() -> None:

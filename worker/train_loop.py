@@ -5,6 +5,7 @@ granted, and reports the checkpoint that closes it. Every rank draws the same gl
 its share; the engine adds noise on rank 0 only, once.
 """
 
+import logging
 import os
 import platform
 import time
@@ -33,8 +34,11 @@ from tan_core.models.extractor import Extractor
 from tan_core.wire import Checkpoint, PrivateAssignment, PrivateResult, SegmentGrant
 from worker.begin import checkpoint_of, extractor_for, model_for
 from worker.driver import Outcome
+from worker.log import write_log
 from worker.report import ControlPlane, FencedError, Heartbeats, RefusedError, leave
 from worker.settings import WorkerSettings
+
+log = logging.getLogger(__name__)
 
 _SEED_BYTES = 8
 _RATE_WINDOW = 32
@@ -46,6 +50,13 @@ def train_loop(config: dict[str, Any]) -> Outcome | None:
     assignment: PrivateAssignment = config["assignment"]
     settings: WorkerSettings = config["settings"]
     team = Team()
+    write_log(
+        settings.log_format,
+        run_id=assignment.run_id,
+        attempt=assignment.attempt,
+        rank=team.rank,
+    )
+    log.info("rank %d of %d begins on %s", team.rank, team.size, team.device)
     torch.set_num_threads(team.threads)
     keep_freed_memory()
     try:
@@ -54,6 +65,9 @@ def train_loop(config: dict[str, Any]) -> Outcome | None:
             return _train(assignment, settings, team, leader)
     except (FencedError, RefusedError) as error:
         leave(error)
+    except Exception:
+        log.exception("rank %d failed", team.rank)
+        raise
 
 
 class Team:

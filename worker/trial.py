@@ -4,6 +4,7 @@ A config is ``{"number": n, "params": {...}, "seed": s, "scores": [...]}``: seed
 repeats a finalist, and rungs whose scores an earlier attempt has reported are not run again.
 """
 
+import logging
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,14 +16,18 @@ from ray.tune import Trainable
 
 from tan_core.data import Split
 from tan_core.engine.memory import keep_freed_memory
+from tan_core.log_records import LogFormat
 from tan_core.models import Checkpoint
 from tan_core.planner import Candidate
 from tan_core.spec import Scalar
 from tan_core.wire import RungScore, SearchAssignment, TrialState
 from worker.driver import last_line
+from worker.log import write_log
 from worker.rung import Data, RungRun, Tensors, chosen
 from worker.schedule import RESOURCE, resource
 from worker.searcher import METRIC
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +43,20 @@ class SimulatedTrial(Trainable):
     """A step is a part of a rung."""
 
     def setup(  # pyright: ignore[reportIncompatibleMethodOverride] tune.with_parameters adds them
-        self, config: dict[str, Any], *, assignment: SearchAssignment, data: TrialData
+        self,
+        config: dict[str, Any],
+        *,
+        assignment: SearchAssignment,
+        data: TrialData,
+        log_format: LogFormat,
     ) -> None:
         """Once per worker process."""
+        write_log(
+            log_format,
+            run_id=assignment.run_id,
+            attempt=assignment.attempt,
+            trial=lambda: self._number,
+        )
         torch.set_num_threads(1)
         keep_freed_memory()
         self._assignment = assignment
@@ -57,6 +73,7 @@ class SimulatedTrial(Trainable):
         return True
 
     def _begin(self, config: Mapping[str, Any]) -> None:
+        self._number: int = config["number"]
         self._params: dict[str, Scalar] = config["params"]
         self._seed: int = config["seed"]
         self._known = {
@@ -65,12 +82,14 @@ class SimulatedTrial(Trainable):
         self._candidate: Candidate | None = None
         self._rung = 0
         self._run: RungRun | None = None
+        log.info("begins with seed %d: %s", self._seed, self._params)
 
     def step(self) -> dict[str, Any]:
         """Take a part of a rung and report how it goes, or why it does not."""
         try:
             score, diverged = self._advance()
-        except Exception as error:  # noqa: BLE001 - whatever it was, it fails this trial only
+        except Exception as error:  # whatever it was, it fails this trial only
+            log.exception("failed")
             return self._report(None, TrialState.FAILED, last_line(error))
         if diverged is not None:
             return self._report(score, TrialState.DIVERGED, diverged)

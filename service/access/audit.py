@@ -8,12 +8,12 @@ import logging
 from starlette.datastructures import Headers
 from starlette.types import Message, Scope
 
-from service import log_records
 from service.access.routes import declared, route_of
 from service.auth import repository, scopes
 from service.auth.scopes import Principal
 from service.db.session import Database
 from service.db.tables import AuditEvent
+from tan_core import log_records
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 MAX_TARGET = 200

@@ -3,9 +3,9 @@
 import logging
 import sys
 
-from service import log_records
 from service.local.supervisor import ServiceError, Supervisor
 from service.settings import Settings
+from tan_core import log_records
 from tan_core.errors import TanError
 
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from service import log_records
 from service.maintenance.backup import backup, restore
 from service.maintenance.look import look
 from service.maintenance.schema import bring_up, status
 from service.maintenance.target import open_target
 from service.settings import Settings
+from tan_core import log_records
 from tan_core.errors import TanError
 
 

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from service import log_records
 from service.auth.secrets import server_secret
 from service.db.clock import clock
 from service.db.session import Database
@@ -26,6 +25,7 @@ from service.retention import Retention
 from service.settings import Settings
 from service.webhooks.sender import WebhookSender
 from service.webhooks.signature import webhook_secret
+from tan_core import log_records
 from tan_core.errors import TanError
 
 log = logging.getLogger("service.orchestrator")

@@ -378,6 +378,7 @@ class Reconciler:
                 "TAN_CACHE_DIR": str(self._settings.storage_path / "cache"),
                 "TAN_ALLOWED_MODEL_PREFIXES": ",".join(self._settings.allowed_model_prefixes),
                 "TAN_PRETRAINED_DIR": str(self._settings.pretrained_path or ""),
+                "TAN_LOG_FORMAT": self._settings.log_format,
             },
             metadata={"study": study.id, "run": run.id, "attempt": str(attempt.number)},
         )

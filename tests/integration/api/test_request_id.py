@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from service import log_records
+from tan_core import log_records
 
 
 async def test_a_callers_request_id_is_returned(client):

@@ -189,6 +189,12 @@ def plane() -> Iterator[ControlPlaneServer]:
 class RayHead:
     address: str
     process: subprocess.Popen[bytes]
+    home: Path
+
+    def worker_lines(self) -> list[str]:
+        """What its workers have written to standard error, a line each."""
+        files = (self.home / "session_latest" / "logs").glob("worker-*.err")
+        return [line for file in files for line in file.read_text(errors="replace").splitlines()]
 
     def workers(self, title: str) -> list[psutil.Process]:
         """Processes of this head, and of no other Ray on the machine, by their title."""
@@ -221,7 +227,7 @@ def ray_head() -> Iterator[RayHead]:
         head = subprocess.Popen(command, env=ray_environment(), stdout=log, stderr=log)
     try:
         wait_for(lambda: accepts(port), seconds=60)
-        yield RayHead(f"127.0.0.1:{port}", head)
+        yield RayHead(f"127.0.0.1:{port}", head, home)
     finally:
         head.terminate()
         head.wait(timeout=60)

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from service.auth.scopes import Principal, Scope
 from service.auth.sessions import LIFETIME_SECONDS, Session, Signer
 from service.auth.tokens import Token, digest
-from service.log_records import without_secrets
 from service.rate_limit import MAX_KEYS, Buckets, RateLimit, parse_rate_limit
+from tan_core.log_records import without_secrets
 
 DIGEST = digest("secret")
 

@@ -195,7 +195,7 @@ class TestFinals:
         assert record.model_copy(update={"repeats": []}) == self.KNOWN
 
     def test_one_that_fails_leaves_no_trace_but_its_words(
-        self, capsys: pytest.CaptureFixture[str]
+        self, caplog: pytest.LogCaptureFixture
     ) -> None:
         reports = Reports()
         progress = progress_of(reports, is_last=True, known=(self.KNOWN,))
@@ -203,7 +203,7 @@ class TestFinals:
         progress.on_trial_complete(0, [], tune_trial(seed=1, last_result=last))
         assert not reports.sent
         assert progress.records[0] == self.KNOWN
-        assert "trial 0 with seed 1 failed: boom" in capsys.readouterr().err
+        assert "trial 0 with seed 1 failed: boom" in caplog.text
 
     def test_one_that_diverges_stands_without_a_score(self) -> None:
         reports = Reports()

@@ -3,11 +3,12 @@
 import io
 import json
 import logging
+import threading
 from collections.abc import Iterator
 
 import pytest
 
-from service import log_records
+from tan_core import log_records
 
 log = logging.getLogger("tests.log_records")
 
@@ -17,6 +18,7 @@ def stream() -> Iterator[io.StringIO]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield io.StringIO()
+    log_records.configure("text")
     root.handlers[:] = handlers
     root.setLevel(level)
     logging.captureWarnings(False)
@@ -62,6 +64,15 @@ def test_what_is_bound_ends_with_its_block(stream):
     inside, outside = stream.getvalue().splitlines()
     assert inside.endswith("INFO tests.log_records inside [study_id=s-1 attempt=2]")
     assert outside.endswith("outside")
+
+
+def test_what_is_known_of_a_process_is_said_by_all_its_threads(stream):
+    log_records.configure("json", stream=stream, run_id="s-1-private", attempt=2)
+    thread = threading.Thread(target=lambda: log.info("inside"))
+    with log_records.bind(attempt=3):
+        thread.start()
+        thread.join()
+    assert {"run_id": "s-1-private", "attempt": 2}.items() <= written(stream).items()
 
 
 @pytest.mark.parametrize("log_format", ["json", "text"])

@@ -1,8 +1,8 @@
-"""How every process of the service writes its log: lines for people, or one JSON object per record.
+"""How every process writes its log, of the service and of what runs inside Ray: lines for people, or one JSON object per record.
 
 ``TAN_LOG_FORMAT`` chooses. A JSON record has ``time`` (UTC), ``level``, ``logger``, ``message``,
-whatever of ``request_id``, ``study_id``, ``run_id`` and ``attempt`` is known where it was written, and
-``exception`` where there was one. Passwords in URLs and bearer tokens are blanked in both formats.
+whatever of ``request_id``, ``study_id``, ``run_id``, ``attempt``, ``trial`` and ``rank`` is known where it
+was written, and ``exception`` where there was one. Passwords in URLs and bearer tokens are blanked in both formats.
 """
 
 import json
@@ -24,6 +24,8 @@ _SECRETS = (
     (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]+"), r"\1 ***"),
 )
 _fields: ContextVar[Mapping[str, object]] = ContextVar("log_fields", default={})  # noqa: B039 - never changed in place
+_process: dict[str, object] = {}
+"""Said of every record of this process, whichever thread writes it."""
 
 
 @contextmanager
@@ -41,7 +43,8 @@ def bind(**fields: object) -> Generator[None]:
 
 def bound() -> Mapping[str, object]:
     """What is said of a record that is written here."""
-    answers = {name: value() if callable(value) else value for name, value in _fields.get().items()}
+    said = {**_process, **_fields.get()}
+    answers = {name: value() if callable(value) else value for name, value in said.items()}
     return {name: value for name, value in answers.items() if value is not None}
 
 
@@ -79,9 +82,15 @@ class TextFormatter(logging.Formatter):
 
 
 def configure(
-    log_format: LogFormat, *, level: int = logging.INFO, stream: IO[str] | None = None
+    log_format: LogFormat,
+    *,
+    level: int = logging.INFO,
+    stream: IO[str] | None = None,
+    **fields: object,
 ) -> None:
-    """Write every record of this process to ``stream``, by default standard error."""
+    """Write every record of this process to ``stream``, by default standard error, with these fields."""
+    _process.clear()
+    _process.update(fields)
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
