@@ -48,6 +48,7 @@ def audit(
     *,
     clip_norm: float,
     views: int = 1,
+    shares: Tensor | None = None,
     rule: ClippingRule = per_example_clipping,
 ) -> None:
     """Refuse a step whose clipping does not rest on the examples' own gradients.
@@ -62,17 +63,25 @@ def audit(
     Args:
         model: as for :func:`~tan_core.engine.gradients.clipped_sum`.
         inputs: [A * K, ...]; the K views of an example stand together.
-        labels: [A], int64.
+        labels: [A], or [A, K] where views have labels of their own; int64.
         kept_norms: [A]: theirs, as ``clipped_sum`` found them among their whole batch.
         clip_norm: C > 0.
         views: K >= 1.
+        shares: [A, K], of each view in its example's mean; None: 1/K.
         rule: what the examples were clipped by.
 
     Raises:
         AuditError: one of :func:`differences` is above ``TOLERANCE``.
     """
     found = differences(
-        model, inputs, labels, kept_norms, clip_norm=clip_norm, views=views, rule=rule
+        model,
+        inputs,
+        labels,
+        kept_norms,
+        clip_norm=clip_norm,
+        views=views,
+        shares=shares,
+        rule=rule,
     )
     if not all(difference <= TOLERANCE for difference in found):
         raise AuditError(_FAILURE)
@@ -86,6 +95,7 @@ def differences(
     *,
     clip_norm: float,
     views: int = 1,
+    shares: Tensor | None = None,
     rule: ClippingRule = per_example_clipping,
 ) -> list[float]:
     """How far each example's norm, or what it alone adds to a sum, is from plain autograd's.
@@ -108,9 +118,18 @@ def differences(
     found: list[float] = []
     for example, label in enumerate(labels):
         own = inputs[example * views : (example + 1) * views].contiguous()
-        norm = _norm(model, own, label).to(kept_norms.dtype)
+        of_views = None if shares is None else shares[example : example + 1]
+        norm = _norm(model, own, label.expand(views), of_views).to(kept_norms.dtype)
         alone = (
-            clipped_sum(model, own, label[None], clip_norm=clip_norm, views=views, rule=rule)
+            clipped_sum(
+                model,
+                own,
+                label[None],
+                clip_norm=clip_norm,
+                views=views,
+                shares=of_views,
+                rule=rule,
+            )
             .sum.double()
             .norm()
         )
@@ -124,10 +143,11 @@ def differences(
     return found
 
 
-def _norm(model: nn.Module, inputs_K: Tensor, label: Tensor) -> Tensor:
+def _norm(model: nn.Module, inputs_K: Tensor, labels_K: Tensor, shares: Tensor | None) -> Tensor:
     parameters = [p for p in model.parameters() if p.requires_grad]
     with torch.enable_grad():
-        loss = functional.cross_entropy(model(inputs_K), label.expand(len(inputs_K)))
+        losses_K = functional.cross_entropy(model(inputs_K), labels_K, reduction="none")
+        loss = losses_K.mean() if shares is None else losses_K @ shares.flatten()
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
     return torch.stack([g.double().square().sum() for g in gradients]).sum().sqrt()
 

@@ -106,7 +106,7 @@ class Views:
     factors: Tensor | None = None
     """[B, K, 3]: of brightness, contrast and saturation; None where colours stay."""
 
-    def __getitem__(self, which: slice) -> "Views":
+    def __getitem__(self, which: slice | Tensor) -> "Views":
         """The views of some of the examples."""
         return Views(
             rows=self.rows[which],

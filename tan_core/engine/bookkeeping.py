@@ -39,7 +39,7 @@ class BatchGradients:
     norms: Tensor
     """[B], float64."""
     losses: Tensor
-    """[B]: mean over the views."""
+    """[B]: mean over the views, by their shares."""
     weighted_sum: Callable[[Tensor], dict[str, Tensor]]
     """[B] weights -> the weighted sum by parameter name."""
 
@@ -150,12 +150,14 @@ class Books:
         is_image = inputs.dim() == 4 and self._is_channels_last
         return channels_last(inputs) if is_image else inputs.contiguous()
 
-    def batch_gradients(self, inputs: Tensor, labels: Tensor, *, views: int) -> BatchGradients:
+    def batch_gradients(
+        self, inputs: Tensor, labels: Tensor, *, views: int, shares: Tensor | None = None
+    ) -> BatchGradients:
         """Norms, losses and weighted sums of the gradients of one batch; the books must be open.
 
         Args:
             inputs: [B * K, ...]; the K views of an example stand together.
-            labels: [B].
+            labels: [B], or [B, K] where views have labels of their own.
             views: K.
 
         Raises:
@@ -167,10 +169,12 @@ class Books:
         with torch.enable_grad():
             with self._recorded() as calls:
                 logits = self._model(inputs)
-            of_views = labels if views == 1 else labels.repeat_interleave(views)
-            losses_V = functional.cross_entropy(logits, of_views, reduction="none")
+            losses_V = functional.cross_entropy(
+                logits, _labels_of_views(labels, views), reduction="none"
+            )
             self._check(calls)
-            runs = _differentiated(losses_V, calls, views=views)
+            shares_V = torch.full_like(losses_V, 1 / views) if shares is None else shares.flatten()
+            runs = _differentiated(losses_V, calls, shares_V)
         kept: list[tuple[Unit, LayerGradients]] = []
         rows: dict[str, Tensor] = {}
         for unit in self._units:
@@ -179,6 +183,7 @@ class Books:
             folded = _folded(unit, of_unit, num_views=len(inputs), views=views)
             if folded is not None:
                 kept.append((unit, layer_gradients(unit.layer, *folded)))
+            shares: [B, K], of each view in its example's loss; None: 1/K.
                 continue
             of_examples = _rows(unit, of_unit, num_views=len(inputs), views=views)
             _add(rows, of_examples)
@@ -194,7 +199,7 @@ class Books:
         squared += [squared_norms(of_all[..., None].flatten(1)) for of_all in rows.values()]
         return BatchGradients(
             norms=reduce(torch.add, squared).sqrt(),
-            losses=losses_V.detach().view(-1, views).mean(1) if views > 1 else losses_V.detach(),
+            losses=_of_examples(losses_V.detach(), views, shares),
             weighted_sum=weighted_sum,
         )
 
@@ -262,14 +267,13 @@ class Books:
 
 
 def _differentiated(
-    losses_V: Tensor, calls: dict[str, list[Call]], *, views: int
+    losses_V: Tensor, calls: dict[str, list[Call]], shares_V: Tensor
 ) -> dict[str, list[_Run]]:
-    """The runs of each unit, by name, after one backward pass: of each mean over the views."""
+    """The runs of each unit, by name, after one backward pass: of the mean over each example's views."""
     outputs = [output for of_unit in calls.values() for call in of_unit for output in call.outputs]
     if not losses_V.requires_grad:
         raise RuntimeError("no layer that is trained reaches the loss")
-    share_V = torch.full_like(losses_V, 1 / views)
-    gradients = iter(torch.autograd.grad(losses_V, outputs, share_V, allow_unused=True))
+    gradients = iter(torch.autograd.grad(losses_V, outputs, shares_V, allow_unused=True))
     runs = {
         name: [_Run(call, tuple(next(gradients) for _ in call.outputs)) for call in of_unit]
         for name, of_unit in calls.items()
@@ -283,6 +287,20 @@ def _differentiated(
 
 def _folded(
     unit: Unit, runs: list[_Run], *, num_views: int, views: int
+def _labels_of_views(labels: Tensor, views: int) -> Tensor:
+    """[V]: each view's own, or its example's."""
+    if labels.dim() == 2:
+        return labels.flatten()
+    return labels if views == 1 else labels.repeat_interleave(views)
+
+
+def _of_examples(losses_V: Tensor, views: int, shares: Tensor | None) -> Tensor:
+    if views == 1:
+        return losses_V
+    losses_BK = losses_V.view(-1, views)
+    return losses_BK.mean(1) if shares is None else (losses_BK * shares).sum(1)
+
+
 ) -> tuple[Tensor, Tensor, int] | None:
     """What entered a plain layer, the gradient of what left it, and how many views that makes.
 

@@ -25,7 +25,7 @@ class ClippedSum:
     norms: Tensor
     """[B]: norms before clipping; non-finite where the example was left out."""
     losses: Tensor
-    """[B]: mean loss over the K views."""
+    """[B]: mean loss over the K views, by their shares."""
 
 
 def clipped_sum(
@@ -36,11 +36,15 @@ def clipped_sum(
     clip_norm: float,
     views: int = 1,
     microbatch_size: int = 256,
+    shares: Tensor | None = None,
     rule: ClippingRule = per_example_clipping,
 ) -> ClippedSum:
     r"""Sum of per-example gradients, each averaged over its views and then clipped once.
 
     .. math::
+    An example is what one guarantee is for. Its views are augmentations of a record, or the records of
+    a user: then they have labels of their own, and a user with fewer than K has views of share 0.
+
 
         \sum_i \operatorname{clip}_C\Big(\frac{1}{K} \sum_{j=1}^{K} g_{ij}\Big),
         \qquad \operatorname{clip}_C(v) = v \min(1, C / \lVert v \rVert).
@@ -55,10 +59,12 @@ def clipped_sum(
     Args:
         model: passes :func:`check_model`; or its books, where it is asked for many sums.
         inputs: [B * K, ...]; the K views of an example stand together.
-        labels: [B], int64.
+        labels: [B], int64; or [B, K] where views have labels of their own.
         clip_norm: :math:`C > 0`.
         views: K >= 1.
         microbatch_size: views in memory at once, at least the K of one example.
+        shares: [B, K], of each view in its example's mean, rows of sum 1; None: 1/K. A view of share 0
+            must be a copy of another one of its example: what is not finite in it leaves the example out.
         rule: what stands for :math:`\min(1, C / \lVert v \rVert)` above.
 
     Raises:
@@ -72,6 +78,12 @@ def clipped_sum(
             field="inputs",
         )
     books = model if isinstance(model, Books) else Books(model)
+    for name, each in (("labels", labels), ("shares", shares)):
+        if each is not None and each.dim() == 2 and each.shape[1] != views:
+            raise ParameterError(
+                f"{name} must be of {views} views of each example, got {list(each.shape)}",
+                field=name,
+            )
     total_P: Tensor | None = None
     norms: list[Tensor] = []
     losses: list[Tensor] = []
@@ -80,7 +92,8 @@ def clipped_sum(
         for start in range(0, len(labels), at_once):
             kept = inputs[start * views : (start + at_once) * views]
             kept_labels = labels[start : start + at_once]
-            batch = books.batch_gradients(kept, kept_labels, views=views)
+            kept_shares = None if shares is None else shares[start : start + at_once]
+            batch = books.batch_gradients(kept, kept_labels, views=views, shares=kept_shares)
             norms.append(batch.norms)
             losses.append(batch.losses)
             while not _is_finite(batch, books.dtype):
@@ -90,10 +103,11 @@ def clipped_sum(
                 kept_labels = kept_labels[is_finite_B]
                 if len(kept_labels) == 0:
                     break
-                batch = books.batch_gradients(kept, kept_labels, views=views)
+                batch = books.batch_gradients(kept, kept_labels, views=views, shares=kept_shares)
             else:
                 sums = _weighted_sums(batch, rule(batch.norms, clip_norm), books.dtype)
                 total_P = books.joined(sums) if total_P is None else books.add(total_P, sums)
+                kept_shares = None if kept_shares is None else kept_shares[is_finite_B]
             del batch  # and the gradients of its examples, before the next ones are made
     total_P = books.zeros() if total_P is None else total_P
     return ClippedSum(

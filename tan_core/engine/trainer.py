@@ -5,7 +5,8 @@ of ranks nor the microbatch size is part of the mechanism, and neither changes t
 rounding.
 """
 
-# Shape legend: B = examples of this step (varies, may be 0), P = parameters, flattened.
+# Shape legend: B = examples of this step (varies, may be 0), P = parameters, flattened, U = units of a
+# chunk, R = the most records that one of them has.
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from tan_core.engine.inputs import Array, as_floats, as_tensor
 from tan_core.engine.optimizers import make_optimizer
 from tan_core.engine.randomness import Randomness, SeededRandomness
 from tan_core.engine.trace import Trace
+from tan_core.engine.users import Users
 from tan_core.engine.verdicts import check_once
 from tan_core.errors import ParameterError
 from tan_core.execution import PrivateRun, Simulation
@@ -57,6 +59,25 @@ class StepStats:
     """Mean over this rank's share of the draw; None when the share is empty."""
     clipped_fraction: float | None = None
     """Share of this rank's examples with a norm above the clipping norm."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Draw:
+    """A global draw, and the augmented views of its units' records; None where each is itself."""
+
+    units: Tensor
+    """Rising."""
+    views: Views | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What a model reads of some units, as :func:`~tan_core.engine.gradients.clipped_sum` takes it."""
+
+    inputs: Tensor
+    labels: Tensor
+    views: int
+    shares: Tensor | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +114,9 @@ class Trainer:
             ``execution.num_examples``.
         labels: [N], integers.
         randomness: equal on all ranks.
+        users: [N], whose each record is, by numbers from 0: then users are drawn and not records, a
+            user's gradient is the mean over its records and is clipped once, and ``num_examples`` counts
+            users. None: each record is a unit of its own.
         microbatch_size: views in memory at once.
         rank: of this process, in [0, world_size).
         world_size: processes that share every draw.
@@ -112,6 +136,7 @@ class Trainer:
         inputs: Array,
         labels: Array,
         randomness: Randomness,
+        users: Array | None = None,
         microbatch_size: int = 256,
         rank: int = 0,
         world_size: int = 1,
@@ -124,6 +149,7 @@ class Trainer:
         self._mechanism = _mechanism_of(execution)
         self._config = config
         self._inputs, self._labels = as_tensor(inputs), as_tensor(labels).long()
+        self._users = None if users is None else Users(as_tensor(users).long())
         self._check_arguments(randomness, world_size, all_reduce)
         check_model(model)
         if isinstance(execution, PrivateRun):
@@ -168,6 +194,11 @@ class Trainer:
         return [] if self._trace is None else self._trace.points
 
     @property
+    def released(self) -> Tensor:
+        """[P], to be read only: the weights that would be published, averaged where averaging is on."""
+        return self._flat.vector if self._ema is None else self._ema
+
+    @property
     def is_diverged(self) -> bool:
         """Whether a parameter is no longer a finite number."""
         return is_diverged(self._flat.vector)
@@ -200,13 +231,14 @@ class Trainer:
         self._steps_done += 1
         return stats
 
-    def evaluate(self, inputs: Array, labels: Array) -> float:
-        """Accuracy in [0, 1] on a split, with the averaged weights where averaging is on."""
+    def evaluate(self, inputs: Array, labels: Array, *, weights: Tensor | None = None) -> float:
+        """Accuracy in [0, 1] on a split, with the :attr:`released` weights or the given ones, [P]."""
         inputs, labels = as_tensor(inputs), as_tensor(labels)
         if len(labels) == 0:
             raise ParameterError("cannot evaluate on an empty split", field="inputs")
         num_correct = 0
-        with torch.inference_mode(), self._released_in_place(), self._books.closed():
+        used = self.released if weights is None else weights
+        with torch.inference_mode(), self._in_place(used), self._books.closed():
             for start in range(0, len(labels), _EVALUATION_BATCH):
                 chunk = slice(start, start + _EVALUATION_BATCH)
                 logits = self._books.predictions(self._normalised(inputs[chunk]))
@@ -214,13 +246,13 @@ class Trainer:
         return num_correct / len(labels)
 
     @contextmanager
-    def _released_in_place(self) -> Generator[None]:
-        """While the block runs the model has the weights that would be published."""
-        if self._ema is None:
+    def _in_place(self, weights_P: Tensor) -> Generator[None]:
+        """While the block runs the model has these weights."""
+        if weights_P is self._flat.vector:
             yield
             return
         current_P = self._flat.vector.clone()
-        self._flat.vector.copy_(self._ema)
+        self._flat.vector.copy_(weights_P)
         try:
             yield
         finally:
@@ -229,7 +261,7 @@ class Trainer:
     def released_weights(self) -> dict[str, Tensor]:
         """A copy of what is published, by parameter name: averaged weights where averaging is on."""
         weights = {name: value.detach() for name, value in self._model.state_dict().items()}
-        released = self._flat.views(self._released_vector())
+        released = self._flat.views(self.released)
         # A shared parameter has several names in the model and one in the vector.
         first_names = {p: name for name, p in self._model.named_parameters()}
         for name, parameter in self._model.named_parameters(remove_duplicate=False):
@@ -273,11 +305,17 @@ class Trainer:
     def _check_arguments(
         self, randomness: Randomness, world_size: int, all_reduce: AllReduce | None
     ) -> None:
-        if len(self._inputs) != self._execution.num_examples:
+        found = len(self._inputs) if self._users is None else len(self._users)
+        if found != self._execution.num_examples:
             raise ParameterError(
-                f"inputs hold {len(self._inputs)} examples, the execution was planned for "
-                f"{self._execution.num_examples}",
+                f"inputs hold {found} {'examples' if self._users is None else 'users'}, the execution "
+                f"was planned for {self._execution.num_examples}",
                 field="inputs",
+            )
+        if self._users is not None and self._users.num_in_all != len(self._inputs):
+            raise ParameterError(
+                f"{len(self._inputs)} inputs but {self._users.num_in_all} users of them",
+                field="users",
             )
         if len(self._labels) != len(self._inputs):
             raise ParameterError(
@@ -307,7 +345,7 @@ class Trainer:
         """Rising indices of the step's batch over the whole data; the same on every rank."""
         drawn = self._randomness.mask(
             self._steps_done,
-            num_examples=len(self._inputs),
+            num_examples=self._execution.num_examples,
             sampling_rate=self._mechanism.sampling_rate,
         )
         cap = self._mechanism.max_batch_size
@@ -317,23 +355,22 @@ class Trainer:
 
     def _clipped_share(self, drawn: NDArray[np.int64]) -> tuple[Tensor, StepStats]:
         """This rank's part of the clipped sum, [P], and the step's stats."""
-        # Views are drawn for the global batch, so that a rank's are the same for any world size.
-        views = None
-        if not self._augmentation.is_identity:
-            generator = self._randomness.augmentation(self._steps_done)
-            views = self._augmentation.draw(len(drawn), generator)[self._rank :: self._world_size]
-        share = torch.from_numpy(drawn[self._rank :: self._world_size])
-        at_once = max(1, self._microbatch_size // self._augmentation.views)
+        draw = _Draw(torch.from_numpy(drawn), self._views(len(drawn)))
+        share = torch.from_numpy(drawn[self._rank :: self._world_size]).contiguous()
+        if self._users is not None:
+            share = self._users.largest_first(share)
         losses: list[Tensor] = []
         norms: list[Tensor] = []
         total_P: Tensor | None = None
-        for start in range(0, len(share), at_once):
-            chunk = slice(start, start + at_once)
+        for units in self._chunks(share):
+            shown = self._gather(units, draw)
             part = clipped_sum(
                 self._books,
-                *self._gather(share[chunk], None if views is None else views[chunk]),
+                shown.inputs,
+                shown.labels,
                 clip_norm=self._mechanism.clip_norm,
-                views=self._augmentation.views,
+                views=shown.views,
+                shares=shown.shares,
                 microbatch_size=self._microbatch_size,
                 rule=clipping_rule(self._config),
             )
@@ -341,29 +378,66 @@ class Trainer:
             losses.append(part.losses)
             norms.append(part.norms)
         if norms and self._steps_done >= self._next_audit:
-            self._audit(share, views, torch.cat(norms))
+            self._audit(share, draw, torch.cat(norms))
         if total_P is None:
             total_P = torch.zeros_like(self._flat.vector)
         return total_P, self._stats(len(drawn), losses, norms)
 
-    def _gather(self, examples: Tensor, views: Views | None) -> tuple[Tensor, Tensor]:
-        """What the model reads of these examples, and their labels."""
-        inputs = self._inputs.index_select(0, examples).to(self._device)
-        if views is not None:
-            inputs = views.of(inputs)
-        labels = self._labels.index_select(0, examples).to(self._device)
-        return self._normalised(inputs), labels
+    def _views(self, num_drawn: int) -> Views | None:
+        """Of every record that the units of a draw may have."""
+        if self._augmentation.is_identity:
+            return None
+        # Drawn for the global batch, so that a rank's are the same for any world size.
+        generator = self._randomness.augmentation(self._steps_done)
+        return self._augmentation.draw(num_drawn * self._most_records, generator)
 
-    def _audit(self, share: Tensor, views: Views | None, norms: Tensor) -> None:
-        """A second opinion on one example of this rank's share, before anything is made of the sum."""
+    @property
+    def _most_records(self) -> int:
+        return 1 if self._users is None else self._users.most
+
+    def _chunks(self, share: Tensor) -> Generator[Tensor]:
+        """Units whose views fit into memory at once; of users the first one has the most records."""
+        start = 0
+        while start < len(share):
+            records = 1 if self._users is None else self._users.num_records(share[start])
+            end = start + max(1, self._microbatch_size // (records * self._augmentation.views))
+            yield share[start:end]
+            start = end
+
+    def _gather(self, units: Tensor, draw: _Draw) -> _Shown:
+        """What the model reads of these units of a draw, and their labels."""
+        records_UR, shares_UR = units[:, None], None
+        if self._users is not None:
+            records_UR, shares_UR = self._users.records(units)
+        inputs = self._inputs.index_select(0, records_UR.flatten()).to(self._device)
+        labels_UR = self._labels[records_UR].to(self._device)
+        num_records, views = records_UR.shape[1], self._augmentation.views
+        if draw.views is not None:
+            first_U1 = torch.searchsorted(draw.units, units)[:, None] * self._most_records
+            inputs = draw.views[(first_U1 + torch.arange(num_records)).flatten()].of(inputs)
+        inputs = self._normalised(inputs)
+        if shares_UR is None or num_records == 1:
+            return _Shown(inputs, labels_UR[:, 0], views, None)
+        return _Shown(
+            inputs,
+            labels_UR.repeat_interleave(views, 1),
+            num_records * views,
+            (shares_UR / views).repeat_interleave(views, 1).to(self._flat.vector),
+        )
+
+    def _audit(self, share: Tensor, draw: _Draw, norms: Tensor) -> None:
+        """A second opinion on one unit of this rank's share, before anything is made of the sum."""
         at = self._steps_done % len(share)
         one = slice(at, at + 1)
+        shown = self._gather(share[one], draw)
         audit(
             self._model,
-            *self._gather(share[one], None if views is None else views[one]),
+            shown.inputs,
+            shown.labels,
             norms[one],
             clip_norm=self._mechanism.clip_norm,
-            views=self._augmentation.views,
+            views=shown.views,
+            shares=shown.shares,
             rule=clipping_rule(self._config),
         )
         self._next_audit = self._steps_done + steps_between_audits(self._mechanism.steps)
@@ -394,9 +468,6 @@ class Trainer:
 
     def _normalised(self, inputs: Tensor) -> Tensor:
         return as_floats(inputs.to(self._device), self._flat.vector.dtype)
-
-    def _released_vector(self) -> Tensor:
-        return self._flat.vector if self._ema is None else self._ema
 
     def _tensors(self) -> dict[str, Tensor]:
         tensors = {"parameters": self._flat.vector}

@@ -95,7 +95,7 @@ NO_AUDIT = Edit(
 )
 DRAW = """drawn = self._randomness.mask(
         self._steps_done,
-        num_examples=len(self._inputs),
+        num_examples=self._execution.num_examples,
         sampling_rate=self._mechanism.sampling_rate,
     )"""
 SHUFFLED = """size = max(1, round(self._execution.expected_batch_size))

@@ -32,7 +32,7 @@ def table_of(rows: Rows) -> pa.Table:
     return pa.table(
         {
             "who": [user for user, _ in rows],
-            "x": pa.array([float(number) for _, number in rows]),
+            "x": pa.array([number + 0.25 for _, number in rows]),
             "label": pa.array([number % 2 for _, number in rows], pa.int64()),
             "sex": [("f", "m", "d")[number % 3] for _, number in rows],
         }
