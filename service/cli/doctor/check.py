@@ -1,8 +1,9 @@
 """One check, and many of them side by side: none can hold up or break another."""
 
+import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -28,8 +29,13 @@ class Finding:
 
 Check = Callable[[], Finding]
 
-PROGRAM_SECONDS = 4.5
+LIMIT_SECONDS = 30.0
+"""For all checks together. They take one or two, where the machine has nothing else to do."""
+PROGRAM_SECONDS = 28.0
 """For a program that a check runs: less than a check has, so that it can still say so."""
+TELL_AFTER_SECONDS = 2.0
+_BUSY_LOAD = 2.0
+"""For each core: above it, silence says more about this machine than about whoever is silent."""
 
 
 def ok(found: str, next_: str | None = None) -> Finding:
@@ -47,11 +53,28 @@ def failure(found: str, next_: str) -> Finding:
     return Finding(Verdict.FAILURE, found, next_)
 
 
-def run(checks: Mapping[str, Check], *, limit_seconds: float) -> dict[str, Finding]:
+def unanswered(who: str, seconds: float, next_: str) -> Finding:
+    """Nobody knows: a failure, unless this machine is too busy to tell."""
+    found = f"{who} gave no answer within {seconds:g} s"
+    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    if load > _BUSY_LOAD * cores:
+        return warning(
+            f"{found}; this machine is busy (load {load:.0f} on {cores} cores)",
+            "run it again when less is going on",
+        )
+    return failure(found, f"run it again; if it stays so, {next_}")
+
+
+def run(
+    checks: Mapping[str, Check],
+    *,
+    limit_seconds: float,
+    tell: Callable[[Sequence[str]], object] = lambda _: None,
+) -> dict[str, Finding]:
     """The findings by the names of their checks, in their order, all made at the same time.
 
-    A check that raises has failed, and so has one that takes longer than ``limit_seconds``: its thread
-    is left behind, and ends with the program.
+    A check that raises has failed. One that takes longer than ``limit_seconds`` is left behind with its
+    thread, which ends with the program. ``tell`` hears the names of those that are waited for.
     """
     findings: dict[str, Finding] = {}
 
@@ -70,12 +93,22 @@ def run(checks: Mapping[str, Check], *, limit_seconds: float) -> dict[str, Findi
     ]
     for thread in threads:
         thread.start()
-    deadline = time.monotonic() + limit_seconds
-    for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
-    late = failure(
-        f"no answer within {limit_seconds:g} s",
-        "run it again: a busy machine or a slow network would explain it",
-    )
+    _wait(threads, limit_seconds, tell)
     made = dict(findings)  # as it is now: a late thread may still write
-    return {name: made.get(name, late) for name in checks}
+    late = {name: unanswered(f"the check of {name}", limit_seconds, "report it") for name in checks if name not in made}  # fmt: skip
+    return {name: made.get(name) or late[name] for name in checks}
+
+
+def _wait(
+    threads: Sequence[threading.Thread],
+    limit_seconds: float,
+    tell: Callable[[Sequence[str]], object],
+) -> None:
+    begun = time.monotonic()
+    while waited_for := [thread for thread in threads if thread.is_alive()]:
+        waited = time.monotonic() - begun
+        if waited >= limit_seconds:
+            return
+        if waited >= TELL_AFTER_SECONDS:
+            tell([thread.name for thread in waited_for])
+        waited_for[0].join(min(0.25, limit_seconds - waited))

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-LIMIT_SECONDS = 4.8
 STYLES = {"ok": "green", "warning": "yellow", "failure": "red"}
 
 
@@ -24,10 +23,15 @@ def doctor(as_json: JsonFlag = False) -> None:
 
     Nothing is started, made or changed, and nothing has to run.
     """
-    from service.cli.doctor.check import run
-    from service.cli.output import show, show_json
+    from service.cli.doctor.check import LIMIT_SECONDS, run
+    from service.cli.output import console, show, show_json
 
-    findings = run(_checks(), limit_seconds=LIMIT_SECONDS)
+    with console(error=True).status("checking") as status:
+        findings = run(
+            _checks(),
+            limit_seconds=LIMIT_SECONDS,
+            tell=lambda names: status.update(f"still waiting for {', '.join(names)}"),
+        )
     if as_json:
         show_json(_document(findings))
     else:

@@ -1,8 +1,12 @@
 """Checks stand each for itself."""
 
+import os
 import threading
 import time
 
+import pytest
+
+from service.cli.doctor import check
 from service.cli.doctor.check import Verdict, ok, run, warning
 
 
@@ -22,7 +26,11 @@ def test_a_check_that_raises_has_failed_and_no_other() -> None:
     assert found["fine"].verdict is Verdict.OK
 
 
-def test_a_check_that_hangs_is_left_behind() -> None:
+@pytest.mark.parametrize(("load", "verdict"), [(0.1, "failure"), (1e6, "warning")])
+def test_a_check_that_hangs_is_left_behind(
+    monkeypatch: pytest.MonkeyPatch, load: float, verdict: str
+) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
     hanging = threading.Event()
 
     def hang():
@@ -33,6 +41,25 @@ def test_a_check_that_hangs_is_left_behind() -> None:
     found = run({"slow": hang, "fine": lambda: ok("fine")}, limit_seconds=0.2)
     hanging.set()
     assert time.monotonic() - begun < 30
-    assert found["slow"].verdict is Verdict.FAILURE
+    assert found["slow"].verdict == verdict
     assert "0.2 s" in found["slow"].found
+    assert ("this machine is busy" in found["slow"].found) == (verdict == "warning")
     assert found["fine"].verdict is Verdict.OK
+
+
+def test_who_is_waited_for_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "TELL_AFTER_SECONDS", 0.0)
+    told: list[list[str]] = []
+    is_told = threading.Event()
+
+    def tell(names) -> None:
+        told.append(list(names))
+        is_told.set()
+
+    def slow():
+        assert is_told.wait(60)
+        return ok("done")
+
+    found = run({"slow": slow}, limit_seconds=60, tell=tell)
+    assert found["slow"].verdict is Verdict.OK
+    assert told[0] == ["slow"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from service.cli.doctor import command, services
+from service.cli.doctor import check, services
 from service.cli.settings import ClientSettings
 from service.settings import Settings
 from tests.unit.service.cli.conftest import Cli
@@ -115,7 +115,7 @@ class TestCommand:
         monkeypatch.setenv("TAN_HOME", str(tmp_path / "home"))
         monkeypatch.setenv("TAN_PORT", "0")
         # Whatever else this machine has to do meanwhile.
-        monkeypatch.setattr(command, "LIMIT_SECONDS", 120)
+        monkeypatch.setattr(check, "LIMIT_SECONDS", 120)
         monkeypatch.setattr(services, "PROGRAM_SECONDS", 120)
 
     def test_with_nothing_running_nothing_has_failed_and_nothing_was_made(
@@ -194,7 +194,10 @@ class TestDatabase:
         assert (found.next is None) if advice is None else (advice in (found.next or ""))
         assert database.ahead_seconds() == 0.5
 
-    def test_one_that_does_not_answer_holds_up_nobody(self, answer) -> None:
+    def test_one_that_does_not_answer_holds_up_nobody(
+        self, answer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(check.os, "getloadavg", lambda: (0.1, 0.1, 0.1))
         database = answer(subprocess.TimeoutExpired("look", 3.5))
         found = database.check()
         assert (found.verdict, " s" in found.found) == ("failure", True)
