@@ -41,6 +41,7 @@ from service.ledger import endpoints as ledger
 from service.logs import endpoints as logs
 from service.metrics import endpoints as metrics
 from service.plans import endpoints as plans
+from service.private_run import endpoints as private_run
 from service.publication import endpoints as publication
 from service.publication.published import Published, refuse_restored
 from service.request_id import RequestId
@@ -110,6 +111,7 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         metrics,
         studies,
         trials,
+        private_run,
         logs,
         calibration,
         plans,

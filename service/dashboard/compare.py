@@ -15,12 +15,14 @@ from service.auth.scopes import Principal, Scope
 from service.context import Context, ContextDep
 from service.dashboard import queries
 from service.dashboard.charts.compared import Search, best_so_far, predictions_chart
+from service.dashboard.charts.compared_runs import NamedRun, compared_spending, compared_updates
 from service.dashboard.charts.table import Table
 from service.dashboard.pages import PageRoute
 from service.dashboard.render import page
 from service.dashboard.view import seconds_taken
 from service.db.tables import Trial
 from service.errors import InvalidInputError, NotFoundError
+from service.private_run.service import curves
 from service.studies import service as studies
 from service.studies.schemas import StudyView
 from tan_core.wire import TrialState
@@ -28,6 +30,7 @@ from tan_core.wire import TrialState
 FEWEST, MOST = 2, 6
 UNCOMPARED = frozenset({"name"})
 """Of a spec: what always differs."""
+RUN_CHARTS = {"spending": compared_spending, "updates": compared_updates}
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 Chosen = Annotated[
@@ -64,6 +67,7 @@ async def compare_studies(
     async with context.database.session() as session:
         searches = await _searches(session, compared)
         now = await queries.database_clock(session)
+    runs = await _runs(context, compared)
     return page(
         request,
         "compare.html",
@@ -73,6 +77,8 @@ async def compare_studies(
         seconds={study.id: seconds_taken(study, now) for study in compared},
         history=best_so_far(searches),
         predictions=predictions_chart(compared),
+        spending=compared_spending(runs),
+        updates=compared_updates(runs),
         query=urlencode([("study", study.id) for study in compared]),
     )
 
@@ -81,7 +87,7 @@ async def compare_studies(
 async def get_compared_numbers(
     name: str, context: ContextDep, principal: PrincipalDep, chosen: Chosen
 ) -> Response:
-    """The numbers of the comparison: ``spec``, ``history`` or ``predictions``."""
+    """The numbers of the comparison: ``spec``, or a chart by its name."""
     compared = await _studies(context, principal, chosen)
     table: Table | None = None
     if name == "spec":
@@ -95,6 +101,9 @@ async def get_compared_numbers(
         table = chart.table if chart else None
     elif name == "predictions":
         drawn = predictions_chart(compared)
+        table = drawn.table if drawn else None
+    elif name in RUN_CHARTS:
+        drawn = RUN_CHARTS[name](await _runs(context, compared))
         table = drawn.table if drawn else None
     if table is None:
         raise NotFoundError(f"there are no numbers at /ui/compare/{name}.csv")
@@ -158,6 +167,13 @@ async def _studies(
         for study_id in ids:
             await expect_study(context, study_id, principal.sees)
     return [await studies.get(context, study_id) for study_id in ids]
+
+
+async def _runs(context: Context, compared: Sequence[StudyView]) -> list[NamedRun]:
+    return [
+        NamedRun(label, await curves(context, study.id))
+        for label, study in zip(labels(compared), compared, strict=True)
+    ]
 
 
 async def _searches(session: AsyncSession, compared: Sequence[StudyView]) -> list[Search]:

@@ -1,19 +1,17 @@
 """What the pages show that no view of the API holds. Read only."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Double, func, select, text, type_coerce
+from sqlalchemy import Double, func, select, type_coerce
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.dashboard.charts.curves import MAX_CURVES, Curve
 from service.dashboard.charts.noise import NoisePoint
-from service.dashboard.charts.private_run import Charge, StepPoint
 from service.dashboard.charts.trial_point import TrialPoint
-from service.db.tables import Event, Study, Trial
+from service.db.tables import Study, Trial
 from service.studies.glance import progress_of
 from service.studies.lifecycle import StudyState
 from service.studies.schemas import Progress
@@ -99,32 +97,6 @@ async def curves(session: AsyncSession, study_id: str, rung: int) -> list[Curve]
         .limit(MAX_CURVES)
     )
     return [Curve(number, RungScore.model_validate(found)) for number, found in rows]
-
-
-async def steps_reported(session: AsyncSession, study_id: str) -> list[StepPoint]:
-    """What the drivers of the private run reported, in order of time."""
-    rows = await session.execute(
-        select(
-            Event.at,
-            Event.data["step"].as_integer(),
-            Event.data["steps_per_second"].astext.cast(Double),
-        )
-        .where(Event.study_id == study_id, Event.kind == "step")
-        .order_by(Event.seq)
-    )
-    return [StepPoint(*row) for row in rows]
-
-
-async def charges(session: AsyncSession, reservation_id: str | None) -> list[Charge]:
-    """The segments that were charged to a reservation, in order of time."""
-    rows = await session.execute(
-        text(
-            "SELECT body FROM ledger_entry WHERE reservation_id = :held AND kind = 'begin' ORDER BY seq"
-        ),
-        {"held": reservation_id},
-    )
-    bodies = (json.loads(body) for (body,) in rows)
-    return [Charge(datetime.fromisoformat(body["at"]), body["num_steps"]) for body in bodies]
 
 
 async def noise_points(

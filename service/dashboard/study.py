@@ -27,7 +27,7 @@ from service.dashboard.charts.lines import Lines
 from service.dashboard.charts.noise import NoiseChart, noise_chart
 from service.dashboard.charts.parallel import ParallelChart, parallel_chart
 from service.dashboard.charts.prediction import PredictionChart, prediction_chart
-from service.dashboard.charts.private_run import run_charts
+from service.dashboard.charts.private_run import RunCharts, run_charts
 from service.dashboard.charts.slices import Slices, slices
 from service.dashboard.charts.table import Table
 from service.dashboard.charts.trial_point import TrialPoint
@@ -37,6 +37,7 @@ from service.dashboard.render import base_of, page
 from service.dashboard.trials_table import COLUMNS, TrialsQuery, trials_page, trials_table
 from service.errors import NotFoundError
 from service.logs import service as drivers
+from service.private_run.service import curves as run_curves
 from service.studies import service as studies
 from service.studies.schemas import StudyView
 from service.trials.schemas import TrialView
@@ -44,6 +45,7 @@ from tan_core.spec.space import Dimension
 from tan_core.wire import TrialState
 
 _SPACE = TypeAdapter(dict[str, Dimension])
+RUN_CHARTS = frozenset(RunCharts.__dataclass_fields__)
 MAX_KEPT = 32
 """Studies whose charts are kept until something happens to them."""
 
@@ -143,12 +145,11 @@ async def show_curves(
 
 @router.get("/run")
 async def show_run(request: Request, context: ContextDep, study_id: StudyId) -> HTMLResponse:
-    """The private run over time."""
+    """The private run over its steps."""
     study = await studies.get(context, study_id)
-    async with context.database.session() as session:
-        reported = await queries.steps_reported(session, study_id)
-        charges = await queries.charges(session, study_id)
-    return page(request, "_run.html", study=study, charts=run_charts(reported, charges))
+    curves = await run_curves(context, study_id)
+    charts = run_charts(curves) if curves else None
+    return page(request, "_run.html", study=study, curves=curves, charts=charts)
 
 
 @router.get("/charts/{name}.csv")
@@ -170,13 +171,9 @@ async def download_chart(
     elif name == "prediction":
         async with context.database.session() as session:
             chart = _prediction_chart(study, await _candidates_named(session, study, []))
-    elif name == "run":
-        async with context.database.session() as session:
-            found = run_charts(
-                await queries.steps_reported(session, study_id),
-                await queries.charges(session, study_id),
-            )
-        chart = found.steps if found else None
+    elif name in RUN_CHARTS:
+        curves = await run_curves(context, study_id)
+        chart = run_charts(curves).by_name()[name] if curves else None
     else:
         chart = (await _search_charts(context, study)).by_name().get(name)
     if chart is None:

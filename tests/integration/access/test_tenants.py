@@ -22,7 +22,7 @@ async def study(acme):
     return answer.json()["id"]
 
 
-BELOW_A_STUDY = ["", "/trials", "/events", "/statement", "/model", "/attempts", "/logs"]
+BELOW_A_STUDY = ["", "/trials", "/run", "/events", "/statement", "/model", "/attempts", "/logs"]
 
 
 @pytest.mark.parametrize("path", BELOW_A_STUDY)

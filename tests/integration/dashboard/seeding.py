@@ -20,6 +20,7 @@ from service.studies.events import append_event, append_state
 from service.studies.glance import progress_of
 from service.trials import repository as trial_rows
 from tan_core.spec import StudySpec
+from tan_core.spec.train import TrainerConfig
 from tan_core.wire import RungScore
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits.yaml"
@@ -30,6 +31,7 @@ ACCURACIES = (0.62, 0.81, None, 0.795, 0.902, 0.88, 0.913, 0.927, 0.921, 0.944, 
 RUNGS = (16, 32, 64)
 SEARCHED_STEPS = (150, 300, 600, 1200, 2400)
 TESTED = 0.9583
+TRAINER = TrainerConfig(learning_rate=2.0, schedule="cosine", warmup_fraction=0.1, clip_norm=0.5)
 
 
 def spec(search: dict[str, Any] | None = None, **changes: Any) -> StudySpec:
@@ -153,7 +155,7 @@ async def training(context: Context, *, step: int = 140, **changes: Any) -> str:
         study.state, study.promoted_trial = "training", await decide(session, study)
         run = Run(
             id=f"{study_id}-private", study_id=study_id, kind="private", state="active",
-            assignment={}, step=step, steps=steps, steps_per_second=23.4,
+            assignment={"trainer": TRAINER.model_dump(mode="json")}, step=step, steps=steps, steps_per_second=23.4,
         )  # fmt: skip
         session.add(run)
         await session.flush()
@@ -187,6 +189,10 @@ async def completed(context: Context, **changes: Any) -> str:
         run.result = {
             "steps": run.steps, "test_accuracy": TESTED, "num_test": 360, "model_path": "-",
             "model_sha256": "0" * 64, "train_seconds": 31.0, "software": {},
+            "updates": [
+                {"step": step, "gradient_norm": 0.4 + math.exp(-step / 90), "ema_distance": 0.01 * math.sqrt(step)}
+                for step in range(0, run.steps, 2)
+            ],
         }  # fmt: skip
         planned = study.plan["privacy"]
         study.statement = {"privacy": {"epsilon": planned["epsilon"] - 0.01}}

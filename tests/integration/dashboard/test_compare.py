@@ -64,6 +64,20 @@ class TestComparing:
         history = await client.get(path_of(two, "/history.csv"))
         predictions = await client.get(path_of(two, "/predictions.csv"))
 
+        spending = await client.get(path_of(two, "/spending.csv"))
+        updates = await client.get(path_of(two, "/updates.csv"))
+
+        assert spending.text.splitlines()[0] == "steps charged,narrow,wide"
+        assert updates.text.splitlines()[0] == "step,narrow,wide"
+        for place, id_ in enumerate(two, start=1):
+            run = (await client.get(f"/studies/{id_}/run")).json()
+            shown = [row.split(",") for row in spending.text.splitlines()[1:]]
+            drawn = {int(row[0]): float(row[place]) for row in shown if row[place]}
+            assert drawn == {
+                point["charged_steps"]: point["epsilon"]
+                for point in run["spending"]
+                if point["charged_steps"] <= run["charged_steps"]
+            }
         assert history.text.splitlines()[0] == "trial,narrow,wide"
         api = (await client.get(f"/studies/{two[0]}")).json()["prediction"]
         rows = [line.split(",") for line in predictions.text.splitlines()]

@@ -11,6 +11,8 @@ import httpx
 import pytest
 
 from service.context import Context
+from tan_core.accounting import price
+from tan_core.mechanism import Accountant, Mechanism
 from tests.integration.dashboard import rich, seeding
 from tests.integration.dashboard.page import Page, get
 
@@ -148,6 +150,61 @@ class TestPrivateRun:
         assert max(each for each in charged if each) == study["privacy"]["charged_steps"]
         assert max(each for each in done if each) == study["run"]["step"]
 
+    async def test_what_is_spent_is_the_price_of_the_charged_steps(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        study_id = await seeding.training(context)
+        study = (await client.get(f"/studies/{study_id}")).json()
+        curves = (await client.get(f"/studies/{study_id}/run")).json()
+
+        privacy, reference = study["privacy"], study["plan"]["reference"]
+        by_steps = {point["charged_steps"]: point["epsilon"] for point in curves["spending"]}
+        run = Mechanism(
+            **{
+                name: reference[name] for name in ("sampling_rate", "noise_multiplier", "clip_norm")
+            },
+            steps=privacy["charged_steps"],
+        )
+        # By Rényi divergences, which share nothing with the loss distributions: never below, and not far above.
+        bound = price([run], delta=privacy["delta"], accountant=Accountant.RDP).epsilon
+        spent = by_steps[privacy["charged_steps"]]
+        assert 0.85 * bound < spent <= bound
+        # What is promised is rounded up in its fourth digit.
+        assert 0 <= privacy["epsilon_reserved"] - by_steps[privacy["reserved_steps"]] < 1e-4
+        assert list(by_steps.values()) == sorted(by_steps.values())
+
+        chart = drawn(await get(client, f"/ui/studies/{study_id}/run"), "run-spending")
+        steps, reserved, paid = chart["data"]
+        assert dict(
+            zip(steps, [r or p for r, p in zip(reserved, paid, strict=True)], strict=True)
+        ) == (pytest.approx(by_steps, rel=1e-5))
+        assert max(n for n, p in zip(steps, paid, strict=True) if p) == privacy["charged_steps"]
+
+    async def test_noisy_gradients_are_told_only_when_the_run_is_over(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        running = await seeding.training(context, name="running")
+        done = await seeding.completed(context, name="done")
+
+        during = await client.get(f"/ui/studies/{running}/run")
+        after = await get(client, f"/ui/studies/{done}/run")
+        updates = (await client.get(f"/studies/{done}/run")).json()["updates"]
+
+        assert (await client.get(f"/studies/{running}/run")).json()["updates"] == []
+        assert "run-updates" not in during.text
+        assert "would owe the price of every planned step" in during.text
+        assert drawn(after, "run-updates")["data"][1] == pytest.approx(
+            [point["gradient_norm"] for point in updates], rel=1e-5
+        )
+
+    async def test_there_is_none_before_it_begins(
+        self, client: httpx.AsyncClient, study_id: str
+    ) -> None:
+        answer = await client.get(f"/studies/{study_id}/run")
+
+        assert answer.status_code == 404
+        assert "no private run yet" in answer.json()["detail"]
+
 
 class TestTable:
     @pytest.mark.parametrize(
@@ -216,11 +273,21 @@ class TestCharts:
         await rich.fill(context, study_id, 400)
         await rich.report_steps(context, study_id)
 
-        for name in ("history", "parallel", "slices", "importance", "curves", "run"):
+        names = (
+            "history",
+            "parallel",
+            "slices",
+            "importance",
+            "curves",
+            "run",
+            "speed",
+            "spending",
+        )
+        for name in (*names, "learning_rate", "updates"):
             assert await table_of(client, f"/ui/studies/{study_id}/charts/{name}.csv"), name
 
     async def test_one_that_is_not_there_is_said_so(
         self, client: httpx.AsyncClient, study_id: str
     ) -> None:
-        for name in ("noise", "prediction", "run", "by_name", "odd"):
+        for name in ("noise", "prediction", "run", "spending", "by_name", "odd"):
             await get(client, f"/ui/studies/{study_id}/charts/{name}.csv", status=404)

@@ -2,12 +2,21 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+from service.dashboard.charts.compared_runs import NamedRun, compared_spending, compared_updates
 from service.dashboard.charts.curves import Curve, curves_chart
 from service.dashboard.charts.lines import Lines, Series
-from service.dashboard.charts.private_run import MAX_POINTS, Charge, StepPoint, run_charts
+from service.dashboard.charts.private_run import run_charts
 from service.dashboard.charts.table import Table
-from tan_core.wire import CurvePoint, RungScore
+from service.private_run.schemas import (
+    PrivateRunCurves,
+    RatePoint,
+    Segment,
+    SpendingPoint,
+    StepPoint,
+)
+from tan_core.wire import CurvePoint, RungScore, UpdatePoint
 
 START = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -38,43 +47,119 @@ class TestCurves:
         assert curves_chart([curve(4, {})]) is None
 
 
+def private_run(**changes: Any) -> PrivateRunCurves:
+    """A run of which nothing is known yet, and what is."""
+    known: dict[str, Any] = {
+        "steps": 300, "charged_steps": None, "delta": 1e-5, "accountant": "pld",
+        "neighboring_relation": "add_or_remove_one", "search_note": "search NOT accounted", "progress": [],
+        "segments": [], "spending": [], "learning_rates": [], "updates": [],
+    }  # fmt: skip
+    return PrivateRunCurves.model_validate(known | changes)
+
+
+def later(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
 class TestPrivateRun:
     def test_charges_stand_before_the_steps_they_pay_for(self) -> None:
-        charges = [Charge(START, 60), Charge(START + timedelta(seconds=8), 100)]
-        reported = [
-            StepPoint(START + timedelta(seconds=4), 40, 10.0),
-            StepPoint(START + timedelta(seconds=12), 90, None),
-        ]
+        charts = run_charts(
+            private_run(
+                segments=[
+                    Segment(at=START, start_step=0, num_steps=60, charged_steps=60),
+                    Segment(at=later(8), start_step=40, num_steps=100, charged_steps=160),
+                ],
+                progress=[
+                    StepPoint(at=later(4), step=40, steps_per_second=10.0),
+                    StepPoint(at=later(12), step=90, steps_per_second=None),
+                ],
+            )
+        )
 
-        charts = run_charts(reported, charges)
-
-        assert charts is not None
-        assert charts.steps.x == [0.0, 4.0, 8.0, 12.0]
-        charged, done = charts.steps.series
+        assert charts.run is not None
+        assert charts.run.x == [0.0, 4.0, 8.0, 12.0]
+        charged, done = charts.run.series
         assert list(charged.values) == [60, 60, 160, 160]
         assert list(done.values) == [None, 40, None, 90]
-        assert charts.steps.summary == "Step 90 after 12s; 160 steps were charged."
+        assert charts.run.summary == "Step 90 after 12s; 160 steps were charged."
         assert charts.speed is not None
         assert list(charts.speed.series[0].values) == [10.0]
 
     def test_public_data_has_no_charges_to_draw(self) -> None:
-        charts = run_charts([StepPoint(START, 0, None)], [])
+        charts = run_charts(
+            private_run(progress=[StepPoint(at=START, step=0, steps_per_second=None)])
+        )
 
-        assert charts is not None
-        assert [each.label for each in charts.steps.series] == ["done"]
-        assert charts.speed is None
+        assert charts.run is not None
+        assert [each.label for each in charts.run.series] == ["done"]
+        assert (charts.speed, charts.spending) == (None, None)
 
-    def test_a_long_run_is_thinned_to_its_end(self) -> None:
-        points = [StepPoint(START + timedelta(seconds=n), n, 1.0) for n in range(5000)]
+    def test_what_is_spent_and_what_is_reserved_meet_at_the_last_charge(self) -> None:
+        points = [SpendingPoint(charged_steps=n, epsilon=n / 100) for n in (0, 100, 160, 200, 330)]
 
-        charts = run_charts(points, [])
+        chart = run_charts(private_run(charged_steps=160, spending=points)).spending
 
-        assert charts is not None
-        assert len(charts.steps.x) <= MAX_POINTS + 1
-        assert charts.steps.series[0].values[-1] == 4999
+        assert chart is not None
+        reserved, spent = chart.series
+        assert list(spent.values) == [0, 1.0, 1.6, None, None]
+        assert list(reserved.values) == [None, None, 1.6, 2.0, 3.3]
+        assert "1.600 of 3.300 after 160 of 330 steps" in chart.summary
+        assert "search NOT accounted" in chart.summary
+
+    def test_a_rate_that_stays_is_not_drawn_and_one_that_moves_is(self) -> None:
+        rates = [RatePoint(step=step, learning_rate=2.0) for step in range(3)]
+        falling = [*rates, RatePoint(step=3, learning_rate=0.5)]
+
+        assert run_charts(private_run(learning_rates=rates)).learning_rate is None
+        chart = run_charts(private_run(learning_rates=falling)).learning_rate
+        assert chart is not None
+        assert list(chart.series[0].values) == [2.0, 2.0, 2.0, 0.5]
+
+    def test_noisy_gradients_are_drawn_with_the_average_where_one_is_kept(self) -> None:
+        def points(distance: float | None) -> list[UpdatePoint]:
+            return [
+                UpdatePoint(step=step, gradient_norm=norm, ema_distance=distance)
+                for step, norm in ((0, 1.5), (2, None), (4, 0.5))
+            ]
+
+        without = run_charts(private_run(updates=points(None))).updates
+        beside = run_charts(private_run(updates=points(0.1))).updates
+
+        assert without is not None
+        assert beside is not None
+        assert [len(chart.series) for chart in (without, beside)] == [1, 2]
+        assert list(without.series[0].values) == [1.5, None, 0.5]
 
     def test_before_a_report_there_is_nothing(self) -> None:
-        assert run_charts([], [Charge(START, 60)]) is None
+        charts = run_charts(private_run())
+
+        assert not any(charts.by_name().values())
+
+
+class TestComparedRuns:
+    def test_each_run_is_drawn_as_far_as_it_is_charged(self) -> None:
+        points = [SpendingPoint(charged_steps=n, epsilon=n / 100) for n in (0, 100, 200)]
+        chart = compared_spending(
+            [
+                NamedRun("half", private_run(charged_steps=100, spending=points)),
+                NamedRun("queued", None),
+                NamedRun("whole", private_run(charged_steps=200, spending=points)),
+            ]
+        )
+
+        assert chart is not None
+        assert chart.x == [0, 100, 200]
+        assert [list(each.values) for each in chart.series] == [
+            [0, 1.0, None],
+            [None, None, None],
+            [0, 1.0, 2.0],
+        ]
+
+    def test_without_a_charge_or_an_update_there_is_nothing(self) -> None:
+        runs = [NamedRun("queued", None), NamedRun("public", private_run())]
+
+        assert compared_spending(runs) is None
+        assert compared_updates(runs) is None
 
 
 class TestWriting:

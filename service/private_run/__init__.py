@@ -1,0 +1,1 @@
+"""The private run of a study over its steps."""

@@ -1,0 +1,117 @@
+"""The course of a private run, from its events, its charges and its configuration."""
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from typing import TypeVar
+
+from pydantic import TypeAdapter
+
+from service.context import Context
+from service.db.tables import Run, Study
+from service.errors import NotFoundError
+from service.ledger import repository as ledger
+from service.ledger.schemas import Reservation
+from service.private_run import repository
+from service.private_run.schemas import PrivateRunCurves, RatePoint, SpendingPoint
+from service.studies import repository as studies
+from tan_core.accounting import SEARCH_NOTES, SearchAccounting, price
+from tan_core.errors import AccountantError
+from tan_core.mechanism import Accountant, Mechanism
+from tan_core.spec.schedules import scheduled_learning_rate
+from tan_core.spec.train import TrainerConfig
+from tan_core.wire import UpdatePoint
+
+T = TypeVar("T")
+_UPDATES = TypeAdapter(list[UpdatePoint])
+
+MAX_POINTS = 600
+"""Of what was reported and charged."""
+SPENDING_POINTS = 24
+RATE_POINTS = 100
+
+
+async def curves(context: Context, study_id: str) -> PrivateRunCurves | None:
+    """The run over its steps; None while there is no private run.
+
+    Raises:
+        NotFoundError: there is no such study.
+    """
+    async with context.database.session() as session:
+        study = await studies.find(session, study_id)
+        if study is None:
+            raise NotFoundError(f"there is no study {study_id!r}")
+        run = await studies.run_of(session, study_id, "private")
+        if run is None:
+            return None
+        progress = await repository.progress(session, study_id)
+        held, segments = None, []
+        if study.reservation_id is not None:
+            held = await ledger.reservation(session, study.reservation_id)
+            segments = await repository.segments(session, study.reservation_id)
+    spending: list[SpendingPoint] = []
+    if held is not None:
+        spending = await context.arithmetic.run(partial(_spending, study, held))
+    privacy = study.plan["privacy"]
+    return PrivateRunCurves(
+        steps=run.steps,
+        charged_steps=held.charged_steps if held else None,
+        delta=privacy["delta"],
+        accountant=privacy["accountant"],
+        neighboring_relation=privacy["neighboring_relation"],
+        search_note=SEARCH_NOTES[SearchAccounting(study.search_accounting)],
+        progress=_thinned(progress),
+        segments=_thinned(segments),
+        spending=spending,
+        learning_rates=_learning_rates(run),
+        updates=_UPDATES.validate_python((run.result or {}).get("updates", [])),
+    )
+
+
+def _spending(study: Study, held: Reservation) -> list[SpendingPoint]:
+    """Priced as the study itself is; what the accountant cannot price is left out."""
+    whole = Mechanism.from_json(json.loads(held.event))
+    evenly = {
+        round(held.reserved_steps * part / SPENDING_POINTS)
+        for part in range(1, SPENDING_POINTS + 1)
+    }
+    privacy = study.plan["privacy"]
+    points = [SpendingPoint(charged_steps=0, epsilon=0.0)]
+    for steps in sorted({*evenly, held.charged_steps} - {0}):
+        epsilon = _epsilon(
+            whole.with_steps(steps), privacy["delta"], Accountant(privacy["accountant"])
+        )
+        if epsilon is not None:
+            points.append(SpendingPoint(charged_steps=steps, epsilon=epsilon))
+    return points
+
+
+@lru_cache(maxsize=4096)
+def _epsilon(mechanism: Mechanism, delta: float, accountant: Accountant) -> float | None:
+    try:
+        return price([mechanism], delta=delta, accountant=accountant).epsilon
+    except AccountantError:
+        return None
+
+
+def _learning_rates(run: Run) -> list[RatePoint]:
+    """Of the run's own configuration: no look at what it does."""
+    if not run.steps:
+        return []
+    config = TrainerConfig.model_validate(run.assignment["trainer"])
+    stride = -(-run.steps // RATE_POINTS)
+    shown = sorted({*range(0, run.steps, stride), run.steps - 1})
+    return [
+        RatePoint(
+            step=step, learning_rate=scheduled_learning_rate(config, step=step, steps=run.steps)
+        )
+        for step in shown
+    ]
+
+
+def _thinned(points: Sequence[T]) -> list[T]:
+    """At most so many, evenly, the last among them."""
+    if not points:
+        return []
+    stride = -(-len(points) // MAX_POINTS)
+    return [*points[:-1:stride], points[-1]]
