@@ -159,6 +159,7 @@ class Books:
             inputs: [B * K, ...]; the K views of an example stand together.
             labels: [B], or [B, K] where views have labels of their own.
             views: K.
+            shares: [B, K], of each view in its example's loss; None: 1/K.
 
         Raises:
             RuntimeError: a layer did not run or does not reach the loss, does not have the views as
@@ -183,7 +184,6 @@ class Books:
             folded = _folded(unit, of_unit, num_views=len(inputs), views=views)
             if folded is not None:
                 kept.append((unit, layer_gradients(unit.layer, *folded)))
-            shares: [B, K], of each view in its example's loss; None: 1/K.
                 continue
             of_examples = _rows(unit, of_unit, num_views=len(inputs), views=views)
             _add(rows, of_examples)
@@ -266,6 +266,20 @@ class Books:
                 )
 
 
+def _labels_of_views(labels: Tensor, views: int) -> Tensor:
+    """[V]: each view's own, or its example's."""
+    if labels.dim() == 2:
+        return labels.flatten()
+    return labels if views == 1 else labels.repeat_interleave(views)
+
+
+def _of_examples(losses_V: Tensor, views: int, shares: Tensor | None) -> Tensor:
+    if views == 1:
+        return losses_V
+    losses_BK = losses_V.view(-1, views)
+    return losses_BK.mean(1) if shares is None else (losses_BK * shares).sum(1)
+
+
 def _differentiated(
     losses_V: Tensor, calls: dict[str, list[Call]], shares_V: Tensor
 ) -> dict[str, list[_Run]]:
@@ -287,20 +301,6 @@ def _differentiated(
 
 def _folded(
     unit: Unit, runs: list[_Run], *, num_views: int, views: int
-def _labels_of_views(labels: Tensor, views: int) -> Tensor:
-    """[V]: each view's own, or its example's."""
-    if labels.dim() == 2:
-        return labels.flatten()
-    return labels if views == 1 else labels.repeat_interleave(views)
-
-
-def _of_examples(losses_V: Tensor, views: int, shares: Tensor | None) -> Tensor:
-    if views == 1:
-        return losses_V
-    losses_BK = losses_V.view(-1, views)
-    return losses_BK.mean(1) if shares is None else (losses_BK * shares).sum(1)
-
-
 ) -> tuple[Tensor, Tensor, int] | None:
     """What entered a plain layer, the gradient of what left it, and how many views that makes.
 

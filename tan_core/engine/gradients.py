@@ -35,16 +35,16 @@ def clipped_sum(
     *,
     clip_norm: float,
     views: int = 1,
-    microbatch_size: int = 256,
     shares: Tensor | None = None,
+    microbatch_size: int = 256,
     rule: ClippingRule = per_example_clipping,
 ) -> ClippedSum:
     r"""Sum of per-example gradients, each averaged over its views and then clipped once.
 
-    .. math::
     An example is what one guarantee is for. Its views are augmentations of a record, or the records of
     a user: then they have labels of their own, and a user with fewer than K has views of share 0.
 
+    .. math::
 
         \sum_i \operatorname{clip}_C\Big(\frac{1}{K} \sum_{j=1}^{K} g_{ij}\Big),
         \qquad \operatorname{clip}_C(v) = v \min(1, C / \lVert v \rVert).
@@ -62,9 +62,9 @@ def clipped_sum(
         labels: [B], int64; or [B, K] where views have labels of their own.
         clip_norm: :math:`C > 0`.
         views: K >= 1.
-        microbatch_size: views in memory at once, at least the K of one example.
         shares: [B, K], of each view in its example's mean, rows of sum 1; None: 1/K. A view of share 0
             must be a copy of another one of its example: what is not finite in it leaves the example out.
+        microbatch_size: views in memory at once, at least the K of one example.
         rule: what stands for :math:`\min(1, C / \lVert v \rVert)` above.
 
     Raises:
@@ -77,7 +77,6 @@ def clipped_sum(
             f"inputs must hold {views} views of each of {len(labels)} examples, got {len(inputs)}",
             field="inputs",
         )
-    books = model if isinstance(model, Books) else Books(model)
     for name, each in (("labels", labels), ("shares", shares)):
         if each is not None and each.dim() == 2 and each.shape[1] != views:
             raise ParameterError(
@@ -101,13 +100,13 @@ def clipped_sum(
                 is_finite_B = _are_finite(batch, books.dtype)
                 kept = kept[is_finite_B.repeat_interleave(views)]
                 kept_labels = kept_labels[is_finite_B]
+                kept_shares = None if kept_shares is None else kept_shares[is_finite_B]
                 if len(kept_labels) == 0:
                     break
                 batch = books.batch_gradients(kept, kept_labels, views=views, shares=kept_shares)
             else:
                 sums = _weighted_sums(batch, rule(batch.norms, clip_norm), books.dtype)
                 total_P = books.joined(sums) if total_P is None else books.add(total_P, sums)
-                kept_shares = None if kept_shares is None else kept_shares[is_finite_B]
             del batch  # and the gradients of its examples, before the next ones are made
     total_P = books.zeros() if total_P is None else total_P
     return ClippedSum(
