@@ -83,6 +83,7 @@ def clipped_sum(
                 f"{name} must be of {views} views of each example, got {list(each.shape)}",
                 field=name,
             )
+    books = model if isinstance(model, Books) else Books(model)
     total_P: Tensor | None = None
     norms: list[Tensor] = []
     losses: list[Tensor] = []
