@@ -87,6 +87,11 @@ class Books:
         return fast_methods(layer, is_channels_last=self._is_channels_last)
 
     @property
+    def model(self) -> nn.Module:
+        """Whose books these are."""
+        return self._model
+
+    @property
     def dtype(self) -> torch.dtype:
         """Of the parameters, and so of their sums."""
         return self._like.dtype
@@ -112,10 +117,27 @@ class Books:
         if sums.keys() != self._shapes.keys():
             raise RuntimeError(f"no gradients for {sorted(self._shapes.keys() ^ sums.keys())}")
 
+    def check_precision(self) -> None:
+        """A norm in one precision does not bound a sum in a lower one.
+
+        Raises:
+            RuntimeError: torch is set to compute in one.
+        """
+        if torch.is_autocast_enabled(self._like.device.type):
+            raise RuntimeError(
+                "autocast is on: sums in lower precision than their norms are not bounded by them; "
+                "leave torch.autocast before the step"
+            )
+        precision = torch.get_float32_matmul_precision()
+        if self.dtype == torch.float32 and precision != "highest":
+            raise RuntimeError(
+                f"float32 matmul precision is {precision!r}: sums would be less precise than their "
+                'norms; torch.set_float32_matmul_precision("highest")'
+            )
+
     @contextmanager
     def opened(self) -> Generator[None]:
         """While the block runs, layers take fast ways and are listened to; parameters must stay."""
-        _check_precision(self._like)
         with self._hastened(listens=True):
             yield
 
@@ -367,17 +389,3 @@ def _layers_of_rows(model: nn.Module, units: Sequence[Unit]) -> set[nn.Module]:
         layer for layer in model.modules() if shared.intersection(layer.parameters(recurse=False))
     }
     return inside | owners
-
-
-def _check_precision(like: Tensor) -> None:
-    """A norm in one precision does not bound a sum in a lower one."""
-    if torch.is_autocast_enabled(like.device.type):
-        raise RuntimeError(
-            "autocast is on: sums in lower precision than their norms are not bounded by them; "
-            "leave torch.autocast before the step"
-        )
-    if like.dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest":
-        raise RuntimeError(
-            f"float32 matmul precision is {torch.get_float32_matmul_precision()!r}: sums would be less "
-            'precise than their norms; torch.set_float32_matmul_precision("highest")'
-        )

@@ -11,6 +11,7 @@ from tan_core import _validate
 from tan_core.engine.bookkeeping import BatchGradients, Books
 from tan_core.engine.check import check_model
 from tan_core.engine.clipping import ClippingRule, per_example_clipping
+from tan_core.engine.linear_classifier import in_one_pass, linear_classifier
 from tan_core.errors import ParameterError
 
 __all__ = ["ClippedSum", "check_model", "clipped_sum"]
@@ -84,6 +85,11 @@ def clipped_sum(
                 field=name,
             )
     books = model if isinstance(model, Books) else Books(model)
+    books.check_precision()
+    if views == 1 and rule is per_example_clipping:
+        at_once = _of_linear_classifier(books.model, inputs, labels, clip_norm)
+        if at_once is not None:
+            return at_once
     total_P: Tensor | None = None
     norms: list[Tensor] = []
     losses: list[Tensor] = []
@@ -115,6 +121,18 @@ def clipped_sum(
         norms=_joined(norms, total_P).to(total_P.dtype),
         losses=_joined(losses, total_P),
     )
+
+
+def _of_linear_classifier(
+    model: nn.Module, inputs: Tensor, labels: Tensor, clip_norm: float
+) -> ClippedSum | None:
+    """The same for a model of one linear layer, several times as fast; None for any other."""
+    layer = linear_classifier(model)
+    found = None if layer is None else in_one_pass(layer, inputs, labels, clip_norm=clip_norm)
+    if found is None:
+        return None
+    sum_P, norms_B, losses_B = found
+    return ClippedSum(sum=sum_P, norms=norms_B.to(sum_P.dtype), losses=losses_B)
 
 
 def _joined(parts: list[Tensor], like: Tensor) -> Tensor:

@@ -43,14 +43,18 @@ _IS_PLAIN: Mapping[type[nn.Module], Callable[[nn.Module], bool]] = {
 _CHANGES = ("forward", "_forward_hooks", "_forward_pre_hooks")
 
 
+def is_changed(layer: nn.Module) -> bool:
+    """Whether a call of the layer does more than its class says."""
+    return any(vars(layer).get(own) for own in _CHANGES)
+
+
 def is_known(layer: nn.Module) -> bool:
     """Whether the books of a layer can be kept: of this very type, nothing added, nothing renamed.
 
     A subclass may compute anything, and so may a hook that runs before or after the layer.
     """
     kind = type(layer)
-    is_changed = any(vars(layer).get(own) for own in _CHANGES)
-    return kind in _KINDS and not is_changed and _IS_PLAIN.get(kind, lambda _: True)(layer)
+    return kind in _KINDS and not is_changed(layer) and _IS_PLAIN.get(kind, lambda _: True)(layer)
 
 
 def layer_gradients(layer: nn.Module, a: Tensor, g: Tensor, views: int) -> LayerGradients:
@@ -58,4 +62,4 @@ def layer_gradients(layer: nn.Module, a: Tensor, g: Tensor, views: int) -> Layer
     return _KINDS[type(layer)](layer, a, g, views)
 
 
-__all__ = ["LayerGradients", "is_known", "layer_gradients"]
+__all__ = ["LayerGradients", "is_changed", "is_known", "layer_gradients"]

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, lru_cache, reduce
 from pathlib import Path
 from typing import Final
 
@@ -60,6 +60,7 @@ _SIGNATURES: Final = {
     "group_norm": "nnnndpppppp",
     "group_norm_backward": "nnnnpppppppp",
     "linear": "nnnppppp",
+    "linear_classifier": "nnndpppppppp",
     "max_pool": "pnppp",
     "max_pool_backward": "pnppp",
 }
@@ -253,6 +254,48 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tens
 
     _over_examples(compute, x.shape[0])
     return y, squared
+
+
+def linear_classifier(
+    x: Tensor, labels: Tensor, weight: Tensor, bias: Tensor | None, clip_norm: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The clipped sum of the gradients of a linear classifier's cross-entropy.
+
+    Args:
+        x: [N, I], inputs.
+        labels: [N], int64 in [0, O).
+        weight: [O, I].
+        bias: [O], if there is one.
+        clip_norm: what longer gradients are scaled down to.
+
+    Returns:
+        The sum, [O * I + O], the weight's part first; norms before clipping, [N] in float64; losses, [N].
+        What is not finite in either of them adds nothing.
+    """
+    x, labels, weight = x.contiguous(), labels.contiguous(), weight.contiguous()
+    norms, losses = torch.empty(len(x), dtype=torch.float64), x.new_empty(len(x))
+    size = weight.numel() + (0 if bias is None else len(bias))
+    sums: dict[int, Tensor] = {}
+    function = _function("linear_classifier", x)
+
+    def compute(first: int, count: int) -> int:
+        own = sums.setdefault(first, x.new_zeros(size))
+        return function(
+            count,
+            *reversed(weight.shape),
+            clip_norm,
+            _at(x, first),
+            _at(labels, first),
+            _at(weight),
+            _at(bias),
+            _at(own),
+            None if bias is None else _at(own[weight.numel() :]),
+            _at(norms, first),
+            _at(losses, first),
+        )
+
+    _over_examples(compute, len(x))
+    return reduce(Tensor.add_, (sums[first] for first in sorted(sums))), norms, losses
 
 
 def group_norm(

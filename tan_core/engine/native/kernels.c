@@ -4,6 +4,7 @@
  * kernel is compiled for float and double and for the vector units that a processor may have; the
  * widest that is there is taken when a kernel is called. Each returns 0, or 1 where memory ran out.
  */
+#include <float.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -129,6 +130,13 @@ static inline int64_t padded_columns(const Shape *s) {
     int linear_##real(int64_t rows, int64_t inputs, int64_t outputs, const real *x,            \
                       const real *w, const real *bias, real *y, double *squared) {             \
         return CHOSEN(linear, real)(rows, inputs, outputs, x, w, bias, y, squared);            \
+    }                                                                                          \
+    int linear_classifier_##real(int64_t rows, int64_t inputs, int64_t outputs,                \
+                                 double clip_norm, const real *x, const int64_t *labels,       \
+                                 const real *w, const real *bias, real *weight_sum,            \
+                                 real *bias_sum, double *norms, real *losses) {                \
+        return CHOSEN(linear_classifier, real)(rows, inputs, outputs, clip_norm, x, labels, w, \
+                                               bias, weight_sum, bias_sum, norms, losses);     \
     }                                                                                          \
     int max_pool_##real(const Shape *shape, int64_t images, const real *x, real *y,            \
                         uint8_t *place) {                                                      \

@@ -1,0 +1,51 @@
+"""The clipped sum of a linear classifier in one pass over its inputs: no autograd, no books.
+
+With few classes the time goes into reading the inputs, which forward and backward pass each do. Here a
+block of examples is scored, weighted and summed while it is in the cache.
+"""
+
+from typing import Final
+
+from torch import Tensor, nn
+
+from tan_core.engine import native
+from tan_core.engine.layers import is_changed
+
+_MOST_CLASSES: Final = 16
+"""With more, two matrix products over the whole batch are as fast."""
+
+
+def linear_classifier(model: nn.Module) -> nn.Linear | None:
+    """The one layer of a model that only flattens before it, if the kernels may compute it."""
+    layers = list(model) if type(model) is nn.Sequential else [model]
+    if not layers or any(is_changed(layer) for layer in (model, *layers)):
+        return None
+    *before, last = layers
+    if type(last) is not nn.Linear or last.out_features > _MOST_CLASSES:
+        return None
+    is_flat = all(
+        type(layer) is nn.Identity
+        or (type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1))
+        for layer in before
+    )
+    is_trained = all(parameter.requires_grad for parameter in last.parameters())
+    return last if is_flat and is_trained else None
+
+
+def in_one_pass(
+    layer: nn.Linear, inputs: Tensor, labels: Tensor, *, clip_norm: float
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Sum [P], norms [B] in float64 and losses [B]; None where the kernels cannot read the batch.
+
+    Args:
+        layer: of :func:`linear_classifier`.
+        inputs: [B, ...].
+        labels: [B], int64.
+        clip_norm: C > 0, of each example.
+    """
+    x, (weight, *bias) = inputs.flatten(1), (p.detach() for p in layer.parameters())
+    if x.shape[1] != layer.in_features or not native.accepts(x, weight, *bias):
+        return None
+    if len(labels) == 0 or labels.min() < 0 or labels.max() >= layer.out_features:
+        return None
+    return native.linear_classifier(x, labels, weight, bias[0] if bias else None, clip_norm)
