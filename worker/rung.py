@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 import torch
 
+from tan_core.data import Records
 from tan_core.engine import SeededRandomness, Trainer
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Mechanism
@@ -33,7 +34,7 @@ _PARAMETERS_CHECKED_EVERY = 16
 _RECENT = 8
 _QUICK_VALIDATION = 512
 
-Tensors = tuple[torch.Tensor, torch.Tensor]
+Tensors = tuple[torch.Tensor | Records, torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

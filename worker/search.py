@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from tempfile import TemporaryDirectory
 
 import optuna
@@ -111,13 +112,16 @@ def _run_trials(
 
 def _load(assignment: SearchAssignment, settings: WorkerSettings) -> TrialData:
     """The train and validation splits. The test split is never read by a search."""
-    dataset, cache_dir = assignment.dataset, settings.cache_dir
-    verify(dataset)
+    dataset, cache_dir, storage = assignment.dataset, settings.cache_dir, settings.storage
+    verify(dataset, storage=storage)
     checkpoint = checkpoint_of(assignment, settings)
     extractor = extractor_for(assignment, checkpoint)
+    inputs = partial(
+        load_inputs, dataset, extractor=extractor, cache_dir=cache_dir, storage=storage
+    )
     return TrialData(
-        train=load_inputs(dataset, "train", extractor, cache_dir=cache_dir),
-        validation=load_inputs(dataset, "validation", extractor, cache_dir=cache_dir),
+        train=inputs("train"),
+        validation=inputs("validation"),
         checkpoint=checkpoint,
     )
 

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from tan_core.data.storage import DataUrls, Storage, storage_of
 from tan_core.log_records import LogFormat
 from tan_core.spec.models import ModulePrefixes
 from tan_core.spec.pretrained import CheckpointDirectory
@@ -26,12 +27,25 @@ class WorkerSettings(BaseSettings):
     """Good for this attempt of this run only."""
     cache_dir: Path | None = None
     """Where features of frozen extractors are kept, as private as the data. Unset: nowhere."""
+    node_cache_dir: Path | None = None
+    """On each node's own disk, for datasets that are fetched or do not fit into memory. Unset: below
+    ``cache_dir``."""
+    node_cache_gb: float | None = Field(default=None, gt=0)
+    """Of each node's disk, at most. Unset: as much as there is."""
+    allowed_data_urls: Annotated[DataUrls, NoDecode] = ()
+    """Datasets are read from these addresses and below them, and from no other address."""
     allowed_model_prefixes: Annotated[ModulePrefixes, NoDecode] = ()
     """Modules and packages that ``python:`` models may be imported from: nothing else is."""
     pretrained_dir: CheckpointDirectory = None
     """Checkpoints to begin from are read below it, and nowhere else."""
     log_format: LogFormat = "text"
     """As the service writes its own log."""
+
+    @property
+    def storage(self) -> Storage:
+        """Where this node reads datasets from and keeps them."""
+        folder = self.node_cache_dir or (self.cache_dir and self.cache_dir / "node")
+        return storage_of(folder, self.node_cache_gb, self.allowed_data_urls)
 
 
 def quieten_ray() -> None:

@@ -200,10 +200,11 @@ def _train(
         assignment.dataset,
         extractor=extractor if extractor is None else extractor.to(team.device),
         cache_dir=settings.cache_dir,
+        storage=settings.storage,
         device=team.device,
     )
     if team.rank == 0:
-        verify(assignment.dataset)
+        verify(assignment.dataset, storage=settings.storage)
     trainer = build_trainer(assignment, begun_from, inputs("train"), team)
     if assignment.checkpoint is not None:
         resume(trainer, assignment.checkpoint)

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from ray.tune import Trainable
 
-from tan_core.data import Split
+from tan_core.data import Records, Split
 from tan_core.engine.memory import keep_freed_memory
 from tan_core.log_records import LogFormat
 from tan_core.models import Checkpoint
@@ -140,7 +140,9 @@ class SimulatedTrial(Trainable):
 
 
 def _tensors(split: Split) -> Tensors:
-    return _tensor(split.inputs), _tensor(split.labels)
+    inputs = split.inputs
+    # Of what is read by index, each node has its own.
+    return inputs if isinstance(inputs, Records) else _tensor(inputs), _tensor(split.labels)
 
 
 def _tensor(values: NDArray[Any]) -> torch.Tensor:

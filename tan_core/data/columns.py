@@ -6,7 +6,7 @@ every other column enters as it is written, so scale features by public constant
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from tan_core.data.growth import check_growth
 from tan_core.data.images import ImageInputs
+from tan_core.data.parquet_images import ParquetImages, image_column
 from tan_core.data.part import (
     ArrayInputs,
     Columns,
@@ -38,21 +39,16 @@ _ROWS_AT_ONCE = 1024
 def has_images(path: Path) -> bool:
     """Whether the Parquet files hold an image column."""
     files = next(iter(files_by_role(path, suffix=".parquet").values()), [])
-    return bool(files) and _image_column(_schema(files[0])) is not None
+    return bool(files) and image_column(_schema(files[0])) is not None
 
 
 def read_images(path: Path, columns: Columns) -> Parts:
     """Every part of Parquet files with a column ``image: {bytes, path}``."""
 
-    def inputs(table: pa.Table, where: str) -> Inputs:
-        name = _image_column(table.schema)
-        if name is None:
-            raise DatasetError(
-                f"{where}: no image column; columns are {table.column_names}", field="path"
-            )
-        return ImageInputs(_encoded(table.column(name), where=where), where)
+    def inputs(files: Sequence[Path], table: pa.Table, where: str) -> Inputs:
+        return ImageInputs(ParquetImages(tuple(files), where), where)
 
-    return _read(path, suffix=".parquet", read=_read_parquet, columns=columns, inputs=inputs)
+    return _read(path, suffix=".parquet", read=_read_beside_images, columns=columns, inputs=inputs)
 
 
 def read_table(path: Path, columns: Columns) -> Parts:
@@ -60,7 +56,7 @@ def read_table(path: Path, columns: Columns) -> Parts:
     suffix = _table_suffix(path)
     read = _read_csv if suffix == ".csv" else _read_parquet
 
-    def inputs(table: pa.Table, where: str) -> Inputs:
+    def inputs(files: Sequence[Path], table: pa.Table, where: str) -> Inputs:
         return ArrayInputs(_features(table, columns, where=where))
 
     return _read(path, suffix=suffix, read=read, columns=columns, inputs=inputs)
@@ -83,7 +79,7 @@ def _read(
     suffix: str,
     read: Callable[[Path], pa.Table],
     columns: Columns,
-    inputs: Callable[[pa.Table, str], Inputs],
+    inputs: Callable[[Sequence[Path], pa.Table, str], Inputs],
 ) -> Parts:
     parts: Parts = {}
     for role, files in files_by_role(path, suffix=suffix).items():
@@ -103,7 +99,7 @@ def _read(
         labels = _labels(table, columns, where=where)
         users = _members(table, columns.user, columns, where=where, field="unit")
         groups = _members(table, columns.group, columns, where=where, field="group")
-        parts[role] = Part(inputs(table, where), labels, users=users, groups=groups)
+        parts[role] = Part(inputs(files, table, where), labels, users=users, groups=groups)
     return parts
 
 
@@ -114,16 +110,30 @@ def _schema(file: Path) -> pa.Schema:
         raise DatasetError(f"{file}: not a readable Parquet file: {error}", field="path") from error
 
 
-def _read_parquet(file: Path) -> pa.Table:
+def _read_beside_images(file: Path) -> pa.Table:
+    """Every column but the images, which are read when they are asked for."""
+    schema = _schema(file)
+    images = image_column(schema)
+    if images is None:
+        raise DatasetError(f"{file}: no image column; columns are {schema.names}", field="path")
+    table = _read_parquet(file, without=images)
+    # In its place, so that whoever lists the columns lists it too.
+    return table.add_column(schema.names.index(images), images, pa.nulls(len(table)))
+
+
+def _read_parquet(file: Path, *, without: str | None = None) -> pa.Table:
     """The whole table, some rows at a time: a value that is stored once may be repeated for ever."""
     try:
         with pa_parquet.ParquetFile(file) as stored:
             num_bytes, batches = 0, list[pa.RecordBatch]()
-            for batch in stored.iter_batches(batch_size=_ROWS_AT_ONCE, use_threads=False):
+            schema = pa.schema(field for field in stored.schema_arrow if field.name != without)
+            for batch in stored.iter_batches(
+                _ROWS_AT_ONCE, columns=schema.names, use_threads=False
+            ):
                 num_bytes += batch.nbytes
                 check_growth(num_bytes, stored=file.stat().st_size, where=file)
                 batches.append(batch)
-            return pa.Table.from_batches(batches, schema=stored.schema_arrow)
+            return pa.Table.from_batches(batches, schema=schema)
     except (pa.ArrowException, OSError) as error:
         raise DatasetError(f"{file}: not a readable Parquet file: {error}", field="path") from error
 
@@ -135,32 +145,6 @@ def _read_csv(file: Path) -> pa.Table:
         return table
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DatasetError(f"{file}: not a readable CSV file: {error}", field="path") from error
-
-
-def _image_column(schema: pa.Schema) -> str | None:
-    """The first column of encoded images: binary, or a struct with a binary ``bytes``."""
-    for field in schema:
-        kind = field.type
-        if pa.types.is_struct(kind):
-            index = kind.get_field_index("bytes")
-            if index >= 0 and _is_binary(kind.field(index).type):
-                return field.name
-        elif _is_binary(kind):
-            return field.name
-    return None
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-
-
-def _encoded(column: pa.ChunkedArray, *, where: str) -> list[bytes]:
-    chunks = [c.field("bytes") if pa.types.is_struct(c.type) else c for c in column.chunks]
-    records: list[bytes | None] = [value for chunk in chunks for value in chunk.to_pylist()]
-    for row, record in enumerate(records):
-        if record is None:
-            raise DatasetError(f"{where}, record {row}: the image has no bytes", field="path")
-    return [record for record in records if record is not None]
 
 
 def _labels(table: pa.Table, columns: Columns, *, where: str) -> Labels:

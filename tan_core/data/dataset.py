@@ -1,7 +1,7 @@
 """Inspect a dataset, read a split of it, and check that it is still the one that was registered."""
 
 import hashlib
-import re
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,10 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tan_core import _validate
-from tan_core.data import columns, digits, image_folder, npz
+from tan_core.data import columns, digits, image_folder, npz, records
+from tan_core.data.addresses import check_allowed, is_address
 from tan_core.data.cache import Made, cache_file, cached, stacked
+from tan_core.data.images import ImageInputs
 from tan_core.data.part import ROLES, Columns, Labels, Members, Parts, Role, Source, files_by_role
+from tan_core.data.records import Records
+from tan_core.data.remote import entry_name, fetched, unregistered
 from tan_core.data.splits import SplitIndices, split_indices
+from tan_core.data.storage import LOCAL, Storage
+from tan_core.data.store import Room
 from tan_core.data.users import MAX_RECORDS_PER_UNIT, RECORDS_PER_UNIT, numbered, refuse_shared
 from tan_core.errors import DatasetError
 from tan_core.wire import RECORD, DatasetRef
@@ -61,9 +67,9 @@ class _File(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """One split in memory; record ``i`` is ``inputs[i], labels[i]``."""
+    """One split, in memory or read by index; record ``i`` is ``inputs[i : i + 1], labels[i]``."""
 
-    inputs: NDArray[Any]
+    inputs: NDArray[Any] | Records
     """uint8 [N, C, H, W] for images, float32 [N, F] for tables; features as they were extracted."""
     labels: Labels
     users: NDArray[np.int64] | None = None
@@ -91,11 +97,12 @@ def inspect(
     unit: str = RECORD,
     records_per_unit: int | None = None,
     group: str | None = None,
+    storage: Storage = LOCAL,
 ) -> DatasetFacts:
     """The facts of a dataset, after a check of every label and every image header.
 
     Args:
-        path: folder or file; None for the bundled ``digits``.
+        path: folder, file or address; None for the bundled ``digits``.
         source: one of :data:`SOURCES`; None: found out from what is at ``path``.
         label: name of the label column.
         features: feature columns of a table; None: every numeric column but the label.
@@ -105,6 +112,7 @@ def inspect(
         unit: what one guarantee is for: a record, or the column that says whose a record is.
         records_per_unit: of a user, in train, at most; None: ``RECORDS_PER_UNIT``.
         group: the column that says which group a record is of, for accuracies by group.
+        storage: which addresses ``path`` may be, and where what lies there is kept.
 
     Raises:
         DatasetError: missing, unreadable or malformed data; ``field`` names the argument at fault.
@@ -114,8 +122,27 @@ def inspect(
         _validate.positive_integer(num_classes=num_classes)
     _validate.in_range(0, 2**63 - 1, split_seed=split_seed)
     most = _records_per_unit(unit, records_per_unit)
+    names = _columns(label, features, unit, group)
+    if path is None or not is_address(path):
+        return _facts(path, source, names, num_classes, split_seed=split_seed, most=most)
+    address = check_allowed(path, storage.allowed_urls)
+    with unregistered(address, storage.needed_store()) as (place, keep):
+        facts = _facts(str(place), source, names, num_classes, split_seed=split_seed, most=most)
+        keep(facts.content_sha256)
+        return facts
+
+
+def _facts(
+    path: str | None,
+    source: str | None,
+    names: Columns,
+    num_classes: int | None,
+    *,
+    split_seed: int,
+    most: int,
+) -> DatasetFacts:
     found = _source(path, source)
-    parts = _read(found, path, _columns(label, features, unit, group))
+    parts = _read(found, path, names)
     refuse_shared(parts)
     _check_groups(parts)
     shape = _common_shape(parts)
@@ -139,7 +166,9 @@ def inspect(
     )
 
 
-def load_split(ref: DatasetRef, split: Role, *, cache_dir: Path | None = None) -> Split:
+def load_split(
+    ref: DatasetRef, split: Role, *, cache_dir: Path | None = None, storage: Storage = LOCAL
+) -> Split:
     """One split of a registered dataset, in stored order.
 
     Args:
@@ -147,21 +176,61 @@ def load_split(ref: DatasetRef, split: Role, *, cache_dir: Path | None = None) -
         split: train, validation or test.
         cache_dir: where decoded splits are kept for the next reader; they hold the records
             themselves, so this is storage as private as the dataset. None: decode every time.
+        storage: where the dataset may lie, and where images that would not fit into memory are kept.
 
     Raises:
         DatasetError: the data cannot be read, or differs from the registration in counts or shape.
     """
     if split not in ROLES:
         raise DatasetError(f"split must be one of {list(ROLES)}, got {split!r}", field="split")
-    if cache_dir is None:
-        return _decoded(ref, split)
+    if _is_read_by_index(ref, split, storage):
+        records = open_records(ref, split, storage)
+        found = Split(inputs=records, labels=records.labels)
+    elif cache_dir is None:
+        return _decoded(ref, split, storage)
+    else:
 
-    def decode() -> Made:
-        decoded = _decoded(ref, split)
-        return [decoded.inputs], decoded.labels
+        def decode() -> Made:
+            decoded = _decoded(ref, split, storage)
+            return [np.asarray(decoded.inputs)], decoded.labels
 
-    inputs, labels = cached(cache_file(cache_dir, ref, split), decode)
-    return _check_loaded(_with_members(Split(inputs=inputs, labels=labels), ref, split), ref, split)
+        inputs, labels = cached(cache_file(cache_dir, ref, split), decode)
+        found = Split(inputs=inputs, labels=labels)
+    return _check_loaded(_with_members(found, ref, split, storage), ref, split)
+
+
+def open_records(ref: DatasetRef, split: Role, storage: Storage) -> Records:
+    """The images of a split as this node keeps them, packed where it does not yet.
+
+    Raises:
+        DatasetError: the data cannot be read, or there is no room for them.
+    """
+
+    def make(folder: Path, room: Room) -> None:
+        parts, indices = _stored(ref, storage)
+        _check_labels(parts, ref.num_classes)
+        role, own = indices[split]
+        images = parts[role].inputs
+        if not isinstance(images, ImageInputs):
+            raise DatasetError(f"{ref.path}: holds no images", field="path")
+        records.write(folder, room, images.records.select(own), parts[role].labels[own])
+
+    def opened(folder: Path) -> Records:
+        again = (open_records, (ref, split, storage))
+        return Records(folder, tuple(ref.shape), f"dataset {ref.name!r} ({split})", again)
+
+    name = f"images-{cache_file(Path(), ref, split).stem}"
+    beside = (entry_name(ref.content_sha256),)
+    return storage.needed_store().kept(name, make, opened, beside=beside)
+
+
+def _is_read_by_index(ref: DatasetRef, split: Role, storage: Storage) -> bool:
+    """Whether a split is of images that are more than may be held in memory."""
+    if storage.store is None or ref.source not in ("parquet", "image_folder"):
+        return False
+    train = ref.num_train if ref.num_train_records is None else ref.num_train_records
+    number = {"train": train, "validation": ref.num_validation, "test": ref.num_test}[split]
+    return number * math.prod(ref.shape) > storage.in_memory_bytes
 
 
 def load_features(
@@ -171,6 +240,7 @@ def load_features(
     fingerprint: str,
     extract: Callable[[NDArray[Any]], NDArray[Any]],
     cache_dir: Path | None = None,
+    storage: Storage = LOCAL,
 ) -> Split:
     """One split of a registered dataset as features, in stored order, computed once where kept.
 
@@ -181,13 +251,14 @@ def load_features(
         extract: some records -> a feature each, of one shape and dtype; row by row.
         cache_dir: where features are kept for the next reader; as private as the dataset. None:
             compute every time.
+        storage: as in :func:`load_split`.
 
     Raises:
         DatasetError: the data cannot be read or the features cannot be kept.
     """
 
     def make() -> Made:
-        decoded = load_split(ref, split)
+        decoded = load_split(ref, split, storage=storage)
         starts = range(0, len(decoded), _EXTRACTED_AT_ONCE)
         blocks = (extract(decoded.inputs[start : start + _EXTRACTED_AT_ONCE]) for start in starts)
         return blocks, decoded.labels
@@ -197,16 +268,26 @@ def load_features(
         inputs = stacked(blocks, num_rows=len(labels))
     else:
         inputs, labels = cached(cache_file(cache_dir, ref, split, fingerprint), make)
-    return _with_members(Split(inputs=inputs, labels=labels), ref, split)
+    return _with_members(Split(inputs=inputs, labels=labels), ref, split, storage)
 
 
-def verify(ref: DatasetRef) -> None:
+def verify(ref: DatasetRef, *, storage: Storage = LOCAL) -> None:
     """Refuse data whose bytes are not those that were registered; reads files, decodes nothing.
+
+    What is fetched from an address is checked when it comes and kept by its content: of an address this
+    only makes sure that it may still be read.
 
     Raises:
         DatasetError: with ``field="content_sha256"`` when the content has changed.
     """
-    actual = _content_sha256(ref.source, _hashed_files(ref.source, ref.path))
+    if ref.path is not None and is_address(ref.path):
+        check_allowed(ref.path, storage.allowed_urls)
+    else:
+        _check_content(ref, ref.path)
+
+
+def _check_content(ref: DatasetRef, path: str | None) -> None:
+    actual = _content_sha256(ref.source, _hashed_files(ref.source, path))
     if actual != ref.content_sha256:
         raise DatasetError(
             f"dataset {ref.name!r} is not the one that was registered: its content is "
@@ -215,8 +296,8 @@ def verify(ref: DatasetRef) -> None:
         )
 
 
-def _decoded(ref: DatasetRef, split: Role) -> Split:
-    parts, indices = _stored(ref)
+def _decoded(ref: DatasetRef, split: Role, storage: Storage) -> Split:
+    parts, indices = _stored(ref, storage)
     _check_labels(parts, ref.num_classes)
     role, own = indices[split]
     part = parts[role]
@@ -224,18 +305,28 @@ def _decoded(ref: DatasetRef, split: Role) -> Split:
     return _check_loaded(_with_those_of(parts, indices, decoded, split), ref, split)
 
 
-def _stored(ref: DatasetRef) -> tuple[Parts, SplitIndices]:
+def _stored(ref: DatasetRef, storage: Storage) -> tuple[Parts, SplitIndices]:
     """What is stored of a registered dataset, and where each split of it is."""
     columns = _columns(ref.label, ref.features, ref.unit, ref.group)
-    parts = _read(ref.source, ref.path, columns)
+    parts = _read(ref.source, _place(ref, storage), columns)
     indices = split_indices(parts, split_seed=ref.split_seed, records_per_unit=ref.records_per_unit)
     return parts, indices
 
 
-def _with_members(split: Split, ref: DatasetRef, name: Role) -> Split:
+def _place(ref: DatasetRef, storage: Storage) -> str | None:
+    """Where this machine reads the dataset: its path, or what was fetched from its address."""
+    if ref.path is None or not is_address(ref.path):
+        return ref.path
+    address = check_allowed(ref.path, storage.allowed_urls)
+    store = storage.needed_store()
+    check = lambda place: _check_content(ref, str(place))  # noqa: E731
+    return str(fetched(address, ref.content_sha256, store, check))
+
+
+def _with_members(split: Split, ref: DatasetRef, name: Role, storage: Storage) -> Split:
     """A split that was kept, with whose and which group's its records are: these are not kept."""
     wanted = {"train": ref.unit != RECORD, "test": ref.group is not None}
-    return _with_those_of(*_stored(ref), split, name) if wanted.get(name) else split
+    return _with_those_of(*_stored(ref, storage), split, name) if wanted.get(name) else split
 
 
 def _with_those_of(parts: Parts, indices: SplitIndices, split: Split, name: Role) -> Split:
@@ -300,12 +391,6 @@ def _source(path: str | None, asked: str | None) -> Source:
 def _existing(path: str | None) -> Path:
     if not path:
         raise DatasetError("a path is needed; only source digits has none", field="path")
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path):
-        raise DatasetError(
-            f"{path[:200]!r} is an address, and nothing is fetched: put the files on storage and "
-            "give their path",
-            field="path",
-        )
     place = Path(path)
     try:
         if not place.exists():

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tan_core.data.images import ImageInputs
+from tan_core.data.images import ImageFiles, ImageInputs
 from tan_core.data.part import Part, Parts, Role, role_of
 from tan_core.errors import DatasetError
 
@@ -48,7 +48,7 @@ def read(path: Path) -> Parts:
         if not pairs:
             continue
         parts[role] = Part(
-            ImageInputs([file for file, _ in pairs], f"{path} ({role})"),
+            ImageInputs(ImageFiles([file for file, _ in pairs]), f"{path} ({role})"),
             np.array([label for _, label in pairs], dtype=np.int64),
         )
     return parts

@@ -2,41 +2,84 @@
 
 import math
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from tan_core.data.growth import MAX_BYTES
+from tan_core.data import growth
 from tan_core.errors import DatasetError
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM", "TIFF")
 MAX_PIXELS = 2**24
 """Of one image. A few kilobytes can claim to be gigapixels; nothing is decoded above this."""
+MAX_BYTES = 2**42
+"""Of all images of a part together once decoded, which they never are at once."""
 
 _GREY_MODES = frozenset(["1", "L"])
 _COLOUR_MODES = frozenset(["P", "RGB", "RGBA", "LA", "PA", "CMYK", "YCbCr"])
-_CHUNK = 512
+_CHUNK = 64
+"""Images that a thread decodes in a row: some milliseconds of work."""
+_HELD = 4096
+"""Encoded images in memory at once, on the way through a part."""
+
+Record = Path | bytes
+"""An encoded image: its file, or what such a file would hold."""
+Shape = tuple[int, ...]
+
+
+class Encoded(Protocol):
+    """Encoded images in stored order, read as they are asked for."""
+
+    def __len__(self) -> int:
+        """How many."""
+        ...
+
+    def __iter__(self) -> Iterator[Record]:
+        """All of them."""
+        ...
+
+    def select(self, rows: NDArray[np.intp]) -> Iterator[Record]:
+        """Those of the rows, which rise."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFiles:
+    """Images that are files of their own."""
+
+    files: Sequence[Path]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.files)
+
+    def select(self, rows: NDArray[np.intp]) -> Iterator[Record]:
+        """Those of the rows."""
+        return (self.files[row] for row in rows)
 
 
 @dataclass(frozen=True, slots=True)
 class ImageInputs:
-    """Images as files or as encoded bytes. Grey stays one channel; any colour makes all RGB."""
+    """The images of one part. Grey stays one channel; any colour makes all RGB."""
 
-    records: Sequence[Path | bytes]
+    records: Encoded
     where: str
 
     def __len__(self) -> int:
         return len(self.records)
 
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         """(C, H, W) of every image, from the headers alone.
 
         Raises:
@@ -45,7 +88,7 @@ class ImageInputs:
         first: tuple[int, int] | None = None
         channels = 1
         for row, record in enumerate(self.records):
-            with self._opened(row, record) as image:
+            with _opened(record, self.where, row) as image:
                 size = image.size
                 if image.mode not in _GREY_MODES:
                     channels = 3
@@ -69,55 +112,110 @@ class ImageInputs:
         return shape
 
     def load(self, indices: NDArray[np.intp]) -> NDArray[Any]:
-        """uint8 [N, C, H, W] in the order of ``indices``."""
-        channels, height, width = self.shape()
-        out = np.empty((len(indices), channels, height, width), dtype=np.uint8)
-        mode = "L" if channels == 1 else "RGB"
-
-        def decode(start: int) -> None:
-            for at in range(start, min(start + _CHUNK, len(indices))):
-                row = int(indices[at])
-                with self._opened(row, self.records[row]) as image:
-                    pixels = np.asarray(image if image.mode == mode else image.convert(mode))
-                out[at] = pixels if channels == 1 else pixels.transpose(2, 0, 1)
-
-        with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
-            for _ in pool.map(decode, range(0, len(indices), _CHUNK)):
-                pass
+        """uint8 [N, C, H, W] in the order of ``indices``, all in memory."""
+        shape = self.shape()
+        if len(indices) * math.prod(shape) > growth.MAX_BYTES:
+            raise DatasetError(
+                f"{self.where}: {len(indices):,} images of shape {list(shape)} do not go into memory "
+                f"({growth.MAX_BYTES:,} bytes): a folder is needed where they are kept",
+                field="cache_dir",
+            )
+        out = np.empty((len(indices), *shape), dtype=np.uint8)
+        places = np.argsort(indices, kind="stable")
+        rising = self.records.select(indices[places])
+        with decoding_threads() as pool:
+            for start in range(0, len(indices), _HELD):
+                held = list(islice(rising, _HELD))
+                at = places[start : start + len(held)]
+                decode_all(pool, held.__getitem__, indices[at], into=out, at=at, where=self.where)
         return out
 
-    @contextmanager
-    def _opened(self, row: int, record: Path | bytes) -> Generator[Image.Image]:
-        """The image with only its header read; whatever goes wrong inside names the record."""
-        name = f"{self.where}, record {row}" + (
-            f" ({record.name})" if isinstance(record, Path) else ""
-        )
-        try:
-            stream = BytesIO(record) if isinstance(record, bytes) else record
-            with Image.open(stream, formats=FORMATS) as image:
-                width, height = image.size
-                if width * height > MAX_PIXELS:
-                    raise DatasetError(
-                        f"{name}: {width}x{height} is more than {MAX_PIXELS:,} pixels", field="path"
-                    )
-                if image.mode not in _GREY_MODES | _COLOUR_MODES:
-                    raise DatasetError(
-                        f"{name}: pixel mode {image.mode!r}; accepted: 8 bits per channel, "
-                        "grey or colour",
-                        field="path",
-                    )
-                yield image
-        except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-            raise DatasetError(f"{name}: {error}", field="path") from error
-        except UnidentifiedImageError as error:
+
+def decoding_threads() -> ThreadPoolExecutor:
+    """One for every core that this process may use: decoders compute outside of Python's lock."""
+    return ThreadPoolExecutor(len(os.sched_getaffinity(0)), thread_name_prefix="decode")
+
+
+def decode_all(
+    pool: ThreadPoolExecutor,
+    record: Callable[[int], Record],
+    rows: NDArray[np.intp],
+    *,
+    into: NDArray[Any],
+    at: Iterable[int] | None = None,
+    where: str,
+) -> None:
+    """Images decoded into an array of their shape.
+
+    Args:
+        pool: the threads that decode.
+        record: the k-th of the images, read by the thread that decodes it.
+        rows: what errors call each of them.
+        into: uint8 [N, C, H, W].
+        at: the place of each in ``into``; None: one after the other.
+        where: what errors call their part.
+    """
+    places = np.arange(len(rows)) if at is None else np.asarray(at)
+    shape = into.shape[1:]
+
+    def some(start: int) -> None:
+        for number in range(start, min(start + _CHUNK, len(rows))):
+            into[places[number]] = _decoded(record(number), shape, where, int(rows[number]))
+
+    # An error of one ends all: what has not begun is not waited for.
+    futures = [pool.submit(some, start) for start in range(0, len(rows), _CHUNK)]
+    try:
+        for future in futures:
+            future.result()
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+def _decoded(record: Record, shape: Shape, where: str, row: int) -> NDArray[Any]:
+    channels, height, width = shape
+    mode = "L" if channels == 1 else "RGB"
+    with _opened(record, where, row) as image:
+        if image.size != (width, height):
             raise DatasetError(
-                f"{name}: not a readable image ({', '.join(FORMATS)}): none of these begins so",
+                f"{where}, record {row}: is {image.size[0]}x{image.size[1]}, expected was "
+                f"{width}x{height}",
                 field="path",
-            ) from error
-        # Pillow warns of some broken files, and whoever runs it may make errors of warnings.
-        except (OSError, SyntaxError, ValueError, UserWarning) as error:
-            if isinstance(error, DatasetError):
-                raise
-            raise DatasetError(
-                f"{name}: not a readable image ({', '.join(FORMATS)}): {error}", field="path"
-            ) from error
+            )
+        pixels = np.asarray(image if image.mode == mode else image.convert(mode))
+    return pixels if channels == 1 else pixels.transpose(2, 0, 1)
+
+
+@contextmanager
+def _opened(record: Record, where: str, row: int) -> Generator[Image.Image]:
+    """The image with only its header read; whatever goes wrong inside names the record."""
+    name = f"{where}, record {row}" + (f" ({record.name})" if isinstance(record, Path) else "")
+    try:
+        stream = BytesIO(record) if isinstance(record, bytes) else record
+        with Image.open(stream, formats=FORMATS) as image:
+            width, height = image.size
+            if width * height > MAX_PIXELS:
+                raise DatasetError(
+                    f"{name}: {width}x{height} is more than {MAX_PIXELS:,} pixels", field="path"
+                )
+            if image.mode not in _GREY_MODES | _COLOUR_MODES:
+                raise DatasetError(
+                    f"{name}: pixel mode {image.mode!r}; accepted: 8 bits per channel, "
+                    "grey or colour",
+                    field="path",
+                )
+            yield image
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise DatasetError(f"{name}: {error}", field="path") from error
+    except UnidentifiedImageError as error:
+        raise DatasetError(
+            f"{name}: not a readable image ({', '.join(FORMATS)}): none of these begins so",
+            field="path",
+        ) from error
+    # Pillow warns of some broken files, and whoever runs it may make errors of warnings.
+    except (OSError, SyntaxError, ValueError, UserWarning) as error:
+        if isinstance(error, DatasetError):
+            raise
+        raise DatasetError(
+            f"{name}: not a readable image ({', '.join(FORMATS)}): {error}", field="path"
+        ) from error

@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from tan_core.data import Split, load_features, load_split
+from tan_core.data import Split, Storage, load_features, load_split
 from tan_core.data.part import Role
+from tan_core.data.storage import LOCAL
 from tan_core.engine.inputs import as_floats, as_tensor
 from tan_core.models.extractor import Extractor
 from tan_core.wire import DatasetRef
@@ -19,6 +20,7 @@ def load_inputs(
     extractor: Extractor | None,
     *,
     cache_dir: Path | None = None,
+    storage: Storage = LOCAL,
     device: str | torch.device = "cpu",
 ) -> Split:
     """One split of a registered dataset, as the head behind ``extractor`` reads it.
@@ -32,13 +34,14 @@ def load_inputs(
         extractor: :func:`tan_core.models.extractor_of` the model; None: the records themselves.
         cache_dir: where features are kept for the next reader, as private as the dataset. None:
             compute them every time.
+        storage: where the dataset may lie, and where images that would not fit into memory are kept.
         device: where to compute.
 
     Raises:
         DatasetError: the data cannot be read or the features cannot be kept.
     """
     if extractor is None:
-        return load_split(ref, split)
+        return load_split(ref, split, storage=storage)
 
     def extract(records: NDArray[Any]) -> NDArray[Any]:
         with torch.inference_mode():
@@ -46,5 +49,10 @@ def load_inputs(
             return features.to("cpu", torch.float16).numpy()
 
     return load_features(
-        ref, split, fingerprint=extractor.fingerprint, extract=extract, cache_dir=cache_dir
+        ref,
+        split,
+        fingerprint=extractor.fingerprint,
+        extract=extract,
+        cache_dir=cache_dir,
+        storage=storage,
     )

@@ -1,12 +1,48 @@
-"""A split as tensors, and its records as what a model reads."""
+"""A split as tensors, in memory or read by index, and its records as what a model reads."""
 
-from typing import Any
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tan_core.data import Records
+
 Array = NDArray[Any] | Tensor
+Inputs = Array | Records
+"""Records of a split: all of them in memory, or read by index."""
+
+
+class ByIndex:
+    """What a trainer asks of a tensor of inputs, of records that are decoded when they are read."""
+
+    dtype: Final = torch.uint8
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+        self.shape: Final = torch.Size(records.shape)
+        self._ahead = ThreadPoolExecutor(1, thread_name_prefix="ahead")
+        self._expected: tuple[Tensor, Future[NDArray[Any]]] | None = None
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __getitem__(self, rows: slice) -> Tensor:
+        return torch.from_numpy(self._records[rows])
+
+    def expect(self, rows: Tensor) -> None:
+        """Begin to read these rows, which are asked for next, while something else is computed."""
+        self._expected = rows, self._ahead.submit(self._records.take, rows.numpy())
+
+    def index_select(self, dim: int, rows: Tensor) -> Tensor:
+        """The rows, as a tensor's method of this name."""
+        if dim != 0:
+            raise IndexError(f"records are selected along dimension 0, got {dim}")
+        expected, self._expected = self._expected, None
+        if expected is not None and torch.equal(expected[0], rows):
+            return torch.from_numpy(expected[1].result())
+        return torch.from_numpy(self._records.take(rows.numpy()))
 
 
 def as_tensor(values: Array) -> Tensor:
@@ -14,6 +50,11 @@ def as_tensor(values: Array) -> Tensor:
     if isinstance(values, Tensor):
         return values
     return torch.from_numpy(values if values.flags.writeable else values.copy())
+
+
+def as_inputs(values: Inputs) -> Tensor | ByIndex:
+    """A tensor, or what stands for one."""
+    return ByIndex(values) if isinstance(values, Records) else as_tensor(values)
 
 
 def as_floats(inputs: Tensor, dtype: torch.dtype) -> Tensor:

@@ -28,7 +28,7 @@ from tan_core.engine.divergence import is_diverged
 from tan_core.engine.flat import FlatParameters
 from tan_core.engine.gradients import check_model, clipped_sum
 from tan_core.engine.independence import check_independence
-from tan_core.engine.inputs import Array, as_floats, as_tensor
+from tan_core.engine.inputs import Array, ByIndex, Inputs, as_floats, as_inputs, as_tensor
 from tan_core.engine.optimizers import make_optimizer
 from tan_core.engine.randomness import Randomness, SeededRandomness
 from tan_core.engine.trace import Trace
@@ -110,7 +110,7 @@ class Trainer:
             and always hold the current (not the averaged) weights.
         execution: what is executed; its mechanism is the one that is priced.
         config: optimiser, averaging and augmentation. Its ``clip_norm`` must be the mechanism's.
-        inputs: the whole training split, uint8 [N, C, H, W] or float [N, F]; N is
+        inputs: the whole training split, uint8 [N, C, H, W] or float [N, F], in memory or not; N is
             ``execution.num_examples``.
         labels: [N], integers.
         randomness: equal on all ranks.
@@ -133,7 +133,7 @@ class Trainer:
         model: nn.Module,
         execution: PrivateRun | Simulation,
         config: TrainerConfig,
-        inputs: Array,
+        inputs: Inputs,
         labels: Array,
         randomness: Randomness,
         users: Array | None = None,
@@ -148,7 +148,7 @@ class Trainer:
         self._execution = execution
         self._mechanism = _mechanism_of(execution)
         self._config = config
-        self._inputs, self._labels = as_tensor(inputs), as_tensor(labels).long()
+        self._inputs, self._labels = as_inputs(inputs), as_tensor(labels).long()
         self._users = None if users is None else Users(as_tensor(users).long())
         self._check_arguments(randomness, world_size, all_reduce)
         check_model(model)
@@ -231,9 +231,9 @@ class Trainer:
         self._steps_done += 1
         return stats
 
-    def evaluate(self, inputs: Array, labels: Array, *, weights: Tensor | None = None) -> float:
+    def evaluate(self, inputs: Inputs, labels: Array, *, weights: Tensor | None = None) -> float:
         """Accuracy in [0, 1] on a split, with the :attr:`released` weights or the given ones, [P]."""
-        inputs, labels = as_tensor(inputs), as_tensor(labels)
+        read, labels = as_inputs(inputs), as_tensor(labels)
         if len(labels) == 0:
             raise ParameterError("cannot evaluate on an empty split", field="inputs")
         num_correct = 0
@@ -241,7 +241,7 @@ class Trainer:
         with torch.inference_mode(), self._in_place(used), self._books.closed():
             for start in range(0, len(labels), _EVALUATION_BATCH):
                 chunk = slice(start, start + _EVALUATION_BATCH)
-                logits = self._books.predictions(self._normalised(inputs[chunk]))
+                logits = self._books.predictions(self._normalised(read[chunk]))
                 num_correct += int((logits.argmax(1).cpu() == labels[chunk]).sum())
         return num_correct / len(labels)
 
@@ -362,8 +362,11 @@ class Trainer:
         losses: list[Tensor] = []
         norms: list[Tensor] = []
         total_P: Tensor | None = None
-        for units in self._chunks(share):
+        chunks = list(self._chunks(share))
+        for following, units in enumerate(chunks, start=1):
             shown = self._gather(units, draw)
+            if isinstance(self._inputs, ByIndex) and following < len(chunks):
+                self._inputs.expect(self._records(chunks[following])[0].flatten())
             part = clipped_sum(
                 self._books,
                 shown.inputs,
@@ -404,11 +407,13 @@ class Trainer:
             yield share[start:end]
             start = end
 
+    def _records(self, units: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The records of these units, and each one's share in its unit, where those are users."""
+        return (units[:, None], None) if self._users is None else self._users.records(units)
+
     def _gather(self, units: Tensor, draw: _Draw) -> _Shown:
         """What the model reads of these units of a draw, and their labels."""
-        records_UR, shares_UR = units[:, None], None
-        if self._users is not None:
-            records_UR, shares_UR = self._users.records(units)
+        records_UR, shares_UR = self._records(units)
         inputs = self._inputs.index_select(0, records_UR.flatten()).to(self._device)
         labels_UR = self._labels[records_UR].to(self._device)
         num_records, views = records_UR.shape[1], self._augmentation.views

@@ -1,0 +1,91 @@
+"""Images in Parquet files, read some rows at a time: a dataset need not fit into memory."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pa_parquet
+from numpy.typing import NDArray
+
+from tan_core.data.growth import check_growth
+from tan_core.errors import DatasetError
+
+_ROWS_AT_ONCE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetImages:
+    """The encoded images of a part, file after file.
+
+    Args:
+        files: each with a column of images.
+        where: what errors call the part.
+    """
+
+    files: tuple[Path, ...]
+    where: str
+
+    def __len__(self) -> int:
+        return sum(pa_parquet.read_metadata(file).num_rows for file in self.files)
+
+    def __iter__(self) -> Iterator[bytes]:
+        for start, column in self._columns():
+            yield from self._images(column, np.arange(start, start + len(column)))
+
+    def select(self, rows: NDArray[np.intp]) -> Iterator[bytes]:
+        """Those of the rows, which rise."""
+        for start, column in self._columns():
+            begin, end = np.searchsorted(rows, [start, start + len(column)])
+            wanted = rows[begin:end]
+            yield from self._images(column.take(pa.array(wanted - start)), wanted)
+
+    def _columns(self) -> Iterator[tuple[int, pa.Array]]:
+        """The column of images, some rows at a time, and the number of the first of them."""
+        start = 0
+        for file in self.files:
+            try:
+                with pa_parquet.ParquetFile(file) as stored:
+                    name = image_column(stored.schema_arrow)
+                    if name is None:
+                        raise DatasetError(f"{file}: no image column", field="path")
+                    num_bytes = 0
+                    for batch in stored.iter_batches(
+                        _ROWS_AT_ONCE, columns=[name], use_threads=False
+                    ):
+                        num_bytes += batch.nbytes
+                        check_growth(num_bytes, stored=file.stat().st_size, where=file)
+                        yield start, batch.column(0)
+                        start += len(batch)
+            except (pa.ArrowException, OSError) as error:
+                raise DatasetError(
+                    f"{file}: not a readable Parquet file: {error}", field="path"
+                ) from error
+
+    def _images(self, column: pa.Array, rows: NDArray[np.intp]) -> Iterator[bytes]:
+        values = column.field("bytes") if pa.types.is_struct(column.type) else column
+        for row, value in zip(rows, values, strict=True):
+            image = value.as_py()
+            if image is None:
+                raise DatasetError(
+                    f"{self.where}, record {row}: the image has no bytes", field="path"
+                )
+            yield image
+
+
+def image_column(schema: pa.Schema) -> str | None:
+    """The first column of encoded images: binary, or a struct with a binary ``bytes``."""
+    for field in schema:
+        kind = field.type
+        if pa.types.is_struct(kind):
+            index = kind.get_field_index("bytes")
+            if index >= 0 and _is_binary(kind.field(index).type):
+                return field.name
+        elif _is_binary(kind):
+            return field.name
+    return None
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)

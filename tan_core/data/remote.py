@@ -1,0 +1,210 @@
+"""Datasets on object stores: every file once onto this node's own disk, and from there as any other.
+
+The store of the node names what was fetched by the dataset's content, so nothing is fetched twice and what
+was changed since the registration is never taken for it. Credentials and endpoints are those that the
+scheme's own library finds (``AWS_*``, instance roles, ``FSSPEC_*``): none passes through here.
+"""
+
+import hashlib
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from tan_core.data import addresses, image_folder
+from tan_core.data.store import Room, Store
+from tan_core.errors import DatasetError
+
+SUFFIXES = image_folder.SUFFIXES | {".parquet", ".csv", ".npz"}
+_AT_ONCE = 8
+_BLOCK = 2**22
+_SINGLE = ".file"
+"""Folder of an entry whose address names one file; no name that is fetched begins with a dot."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """One file below an address."""
+
+    name: str
+    """As seen from the address, with forward slashes."""
+    address: str
+    num_bytes: int
+
+
+def listing(address: str) -> list[RemoteFile]:
+    """The file that the address names, or every file of data below it, in order of their names.
+
+    Raises:
+        DatasetError: nothing is there, it cannot be listed, or a name would lead out of a folder.
+    """
+    with _troubles_of(address):
+        source, root = _file_system(address)
+        if _is_data(address):
+            found = {root: source.info(root)}
+        else:
+            # HTTP servers list folders, and a folder is called so by its last slash.
+            found = dict(source.find(root.removesuffix("/") + "/", detail=True))
+        places = {_name(place, root): place for place in found if _is_data(place)}
+        listed = [
+            RemoteFile(name, place, _num_bytes(source, place, found[place]))
+            for name, place in sorted(places.items())
+        ]
+    if not listed:
+        raise DatasetError(
+            f"{address}: no file of data there; accepted are names in {', '.join(sorted(SUFFIXES))}",
+            field="path",
+        )
+    return listed
+
+
+def fetched(address: str, content_sha256: str, store: Store, check: Callable[[Path], None]) -> Path:
+    """Where this node keeps the dataset at the address: a folder, or the one file that it is.
+
+    Args:
+        address: as :func:`~tan_core.data.addresses.check_allowed` has it.
+        content_sha256: of the dataset as it was registered.
+        store: where it is kept.
+        check: raises where what lies at a path is not that content; asked once, before it is kept.
+    """
+    name = entry_name(content_sha256)
+    if (known := store.find(name)) is not None:
+        return _at(known)
+    files = listing(address)
+
+    def make(folder: Path, room: Room) -> None:
+        _fetch(address, files, folder, room)
+        check(_at(folder))
+
+    return _at(store.kept(name, make, lambda entry: entry))
+
+
+@contextmanager
+def unregistered(address: str, store: Store) -> Generator[tuple[Path, Callable[[str], None]]]:
+    """What lies at an address while somebody looks at it, and a function that keeps it as a content."""
+    files = listing(address)
+    told = "\n".join([address, *(f"{file.num_bytes} {file.name}" for file in files)])
+    # Who was killed at it before has left it under the same name.
+    name = f"new-{hashlib.sha256(told.encode()).hexdigest()}"
+    entry = store.kept(
+        name, lambda folder, room: _fetch(address, files, folder, room), lambda entry: entry
+    )
+    try:
+        yield _at(entry), lambda content_sha256: store.rename(name, entry_name(content_sha256))
+    finally:
+        store.drop(name)
+
+
+def entry_name(content_sha256: str) -> str:
+    """Of the files of a dataset in a store."""
+    return f"files-{content_sha256}"
+
+
+def _at(folder: Path) -> Path:
+    """What a dataset's address stands for on this node: the file, where it named a file."""
+    single = folder / _SINGLE
+    return next(single.iterdir()) if single.is_dir() else folder
+
+
+def _fetch(address: str, files: list[RemoteFile], folder: Path, room: Room) -> None:
+    """The files in the folder, some at a time. A file that is not as long as it was listed is refused.
+
+    Raises:
+        DatasetError: a file cannot be read.
+        OSError: the folder cannot be written.
+    """
+    source, _ = _file_system(address)
+    room(sum(file.num_bytes for file in files))
+
+    def one(file: RemoteFile) -> None:
+        target = folder / file.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        num_bytes = 0
+        with target.open("wb") as written:
+            for block in _blocks(source, file):
+                num_bytes += len(block)
+                if num_bytes > file.num_bytes:
+                    break
+                written.write(block)
+        if num_bytes != file.num_bytes:
+            raise DatasetError(
+                f"{file.address}: is not the {file.num_bytes:,} bytes that it was listed with",
+                field="path",
+            )
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        try:
+            for _ in pool.map(one, files):
+                pass
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _is_data(name: str) -> bool:
+    return PurePosixPath(name).suffix.lower() in SUFFIXES
+
+
+def _name(place: str, root: str) -> str:
+    """A file's name below the root; keys of object stores may be anything."""
+    if place == root:
+        return f"{_SINGLE}/{PurePosixPath(place).name}"
+    name = place.removeprefix(root.removesuffix("/") + "/")
+    parts = name.split("/")
+    if name == place or any(part[:1] in ("", ".") for part in parts) or set(name) & {"\\", "\0"}:
+        raise DatasetError(f"{place[:200]!r}: such a name is not fetched", field="path")
+    return name
+
+
+def _num_bytes(source: Any, place: str, info: dict[str, Any]) -> int:
+    size = info.get("size")
+    if size is None:  # a listing by HTTP has names only
+        size = source.info(place).get("size")
+    if not isinstance(size, int):
+        raise DatasetError(f"{place[:200]!r}: the store does not say how long it is", field="path")
+    return size
+
+
+def _blocks(source: Any, file: RemoteFile) -> Iterator[bytes]:
+    with _troubles_of(file.address):
+        stream = source.open(file.address, "rb", block_size=_BLOCK, cache_type="readahead")
+    with stream:
+        while True:
+            with _troubles_of(file.address):
+                block: bytes = stream.read(_BLOCK)
+            if not block:
+                return
+            yield block
+
+
+def _file_system(address: str) -> tuple[Any, str]:
+    """The reader of the address's scheme, and its own name for the address."""
+    scheme = address.partition(":")[0]
+    try:
+        # Here, because most machines have no data behind an address and none of these libraries.
+        from fsspec.core import url_to_fs
+
+        # A redirect may lead to any machine: what is allowed is the address, not what it says.
+        options = {"allow_redirects": False} if scheme.startswith("http") else {}
+        return url_to_fs(address, **options)
+    except ImportError as error:
+        raise DatasetError(
+            f"{address}: to read {scheme}:// install tan-search[{addresses.EXTRAS[scheme]}]: {error}",
+            field="path",
+        ) from error
+
+
+@contextmanager
+def _troubles_of(address: str) -> Generator[None]:
+    try:
+        yield
+    except DatasetError:
+        raise
+    except Exception as error:  # each scheme's library has errors of its own
+        said = str(error).strip().splitlines()
+        raise DatasetError(
+            f"{address}: cannot be read: {type(error).__name__}: {said[0][:300] if said else ''}",
+            field="path",
+        ) from error

@@ -1,0 +1,159 @@
+"""A folder on a node's own disk for what is made of datasets once and read often: bounded, safe to share.
+
+It holds the records, or what was made of them: storage as private as the dataset, open to its owner only.
+"""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from tan_core.errors import DatasetError
+
+T = TypeVar("T")
+
+Room = Callable[[int], None]
+"""Asked before so many more bytes are written into an entry that is being made."""
+
+_SPARE_BYTES = 2**20
+"""Of the disk, beside what is asked for."""
+_DRAFT = ".draft"
+_SHARED, _ALONE = fcntl.LOCK_SH, fcntl.LOCK_EX
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Entries are folders, named by a hash of what they were made from, so that none is ever out of date.
+
+    Formal guarantees:
+
+    * An entry appears whole or not at all. Who is killed while making one leaves a draft that the next
+      maker, of whatever entry, removes.
+    * Of several processes that want an entry one makes it and the others wait.
+    * All entries and the one that is being made are never more than ``max_bytes``: what was read longest
+      ago goes first, and an entry that does not fit is refused. The disk is watched alike.
+    * What goes while somebody reads it stays whole for that reader, and its bytes until then.
+    """
+
+    folder: Path
+    max_bytes: int | None = None
+    """None: as much as the disk has."""
+
+    def kept(
+        self,
+        name: str,
+        make: Callable[[Path, Room], None],
+        read: Callable[[Path], T],
+        *,
+        beside: tuple[str, ...] = (),
+    ) -> T:
+        """What ``read`` finds in the entry, which ``make`` fills where it is missing.
+
+        Args:
+            name: of the entry.
+            make: fills an empty folder, and asks for room before it writes.
+            read: opens what it wants before it returns; later the entry may be gone.
+            beside: entries that ``make`` reads: they do not go for this one.
+
+        Raises:
+            DatasetError: the folder cannot be written, or the entry does not fit.
+        """
+        entry = self.folder / name
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            while True:
+                with self._locked("readers", _SHARED):
+                    if entry.is_dir():
+                        os.utime(entry)
+                        return read(entry)
+                # One maker at a time: the bound counts what there is, and drafts of others would not show.
+                with self._locked("maker", _ALONE):
+                    if not entry.is_dir():
+                        self._make(entry, make, set(beside))
+        except OSError as error:
+            raise DatasetError(f"{entry}: cannot be kept: {error}", field="cache_dir") from error
+
+    def find(self, name: str) -> Path | None:
+        """The entry, where there is one."""
+        entry = self.folder / name
+        try:
+            os.utime(entry)
+        except OSError:
+            return None
+        return entry
+
+    def rename(self, name: str, to: str) -> None:
+        """Call the entry by another name, unless there is one of that name, or it is gone."""
+        with suppress(OSError):
+            (self.folder / name).rename(self.folder / to)
+
+    def drop(self, name: str) -> None:
+        """Forget the entry, if there is one."""
+        with self._locked("readers", _ALONE):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+
+    def _make(self, entry: Path, make: Callable[[Path, Room], None], beside: set[str]) -> None:
+        for left in self.folder.glob(f"*{_DRAFT}"):
+            shutil.rmtree(left)
+        draft = entry.with_name(entry.name + _DRAFT)
+        draft.mkdir(mode=0o700)
+        try:
+            make(draft, lambda num_bytes: self._make_room(num_bytes, {draft.name, *beside}))
+            _sync(draft)
+            draft.rename(entry)
+        except BaseException:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
+
+    def _make_room(self, num_bytes: int, beside: set[str]) -> None:
+        with self._locked("readers", _ALONE):
+            entries = sorted(
+                (each for each in self.folder.iterdir() if each.is_dir()),
+                key=lambda each: each.stat().st_mtime_ns,
+            )
+            sizes = {each: size_of(each) for each in entries}
+            going = [each for each in entries if each.name not in beside]
+            while (lacking := self._lacking(num_bytes, sum(sizes.values()))) is not None:
+                if not going:
+                    raise DatasetError(
+                        f"{self.folder}: {num_bytes:,} more bytes are to be kept there, but {lacking}",
+                        field="cache_dir",
+                    )
+                shutil.rmtree(going[0])
+                del sizes[going.pop(0)]
+
+    def _lacking(self, num_bytes: int, kept: int) -> str | None:
+        """Why so many more bytes do not fit; None where they do."""
+        if self.max_bytes is not None and kept + num_bytes > self.max_bytes:
+            return f"{kept:,} are needed there, of {self.max_bytes:,} that TAN_NODE_CACHE_GB allows"
+        free = shutil.disk_usage(self.folder).free
+        return f"the disk has {free:,} left" if num_bytes + _SPARE_BYTES > free else None
+
+    @contextmanager
+    def _locked(self, name: str, how: int) -> Generator[None]:
+        """Until the block ends; the system releases it too when the process ends, however it does."""
+        file = os.open(self.folder / f"{name}.lock", os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(file, how)
+            yield
+        finally:
+            os.close(file)
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of all files below it."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def _sync(folder: Path) -> None:
+    """Write down what a crash of the machine could lose: else an entry might be whole in name only."""
+    for place in (folder, *folder.rglob("*")):
+        file = os.open(place, os.O_RDONLY)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)

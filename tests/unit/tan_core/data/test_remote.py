@@ -1,0 +1,251 @@
+"""Datasets behind addresses: fetched once, held to their registration, and only from where it is allowed."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+
+from tan_core import data
+from tan_core.data import Storage, Store, addresses, remote
+from tan_core.data.store import size_of
+from tan_core.errors import DatasetError
+from tan_core.wire import DatasetRef
+from tests.support.datasets import dataset_ref
+from tests.support.http_files import FileServer, serving
+from tests.support.image_files import image_shards
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[FileServer]:
+    image_shards(tmp_path / "www" / "images")
+    with serving(tmp_path / "www") as server:
+        yield server
+
+
+@pytest.fixture
+def storage(tmp_path: Path, served: FileServer) -> Storage:
+    return Storage(store=Store(tmp_path / "kept"), allowed_urls=(served.url,))
+
+
+def registered(address: str, storage: Storage, **changes) -> DatasetRef:
+    facts = data.inspect(address, storage=storage)
+    return dataset_ref(facts, **changes).model_copy(update={"path": address})
+
+
+def entries(storage: Storage) -> set[str]:
+    assert storage.store is not None
+    return {each.name.partition("-")[0] for each in storage.store.folder.iterdir() if each.is_dir()}
+
+
+class TestFetching:
+    @pytest.mark.parametrize("in_memory_bytes", [0, 2**30])
+    def test_a_folder_is_read_as_if_it_lay_here(
+        self, served: FileServer, storage: Storage, tmp_path: Path, in_memory_bytes: int
+    ) -> None:
+        here = data.inspect(str(tmp_path / "www" / "images"))
+        storage = Storage(storage.store, storage.allowed_urls, in_memory_bytes)
+
+        ref = registered(f"{served.url}/images", storage)
+        found = data.load_split(ref, "train", storage=storage)
+
+        assert ref.content_sha256 == here.content_sha256
+        expected = data.load_split(dataset_ref(here, path=tmp_path / "www" / "images"), "train")
+        assert np.array_equal(found.inputs[:], expected.inputs)
+        assert np.array_equal(found.labels, expected.labels)
+
+    def test_a_single_file_is_one_dataset(self, served: FileServer, storage: Storage) -> None:
+        ref = registered(f"{served.url}/images/train-00000-of-00003.parquet", storage)
+
+        assert (ref.num_train, ref.num_validation, ref.num_test) == (15, 1, 4)
+
+    def test_what_was_fetched_is_never_asked_for_again(
+        self, served: FileServer, storage: Storage
+    ) -> None:
+        ref = registered(f"{served.url}/images", storage)
+        served.asked.clear()
+
+        for split in ("train", "validation", "test"):
+            data.verify(ref, storage=storage)
+            data.load_split(ref, split, storage=storage)
+
+        assert served.asked == []
+
+    def test_another_node_fetches_it_once(
+        self, served: FileServer, storage: Storage, tmp_path: Path
+    ) -> None:
+        ref = registered(f"{served.url}/images", storage)
+        other = Storage(Store(tmp_path / "other"), storage.allowed_urls)
+
+        data.load_split(ref, "train", storage=other)
+        assert entries(other) == {"files"}
+        served.asked.clear()
+        data.load_split(ref, "test", storage=other)
+
+        assert served.asked == []
+
+    def test_what_changed_since_it_was_registered_is_refused_and_not_kept(
+        self, served: FileServer, storage: Storage, tmp_path: Path
+    ) -> None:
+        ref = registered(f"{served.url}/images", storage)
+        shutil.copy(
+            tmp_path / "www/images/train-00000-of-00003.parquet",
+            tmp_path / "www/images/train-00001-of-00003.parquet",
+        )
+        other = Storage(Store(tmp_path / "other"), storage.allowed_urls)
+
+        with pytest.raises(DatasetError, match="not the one that was registered") as caught:
+            data.load_split(ref, "train", storage=other)
+
+        assert caught.value.field == "content_sha256"
+        assert entries(other) == set()
+
+    def test_packs_outlive_the_files_that_they_were_made_of(
+        self, served: FileServer, storage: Storage, tmp_path: Path
+    ) -> None:
+        ref = registered(f"{served.url}/images", storage)
+        by_index = Storage(storage.store, storage.allowed_urls, in_memory_bytes=0)
+        before = data.load_split(ref, "train", storage=by_index).inputs[:]
+        assert storage.store is not None
+        (files,) = storage.store.folder.glob("files-*")
+        shutil.rmtree(files)
+        served.asked.clear()
+
+        assert np.array_equal(data.load_split(ref, "train", storage=by_index).inputs[:], before)
+        assert served.asked == []
+
+    def test_too_much_is_refused_before_it_is_fetched(
+        self, served: FileServer, tmp_path: Path
+    ) -> None:
+        storage = Storage(Store(tmp_path / "small", max_bytes=2000), (served.url,))
+
+        with pytest.raises(DatasetError, match="2,000 that TAN_NODE_CACHE_GB"):
+            data.inspect(f"{served.url}/images", storage=storage)
+
+        assert size_of(tmp_path / "small") == 0
+
+    def test_data_that_cannot_be_registered_are_not_kept(
+        self, served: FileServer, storage: Storage, tmp_path: Path
+    ) -> None:
+        (tmp_path / "www/images/train-00002-of-00003.parquet").write_bytes(b"PAR1 no")
+
+        with pytest.raises(DatasetError, match="not a readable Parquet file"):
+            data.inspect(f"{served.url}/images", storage=storage)
+
+        assert entries(storage) == set()
+
+    def test_memory_and_other_object_stores_are_read_through_fsspec(self, tmp_path: Path) -> None:
+        """The listing and the reading of one whose names are no HTTP addresses."""
+        image_shards(tmp_path / "images")
+        memory = fsspec.filesystem("memory")
+        memory.put(str(tmp_path / "images"), "/bucket/images", recursive=True)
+        memory.pipe("/bucket/images/README.md", b"no data")
+        store = Store(tmp_path / "kept")
+
+        with remote.unregistered("memory://bucket/images", store) as (place, _):
+            assert sorted(each.name for each in place.iterdir()) == [
+                f"train-0000{number}-of-00003.parquet" for number in range(3)
+            ]
+            here = data.inspect(str(tmp_path / "images")).content_sha256
+            assert data.inspect(str(place)).content_sha256 == here
+
+    @pytest.mark.parametrize("key", ["../../evil.csv", ".hidden/x.csv", "a\\b.csv"])
+    def test_a_key_that_would_lead_out_of_the_folder_is_refused(
+        self, tmp_path: Path, key: str
+    ) -> None:
+        memory = fsspec.filesystem("memory")
+        memory.store[f"/evil{hash(key)}/data/{key}"] = memory.open("/x.csv", "wb")
+
+        with pytest.raises(DatasetError, match=r"such a name is not fetched|no file of data"):
+            remote.listing(f"memory://evil{hash(key)}/data")
+
+    def test_a_place_without_data_is_named(self, served: FileServer, storage: Storage) -> None:
+        with pytest.raises(DatasetError, match="cannot be read: FileNotFoundError"):
+            data.inspect(f"{served.url}/nothing.npz", storage=storage)
+
+    def test_a_server_that_is_away_is_named(self, storage: Storage) -> None:
+        dead = Storage(storage.store, ("http://127.0.0.1:9",))
+
+        with pytest.raises(DatasetError, match=r"http://127\.0\.0\.1:9/x\.npz: cannot be read"):
+            data.inspect("http://127.0.0.1:9/x.npz", storage=dead)
+
+
+class TestAllowed:
+    def test_nothing_is_unless_an_operator_says_so(
+        self, served: FileServer, tmp_path: Path
+    ) -> None:
+        for allowed in ((), (f"{served.url}/other",), ("s3://bucket",)):
+            storage = Storage(Store(tmp_path / "kept"), allowed)
+            with pytest.raises(DatasetError, match="nothing is fetched"):
+                data.inspect(f"{served.url}/images", storage=storage)
+        assert served.asked == []
+
+    def test_a_dataset_is_read_only_while_its_address_is_allowed(
+        self, served: FileServer, storage: Storage
+    ) -> None:
+        ref = registered(f"{served.url}/images", storage)
+        withdrawn = Storage(storage.store, ("s3://other",))
+
+        for read in (
+            lambda: data.verify(ref, storage=withdrawn),
+            lambda: data.load_split(ref, "train", storage=withdrawn),
+        ):
+            with pytest.raises(DatasetError, match="does not lie below"):
+                read()
+
+    def test_a_redirect_leads_nowhere(
+        self, served: FileServer, storage: Storage, tmp_path: Path
+    ) -> None:
+        """Where it leads is another server's decision, and may be any machine."""
+        image_shards(tmp_path / "secret")
+        with serving(tmp_path / "secret") as secret:
+            name = "train-00000-of-00003.parquet"
+            served.redirects[f"/images/{name}"] = f"{secret.url}/{name}"
+            with pytest.raises(DatasetError):
+                data.inspect(f"{served.url}/images", storage=storage)
+
+            assert secret.asked == []
+
+    @pytest.mark.parametrize(
+        ("address", "prefix"),
+        [
+            ("s3://bucket/data", "s3://bucket/data"),
+            ("s3://bucket/data/", "s3://bucket/data"),
+            ("s3://bucket/data/a/b.parquet", "s3://bucket/data"),
+            ("https://host:8443/data/a.npz", "https://host:8443"),
+            ("gs://bucket/x", "gs://bucket"),
+        ],
+    )
+    def test_what_lies_below_a_prefix(self, address: str, prefix: str) -> None:
+        assert addresses.check_allowed(address, [prefix]) == address.removesuffix("/")
+
+    @pytest.mark.parametrize(
+        "address",
+        [
+            "s3://bucket/database",
+            "s3://bucket/data/../secret",
+            "s3://bucket/data/./x",
+            "s3://bucket/data//x",
+            "s3://bucket/data/%2e%2e/secret",
+            "s3://bucket/data?x=http://169.254.169.254",
+            "s3://bucket/data#x",
+            "s3://bucket/data\\..\\x",
+            "S3://bucket/data",
+            "s3://user:password@bucket/data",
+            "s3://other/data",
+            "http://bucket/data",
+            "file:///data",
+            "simplecache::s3://bucket/data",
+            "s3://bucket/data::http://169.254.169.254/",
+            "zip://x::s3://bucket/data",
+            "s3:///bucket/data",
+            "s3://",
+            "s3://bucket/data/ x",
+        ],
+    )
+    def test_what_does_not(self, address: str) -> None:
+        with pytest.raises(DatasetError, match="nothing is fetched") as caught:
+            addresses.check_allowed(address, ["s3://bucket/data"])
+        assert caught.value.field == "path"
