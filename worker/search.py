@@ -8,11 +8,13 @@ from tempfile import TemporaryDirectory
 import optuna
 import ray
 from ray import tune
+from ray.tune.stopper import CombinedStopper
 
 from tan_core.data import verify
 from tan_core.engine.features import load_inputs
 from tan_core.wire import SearchAssignment, TrialRecord, TrialState
 from worker.begin import checkpoint_of, extractor_for
+from worker.budget import BudgetStopper
 from worker.curves import CurveStopper
 from worker.driver import Driver, Outcome, connect
 from worker.progress import SearchProgress
@@ -94,7 +96,9 @@ def _run_trials(
                 name=f"{assignment.run_id}-a{assignment.attempt}",
                 storage_path=scratch,
                 verbose=0,
-                stop=CurveStopper(assignment.rungs, known),
+                stop=CombinedStopper(
+                    CurveStopper(assignment.rungs, known), BudgetStopper(assignment, records)
+                ),
                 # A trial reports its own errors; what Tune sees fail is a lost worker.
                 failure_config=tune.FailureConfig(max_failures=LOST_WORKERS_PER_TRIAL),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),

@@ -123,6 +123,7 @@ class SimulatedTrial(Trainable):
         is_over = outcome is not TrialState.RUNNING
         report: dict[str, Any] = {
             METRIC: curve[-1].accuracy if curve else 0.0,
+            "number": self._number,
             "seed": self._seed,
             "rung": rung,
             "point": len(curve),

@@ -2,6 +2,7 @@
 
 from tan_core.planner.build import plan_mechanism, plan_study
 from tan_core.planner.candidates import Candidate, Target, candidate, simulation
+from tan_core.planner.climb import may_climb, most_examples
 from tan_core.planner.cost import MeasuredRate
 from tan_core.planner.finals import Repeat, next_repeat
 from tan_core.planner.model_cost import ModelCost, model_cost
@@ -26,7 +27,9 @@ __all__ = [
     "batch_ladder",
     "candidate",
     "choose_winner",
+    "may_climb",
     "model_cost",
+    "most_examples",
     "next_repeat",
     "plan_mechanism",
     "plan_study",

@@ -72,8 +72,8 @@ class SearchSpec(Frozen):
     sampler: Sampler = Sampler.TPE
     """Who proposes the parameters of the next trial."""
     budget: Annotated[float, Field(gt=0, le=1000)] = 1.0
-    """What the whole search may process, in private runs. The trials run whatever they cost; finalists
-    are repeated with fresh seeds while something is left of it."""
+    """What the whole search may process, in private runs: trials climb and finalists are repeated while there
+    is room. It is raised to what the trials are expected to cost where that is more."""
     warm_start: WarmStart = "auto"
     """Whose best parameters are tried first. auto: those of earlier studies of the same model on the same
     search dataset, if there are any; or none; or the ids of studies."""

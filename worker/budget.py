@@ -1,0 +1,57 @@
+"""Ending a trial between two rungs that the search budget does not hold."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ray.tune import Stopper
+
+from tan_core.mechanism import Mechanism
+from tan_core.planner import may_climb, most_examples
+from tan_core.wire import RungScore, SearchAssignment, TrialRecord
+
+
+class BudgetStopper(Stopper):
+    """Holds the search to its budget, or to what its trials were planned to cost where that is more.
+
+    Args:
+        assignment: of the search.
+        records: every trial by number, kept up to date by whoever sees results; read here.
+    """
+
+    def __init__(self, assignment: SearchAssignment, records: Mapping[int, TrialRecord]) -> None:
+        self._rungs, self._num_trials = assignment.rungs, assignment.search.trials
+        self._max_examples = max(assignment.max_examples, _planned(assignment))
+        self._records = records
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        """Whether the trial ends here; the reason goes into the result."""
+        if result["seed"] > 0 or result["done"] or not result["is_scored"]:
+            return False
+        score = RungScore.model_validate_json(result["rung_score"])
+        record = self._records[result["number"]]
+        if any(known.rung > score.rung for known in record.scores):
+            return False  # an earlier attempt climbed already
+        below = [known for known in record.scores if known.rung < score.rung]
+        if may_climb(
+            record.model_copy(update={"scores": [*below, score]}),
+            [other for number, other in self._records.items() if number != record.number],
+            rungs=self._rungs,
+            num_trials=self._num_trials,
+            max_examples=self._max_examples,
+        ):
+            return False
+        batch = self._rungs[score.rung + 1]
+        result["reason"] = f"the search budget has no room for it at batch {batch}"
+        return True
+
+    def stop_all(self) -> bool:
+        """Never: only single trials are ended."""
+        return False
+
+
+def _planned(assignment: SearchAssignment) -> int:
+    """What the trials and one repetition are expected to process, at the planned number of steps."""
+    steps = Mechanism.from_json(assignment.reference.event).steps
+    views = assignment.trainer.augmentation_multiplicity
+    return math.ceil(most_examples(assignment.search.trials, assignment.rungs) * steps * views)
