@@ -76,6 +76,7 @@ USUAL: dict[str, Any] = {
     "num_examples": 1295,
     "num_test": 360,
     "num_train": 1295,
+    "num_train_records": 1295,
     "num_validation": 142,
     "num_entries": 27,
     "params": {"learning_rate": 1.0},

@@ -43,8 +43,15 @@ class Data:
 
     train: Tensors
     validation: Tensors
+    users: torch.Tensor | None = None
+    """Whose each training record is, where users are drawn; None: records are."""
     checkpoint: Checkpoint | None = None
     """What every trial begins from; None: initial weights are drawn."""
+
+    @property
+    def num_units(self) -> int:
+        """What is drawn from: users where there are any, else records."""
+        return len(self.train[1]) if self.users is None else int(self.users.max()) + 1
 
 
 def chosen(assignment: SearchAssignment, params: Mapping[str, Scalar]) -> Candidate:
@@ -127,7 +134,7 @@ class RungRun:
         return RungScore(
             rung=self._rung,
             seed=self._seed,
-            expected_batch_size=dynamics.sampling_rate * len(self._data.train[1]),
+            expected_batch_size=dynamics.sampling_rate * self._data.num_units,
             noise_multiplier=dynamics.noise_multiplier,
             steps=self._trainer.steps_done,
             views=self._views,
@@ -207,11 +214,12 @@ def _trainer(
             checkpoint=data.checkpoint,
         ),
         execution=simulation(
-            candidate, expected_batch_size=assignment.rungs[rung], num_examples=len(labels)
+            candidate, expected_batch_size=assignment.rungs[rung], num_examples=data.num_units
         ),
         config=candidate.trainer,
         inputs=inputs,
         labels=labels,
+        users=data.users,
         randomness=SeededRandomness(int(key)),
         microbatch_size=assignment.microbatch_size,
         device="cuda" if torch.cuda.is_available() else "cpu",

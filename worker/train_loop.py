@@ -282,6 +282,7 @@ def build_trainer(
         config=assignment.trainer,
         inputs=train.inputs,
         labels=train.labels,
+        users=train.users,
         randomness=PrivateRandomness(secret[:KEY_BYTES], assignment.attempt),
         microbatch_size=assignment.microbatch_size,
         rank=team.rank,

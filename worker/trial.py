@@ -63,6 +63,7 @@ class SimulatedTrial(Trainable):
         self._data = Data(
             train=_tensors(data.train),
             validation=_tensors(data.validation),
+            users=None if data.train.users is None else _tensor(data.train.users),
             checkpoint=data.checkpoint,
         )
         self._begin(config)

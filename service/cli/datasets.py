@@ -24,7 +24,21 @@ def add(
         float | None, typer.Option(help="Total ε over every study that ever reads the data.")
     ] = None,
     delta: Annotated[float | None, typer.Option(help="Total δ.")] = None,
-    unit: Annotated[str, typer.Option(help="What is protected.")] = "record",
+    unit: Annotated[
+        str,
+        typer.Option(
+            metavar="record|COLUMN",
+            help="What is protected: a record, or a user, by the column that says whose a record is.",
+        ),
+    ] = "record",
+    records_per_unit: Annotated[
+        int | None,
+        typer.Option(min=1, help="Training records of a user that are read, at most; default: 16."),
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(help="Column of the group that a record is of, for accuracies by group."),
+    ] = None,
     label: Annotated[str, typer.Option(help="Label column.")] = "label",
     feature: Annotated[
         list[str] | None,
@@ -67,6 +81,8 @@ def add(
         "epsilon": epsilon,
         "delta": delta,
         "unit": unit,
+        "records_per_unit": records_per_unit,
+        "group": group,
         "label": label,
         "features": feature or None,
         "source": source,

@@ -256,10 +256,11 @@ def dataset(item: Json) -> RenderableType:
             ("shape", " x ".join(map(str, item["shape"]))),
             (
                 "examples",
-                f"{item['num_train']:,} train, {item['num_validation']:,} validation, "
+                f"{item['num_train_records']:,} train, {item['num_validation']:,} validation, "
                 f"{item['num_test']:,} test",
             ),
-            ("unit of privacy", item["unit"]),
+            ("unit of privacy", _unit(item)),
+            ("group", item.get("group")),
             (
                 "budget",
                 f"ε = {budget['epsilon']:g}, δ = {budget['delta']:g} in total, neighbours {relation}"
@@ -270,6 +271,15 @@ def dataset(item: Json) -> RenderableType:
             ("waiver", item.get("waiver")),
             ("sha256", item["content_sha256"]),
         ],
+    )
+
+
+def _unit(dataset: Json) -> str:
+    if dataset["unit"] == "record":
+        return "record"
+    return (
+        f"user, by column {dataset['unit']}: {dataset['num_train']:,} in train, at most "
+        f"{dataset['records_per_unit']} records of each"
     )
 
 

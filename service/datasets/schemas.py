@@ -8,10 +8,12 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from service.ledger.schemas import AdmissionRule
 from tan_core.accounting import MIN_DELTA
+from tan_core.data.users import MAX_RECORDS_PER_UNIT
 from tan_core.mechanism import NeighboringRelation
 from tan_core.spec import SearchAccounting
 from tan_core.spec.base import Frozen
 from tan_core.spec.study import Name
+from tan_core.wire import RECORD
 
 SUPPORTED_MODES = (SearchAccounting.PUBLIC_PROXY, SearchAccounting.DECLARED_UNACCOUNTED)
 """The ``search.accounting`` modes that a study can be run under today."""
@@ -33,7 +35,13 @@ class DatasetRegistration(Frozen):
     features: Annotated[list[Column], Field(min_length=1)] | None = None
     num_classes: Annotated[int, Field(ge=2, le=100_000)] | None = None
     """State it where the number of classes is not public; otherwise it is read off the labels."""
-    unit: Annotated[str, StringConstraints(max_length=200)] = "record"
+    unit: Column = RECORD
+    """What one guarantee is for: a record; or a user, by the column that says whose a record is."""
+    records_per_unit: Annotated[int, Field(ge=1, le=MAX_RECORDS_PER_UNIT)] | None = None
+    """Training records of a user that are read, at most. Of a user with more some are chosen, by a rule
+    that looks at nobody else's; default: 16. For a record it is 1."""
+    group: Column | None = None
+    """The column that says which group a record is of, for the accuracy of each group."""
     epsilon: Annotated[float, Field(gt=0, le=1000)] | None = None
     """Total over every study that ever reads the dataset."""
     delta: Annotated[float, Field(ge=MIN_DELTA, lt=1)] | None = None
@@ -52,9 +60,13 @@ class DatasetRegistration(Frozen):
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:
         faults = [*self._budget_faults(), *self._waiver_faults()]
-        if self.unit != "record":
+        if self.unit == RECORD and self.records_per_unit not in (None, 1):
             faults.append(
-                _fault("unit", self.unit, "record is supported today: one row, one protected unit")
+                _fault(
+                    "records_per_unit",
+                    self.records_per_unit,
+                    "a unit of one record has 1; name the column of users as the unit",
+                )
             )
         if faults:
             raise ValidationError.from_exception_data(type(self).__name__, faults)
@@ -121,10 +133,18 @@ class DatasetView(Frozen):
     num_classes: int
     shape: list[int]
     num_train: int
+    """Units, what is sampled: records, or the users whose records they are."""
+    num_train_records: int
     num_validation: int
+    """Records."""
     num_test: int
+    """Records."""
     split_seed: int
     unit: str
+    """``record``, or the column that says whose a record is: then one guarantee is for one user."""
+    records_per_unit: int
+    """Training records of a user that are read, at most."""
+    group: str | None
     public: bool
     allowed_modes: list[SearchAccounting]
     waiver: str | None

@@ -19,6 +19,7 @@ from tan_core.data import DatasetFacts, inspect
 from tan_core.errors import DatasetError
 from tan_core.mechanism import NeighboringRelation
 from tan_core.spec import SearchAccounting
+from tan_core.wire import RECORD
 
 DIGITS = DatasetRegistration(
     name="digits",
@@ -94,6 +95,11 @@ async def find(session: AsyncSession, name: str) -> Dataset:
     return dataset
 
 
+def unit_word(unit: str) -> str:
+    """What one guarantee is for, in a word, whatever the column is called."""
+    return RECORD if unit == RECORD else "user"
+
+
 async def protection(session: AsyncSession, dataset: Dataset) -> Protection | None:
     """The budget behind a private dataset."""
     if dataset.scope_id is None:
@@ -139,6 +145,9 @@ def _inspect(registration: DatasetRegistration) -> DatasetFacts:
             features=registration.features,
             num_classes=registration.num_classes,
             split_seed=registration.split_seed,
+            unit=registration.unit,
+            records_per_unit=registration.records_per_unit,
+            group=registration.group,
         )
     except ValueError as error:
         if isinstance(error, DatasetError):
@@ -158,10 +167,13 @@ def _row(registration: DatasetRegistration, facts: DatasetFacts) -> Dataset:
         num_classes=facts.num_classes,
         shape=list(facts.shape),
         num_train=facts.num_train,
+        num_train_records=facts.num_train_records,
         num_validation=facts.num_validation,
         num_test=facts.num_test,
         split_seed=registration.split_seed,
         unit=registration.unit,
+        records_per_unit=facts.records_per_unit,
+        group=registration.group,
         public=registration.public,
         allowed_modes=[mode.value for mode in registration.allowed_modes()],
         waiver=registration.waiver,
@@ -178,7 +190,7 @@ async def _open_scope(
     await Ledger().open_scope(
         session,
         scope_id=dataset.scope_id,
-        unit=registration.unit,
+        unit=unit_word(registration.unit),
         neighboring_relation=registration.neighboring_relation,
         epsilon=registration.epsilon,
         delta=registration.delta,

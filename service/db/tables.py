@@ -62,11 +62,17 @@ class Dataset(Base):
     num_classes: Mapped[int]
     shape: Mapped[list[Any]]
     num_train: Mapped[int]
+    """Units: records, or users."""
+    num_train_records: Mapped[int]
     num_validation: Mapped[int]
     num_test: Mapped[int]
     split_seed: Mapped[int] = mapped_column(server_default="0")
     unit: Mapped[str]
-    """What is protected: ``record``."""
+    """What is protected: ``record``, or the column that says whose a record is."""
+    records_per_unit: Mapped[int] = mapped_column(server_default="1")
+    """Of a user, in train, at most."""
+    group: Mapped[str | None] = mapped_column("group_column")
+    """Which group a record is of, for accuracies by group."""
     public: Mapped[bool]
     allowed_modes: Mapped[list[Any]]
     waiver: Mapped[str | None]

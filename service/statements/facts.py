@@ -43,6 +43,8 @@ class Facts:
     dataset_sha256: str
     search_dataset: str
     unit: str
+    """``record``, or the column that says whose a record is."""
+    records_per_unit: int
     is_public: bool
     num_examples: int
     planned_steps: int

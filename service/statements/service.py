@@ -64,6 +64,7 @@ async def _facts(session: AsyncSession, study: Study) -> Facts:
         dataset_sha256=dataset.content_sha256,
         search_dataset=study.search_dataset,
         unit=dataset.unit,
+        records_per_unit=dataset.records_per_unit,
         is_public=dataset.public,
         num_examples=dataset.num_train,
         planned_steps=run.steps,

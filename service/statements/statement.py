@@ -14,16 +14,22 @@ from tan_core.accounting import MIN_DELTA, SEARCH_NOTES, price
 from tan_core.errors import TanError
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 from tan_core.spec import SearchAccounting
+from tan_core.wire import RECORD
 
 ASSUMPTIONS = (
-    "Each record enters each batch independently with probability sampling_rate (Poisson sampling), "
+    "Each {unit} enters each batch independently with probability sampling_rate (Poisson sampling), "
     "drawn from a cryptographic generator keyed by the operating system's entropy.",
-    "Each record's gradient is scaled to a norm of at most clip_norm before Gaussian noise of standard deviation "
+    "Each {unit}'s gradient is scaled to a norm of at most clip_norm before Gaussian noise of standard deviation "
     "noise_multiplier * clip_norm is added, once per step over all workers.",
     "Noise is floating-point Gaussian; attacks on its representation are outside the accountant's model.",
-    "The number of training records N is treated as public.",
+    "The number of training {unit}s N is treated as public.",
     "The number of steps was fixed before the run; crashes are taken not to depend on the records.",
     "Re-executed steps of crashed attempts used fresh noise and fresh batches, and are in the events.",
+)
+OF_USERS = (
+    "A user's gradient is the mean over its records that are read: at most records_per_unit, and of a user "
+    "with more a choice that depends on that user's own records alone.",
+    "The column of users is right: records of one person under two identities are two users.",
 )
 OF_A_CAP = (
     "A batch above max_batch_size keeps a uniformly random part of that size, drawn from the same generator.",
@@ -68,7 +74,7 @@ def build(facts: Facts) -> dict[str, Any]:
         "issued_at": facts.issued_at.isoformat(timespec="seconds"),
         "dataset": {"name": facts.dataset_name, "sha256": facts.dataset_sha256},
         "protects": not facts.is_public,
-        "unit": facts.unit,
+        **_unit(facts),
         "neighboring_relation": executed.neighboring_relation.value,
         "num_examples": {"value": facts.num_examples, "is_public": True},
         "events": events,
@@ -86,7 +92,7 @@ def build(facts: Facts) -> dict[str, Any]:
         "weights": {"format": "safetensors", "sha256": result.model_sha256},
         "ledger": _ledger(facts),
         "software": dict(facts.versions),
-        "assumptions": [*ASSUMPTIONS, *(OF_A_CAP if executed.max_batch_size is not None else ())],
+        "assumptions": _assumptions(facts, executed),
         "coverage": list(COVERAGE),
     }
 
@@ -103,6 +109,23 @@ def _readable(mechanism: Mechanism) -> dict[str, Any]:
             {} if mechanism.max_batch_size is None else {"max_batch_size": mechanism.max_batch_size}
         ),
     }
+
+
+def _unit(facts: Facts) -> dict[str, Any]:
+    """What one guarantee is for; of users, how a record is known to be theirs, and how many are read."""
+    if facts.unit == RECORD:
+        return {"unit": RECORD}
+    details = {"column": facts.unit, "records_per_unit": facts.records_per_unit}
+    return {"unit": "user", "unit_details": details}
+
+
+def _assumptions(facts: Facts, executed: Mechanism) -> list[str]:
+    unit = _unit(facts)["unit"]
+    return [
+        *(assumption.format(unit=unit) for assumption in ASSUMPTIONS),
+        *(OF_USERS if unit == "user" else ()),
+        *(OF_A_CAP if executed.max_batch_size is not None else ()),
+    ]
 
 
 def _privacy(facts: Facts, executed: Mechanism, events: list[dict[str, Any]]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ def make_row(name):
         num_classes=2,
         shape=[2],
         num_train=8,
+        num_train_records=8,
         num_validation=1,
         num_test=1,
         unit="record",
@@ -75,6 +76,12 @@ class TestRegister:
             ({"delta": 9.99e-11}, "delta"),
             ({"public": True}, "epsilon"),
             ({"unit": "user_id"}, "unit"),
+            ({"unit": ""}, "unit"),
+            ({"unit": "label"}, "unit"),
+            ({"records_per_unit": 4}, "records_per_unit"),
+            ({"unit": "a", "records_per_unit": 0}, "records_per_unit"),
+            ({"unit": "a", "records_per_unit": 1025}, "records_per_unit"),
+            ({"group": "sex"}, "group"),
             ({"waiver": "no reason"}, "waiver"),
             ({"waiver": "owner:  "}, "waiver"),
             ({"waiver": ": reason"}, "waiver"),
@@ -99,9 +106,20 @@ class TestRegister:
         assert path in [error["path"] for error in response.json()["errors"]], response.text
         assert [d["name"] for d in (await client.get("/datasets")).json()["items"]] == ["digits"]
 
-    async def test_user_level_privacy_is_refused_with_what_is_supported(self, client, table):
-        response = await client.post("/datasets", json=make_body(table, unit="user_id"))
-        assert "record is supported today" in response.json()["detail"]
+    async def test_of_users_it_is_told_how_many_and_that_they_are_protected(self, client, tmp_path):
+        rows = "\n".join(f"u{i % 60},{'mf'[i % 2]},{i / 7:.3f},{i % 2}" for i in range(200))
+        table = tmp_path / "users.csv"
+        table.write_text(f"who,sex,a,label\n{rows}\n")
+        body = make_body(table, unit="who", records_per_unit=2, group="sex")
+
+        view = (await client.post("/datasets", json=body)).json()
+
+        assert (view["unit"], view["records_per_unit"], view["group"]) == ("who", 2, "sex")
+        assert view["shape"] == [1]
+        assert 30 <= view["num_train"] <= 55
+        assert view["num_train_records"] == 2 * view["num_train"]
+        scope = (await client.get("/datasets/table/ledger")).json()["scope"]
+        assert scope["unit"] == "user"
 
     async def test_the_same_bytes_cannot_have_a_second_budget(self, client, table, tmp_path):
         await client.post("/datasets", json=make_body(table))

@@ -12,8 +12,8 @@ from tests.fixtures.postgres import DatabaseUrls
 
 INSERT = text(
     "INSERT INTO dataset (name, source, label, content_sha256, num_classes, shape, num_train,"
-    " num_validation, num_test, unit, public, allowed_modes)"
-    " VALUES (:name, 'digits', 'label', :name, 10, '[1]', 1, 1, 1, 'record', true, '[]')"
+    " num_train_records, num_validation, num_test, unit, public, allowed_modes)"
+    " VALUES (:name, 'digits', 'label', :name, 10, '[1]', 1, 1, 1, 1, 'record', true, '[]')"
 )
 COUNT = text("SELECT count(*) FROM dataset")
 

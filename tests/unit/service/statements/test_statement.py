@@ -8,7 +8,7 @@ from service.publication.keys import signing_key
 from service.publication.signing import sign
 from service.statements import statement as statements
 from service.statements.facts import Charge, Facts, LedgerEntry
-from service.statements.statement import OF_A_CAP, StatementError, build
+from service.statements.statement import OF_A_CAP, OF_USERS, StatementError, build
 from service.statements.verify import (
     EventError,
     agrees,
@@ -46,6 +46,7 @@ def make_facts(*, released=100, charged=102, **changes):
         dataset_sha256="ab" * 32,
         search_dataset="digits",
         unit="record",
+        records_per_unit=1,
         is_public=False,
         num_examples=1437,
         planned_steps=100,
@@ -123,6 +124,20 @@ class TestBuild:
         document["pretraining"]["data"] = "none"
         assert bad_checks(document) != []
         assert build(make_facts())["pretraining"]["data"] is None
+
+    def test_the_unit_is_a_user_where_a_column_names_them(self):
+        facts = make_facts(unit="writer", records_per_unit=4)
+
+        statement, of_records = build(facts), build(make_facts())
+
+        assert statement["unit"] == "user"
+        assert statement["unit_details"] == {"column": "writer", "records_per_unit": 4}
+        assert statement["assumptions"][0].startswith("Each user enters each batch")
+        assert set(OF_USERS) < set(statement["assumptions"])
+        assert statement["privacy"] == of_records["privacy"]
+        assert (of_records["unit"], "unit_details" in of_records) == ("record", False)
+        assert of_records["assumptions"][0].startswith("Each record enters each batch")
+        assert not set(OF_USERS) & set(of_records["assumptions"])
 
     def test_fewer_charged_than_released_steps_are_refused(self):
         with pytest.raises(StatementError, match="99 steps were charged, 100 are in the weights"):

@@ -1,0 +1,71 @@
+"""User-level privacy end to end: several records per user, on real PostgreSQL, real Ray and real data."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sklearn.datasets import load_digits
+
+from service.statements.verify import verify_statement
+from tests.e2e.test_study import independent_epsilon
+from tests.support.live import LiveService, digits_study
+
+pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(900)]
+
+NUM_USERS = 600
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The 1,797 digits as those of 600 users, 1 to some 9 records each; every third one is left-handed."""
+    images, labels = load_digits(return_X_y=True)
+    generator = np.random.default_rng(0)
+    users = np.concatenate(
+        [np.arange(NUM_USERS), generator.integers(0, NUM_USERS, len(labels) - NUM_USERS)]
+    )
+    columns = {f"p{i}": images[:, i].astype(np.float32) / 8 - 1 for i in range(images.shape[1])}
+    columns |= {"label": labels.astype(np.int64), "writer": [f"w{user}" for user in users]}
+    columns["hand"] = ["left" if user % 3 == 0 else "right" for user in users]
+    path = tmp_path_factory.mktemp("users") / "digits.parquet"
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def test_a_study_of_users_ends_in_a_statement_that_says_user(
+    service: LiveService, table: Path
+) -> None:
+    registered = service.request(
+        "POST",
+        "/datasets",
+        json={
+            "name": "writers",
+            "path": str(table),
+            "unit": "writer",
+            "records_per_unit": 4,
+            "group": "hand",
+            "epsilon": 20.0,
+            "delta": 1e-4,
+            "waiver": "tests: published data",
+        },
+    )
+    assert registered.status_code == 201, registered.text
+    num_users = registered.json()["num_train"]
+    assert num_users < registered.json()["num_train_records"] <= 4 * num_users
+    study = digits_study("users", dataset="writers", train={"batch_size": 64})
+
+    done = service.complete(service.submit(study), seconds=800)
+
+    assert done["plan"]["reference"]["num_examples"] == num_users
+    assert done["run"]["test_accuracy"] > 0.6
+    statement = service.get(f"/studies/{done['id']}/statement")
+    assert statement["unit"] == "user"
+    assert statement["unit_details"] == {"column": "writer", "records_per_unit": 4}
+    assert statement["num_examples"]["value"] == num_users
+    (event,) = statement["events"]
+    assert float.fromhex(event["sampling_rate"]) == pytest.approx(64 / num_users)
+    epsilon = independent_epsilon(statement["events"], 1e-5)
+    assert epsilon <= statement["privacy"]["epsilon"] * (1 + 1e-3) <= 3.0 * (1 + 1e-3)
+    assert all(check.is_good for check in verify_statement(statement))
+    assert service.get("/datasets/writers/ledger")["scope"]["unit"] == "user"
