@@ -170,6 +170,7 @@ class Trial(Base):
     finished_at: Mapped[datetime | None]
 
     __table_args__ = (
+        Index("ix_trial_best", "study_id", "value", postgresql_where=text("state = 'completed'")),
         CheckConstraint(
             "state in ('running','completed','pruned','diverged','failed','interrupted')",
             name="state",
