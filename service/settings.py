@@ -3,7 +3,7 @@
 import os
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -12,8 +12,12 @@ from service.hosts import is_loopback
 from service.rate_limit import RateLimit, parse_rate_limit
 from service.webhook_urls import WebhookUrls
 from tan_core.log_records import LogFormat
+from tan_core.spec.addresses import DataUrls
 from tan_core.spec.models import ModulePrefixes
 from tan_core.spec.pretrained import CheckpointDirectory
+
+if TYPE_CHECKING:
+    from tan_core.data import Storage
 
 
 def _listed(value: object) -> object:
@@ -82,6 +86,19 @@ class Settings(BaseSettings):
     allowed_data_dirs: Annotated[DataDirectories, NoDecode] = ()
     """Folders below which datasets may be registered, comma separated. Unset: any, as long as only
     this machine is served; none otherwise."""
+    allowed_data_urls: Annotated[DataUrls, NoDecode] = ()
+    """Addresses of object stores (``s3://bucket/data``) at and below which datasets may lie, comma
+    separated. Unset: none."""
+    node_cache_dir: Path | None = None
+    """Folder on every node's own disk for datasets that are fetched or do not fit into memory, as
+    private as they are. Unset: below ``storage``."""
+    node_cache_gb: float | None = Field(default=None, gt=0)
+    """Of each node's disk, at most; what was read longest ago goes first. Unset: as much as there is."""
+    gpus_per_trial: float | None = Field(default=None, ge=0)
+    """GPUs of one simulation; below 1 several share a GPU and its memory. Unset: one each where the Ray
+    cluster has any."""
+    autoscaling: bool = False
+    """The Ray cluster starts nodes for what is asked for: trials and ranks are not cut to what is there."""
     allowed_model_prefixes: Annotated[ModulePrefixes, NoDecode] = ()
     """Modules and packages that ``python:`` models may be imported from, comma separated."""
     pretrained_dir: CheckpointDirectory = None
@@ -120,6 +137,31 @@ class Settings(BaseSettings):
     def storage_path(self) -> Path:
         """``storage``, absolute."""
         return (self.storage.expanduser() if self.storage else self.home_path / "runs").resolve()
+
+    @property
+    def dataset_storage(self) -> "Storage":
+        """Where this machine reads datasets from and keeps them, to look at them."""
+        # Here, because it brings pyarrow, and not everybody who reads settings reads datasets.
+        from tan_core.data.storage import storage_of
+
+        folder = self.node_cache_dir or self.storage_path / "cache" / "node"
+        return storage_of(folder, self.node_cache_gb, self.allowed_data_urls)
+
+    @property
+    def for_drivers(self) -> dict[str, str]:
+        """The environment by which drivers, and what they start on any node, are told of settings."""
+        told: dict[str, object] = {
+            "TAN_CACHE_DIR": self.storage_path / "cache",
+            "TAN_NODE_CACHE_DIR": self.node_cache_dir,
+            "TAN_NODE_CACHE_GB": self.node_cache_gb,
+            "TAN_ALLOWED_DATA_URLS": ",".join(self.allowed_data_urls),
+            "TAN_ALLOWED_MODEL_PREFIXES": ",".join(self.allowed_model_prefixes),
+            "TAN_PRETRAINED_DIR": self.pretrained_path or "",
+            "TAN_GPUS_PER_TRIAL": self.gpus_per_trial,
+            "TAN_AUTOSCALING": self.autoscaling,
+            "TAN_LOG_FORMAT": self.log_format,
+        }
+        return {name: str(value) for name, value in told.items() if value is not None}
 
     @cached_property
     def pretrained_path(self) -> Path | None:

@@ -19,6 +19,7 @@ from worker.curves import CurveStopper
 from worker.driver import Driver, Outcome, connect
 from worker.progress import SearchProgress
 from worker.report import TrialReporter
+from worker.resources import of_trial
 from worker.schedule import build_scheduler
 from worker.searcher import ConstantTanSearch, wanted_repeat
 from worker.settings import WorkerSettings
@@ -82,7 +83,7 @@ def _run_trials(
                     data=data,
                     log_format=driver.settings.log_format,
                 ),
-                _trial_resources(),
+                of_trial(ray.cluster_resources(), driver.settings),
             ),
             tune_config=tune.TuneConfig(
                 search_alg=searcher,
@@ -128,12 +129,6 @@ def _load(assignment: SearchAssignment, settings: WorkerSettings) -> TrialData:
         validation=inputs("validation"),
         checkpoint=checkpoint,
     )
-
-
-def _trial_resources() -> dict[str, float]:
-    """One core per trial, and one GPU where the cluster has any."""
-    gpus = ray.cluster_resources().get("GPU", 0)
-    return {"cpu": 1, "gpu": 1} if gpus else {"cpu": 1}
 
 
 def verdict(records: Iterable[TrialRecord]) -> Outcome:

@@ -2,15 +2,18 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from tan_core.data.storage import DataUrls, Storage, storage_of
 from tan_core.log_records import LogFormat
+from tan_core.spec.addresses import DataUrls
 from tan_core.spec.models import ModulePrefixes
 from tan_core.spec.pretrained import CheckpointDirectory
+
+if TYPE_CHECKING:
+    from tan_core.data import Storage
 
 
 class WorkerSettings(BaseSettings):
@@ -32,6 +35,10 @@ class WorkerSettings(BaseSettings):
     ``cache_dir``."""
     node_cache_gb: float | None = Field(default=None, gt=0)
     """Of each node's disk, at most. Unset: as much as there is."""
+    gpus_per_trial: float | None = Field(default=None, ge=0)
+    """As :attr:`service.settings.Settings.gpus_per_trial`."""
+    autoscaling: bool = False
+    """The cluster starts nodes for what is asked for: what is there now is no limit."""
     allowed_data_urls: Annotated[DataUrls, NoDecode] = ()
     """Datasets are read from these addresses and below them, and from no other address."""
     allowed_model_prefixes: Annotated[ModulePrefixes, NoDecode] = ()
@@ -42,8 +49,11 @@ class WorkerSettings(BaseSettings):
     """As the service writes its own log."""
 
     @property
-    def storage(self) -> Storage:
+    def storage(self) -> "Storage":
         """Where this node reads datasets from and keeps them."""
+        # Here, because it brings pyarrow: by then the lease is being kept.
+        from tan_core.data.storage import storage_of
+
         folder = self.node_cache_dir or (self.cache_dir and self.cache_dir / "node")
         return storage_of(folder, self.node_cache_gb, self.allowed_data_urls)
 

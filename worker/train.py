@@ -12,12 +12,12 @@ import sys
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any
 
 from tan_core.errors import AuditError, PretrainedError
 from tan_core.wire import PrivateAssignment
 from worker.driver import Driver, Outcome, connect, drive, last_line
 from worker.report import Heartbeats
+from worker.resources import of_ranks
 from worker.settings import quieten_ray
 
 PROCESS_GROUP_TIMEOUT_SECONDS = 1800
@@ -29,21 +29,22 @@ def train(assignment: PrivateAssignment, driver: Driver) -> Outcome:
     """Run the ranks to their end."""
     quieten_ray()
     # Ray and torch take seconds to load: by now the lease is being kept.
+    import ray
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
     from worker.train_loop import train_loop
 
     connect(assignment.run_id)
-    use_gpu, num_workers = _placement(assignment.workers)
+    ranks = of_ranks(ray.cluster_resources(), assignment.workers, driver.settings)
     trainer = TorchTrainer(
         train_loop,
         train_loop_config={"assignment": assignment, "settings": driver.settings},
         torch_config=TorchConfig(
-            backend="nccl" if use_gpu else "gloo", timeout_s=PROCESS_GROUP_TIMEOUT_SECONDS
+            backend="nccl" if ranks.use_gpu else "gloo", timeout_s=PROCESS_GROUP_TIMEOUT_SECONDS
         ),
         scaling_config=ScalingConfig(
-            num_workers=num_workers, use_gpu=use_gpu, resources_per_worker=_resources(use_gpu)
+            num_workers=ranks.number, use_gpu=ranks.use_gpu, resources_per_worker=ranks.each
         ),
         run_config=RunConfig(
             name=f"{assignment.run_id}-a{assignment.attempt}",
@@ -65,20 +66,6 @@ def train(assignment: PrivateAssignment, driver: Driver) -> Outcome:
     if not isinstance(ended, Outcome):
         return Outcome(outcome="failed", reason="rank 0 ended without a result")
     return ended
-
-
-def _placement(workers: int) -> tuple[bool, int]:
-    """Whether ranks get GPUs, and how many ranks fit. World size is no part of the mechanism."""
-    import ray
-
-    resources: dict[str, Any] = ray.cluster_resources()
-    gpus = int(resources.get("GPU", 0))
-    slots = gpus or int(resources.get("CPU", 1))
-    return gpus > 0, max(1, min(workers, slots))
-
-
-def _resources(use_gpu: bool) -> dict[str, float]:
-    return {"CPU": 1, "GPU": 1} if use_gpu else {"CPU": 1}
 
 
 @contextmanager

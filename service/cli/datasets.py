@@ -18,7 +18,11 @@ NewName = Annotated[str, typer.Argument(metavar="NAME", help="The name studies u
 def add(
     name: NewName,
     path: Annotated[
-        Path | None, typer.Option(help="File or folder, on storage that every node sees.")
+        str | None,
+        typer.Option(
+            metavar="PATH|URL",
+            help="File or folder on storage that every node sees, or an address that the server allows.",
+        ),
     ] = None,
     epsilon: Annotated[
         float | None, typer.Option(help="Total ε over every study that ever reads the data.")
@@ -77,7 +81,7 @@ def add(
     """Register a dataset with its total privacy budget."""
     registration: Json = {
         "name": name,
-        "path": None if path is None else str(path.expanduser().absolute()),
+        "path": _place(path),
         "epsilon": epsilon,
         "delta": delta,
         "unit": unit,
@@ -144,3 +148,12 @@ def _show_one(dataset: Json, *, as_json: bool) -> None:
         from service.cli.output import show
 
         show(views.dataset(dataset))
+
+
+def _place(path: str | None) -> str | None:
+    """A path as the server sees it, which works in another folder; an address as it is."""
+    from tan_core.spec.addresses import is_address
+
+    if path is None or is_address(path):
+        return path
+    return str(Path(path).expanduser().absolute())

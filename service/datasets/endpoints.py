@@ -39,7 +39,11 @@ async def register_dataset(
         await to_thread.run_sync(paths.check, registration.path, context.settings)
     keyed = Keyed.of(idempotency_key, principal, "register_dataset", body)
     view, is_new = await service.register(
-        context.database, registration, actor=principal.actor, request=keyed
+        context.database,
+        registration,
+        actor=principal.actor,
+        request=keyed,
+        storage=context.settings.dataset_storage,
     )
     response.headers["Location"] = f"/datasets/{view.name}"
     say_replayed(response, is_new=is_new)

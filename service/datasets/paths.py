@@ -6,21 +6,27 @@ from pathlib import Path
 
 from service.errors import InvalidInputError
 from service.settings import Settings
+from tan_core.errors import DatasetError
+from tan_core.spec.addresses import check_allowed, is_address
 
 SETTING = "TAN_ALLOWED_DATA_DIRS"
 
 
 def check(path: str, settings: Settings) -> None:
-    """Refuse a path that leads, links followed, to a file outside the folders that are allowed.
+    """Refuse a path that leads, links followed, to a file outside the folders and addresses allowed.
 
     What lies elsewhere is refused alike, whether it exists or not.
 
     Raises:
-        InvalidInputError: the path is not absolute, is an address, or leads elsewhere; or other
-            machines are served and the operator allows no folder.
+        InvalidInputError: the path is not absolute, is an address that is not allowed, or leads
+            elsewhere; or other machines are served and the operator allows no folder.
     """
-    if "://" in path:
-        raise _refused("is an address, and nothing is fetched: give a path on storage", path)
+    if is_address(path):
+        try:
+            check_allowed(path, settings.allowed_data_urls)
+        except DatasetError as error:
+            raise InvalidInputError.at("path", str(error), path) from error
+        return
     if not Path(path).is_absolute():
         raise _refused(
             "an absolute path is needed: the service and its workers run in other folders", path

@@ -15,7 +15,8 @@ from service.idempotency import Keyed
 from service.ledger import repository as ledger
 from service.ledger.schemas import AdmissionRule
 from service.ledger.service import Ledger
-from tan_core.data import DatasetFacts, inspect
+from tan_core.data import DatasetFacts, Storage, inspect
+from tan_core.data.storage import LOCAL
 from tan_core.errors import DatasetError
 from tan_core.mechanism import NeighboringRelation
 from tan_core.spec import SearchAccounting
@@ -46,6 +47,7 @@ async def register(
     *,
     actor: str,
     request: Keyed | None = None,
+    storage: Storage = LOCAL,
 ) -> tuple[DatasetView, bool]:
     """Look at the data and store what was found, with its budget, in one transaction.
 
@@ -60,7 +62,7 @@ async def register(
             return await _again(session, known), False
         if await repository.find(session, registration.name) is not None:
             raise ConflictError(f"a dataset {registration.name!r} is registered already")
-    facts = await to_thread.run_sync(_inspect, registration)
+    facts = await to_thread.run_sync(_inspect, registration, storage)
     async with database.session() as session:
         if request is not None and (known := await idempotency.claim(session, request)) is not None:
             return await _again(session, known), False
@@ -136,7 +138,7 @@ async def _again(session: AsyncSession, known: IdempotencyKey) -> DatasetView:
 _OF_SCOPE = frozenset({"neighboring_relation", "budget", "admission"})
 
 
-def _inspect(registration: DatasetRegistration) -> DatasetFacts:
+def _inspect(registration: DatasetRegistration, storage: Storage) -> DatasetFacts:
     try:
         return inspect(
             registration.path,
@@ -148,6 +150,7 @@ def _inspect(registration: DatasetRegistration) -> DatasetFacts:
             unit=registration.unit,
             records_per_unit=registration.records_per_unit,
             group=registration.group,
+            storage=storage,
         )
     except ValueError as error:
         if isinstance(error, DatasetError):

@@ -375,10 +375,7 @@ class Reconciler:
                 "TAN_RUN_ID": run.id,
                 "TAN_FENCE": str(attempt.number),
                 "TAN_RUN_TOKEN": run_token(self._secret, attempt.submission_id),
-                "TAN_CACHE_DIR": str(self._settings.storage_path / "cache"),
-                "TAN_ALLOWED_MODEL_PREFIXES": ",".join(self._settings.allowed_model_prefixes),
-                "TAN_PRETRAINED_DIR": str(self._settings.pretrained_path or ""),
-                "TAN_LOG_FORMAT": self._settings.log_format,
+                **self._settings.for_drivers,
             },
             metadata={"study": study.id, "run": run.id, "attempt": str(attempt.number)},
         )

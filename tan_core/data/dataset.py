@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from tan_core import _validate
 from tan_core.data import columns, digits, image_folder, npz, records
-from tan_core.data.addresses import check_allowed, is_address
 from tan_core.data.cache import Made, cache_file, cached, stacked
 from tan_core.data.images import ImageInputs
 from tan_core.data.part import ROLES, Columns, Labels, Members, Parts, Role, Source, files_by_role
@@ -23,6 +22,7 @@ from tan_core.data.storage import LOCAL, Storage
 from tan_core.data.store import Room
 from tan_core.data.users import MAX_RECORDS_PER_UNIT, RECORDS_PER_UNIT, numbered, refuse_shared
 from tan_core.errors import DatasetError
+from tan_core.spec.addresses import check_allowed, is_address
 from tan_core.wire import RECORD, DatasetRef
 
 SOURCES: tuple[Source, ...] = get_args(Source)

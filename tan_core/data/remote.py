@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tan_core.data import addresses, image_folder
+from tan_core.data import image_folder
 from tan_core.data.store import Room, Store
 from tan_core.errors import DatasetError
+from tan_core.spec import addresses
 
 SUFFIXES = image_folder.SUFFIXES | {".parquet", ".csv", ".npz"}
 _AT_ONCE = 8
@@ -64,7 +65,7 @@ def fetched(address: str, content_sha256: str, store: Store, check: Callable[[Pa
     """Where this node keeps the dataset at the address: a folder, or the one file that it is.
 
     Args:
-        address: as :func:`~tan_core.data.addresses.check_allowed` has it.
+        address: as :func:`~tan_core.spec.addresses.check_allowed` has it.
         content_sha256: of the dataset as it was registered.
         store: where it is kept.
         check: raises where what lies at a path is not that content; asked once, before it is kept.

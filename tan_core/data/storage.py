@@ -2,11 +2,8 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
-from pydantic import AfterValidator, BeforeValidator
-
-from tan_core.data.addresses import check_form
 from tan_core.data.store import Store
 from tan_core.errors import DatasetError
 
@@ -39,19 +36,6 @@ class Storage:
 
 LOCAL: Final = Storage()
 """Files of this machine, in memory."""
-
-
-def _listed(value: object) -> object:
-    """The parts of a text between commas."""
-    if not isinstance(value, str):
-        return value
-    return [part.strip() for part in value.split(",") if part.strip()]
-
-
-DataUrls = Annotated[
-    tuple[Annotated[str, AfterValidator(check_form)], ...], BeforeValidator(_listed)
-]
-"""Addresses at and below which datasets may lie, comma separated."""
 
 
 def storage_of(

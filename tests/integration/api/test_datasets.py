@@ -8,6 +8,9 @@ from service.datasets import repository
 from service.datasets.service import ensure_digits
 from service.db.tables import Dataset
 from tan_core.accounting import MIN_DELTA
+from tests.fixtures.api import open_client
+from tests.support.http_files import serving
+from tests.support.image_files import image_shards
 
 
 def make_row(name):
@@ -278,3 +281,36 @@ class TestLedger:
     @pytest.mark.parametrize("name", ["nobody", "a%00b"])
     async def test_an_unknown_dataset_is_not_found(self, client, name, path):
         assert (await client.get(f"/datasets/{name}{path}")).status_code == 404
+
+
+class TestAddresses:
+    @pytest.fixture
+    def served(self, tmp_path, client):
+        image_shards(tmp_path / "www" / "images")
+        with serving(tmp_path / "www") as server:
+            yield server
+
+    async def test_one_that_is_not_allowed_causes_no_traffic(self, client, served):
+        body = make_body(f"{served.url}/images")
+        response = await client.post("/datasets", json=body)
+
+        assert response.status_code == 422
+        assert response.json()["errors"][0]["path"] == "path"
+        assert "TAN_ALLOWED_DATA_URLS" in response.text
+        assert served.asked == []
+
+    async def test_one_that_is_allowed_is_fetched_and_registered_by_its_content(
+        self, served, settings, database, tmp_path
+    ):
+        allowing = settings.model_copy(update={"allowed_data_urls": (served.url,)})
+        body = make_body(f"{served.url}/images", name="remote")
+        async with open_client(allowing, database) as client:
+            made = await client.post("/datasets", json=body)
+            assert made.status_code == 201, made.text
+            assert made.json()["path"] == f"{served.url}/images"
+            assert made.json()["num_train"] == 44
+
+            again = make_body(tmp_path / "www" / "images", name="the-same-here")
+            refused = await client.post("/datasets", json=again)
+        assert refused.status_code == 409
+        assert "is registered already" in refused.text

@@ -93,8 +93,25 @@ class TestAddresses:
     def test_they_are_refused_by_name(self, path: str) -> None:
         assert "nothing is fetched" in refused(path, Settings(host="127.0.0.1"))
 
+    def test_an_allowed_one_is_accepted_and_the_setting_named_where_it_is_not(self) -> None:
+        settings = Settings(host="0.0.0.0", allowed_data_urls="s3://b/data/, https://x:8443")
+        check("s3://b/data/imagenet", settings)
+        check("https://x:8443/a.parquet", settings)
+        for path in ("s3://b/database", "s3://b", "https://x/a.parquet", "s3://b/data/../k"):
+            message = refused(path, settings)
+            assert "nothing is fetched" in message
+        assert "TAN_ALLOWED_DATA_URLS allows: s3://b/data, https://x:8443" in refused(
+            "s3://b/database", settings
+        )
+
     def test_a_relative_path_is_refused(self) -> None:
         assert "absolute" in refused("x.csv", Settings(host="127.0.0.1"))
+
+
+@pytest.mark.parametrize("urls", ["data", "file:///data", "s3://u:p@b/data", "s3://b/../x"])
+def test_an_address_that_means_different_things_is_refused_in_the_setting(urls: str) -> None:
+    with pytest.raises(ValidationError, match="nothing is fetched"):
+        Settings(allowed_data_urls=urls)
 
 
 def test_a_relative_folder_in_the_setting_is_refused() -> None:

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from tan_core import data
-from tan_core.data import Storage, Store, addresses, remote
+from tan_core.data import Storage, Store, remote
 from tan_core.data.store import size_of
 from tan_core.errors import DatasetError
+from tan_core.spec import addresses
 from tan_core.wire import DatasetRef
 from tests.support.datasets import dataset_ref
 from tests.support.http_files import FileServer, serving

@@ -5,7 +5,9 @@ Nothing is looked up here and nothing fetched: what is refused has caused no tra
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, BeforeValidator
 
 from tan_core.errors import DatasetError
 
@@ -65,3 +67,16 @@ def _refused(address: str, why: str) -> DatasetError:
     return DatasetError(
         f"{address[:200]!r} is an address that {why}; nothing is fetched", field="path"
     )
+
+
+def _listed(value: object) -> object:
+    """The parts of a text between commas."""
+    if not isinstance(value, str):
+        return value
+    return [part.strip() for part in value.split(",") if part.strip()]
+
+
+DataUrls = Annotated[
+    tuple[Annotated[str, AfterValidator(check_form)], ...], BeforeValidator(_listed)
+]
+"""Addresses at and below which datasets may lie, comma separated."""

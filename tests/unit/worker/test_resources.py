@@ -1,0 +1,52 @@
+"""What trials and ranks ask for, from what there is and what an operator states."""
+
+import pytest
+
+from worker.resources import Ranks, of_ranks, of_trial
+from worker.settings import WorkerSettings
+
+
+def settings(**changes) -> WorkerSettings:
+    return WorkerSettings(api_url="http://x", run_id="r", fence=1, run_token="t", **changes)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "stated", "asked"),
+    [
+        (0, None, None),
+        (2, None, 1.0),
+        (2, 0.25, 0.25),
+        (2, 0, None),
+        (0, 0.5, 0.5),  # a node with one is yet to be started
+        (2, 2, 2.0),
+    ],
+)
+def test_a_trial_asks_for_what_is_stated_or_for_a_gpu_where_there_is_one(
+    gpus: int, stated: float | None, asked: float | None
+) -> None:
+    wanted = {"cpu": 1} if asked is None else {"cpu": 1, "gpu": asked}
+
+    assert of_trial({"CPU": 8, "GPU": gpus}, settings(gpus_per_trial=stated)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("cluster", "changes", "expected"),
+    [
+        ({"CPU": 8}, {}, Ranks(4, use_gpu=False)),
+        ({"CPU": 2}, {}, Ranks(2, use_gpu=False)),
+        ({}, {}, Ranks(1, use_gpu=False)),
+        ({"CPU": 8, "GPU": 2}, {}, Ranks(2, use_gpu=True)),
+        ({"CPU": 1}, {"autoscaling": True}, Ranks(4, use_gpu=False)),
+        ({"GPU": 1}, {"autoscaling": True}, Ranks(4, use_gpu=True)),
+        ({}, {"autoscaling": True, "gpus_per_trial": 0.5}, Ranks(4, use_gpu=True)),
+    ],
+)
+def test_ranks_are_cut_to_what_is_there_unless_the_cluster_grows(
+    cluster: dict, changes: dict, expected: Ranks
+) -> None:
+    assert of_ranks(cluster, 4, settings(**changes)) == expected
+
+
+@pytest.mark.parametrize(("use_gpu", "each"), [(True, {"CPU": 1, "GPU": 1}), (False, {"CPU": 1})])
+def test_a_rank_never_shares_a_gpu(use_gpu: bool, each: dict) -> None:
+    assert Ranks(2, use_gpu=use_gpu).each == each

@@ -1,0 +1,42 @@
+"""What trials and ranks ask of the Ray cluster: CPUs, GPUs, and how many ranks at once."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from worker.settings import WorkerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """Those of a private run. World size is no part of the mechanism."""
+
+    number: int
+    use_gpu: bool
+
+    @property
+    def each(self) -> dict[str, float]:
+        """What one rank asks for: a GPU is never shared, for its memory is planned by microbatch."""
+        return {"CPU": 1, "GPU": 1} if self.use_gpu else {"CPU": 1}
+
+
+def of_trial(cluster: Mapping[str, Any], settings: WorkerSettings) -> dict[str, float]:
+    """One core for a trial, and its GPU or part of one.
+
+    Args:
+        cluster: what there is of each resource now.
+        settings: where ``gpus_per_trial`` is not stated, a trial has a GPU where there is any.
+    """
+    gpus = settings.gpus_per_trial
+    if gpus is None:
+        gpus = 1.0 if cluster.get("GPU", 0) else 0.0
+    return {"cpu": 1, "gpu": gpus} if gpus else {"cpu": 1}
+
+
+def of_ranks(cluster: Mapping[str, Any], wanted: int, settings: WorkerSettings) -> Ranks:
+    """As many ranks as fit into what there is, or as are wanted where the cluster grows."""
+    gpus = int(cluster.get("GPU", 0))
+    if settings.autoscaling:
+        return Ranks(wanted, use_gpu=bool(gpus or settings.gpus_per_trial))
+    slots = gpus or int(cluster.get("CPU", 1))
+    return Ranks(max(1, min(wanted, slots)), use_gpu=gpus > 0)
