@@ -58,7 +58,8 @@ def statement(
 ) -> None:
     """Show or verify the privacy statement of a completed study."""
     if (study is None) == (file is None):
-        raise InputError("give either a STUDY or --file, not both")
+        given = "none" if study is None else "both"
+        raise InputError(f"a statement is named by a STUDY or by --file: got {given} of them")
     file = file or kept
     if key is not None:
         key_id = _key_id(key, key_id)

@@ -131,6 +131,15 @@ class TestStatement:
         for words in ("ε = 2.935", "δ = 1e-05", "PLD", "add_or_remove_one", NOTE):
             assert words in lines[1]
 
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [((), "got none of them"), ((STUDY["id"], "--file", str(KEPT)), "got both of them")],
+    )
+    def test_it_is_named_once(self, cli: Cli, given: tuple[str, ...], said: str) -> None:
+        done = cli("statement", *given)
+        assert done.code == 2
+        assert said in done.err
+
     def test_a_true_statement_verifies_against_the_ledger(self, cli: Cli) -> None:
         done = cli("statement", STUDY["id"], "--verify", "--key-id", KEY_ID)
         assert done.code == 0
