@@ -18,7 +18,7 @@ COMPILE = uv pip compile pyproject.toml --quiet --python-version 3.11 --universa
 	--no-header --no-emit-index-url --no-emit-find-links $(addprefix --no-emit-package ,$(CUDA_PACKAGES))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-heavy test-long test-accuracy test-all mutants faults-privacy screenshots bench lint fmt types arch lock clean
+.PHONY: help setup demo test test-heavy test-long test-accuracy test-all mutants faults-privacy screenshots bench results lint fmt types arch lock clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -58,7 +58,10 @@ test-accuracy: setup  ## Published accuracies on real data, minutes each (TAN_DA
 test-all: test test-heavy test-long test-accuracy  ## Every test that this machine can run
 
 bench: setup  ## Every benchmark, quickly (BENCH= for the full size)
-	@set -e; for each in benchmarks/[a-z]*.py; do echo "$$each"; $(BIN)/python $$each $(BENCH); done
+	@set -e; for each in $(filter-out benchmarks/results.py,$(wildcard benchmarks/[a-z]*.py)); do echo "$$each"; $(BIN)/python $$each $(BENCH); done
+
+results: setup  ## Make docs/results.md and its pictures from what benchmarks/results holds
+	$(BIN)/python benchmarks/results.py
 
 lint: setup  ## Formatting, lint, types, import contracts, spelling
 	$(BIN)/ruff format --check .

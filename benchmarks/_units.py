@@ -37,6 +37,10 @@ class Units:
         """A result that is there already."""
         return self._done.get(name)
 
+    def results(self) -> list[Result]:
+        """All that is done, in the order it was."""
+        return list(self._done.values())
+
     def once(self, name: str, work: Callable[[], Mapping[str, Any]]) -> Result:
         """The result of ``work``, from the file if it is there."""
         if name not in self._done:
