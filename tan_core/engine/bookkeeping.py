@@ -26,7 +26,12 @@ from torch.nn import functional
 
 from tan_core.engine import native
 from tan_core.engine.fast_layers import Methods, Prepare, channels_last, fast_methods
-from tan_core.engine.layers import LayerGradients, layer_gradients
+from tan_core.engine.layers import (
+    ChannelSums,
+    LayerGradients,
+    layer_gradients,
+    of_channel_sums,
+)
 from tan_core.engine.layers.any_layer import Call, per_example_gradients
 from tan_core.engine.layers.base import squared_norms
 from tan_core.engine.units import Unit, units_of
@@ -57,6 +62,15 @@ class _Run:
     gradients: tuple[Tensor | None, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """The runs of one forward pass, by unit and in order."""
+
+    calls: dict[str, list[Call]]
+    sums: dict[str, list[ChannelSums]]
+    """Of units that sum their gradients by themselves on the way back: nothing is kept for them."""
+
+
 class Books:
     """Keeps the books of one model; made anew when the model or what is frozen changes.
 
@@ -71,7 +85,7 @@ class Books:
         self._like = next(iter(trainable.values()))
         self._shapes = {name: p.shape for name, p in trainable.items()}
         self._is_channels_last = _can_be_channels_last(model)
-        self._calls: dict[str, list[Call]] | None = None
+        self._record: _Record | None = None
         self._may_be_in_place: list[Any] = [
             layer for layer in model.modules() if hasattr(layer, "inplace")
         ]
@@ -155,7 +169,8 @@ class Books:
                 methods = prepare() if prepare else {}
                 if listens and name is not None:
                     forward = methods.get("forward", partial(type(layer).forward, layer))
-                    methods["forward"] = self._listening(layer, name, forward)
+                    channel_sums = methods.get("channel_sums", lambda: None)
+                    methods["forward"] = self._listening(layer, name, forward, channel_sums)
                 replaced.append((vars(layer), methods))
                 vars(layer).update(methods)
             yield
@@ -190,19 +205,22 @@ class Books:
         """
         inputs = self._laid_out(inputs)
         with torch.enable_grad():
-            with self._recorded() as calls:
+            with self._recorded() as record:
                 logits = self._model(inputs)
             losses_V = functional.cross_entropy(
                 logits, _labels_of_views(labels, views), reduction="none"
             )
-            self._check(calls)
+            self._check(record)
             shares_V = torch.full_like(losses_V, 1 / views) if shares is None else shares.flatten()
-            runs = _differentiated(losses_V, calls, shares_V)
+            runs = _differentiated(losses_V, record, shares_V)
         kept: list[tuple[Unit, LayerGradients]] = []
         rows: dict[str, Tensor] = {}
         for unit in self._units:
             # What a layer needs no longer makes room for the gradients of its examples.
-            of_unit = runs.pop(unit.name)
+            of_unit = runs.pop(unit.name, [])
+            if unit.name in record.sums:
+                kept.append((unit, _summed(unit, record.sums[unit.name], len(inputs), views)))
+                continue
             folded = _folded(unit, of_unit, num_views=len(inputs), views=views)
             if folded is not None:
                 kept.append((unit, layer_gradients(unit.layer, *folded)))
@@ -226,31 +244,40 @@ class Books:
         )
 
     def _listening(
-        self, layer: nn.Module, name: str, forward: Callable[[Tensor], Tensor]
+        self,
+        layer: nn.Module,
+        name: str,
+        forward: Callable[[Tensor], Tensor],
+        channel_sums: Callable[[], ChannelSums | None],
     ) -> Callable[..., Tensor]:
         """A forward of a plain layer that writes down its calls."""
 
         def listening(*args: Tensor, **kwargs: Tensor) -> Tensor:
-            if self._calls is None:
+            if self._record is None:
                 return type(layer).forward(layer, *args, **kwargs)
             (x,) = (*args, *kwargs.values())
-            return self._written_down(name, (x,), {}, forward(x))
+            output = forward(x)
+            sums = channel_sums()
+            if sums is None or not torch.is_grad_enabled():
+                return self._written_down(name, (x,), {}, output)
+            self._record.sums.setdefault(name, []).append(sums)
+            return output
 
         return listening
 
     def _written_down(self, name: str, args: tuple[Any, ...], kwargs: Any, output: Any) -> Any:
         """Keep a call of a unit; what is to be handed on instead of the output."""
         # Where gradients are switched off, none will come back.
-        if self._calls is None or not torch.is_grad_enabled():
+        if self._record is None or not torch.is_grad_enabled():
             return output
         call, output = Call.of(args, kwargs, output)
-        self._calls.setdefault(name, []).append(call)
+        self._record.calls.setdefault(name, []).append(call)
         return output
 
     @contextmanager
-    def _recorded(self) -> Generator[dict[str, list[Call]]]:
-        """The calls of each unit while the block runs, by name; nothing works in place meanwhile."""
-        calls: dict[str, list[Call]] = {}
+    def _recorded(self) -> Generator[_Record]:
+        """The runs of each unit while the block runs; nothing works in place meanwhile."""
+        record = _Record({}, {})
 
         def recorder(name: str) -> Callable[..., Any]:
             return lambda _, *call: self._written_down(name, *call)
@@ -263,25 +290,31 @@ class Books:
         in_place = [layer for layer in self._may_be_in_place if layer.inplace]
         for layer in in_place:
             layer.inplace = False
-        self._calls = calls
+        self._record = record
         try:
-            yield calls
+            yield record
         finally:
-            self._calls = None
+            self._record = None
             for layer in in_place:
                 layer.inplace = True
             for handle in handles:
                 handle.remove()
 
-    def _check(self, calls: dict[str, list[Call]]) -> None:
+    def _check(self, record: _Record) -> None:
         """Every trainable parameter gets its norm in this very step, from what its layer saw."""
         for unit in self._units:
-            if unit.name not in calls:
+            calls, sums = record.calls.get(unit.name, []), record.sums.get(unit.name, [])
+            if not (calls or sums):
                 raise RuntimeError(
                     f"layer {unit.name!r} did not run: what is trained must run in every step, by a "
                     "call of the layer and not by the use of its parameters"
                 )
-            if not all(call.is_untouched for call in calls[unit.name]):
+            if calls and sums:
+                raise RuntimeError(
+                    f"layer {unit.name!r} runs on the inputs themselves and on what trained layers make of "
+                    "them: make it two layers"
+                )
+            if not all(call.is_untouched for call in calls):
                 raise RuntimeError(
                     f"what enters or leaves layer {unit.name!r} must not be changed in place: write "
                     "x = x + y for x += y"
@@ -302,10 +335,9 @@ def _of_examples(losses_V: Tensor, views: int, shares: Tensor | None) -> Tensor:
     return losses_BK.mean(1) if shares is None else (losses_BK * shares).sum(1)
 
 
-def _differentiated(
-    losses_V: Tensor, calls: dict[str, list[Call]], shares_V: Tensor
-) -> dict[str, list[_Run]]:
+def _differentiated(losses_V: Tensor, record: _Record, shares_V: Tensor) -> dict[str, list[_Run]]:
     """The runs of each unit, by name, after one backward pass: of the mean over each example's views."""
+    calls = record.calls
     outputs = [output for of_unit in calls.values() for call in of_unit for output in call.outputs]
     if not losses_V.requires_grad:
         raise RuntimeError("no layer that is trained reaches the loss")
@@ -315,10 +347,36 @@ def _differentiated(
         for name, of_unit in calls.items()
     }
     calls.clear()
-    for name, of_unit in runs.items():
-        if all(gradient is None for run in of_unit for gradient in run.gradients):
-            raise RuntimeError(f"layer {name!r} does not reach the loss: it would never be trained")
+    unseen = [
+        name
+        for name, of_unit in runs.items()
+        if all(gradient is None for run in of_unit for gradient in run.gradients)
+    ]
+    unseen += [
+        name for name, sums in record.sums.items() if all(not each.of_views for each in sums)
+    ]
+    if unseen:
+        raise RuntimeError(
+            f"layer {unseen[0]!r} does not reach the loss: it would never be trained"
+        )
     return runs
+
+
+def _summed(unit: Unit, sums: list[ChannelSums], num_views: int, views: int) -> LayerGradients:
+    """Of a layer that has summed its gradients on the way back, in the runs that the loss sees."""
+    runs = [each.of_views for each in sums if each.of_views is not None]
+    for scale_VC, _ in runs:
+        _check_views(unit, scale_VC, num_views)
+    assert isinstance(unit.layer, nn.GroupNorm)  # noqa: S101 no other layer does
+    return of_channel_sums(unit.layer, runs, views)
+
+
+def _check_views(unit: Unit, x: Tensor, num_views: int) -> None:
+    if len(x) != num_views:
+        raise RuntimeError(
+            f"layer {unit.name!r} must have the {num_views} views as first dimension, "
+            f"got {list(x.shape)}"
+        )
 
 
 def _folded(

@@ -7,7 +7,6 @@ their gradients from the books, so the ways here have a gradient of the input on
 # Shape legend: V = views, C = channels.
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -16,6 +15,7 @@ from torch.autograd import Function
 from torch.nn import functional
 
 from tan_core.engine import native, onednn
+from tan_core.engine.layers.affine import ChannelSums
 from tan_core.models.weight_standardised import WeightStandardisedConv2d
 
 Methods = dict[str, Callable[..., Any]]
@@ -138,48 +138,32 @@ class _Linear(Function):
         return grads[0] @ weight, None, None
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelSums:
-    """What the way back through a group norm has summed on its way."""
-
-    a: Tensor
-    g: Tensor
-    scale: Tensor
-    """[V, C]: gradient of the scale."""
-    shift: Tensor
-    """[V, C]: gradient of the shift."""
-
-    def is_of(self, a: Tensor, g: Tensor) -> bool:
-        """Whether they are of these very tensors."""
-        return _is_same(self.a, a) and _is_same(self.g, g)
-
-
 def _group_norm(layer: nn.GroupNorm) -> Methods:
-    kept: list[ChannelSums] = []
+    last: list[ChannelSums] = []
 
     def forward(x: Tensor) -> Tensor:
-        kept.clear()
+        last.clear()
         is_image = x.dim() == 4 and x.shape[1] == layer.num_channels
-        if is_image and native.accepts(x, *layer.parameters()):
-            return _GroupNorm.apply(x, layer, kept)
-        return functional.group_norm(x, layer.num_groups, layer.weight, layer.bias, layer.eps)
+        if not (is_image and native.accepts(x, *layer.parameters())):
+            return functional.group_norm(x, layer.num_groups, layer.weight, layer.bias, layer.eps)
+        sums = ChannelSums()
+        # Where nothing is trained before the layer, there is no way back through it.
+        if x.requires_grad:
+            last.append(sums)
+        return _GroupNorm.apply(x, layer, sums)
 
-    def channel_sums(a: Tensor, g: Tensor) -> ChannelSums | None:
-        found = next((at for at, sums in enumerate(kept) if sums.is_of(a, g)), None)
-        return None if found is None else kept.pop(found)
-
-    return {"forward": forward, "channel_sums": channel_sums}
+    return {"forward": forward, "channel_sums": lambda: last.pop() if last else None}
 
 
 class _GroupNorm(Function):
     """Torch's own is slow on channels-last images and loses digits where the mean is far from 0."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, layer: nn.GroupNorm, kept: list[ChannelSums]) -> Tensor:
+    def forward(ctx: Any, x: Tensor, layer: nn.GroupNorm, sums: ChannelSums) -> Tensor:
         y, mean, deviation = native.group_norm(
             x, layer.num_groups, layer.weight, layer.bias, layer.eps
         )
-        ctx.kept = kept
+        ctx.sums = sums
         ctx.save_for_backward(x, mean, deviation, layer.weight)
         return y
 
@@ -189,7 +173,7 @@ class _GroupNorm(Function):
         dx, of_scale, of_shift = native.group_norm_backward(
             x, grads[0], mean, deviation, scale, needs_input=True
         )
-        ctx.kept.append(ChannelSums(x, grads[0], of_scale, of_shift))
+        ctx.sums.of_views = of_scale, of_shift
         return dx, None, None
 
 

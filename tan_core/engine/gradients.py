@@ -86,7 +86,7 @@ def clipped_sum(
             )
     books = model if isinstance(model, Books) else Books(model)
     books.check_precision()
-    if views == 1 and rule is per_example_clipping:
+    if views == 1 and shares is None and rule is per_example_clipping:
         at_once = _of_linear_classifier(books.model, inputs, labels, clip_norm)
         if at_once is not None:
             return at_once

@@ -233,17 +233,21 @@ class Trainer:
 
     def evaluate(self, inputs: Inputs, labels: Array, *, weights: Tensor | None = None) -> float:
         """Accuracy in [0, 1] on a split, with the :attr:`released` weights or the given ones, [P]."""
+        return int(self.hits(inputs, labels, weights=weights).sum()) / len(labels)
+
+    def hits(self, inputs: Inputs, labels: Array, *, weights: Tensor | None = None) -> Tensor:
+        """[N], bool: which records of a split are told right, by the weights of :meth:`evaluate`."""
         read, labels = as_inputs(inputs), as_tensor(labels)
         if len(labels) == 0:
             raise ParameterError("cannot evaluate on an empty split", field="inputs")
-        num_correct = 0
+        hits: list[Tensor] = []
         used = self.released if weights is None else weights
         with torch.inference_mode(), self._in_place(used), self._books.closed():
             for start in range(0, len(labels), _EVALUATION_BATCH):
                 chunk = slice(start, start + _EVALUATION_BATCH)
                 logits = self._books.predictions(self._normalised(read[chunk]))
-                num_correct += int((logits.argmax(1).cpu() == labels[chunk]).sum())
-        return num_correct / len(labels)
+                hits.append(logits.argmax(1).cpu() == labels[chunk])
+        return torch.cat(hits)
 
     @contextmanager
     def _in_place(self, weights_P: Tensor) -> Generator[None]:

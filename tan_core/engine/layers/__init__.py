@@ -10,7 +10,14 @@ from typing import Any
 from torch import Tensor, nn
 
 from tan_core.engine.layers import convolution, embedding
-from tan_core.engine.layers.affine import gain, group_norm, layer_norm, rms_norm
+from tan_core.engine.layers.affine import (
+    ChannelSums,
+    gain,
+    group_norm,
+    layer_norm,
+    of_channel_sums,
+    rms_norm,
+)
 from tan_core.engine.layers.base import LayerGradients
 from tan_core.engine.layers.linear import linear
 from tan_core.engine.layers.shift import position_embedding
@@ -62,4 +69,11 @@ def layer_gradients(layer: nn.Module, a: Tensor, g: Tensor, views: int) -> Layer
     return _KINDS[type(layer)](layer, a, g, views)
 
 
-__all__ = ["LayerGradients", "is_changed", "is_known", "layer_gradients"]
+__all__ = [
+    "ChannelSums",
+    "LayerGradients",
+    "is_changed",
+    "is_known",
+    "layer_gradients",
+    "of_channel_sums",
+]

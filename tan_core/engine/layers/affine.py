@@ -6,6 +6,9 @@ the output gradient, both summed over positions and views: all are small enough 
 
 # Shape legend: B = examples, K = views of each, V = B * K, F = features that have a scale each.
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from torch import Tensor, nn
@@ -16,21 +19,29 @@ from tan_core.engine.layers.base import LayerGradients, as_positions, squared_no
 from tan_core.models.gain import Gain
 
 
+@dataclass(slots=True)
+class ChannelSums:
+    """What the way back through one run of a group norm sums on its way: no tensor has to wait for it."""
+
+    of_views: tuple[Tensor, Tensor] | None = None
+    """[V, C] each: gradients of the scale and of the shift; None before the way back."""
+
+
 def group_norm(layer: nn.GroupNorm, a: Tensor, g: Tensor, views: int) -> LayerGradients:
     """One scale and shift per channel, the second dimension."""
-    # The way back may have summed already: tan_core.engine.fast_layers.
-    channel_sums = vars(layer).get("channel_sums")
-    kept = channel_sums(a, g) if channel_sums else None
-    if kept is not None:
-        scale_VC, shift_VC = kept.scale, kept.shift
-    elif a.dim() == 4 and native.accepts(a, g):
+    if a.dim() == 4 and native.accepts(a, g):
         _, mean, deviation = native.group_norm(a, layer.num_groups, None, None, layer.eps)
-        _, scale_VC, shift_VC = native.group_norm_backward(
-            a, g, mean, deviation, None, needs_input=False
-        )
-    else:
-        scaled = functional.group_norm(a, layer.num_groups, eps=layer.eps)
-        return _of_sums(layer, _by_channel(g * scaled, views), _by_channel(g, views))
+        _, *sums = native.group_norm_backward(a, g, mean, deviation, None, needs_input=False)
+        return of_channel_sums(layer, [(sums[0], sums[1])], views)
+    scaled = functional.group_norm(a, layer.num_groups, eps=layer.eps)
+    return _of_sums(layer, _by_channel(g * scaled, views), _by_channel(g, views))
+
+
+def of_channel_sums(
+    layer: nn.GroupNorm, runs: Sequence[tuple[Tensor, Tensor]], views: int
+) -> LayerGradients:
+    """The same from the sums of each run of the layer, [V, C] each."""
+    scale_VC, shift_VC = (reduce(torch.add, each) for each in zip(*runs, strict=True))
     scale_BC, shift_BC = (as_positions(x[:, None], views).sum(1) for x in (scale_VC, shift_VC))
     return _of_sums(layer, scale_BC, shift_BC)
 

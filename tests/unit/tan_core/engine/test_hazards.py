@@ -8,6 +8,7 @@ from tan_core.engine import check_model, clipped_sum
 from tan_core.engine.bookkeeping import Books
 from tan_core.engine.coverage import check_coverage
 from tan_core.errors import ParameterError
+from tests.unit.tan_core.engine.oracle import assert_exact
 
 
 def brute(model, inputs, labels, *, views: int = 1):
@@ -147,3 +148,61 @@ class TestBooks:
         clipped_sum(books, torch.ones(2, 3), torch.tensor([0, 1]), clip_norm=1.0)
 
         assert model[1].inplace is False
+
+
+class Normed(nn.Module):
+    """Convolutions with one group norm that runs where the wiring says."""
+
+    def __init__(self, wiring) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1)
+        self.norm, self.head = nn.GroupNorm(2, 4), nn.Linear(36, 3)
+        self.wiring = wiring
+
+    def forward(self, x):
+        return self.head(self.wiring(self, x).flatten(1))
+
+
+def twice(m: Normed, x):
+    return m.norm(m.second(m.norm(m.first(x)).tanh()))
+
+
+def written_to(m: Normed, x):
+    y = m.norm(m.first(x))
+    y += m.second(x)
+    return y.tanh()
+
+
+def half_seen(m: Normed, x):
+    y = m.first(x)
+    return m.norm(y) + m.second(m.norm(x.detach() + 0 * y)) * 0 + m.second(y)
+
+
+def at_both_ends(m: Normed, x):
+    return m.norm(m.second(m.first(m.norm(x))))
+
+
+def unseen(m: Normed, x):
+    m.norm(m.first(x))
+    return m.first(m.second(x))
+
+
+class TestGroupNorm:
+    """It sums its gradients on the way back, and keeps nothing for later."""
+
+    @pytest.mark.parametrize("views", [1, 3])
+    @pytest.mark.parametrize("wiring", [twice, written_to, half_seen])
+    def test_every_run_that_the_loss_sees_counts(self, wiring, views: int) -> None:
+        generator = torch.Generator().manual_seed(0)
+        x = torch.randn(2 * views, 4, 3, 3, generator=generator, dtype=torch.float64)
+
+        assert_exact(Normed(wiring).double(), x, torch.tensor([0, 2]), views=views)
+
+    @pytest.mark.parametrize(
+        ("wiring", "message"), [(at_both_ends, "make it two layers"), (unseen, "reach the loss")]
+    )
+    def test_what_would_be_missed_is_refused(self, wiring, message: str) -> None:
+        x = torch.randn(2, 4, 3, 3, generator=torch.Generator().manual_seed(0))
+
+        with pytest.raises(RuntimeError, match=message):
+            clipped_sum(Normed(wiring), x, torch.tensor([0, 2]), clip_norm=1.0)
