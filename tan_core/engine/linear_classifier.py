@@ -18,18 +18,19 @@ _MOST_CLASSES: Final = 16
 def linear_classifier(model: nn.Module) -> nn.Linear | None:
     """The one layer of a model that only flattens before it, if the kernels may compute it."""
     layers = list(model) if type(model) is nn.Sequential else [model]
-    if not layers or any(is_changed(layer) for layer in (model, *layers)):
+    if not all(_is_flat(layer) for layer in layers[:-1]):
         return None
-    *before, last = layers
+    last = layers[-1] if layers else model
     if type(last) is not nn.Linear or last.out_features > _MOST_CLASSES:
         return None
-    is_flat = all(
-        type(layer) is nn.Identity
-        or (type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1))
-        for layer in before
-    )
     is_trained = all(parameter.requires_grad for parameter in last.parameters())
-    return last if is_flat and is_trained else None
+    return last if is_trained and not any(map(is_changed, (model, *layers))) else None
+
+
+def _is_flat(layer: nn.Module) -> bool:
+    if type(layer) is nn.Flatten:
+        return (layer.start_dim, layer.end_dim) == (1, -1)
+    return type(layer) is nn.Identity
 
 
 def in_one_pass(
