@@ -51,9 +51,7 @@ class ParquetImages:
                     if name is None:
                         raise DatasetError(f"{file}: no image column", field="path")
                     num_bytes = 0
-                    for batch in stored.iter_batches(
-                        _ROWS_AT_ONCE, columns=[name], use_threads=False
-                    ):
+                    for batch in self._batches(stored, name):
                         num_bytes += batch.nbytes
                         check_growth(num_bytes, stored=file.stat().st_size, where=file)
                         yield start, batch.column(0)
@@ -62,6 +60,13 @@ class ParquetImages:
                 raise DatasetError(
                     f"{file}: not a readable Parquet file: {error}", field="path"
                 ) from error
+
+    def _batches(self, stored: pa_parquet.ParquetFile, name: str) -> Iterator[pa.RecordBatch]:
+        # One group after the other: a reader of all of them keeps what it has read.
+        for group in range(stored.num_row_groups):
+            yield from stored.iter_batches(
+                _ROWS_AT_ONCE, row_groups=[group], columns=[name], use_threads=False
+            )
 
     def _images(self, column: pa.Array, rows: NDArray[np.intp]) -> Iterator[bytes]:
         values = column.field("bytes") if pa.types.is_struct(column.type) else column

@@ -18,7 +18,7 @@ from tan_core.data.store import Room
 from tan_core.errors import DatasetError
 
 _IMAGES, _ENDS, _LABELS = "images", "ends.npy", "labels.npy"
-_BLOCK_BYTES = 2**25
+_BLOCK_BYTES = 2**23
 """In memory at once while they are packed."""
 
 

@@ -155,15 +155,16 @@ def test_an_image_without_bytes_is_named(tmp_path: Path) -> None:
 
 
 def test_reading_takes_the_memory_of_some_rows_not_of_all(tmp_path: Path) -> None:
-    """50 MB of images, in a process whose growth is measured."""
+    """178 MB of images, in a process whose growth is measured: most of it is what libraries take."""
     noise = np.random.default_rng(0).integers(0, 256, (64, 160, 160, 3), dtype=np.uint8)
-    images = [{"bytes": png(each), "path": None} for each in noise] * 12
+    images = [{"bytes": png(each), "path": None} for each in noise] * 36
     table = pa.table({"image": images, "label": [0, 1] * (len(images) // 2)})
     pa_parquet.write_table(table, tmp_path / "train.parquet", row_group_size=64)
     del images, table
     script = (
-        "import resource, sys; from pathlib import Path; from tan_core import data; "
-        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; "
+        "import sys; from pathlib import Path; from tan_core import data; "
+        "hwm = lambda: Path('/proc/self/status').read_text().split('VmHWM:')[1]; "
+        "peak = lambda: int(hwm().split()[0]); "
         "from tan_core.wire import DatasetRef; from tests.support.datasets import dataset_ref; "
         "store = data.Store(Path(sys.argv[2])); path = Path(sys.argv[1]); "
         "before = peak(); ref = dataset_ref(data.inspect(str(path)), path=path); "
@@ -175,4 +176,4 @@ def test_reading_takes_the_memory_of_some_rows_not_of_all(tmp_path: Path) -> Non
         capture_output=True, check=True, timeout=120,
     )  # fmt: skip
 
-    assert int(run.stdout) / 1024 < 120
+    assert int(run.stdout) / 1024 < 160
