@@ -172,6 +172,7 @@ def main() -> int:
         app,
         host=settings.host,
         port=settings.port,
+        root_path=settings.root_path,
         log_config=None,
         access_log=False,
         server_header=False,

@@ -56,6 +56,8 @@ class Settings(BaseSettings):
     """State of a local service: database, keys, logs, checkpoints."""
     host: str = "127.0.0.1"
     port: int = Field(default=8321, ge=0, le=65535)
+    root_path: Annotated[str, Field(pattern=r"^(/[A-Za-z0-9._~-]+)*$")] = ""
+    """What a proxy puts before every path, and takes off again: ``/tan``."""
     listen_fd: int | None = None
     """A listening socket to serve on, inherited from a supervisor; overrides ``host`` and ``port``."""
     api_token: SecretStr | None = None

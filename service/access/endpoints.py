@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response, status
+from fastapi import APIRouter, Path, Query, Request, Response, status
 
 from service.access import service
 from service.access.guard import PrincipalDep, needs
@@ -18,6 +18,7 @@ from service.auth import repository
 from service.auth.scopes import Scope
 from service.context import ContextDep
 from service.errors import InvalidInputError
+from service.prefix import base_of
 from service.problems import described
 
 router = APIRouter(tags=["access"], responses=described(401, 403, 429))
@@ -32,7 +33,11 @@ TokenId = Annotated[str, Path(max_length=100)]
     responses=described(400, 413, 422),
 )
 async def create_token(
-    request: TokenRequest, response: Response, context: ContextDep, principal: PrincipalDep
+    request: TokenRequest,
+    connection: Request,
+    response: Response,
+    context: ContextDep,
+    principal: PrincipalDep,
 ) -> NewToken:
     """Make a token. Its secret is in this answer and nowhere else."""
     known = context.authenticator
@@ -41,7 +46,7 @@ async def create_token(
             session, request, by=principal, has_bootstrap=known.has_bootstrap_token
         )
     known.forget()
-    response.headers["Location"] = f"/tokens/{made.id}"
+    response.headers["Location"] = f"{base_of(connection)}/tokens/{made.id}"
     return made
 
 

@@ -16,9 +16,10 @@ from service.cli.template import STUDY
 from service.context import ContextDep
 from service.dashboard.forms import read_form
 from service.dashboard.pages import PageRoute
-from service.dashboard.render import base_of, page, to_yaml
+from service.dashboard.render import page, to_yaml
 from service.errors import ServiceError
 from service.plans.service import prepare
+from service.prefix import base_of
 from service.studies import service as studies
 from tan_core.accounting import SEARCH_NOTES
 from tan_core.errors import TanError

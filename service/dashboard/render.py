@@ -20,6 +20,7 @@ from service import text
 from service.dashboard.assets import assets
 from service.dashboard.charts.table import Cell
 from service.dashboard.view import entry_text
+from service.prefix import base_of
 from service.studies.lifecycle import TERMINAL
 
 HEADERS = {
@@ -56,11 +57,6 @@ def page(request: Request, template: str, *, status: int = 200, **values: object
     # is SameSite=Strict, so no other site can ask for a page that has one.
     packed = gzip.compress(html.encode(), compresslevel=5, mtime=0)
     return HTMLResponse(packed, status, headers={**HEADERS, "Content-Encoding": "gzip"})
-
-
-def base_of(request: Request) -> str:
-    """The prefix that a proxy puts before every path; empty without one."""
-    return str(request.scope.get("root_path", "")).rstrip("/")
 
 
 @pass_context

@@ -12,8 +12,9 @@ from service.auth.scopes import Scope
 from service.auth.sessions import COOKIE, LIFETIME_SECONDS
 from service.context import ContextDep
 from service.dashboard.forms import read_form
-from service.dashboard.render import base_of, page
+from service.dashboard.render import page
 from service.errors import ForbiddenError, TooManyRequestsError
+from service.prefix import base_of
 
 router = APIRouter(include_in_schema=False)
 

@@ -33,10 +33,11 @@ from service.dashboard.charts.table import Table
 from service.dashboard.charts.trial_point import TrialPoint
 from service.dashboard.editor import sparse
 from service.dashboard.pages import PageRoute
-from service.dashboard.render import base_of, page
+from service.dashboard.render import page
 from service.dashboard.trials_table import COLUMNS, TrialsQuery, trials_page, trials_table
 from service.errors import NotFoundError
 from service.logs import service as drivers
+from service.prefix import base_of
 from service.private_run.service import curves as run_curves
 from service.studies import service as studies
 from service.studies.schemas import StudyView

@@ -13,6 +13,7 @@ from service.datasets.schemas import DatasetList, DatasetRegistration, DatasetVi
 from service.etags import NOT_MODIFIED, IfNoneMatch
 from service.idempotency import Keyed, KeyHeader, say_replayed
 from service.openapi import request_body
+from service.prefix import base_of
 from service.problems import described
 
 router = APIRouter(prefix="/datasets", tags=["datasets"])
@@ -45,7 +46,7 @@ async def register_dataset(
         request=keyed,
         storage=context.settings.dataset_storage,
     )
-    response.headers["Location"] = f"/datasets/{view.name}"
+    response.headers["Location"] = f"{base_of(request)}/datasets/{view.name}"
     say_replayed(response, is_new=is_new)
     return view
 

@@ -14,6 +14,7 @@ from service.errors import InvalidInputError
 from service.etags import NOT_MODIFIED, IfMatch, IfNoneMatch
 from service.idempotency import Keyed, KeyHeader, say_replayed
 from service.openapi import request_body
+from service.prefix import base_of
 from service.problems import described
 from service.studies import service
 from service.studies.schemas import PromoteRequest, StudyEdit, StudyPage, StudyQuery, StudyView
@@ -54,7 +55,7 @@ async def submit_study(
     spec = validate(StudySpec, body)
     keyed = Keyed.of(idempotency_key, principal, "submit_study", body)
     view, is_new = await service.submit(context, spec, keyed, by=principal)
-    response.headers["Location"] = f"/studies/{view.id}"
+    response.headers["Location"] = f"{base_of(request)}/studies/{view.id}"
     say_replayed(response, is_new=is_new)
     return view
 

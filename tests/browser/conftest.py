@@ -10,6 +10,8 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
 
 from service.app import create_app
 from service.context import Context
@@ -24,11 +26,26 @@ FLAGS = [
 ]  # fmt: skip
 
 
+class BelowPrefix:
+    """ASGI: the application as it stands behind a proxy that gives it one prefix of all paths."""
+
+    def __init__(self, app: FastAPI, prefix: str) -> None:
+        self._app, self._prefix = app, prefix
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            if not scope["path"].startswith(f"{self._prefix}/"):
+                await PlainTextResponse("not ours", 404)(scope, receive, send)
+                return
+            scope = {**scope, "root_path": self._prefix}
+        await self._app(scope, receive, send)
+
+
 class Service:
     """The application on a port, to be stopped and started again."""
 
-    def __init__(self, database: Database, home: Path) -> None:
-        self._database, self._home = database, home
+    def __init__(self, database: Database, home: Path, *, prefix: str = "") -> None:
+        self._database, self._home, self._prefix = database, home, prefix
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port: int = free.getsockname()[1]
@@ -43,9 +60,8 @@ class Service:
 
     async def start(self) -> None:
         self.app = create_app(Settings(home=self._home), self._database)
-        config = uvicorn.Config(
-            self.app, port=self.port, log_config=None, timeout_graceful_shutdown=1
-        )
+        shown = BelowPrefix(self.app, self._prefix) if self._prefix else self.app
+        config = uvicorn.Config(shown, port=self.port, log_config=None, timeout_graceful_shutdown=1)
         self._server = uvicorn.Server(config)
         self._task = asyncio.create_task(self._server.serve())
         async with asyncio.timeout(20):

@@ -37,6 +37,18 @@ async def test_every_address_keeps_the_prefix_of_a_proxy(app: FastAPI, paths: li
                     assert not target.startswith("/") or target.startswith("/tan/"), target
 
 
+async def test_what_is_made_is_located_below_the_prefix(app: FastAPI, context: Context) -> None:
+    await seeding.ensure_digits(context.database)
+    study = seeding.spec().model_dump(mode="json")
+    token = {"name": "somebody", "scopes": ["admin"]}
+    transport = httpx.ASGITransport(app, root_path="/tan")
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        for path, body in (("/tan/studies", study), ("/tan/tokens", token)):
+            made = await client.post(path, json=body)
+            assert made.status_code == 201, made.text
+            assert made.headers["Location"].startswith(f"{path}/")
+
+
 async def test_every_link_leads_somewhere(client: httpx.AsyncClient, paths: list[str]) -> None:
     links: set[str] = set()
     for path in paths:
