@@ -51,6 +51,12 @@ async def submitted(context: Context, **changes: Any) -> str:
 async def simulating(context: Context, *, trials: int = 12, **changes: Any) -> str:
     """The id of a study half-way through its search."""
     study_id = await submitted(context, **changes)
+    await begin_search(context, study_id, trials=trials)
+    return study_id
+
+
+async def begin_search(context: Context, study_id: str, *, trials: int = 12) -> None:
+    """Bring a submitted study half-way through its search."""
     async with context.database.session() as session:
         study = await session.get_one(Study, study_id)
         study.state, study.reason = "simulating", None
@@ -64,7 +70,6 @@ async def simulating(context: Context, *, trials: int = 12, **changes: Any) -> s
         session.add_all(trial(study_id, number) for number in range(trials))
         await session.flush()
         await append_state(session, study)
-    return study_id
 
 
 def trial(study_id: str, number: int, *, steps: int = 300) -> Trial:
@@ -149,6 +154,12 @@ async def decide(session: AsyncSession, study: Study, *, is_settled: bool = True
 async def training(context: Context, *, step: int = 140, **changes: Any) -> str:
     """The id of a study whose private run is on its second attempt."""
     study_id = await simulating(context, **changes)
+    await begin_private_run(context, study_id, step=step)
+    return study_id
+
+
+async def begin_private_run(context: Context, study_id: str, *, step: int = 140) -> None:
+    """Promote the best trial of a search into a private run, and let it come so far."""
     async with context.database.session() as session:
         study = await session.get_one(Study, study_id)
         steps = study.plan["reference"]["steps"]
@@ -175,12 +186,17 @@ async def training(context: Context, *, step: int = 140, **changes: Any) -> str:
                 request_id=f"r{epoch}",
             )  # fmt: skip
         await append_state(session, study)
-    return study_id
 
 
 async def completed(context: Context, **changes: Any) -> str:
     """The id of a study that has come to its good end."""
     study_id = await training(context, **changes)
+    await complete(context, study_id)
+    return study_id
+
+
+async def complete(context: Context, study_id: str) -> None:
+    """Bring a study whose private run has begun to its good end."""
     async with context.database.session() as session:
         study = await session.get_one(Study, study_id)
         run = await repository.run_of(session, study_id, "private")
@@ -202,7 +218,6 @@ async def completed(context: Context, **changes: Any) -> str:
         await Ledger().release(session, study.reservation_id, actor="test", reason="completed")
         await session.flush()
         await append_state(session, study)
-    return study_id
 
 
 async def failed(context: Context, reason: str, **changes: Any) -> str:
@@ -220,13 +235,18 @@ async def failed(context: Context, reason: str, **changes: Any) -> str:
 async def awaiting_approval(context: Context, **changes: Any) -> str:
     """The id of a study that waits for someone."""
     study_id = await simulating(context, promotion="manual", **changes)
+    await ask_approval(context, study_id)
+    return study_id
+
+
+async def ask_approval(context: Context, study_id: str) -> None:
+    """Let the search of a study end, and the study wait for someone."""
     async with context.database.session() as session:
         study = await session.get_one(Study, study_id)
         study.state, study.reason = "awaiting_approval", "waiting for tan-cli promote"
         await decide(session, study, is_settled=False)
         await session.flush()
         await append_state(session, study)
-    return study_id
 
 
 async def calibrated(context: Context, count: int) -> None:
