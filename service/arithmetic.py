@@ -1,7 +1,8 @@
 """A few threads for pricing and planning: a hard question holds up others like it, and nothing else.
 
-A thread cannot be told to stop, and who hangs up leaves its question behind. Without a bound a handful of
-callers with awkward numbers would hold every thread that files are read and statements are checked in.
+A thread cannot be told to stop, and who hangs up leaves its question behind. Without bounds a handful of
+callers with awkward numbers would hold every thread that files are read and statements are checked in:
+there are few threads, and accountants stop by themselves (``tan_core.accounting.effort``).
 """
 
 from collections.abc import Callable
@@ -10,12 +11,15 @@ from typing import TypeVar
 from anyio import CapacityLimiter, fail_after, to_thread
 
 from service.errors import BusyError
+from tan_core.accounting.effort import limited_effort
 
 T = TypeVar("T")
 
 AT_ONCE = 4
 PATIENCE_SECONDS = 20.0
-"""For a place; what has one is computed to its end."""
+"""For a place."""
+EFFORT_SECONDS = 8.0
+"""Of processor time for one question; a part of it for what an answer can do without."""
 
 
 class Arithmetic:
@@ -27,12 +31,18 @@ class Arithmetic:
         self._places = CapacityLimiter(at_once)
         self._patience_seconds = patience_seconds
 
-    async def run(self, compute: Callable[[], T]) -> T:
+    async def run(self, compute: Callable[[], T], *, effort_seconds: float = EFFORT_SECONDS) -> T:
         """What ``compute`` answers.
 
         Raises:
             BusyError: all threads are taken, and stayed so.
+            TooHardError: its accountants took more processor time than they may.
         """
+
+        def limited() -> T:
+            with limited_effort(effort_seconds):
+                return compute()
+
         try:
             with fail_after(self._patience_seconds):
                 await self._places.acquire()
@@ -41,6 +51,6 @@ class Arithmetic:
                 "other plans are being computed that take long; try again in a moment"
             ) from None
         try:
-            return await to_thread.run_sync(compute)
+            return await to_thread.run_sync(limited)
         finally:
             self._places.release()

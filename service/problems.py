@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
 from service.errors import Problem, ServiceError
-from tan_core.errors import AccountantError, ParameterError, TanError
+from tan_core.errors import AccountantError, ParameterError, TanError, UnsupportedEventError
 from tan_core.spec import FieldProblem
 
 MEDIA_TYPE = "application/problem+json"
@@ -123,7 +123,7 @@ async def _library_error(request: Request, error: Exception) -> JSONResponse:
         field = getattr(error, "field", None)
         errors = [FieldProblem(path=field, message=str(error))] if field else []
         return problem_response(422, str(error), errors=errors)
-    if isinstance(error, AccountantError):
+    if isinstance(error, AccountantError | UnsupportedEventError):
         path = "privacy.accountant"
         return problem_response(
             422, str(error), errors=[FieldProblem(path=path, message=str(error))]

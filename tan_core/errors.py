@@ -5,6 +5,7 @@ TanError
 ├── UnreachableTargetError    no mechanism of the asked shape meets the (epsilon, delta) target
 ├── UnsupportedEventError     an accountant cannot price this event; it names the event
 ├── AccountantError           an accountant failed, ran out of time or memory, or two of them differ
+│   └── TooHardError          it was stopped: the question takes more time than it was given
 ├── AuditError                an example was not clipped by the norm of its own gradient
 ├── UnaccountedError          someone asked a simulation for a privacy guarantee
 ├── DatasetError              a dataset is missing, malformed or not what was registered
@@ -39,6 +40,10 @@ class UnsupportedEventError(TanError, ValueError):
 
 class AccountantError(TanError, RuntimeError):
     """An accountant failed, ran out of time or memory, or two accountants disagree."""
+
+
+class TooHardError(AccountantError):
+    """An accountant was stopped: the question takes more processor time than it was given."""
 
 
 class AuditError(TanError, RuntimeError):

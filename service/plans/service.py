@@ -1,12 +1,13 @@
 """Planning: the spec against its data, then the arithmetic, in a thread. Nothing is stored."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from anyio import to_thread
 
+from service.arithmetic import EFFORT_SECONDS
 from service.body import validate
 from service.context import Context
 from service.datasets import repository as datasets
@@ -20,11 +21,15 @@ from service.plans.rates import measured
 from service.plans.schemas import MechanismPlanRequest, UnregisteredDataset
 from service.warm_start import service as warm_start
 from tan_core.accounting import price
-from tan_core.mechanism import Mechanism, NeighboringRelation
+from tan_core.errors import TooHardError
+from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 from tan_core.planner import Plan, model_cost, plan_mechanism, plan_study, reservations
 from tan_core.spec import FieldProblem, StudySpec
 
+PRV_EFFORT_SECONDS = 30.0
+"""A process for every answer, and a calibration asks for several."""
 _PLACEHOLDER = "unregistered"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -62,8 +67,8 @@ async def prepare(context: Context, spec: StudySpec, *, tenant: str | None = Non
     planned = await _plan_registered(context, spec, tenant)
     reservation = None
     if planned.budget is not None:
-        reservation = await context.arithmetic.run(
-            partial(_costliest, spec, planned.plan, planned.budget.delta)
+        reservation = await _computed(
+            context, spec, partial(_costliest, spec, planned.plan, planned.budget.delta)
         )
     return Prepared(
         spec=planned.spec,
@@ -111,7 +116,9 @@ async def _plan_registered(context: Context, spec: StudySpec, tenant: str | None
             raise InvalidInputError.of(problems)
         rates = await measured(session, spec, dataset=private.name, search_dataset=search.name)
     relation = protected.neighboring_relation if protected else _of_no_budget(spec)
-    plan = await context.arithmetic.run(
+    plan = await _computed(
+        context,
+        spec,
         partial(
             plan_study,
             spec,
@@ -121,7 +128,7 @@ async def _plan_registered(context: Context, spec: StudySpec, tenant: str | None
             model=model_cost(spec.model, shape=private.shape, num_classes=private.num_classes),
             private_run_rate=rates.private_run,
             search_rate=rates.search,
-        )
+        ),
     )
     budget = protected.budget if protected else None
     return _Planned(spec=spec, plan=plan, dataset=private, search_dataset=search, budget=budget)
@@ -164,13 +171,15 @@ async def _plan_unregistered(context: Context, body: dict[str, Any]) -> Plan:
     spec, refusals = await _with_foreign_parts(context, spec)
     if problems := [*mode_faults(spec), *refusals]:
         raise InvalidInputError.of(problems)
-    return await context.arithmetic.run(
+    return await _computed(
+        context,
+        spec,
         partial(
             plan_study,
             spec,
             num_examples=size.num_examples,
             neighboring_relation=_of_no_budget(spec),
-        )
+        ),
     )
 
 
@@ -186,7 +195,9 @@ async def _plan_mechanism(context: Context, request: MechanismPlanRequest) -> Pl
                 )
             ]
         )
-    return await context.arithmetic.run(
+    return await _computed(
+        context,
+        request,
         partial(
             plan_mechanism,
             num_examples=shape.num_examples,
@@ -198,8 +209,30 @@ async def _plan_mechanism(context: Context, request: MechanismPlanRequest) -> Pl
             accountant=request.accountant,
             trials=request.trials,
             rungs=request.rungs,
-        )
+        ),
     )
+
+
+async def _computed(
+    context: Context, asked: StudySpec | MechanismPlanRequest, compute: Callable[[], T]
+) -> T:
+    """What ``compute`` answers, or the refusal of what takes too long to price."""
+    if isinstance(asked, StudySpec):
+        accountant, section = asked.privacy.accountant, "train"
+        if asked.searched("steps") is not None:
+            section = "search.space"
+    else:
+        accountant, section = asked.accountant, "mechanism"
+    is_prv = accountant is Accountant.PRV
+    try:
+        return await context.arithmetic.run(
+            compute, effort_seconds=PRV_EFFORT_SECONDS if is_prv else EFFORT_SECONDS
+        )
+    except TooHardError as error:
+        raise InvalidInputError.at(
+            f"{section}.steps",
+            f"{error}; fewer steps, more noise, a larger delta or accountant rdp take less",
+        ) from None
 
 
 def _named_datasets(spec: StudySpec) -> dict[str, str]:

@@ -8,6 +8,7 @@ are entered here through empty parents, so this process starts without torch.
 import json
 import resource
 import sys
+import time
 import types
 import warnings
 from importlib.util import find_spec
@@ -16,16 +17,18 @@ from typing import Any
 
 
 def main() -> None:
-    """Answer ``{"answer": ...}`` or ``{"error": ...}``."""
+    """Answer ``{"answer": ...}`` or ``{"error": ...}``, and the processor time that it took."""
     try:
         request = json.load(sys.stdin)
         resource.setrlimit(resource.RLIMIT_AS, (request["memory_bytes"],) * 2)
+        seconds = request["cpu_seconds"]
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
         answer = {"answer": _answer(request)}
     except MemoryError:
         answer = {"error": "it ran out of the memory it was given"}
     except Exception as error:  # noqa: BLE001 - whatever it was, the parent is to know the reason
         answer = {"error": f"{type(error).__name__}: {error}"}
-    json.dump(answer, sys.stdout)
+    json.dump({**answer, "cpu_seconds": time.process_time()}, sys.stdout)
 
 
 def _answer(request: dict[str, Any]) -> float:

@@ -7,7 +7,7 @@ from tan_core.accounting.events import sampled_gaussian
 from tan_core.accounting.loss_distribution import LARGEST_LOSS, ROUND_OFF, loss_profile
 from tan_core.accounting.pld import ROUND_OFF_PER_STEP
 from tan_core.accounting.profile import PrivacyProfile
-from tan_core.errors import AccountantError
+from tan_core.errors import AccountantError, TooHardError
 from tan_core.mechanism import Mechanism
 
 TOLERANCE = 1e-3
@@ -46,5 +46,7 @@ def _second_voice(mechanisms: Sequence[Mechanism], delta: float) -> PrivacyProfi
         return None
     try:
         return loss_profile(events, delta=max(delta - ROUND_OFF, delta / 2))
+    except TooHardError:  # unconfirmed for want of time is no confirmation
+        raise
     except AccountantError:  # outside the domain of its grid
         return None

@@ -21,6 +21,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from tan_core.accounting.effort import check_effort
 from tan_core.accounting.events import SampledGaussian, loss_variance
 from tan_core.accounting.gaussian import GaussianProfile
 from tan_core.accounting.profile import PrivacyProfile
@@ -74,6 +75,7 @@ def loss_profile(
                 f"the loss grid needs noise_multiplier >= {MIN_NOISE_MULTIPLIER:g}, "
                 f"got {event.noise_multiplier:g}"
             )
+    check_effort("the loss distribution")
     steps = [_as_one_step(event) for event in _merged(events)]
     if all(step.sampling_rate == 1 for step in steps):
         return GaussianProfile(mu=math.hypot(*(1 / step.noise_multiplier for step in steps)))

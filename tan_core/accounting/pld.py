@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tan_core.accounting.effort import check_effort
 from tan_core.accounting.events import loss_variance, pld_event, relation_of
 from tan_core.errors import AccountantError
 from tan_core.mechanism import Mechanism
@@ -30,18 +32,24 @@ ROUND_OFF_PER_STEP = 2.0**-52
 _GRID_FRACTION = 0.05  # of one step's standard deviation: epsilon is 0.024 % above its limit
 _FINEST_GRID, _COARSEST_GRID = 1e-9, 2e-3  # below: round-off; above: visible where noise is small
 _MAX_STEP_POINTS = 2**19  # of one step's distribution
-_MAX_RUN_POINTS = 2**20  # of the composed one; both bound time to about a second
+_MAX_RUN_POINTS = 2**20  # of the composed one; both bound time to a few seconds
+_MAX_WINDOW_POINTS = 2**23  # that the library would look at for it
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PldProfile:
     """The profile of a composition, by dp-accounting. Made by :func:`pld_profile`.
 
-    Both answers take what a long composition loses of delta in Fourier space for lost.
+    Both answers take what a long composition loses of delta in Fourier space for lost. Composed when it
+    is first asked for an answer that it can have.
     """
 
-    _accountant: "PLDAccountant"
+    _mechanisms: Sequence[Mechanism]
     _lost: float
+
+    @cached_property
+    def _accountant(self) -> "PLDAccountant":
+        return _composed(self._mechanisms)
 
     def delta(self, epsilon: float) -> float:
         """The least delta known to hold at an epsilon >= 0."""
@@ -77,20 +85,43 @@ def pld_profile(mechanisms: Sequence[Mechanism]) -> PldProfile:
                 f"pld needs noise_multiplier >= {MIN_NOISE_MULTIPLIER:g}, "
                 f"got {mechanism.noise_multiplier:g}"
             )
+    steps = sum(pld_event(mechanism)[1] for mechanism in mechanisms)
+    return PldProfile(mechanisms, ROUND_OFF_PER_STEP * steps)
+
+
+def _composed(mechanisms: Sequence[Mechanism]) -> "PLDAccountant":
     from dp_accounting.pld import PLDAccountant  # see the note in events.py
 
+    loads = [_load(mechanism) for mechanism in mechanisms]
+    grid = _grid(loads)
+    _refuse_wide(loads, grid)
+    accountant = PLDAccountant(
+        neighboring_relation=relation_of(mechanisms), value_discretization_interval=grid
+    )
     events: Counter[dp_accounting.DpEvent] = Counter()  # equal steps are composed at once
     for mechanism in mechanisms:
         event, count = pld_event(mechanism)
         events[event] += count
-    accountant = PLDAccountant(
-        neighboring_relation=relation_of(mechanisms),
-        value_discretization_interval=_grid([_load(m) for m in mechanisms]),
-    )
     with _as_accountant_error():
         for event, count in events.items():
+            check_effort("pld")
             accountant.compose(event, count)
-    return PldProfile(accountant, ROUND_OFF_PER_STEP * sum(events.values()))
+    return accountant
+
+
+def _refuse_wide(loads: Sequence["_Load"], grid: float) -> None:
+    """Refuse a composition that the library would need minutes and gigabytes for.
+
+    It cuts the tails of a sum by Chernoff's bound at tilts of at least one over the length of a step's
+    distribution: so its window is no narrower than the variance of the sum over that length.
+    """
+    points = sum(load.steps * load.variance / load.loss_range for load in loads) / grid
+    if points > _MAX_WINDOW_POINTS:
+        steps = sum(load.steps for load in loads)
+        raise AccountantError(
+            f"pld would need {points:.2g} points for {steps:,} steps, and takes {_MAX_WINDOW_POINTS:,} "
+            "at most; fewer steps, more noise, or accountant rdp"
+        )
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from importlib import metadata
 from tan_core import _validate
 from tan_core.accounting import pld, prv, rdp
 from tan_core.accounting.check import check_agreement
+from tan_core.accounting.effort import check_effort
 from tan_core.accounting.events import shared_relation
 from tan_core.accounting.profile import PrivacyProfile
 from tan_core.accounting.rdp import Conversion
@@ -150,6 +151,7 @@ def _price(asked: _Asked) -> Price:
 
 
 def _answer(asked: _Asked) -> float:
+    check_effort(asked.accountant.value)
     match asked.accountant:
         case Accountant.PLD:
             return _ask(pld.pld_profile(asked.mechanisms), asked)

@@ -5,6 +5,8 @@ without bound.
 """
 
 import json
+import math
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import tan_core
+from tan_core.accounting.effort import check_effort, remaining_effort, spent_elsewhere
 from tan_core.accounting.events import sampled_gaussian_event
 from tan_core.errors import AccountantError
 from tan_core.mechanism import Mechanism
@@ -56,6 +59,7 @@ class PrvProfile:
             "delta_error": expected.delta / 1000,
             "memory_bytes": MEMORY_LIMIT_BYTES,
         }
+        check_effort("prv")  # what was expected may have taken the time
 
     def epsilon(self, delta: float) -> float:
         """The upper end of the interval at a delta."""
@@ -83,6 +87,9 @@ def _ask(request: dict[str, Any]) -> float:
 
 
 def _run(request: dict[str, Any]) -> dict[str, Any]:
+    """The child's answer; its processor time counts as that of whoever asked."""
+    seconds = max(1, math.ceil(min(remaining_effort(), TIME_LIMIT_SECONDS)))
+    request = {**request, "cpu_seconds": seconds}
     try:
         child = subprocess.run(
             [sys.executable, "-m", "tan_core.accounting._prv_process"],
@@ -94,9 +101,15 @@ def _run(request: dict[str, Any]) -> dict[str, Any]:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
+        spent_elsewhere(seconds)
         raise AccountantError(f"prv failed: no answer within {TIME_LIMIT_SECONDS:g} s") from error
+    if child.returncode == -signal.SIGXCPU:
+        spent_elsewhere(seconds)
+        raise AccountantError(f"prv failed: no answer within {seconds} s of processor time")
     try:
-        return dict(json.loads(child.stdout))
+        answer: dict[str, Any] = json.loads(child.stdout)
     except ValueError as error:
         reason = child.stderr.strip().splitlines()[-1:] or [f"exit status {child.returncode}"]
         raise AccountantError(f"prv failed: {reason[0]}") from error
+    spent_elsewhere(answer.pop("cpu_seconds", 0.0))
+    return answer

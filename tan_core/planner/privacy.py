@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from tan_core.accounting import price, round_up
+from tan_core.accounting.effort import spare_effort
 from tan_core.errors import AccountantError, UnsupportedEventError
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Accountant, Mechanism
@@ -93,7 +94,8 @@ def _voices(
             silences.append(f"prv was not asked: epsilon is above {PRV_MAX_EPSILON:g}")
             continue
         try:
-            answer = price([mechanism], delta=delta, accountant=accountant)
+            with spare_effort():
+                answer = price([mechanism], delta=delta, accountant=accountant)
             voices[accountant] = round_up(answer.epsilon, DIGITS)
         except (AccountantError, UnsupportedEventError) as error:
             silences.append(str(error))

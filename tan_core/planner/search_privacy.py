@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from tan_core.accounting import SEARCH_NOTES, SearchAccounting, price_search, round_up
+from tan_core.accounting.effort import spare_effort
 from tan_core.errors import AccountantError, UnsupportedEventError
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Accountant, Mechanism
@@ -77,11 +78,12 @@ def search_privacy(
     charged, of_mode, obstacle = None, None, _obstacle(searches)
     if obstacle is None:
         try:
-            charged = total(SearchAccounting.ACCOUNTED)
-            if mode is SearchAccounting.ACCOUNTED:
-                of_mode = charged
-            elif mode is SearchAccounting.DISJOINT_SPLIT:
-                of_mode = total(mode)
+            with spare_effort():
+                charged = total(SearchAccounting.ACCOUNTED)
+                if mode is SearchAccounting.ACCOUNTED:
+                    of_mode = charged
+                elif mode is SearchAccounting.DISJOINT_SPLIT:
+                    of_mode = total(mode)
         except (AccountantError, UnsupportedEventError) as error:
             obstacle = str(error)
     if obstacle is None and len(runs) > 1:

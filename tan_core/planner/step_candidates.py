@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 
+from tan_core.accounting.effort import spare_effort
 from tan_core.errors import AccountantError, UnreachableTargetError
 from tan_core.mechanism import Accountant, Mechanism
 from tan_core.planner.calibration import calibrated
@@ -37,7 +38,8 @@ def step_candidates(
       is too slow for a hint, so PLD answers for it.
 
     A number of steps at which no noise meets the target is left out, and so is one above 250,000
-    unless it is the reference's. Above a target of 50 the reference stands alone.
+    unless it is the reference's, and one that takes an accountant longer than hints may. Above a target
+    of 50, and where the run costs nothing, the reference stands alone.
 
     Args:
         shape: the reference.
@@ -52,7 +54,7 @@ def step_candidates(
     target = reserved_epsilon(shape.run, promise)
     if shape.is_calibrated and promise.target_epsilon is not None:
         target = promise.target_epsilon
-    factors = _FACTORS if target <= _MAX_EPSILON else ()
+    factors = _FACTORS if 0 < target <= _MAX_EPSILON else ()
     numbers = sorted({mechanism.steps, *(max(1, round(mechanism.steps * f)) for f in factors)})
     found = [
         mechanism if steps == mechanism.steps else _at_steps(mechanism, steps, target, promise)
@@ -79,13 +81,14 @@ def _at_steps(
 ) -> Mechanism | None:
     is_prv = promise.accountant is Accountant.PRV
     try:
-        return calibrated(
-            mechanism,
-            steps=steps,
-            epsilon=target,
-            delta=promise.delta,
-            accountant=Accountant.PLD if is_prv else promise.accountant,
-        )
+        with spare_effort():
+            return calibrated(
+                mechanism,
+                steps=steps,
+                epsilon=target,
+                delta=promise.delta,
+                accountant=Accountant.PLD if is_prv else promise.accountant,
+            )
     except (AccountantError, UnreachableTargetError):
         return None
 

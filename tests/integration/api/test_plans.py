@@ -1,6 +1,7 @@
 import pytest
 from sqlalchemy import text
 
+from service.plans import service
 from tests.fixtures.api import make_spec
 
 MECHANISM = {
@@ -35,6 +36,46 @@ class TestPlans:
         assert response.status_code == 200, response.text
         assert plan["reference"]["max_batch_size"] == 4500
         assert plan["privacy"]["neighboring_relation"] == "zero_out"
+
+    @pytest.mark.parametrize(
+        ("body", "path"),
+        [
+            ({"mechanism": {**MECHANISM, "steps": 2501}, "delta": 1e-5}, "mechanism.steps"),
+            (make_spec(train={"steps": 101}), "train.steps"),
+        ],
+        ids=["mechanism", "study"],
+    )
+    async def test_what_takes_accountants_too_long_is_refused_by_field(
+        self, client, monkeypatch, body, path
+    ):
+        monkeypatch.setattr(service, "EFFORT_SECONDS", 0.0)
+
+        response = await client.post("/plans", json=body)
+
+        assert response.status_code == 422
+        (error,) = response.json()["errors"]
+        assert error["path"] == path
+        assert "it takes more than 0 s of processor time" in error["message"]
+
+    async def test_what_no_accountant_can_hold_is_refused_by_field(self, client):
+        hopeless = MECHANISM | {"noise_multiplier": 0.02, "steps": 10_000_000}
+
+        response = await client.post("/plans", json={"mechanism": hopeless, "delta": 1e-5})
+
+        assert response.status_code == 422
+        assert response.json()["errors"][0]["path"] == "privacy.accountant"
+        assert "for 10,000,000 steps" in response.json()["detail"]
+
+    async def test_a_run_that_costs_nothing_is_planned(self, client):
+        free = {
+            "num_examples": 10**9,
+            "expected_batch_size": 64,
+            "noise_multiplier": 50.0,
+            "steps": 10,
+        }
+        plan = (await client.post("/plans", json={"mechanism": free, "delta": 0.1})).json()
+        assert plan["privacy"]["epsilon"] == 0
+        assert [each["steps"] for each in plan["step_candidates"]] == [10]
 
     async def test_a_mechanism_is_priced_as_published(self, client):
         response = await client.post("/plans", json={"mechanism": MECHANISM, "delta": 1e-5})

@@ -8,6 +8,8 @@ import pytest
 
 from service.arithmetic import Arithmetic
 from service.errors import BusyError
+from tan_core.accounting.effort import check_effort
+from tan_core.errors import TooHardError
 
 
 def holding(hold: threading.Event, begun: threading.Semaphore) -> Callable[[], bool]:
@@ -43,4 +45,21 @@ async def test_a_place_comes_free_whatever_the_end() -> None:
     with pytest.raises(ZeroDivisionError):
         await arithmetic.run(lambda: 1 // 0)
 
+    assert await arithmetic.run(lambda: 2) == 2
+
+
+async def test_what_takes_too_long_is_stopped_and_gives_its_place_back() -> None:
+    arithmetic = Arithmetic(at_once=1)
+    asked = 0
+
+    def endless() -> None:
+        nonlocal asked
+        while True:
+            asked += 1
+            check_effort("pld")
+
+    with pytest.raises(TooHardError, match=r"pld was stopped: it takes more than 0.05 s"):
+        await arithmetic.run(endless, effort_seconds=0.05)
+
+    assert asked > 1
     assert await arithmetic.run(lambda: 2) == 2
