@@ -19,9 +19,9 @@ Authentication: ``Authorization: Bearer <run token>``; a token is good for one a
 
 import unicodedata
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, StrictBool
+from pydantic import AfterValidator, Field, StrictBool, model_validator
 
 from tan_core.spec.base import Frozen
 from tan_core.spec.models import ModelSpec
@@ -268,6 +268,10 @@ class PrivateAssignment(Frozen):
     trainer: TrainerConfig
     workers: int
     microbatch_size: int
+    by_class: bool = False
+    """Whether to tell the test accuracy of each class and group."""
+    baseline: bool = False
+    """Whether to train a model without privacy to compare with."""
     segment_steps: int
     """Steps between two checkpoints, charged as one when they begin."""
     dataset: DatasetRef
@@ -336,6 +340,42 @@ class UpdatePoint(Frozen):
     """Of the weights from their average, before the step; None without an average."""
 
 
+class Tally(Frozen):
+    """How many test records of a class or a group a model tells right."""
+
+    name: Exact
+    num: Annotated[int, Field(ge=1, le=MAX_COUNT)]
+    correct: Count
+
+    @model_validator(mode="after")
+    def _are_parts(self) -> Self:
+        if self.correct > self.num:
+            raise ValueError(f"{self.correct} of {self.num} records cannot be right")
+        return self
+
+
+class Scores(Tally):
+    """Of the whole test split, and of its parts."""
+
+    name: Exact = "all"
+    classes: list[Tally]
+    """By label, those that have a record."""
+    groups: list[Tally] = Field(default_factory=list[Tally])
+    """Empty where the dataset names no column of groups."""
+
+
+class Evaluation(Frozen):
+    """The private model by class and group, beside one without privacy. No ε covers any of it."""
+
+    private: Scores
+    group: Exact | None = None
+    """The column of the groups."""
+    baseline: Scores | None = None
+    """Of the same training without noise and clipping; None: not asked for, or there is none."""
+    baseline_reason: Reason | None = None
+    """Why there is none, although it was asked for."""
+
+
 class PrivateResult(Frozen):
     """How a private run ended."""
 
@@ -351,6 +391,8 @@ class PrivateResult(Frozen):
         default_factory=list[UpdatePoint]
     )
     """Some of its steps, rising; told at the end only (tan_core/engine/trace.py says why)."""
+    evaluation: Evaluation | None = None
+    """None: it was not asked for."""
 
 
 class Finish(Frozen):

@@ -31,11 +31,13 @@ from tan_core.execution import PrivateRun
 from tan_core.mechanism import Mechanism
 from tan_core.models import Checkpoint as Weights
 from tan_core.models.extractor import Extractor
-from tan_core.wire import Checkpoint, PrivateAssignment, PrivateResult, SegmentGrant
+from tan_core.wire import Checkpoint, Evaluation, PrivateAssignment, PrivateResult, SegmentGrant
+from worker.baseline import train_baseline, with_baseline
 from worker.begin import checkpoint_of, extractor_for, model_for
 from worker.driver import Outcome
 from worker.log import write_log
 from worker.report import ControlPlane, FencedError, Heartbeats, RefusedError, leave
+from worker.scores import scores_of
 from worker.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
@@ -205,7 +207,8 @@ def _train(
     )
     if team.rank == 0:
         verify(assignment.dataset, storage=settings.storage)
-    trainer = build_trainer(assignment, begun_from, inputs("train"), team)
+    train = inputs("train")
+    trainer = build_trainer(assignment, begun_from, train, team)
     if assignment.checkpoint is not None:
         resume(trainer, assignment.checkpoint)
     started = time.monotonic()
@@ -228,7 +231,24 @@ def _train(
         )
     seconds = time.monotonic() - started
     # Nothing has read the test split before.
-    result = leader.release(assignment, trainer, extractor, inputs("test"), seconds)
+    test = inputs("test")
+    result = leader.release(assignment, trainer, extractor, test, seconds)
+    if assignment.by_class:
+        evaluation = Evaluation(private=scores_of(trainer, test), group=assignment.dataset.group)
+        if assignment.baseline:
+            evaluation = with_baseline(
+                evaluation,
+                test,
+                lambda: train_baseline(
+                    assignment,
+                    train=train,
+                    validation=inputs("validation"),
+                    checkpoint=begun_from,
+                    device=team.device,
+                    is_unwanted=lambda: leader.is_cancelled,
+                ),
+            )
+        result = result.model_copy(update={"evaluation": evaluation})
     return Outcome(outcome="succeeded", result=result)
 
 

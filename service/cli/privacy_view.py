@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from service import text
-from service.cli.views import UNACCOUNTED, facts, table
+from service.cli.views import UNACCOUNTED, evaluation_tables, facts, table
 
 if TYPE_CHECKING:
     from service.statements.check import Check
@@ -86,7 +86,7 @@ def statement(document: Json) -> RenderableType:
     """A privacy statement, its guarantee first."""
     said = body(document)
     privacy, search = said["privacy"], said["search"]
-    return facts(
+    shown = facts(
         f"Privacy statement of {said['study']['name']} ({said['study']['id']})",
         [
             (
@@ -114,6 +114,8 @@ def statement(document: Json) -> RenderableType:
             ("issued", f"{text.when(said['issued_at'])} UTC"),
         ],
     )  # fmt: skip
+    evaluation = said.get("evaluation")
+    return shown if evaluation is None else Group(shown, *evaluation_tables(evaluation))
 
 
 def checks(found: "Sequence[Check]") -> RenderableType:

@@ -123,7 +123,40 @@ def study(item: Json, attempts: Sequence[Json] = ()) -> RenderableType:
         ("created", f"{text.when(item.get('created_at'))} UTC"),
         ("error", _error(item.get("error"))),
     ]
-    return facts(item["name"], rows)
+    shown = facts(item["name"], rows)
+    evaluation = (item.get("run") or {}).get("evaluation")
+    return shown if evaluation is None else Group(shown, *evaluation_tables(evaluation))
+
+
+def evaluation_tables(evaluation: Json) -> Iterator[RenderableType]:
+    """Accuracy by class and by group, of the private model and of the one without privacy."""
+    for title, parts in (
+        ("class", evaluation["classes"]),
+        (evaluation["group_column"], evaluation["groups"]),
+    ):
+        if not parts:
+            continue
+        made = table(
+            f"Test accuracy by {title} (95 % intervals)", title, "records", "private", "without privacy",
+            right=("records", "private", "without privacy"),
+        )  # fmt: skip
+        for part in (evaluation["all"], *parts):
+            made.add_row(
+                part["name"],
+                text.number(part["private"]["num"]),
+                _share(part["private"]),
+                _share(part["baseline"]),
+            )
+        yield made
+    if evaluation["baseline_reason"]:
+        yield Text(f"no model without privacy: {evaluation['baseline_reason']}")
+    yield Text(evaluation["note"])
+
+
+def _share(share: Json | None) -> str:
+    if share is None:
+        return text.MISSING
+    return f"{text.percent(share['accuracy'])} {text.interval(share['low'], share['high'])}"
 
 
 def _state(study: Json) -> str:

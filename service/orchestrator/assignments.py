@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Dataset, Run, Study
+from service.plans.checks import is_by_class
 from service.warm_start import service as warm_start
 from tan_core.planner import Candidate, Plan, Target, segment_rule
 from tan_core.spec import StudySpec
@@ -48,6 +49,7 @@ async def private_run(
 ) -> Run:
     """The run that is charged; it executes the candidate's very mechanism."""
     spec = StudySpec.model_validate(study.spec)
+    dataset = await session.get_one(Dataset, study.dataset)
     mechanism = candidate.private_run.mechanism
     run_id = f"{study.id}-private"
     return Run(
@@ -66,6 +68,8 @@ async def private_run(
             "trainer": candidate.trainer.model_dump(mode="json"),
             "workers": spec.train.workers,
             "microbatch_size": spec.train.microbatch_size,
+            "by_class": is_by_class(spec, dataset),
+            "baseline": spec.evaluation.baseline,
             "segment_steps": segment_rule(mechanism.steps).segment_steps,
             "dataset": await dataset_ref(session, study.dataset),
             "storage_path": f"{storage_path}/{run_id}",

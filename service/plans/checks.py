@@ -8,6 +8,15 @@ from service.db.tables import Dataset
 from tan_core.spec import FieldProblem, SearchAccounting, StudySpec
 from tan_core.spec.models import PythonModel
 
+MAX_CLASSES_TOLD = 1000
+"""Whose accuracies are told one by one."""
+
+
+def is_by_class(spec: StudySpec, dataset: Dataset) -> bool:
+    """Whether the private run tells of classes and groups."""
+    wanted = spec.evaluation.is_by_class(is_public=dataset.public)
+    return wanted and dataset.num_classes <= MAX_CLASSES_TOLD
+
 
 def unknown_dataset(path: str, name: str, known: Sequence[str]) -> FieldProblem:
     """The fault of a name that is not registered."""
@@ -26,6 +35,7 @@ def faults(spec: StudySpec, private: Dataset, search: Dataset) -> list[FieldProb
         *_file_faults("dataset", private),
         *(_file_faults("search.dataset", search) if search is not private else ()),
         *_model_faults(spec, private),
+        *_evaluation_faults(spec, private),
     ]
 
 
@@ -135,6 +145,27 @@ def _model_faults(spec: StudySpec, dataset: Dataset) -> Iterator[FieldProblem]:
         )
     if len(shape) != 3:
         yield from _augmentation_faults(spec, dataset)
+
+
+def _evaluation_faults(spec: StudySpec, private: Dataset) -> Iterator[FieldProblem]:
+    """What would be read or told of private data that nobody has declared, or of too many classes."""
+    asked = spec.evaluation
+    unaccounted = spec.search.accounting is SearchAccounting.DECLARED_UNACCOUNTED
+    if asked.baseline and not (private.public or unaccounted):
+        yield FieldProblem(
+            path="evaluation.baseline",
+            message=f"a model without privacy would read {private.name!r} unaccounted; accepted: public "
+            "data, or search.accounting: declared_unaccounted, which says so beside every epsilon",
+            value=True,
+        )
+    is_asked = asked.by_class is True or asked.baseline
+    if is_asked and private.num_classes > MAX_CLASSES_TOLD:
+        yield FieldProblem(
+            path="evaluation.by_class",
+            message=f"at most {MAX_CLASSES_TOLD:,} classes are told of one by one, "
+            f"{private.name!r} has {private.num_classes:,}",
+            value=asked.by_class,
+        )
 
 
 def _augmentation_faults(spec: StudySpec, dataset: Dataset) -> Iterator[FieldProblem]:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from service.evaluation import NOTE, evaluation_view
 from service.statements.facts import Facts
 from service.statements.verify import (
     SCHEMA,
@@ -89,11 +90,12 @@ def build(facts: Facts) -> dict[str, Any]:
             "released": result.steps,
             "charged_again": charge.charged_steps - result.steps,
         },
+        **_evaluation(facts),
         "weights": {"format": "safetensors", "sha256": result.model_sha256},
         "ledger": _ledger(facts),
         "software": dict(facts.versions),
         "assumptions": _assumptions(facts, executed),
-        "coverage": list(COVERAGE),
+        "coverage": [*COVERAGE, *(() if result.evaluation is None else (NOTE,))],
     }
 
 
@@ -109,6 +111,12 @@ def _readable(mechanism: Mechanism) -> dict[str, Any]:
             {} if mechanism.max_batch_size is None else {"max_batch_size": mechanism.max_batch_size}
         ),
     }
+
+
+def _evaluation(facts: Facts) -> dict[str, Any]:
+    """Accuracy by class and group, where the study asked for it."""
+    view = evaluation_view(facts.result.model_dump(mode="json"))
+    return {} if view is None else {"evaluation": view.model_dump(mode="json")}
 
 
 def _unit(facts: Facts) -> dict[str, Any]:

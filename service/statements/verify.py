@@ -56,6 +56,7 @@ def verify_statement(document: Mapping[str, Any], *, key_id: str | None = None) 
         _check_signature(document, key_id),
         *_check_epsilon(document),
         _check_steps(document),
+        *_check_evaluation(document),
     ]
 
 
@@ -148,6 +149,45 @@ def _check_steps(statement: Mapping[str, Any]) -> Check:
         return Check("steps", False, f"not stated: {error}")
     detail = f"{in_events} in the events, {charged} charged, {released} in the released weights"
     return Check("steps", is_good, detail)
+
+
+def _check_evaluation(statement: Mapping[str, Any]) -> list[Check]:
+    """Where accuracies by class are stated: that they are those of their counts, and that parts add up."""
+    stated = statement.get("evaluation")
+    if stated is None:
+        return []
+    try:
+        whole, classes, groups = stated["all"], stated["classes"], stated["groups"]
+        faults = [
+            f"{part['name']!r} of the {who}"
+            for who in ("private", "baseline")
+            for part in (whole, *classes, *groups)
+            if part[who] is not None and not _is_share(part[who])
+        ]
+        for name, parts in (("classes", classes), ("groups", groups)):
+            if parts and any(
+                sum(part["private"][count] for part in parts) != whole["private"][count]
+                for count in ("num", "correct")
+            ):
+                faults.append(f"the sum of the {name}")
+        is_marked = stated["covered_by_epsilon"] is False
+    except _MALFORMED as error:
+        return [Check("evaluation", False, f"not stated: {error}")]
+    if not is_marked:
+        faults.append("the claim to be covered by epsilon")
+    detail = (
+        f"{len(classes)} classes, {len(groups)} groups, on the test split: not covered by epsilon"
+    )
+    return [Check("evaluation", not faults, f"wrong: {', '.join(faults)}" if faults else detail)]
+
+
+def _is_share(share: Mapping[str, Any]) -> bool:
+    correct, num, accuracy = share["correct"], share["num"], share["accuracy"]
+    return bool(
+        0 <= correct <= num
+        and math.isclose(accuracy, correct / num, rel_tol=1e-9)
+        and 0 <= share["low"] <= accuracy <= share["high"] <= 1
+    )
 
 
 @dataclass(frozen=True, slots=True)

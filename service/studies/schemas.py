@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from service.evaluation import EvaluationView
 from service.studies.lifecycle import StudyState
 from tan_core.spec.base import Frozen
 from tan_core.spec.study import Name
@@ -57,6 +58,8 @@ class RunView(BaseModel):
     """Number of the promoted trial."""
     test_accuracy: float | None
     num_test: int | None
+    evaluation: EvaluationView | None
+    """By class and group; None: not asked for, or not over."""
 
 
 class LedgerEntryRef(BaseModel):

@@ -12,6 +12,7 @@ from service.auth.scopes import LOCAL, Principal
 from service.context import Context
 from service.db.tables import IdempotencyKey, Study
 from service.errors import ConflictError, InvalidInputError, NotFoundError
+from service.evaluation import evaluation_view
 from service.idempotency import Keyed
 from service.ledger import repository as ledger
 from service.ledger.schemas import Head
@@ -362,6 +363,7 @@ def _run_view(study: Study, run: RunStanding) -> RunView:
             "trial": study.promoted_trial,
             "test_accuracy": result.get("test_accuracy"),
             "num_test": result.get("num_test"),
+            "evaluation": evaluation_view(run.result),
         }
     )
 

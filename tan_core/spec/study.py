@@ -5,7 +5,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, StrictBool, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from tan_core.accounting import SearchAccounting
@@ -90,6 +90,23 @@ class BudgetSpec(Frozen):
     """Of search and private run together."""
 
 
+class EvaluationSpec(Frozen):
+    """What is told of the private model beside its test accuracy. No ε covers it."""
+
+    by_class: Literal["auto"] | StrictBool = "auto"
+    """The test accuracy of each class, and of each group where the dataset names a column of them. auto:
+    of public data, and where a baseline is asked for."""
+    baseline: StrictBool = False
+    """Also train a model without noise and clipping, to compare with: on public data, or with
+    ``search.accounting: declared_unaccounted``. It reads the data without privacy, and is never released."""
+
+    def is_by_class(self, *, is_public: bool) -> bool:
+        """Whether classes and groups are told of."""
+        if self.by_class == "auto":
+            return is_public or self.baseline
+        return self.by_class
+
+
 class StudySpec(Frozen):
     """A whole study: target in, trained private model and statement out."""
 
@@ -105,6 +122,7 @@ class StudySpec(Frozen):
     promotion: Literal["automatic", "manual"] = "automatic"
     """Whether the best prediction becomes the private run by itself, or waits for an approval."""
     budget: BudgetSpec = BudgetSpec()
+    evaluation: EvaluationSpec = EvaluationSpec()
     priority: Annotated[
         int,
         Field(
@@ -120,6 +138,7 @@ class StudySpec(Frozen):
             *self._target_faults(),
             *self._proxy_faults(),
             *self._rung_faults(),
+            *self._evaluation_faults(),
             *(self._space_faults() or self._faults_of_values()),
         ]
         if faults:
@@ -165,6 +184,12 @@ class StudySpec(Frozen):
                     "only search.accounting: public_proxy searches on another dataset",
                 )
             ]
+        return []
+
+    def _evaluation_faults(self) -> list[InitErrorDetails]:
+        if self.evaluation.baseline and self.evaluation.by_class is False:
+            problem = "a baseline is compared with by class; accepted beside it: true, auto"
+            return [_fault(("evaluation", "by_class"), False, problem)]
         return []
 
     def _rung_faults(self) -> list[InitErrorDetails]:
@@ -320,6 +345,7 @@ __all__ = [
     "BudgetSpec",
     "Choices",
     "Dimension",
+    "EvaluationSpec",
     "PrivacySpec",
     "Range",
     "Sampler",

@@ -1,6 +1,7 @@
 """User-level privacy end to end: several records per user, on real PostgreSQL, real Ray and real data."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +34,22 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def check_evaluation(study: dict[str, Any], statement: dict[str, Any]) -> None:
+    """Ten classes and two groups, private and not, counted over the very records of the test accuracy."""
+    told, run = statement["evaluation"], study["run"]
+    assert told == run["evaluation"]
+    assert told["covered_by_epsilon"] is False
+    assert told["baseline_reason"] is None
+    assert [part["name"] for part in told["classes"]] == [str(label) for label in range(10)]
+    assert {part["name"] for part in told["groups"]} == {"left", "right"}
+    for who in ("private", "baseline"):
+        for parts in (told["classes"], told["groups"]):
+            assert sum(part[who]["num"] for part in parts) == run["num_test"]
+            assert sum(part[who]["correct"] for part in parts) == told["all"][who]["correct"]
+    assert told["all"]["private"]["accuracy"] == run["test_accuracy"]
+    assert told["all"]["baseline"]["accuracy"] > 0.85
+
+
 def test_a_study_of_users_ends_in_a_statement_that_says_user(
     service: LiveService, table: Path
 ) -> None:
@@ -54,6 +71,7 @@ def test_a_study_of_users_ends_in_a_statement_that_says_user(
     num_users = registered.json()["num_train"]
     assert num_users < registered.json()["num_train_records"] <= 4 * num_users
     study = digits_study("users", dataset="writers", train={"batch_size": 64})
+    study["evaluation"] = {"baseline": True}
 
     done = service.complete(service.submit(study), seconds=800)
 
@@ -68,4 +86,5 @@ def test_a_study_of_users_ends_in_a_statement_that_says_user(
     epsilon = independent_epsilon(statement["events"], 1e-5)
     assert epsilon <= statement["privacy"]["epsilon"] * (1 + 1e-3) <= 3.0 * (1 + 1e-3)
     assert all(check.is_good for check in verify_statement(statement))
+    check_evaluation(done, statement)
     assert service.get("/datasets/writers/ledger")["scope"]["unit"] == "user"

@@ -155,6 +155,18 @@ class TestSubmit:
         assert error["path"] == "search.accounting"
         assert "--waiver" in error["message"]
 
+    async def test_a_baseline_that_nobody_declared_is_refused(self, client, tmp_path):
+        await register_table(client, tmp_path, name="public", public=True)
+        of_private = {"evaluation": {"baseline": True}}
+        proxied = {"accounting": "public_proxy", "dataset": "public"}
+
+        refused = await client.post("/plans", json=make_spec(search=proxied, **of_private))
+        declared = await client.post("/plans", json=make_spec(**of_private))
+
+        paths = [error["path"] for error in refused.json()["errors"]]
+        assert "evaluation.baseline" in paths
+        assert declared.status_code == 200, declared.text
+
     async def test_an_image_model_on_a_table_is_refused(self, client, tmp_path):
         await register_table(client, tmp_path, epsilon=10.0, delta=1e-4, waiver="me: mine")
         spec = make_spec(dataset="table", model={"name": "tanh-cnn"}, train={"batch_size": 16})

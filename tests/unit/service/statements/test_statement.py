@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from service.evaluation import NOTE
 from service.publication.keys import signing_key
 from service.publication.signing import sign
 from service.statements import statement as statements
@@ -17,7 +18,8 @@ from service.statements.verify import (
 )
 from tan_core.mechanism import Mechanism, NeighboringRelation, Sampling
 from tan_core.spec import StudySpec
-from tan_core.wire import PrivateResult
+from tan_core.wire import Evaluation, PrivateResult
+from tests.support.evaluations import evaluation
 
 MECHANISM = Mechanism(sampling_rate=0.1, noise_multiplier=3.0, clip_norm=1.0, steps=104)
 
@@ -138,6 +140,38 @@ class TestBuild:
         assert (of_records["unit"], "unit_details" in of_records) == ("record", False)
         assert of_records["assumptions"][0].startswith("Each record enters each batch")
         assert not set(OF_USERS) & set(of_records["assumptions"])
+
+    @pytest.mark.parametrize(
+        ("where", "value"),
+        [
+            (("classes", 2, "private", "accuracy"), 0.9),
+            (("classes", 2, "private", "correct"), 11),
+            (("classes", 1, "private", "num"), 149),
+            (("groups", 0, "baseline", "low"), 0.99),
+            (("all", "private", "high"), 0.5),
+            (("covered_by_epsilon",), True),
+            (("classes",), None),
+        ],
+    )
+    def test_accuracies_by_class_are_signed_and_must_be_those_of_their_counts(
+        self, key, where, value
+    ):
+        facts = make_facts()
+        told = Evaluation.model_validate(evaluation(baseline=True))
+        result = facts.result.model_copy(update={"evaluation": told})
+        said = build(replace(facts, result=result))
+
+        assert said["evaluation"]["covered_by_epsilon"] is False
+        assert NOTE in said["coverage"]
+        assert bad_checks(sign(said, key)) == []
+        assert "evaluation" in [check.name for check in verify_statement(sign(said, key))]
+        *path, last = where
+        place = said["evaluation"]
+        for step in path:
+            place = place[step]
+        place[last] = value
+        assert bad_checks(sign(said, key)) == ["evaluation"]
+        assert "evaluation" not in build(facts)
 
     def test_fewer_charged_than_released_steps_are_refused(self):
         with pytest.raises(StatementError, match="99 steps were charged, 100 are in the weights"):
