@@ -1,6 +1,7 @@
 """Five ways for a search to touch private data, and what each lets one claim."""
 
 import csv
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +13,13 @@ from tan_core.accounting.search import SEARCH_NOTES, SearchAccounting, price_sea
 from tan_core.accounting.selection import SelectionBound, price_selection
 from tan_core.accounting.trial_count import NegativeBinomialTrials
 from tan_core.errors import ParameterError, UnsupportedEventError
-from tan_core.mechanism import Mechanism, NeighboringRelation, Sampling
+from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation, Sampling
 
-TABLE = Path(__file__).parents[3] / "golden" / "selection_trials.csv"
-with TABLE.open(newline="") as _file:
+GOLDEN = Path(__file__).parents[3] / "golden"
+with (GOLDEN / "selection_trials.csv").open(newline="") as _file:
     ROWS = list(csv.DictReader(_file))
+with (GOLDEN / "accounted_search.csv").open(newline="") as _file:
+    ACCOUNTED = list(csv.DictReader(_file))
 
 DELTA = 1e-5
 RUN = Mechanism(sampling_rate=4096 / 50_000, noise_multiplier=3.0, clip_norm=1.0, steps=2500)
@@ -28,6 +31,24 @@ SOUND = SelectionConditions(
     released="best_only",  # type: ignore[arg-type]
     scores="trial_output",  # type: ignore[arg-type]
 )
+
+
+def steps_of(sampling_rate: str, noise_multiplier: str, steps: str) -> Mechanism:
+    return Mechanism(
+        sampling_rate=float(sampling_rate),
+        noise_multiplier=float(noise_multiplier),
+        clip_norm=1.0,
+        steps=int(steps),
+    )
+
+
+def run_of(row: dict[str, str]) -> Mechanism:
+    return steps_of(row["sampling_rate"], row["noise_multiplier"], row["steps"])
+
+
+def simulations_of(row: dict[str, str]) -> list[Mechanism]:
+    found = [re.fullmatch(r"(\d+)x(.+)@(.+)", each) for each in row["simulations"].split()]
+    return [steps_of(each[2], each[3], each[1]) for each in found if each]
 
 
 def replaced(mechanism: Mechanism) -> Mechanism:
@@ -72,6 +93,36 @@ class TestAccounted:
 
         assert found is not None
         assert 0.98 * measured <= found <= measured + 0.4
+
+    @pytest.mark.parametrize("row", ACCOUNTED, ids=[row["id"] for row in ACCOUNTED])
+    def test_run_and_search_lie_between_both_roundings_of_their_losses(
+        self, row: dict[str, str]
+    ) -> None:
+        found = price_search(
+            SearchAccounting.ACCOUNTED,
+            run=run_of(row),
+            trials=simulations_of(row),
+            delta=float(row["delta"]),
+        )
+
+        assert found.epsilon is not None
+        assert float(row["low"]) <= found.epsilon <= float(row["high"])
+        assert float(row["run_low"]) <= found.epsilon_of_run <= float(row["run_high"])
+
+    @pytest.mark.parametrize("row", ACCOUNTED, ids=[row["id"] for row in ACCOUNTED])
+    def test_its_renyi_bound_is_close_to_that_of_the_best_order(self, row: dict[str, str]) -> None:
+        exact = float(row["rdp_exact"])
+
+        found = price_search(
+            SearchAccounting.ACCOUNTED,
+            run=run_of(row),
+            trials=simulations_of(row),
+            delta=float(row["delta"]),
+            accountant=Accountant.RDP,
+        )
+
+        assert found.epsilon is not None
+        assert exact - 2e-5 <= found.epsilon <= exact + 0.01
 
     def test_is_the_composition_of_everything(self) -> None:
         found = price_search(
