@@ -180,7 +180,7 @@ def _no_answer(response: httpx.Response, expected: str, why: str) -> str:
     return (
         f"{request.method} {request.url} was answered {response.status_code} by what is no "
         f"{expected} ({why.splitlines()[0] if why else 'nothing'}): is this the address of a TAN "
-        "Search server?"
+        "Search server, and is it as new as this program?"
     )
 
 
