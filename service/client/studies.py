@@ -13,6 +13,7 @@ from service.client.connection import Body, Connection, study_path
 from service.client.errors import LostAnswerError, UnreachableError
 from service.client.stream import Event, events
 from service.logs.schemas import AttemptList
+from service.private_run.schemas import PrivateRunCurves
 from service.studies.schemas import (
     PromoteRequest,
     StudyEdit,
@@ -153,6 +154,10 @@ class Studies(Connection):
                 return
             left = None if left is None else left - len(page.items)
             asked["cursor"] = page.next_cursor
+
+    def get_private_run(self, study_id: str) -> PrivateRunCurves:
+        """The study's private run over its steps: what was done, charged and spent."""
+        return self._ask(PrivateRunCurves, "GET", f"{study_path(study_id)}/run")
 
     def list_attempts(self, study_id: str) -> AttemptList:
         """The drivers that the study had, and how each ended."""
