@@ -2,6 +2,10 @@
 
 At a rung and seed every trial sees the same draws, noise and initial weights (common random numbers):
 two trials differ by their hyper-parameters alone.
+
+What is scored is the mean of the weights over the last quarter of the steps. A small batch shakes the
+weights by its own draw as the private batch hardly does: the mean is steadier, and ranks trials as the
+private batch does (docs/decisions/0018-score-the-mean-of-the-last-weights.md).
 """
 
 import math
@@ -13,6 +17,7 @@ from typing import Final
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from tan_core.data import Records
 from tan_core.engine import SeededRandomness, Trainer
@@ -34,7 +39,7 @@ _PARAMETERS_CHECKED_EVERY = 16
 _RECENT = 8
 _QUICK_VALIDATION = 512
 
-Tensors = tuple[torch.Tensor | Records, torch.Tensor]
+Tensors = tuple[Tensor | Records, Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +102,8 @@ class RungRun:
         self._trainer = _trainer(assignment, candidate, rung, seed, data)
         steps = self._trainer.mechanism.steps
         self._ends = _ends(steps)
+        self._averaged_steps = max(1, steps // CURVE_POINTS)
+        self._mean: Tensor | None = None
         self._curve: list[CurvePoint] = []
         self._first_loss: float | None = None
         self._losses: deque[float] = deque(maxlen=_RECENT)
@@ -117,7 +124,7 @@ class RungRun:
         """Take the next part of the steps; the score as far as it goes.
 
         ``accuracy`` is None until the last step: then it is of the whole validation split. A point of
-        the curve is of a part of it.
+        the curve is of a part of it. Both are of the mean of the weights over the last steps before.
         """
         started = time.monotonic()
         end = self._ends[len(self._curve)]
@@ -150,6 +157,7 @@ class RungRun:
         while trainer.steps_done < until:
             loss = trainer.step().train_loss
             done = trainer.steps_done
+            self._average(done - until + self._averaged_steps)
             if loss is not None:
                 self._first_loss = loss if self._first_loss is None else self._first_loss
                 self._losses.append(loss)
@@ -160,13 +168,20 @@ class RungRun:
                 return f"a parameter was not finite at step {done}"
         return None
 
+    def _average(self, number: int) -> None:
+        """Take the weights into the mean as the ``number``-th of a part; before the first it is not time."""
+        if number == 1:
+            self._mean = self._trainer.released.clone()
+        elif number > 1 and self._mean is not None:
+            self._mean.lerp_(self._trainer.released, 1 / number)
+
     def _look(self, step: int) -> None:
         """Take a point of the curve, or the score at the end."""
         is_last = step == self._ends[-1]
         inputs, labels = self._data.validation
         if not is_last:
             inputs, labels = inputs[:_QUICK_VALIDATION], labels[:_QUICK_VALIDATION]
-        accuracy = self._trainer.evaluate(inputs, labels)
+        accuracy = self._trainer.evaluate(inputs, labels, weights=self._mean)
         self._curve.append(CurvePoint(step=step, accuracy=accuracy))
         if self._is_no_better_than_chance(accuracy, len(labels)):
             self.diverged = (

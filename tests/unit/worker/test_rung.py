@@ -127,3 +127,26 @@ def test_searched_steps_calibrate_the_noise_to_the_target(digits: DatasetRef, da
     few, many = (chosen(assignment, {"steps": steps}).private_run.mechanism for steps in (10, 40))
     assert (few.steps, many.steps) == (10, 40)
     assert few.noise_multiplier < many.noise_multiplier
+
+
+@pytest.mark.parametrize("ema_decay", [0.0, 0.9])
+@pytest.mark.parametrize("smallest_part", [8, STEPS])
+def test_the_score_is_of_the_mean_weights_of_the_last_quarter(
+    digits: DatasetRef,
+    data: Data,
+    ema_decay: float,
+    smallest_part: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("worker.rung.SMALLEST_PART", smallest_part)
+    assignment = assignment_of(digits)
+    candidate = chosen(assignment, {"learning_rate": 16.0, "ema_decay": ema_decay})
+    score = run_rung(assignment, candidate, 0, data).score
+    trainer = RungRun(assignment, candidate, 0, data).trainer
+    taken = []
+    for _ in range(STEPS):
+        trainer.step()
+        taken.append(trainer.released.clone())
+    mean = torch.stack(taken[-STEPS // CURVE_POINTS :]).mean(0)
+    assert score.accuracy == trainer.evaluate(*data.validation, weights=mean)
+    assert score.accuracy != trainer.evaluate(*data.validation)

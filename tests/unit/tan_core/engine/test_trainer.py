@@ -337,6 +337,18 @@ class TestAverage:
 
         assert trainer.evaluate(inputs, labels) == pytest.approx((predicted == labels).mean())
 
+    def test_evaluation_uses_other_weights_where_they_are_given(self) -> None:
+        trainer = run(make_trainer(config={"ema_decay": 0.9, "learning_rate": 50.0}), 5)
+        inputs, labels = make_data()
+        before = vector(trainer)
+
+        # Without weights all logits are 0, and the first class is the guess.
+        guessed = trainer.evaluate(inputs, labels, weights=torch.zeros_like(trainer.released))
+
+        assert guessed == pytest.approx((labels == 0).mean())
+        assert guessed != trainer.evaluate(inputs, labels)
+        assert torch.equal(vector(trainer), before)
+
     def test_evaluation_leaves_the_weights_as_they_were(self) -> None:
         trainer = run(make_trainer(config={"ema_decay": 0.9, "learning_rate": 2.0}), 5)
         before, after = vector(trainer), trainer.released_weights()
