@@ -218,6 +218,12 @@ class TestNetworks:
         assert ports == [set(), {8321}, {53}]
         assert all(rule["to"] for rule in policy(documents, "ray")["egress"])
 
+    def test_ray_fetches_datasets_from_where_it_was_told_alone(self, tmp_path: Path) -> None:
+        peer = {"ipBlock": {"cidr": "10.1.0.0/16"}}
+        documents = rendered({"networkPolicy": {"dataTo": [peer]}}, folder=tmp_path)
+
+        assert policy(documents, "ray")["egress"][-1] == {"to": [peer], "ports": [{"port": 443}]}
+
     def test_the_policies_are_for_pods_that_there_are(self, documents: list[Document]) -> None:
         labels = [pod["metadata"]["labels"].items() for pod in pods(documents).values()]
         for name in ("ray", "orchestrator", "api"):
