@@ -18,7 +18,7 @@ COMPILE = uv pip compile pyproject.toml --quiet --python-version 3.11 --universa
 	--no-header --no-emit-index-url --no-emit-find-links $(addprefix --no-emit-package ,$(CUDA_PACKAGES))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-heavy test-long test-accuracy test-all mutants faults-privacy screenshots bench results lint fmt types arch lock clean
+.PHONY: help setup demo test test-heavy test-long test-accuracy test-all fuzz mutants faults-privacy screenshots bench results lint fmt types arch lock clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -42,6 +42,9 @@ test-heavy: setup  ## What `make test` leaves out: Ray, faults, browser, statist
 
 test-long: setup  ## Minutes each: 10,000 requests of the contract, hosts cut off and killed
 	$(PYTEST) -m long
+
+fuzz: setup  ## 10,000 requests of every operation of the API and 10,000 along its links, counted (FUZZ_CASES=)
+	$(PYTEST) -m long -s tests/contract
 
 mutants: setup  ## Seed faults in the ledger's SQL: the tests must find each
 	$(BIN)/python -m tests.mutants
