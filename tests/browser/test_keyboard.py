@@ -1,0 +1,69 @@
+"""From the list to the statement with a keyboard alone."""
+
+import pytest
+from playwright.async_api import Dialog, Locator, Page, expect
+
+from tests.browser.conftest import Service, Tab
+from tests.integration.dashboard import seeding
+
+pytestmark = pytest.mark.browser
+
+MOST_STOPS = 120
+
+
+async def go_to(page: Page, target: Locator) -> None:
+    """Press Tab until the target is focused, and see that it shows."""
+    for _ in range(MOST_STOPS):
+        await page.keyboard.press("Tab")
+        if await target.count() == 1 and await target.evaluate("e => e === document.activeElement"):
+            break
+    await expect(target).to_be_focused()
+    assert await target.evaluate("e => getComputedStyle(e).outlineStyle") != "none"
+
+
+async def press(page: Page, target: Locator, key: str = "Enter") -> None:
+    await go_to(page, target)
+    await page.keyboard.press(key)
+
+
+async def test_a_study_is_written_watched_approved_and_its_statement_read(
+    service: Service, tab: Tab
+) -> None:
+    await seeding.ensure_digits(service.context.database)
+    text = seeding.DIGITS.read_text().replace("promotion: automatic", "promotion: manual")
+
+    async with tab.open("/") as page:
+        page.on("dialog", Dialog.accept)
+        await press(page, page.get_by_role("link", name="New study"))
+        editor = page.get_by_role("textbox", name="study.yaml")
+        await go_to(page, editor)
+        await page.keyboard.press("ControlOrMeta+a")
+        await page.keyboard.insert_text(text)
+        # Tab leaves the editor, as it leaves any field: nobody is caught in it.
+        await press(page, page.get_by_role("button", name="Check"))
+        await expect(page.locator("#verdict")).to_contain_text("It fits", timeout=90_000)
+        await page.keyboard.press("Shift+Tab")
+        await press(page, page.get_by_role("button", name="Submit"))
+        await page.wait_for_url("**/ui/studies/s-*", timeout=90_000)
+        study_id = page.url.rpartition("/")[2]
+
+        await expect(page.locator("#connection")).to_have_text("Live")
+        await seeding.begin_search(service.context, study_id)
+        await expect(page.locator("#progress")).to_contain_text("12 of 12 trials", timeout=60_000)
+        await press(page, page.locator("#order-best"))
+        await page.wait_for_url("**/ui/studies/*order=best")
+        await seeding.ask_approval(service.context, study_id)
+        approve = page.get_by_role("button", name="Approve the private run")
+        await expect(approve).to_be_visible(timeout=60_000)
+        await press(page, approve)
+        await expect(page.get_by_role("button", name="Approved")).to_be_disabled()
+
+        await seeding.begin_private_run(service.context, study_id)
+        await expect(page.locator("#progress")).to_contain_text("140 of 300 steps", timeout=60_000)
+        await seeding.complete(service.context, study_id)
+        statement = page.get_by_role("link", name="Privacy statement")
+        await expect(statement).to_be_visible(timeout=60_000)
+        await press(page, statement)
+        await page.wait_for_url(f"**/studies/{study_id}/statement")
+        await expect(page.get_by_text("epsilon")).to_be_visible()
+    assert tab.complaints == []
