@@ -66,7 +66,12 @@ def may_climb(
 
 
 def most_examples(trials: int, rungs: Sequence[int]) -> int:
-    """Examples per step of as many whole trials as are expected at each rung, and of one repetition."""
+    """Examples per step of as many whole trials as are expected at each rung, and of one repetition.
+
+    Example:
+        >>> most_examples(24, [32, 128])  # 24 trials at 32, those that climb, one repetition
+        2080
+    """
     reached = expected_trials(trials, rungs)
     climbing = sum(rung * math.ceil(num) for rung, num in zip(rungs, reached, strict=True))
     return climbing + sum(rungs)

@@ -19,6 +19,7 @@ WITHOUT_EXAMPLE = {
     "planner": {
         "candidate",
         "choose_winner",
+        "may_climb",
         "reservations",
         "simulation",
         "standings",
