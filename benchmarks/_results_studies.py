@@ -111,7 +111,8 @@ def _study(study: Json) -> str:
     cost = study["search_examples"] / (batch * mechanism["steps"] * _views(study))
     mark = "" if told["low"] <= study["test_accuracy"] <= told["high"] else ", outside"
     shown = ", ".join(
-        f"{round_up(spent[key], 3):.3f}" for key in ("pld", "prv", "rdp", "rdp_classical")
+        "-" if spent[key] is None else f"{round_up(spent[key], 3):.3f}"
+        for key in ("pld", "prv", "rdp", "rdp_classical")
     )
     return (
         f"| {study['name']} | {study['seed']} | {100 * study['test_accuracy']:.2f} "

@@ -32,6 +32,7 @@ from _stored import FOLDER, study_path, write
 from service.client import Client
 from service.local.handle import LocalService
 from tan_core.accounting import Conversion, price
+from tan_core.errors import AccountantError
 from tan_core.mechanism import Accountant, Mechanism
 
 Json = dict[str, Any]
@@ -45,16 +46,21 @@ _ENDED = ("completed", "failed", "cancelled")
 _KEPT = ("number", "state", "params", "scores", "repeats", "reason")
 
 
-def epsilons(mechanism: Mechanism, delta: float) -> dict[str, float]:
-    """What each accountant makes of what ran, and what papers that use the classical conversion would say."""
-    found = {
-        accountant.value: price([mechanism], delta=delta, accountant=accountant).epsilon
-        for accountant in Accountant
-    }
-    classical = price(
-        [mechanism], delta=delta, accountant=Accountant.RDP, conversion=Conversion.CLASSICAL
-    )
-    return {**found, "rdp_classical": classical.epsilon}
+def epsilons(mechanism: Mechanism, delta: float) -> dict[str, float | None]:
+    """What each accountant makes of what ran, and what papers that use the classical conversion would say.
+
+    None where it has no answer, or not in time on a busy machine: a finished study is worth more.
+    """
+    ways = {accountant.value: (accountant, Conversion.IMPROVED) for accountant in Accountant}
+    ways["rdp_classical"] = (Accountant.RDP, Conversion.CLASSICAL)
+    found: dict[str, float | None] = {}
+    for name, (accountant, conversion) in ways.items():
+        try:
+            answer = price([mechanism], delta=delta, accountant=accountant, conversion=conversion)
+            found[name] = answer.epsilon
+        except AccountantError:
+            found[name] = None
+    return found
 
 
 def register(client: Client, dataset: str) -> None:

@@ -39,7 +39,12 @@ class TestStoredStudies:
         ran = {key: value for key, value in study["mechanism"].items() if key != "sampling"}
         mechanism = Mechanism(**ran)
 
-        assert epsilons(mechanism, study["delta"]) == pytest.approx(study["epsilon"], rel=1e-3)
+        priced = epsilons(mechanism, study["delta"])
+
+        for name, stored in study["epsilon"].items():
+            if name == "prv" and None in (stored, priced[name]):
+                continue  # it may not answer in time
+            assert priced[name] == pytest.approx(stored, rel=1e-3)
         assert study["epsilon"]["pld"] <= study["study"]["privacy"]["epsilon"]
 
     @pytest.mark.parametrize("study", STUDIES, ids=lambda study: f"{study['name']}-{study['seed']}")
