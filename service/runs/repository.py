@@ -72,8 +72,16 @@ _HEARD = (
 
 async def beat(session: AsyncSession, run_id: str, number: int) -> None:
     """Note that the driver of this attempt lives."""
-    await session.execute(
-        update(Attempt)
-        .where(Attempt.run_id == run_id, Attempt.number == number, Attempt.state == "live")
-        .values(heartbeat_at=func.clock_timestamp())
+    await session.execute(_BEAT, {"of_run": run_id, "of_number": number})
+
+
+_BEAT = (
+    update(Attempt)
+    .where(
+        Attempt.run_id == bindparam("of_run"),
+        Attempt.number == bindparam("of_number"),
+        Attempt.state == "live",
     )
+    .values(heartbeat_at=func.clock_timestamp())
+    .execution_options(synchronize_session=False)
+)

@@ -5,9 +5,9 @@ up to n: ids handed out by a sequence would become visible out of commit order.
 """
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
-from sqlalchemy import func, update
+from sqlalchemy import Table, bindparam, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm.attributes import set_committed_value
 
@@ -23,19 +23,38 @@ async def append_event(
     session: AsyncSession, study: Study, kind: EventKind, data: dict[str, Any]
 ) -> int:
     """The number of the new event. Holds the study's row lock until the transaction ends."""
-    seq = await session.scalar(
-        update(Study)
-        .where(Study.id == study.id)
-        .values(event_seq=Study.event_seq + 1)
-        .returning(Study.event_seq)
-        .execution_options(synchronize_session=False)
-    )
+    await session.flush()
+    seq = await session.scalar(_APPEND, {"of_study": study.id, "of_kind": kind, "what": data})
     if seq is None:
         raise LookupError(f"study {study.id!r} is not stored")
     set_committed_value(study, "event_seq", seq)
-    session.add(Event(study_id=study.id, seq=seq, kind=kind, data=data, at=func.clock_timestamp()))
-    await session.flush()
     return seq
+
+
+# Of the tables and not of the classes: the session has nothing to remember of it.
+_STUDY, _EVENT = cast("Table", Study.__table__), cast("Table", Event.__table__)
+_NUMBERED = (
+    update(_STUDY)
+    .where(_STUDY.c.id == bindparam("of_study"))
+    .values(event_seq=_STUDY.c.event_seq + 1)
+    .returning(_STUDY.c.id, _STUDY.c.event_seq)
+    .cte("numbered")
+)
+# One statement and not two: reports of trials are most of what the API does.
+_APPEND = (
+    insert(_EVENT)
+    .from_select(
+        ["study_id", "seq", "kind", "data", "at"],
+        select(
+            _NUMBERED.c.id,
+            _NUMBERED.c.event_seq,
+            bindparam("of_kind", type_=_EVENT.c.kind.type),
+            bindparam("what", type_=_EVENT.c.data.type),
+            func.clock_timestamp(),
+        ),
+    )
+    .returning(_EVENT.c.seq)
+)
 
 
 async def set_state(

@@ -19,12 +19,19 @@ _BY_VALUE = TypeAdapter(tuple[Annotated[float, Field(allow_inf_nan=False)] | Non
 """Where a page ended: the value, where the list is ordered by it, and the number."""
 
 
-async def store(session: AsyncSession, study_id: str, record: TrialRecord, *, attempt: int) -> None:
-    """Write the trial as it is now: a new row, or every field of the one there is.
+async def store(
+    session: AsyncSession,
+    study_id: str,
+    record: TrialRecord,
+    *,
+    attempt: int,
+    known: Trial | None,
+) -> None:
+    """Write the trial as it is now: a new row, or every field of the one that is known.
 
     The study's row must be locked: of two reports of a new trial the second would fail.
     """
-    trial = await find(session, study_id, record.number)
+    trial = known
     if trial is None:
         trial = Trial(study_id=study_id, number=record.number)
         session.add(trial)

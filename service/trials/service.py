@@ -23,7 +23,7 @@ async def report(session: AsyncSession, study: Study, record: TrialRecord, *, at
         record = merged(before, record)
         if record == before:
             return
-    await repository.store(session, study.id, record, attempt=attempt)
+    await repository.store(session, study.id, record, attempt=attempt, known=known)
     await _announce(session, study, record)
 
 
