@@ -190,6 +190,7 @@ STUDY: Json = {
         "trial": 1,
         "test_accuracy": 0.9248,
         "num_test": 359,
+        "evaluation": None,
     },
     "privacy": {
         "epsilon": 2.9401,

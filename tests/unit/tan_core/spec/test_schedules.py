@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tan_core.engine import schedules
 from tan_core.errors import ParameterError
+from tan_core.spec import schedules
 from tan_core.spec.schedules import scheduled_learning_rate
 from tan_core.spec.train import Schedule, TrainerConfig
 
