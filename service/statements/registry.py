@@ -37,7 +37,7 @@ def record(statement: Mapping[str, Any]) -> dict[str, Any]:
                 "data_domain": f"All datasets of records like those of {statement['dataset']['name']} "
                 f"(sha256 {statement['dataset']['sha256']}).",
                 "unprotected_quantities": " ".join(
-                    ["The number of training records.", *statement["coverage"][1:]]
+                    [f"The number of training {statement['unit']}s.", *statement["coverage"][1:]]
                 ),
             },
             "privacy_loss": _privacy_loss(statement),
@@ -72,7 +72,7 @@ def _basic(statement: Mapping[str, Any]) -> dict[str, Any]:
         "data_product_type": "Machine learning model",
         "data_product_region": ASKED,
         "description": f"A model trained by DP-SGD on dataset {statement['dataset']['name']} "
-        f"({statement['num_examples']['value']} training records).",
+        f"({statement['num_examples']['value']} training {statement['unit']}s).",
         "publication_date": statement["issued_at"][:10],
     }
 
@@ -82,13 +82,23 @@ def _privacy_loss(statement: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "privacy_unit": statement["unit"],
         "privacy_unit_details": f"Neighbouring relation {statement['neighboring_relation']}: two "
-        f"datasets are adjacent where they differ so in one {statement['unit']}.",
+        f"datasets are adjacent where they differ so in one {statement['unit']}.{_of_users(statement)}",
         "privacy_parameters": {"epsilon": privacy["epsilon"], "delta": privacy["delta"]},
         "privacy_parameters_details": "; ".join(
             f"epsilon {point['epsilon']:.6g} at delta {point['delta']:.3g}"
             for point in privacy["curve"]
         ),
     }
+
+
+def _of_users(statement: Mapping[str, Any]) -> str:
+    details = statement.get("unit_details")
+    if details is None:
+        return ""
+    return (
+        f" Records with one value of {details['column']} are a user's; at most "
+        f"{details['records_per_unit']} of them are read."
+    )
 
 
 def _accounting(statement: Mapping[str, Any]) -> dict[str, Any]:

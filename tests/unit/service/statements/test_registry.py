@@ -33,8 +33,24 @@ def with_cap() -> dict[str, Any]:
     return changed(mechanisms=[mechanism])
 
 
+def of_users() -> dict[str, Any]:
+    return changed(unit="user", unit_details={"column": "patient", "records_per_unit": 16})
+
+
+def test_a_record_of_users_counts_users_and_says_who_they_are() -> None:
+    (record,) = records(of_users())
+    deployment = record["deployment"]
+    loss = deployment["privacy_loss"]
+
+    assert loss["privacy_unit"] == "user"
+    assert "one value of patient are a user's; at most 16" in loss["privacy_unit_details"]
+    assert "training users" in deployment["basic"]["description"]
+    assert "record" not in deployment["dp_variant"]["unprotected_quantities"].split(".")[0]
+
+
 @pytest.mark.parametrize(
-    "statement", [STATEMENT, with_cap(), changed(search={**STATEMENT["search"], "waiver": None})]
+    "statement",
+    [STATEMENT, with_cap(), of_users(), changed(search={**STATEMENT["search"], "waiver": None})],
 )
 def test_a_record_is_what_the_registry_accepts(statement: dict[str, Any]) -> None:
     (record,) = records(statement)
