@@ -131,11 +131,12 @@ FAULTS = (
                 "tan_core.engine.clipping", "per_example_clipping",
                 "(clip_norm / norms_B).clamp_max(1)", "torch.ones_like(norms_B)",
             ),
+            Edit(GRADIENTS, "_of_linear_classifier", "clip_norm=clip_norm", "clip_norm=1e30"),
         ),
         checks=("sensitivity.views",),
     ),
     Fault(
-        "clip after averaging over the batch", "sensitivity.linear",
+        "clip after averaging over the batch", "sensitivity.mlp",
         (
             Edit(
                 GRADIENTS, "clipped_sum", "rule(batch.norms, clip_norm)",
@@ -228,6 +229,8 @@ FAULTS = (
         (
             Edit("tan_core.engine.clipping", "per_example_clipping", "clip_norm / norms_B",
                  "1.1 * clip_norm / norms_B"),
+            Edit(GRADIENTS, "_of_linear_classifier", "clip_norm=clip_norm",
+                 "clip_norm=1.1 * clip_norm"),
             NO_AUDIT,
         ),
         checks=("mechanism",),
