@@ -72,7 +72,8 @@ class TestLooking:
         async with httpx.AsyncClient(base_url=service.url) as client:
             known = _numbers((await client.get(f"/studies/{study_id}")).json())
             trials = (await client.get(f"/studies/{study_id}/trials")).json()
-        known |= _numbers(trials)
+            run = (await client.get(f"/studies/{study_id}/run")).json()
+        known |= _numbers(trials) | _numbers(run)
 
         async with tab.open(f"/ui/studies/{study_id}") as page:
             await settled(page)
