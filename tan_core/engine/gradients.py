@@ -87,9 +87,9 @@ def clipped_sum(
     books = model if isinstance(model, Books) else Books(model)
     books.check_precision()
     if views == 1 and shares is None and rule is per_example_clipping:
-        at_once = _of_linear_classifier(books.model, inputs, labels, clip_norm)
-        if at_once is not None:
-            return at_once
+        found = _of_linear_classifier(books.model, inputs, labels, clip_norm)
+        if found is not None:
+            return found
     total_P: Tensor | None = None
     norms: list[Tensor] = []
     losses: list[Tensor] = []

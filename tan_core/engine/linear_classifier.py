@@ -6,6 +6,7 @@ block of examples is scored, weighted and summed while it is in the cache.
 
 from typing import Final
 
+import torch
 from torch import Tensor, nn
 
 from tan_core.engine import native
@@ -47,6 +48,9 @@ def in_one_pass(
     x, (weight, *bias) = inputs.flatten(1), (p.detach() for p in layer.parameters())
     if x.shape[1] != layer.in_features or not native.accepts(x, weight, *bias):
         return None
-    if len(labels) == 0 or labels.min() < 0 or labels.max() >= layer.out_features:
+    # The kernel reads 64 bits for each label, and writes where it says.
+    if labels.dtype != torch.int64 or len(labels) == 0:
+        return None
+    if labels.min() < 0 or labels.max() >= layer.out_features:
         return None
     return native.linear_classifier(x, labels, weight, bias[0] if bias else None, clip_norm)

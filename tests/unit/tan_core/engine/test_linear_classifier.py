@@ -110,6 +110,7 @@ class TestInOnePass:
         assert in_one_pass(layer, torch.ones(2, 4).half(), labels, clip_norm=1.0) is None
         assert in_one_pass(layer, torch.ones(2, 5), labels, clip_norm=1.0) is None
         assert in_one_pass(layer, torch.ones(0, 4), labels[:0], clip_norm=1.0) is None
+        assert in_one_pass(layer, torch.ones(2, 4), labels.int(), clip_norm=1.0) is None
 
     def test_inputs_of_any_layout_are_read_as_they_are(self) -> None:
         layer = nn.Linear(6, 3).double()
