@@ -13,18 +13,12 @@ from service.rate_limit import RateLimit, parse_rate_limit
 from service.webhook_urls import WebhookUrls
 from tan_core.log_records import LogFormat
 from tan_core.spec.addresses import DataUrls
+from tan_core.spec.base import listed
 from tan_core.spec.models import ModulePrefixes
 from tan_core.spec.pretrained import CheckpointDirectory
 
 if TYPE_CHECKING:
     from tan_core.data import Storage
-
-
-def _listed(value: object) -> object:
-    """The parts of a text between commas."""
-    if not isinstance(value, str):
-        return value
-    return [part.strip() for part in value.split(",") if part.strip()]
 
 
 def _absolute(folder: Path) -> Path:
@@ -34,7 +28,7 @@ def _absolute(folder: Path) -> Path:
 
 
 DataDirectories = Annotated[
-    tuple[Annotated[Path, AfterValidator(_absolute)], ...], BeforeValidator(_listed)
+    tuple[Annotated[Path, AfterValidator(_absolute)], ...], BeforeValidator(listed)
 ]
 
 _SECRETS_DIR = Path(os.environ.get("TAN_SECRETS_DIR", "/run/secrets"))

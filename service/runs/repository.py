@@ -42,34 +42,6 @@ class Wanted:
     pause: bool
 
 
-async def heard(session: AsyncSession, run_id: str, number: int) -> Wanted | None:
-    """Note that the driver lives, and read what is wanted of it; None: its attempt is not the live one.
-
-    In one statement and without the study's lock: of all that drivers say this is said most.
-    """
-    row = (await session.execute(_HEARD, {"of_run": run_id, "of_number": number})).one_or_none()
-    return None if row is None else Wanted(*row)
-
-
-_HEARD = (
-    update(Attempt)
-    .where(
-        Attempt.run_id == bindparam("of_run"),
-        Attempt.number == bindparam("of_number"),
-        Attempt.state == "live",
-        Run.id == Attempt.run_id,
-        Study.id == Run.study_id,
-    )
-    .values(heartbeat_at=func.clock_timestamp())
-    .returning(
-        Run.kind,
-        or_(Study.cancel_requested, Attempt.stop_requested_at.is_not(None)),
-        Attempt.pause_requested_at.is_not(None),
-    )
-    .execution_options(synchronize_session=False)
-)
-
-
 async def beat(session: AsyncSession, run_id: str, number: int) -> None:
     """Note that the driver of this attempt lives."""
     await session.execute(_BEAT, {"of_run": run_id, "of_number": number})
@@ -84,4 +56,20 @@ _BEAT = (
     )
     .values(heartbeat_at=func.clock_timestamp())
     .execution_options(synchronize_session=False)
+)
+
+
+async def heard(session: AsyncSession, run_id: str, number: int) -> Wanted | None:
+    """Note that the driver lives, and read what is wanted of it; None: its attempt is not the live one.
+
+    In one statement and without the study's lock: of all that drivers say this is said most.
+    """
+    row = (await session.execute(_HEARD, {"of_run": run_id, "of_number": number})).one_or_none()
+    return None if row is None else Wanted(*row)
+
+
+_HEARD = _BEAT.where(Run.id == Attempt.run_id, Study.id == Run.study_id).returning(
+    Run.kind,
+    or_(Study.cancel_requested, Attempt.stop_requested_at.is_not(None)),
+    Attempt.pause_requested_at.is_not(None),
 )

@@ -10,6 +10,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, BeforeValidator
 
 from tan_core.errors import DatasetError
+from tan_core.spec.base import listed
 
 EXTRAS: Final = {"s3": "s3", "gs": "gcs", "az": "azure", "http": "http", "https": "http"}
 """Schemes, and the extra of this package that reads each."""
@@ -69,14 +70,7 @@ def _refused(address: str, why: str) -> DatasetError:
     )
 
 
-def _listed(value: object) -> object:
-    """The parts of a text between commas."""
-    if not isinstance(value, str):
-        return value
-    return [part.strip() for part in value.split(",") if part.strip()]
-
-
 DataUrls = Annotated[
-    tuple[Annotated[str, AfterValidator(check_form)], ...], BeforeValidator(_listed)
+    tuple[Annotated[str, AfterValidator(check_form)], ...], BeforeValidator(listed)
 ]
 """Addresses at and below which datasets may lie, comma separated."""

@@ -103,3 +103,10 @@ def _fault(path: tuple[int | str, ...], value: Any, message: str) -> InitErrorDe
     # PydanticCustomError formats its template, so braces inside the message are escaped.
     text = message.replace("{", "{{").replace("}", "}}")
     return InitErrorDetails(type=PydanticCustomError("number", text), loc=path, input=value)  # type: ignore[arg-type]
+
+
+def listed(value: object) -> object:
+    """The parts of a text between commas; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    return [part.strip() for part in value.split(",") if part.strip()]

@@ -17,7 +17,7 @@ from pydantic import (
     field_validator,
 )
 
-from tan_core.spec.base import Frozen
+from tan_core.spec.base import Frozen, listed
 from tan_core.spec.pretrained import Pretrained
 
 OptionValue = bool | int | float | str
@@ -188,17 +188,8 @@ class TimmModel(Model):
 _WORD = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
-def _listed(value: Any) -> Any:
-    """The parts of a text between commas."""
-    return (
-        [part.strip() for part in value.split(",") if part.strip()]
-        if isinstance(value, str)
-        else value
-    )
-
-
 ModulePrefixes = Annotated[
-    tuple[Annotated[str, Field(pattern=rf"^{_WORD}(\.{_WORD})*$")], ...], BeforeValidator(_listed)
+    tuple[Annotated[str, Field(pattern=rf"^{_WORD}(\.{_WORD})*$")], ...], BeforeValidator(listed)
 ]
 """Dotted names of modules and packages, also as one text with commas: ``lab.models, zoo``."""
 
