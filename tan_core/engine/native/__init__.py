@@ -65,6 +65,7 @@ _SIGNATURES: Final = {
     "max_pool_backward": "pnppp",
 }
 """As in kernels.c: pointers, numbers, doubles."""
+_OF_FLOATS: Final = ["hyperbolic_tangent_float", "add_normal_float"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ def _library() -> ctypes.CDLL | None:
         except OSError:  # of another machine or another Python
             continue
         names = [f"{name}_{real}" for name in _SIGNATURES for real in _TYPES.values()]
-        names += ["add_normal_float", "poisson_sample"]
+        names += [*_OF_FLOATS, "poisson_sample"]
         if all(hasattr(library, name) for name in names):  # else of another day
             library.poisson_sample.restype = ctypes.c_int64
             return library
@@ -392,6 +393,23 @@ def max_pool_backward(x: Tensor, g: Tensor, place: Tensor, kernel: Kernel) -> Te
 
     _over_examples(compute, x.shape[0])
     return dx
+
+
+def hyperbolic_tangent(x: Tensor) -> Tensor:
+    """Of each number of a dense float32 tensor, within 1.4 units in the last place, laid out as it is."""
+    y = torch.empty_like(x)
+    library = _library()
+    assert library is not None  # noqa: S101 the caller has asked
+
+    def compute(first: int, count: int) -> int:
+        return library.hyperbolic_tangent_float(
+            ctypes.c_int64(count),
+            ctypes.c_void_p(x.data_ptr() + first * x.element_size()),
+            ctypes.c_void_p(y.data_ptr() + first * y.element_size()),
+        )
+
+    _over_examples(compute, x.numel())
+    return y
 
 
 def add_normal(total: Tensor, seed: int, deviation: float) -> None:

@@ -150,6 +150,10 @@ static inline int64_t padded_columns(const Shape *s) {
 EXPORTED(float)
 EXPORTED(double)
 
+int hyperbolic_tangent_float(int64_t size, const float *x, float *y) {
+    return CHOSEN(hyperbolic_tangent, float)(size, x, y);
+}
+
 /* Adds normal numbers for simulations: xoshiro128++ in 16 lanes, Box and Muller. Not for secrets.
  *
  * Multiplications and additions are not fused, so that every processor gives the same numbers.

@@ -181,6 +181,66 @@ class TestMaxPool:
         assert fast_methods(layer, is_channels_last=True) is None
 
 
+@needs_kernels
+class TestTanh:
+    LARGE = 20_000
+
+    def test_every_number_is_within_two_units_in_the_last_place(self) -> None:
+        ends = torch.tensor([0.0, 1e-45, 0.625, 9.01, 9.02, 9.03, 3e38, torch.inf])
+        x = torch.cat([torch.linspace(0, 12, 200_001), torch.logspace(-40, 2, 100_001), ends])
+        truth = torch.tanh(x.double())
+        unit = torch.nextafter(truth.float(), torch.full_like(x, 2)).double() - truth.float()
+
+        got = native.hyperbolic_tangent(x)
+
+        assert float(((got - truth).abs() / unit).max()) < 2
+        assert torch.equal(native.hyperbolic_tangent(-x), -got)
+        assert got.max() == 1
+
+    @pytest.mark.parametrize("size", [0, 1, 7, 16, 33])
+    def test_no_number_depends_on_its_neighbours_or_writes_beyond_its_own(self, size: int) -> None:
+        x = torch.randn(64, generator=torch.Generator().manual_seed(0))
+        whole = native.hyperbolic_tangent(x)
+
+        assert torch.equal(native.hyperbolic_tangent(x[:size]), whole[:size])
+
+    def test_what_is_not_a_number_stays_so(self) -> None:
+        x = torch.full((self.LARGE,), 0.5)
+        x[::7] = torch.nan
+
+        assert torch.equal(fast(nn.Tanh())(x).isnan(), x.isnan())
+
+    @pytest.mark.parametrize("threads", [1, 3])
+    @pytest.mark.parametrize("layout", ["contiguous", "channels-last", "strided"])
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_there_and_back_is_that_of_torch(self, threads: int, layout: str, dtype) -> None:
+        generator = torch.Generator().manual_seed(0)
+        x, g = (3 * torch.randn(8, 10, 16, 17, generator=generator, dtype=dtype) for _ in range(2))
+        if layout == "channels-last":
+            x = x.contiguous(memory_format=torch.channels_last)
+        if layout == "strided":
+            x = x.repeat(1, 1, 1, 2)[..., ::2]
+        truth, gradient = there_and_back(nn.Tanh(), x, g)
+        x.requires_grad_()
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            got = fast(nn.Tanh())(x)
+            (own,) = torch.autograd.grad(got, x, g)
+        finally:
+            torch.set_num_threads(before)
+
+        tolerance = 3e-7 if dtype == torch.float32 else 1e-14
+        assert got.stride() == torch.tanh(x).stride()
+        assert torch.allclose(got.double(), truth, rtol=tolerance, atol=0)
+        assert torch.allclose(own.double(), gradient, rtol=0, atol=10 * tolerance)
+
+    def test_few_numbers_are_left_to_torch(self) -> None:
+        x = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+
+        assert torch.equal(fast(nn.Tanh())(x), torch.tanh(x))
+
+
 class TestWeightStandardisedConv2d:
     @pytest.mark.parametrize("is_channels_last", [True, False])
     def test_the_weight_is_standardised_once(self, is_channels_last: bool) -> None:
@@ -197,7 +257,7 @@ class TestWeightStandardisedConv2d:
 
 
 class TestFastMethods:
-    @pytest.mark.parametrize("layer", [nn.Tanh(), type("Mine", (nn.Linear,), {})(2, 2)])
+    @pytest.mark.parametrize("layer", [nn.Sigmoid(), type("Mine", (nn.Linear,), {})(2, 2)])
     def test_what_is_not_known_keeps_its_way(self, layer) -> None:
         assert fast_methods(layer, is_channels_last=True) is None
 
