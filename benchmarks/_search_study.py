@@ -6,9 +6,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from _search_tasks import Params, Task
+from _search_tasks import Params, Task, splits
 from pydantic import SecretStr
+from torch import Tensor
 
+from tan_core.data import Split
+from tan_core.engine.inputs import as_tensor
 from tan_core.execution import PrivateRun
 from tan_core.wire import (
     HeartbeatReply,
@@ -19,6 +22,7 @@ from tan_core.wire import (
 )
 from worker.driver import Driver
 from worker.report import Heartbeats
+from worker.rung import Data, chosen, run_rung
 from worker.settings import WorkerSettings, quieten_ray
 
 
@@ -64,6 +68,17 @@ def assignment(
             for number, params in enumerate(given)
         ],
     )
+
+
+def scored(task: Task, work: SearchAssignment, params: Params, rung: int, cache_dir: Path) -> float:
+    """What a trial scores at a rung: by the mean of its last weights; 0 where it was given up."""
+    train, validation, _ = (_tensors(split) for split in splits(task, cache_dir))
+    run = run_rung(work, chosen(work, params), rung, Data(train=train, validation=validation))
+    return run.score.accuracy or 0.0
+
+
+def _tensors(split: Split) -> tuple[Tensor, Tensor]:
+    return as_tensor(split.inputs), as_tensor(split.labels)
 
 
 def searched(

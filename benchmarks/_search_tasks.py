@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from tan_core import data
 from tan_core.data import Split
-from tan_core.engine import SeededRandomness, Trainer
+from tan_core.engine import LinearEnsemble, SeededRandomness, Trainer
 from tan_core.engine.features import load_inputs
+from tan_core.engine.inputs import as_floats, as_tensor
 from tan_core.execution import PrivateRun
 from tan_core.models import build_head, extractor_of
 from tan_core.planner import Candidate, Plan, candidate, plan_study, simulation
@@ -33,6 +35,8 @@ SPACE: dict[str, Any] = {
 """Wide enough that some of it is bad: at the largest rates with momentum nothing is learnt."""
 
 _FINITE_CHECKED_EVERY = 16
+_CHUNK = 1024
+_LINEAR = ("linear", "scatter-linear")
 
 Params = dict[str, Scalar]
 
@@ -82,7 +86,12 @@ class Task:
 
     def plan(self) -> Plan:
         """What the planner makes of it: noise, rungs, cost."""
-        return plan_study(self.study(), num_examples=self.ref.num_train)
+        return _plan(self)
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether one linear layer is all that is trained, so that many candidates share each draw."""
+        return self.model in _LINEAR
 
     def is_there(self) -> bool:
         """Whether its data are on this machine."""
@@ -100,6 +109,11 @@ TASKS = [
     Task("cifar10-jpeg", "tanh-cnn", 1.0),
 ]
 QUICK = [Task("digits", "linear", 3.0, batch_size=512, steps=40)]
+
+
+@cache
+def _plan(task: Task) -> Plan:
+    return plan_study(task.study(), num_examples=task.ref.num_train)
 
 
 @cache
@@ -132,6 +146,36 @@ def candidates() -> list[Params]:
     return drawn
 
 
+@lru_cache(maxsize=1)
+def _normed(task: Task, cache_dir: Path) -> tuple[Split, Split, Split]:
+    """What the linear layer reads: the same splits behind all that is not trained."""
+    fixed = _parts(_head(task, task.spec, seed=0))[0]
+    train, validation, test = (_through(fixed, split) for split in splits(task, cache_dir))
+    return train, validation, test
+
+
+def _through(fixed: nn.Module, split: Split) -> Split:
+    chunks = as_tensor(split.inputs).split(_CHUNK)
+    with torch.inference_mode():
+        passed = [fixed(as_floats(chunk, torch.float32)) for chunk in chunks]
+    return Split(inputs=torch.cat(passed).numpy(), labels=split.labels)
+
+
+def _head(task: Task, spec: ModelSpec, *, seed: int) -> nn.Module:
+    return build_head(
+        spec,
+        shape=task.ref.shape,
+        num_classes=task.ref.num_classes,
+        generator=torch.Generator().manual_seed(seed),
+    )
+
+
+def _parts(head: nn.Module) -> tuple[nn.Sequential, nn.Sequential]:
+    """What is not trained, and the flattening and linear layer behind it."""
+    layers = list(head.children())
+    return nn.Sequential(*layers[:-2]), nn.Sequential(*layers[-2:])
+
+
 def complete(task: Task, reference: PrivateRun, params: Mapping[str, Scalar]) -> Candidate:
     """The candidate exactly as a worker would run it."""
     return candidate(
@@ -161,12 +205,7 @@ def trained(
     chosen = complete(task, reference, params)
     started = time.process_time()
     trainer = Trainer(
-        model=build_head(
-            chosen.model,
-            shape=task.ref.shape,
-            num_classes=task.ref.num_classes,
-            generator=torch.Generator().manual_seed(seed),
-        ),
+        model=_head(task, chosen.model, seed=seed),
         execution=simulation(chosen, expected_batch_size=batch_size, num_examples=len(train)),
         config=chosen.trainer,
         inputs=train.inputs,
@@ -185,3 +224,42 @@ def trained(
         "cpu_seconds": seconds,
         "examples": round(batch_size * trainer.steps_done),
     }
+
+
+def trained_together(
+    task: Task,
+    reference: PrivateRun,
+    many: Sequence[Mapping[str, Scalar]],
+    *,
+    batch_size: float,
+    seed: int,
+    cache_dir: Path,
+) -> list[dict[str, Any]]:
+    """:func:`trained` of many candidates of a linear head: the same up to rounding, in a part of the time.
+
+    What each would have taken by itself is not known; one that diverged has the accuracy of guessing.
+    """
+    train, validation, test = _normed(task, cache_dir)
+    chosen = [complete(task, reference, params) for params in many]
+    ensemble = LinearEnsemble(
+        models=[_parts(_head(task, each.model, seed=seed))[1] for each in chosen],
+        simulations=[
+            simulation(each, expected_batch_size=batch_size, num_examples=len(train))
+            for each in chosen
+        ],
+        configs=[each.trainer for each in chosen],
+        inputs=train.inputs,
+        labels=train.labels,
+        randomness=SeededRandomness(seed),
+    )
+    for _ in range(task.steps):
+        ensemble.step()
+    chance = 1 / task.ref.num_classes
+    validated, tested = (
+        [chance if each is None else each for each in ensemble.evaluate(split.inputs, split.labels)]
+        for split in (validation, test)
+    )
+    return [
+        {"validation": own, "test": other, "is_diverged": at in ensemble.diverged}
+        for at, (own, other) in enumerate(zip(validated, tested, strict=True))
+    ]

@@ -7,13 +7,15 @@ through the stages:
 
 *truth*: each is trained at full batch, B = 2048 for 200 steps: the private run's own law, with noise that can
 be drawn again. The 8 best by test accuracy of seed 0 get two seeds more; the others are below them already.
+Linear heads share each draw; the first one is trained by itself too, for the time that a run takes.
 
 *search*: the worker's own search (Tune, ASHA over the planner's rungs, finals, promotion) one trial at a
 time, over those very candidates, and over candidates of Optuna's own choice.
 
 *reached*: what is promoted is trained at full batch, with seeds that the search never saw.
 
-*rank*: all 24 are simulated at every rung with one seed, nothing is cut.
+*rank*: all 24 are simulated at every rung with one seed by the worker's own trial, and scored as it scores
+them; nothing is cut.
 
 *peer*: Optuna and Opacus at full batch, for as long as our search and private run took. Their clock counts
 their own CPU seconds and ours all that passes, so a busy machine favours them; a trial that has begun is finished.
@@ -23,7 +25,7 @@ accuracy of the very same runs agree to; *full batch* is what our own engine wou
 
 Every unit of work is kept in the state file when it is done, so a killed benchmark goes on where it was; two
 processes may share the file if their tasks differ. What follows from the units, predictions too, is worked out
-anew each time. A task of MNIST takes 20 to 30 minutes of one core, one of CIFAR-10 about twice that.
+anew each time.
 """
 
 import argparse
@@ -31,7 +33,7 @@ import json
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +42,7 @@ from typing import Any
 import torch
 from _report import circumstances
 from _search_report import Findings, StudyResult, overall, print_tables
-from _search_tasks import QUICK, TASKS, Params, Task, candidates, trained
+from _search_tasks import QUICK, TASKS, Params, Task, candidates, trained, trained_together
 from _units import Result, Units
 
 from tan_core.engine.memory import keep_freed_memory
@@ -104,14 +106,24 @@ class Bench:
             f"full/{index}/{seed}", lambda: self._trained(candidates()[index], _FULL_SEED + seed)
         )
 
+    @property
+    def seconds(self) -> float:
+        """CPU seconds of one run at full batch by itself."""
+        alone = self._once("alone", lambda: self._trained(candidates()[0], _FULL_SEED))
+        return alone["cpu_seconds"]
+
     def truth(self) -> list[Result]:
         """All candidates with seed 0, by number."""
-        return [self.full(index, 0) for index in range(len(candidates()))]
+        everyone = range(len(candidates()))
+        self._train_together(everyone, 0)
+        return [self.full(index, 0) for index in everyone]
 
     def contenders(self) -> dict[int, list[float]]:
         """Test accuracies of those that could be the best, one for each seed."""
         first = self.truth()
         best = sorted(range(len(first)), key=lambda index: -first[index]["test"])[:REPEATED]
+        for seed in range(1, SEEDS):
+            self._train_together(best, seed)
         return {index: self.tests(index) for index in best}
 
     def tests(self, index: int) -> list[float]:
@@ -119,13 +131,12 @@ class Bench:
         return [self.full(index, seed)["test"] for seed in range(SEEDS)]
 
     def rung(self, batch_size: int) -> list[float]:
-        """Validation accuracies of all candidates, simulated at this batch."""
+        """What trials of all candidates score at this batch; 0 for one that is given up."""
         return [
             self._once(
-                f"rank/{batch_size}/{index}",
-                lambda params=params: self._trained(params, _RANK_SEED, batch_size),
-            )["validation"]
-            for index, params in enumerate(candidates())
+                f"score/{batch_size}/{index}", lambda at=index: self._scored(at, batch_size)
+            )["score"]
+            for index in range(len(candidates()))
         ]
 
     def study(self, seed: int) -> Result:
@@ -169,7 +180,7 @@ class Bench:
         from _search_peer import tuned
 
         first = self.result(self.given[0])
-        seconds = first.seconds + self.full(first.promoted, 0)["cpu_seconds"]
+        seconds = first.seconds + self.seconds
         return self._once(
             "peer",
             lambda: tuned(
@@ -189,7 +200,7 @@ class Bench:
             task=self.task.name,
             truth=[each["test"] for each in truth],
             validated=[each["validation"] for each in truth],
-            seconds=sum(each["cpu_seconds"] for each in truth) / len(truth),
+            seconds=self.seconds,
             contenders=self.contenders(),
             studies=[self.result(seed) for seed in self.seeds],
             simulated={rung: self.rung(rung) for rung in rungs},
@@ -199,15 +210,39 @@ class Bench:
     def _once(self, name: str, work: Callable[[], Result]) -> Result:
         return self.units.once(f"{self.task.name}/{name}", work)
 
-    def _trained(self, params: Params, seed: int, batch_size: int | None = None) -> Result:
+    def _trained(self, params: Params, seed: int) -> Result:
         return trained(
             self.task,
             self.reference,
             params,
-            batch_size=batch_size or self.task.batch_size,
+            batch_size=self.task.batch_size,
             seed=seed,
             cache_dir=self.cache_dir,
         )
+
+    def _train_together(self, indices: Sequence[int], seed: int) -> None:
+        """Those at full batch that are not done, where they can share their draws."""
+        names = {index: f"full/{index}/{seed}" for index in indices}
+        missing = [at for at in indices if not self.units.get(f"{self.task.name}/{names[at]}")]
+        if not missing or not self.task.is_linear:
+            return
+        made = trained_together(
+            self.task,
+            self.reference,
+            [candidates()[index] for index in missing],
+            batch_size=self.task.batch_size,
+            seed=_FULL_SEED + seed,
+            cache_dir=self.cache_dir,
+        )
+        for index, result in zip(missing, made, strict=True):
+            self._once(names[index], lambda result=result: result)
+
+    def _scored(self, index: int, batch_size: int) -> Result:
+        from _search_study import assignment, scored
+
+        work = assignment(self.task, self.reference, seed=_RANK_SEED, given=[])
+        rung = work.rungs.index(batch_size)
+        return {"score": scored(self.task, work, candidates()[index], rung, self.cache_dir)}
 
     def _searched(self, seed: int) -> Result:
         from _search_study import assignment, searched

@@ -2,12 +2,21 @@
 
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from _search_report import Findings, StudyResult, expected_best
-from _search_tasks import CHOICES, RANGES, Task, candidates, complete, trained
+from _search_tasks import (
+    CHOICES,
+    RANGES,
+    Task,
+    candidates,
+    complete,
+    trained,
+    trained_together,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,6 +68,24 @@ def test_a_run_can_be_repeated_and_another_seed_is_another_run(
     assert run(0) == run(0)
     assert run(0)[:2] != run(1)[:2]
     assert run(0)[2] == 32 * 12
+
+
+def test_candidates_trained_together_reach_what_each_reaches_alone(
+    reference: PrivateRun, tmp_path: Path
+) -> None:
+    torch.set_num_threads(1)
+    at: Any = {"batch_size": 128, "seed": 3, "cache_dir": tmp_path}
+    many = candidates()[:4]
+
+    alone = [trained(TASK, reference, params, **at) for params in many]
+    together = trained_together(TASK, reference, many, **at)
+
+    for own, shared in zip(alone, together, strict=True):
+        # One image of a split may fall to the other side of a rounding.
+        assert shared["test"] == pytest.approx(own["test"], abs=1.5 / TASK.ref.num_test)
+        assert shared["validation"] == pytest.approx(
+            own["validation"], abs=1.5 / TASK.ref.num_validation
+        )
 
 
 accuracy = st.floats(0, 1, allow_subnormal=False)
