@@ -27,9 +27,12 @@ def calibration(
 
     with open_client() as client:
         found = document(client.get_calibration(dataset=dataset, model=model, limit=limit))
+        if dataset is not None and not found["studies"]:
+            client.get_dataset(dataset)  # an unknown name is an error, not an empty answer
     if as_json:
         show_json(found)
     else:
         from service.cli import prediction_view
 
-        show(prediction_view.calibration(found))
+        is_filtered = dataset is not None or model is not None
+        show(prediction_view.calibration(found, is_filtered=is_filtered))

@@ -40,7 +40,8 @@ def readable(error: ClientError) -> CliError:
     """The same error, with an exit code and the next command."""
     match error:
         case ProblemError():
-            refusal = ApiError(error.status, error.problem.model_dump(mode="json"))
+            problem = error.problem.model_dump(mode="json")
+            refusal = ApiError(error.status, problem, path=error.path)
             if any(fault.path.startswith(STUDY_SECTIONS) for fault in refusal.faults):
                 refusal.hint = "tan-cli schema explains every key of a study.yaml"
             return refusal
@@ -111,7 +112,7 @@ def read_json(path: Path) -> Json:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise CliError(f"cannot read {path}: {error.strerror or error}") from error
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
     except ValueError as error:
         raise CliError(f"{path} is not JSON: {error}") from error
     if not isinstance(found, dict):

@@ -14,10 +14,12 @@ from service import text
 from service.cli import plan_view, views
 from service.cli.connect import open_client
 from service.cli.errors import CliError, Exit
-from service.cli.output import show, show_error
+from service.cli.follow import follow
+from service.cli.live import open_display
+from service.cli.output import console, show, show_error
 from service.cli.settings import ClientSettings
 from service.cli.study_file import read_study
-from service.cli.submit import accompany, outcome, send
+from service.cli.submit import outcome, send
 from service.client import Client
 from service.local.handle import LocalService, LocalServiceError
 from service.settings import Settings
@@ -44,7 +46,9 @@ def main(arguments: list[str] | None = None) -> int:
     if len(given) != 1:
         print("usage: python -m service.cli.demo STUDY.yaml", file=sys.stderr)
         return Exit.BAD_INPUT
-    signal.signal(signal.SIGTERM, _interrupt)
+    # SIGINT too: what a script puts into the background is started with it ignored.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     home = demo_home(Settings())
     try:
         return run(given[0], home)
@@ -71,7 +75,8 @@ def run(source: str, home: Path) -> int:
             register_missing(client, dataset_names(spec), data_folders(Settings()))
             study = send(client, spec, quiet=True)
             show(f"submitted {source} as {study['id']}")
-            final = accompany(client, study)
+            with open_display(console(), study["name"]) as display:
+                final = follow(client, study, display=display)
             show("", report(final, url=url, home=home))
             return outcome(final)
     except LocalServiceError as error:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
+from urllib.parse import unquote
 
 
 class Exit(IntEnum):
@@ -70,16 +71,16 @@ OVER_BUDGET = "/problems/over-budget"
 
 
 class ApiError(CliError):
-    """The server refused. ``problem`` is its answer (RFC 9457)."""
+    """The server refused what was asked for at ``path``. ``problem`` is its answer (RFC 9457)."""
 
-    def __init__(self, status: int, problem: dict[str, Any]) -> None:
+    def __init__(self, status: int, problem: dict[str, Any], *, path: str = "") -> None:
         detail = str(problem.get("detail") or problem.get("title") or f"HTTP {status}")
         is_over_budget = status == 409 and problem.get("type") == OVER_BUDGET
         super().__init__(
             detail,
             faults=_faults(problem),
             hint="tan-cli ledger DATASET shows who holds the budget" if is_over_budget
-            else HINTS.get(status),
+            else _next(status, path),
         )  # fmt: skip
         self.status = status
         self.problem = problem
@@ -100,7 +101,25 @@ HINTS = {
     502: "tan-cli doctor",
     503: "tan-cli doctor looks at what the service stands on",
 }
-"""What to type after a refusal, by its HTTP status."""
+"""What to type after a refusal, by its HTTP status; ``_next`` knows better of some paths."""
+
+
+def _next(status: int, path: str) -> str | None:
+    """What to type after a refusal of what was asked for at this path."""
+    resource, *names = unquote(path).strip("/").split("/")
+    if status in (404, 409):
+        match resource, status, names:
+            case "studies", _, [study, _]:
+                return f"tan-cli show {study} says where it stands"
+            case "datasets", 409, [dataset, *_]:
+                return f"tan-cli ledger show {dataset}"
+            case "datasets", _, _:
+                return "tan-cli dataset list shows what is registered"
+            case "tokens", _, _:
+                return "tan-cli token list shows the tokens"
+            case _:
+                pass
+    return HINTS.get(status)
 
 
 def _faults(problem: dict[str, Any]) -> list[Fault]:

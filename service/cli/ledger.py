@@ -115,7 +115,8 @@ def export_ledger(
     import json
 
     from service.cli.errors import InputError
-    from service.cli.output import show_json
+    from service.cli.output import show, show_json
+    from service.cli.schema import write
 
     if as_json and as_ == "registry":
         raise InputError("--json goes without --format registry, which is YAML")
@@ -132,9 +133,11 @@ def export_ledger(
     if output is None:
         typer.echo(text, nl=False)
     else:
-        output.write_text(text, encoding="utf-8")
+        write(output, text)
         if as_json:
             show_json({"path": str(output)})
+        else:
+            show(f"wrote {output}")
 
 
 @app.command("reprice")

@@ -6,6 +6,18 @@ import typer
 
 from service.cli.complete import dataset_names, study_references, study_states
 
+
+def _not_empty(value: str | list[str] | None) -> str | list[str] | None:
+    """A name as it was given.
+
+    Raises:
+        BadParameter: it is empty, and would ask for the list of all.
+    """
+    if any(not each.strip() for each in ([value] if isinstance(value, str) else value or [])):
+        raise typer.BadParameter("a name is needed here, got an empty one")
+    return value
+
+
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON, and only JSON.")]
 StudyReference = Annotated[
     str,
@@ -14,6 +26,7 @@ StudyReference = Annotated[
         help="Id, unique beginning of an id, or name (the newest of that name).",
         show_default=False,
         autocompletion=study_references,
+        callback=_not_empty,
     ),
 ]
 StudyReferences = Annotated[
@@ -23,6 +36,7 @@ StudyReferences = Annotated[
         help="Ids, unique beginnings of ids, or names.",
         show_default=False,
         autocompletion=study_references,
+        callback=_not_empty,
     ),
 ]
 StudyStates = Annotated[
@@ -36,5 +50,10 @@ StudyStates = Annotated[
 ]
 DatasetName = Annotated[
     str,
-    typer.Argument(metavar="DATASET", help="A registered dataset.", autocompletion=dataset_names),
+    typer.Argument(
+        metavar="DATASET",
+        help="A registered dataset.",
+        autocompletion=dataset_names,
+        callback=_not_empty,
+    ),
 ]

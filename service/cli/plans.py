@@ -1,5 +1,6 @@
 """``tan-cli plan``: what a study would do and cost, before it is one."""
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -145,9 +146,9 @@ def _check_shape(shape: Json) -> None:
     if len(given) != 1:
         faults.append(Fault("--noise-multiplier, --epsilon", "exactly one of the two is needed"))
     faults += [
-        Fault(name, "must be above 0", value)
+        Fault(name, "must be a finite number above 0", value)
         for name, value in shape.items()
-        if value is not None and value <= 0
+        if value is not None and not (math.isfinite(value) and value > 0)
     ]
     if faults:
         raise InputError("", faults=faults)

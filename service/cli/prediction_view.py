@@ -33,12 +33,16 @@ def standings(study: Json) -> RenderableType:
     return Group(made, facts(None, [("reason", promotion["reason"])]))
 
 
-def calibration(document: Json) -> RenderableType:
+def calibration(document: Json, *, is_filtered: bool = False) -> RenderableType:
     """Predictions beside what was reached, and how often their intervals held."""
     items = document["items"]
     if not items:
+        which, rest = (
+            ("of such a study ", "; without filters it shows all") if is_filtered else ("", "")
+        )
         return Text(
-            "no prediction has met its outcome yet: each study that completes a private run adds one"
+            f"no prediction {which}has met its outcome yet: each study that completes a private run "
+            f"adds one{rest}"
         )
     made = table(
         None, "study", "dataset", "model", "ε", "predicted", "interval", "reached", "error",

@@ -46,16 +46,21 @@ def list_studies(
     from service.cli.connect import documents, open_client
 
     with open_client() as client:
-        items = documents(list(client.every_study(query, limit=limit)))
+        items = documents(list(client.every_study(query, limit=limit + 1)))
+        if dataset is not None and not items:
+            client.get_dataset(dataset)  # an unknown name is an error, not an empty list
     if as_json:
         from service.cli.output import show_json
 
-        show_json(items)
+        show_json(items[:limit])
     else:
         from service.cli import views
         from service.cli.output import console, show
 
-        show(views.studies(items, width=console().width))
+        is_filtered = any((state, dataset, tag, search, archived))
+        show(views.studies(items[:limit], width=console().width, is_filtered=is_filtered))
+        if len(items) > limit:
+            show(f"the first {limit}; --limit shows more")
 
 
 def show_study(study: StudyReference, as_json: JsonFlag = False) -> None:

@@ -42,8 +42,12 @@ def facts(title: str | None, rows: Iterable[tuple[str, str | None]]) -> Renderab
     return grid if title is None else Group(Text(title, style="bold"), grid)
 
 
-def studies(items: Sequence[Json], *, width: int = WIDE) -> RenderableType:
+def studies(
+    items: Sequence[Json], *, width: int = WIDE, is_filtered: bool = False
+) -> RenderableType:
     """A list of studies. ε stands beside δ and how the search was accounted."""
+    if not items and is_filtered:
+        return Text("no study fits; `tan-cli list` shows all that are not archived")
     if not items:
         return Text("no studies yet; `tan-cli submit examples/digits.yaml` makes one")
     if width < WIDE:

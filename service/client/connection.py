@@ -2,17 +2,17 @@
 
 import contextlib
 from collections.abc import Generator, Mapping
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 from urllib.parse import quote, urlsplit
 
 import httpx
 from pydantic import BaseModel, ValidationError
 
+from service.client.answers import Model, understood
 from service.client.errors import ClientError, ProblemError, UnreachableError
 from service.errors import Problem
 from service.hosts import is_loopback
 
-Model = TypeVar("Model", bound=BaseModel)
 Body = BaseModel | Mapping[str, Any]
 """What is sent: a model, or the same as a mapping, which the service alone judges."""
 
@@ -83,8 +83,7 @@ class Connection:
             method, path, body=body, query=query, headers=headers, timeout=timeout
         )
         try:
-            # A newer service may say more than this version knows.
-            return answer.model_validate_json(response.content, extra="ignore")
+            return understood(answer, response.content)
         except ValidationError as error:
             raise ClientError(_no_answer(response, answer.__name__, str(error))) from error
 
@@ -117,7 +116,7 @@ class Connection:
         with self._clear_errors():
             response = self._http.send(request)
         if response.is_error:
-            raise ProblemError(_problem(response))
+            raise ProblemError(_problem(response), path=path)
         return response
 
     @contextlib.contextmanager
@@ -141,7 +140,7 @@ class Connection:
         ):
             if response.is_error:
                 response.read()
-                raise ProblemError(_problem(response))
+                raise ProblemError(_problem(response), path=path)
             yield response
 
     @contextlib.contextmanager

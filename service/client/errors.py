@@ -31,9 +31,10 @@ class LostAnswerError(UnreachableError):
 
 
 class ProblemError(ClientError):
-    """The service refused; ``problem`` says why, ``status`` is the HTTP status."""
+    """The service refused; ``problem`` says why, ``path`` is what was asked for."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, *, path: str = "") -> None:
         super().__init__(f"{problem.status} {problem.title}: {problem.detail}")
         self.problem = problem
         self.status = problem.status
+        self.path = path

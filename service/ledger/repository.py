@@ -46,6 +46,12 @@ def _message(error: DBAPIError) -> str:
     return getattr(diagnosis, "message_primary", None) or str(error.orig)
 
 
+async def datasets(session: AsyncSession) -> Sequence[str]:
+    """Names of the datasets that have a budget."""
+    query = text("SELECT name FROM dataset WHERE scope_id IS NOT NULL ORDER BY name")
+    return (await session.scalars(query)).all()
+
+
 async def scope(session: AsyncSession, scope_id: str) -> Scope:
     """A scope and its budget."""
     query = text("SELECT * FROM ledger_scope WHERE scope_id = :scope")
