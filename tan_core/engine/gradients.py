@@ -11,6 +11,7 @@ from tan_core import _validate
 from tan_core.engine.bookkeeping import BatchGradients, Books
 from tan_core.engine.check import check_model
 from tan_core.engine.clipping import ClippingRule, per_example_clipping
+from tan_core.engine.inputs import Picked
 from tan_core.engine.linear_classifier import in_one_pass, linear_classifier
 from tan_core.errors import ParameterError
 
@@ -31,7 +32,7 @@ class ClippedSum:
 
 def clipped_sum(
     model: nn.Module | Books,
-    inputs: Tensor,
+    inputs: Tensor | Picked,
     labels: Tensor,
     *,
     clip_norm: float,
@@ -59,7 +60,8 @@ def clipped_sum(
 
     Args:
         model: passes :func:`check_model`; or its books, where it is asked for many sums.
-        inputs: [B * K, ...]; the K views of an example stand together.
+        inputs: [B * K, ...]; the K views of an example stand together. Or records that need not be
+            gathered where the model can be computed without.
         labels: [B], int64; or [B, K] where views have labels of their own.
         clip_norm: :math:`C > 0`.
         views: K >= 1.
@@ -90,6 +92,8 @@ def clipped_sum(
         found = _of_linear_classifier(books.model, inputs, labels, clip_norm)
         if found is not None:
             return found
+    if isinstance(inputs, Picked):
+        inputs = inputs.floats(books.dtype)
     total_P: Tensor | None = None
     norms: list[Tensor] = []
     losses: list[Tensor] = []
@@ -124,11 +128,11 @@ def clipped_sum(
 
 
 def _of_linear_classifier(
-    model: nn.Module, inputs: Tensor, labels: Tensor, clip_norm: float
+    model: nn.Module, inputs: Tensor | Picked, labels: Tensor, clip_norm: float
 ) -> ClippedSum | None:
     """The same for a model of one linear layer, several times as fast; None for any other."""
-    layer = linear_classifier(model)
-    found = None if layer is None else in_one_pass(layer, inputs, labels, clip_norm=clip_norm)
+    own = linear_classifier(model)
+    found = None if own is None else in_one_pass(own, inputs, labels, clip_norm=clip_norm)
     if found is None:
         return None
     sum_P, norms_B, losses_B = found

@@ -1,6 +1,7 @@
 """A split as tensors, in memory or read by index, and its records as what a model reads."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -43,6 +44,23 @@ class ByIndex:
         if expected is not None and torch.equal(expected[0], rows):
             return torch.from_numpy(expected[1].result())
         return torch.from_numpy(self._records.take(rows.numpy()))
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """Records of a split in memory, not gathered before something needs them in a row."""
+
+    source: Tensor
+    """[N, ...]: all the records."""
+    rows: Tensor
+    """[B], int64 in [0, N)."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def floats(self, dtype: torch.dtype) -> Tensor:
+        """[B, ...], as a model reads them."""
+        return as_floats(self.source.index_select(0, self.rows), dtype)
 
 
 def as_tensor(values: Array) -> Tensor:

@@ -1,31 +1,49 @@
 """The clipped sum of a linear classifier in one pass over its inputs: no autograd, no books.
 
-With few classes the time goes into reading the inputs, which forward and backward pass each do. Here a
-block of examples is scored, weighted and summed while it is in the cache.
+With few classes the time goes into reading the inputs, which forward and backward pass each do, after they
+have been gathered, widened and normalised. Here a block of examples is read where it lies, normalised,
+scored, weighted and summed while it is in the cache.
 """
 
+import math
+from dataclasses import dataclass
 from typing import Final
 
 import torch
 from torch import Tensor, nn
 
 from tan_core.engine import native
+from tan_core.engine.inputs import Picked
 from tan_core.engine.layers import is_changed
 
 _MOST_CLASSES: Final = 16
 """With more, two matrix products over the whole batch are as fast."""
 
 
-def linear_classifier(model: nn.Module) -> nn.Linear | None:
-    """The one layer of a model that only flattens before it, if the kernels may compute it."""
-    layers = list(model) if type(model) is nn.Sequential else [model]
-    if not all(_is_flat(layer) for layer in layers[:-1]):
+@dataclass(frozen=True, slots=True)
+class LinearClassifier:
+    """A trained linear layer, behind a normalisation of each example that has no parameters."""
+
+    layer: nn.Linear
+    norm: nn.GroupNorm | None
+
+
+def linear_classifier(model: nn.Module) -> LinearClassifier | None:
+    """The layers of a model that the kernels may compute as one, if they are all that it has."""
+    *before, last = list(model) if type(model) is nn.Sequential and len(model) else [model]
+    norm = before[0] if before and type(before[0]) is nn.GroupNorm else None
+    if norm is not None and norm.affine:
         return None
-    last = layers[-1] if layers else model
+    if not all(_is_flat(layer) for layer in before[norm is not None :]):
+        return None
+    if norm is not None and not any(type(layer) is nn.Flatten for layer in before):
+        return None  # the linear layer sees pixel by pixel
     if type(last) is not nn.Linear or last.out_features > _MOST_CLASSES:
         return None
     is_trained = all(parameter.requires_grad for parameter in last.parameters())
-    return last if is_trained and not any(map(is_changed, (model, *layers))) else None
+    if not is_trained or any(map(is_changed, (model, *before, last))):
+        return None
+    return LinearClassifier(last, norm)
 
 
 def _is_flat(layer: nn.Module) -> bool:
@@ -35,22 +53,46 @@ def _is_flat(layer: nn.Module) -> bool:
 
 
 def in_one_pass(
-    layer: nn.Linear, inputs: Tensor, labels: Tensor, *, clip_norm: float
+    classifier: LinearClassifier, inputs: Tensor | Picked, labels: Tensor, *, clip_norm: float
 ) -> tuple[Tensor, Tensor, Tensor] | None:
     """Sum [P], norms [B] in float64 and losses [B]; None where the kernels cannot read the batch.
 
     Args:
-        layer: of :func:`linear_classifier`.
+        classifier: of :func:`linear_classifier`.
         inputs: [B, ...].
         labels: [B], int64.
         clip_norm: C > 0, of each example.
     """
-    x, (weight, *bias) = inputs.flatten(1), (p.detach() for p in layer.parameters())
-    if x.shape[1] != layer.in_features or not native.accepts(x, weight, *bias):
+    weight, *bias = (p.detach() for p in classifier.layer.parameters())
+    x = _examples(classifier, inputs, weight)
+    if x is None or not native.accepts(weight, *bias):
         return None
     # The kernel reads 64 bits for each label, and writes where it says.
     if labels.dtype != torch.int64 or len(labels) == 0:
         return None
-    if labels.min() < 0 or labels.max() >= layer.out_features:
+    if labels.min() < 0 or labels.max() >= classifier.layer.out_features:
         return None
     return native.linear_classifier(x, labels, weight, bias[0] if bias else None, clip_norm)
+
+
+def _examples(
+    classifier: LinearClassifier, inputs: Tensor | Picked, weight: Tensor
+) -> native.Examples | None:
+    """The inputs as a kernel reads them, None where it cannot."""
+    values = inputs.source if isinstance(inputs, Picked) else inputs
+    rows = inputs.rows if isinstance(inputs, Picked) else None
+    if isinstance(inputs, Tensor) and values.dtype != weight.dtype:
+        return None  # a model is not shown such a tensor
+    if math.prod(values.shape[1:]) != classifier.layer.in_features:
+        return None
+    norm, groups = classifier.norm, 0
+    if norm is not None:
+        # Torch refuses to normalise one number, and other channels.
+        groups, size = norm.num_groups, classifier.layer.in_features
+        if values.dim() < 2 or values.shape[1] != norm.num_channels or size == groups:
+            return None
+    # Of a batch a copy may be made, of all the records that rows are picked from never.
+    values = values.contiguous() if rows is None else values
+    epsilon = 0.0 if norm is None else norm.eps
+    found = native.Examples(values, rows, groups, epsilon)
+    return found if found.is_readable(weight) else None

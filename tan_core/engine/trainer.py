@@ -10,7 +10,7 @@ rounding.
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -28,7 +28,15 @@ from tan_core.engine.divergence import is_diverged
 from tan_core.engine.flat import FlatParameters
 from tan_core.engine.gradients import check_model, clipped_sum
 from tan_core.engine.independence import check_independence
-from tan_core.engine.inputs import Array, ByIndex, Inputs, as_floats, as_inputs, as_tensor
+from tan_core.engine.inputs import (
+    Array,
+    ByIndex,
+    Inputs,
+    Picked,
+    as_floats,
+    as_inputs,
+    as_tensor,
+)
 from tan_core.engine.optimizers import make_optimizer
 from tan_core.engine.randomness import Randomness, SeededRandomness
 from tan_core.engine.trace import Trace
@@ -70,11 +78,14 @@ class _Draw:
     views: Views | None
 
 
+_Read = TypeVar("_Read", bound=Tensor | Picked)
+
+
 @dataclass(frozen=True, slots=True)
-class _Shown:
+class _Shown(Generic[_Read]):
     """What a model reads of some units, as :func:`~tan_core.engine.gradients.clipped_sum` takes it."""
 
-    inputs: Tensor
+    inputs: _Read
     labels: Tensor
     views: int
     shares: Tensor | None
@@ -368,7 +379,7 @@ class Trainer:
         total_P: Tensor | None = None
         chunks = list(self._chunks(share))
         for following, units in enumerate(chunks, start=1):
-            shown = self._gather(units, draw)
+            shown = self._picked(units) or self._gather(units, draw)
             if isinstance(self._inputs, ByIndex) and following < len(chunks):
                 self._inputs.expect(self._records(chunks[following])[0].flatten())
             part = clipped_sum(
@@ -415,7 +426,15 @@ class Trainer:
         """The records of these units, and each one's share in its unit, where those are users."""
         return (units[:, None], None) if self._users is None else self._users.records(units)
 
-    def _gather(self, units: Tensor, draw: _Draw) -> _Shown:
+    def _picked(self, units: Tensor) -> _Shown[Picked] | None:
+        """The same as :meth:`_gather` where records are read as they are, from memory."""
+        if self._users is not None or not self._augmentation.is_identity:
+            return None
+        if isinstance(self._inputs, ByIndex) or self._device.type != "cpu":
+            return None
+        return _Shown(Picked(self._inputs, units), self._labels[units], 1, None)
+
+    def _gather(self, units: Tensor, draw: _Draw) -> _Shown[Tensor]:
         """What the model reads of these units of a draw, and their labels."""
         records_UR, shares_UR = self._records(units)
         inputs = self._inputs.index_select(0, records_UR.flatten()).to(self._device)

@@ -51,6 +51,18 @@ class _Standardised(ctypes.Structure):
     _fields_ = [(name, ctypes.c_void_p) for name in ("unit", "factor", "is_free")]
 
 
+class _Examples(ctypes.Structure):
+    _fields_ = [
+        ("values", ctypes.c_void_p),
+        ("rows", ctypes.c_void_p),
+        ("kind", ctypes.c_int64),
+        ("groups", ctypes.c_int64),
+        ("epsilon", ctypes.c_double),
+    ]
+
+
+_KINDS: Final = {torch.float16: 1, torch.uint8: 2}
+"""Of examples; 0: of the kernel's own type."""
 _ARGUMENTS: Final = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "d": ctypes.c_double}
 _SIGNATURES: Final = {
     "weight_rows": "pnpppnnpp",
@@ -257,35 +269,67 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tens
     return y, squared
 
 
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """Examples that a kernel reads where they lie."""
+
+    values: Tensor
+    """[N, ...], dense, on the CPU: of the weight's type, float16, or uint8 pixels."""
+    rows: Tensor | None = None
+    """[B], int64 in [0, N): which of them; None: all."""
+    groups: int = 0
+    """Into how many pieces an example falls, each normalised by itself; 0: not normalised."""
+    epsilon: float = 0.0
+    """Added to the variance of a piece."""
+
+    def __len__(self) -> int:
+        return len(self.values) if self.rows is None else len(self.rows)
+
+    def is_readable(self, weight: Tensor) -> bool:
+        """Whether a kernel of the weight's type can."""
+        is_known = self.values.dtype in (weight.dtype, *_KINDS)
+        return is_known and self.values.is_cpu and self.values.is_contiguous()
+
+    def at(self, first: int) -> _Examples:
+        """From example ``first`` on, for a kernel."""
+        return _Examples(
+            _at(self.values, first if self.rows is None else 0),
+            None if self.rows is None else _at(self.rows, first),
+            _KINDS.get(self.values.dtype, 0),
+            self.groups,
+            self.epsilon,
+        )
+
+
 def linear_classifier(
-    x: Tensor, labels: Tensor, weight: Tensor, bias: Tensor | None, clip_norm: float
+    x: Examples, labels: Tensor, weight: Tensor, bias: Tensor | None, clip_norm: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The clipped sum of the gradients of a linear classifier's cross-entropy.
 
     Args:
-        x: [N, I], inputs.
-        labels: [N], int64 in [0, O).
+        x: B inputs, readable.
+        labels: [B], int64 in [0, O).
         weight: [O, I].
         bias: [O], if there is one.
         clip_norm: what longer gradients are scaled down to.
 
     Returns:
-        The sum, [O * I + O], the weight's part first; norms before clipping, [N] in float64; losses, [N].
+        The sum, [O * I + O], the weight's part first; norms before clipping, [B] in float64; losses, [B].
         What is not finite in either of them adds nothing.
     """
-    x, labels, weight = x.contiguous(), labels.contiguous(), weight.contiguous()
-    norms, losses = torch.empty(len(x), dtype=torch.float64), x.new_empty(len(x))
+    labels, weight = labels.contiguous(), weight.contiguous()
+    norms, losses = torch.empty(len(x), dtype=torch.float64), weight.new_empty(len(x))
     size = weight.numel() + (0 if bias is None else len(bias))
     sums: dict[int, Tensor] = {}
-    function = _function("linear_classifier", x)
+    function = _function("linear_classifier", weight)
 
     def compute(first: int, count: int) -> int:
-        own = sums.setdefault(first, x.new_zeros(size))
+        own = sums.setdefault(first, weight.new_zeros(size))
         return function(
             count,
             *reversed(weight.shape),
             clip_norm,
-            _at(x, first),
+            ctypes.byref(x.at(first)),
             _at(labels, first),
             _at(weight),
             _at(bias),

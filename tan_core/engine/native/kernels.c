@@ -29,6 +29,17 @@ typedef struct {
     const void *is_free; /* [O], 1 where the rate follows the weight, else 0 */
 } Standardised;
 
+/* Examples to be read as they lie: numbers of the kernel's own type, half floats or pixels. */
+typedef struct {
+    const void *values;
+    const int64_t *rows; /* which of them; NULL: the first ones */
+    int64_t kind;
+    int64_t groups; /* of an example, each normalised by itself; 0: none is */
+    double epsilon;
+} Examples;
+
+enum { OWN_TYPE, HALF_FLOATS, PIXELS };
+
 /* Outputs are rounded up to this, so that a row ends with a whole vector. */
 #define OUTPUTS_MULTIPLE 16
 
@@ -132,7 +143,7 @@ static inline int64_t padded_columns(const Shape *s) {
         return CHOSEN(linear, real)(rows, inputs, outputs, x, w, bias, y, squared);            \
     }                                                                                          \
     int linear_classifier_##real(int64_t rows, int64_t inputs, int64_t outputs,                \
-                                 double clip_norm, const real *x, const int64_t *labels,       \
+                                 double clip_norm, const Examples *x, const int64_t *labels,   \
                                  const real *w, const real *bias, real *weight_sum,            \
                                  real *bias_sum, double *norms, real *losses) {                \
         return CHOSEN(linear_classifier, real)(rows, inputs, outputs, clip_norm, x, labels, w, \

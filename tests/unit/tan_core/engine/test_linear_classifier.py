@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tan_core.engine import clipped_sum, native
+from tan_core.engine.inputs import Picked
 from tan_core.engine.linear_classifier import in_one_pass, linear_classifier
 from tests.unit.tan_core.engine.oracle import assert_exact, example_gradients
 
@@ -19,10 +20,16 @@ def make_batch(size: int, features: int, classes: int, dtype=torch.float64):
     return inputs, torch.randint(0, classes, (size,), generator=generator)
 
 
+def head(channels: int, pixels: int, groups: int, classes: int = 3) -> nn.Sequential:
+    """As behind scattering coefficients."""
+    norm = nn.GroupNorm(groups, channels, affine=False)
+    return nn.Sequential(norm, nn.Flatten(), nn.Linear(channels * pixels, classes))
+
+
 def one_pass(model: nn.Module, inputs, labels, *, clip_norm: float = 1.0):
-    layer = linear_classifier(model)
-    assert layer is not None
-    found = in_one_pass(layer, inputs, labels, clip_norm=clip_norm)
+    classifier = linear_classifier(model)
+    assert classifier is not None
+    found = in_one_pass(classifier, inputs, labels, clip_norm=clip_norm)
     assert found is not None
     return found
 
@@ -39,9 +46,25 @@ class TestInOnePass:
     ) -> None:
         model = nn.Sequential(nn.Flatten(), nn.Linear(features, classes, bias=bias)).double()
         inputs, labels = make_batch(size, features, classes)
-        assert linear_classifier(model) is model[1]
+        assert linear_classifier(model) is not None
 
         assert_exact(model, inputs, labels)
+
+    @given(
+        size=st.integers(1, 40),
+        groups=st.integers(1, 4),
+        width=st.integers(1, 5),
+        pixels=st.integers(2, 40),
+        mean=st.sampled_from([0.0, 100.0]),
+    )
+    def test_so_it_is_behind_a_normalisation(
+        self, size: int, groups: int, width: int, pixels: int, mean: float
+    ) -> None:
+        model = head(groups * width, pixels, groups).double()
+        inputs, labels = make_batch(size, groups * width * pixels, 3)
+        assert linear_classifier(model) is not None
+
+        assert_exact(model, inputs.view(size, groups * width, pixels) + mean, labels)
 
     def test_in_float32_it_is_as_close_as_float32_can_be(self) -> None:
         layer = nn.Linear(4096, 10)
@@ -100,23 +123,89 @@ class TestInOnePass:
         layer, inputs = nn.Linear(4, 3), torch.ones(2, 4)
         labels = torch.tensor([0, label])
 
-        assert in_one_pass(layer, inputs, labels, clip_norm=1.0) is None
+        assert attempt(layer, inputs, labels) is None
         with pytest.raises((IndexError, RuntimeError)):
             clipped_sum(layer, inputs, labels, clip_norm=1.0)
 
     def test_what_the_kernel_cannot_read_goes_another_way(self) -> None:
         layer, labels = nn.Linear(4, 3), torch.tensor([0, 1])
+        rows = torch.tensor([0, 1])
 
-        assert in_one_pass(layer, torch.ones(2, 4).half(), labels, clip_norm=1.0) is None
-        assert in_one_pass(layer, torch.ones(2, 5), labels, clip_norm=1.0) is None
-        assert in_one_pass(layer, torch.ones(0, 4), labels[:0], clip_norm=1.0) is None
-        assert in_one_pass(layer, torch.ones(2, 4), labels.int(), clip_norm=1.0) is None
+        assert attempt(layer, torch.ones(2, 4).half(), labels) is None
+        assert attempt(layer, torch.ones(2, 5), labels) is None
+        assert attempt(layer, torch.ones(0, 4), labels[:0]) is None
+        assert attempt(layer, torch.ones(2, 4), labels.int()) is None
+        assert attempt(layer, Picked(torch.ones(2, 4).double(), rows), labels) is None
+        assert attempt(layer, Picked(torch.ones(4, 2).t(), rows), labels) is None
+        assert attempt(head(4, 2, 2), torch.ones(2, 8), labels) is None
+        assert attempt(head(4, 1, 4), torch.ones(2, 4), labels) is None
 
     def test_inputs_of_any_layout_are_read_as_they_are(self) -> None:
         layer = nn.Linear(6, 3).double()
         inputs, labels = make_batch(5, 6, 3)
 
         assert_exact(layer, inputs.t().contiguous().t(), labels)
+
+
+class TestPicked:
+    """Records are read where they lie: the same numbers as of those gathered and widened first."""
+
+    @pytest.mark.parametrize("groups", [0, 2])
+    def test_every_half_float_is_read_as_what_it_is(self, groups: int) -> None:
+        every = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(torch.float16)
+        records = every.view(-1, 4, 8)
+        model = head(4, 8, groups) if groups else nn.Sequential(nn.Flatten(), nn.Linear(32, 3))
+        rows, labels = torch.arange(len(records)), torch.arange(len(records)) % 3
+
+        got = one_pass(model, Picked(records, rows), labels)
+        expected = one_pass(model, Picked(records.float(), rows), labels)
+
+        for one, other in zip(got, expected, strict=True):
+            assert torch.equal(one.nan_to_num(-1), other.nan_to_num(-1))
+        assert not got[1].isfinite().all()
+        assert bool(got[0].isfinite().all())
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.uint8, torch.float64])
+    @pytest.mark.parametrize("groups", [0, 3])
+    @pytest.mark.parametrize("threads", [1, 3])
+    def test_the_rows_that_were_picked_are_read_in_their_order(
+        self, dtype, groups, threads
+    ) -> None:
+        generator = torch.Generator().manual_seed(1)
+        records = torch.randint(0, 256, (50, 6, 9), generator=generator).to(dtype)
+        model = head(6, 9, groups) if groups else nn.Sequential(nn.Flatten(), nn.Linear(54, 3))
+        rows = torch.tensor([0, 49, 7, 7, 31, *range(40)])
+        labels = torch.randint(0, 3, (len(rows),), generator=generator)
+        picked = Picked(records, rows)
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            got = clipped_sum(model.double(), picked, labels, clip_norm=0.5)
+        finally:
+            torch.set_num_threads(before)
+
+        rows_of_each = example_gradients(model, picked.floats(torch.float64), labels, views=1)
+        norms = rows_of_each.norm(dim=1)
+        expected = (rows_of_each * (0.5 / norms).clamp_max(1)[:, None]).sum(0)
+        assert torch.allclose(got.norms, norms, rtol=1e-9)
+        assert torch.allclose(got.sum, expected, rtol=1e-9, atol=1e-12)
+
+    def test_models_of_other_kinds_see_them_gathered(self) -> None:
+        model = nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.Tanh(), nn.Linear(5, 3)).double()
+        records = torch.randint(0, 256, (20, 3, 4), dtype=torch.uint8)
+        picked = Picked(records, torch.tensor([3, 1, 19]))
+        labels = torch.tensor([0, 2, 1])
+
+        got = clipped_sum(model, picked, labels, clip_norm=1.0)
+
+        expected = clipped_sum(model, picked.floats(torch.float64), labels, clip_norm=1.0)
+        assert torch.equal(got.sum, expected.sum)
+
+
+def attempt(model: nn.Module, inputs, labels):
+    classifier = linear_classifier(model)
+    assert classifier is not None
+    return in_one_pass(classifier, inputs, labels, clip_norm=1.0)
 
 
 class Doubled(nn.Linear):
@@ -126,8 +215,8 @@ class Doubled(nn.Linear):
         return 2 * super().forward(x)
 
 
-def hooked(register: str) -> nn.Module:
-    layer = nn.Linear(4, 3)
+def hooked(register: str, layer: nn.Module | None = None) -> nn.Module:
+    layer = layer or nn.Linear(4, 3)
     getattr(layer, register)(lambda *_: None)
     return layer
 
@@ -148,7 +237,18 @@ class TestLinearClassifier:
         ],
     )
     def test_a_flattening_and_one_layer_is_one(self, model) -> None:
-        assert linear_classifier(model) is [*model.modules()][-1]
+        found = linear_classifier(model)
+
+        assert found is not None
+        assert found.layer is [*model.modules()][-1]
+        assert found.norm is None
+
+    def test_so_it_is_behind_a_normalisation_without_parameters(self) -> None:
+        model = head(4, 6, 2)
+        found = linear_classifier(model)
+
+        assert found is not None
+        assert (found.norm, found.layer) == (model[0], model[2])
 
     @pytest.mark.parametrize(
         "model",
@@ -164,6 +264,15 @@ class TestLinearClassifier:
             hooked("register_forward_pre_hook"),
             nn.Sequential(nn.Flatten(), hooked("register_forward_hook")),
             frozen_bias(),
+            nn.GroupNorm(2, 4, affine=False),
+            nn.Sequential(nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(4, 3)),
+            nn.Sequential(nn.GroupNorm(2, 4, affine=False), nn.Linear(4, 3)),
+            nn.Sequential(nn.Flatten(), nn.GroupNorm(2, 4, affine=False), nn.Linear(4, 3)),
+            nn.Sequential(
+                hooked("register_forward_hook", nn.GroupNorm(2, 4, affine=False)),
+                nn.Flatten(),
+                nn.Linear(4, 3),
+            ),
             nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)),
         ],
     )
