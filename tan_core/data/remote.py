@@ -20,7 +20,8 @@ from tan_core.spec import addresses
 
 SUFFIXES = image_folder.SUFFIXES | {".parquet", ".csv", ".npz"}
 _AT_ONCE = 8
-_BLOCK = 2**22
+BLOCK = 2**22
+"""Of a file, read at once; and once more ahead."""
 _SINGLE = ".file"
 """Folder of an entry whose address names one file; no name that is fetched begins with a dot."""
 
@@ -170,11 +171,11 @@ def _num_bytes(source: Any, place: str, info: dict[str, Any]) -> int:
 
 def _blocks(source: Any, file: RemoteFile) -> Iterator[bytes]:
     with _troubles_of(file.address):
-        stream = source.open(file.address, "rb", block_size=_BLOCK, cache_type="readahead")
+        stream = source.open(file.address, "rb", block_size=BLOCK, cache_type="readahead")
     with stream:
         while True:
             with _troubles_of(file.address):
-                block: bytes = stream.read(_BLOCK)
+                block: bytes = stream.read(BLOCK)
             if not block:
                 return
             yield block
@@ -187,8 +188,11 @@ def _file_system(address: str) -> tuple[Any, str]:
         # Here, because most machines have no data behind an address and none of these libraries.
         from fsspec.core import url_to_fs
 
-        # A redirect may lead to any machine: what is allowed is the address, not what it says.
-        options = {"allow_redirects": False} if scheme.startswith("http") else {}
+        # A process that lives for months sees what was added to a bucket, and a key that was changed.
+        options = {"skip_instance_cache": True, "use_listings_cache": False}
+        if scheme.startswith("http"):
+            # A redirect may lead to any machine: what is allowed is the address, not what it says.
+            options["allow_redirects"] = False
         return url_to_fs(address, **options)
     except ImportError as error:
         raise DatasetError(
