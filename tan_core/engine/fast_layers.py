@@ -132,7 +132,7 @@ def _few_outputs(layer: nn.Linear) -> Prepare | None:
 class _Linear(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-        y, squared = native.linear(x, weight, bias)
+        y, squared = native.linear(native.Examples(x.contiguous()), weight, bias)
         ctx.save_for_backward(weight)
         ctx.mark_non_differentiable(squared)
         return y, squared

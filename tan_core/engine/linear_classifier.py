@@ -75,6 +75,15 @@ def in_one_pass(
     return native.linear_classifier(x, labels, weight, bias[0] if bias else None, clip_norm)
 
 
+def scores(classifier: LinearClassifier, inputs: Picked) -> Tensor | None:
+    """[B, O]: what the model says of records; None where the kernels cannot read them."""
+    weight, *bias = (p.detach() for p in classifier.layer.parameters())
+    x = _examples(classifier, inputs, weight)
+    if x is None or not native.accepts(weight, *bias):
+        return None
+    return native.linear(x, weight, bias[0] if bias else None)[0]
+
+
 def _examples(
     classifier: LinearClassifier, inputs: Tensor | Picked, weight: Tensor
 ) -> native.Examples | None:

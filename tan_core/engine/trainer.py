@@ -37,6 +37,7 @@ from tan_core.engine.inputs import (
     as_inputs,
     as_tensor,
 )
+from tan_core.engine.linear_classifier import linear_classifier, scores
 from tan_core.engine.optimizers import make_optimizer
 from tan_core.engine.randomness import Randomness, SeededRandomness
 from tan_core.engine.trace import Trace
@@ -253,11 +254,16 @@ class Trainer:
             raise ParameterError("cannot evaluate on an empty split", field="inputs")
         hits: list[Tensor] = []
         used = self.released if weights is None else weights
+        classifier = linear_classifier(self._model)
         with torch.inference_mode(), self._in_place(used), self._books.closed():
             for start in range(0, len(labels), _EVALUATION_BATCH):
                 chunk = slice(start, start + _EVALUATION_BATCH)
-                logits = self._books.predictions(self._normalised(read[chunk]))
-                hits.append(logits.argmax(1).cpu() == labels[chunk])
+                found = None
+                if classifier is not None and isinstance(read, Tensor):
+                    found = scores(classifier, Picked(read, torch.arange(len(read))[chunk]))
+                if found is None:
+                    found = self._books.predictions(self._normalised(read[chunk]))
+                hits.append(found.argmax(1).cpu() == labels[chunk])
         return torch.cat(hits)
 
     @contextmanager

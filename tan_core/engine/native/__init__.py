@@ -247,28 +247,6 @@ def outer_norms(x: Tensor, g: Tensor, *, ones: int) -> Tensor:
     return squared
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-    """[N, O] of [N, I], and the squared norms of the inputs, [N] in float64; for few outputs."""
-    x, weight = x.contiguous(), weight.contiguous()
-    y = x.new_empty(len(x), len(weight))
-    squared = torch.empty(x.shape[0], dtype=torch.float64)
-    function = _function("linear", x)
-
-    def compute(first: int, count: int) -> int:
-        return function(
-            count,
-            *reversed(weight.shape),
-            _at(x, first),
-            _at(weight),
-            _at(bias),
-            _at(y, first),
-            _at(squared, first),
-        )
-
-    _over_examples(compute, x.shape[0])
-    return y, squared
-
-
 @dataclass(frozen=True, slots=True)
 class Examples:
     """Examples that a kernel reads where they lie."""
@@ -299,6 +277,28 @@ class Examples:
             self.groups,
             self.epsilon,
         )
+
+
+def linear(x: Examples, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    """[B, O] of what is readable, and the squared norms of the inputs, [B] in float64; for few outputs."""
+    weight = weight.contiguous()
+    y = weight.new_empty(len(x), len(weight))
+    squared = torch.empty(len(x), dtype=torch.float64)
+    function = _function("linear", weight)
+
+    def compute(first: int, count: int) -> int:
+        return function(
+            count,
+            *reversed(weight.shape),
+            ctypes.byref(x.at(first)),
+            _at(weight),
+            _at(bias),
+            _at(y, first),
+            _at(squared, first),
+        )
+
+    _over_examples(compute, len(x))
+    return y, squared
 
 
 def linear_classifier(

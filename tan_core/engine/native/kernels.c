@@ -138,7 +138,7 @@ static inline int64_t padded_columns(const Shape *s) {
                            const real *x, const real *g, double *squared) {                    \
         return CHOSEN(outer_norms, real)(rows, inputs, outputs, ones, x, g, squared);          \
     }                                                                                          \
-    int linear_##real(int64_t rows, int64_t inputs, int64_t outputs, const real *x,            \
+    int linear_##real(int64_t rows, int64_t inputs, int64_t outputs, const Examples *x,        \
                       const real *w, const real *bias, real *y, double *squared) {             \
         return CHOSEN(linear, real)(rows, inputs, outputs, x, w, bias, y, squared);            \
     }                                                                                          \

@@ -208,6 +208,76 @@ static void FOR_TARGET(project)(const Standardised *s, int64_t inputs, int64_t o
         }
 }
 
+/* ---- Examples, read as they lie ----------------------------------------------------------------- */
+/* A half float has 5 bits of exponent and 10 of mantissa; a small one is a whole number of 2^-24. */
+#define WIDTH ((int64_t)(VECTOR_BYTES / sizeof(float)))
+#define Halves FOR_TARGET(Halves)
+#define Bits FOR_TARGET(Bits)
+#define Floats FOR_TARGET(Floats)
+typedef uint16_t Halves __attribute__((vector_size(VECTOR_BYTES / 2), aligned(2), may_alias));
+typedef int32_t Bits __attribute__((vector_size(VECTOR_BYTES)));
+typedef float Floats __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
+
+static inline void FOR_TARGET(widen_halves)(const uint16_t *x, float *out) {
+    Bits bits = __builtin_convertvector(*(const Halves *)x, Bits), size = bits & 0x7fff;
+    Bits is_small = (Bits)(size < (Bits){0} + 0x400);
+    Bits is_special = (Bits)(size >= (Bits){0} + 0x7c00); /* infinite, or not a number */
+    Bits small = (Bits)(__builtin_convertvector(size, Floats) * 0x1p-24f);
+    Bits whole = (size << 13) + 0x38000000 + (is_special & 0x38000000);
+    *(Floats *)out = (Floats)((small & is_small) | (whole & ~is_small) | ((bits & 0x8000) << 16));
+}
+
+static void FOR_TARGET(from_halves)(int64_t size, const uint16_t *x, REAL *out) {
+    float wide[WIDTH];
+    for (int64_t k = 0; k < size; k += WIDTH) {
+        int64_t left = size - k < WIDTH ? size - k : WIDTH;
+        uint16_t rest[WIDTH] = {0};
+        if (left < WIDTH) memcpy(rest, x + k, sizeof(uint16_t) * left);
+        FOR_TARGET(widen_halves)(left < WIDTH ? rest : x + k, wide);
+        if (left == WIDTH) for (int64_t lane = 0; lane < WIDTH; lane++) out[k + lane] = (REAL)wide[lane];
+        else for (int64_t lane = 0; lane < left; lane++) out[k + lane] = (REAL)wide[lane];
+    }
+}
+#undef WIDTH
+#undef Halves
+#undef Bits
+#undef Floats
+
+/* In [-1, 1], as tan_core.engine.inputs has it. */
+static void FOR_TARGET(from_pixels)(int64_t size, const uint8_t *x, REAL *out) {
+    for (int64_t k = 0; k < size; k++) out[k] = (REAL)x[k] * (REAL)(1 / 127.5) - 1;
+}
+
+static REAL FOR_TARGET(summed)(int64_t size, const REAL *x) {
+    Vector sums = {0};
+    int64_t k = 0;
+    for (; k + LANES <= size; k += LANES) sums += *(const Vector *)(x + k);
+    REAL total = 0;
+    for (int64_t lane = 0; lane < LANES; lane++) total += sums[lane];
+    for (; k < size; k++) total += x[k];
+    return total;
+}
+
+/* To mean 0 and variance 1; the squares are of what is left without the mean. */
+static void FOR_TARGET(normalise)(int64_t size, double epsilon, REAL *x) {
+    REAL mean = FOR_TARGET(summed)(size, x) / (REAL)size;
+    for (int64_t k = 0; k < size; k++) x[k] -= mean;
+    REAL rate = (REAL)(1 / sqrt(FOR_TARGET(squares)(x, size) / (double)size + epsilon));
+    for (int64_t k = 0; k < size; k++) x[k] *= rate;
+}
+
+/* One example: where it lies if the kernel can read it there, else what is made of it in `room`. */
+static const REAL *FOR_TARGET(example)(const Examples *all, int64_t number, int64_t size, REAL *room) {
+    int64_t first = (all->rows ? all->rows[number] : number) * size;
+    if (all->kind == HALF_FLOATS) FOR_TARGET(from_halves)(size, (const uint16_t *)all->values + first, room);
+    else if (all->kind == PIXELS) FOR_TARGET(from_pixels)(size, (const uint8_t *)all->values + first, room);
+    else if (all->groups == 0) return (const REAL *)all->values + first;
+    else memcpy(room, (const REAL *)all->values + first, sizeof(REAL) * size);
+    for (int64_t group = 0; group < all->groups; group++)
+        FOR_TARGET(normalise)(size / all->groups, all->epsilon, room + group * (size / all->groups));
+    return room;
+}
+
 /* ---- Linear layers of few outputs -------------------------------------------------------------
  *
  * y = x w' + bias, and the squared norm of each row of x while it is in the cache: with few outputs the
@@ -257,14 +327,18 @@ static void FOR_TARGET(scores)(int64_t rows, int64_t inputs, int64_t outputs, co
     }
 }
 
-static int FOR_TARGET(linear)(int64_t rows, int64_t inputs, int64_t outputs, const REAL *x, const REAL *w,
-                              const REAL *bias, REAL *y, double *squared) {
+static int FOR_TARGET(linear)(int64_t rows, int64_t inputs, int64_t outputs, const Examples *x,
+                              const REAL *w, const REAL *bias, REAL *y, double *squared) {
+    REAL *room = malloc(sizeof(REAL) * AT_ONCE * inputs);
+    if (!room) return 1;
     for (int64_t row = 0; row < rows; row += AT_ONCE) {
         int64_t size = rows - row < AT_ONCE ? rows - row : AT_ONCE;
-        const REAL *of_x[AT_ONCE];
-        for (int64_t i = 0; i < size; i++) of_x[i] = x + (row + i) * inputs;
-        FOR_TARGET(scores)(size, inputs, outputs, of_x, w, bias, y + row * outputs, squared + row);
+        const REAL *read[AT_ONCE];
+        for (int64_t i = 0; i < size; i++)
+            read[i] = FOR_TARGET(example)(x, row + i, inputs, room + i * inputs);
+        FOR_TARGET(scores)(size, inputs, outputs, read, w, bias, y + row * outputs, squared + row);
     }
+    free(room);
     return 0;
 }
 
@@ -317,75 +391,6 @@ static REAL FOR_TARGET(cross_entropy)(REAL *scores, int64_t outputs, int64_t lab
     for (int64_t o = 0; o < outputs; o++) scores[o] /= total;
     scores[label] -= 1;
     return LOG(total) - (own - highest);
-}
-
-/* A half float has 5 bits of exponent and 10 of mantissa; a small one is a whole number of 2^-24. */
-#define WIDTH ((int64_t)(VECTOR_BYTES / sizeof(float)))
-#define Halves FOR_TARGET(Halves)
-#define Bits FOR_TARGET(Bits)
-#define Floats FOR_TARGET(Floats)
-typedef uint16_t Halves __attribute__((vector_size(VECTOR_BYTES / 2), aligned(2), may_alias));
-typedef int32_t Bits __attribute__((vector_size(VECTOR_BYTES)));
-typedef float Floats __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
-
-static inline void FOR_TARGET(widen)(const uint16_t *x, float *out) {
-    Bits bits = __builtin_convertvector(*(const Halves *)x, Bits), size = bits & 0x7fff;
-    Bits is_small = (Bits)(size < (Bits){0} + 0x400);
-    Bits is_special = (Bits)(size >= (Bits){0} + 0x7c00); /* infinite, or not a number */
-    Bits small = (Bits)(__builtin_convertvector(size, Floats) * 0x1p-24f);
-    Bits whole = (size << 13) + 0x38000000 + (is_special & 0x38000000);
-    *(Floats *)out = (Floats)((small & is_small) | (whole & ~is_small) | ((bits & 0x8000) << 16));
-}
-
-static void FOR_TARGET(from_halves)(int64_t size, const uint16_t *x, REAL *out) {
-    float wide[WIDTH];
-    for (int64_t k = 0; k < size; k += WIDTH) {
-        int64_t left = size - k < WIDTH ? size - k : WIDTH;
-        uint16_t rest[WIDTH] = {0};
-        if (left < WIDTH) memcpy(rest, x + k, sizeof(uint16_t) * left);
-        FOR_TARGET(widen)(left < WIDTH ? rest : x + k, wide);
-        if (left == WIDTH) for (int64_t lane = 0; lane < WIDTH; lane++) out[k + lane] = (REAL)wide[lane];
-        else for (int64_t lane = 0; lane < left; lane++) out[k + lane] = (REAL)wide[lane];
-    }
-}
-#undef WIDTH
-#undef Halves
-#undef Bits
-#undef Floats
-
-/* In [-1, 1], as tan_core.engine.inputs has it. */
-static void FOR_TARGET(from_pixels)(int64_t size, const uint8_t *x, REAL *out) {
-    for (int64_t k = 0; k < size; k++) out[k] = (REAL)x[k] * (REAL)(1 / 127.5) - 1;
-}
-
-static REAL FOR_TARGET(summed)(int64_t size, const REAL *x) {
-    Vector sums = {0};
-    int64_t k = 0;
-    for (; k + LANES <= size; k += LANES) sums += *(const Vector *)(x + k);
-    REAL total = 0;
-    for (int64_t lane = 0; lane < LANES; lane++) total += sums[lane];
-    for (; k < size; k++) total += x[k];
-    return total;
-}
-
-/* To mean 0 and variance 1; the squares are of what is left without the mean. */
-static void FOR_TARGET(normalise)(int64_t size, double epsilon, REAL *x) {
-    REAL mean = FOR_TARGET(summed)(size, x) / (REAL)size;
-    for (int64_t k = 0; k < size; k++) x[k] -= mean;
-    REAL rate = (REAL)(1 / sqrt(FOR_TARGET(squares)(x, size) / (double)size + epsilon));
-    for (int64_t k = 0; k < size; k++) x[k] *= rate;
-}
-
-/* One example: where it lies if the kernel can read it there, else what is made of it in `room`. */
-static const REAL *FOR_TARGET(example)(const Examples *all, int64_t number, int64_t size, REAL *room) {
-    int64_t first = (all->rows ? all->rows[number] : number) * size;
-    if (all->kind == HALF_FLOATS) FOR_TARGET(from_halves)(size, (const uint16_t *)all->values + first, room);
-    else if (all->kind == PIXELS) FOR_TARGET(from_pixels)(size, (const uint8_t *)all->values + first, room);
-    else if (all->groups == 0) return (const REAL *)all->values + first;
-    else memcpy(room, (const REAL *)all->values + first, sizeof(REAL) * size);
-    for (int64_t group = 0; group < all->groups; group++)
-        FOR_TARGET(normalise)(size / all->groups, all->epsilon, room + group * (size / all->groups));
-    return room;
 }
 
 /* Adds the clipped gradients to the sums of the weight, [O, I], and of the bias, [O]. An example whose

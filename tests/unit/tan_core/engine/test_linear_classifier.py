@@ -8,7 +8,7 @@ from torch import nn
 
 from tan_core.engine import clipped_sum, native
 from tan_core.engine.inputs import Picked
-from tan_core.engine.linear_classifier import in_one_pass, linear_classifier
+from tan_core.engine.linear_classifier import in_one_pass, linear_classifier, scores
 from tests.unit.tan_core.engine.oracle import assert_exact, example_gradients
 
 pytestmark = pytest.mark.skipif(not native.is_available(), reason="the kernels are not compiled")
@@ -189,6 +189,20 @@ class TestPicked:
         expected = (rows_of_each * (0.5 / norms).clamp_max(1)[:, None]).sum(0)
         assert torch.allclose(got.norms, norms, rtol=1e-9)
         assert torch.allclose(got.sum, expected, rtol=1e-9, atol=1e-12)
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.uint8, torch.float64])
+    @pytest.mark.parametrize("groups", [0, 3])
+    def test_scores_are_what_the_model_says(self, dtype, groups) -> None:
+        records = torch.randint(0, 256, (30, 6, 9)).to(dtype)
+        model = head(6, 9, groups) if groups else nn.Sequential(nn.Flatten(), nn.Linear(54, 3))
+        classifier = linear_classifier(model.double())
+        picked = Picked(records, torch.tensor([0, 29, 7, 7, *range(9)]))
+        assert classifier is not None
+
+        found = scores(classifier, picked)
+
+        assert found is not None
+        assert torch.allclose(found, model(picked.floats(torch.float64)), rtol=1e-9, atol=1e-9)
 
     def test_models_of_other_kinds_see_them_gathered(self) -> None:
         model = nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.Tanh(), nn.Linear(5, 3)).double()
