@@ -40,7 +40,7 @@ class LocalService:
         self.url = ""
 
     def start(self) -> str:
-        """Start it and wait until it answers; returns its URL."""
+        """Start it and wait until it answers; returns its URL. Who is interrupted leaves nothing running."""
         tether = [sys.executable, "-m", "service.local.tether", str(os.getpid())]
         self.process = subprocess.Popen(
             [*tether, sys.executable, "-m", "service.local"],
@@ -54,10 +54,14 @@ class LocalService:
         assert self.process.stdout is not None  # noqa: S101 - both are pipes
         assert self.process.stderr is not None  # noqa: S101
         threading.Thread(target=self._drain, args=(self.process.stderr,), daemon=True).start()
-        line = self.process.stdout.readline()
-        if not line.startswith("ready "):
-            self.process.wait()
-            raise LocalServiceError("\n".join(self.lines[-20:]) or "the service ended at once")
+        try:
+            line = self.process.stdout.readline()
+            if not line.startswith("ready "):
+                self.process.wait()
+                raise LocalServiceError("\n".join(self.lines[-20:]) or "the service ended at once")
+        except BaseException:
+            self.stop()
+            raise
         self.url = line.split()[1]
         return self.url
 

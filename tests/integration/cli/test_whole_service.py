@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -19,6 +19,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(600)]
 SERVE = [sys.executable, "-m", "service.cli.main", "serve", "--port", "0"]
 CLI = [sys.executable, "-m", "service.cli.main"]
 DEMO = [sys.executable, "-m", "service.cli.demo"]
+IN_THE_BACKGROUND = ["sh", "-c", 'trap "" INT && exec "$@"', "sh"]
+"""As a script starts a command that ends with ``&``: SIGINT is ignored to begin with."""
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -62,12 +64,19 @@ def is_quiet(home: Path, url: str) -> bool:
     try:
         httpx.get(f"{url}/healthz", timeout=2)
     except httpx.TransportError:
-        return not [p for p in psutil.process_iter(["cmdline"]) if belongs(p, home)]
+        return not left(home)
     return False
 
 
-def belongs(process: psutil.Process, home: Path) -> bool:
-    return any(str(home) in word for word in process.info["cmdline"] or ())
+def left(home: Path) -> list[str]:
+    """Running commands that know this home: by what they were told, or by their environment."""
+    found: list[str] = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            command = process.cmdline()
+            if any(str(home) in word for word in (*command, *process.environ().values())):
+                found.append(" ".join(command))
+    return found
 
 
 def eventually_quiet(home: Path, url: str) -> bool:
@@ -128,14 +137,33 @@ def test_the_demo_ends_with_the_whole_report_and_leaves_nothing_running(tmp_path
     assert eventually_quiet(tmp_path, url_in(done.stdout))
 
 
-def test_ctrl_c_in_the_middle_of_the_demo_leaves_nothing_running(tmp_path: Path) -> None:
-    with started([*DEMO, "examples/digits.yaml"], tmp_path) as process:
+@pytest.mark.parametrize("shell", [[], IN_THE_BACKGROUND], ids=["foreground", "background"])
+def test_ctrl_c_in_the_middle_of_the_demo_leaves_nothing_running(
+    tmp_path: Path, shell: list[str]
+) -> None:
+    with started([*shell, *DEMO, "examples/digits.yaml"], tmp_path) as process:
         url = url_in(read_until(process, "simulating"))
 
         process.send_signal(signal.SIGINT)
 
+        assert process.stdout is not None
+        said = process.stdout.read()
         assert process.wait(120) == 130
+    assert said.endswith("interrupted; everything is stopped\n")
+    assert "the study goes on" not in said
     assert eventually_quiet(tmp_path, url)
+
+
+def test_ctrl_c_while_the_demo_starts_leaves_nothing_running(tmp_path: Path) -> None:
+    with started([*DEMO, "examples/digits.yaml"], tmp_path) as process:
+        while not (tmp_path / "logs").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+
+        process.send_signal(signal.SIGINT)
+
+        assert process.wait(120) == 130
+        assert left(tmp_path) == []
 
 
 def test_a_demo_that_is_refused_exits_2_and_leaves_nothing_running(tmp_path: Path) -> None:
