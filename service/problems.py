@@ -18,6 +18,7 @@ from starlette.routing import compile_path
 from service.errors import Problem, ServiceError
 from tan_core.errors import AccountantError, ParameterError, TanError, UnsupportedEventError
 from tan_core.spec import FieldProblem
+from tan_core.spec.problems import in_words
 
 MEDIA_TYPE = "application/problem+json"
 MAX_DETAIL = 4000
@@ -144,7 +145,7 @@ async def _validation_error(_: Request, error: Exception) -> JSONResponse:
     errors = [
         FieldProblem(
             path=".".join(str(part) for part in detail["loc"][1:]) or str(detail["loc"][0]),
-            message="unknown key" if detail["type"] == "extra_forbidden" else detail["msg"],
+            message="unknown key" if detail["type"] == "extra_forbidden" else in_words(detail),
             value=detail.get("input") if detail["type"] != "missing" else None,
         )
         for detail in details

@@ -33,7 +33,8 @@ def compare(
         found = [find_study(client, study) for study in studies]
     ids = [study["id"] for study in found]
     if len(set(ids)) < len(ids):
-        raise InputError(f"these are {len(set(ids))} studies, not {len(ids)}: {', '.join(ids)}")
+        twice = next(id_ for id_ in ids if ids.count(id_) > 1)
+        raise InputError(f"study {twice} is named twice")
     specs = flattened([study["spec"] for study in found])
     differing = {key: values for key, values in specs.items() if _differ(values)}
     if as_json:

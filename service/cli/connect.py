@@ -96,8 +96,9 @@ def find_study(client: Client, reference: str) -> Json:
     if len(matching) == 1:
         return document(client.get_study(matching[0]))
     if matching:
+        more = f" and {len(matching) - 5} more" if len(matching) > 5 else ""
         raise UnknownStudyError(
-            f"{reference!r} is the beginning of {len(matching)} studies: {', '.join(matching[:5])}"
+            f"{reference!r} is the beginning of {len(matching)} studies: {', '.join(matching[:5])}{more}"
         )
     raise UnknownStudyError(f"no study has the id or the name {reference!r}")
 

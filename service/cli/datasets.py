@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from service.cli.options import DatasetName, JsonFlag
+from service.cli.options import DatasetName, JsonFlag, finite
 
 Json = dict[str, Any]
 
@@ -25,9 +25,10 @@ def add(
         ),
     ] = None,
     epsilon: Annotated[
-        float | None, typer.Option(help="Total ε over every study that ever reads the data.")
+        float | None,
+        typer.Option(help="Total ε over every study that ever reads the data.", callback=finite),
     ] = None,
-    delta: Annotated[float | None, typer.Option(help="Total δ.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Total δ.", callback=finite)] = None,
     unit: Annotated[
         str,
         typer.Option(

@@ -61,16 +61,18 @@ def _file(references: list[str], *, is_archived: bool, as_json: bool) -> None:
     from service.cli.connect import find_study, label, open_client
     from service.cli.output import show, show_json
 
-    with open_client() as client:
-        found = [find_study(client, reference) for reference in references]
-        filed = [_edit(client, each, {"archived": is_archived}) for each in found]
-    if as_json:
-        show_json(filed)
-        return
     word = (
         "is archived; tan-cli list --archived only shows it" if is_archived else "is listed again"
     )
-    show(*(f"{label(each)} {word}" for each in filed))
+    filed: list[Json] = []
+    with open_client() as client:
+        found = [find_study(client, reference) for reference in references]
+        for each in found:
+            filed.append(_edit(client, each, {"archived": is_archived}))
+            if not as_json:  # at once: what is refused later does not undo it
+                show(f"{label(each)} {word}")
+    if as_json:
+        show_json(filed)
 
 
 def _edit(client: "Client", study: Json, change: Json) -> Json:

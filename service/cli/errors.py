@@ -109,7 +109,7 @@ def _next(status: int, path: str) -> str | None:
     resource, *names = unquote(path).strip("/").split("/")
     if status in (404, 409):
         match resource, status, names:
-            case "studies", _, [study, _]:
+            case ("studies", _, [study, _]) | ("studies", 409, [study]):
                 return f"tan-cli show {study} says where it stands"
             case "datasets", 409, [dataset, *_]:
                 return f"tan-cli ledger show {dataset}"

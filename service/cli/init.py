@@ -81,6 +81,8 @@ def init(
     if path is not None and output is not None:
         raise InputError("give FILE or --output, not both")
     target = path or output or Path("study.yaml")
+    if target.is_dir():
+        raise InputError(f"{target} is a folder", hint=f"tan-cli init {target / 'study.yaml'}")
     if target.exists() and not force:
         raise InputError(
             f"{target} exists already; nothing was written",
@@ -100,13 +102,20 @@ def init(
         "promotion": promotion,
     }
     is_asking = sys.stdin.isatty() and not (yes or as_json)
-    answers = answered(given, registered(), ask=prompt if is_asking else None)
+    datasets = registered()
+    answers = answered(given, datasets, ask=prompt if is_asking else None)
     text = study_text(answers)
     check(text)
     schema = None if no_schema else target.with_name(FILE_NAME)
     write(target, text if schema is None else HINT + text)
     if schema is not None:
         write(schema, schema_text())
+    if datasets and answers.dataset not in datasets:
+        show(
+            f"note: no dataset {answers.dataset!r} is registered yet; registered: "
+            f"{', '.join(datasets)}",
+            error=True,
+        )
     if as_json:
         show_json({"path": str(target), "schema": schema and str(schema)})
         return

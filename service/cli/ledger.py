@@ -7,7 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 from service.cli.errors import Exit
-from service.cli.options import DatasetName, JsonFlag
+from service.cli.options import DatasetName, JsonFlag, finite, not_empty
 
 if TYPE_CHECKING:
     from service.client import Client
@@ -166,8 +166,10 @@ def reprice_ledger(
 @app.command("cap")
 def cap_tenant(
     dataset: DatasetName,
-    tenant: Annotated[str, typer.Option(help="Whose studies are limited.")],
-    epsilon: Annotated[float, typer.Option(help="Total ε of the tenant's studies, at the δ.")],
+    tenant: Annotated[str, typer.Option(help="Whose studies are limited.", callback=not_empty)],
+    epsilon: Annotated[
+        float, typer.Option(help="Total ε of the tenant's studies, at the δ.", callback=finite)
+    ],
     as_json: JsonFlag = False,
 ) -> None:
     """Limit a tenant to a lower ε within the dataset's budget."""

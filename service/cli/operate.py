@@ -60,7 +60,7 @@ def logs(
     import sys
 
     from service.cli.connect import document, find_study, open_client
-    from service.cli.output import show_json
+    from service.cli.output import show, show_json
 
     if run not in (None, *RUNS):
         raise InputError(f"--run: accepted are {' and '.join(RUNS)}, got {run!r}")
@@ -71,6 +71,10 @@ def logs(
         if as_json:
             show_json(document(client.list_attempts(study_id))["items"])
             return
+        is_empty = True
         for part in client.read_log(study_id, run=run, attempt=attempt, follow=follow or None):
+            is_empty = is_empty and not part
             sys.stdout.write(part)
             sys.stdout.flush()
+        if is_empty:
+            show("the log is empty", error=True)

@@ -1,5 +1,6 @@
 """Options that several commands share, and what the shell may complete in them."""
 
+import math
 from typing import Annotated
 
 import typer
@@ -7,7 +8,7 @@ import typer
 from service.cli.complete import dataset_names, study_references, study_states
 
 
-def _not_empty(value: str | list[str] | None) -> str | list[str] | None:
+def not_empty(value: str | list[str] | None) -> str | list[str] | None:
     """A name as it was given.
 
     Raises:
@@ -15,6 +16,17 @@ def _not_empty(value: str | list[str] | None) -> str | list[str] | None:
     """
     if any(not each.strip() for each in ([value] if isinstance(value, str) else value or [])):
         raise typer.BadParameter("a name is needed here, got an empty one")
+    return value
+
+
+def finite(value: float | None) -> float | None:
+    """A number as it was given, for what is sent as JSON.
+
+    Raises:
+        BadParameter: it is infinite, or none.
+    """
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"a finite number is needed here, got {value}")
     return value
 
 
@@ -26,7 +38,7 @@ StudyReference = Annotated[
         help="Id, unique beginning of an id, or name (the newest of that name).",
         show_default=False,
         autocompletion=study_references,
-        callback=_not_empty,
+        callback=not_empty,
     ),
 ]
 StudyReferences = Annotated[
@@ -36,7 +48,7 @@ StudyReferences = Annotated[
         help="Ids, unique beginnings of ids, or names.",
         show_default=False,
         autocompletion=study_references,
-        callback=_not_empty,
+        callback=not_empty,
     ),
 ]
 StudyStates = Annotated[
@@ -54,6 +66,6 @@ DatasetName = Annotated[
         metavar="DATASET",
         help="A registered dataset.",
         autocompletion=dataset_names,
-        callback=_not_empty,
+        callback=not_empty,
     ),
 ]

@@ -98,7 +98,7 @@ def _key_id(path: Path, stated: str | None) -> str:
     try:
         found = read_public_key(path.read_bytes())
     except OSError as error:
-        raise CliError(f"cannot read {path}: {error.strerror or error}") from error
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
     except ValueError as error:
         raise InputError(
             f"--key {path}: expected an Ed25519 public key in PEM ({error})"

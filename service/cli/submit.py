@@ -118,7 +118,7 @@ def _source(client: "Client", reference: str) -> Json:
     try:
         return find_study(client, reference)
     except UnknownStudyError as error:
-        raise InputError(f"--from: {error.message}") from error
+        raise InputError(f"--from: {error.message}", hint=error.hint) from error
 
 
 def _warm_started(spec: Json | None, sources: list[Json]) -> Json:

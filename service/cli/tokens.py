@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from service.cli.errors import Fault, InputError
-from service.cli.options import JsonFlag
+from service.cli.options import JsonFlag, not_empty
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -85,7 +85,10 @@ def list_tokens(as_json: JsonFlag = False) -> None:
 
 @app.command("revoke")
 def revoke(
-    token_id: Annotated[str, typer.Argument(metavar="ID", help="As `tan-cli token list` shows.")],
+    token_id: Annotated[
+        str,
+        typer.Argument(metavar="ID", help="As `tan-cli token list` shows.", callback=not_empty),
+    ],
     as_json: JsonFlag = False,
 ) -> None:
     """End a token, and the sessions of the dashboard that it opened."""

@@ -91,8 +91,10 @@ def _table(study: Json, items: Sequence[Json], *, width: int) -> "RenderableType
     from service import text
     from service.cli.views import NOT_PRIVATE, table
 
+    total = study["progress"]["trials_finished"] + study["progress"]["trials_running"]
     if not items:
-        return Text(f"{study['name']} has no such trials; it is {study['state']}")
+        which = "such trials" if total else "trials yet"
+        return Text(f"{study['name']} has no {which}; it is {study['state']}")
     names = _parameter_names(items)
     batches = {s["rung"]: s["expected_batch_size"] for item in items for s in item["scores"]}
     shown = sorted(batches) if width >= WIDE else ()
@@ -112,7 +114,6 @@ def _table(study: Json, items: Sequence[Json], *, width: int) -> "RenderableType
             *(text.percent(by_rung.get(rung)) for rung in rungs),
             item["reason"] or "",
         )
-    total = study["progress"]["trials_finished"] + study["progress"]["trials_running"]
     if len(items) < total:
         return Group(made, Text(f"{len(items)} of {total}; --limit shows more, --csv all"))
     return made

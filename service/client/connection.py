@@ -117,6 +117,8 @@ class Connection:
             response = self._http.send(request)
         if response.is_error:
             raise ProblemError(_problem(response), path=path)
+        if response.is_redirect:
+            raise ClientError(_no_answer(response, "answer", "it leads elsewhere"))
         return response
 
     @contextlib.contextmanager

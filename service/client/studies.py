@@ -53,9 +53,9 @@ class Studies(Connection):
             UnreachableError: there was no service to send it to.
             LostAnswerError: it was sent, and sent again, and never answered.
         """
-        key = idempotency_key or str(uuid.uuid4())
-        if not (key.isascii() and key.isprintable()):
-            raise ValueError(f"an idempotency key is printable ASCII, got {key!a}")
+        key = str(uuid.uuid4()) if idempotency_key is None else idempotency_key
+        if not (key and key.isascii() and key.isprintable()):
+            raise ValueError(f"an idempotency key is printable ASCII, and not empty, got {key!a}")
         headers = {"Idempotency-Key": key}
         waits = iter(RESEND_AFTER_SECONDS)
         was_sent = False

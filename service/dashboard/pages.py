@@ -10,6 +10,7 @@ from fastapi.routing import APIRoute
 
 from service.dashboard.render import page
 from service.errors import ServiceError
+from tan_core.spec.problems import in_words
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -27,7 +28,7 @@ class PageRoute(APIRoute):
             except ServiceError as error:
                 return error_page(request, error.status, error.detail)
             except RequestValidationError as error:
-                details = "; ".join(f"{d['loc'][-1]}: {d['msg']}" for d in error.errors())
+                details = "; ".join(f"{d['loc'][-1]}: {in_words(d)}" for d in error.errors())
                 return error_page(request, 422, details)
 
         return handle_page

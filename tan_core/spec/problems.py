@@ -27,6 +27,15 @@ _MESSAGES = {
     "model_attributes_type": "expected a mapping of keys",
     "dict_type": "expected a mapping of keys",
 }
+_PATTERNS = {
+    r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$": "expected letters, digits and . _ - only, the first a letter or a "
+    "digit, 100 at most",
+    r"^[A-Za-z0-9._-]+$": "expected letters, digits and . _ - only",
+    r"^[A-Za-z0-9._:/-]+$": "expected letters, digits and . _ : / - only",
+    r"^[a-z0-9][a-z0-9-]*$": "expected small letters, digits and - only, the first no -",
+    r"^s-[0-9a-f]{12}$": "expected the id of a study: s- and 12 hexadecimal digits",
+    r"^[0-9a-f]{64}$": "expected 64 hexadecimal digits",
+}
 _AUTO = "Input should be 'auto'"
 _MAX_VALUE_LENGTH = 200
 
@@ -34,7 +43,7 @@ _MAX_VALUE_LENGTH = 200
 def field_problems(error: ValidationError, *, prefix: tuple[str, ...] = ()) -> list[FieldProblem]:
     """Every fault of a pydantic error, once per path, in the user's own words."""
     problems: dict[str, FieldProblem] = {}
-    for detail in error.errors(include_url=False, include_context=False):
+    for detail in error.errors(include_url=False):
         problem = _problem(detail, (*prefix, *detail["loc"]))
         known = problems.get(problem.path)
         if known is None or (_is_auto(known) and isinstance(detail["input"], list)):
@@ -43,6 +52,19 @@ def field_problems(error: ValidationError, *, prefix: tuple[str, ...] = ()) -> l
             message = f"{known.message}; or: {problem.message}"
             problems[problem.path] = known.model_copy(update={"message": message})
     return [p for p in problems.values() if not _is_other_branch(p, problems)]
+
+
+def in_words(detail: Any) -> str:
+    """What pydantic says of one fault, with the characters that a text may hold instead of a pattern.
+
+    Example:
+        >>> in_words({"type": "string_pattern_mismatch", "ctx": {"pattern": "^[A-Za-z0-9._-]+$"}, "msg": ""})
+        'expected letters, digits and . _ - only'
+    """
+    if detail["type"] != "string_pattern_mismatch":
+        return detail["msg"]
+    pattern = str(detail["ctx"]["pattern"])
+    return _PATTERNS.get(pattern) or str(detail["msg"])
 
 
 def _problem(detail: Any, loc: tuple[int | str, ...]) -> FieldProblem:
@@ -59,7 +81,7 @@ def _problem(detail: Any, loc: tuple[int | str, ...]) -> FieldProblem:
             value=_short(name),
         )
     parts = _user_path(loc)
-    message = detail["msg"].removeprefix("Value error, ")
+    message = in_words(detail).removeprefix("Value error, ")
     if len(parts) < len(loc) and loc[-1] in _SCALARS:
         message = (
             "expected a finite number"

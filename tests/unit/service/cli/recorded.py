@@ -356,6 +356,7 @@ class RecordedServer:
         self.calibration = copy.deepcopy(CALIBRATION)
         self.datasets = [copy.deepcopy(DATASET)]
         self.events = story()
+        self.log = "epoch 1\nepoch 2\n"
         self.cut_after: int | None = None
         """The first stream ends after this event, as if the line had broken."""
         self.answers: dict[str, tuple[int, Json]] = {}
@@ -403,7 +404,7 @@ class RecordedServer:
         if what == f"GET /studies/{STUDY['id']}/events":
             return self._stream(int(headers.get("last-event-id", "0")))
         if what == f"GET /studies/{STUDY['id']}/logs":
-            return Response("epoch 1\nepoch 2\n", media_type="text/plain")
+            return Response(self.log, media_type="text/plain")
         if what == f"GET /studies/{STUDY['id']}/model":
             tag = f'"{hashlib.sha256(WEIGHTS).hexdigest()}"'
             return Response(WEIGHTS, media_type="application/octet-stream", headers={"ETag": tag})

@@ -2,9 +2,15 @@
 
 from pathlib import Path
 
+import httpx
 import pytest
+from pydantic import BaseModel, ValidationError
 
+from service.access.schemas import TokenRequest
 from service.cli.errors import ApiError
+from service.client import Client, ClientError
+from service.studies.schemas import StudyEdit, StudyQuery
+from tan_core.spec import field_problems
 from tests.unit.service.cli.conftest import Cli
 from tests.unit.service.cli.recorded import STUDY, SUMMARY, RecordedServer
 
@@ -66,7 +72,14 @@ class TestUnknown:
 
 @pytest.mark.parametrize(
     "words",
-    [("show", ""), ("cancel", " "), ("dataset", "show", ""), ("compare", STUDY["id"], "")],
+    [
+        ("show", ""),
+        ("cancel", " "),
+        ("dataset", "show", ""),
+        ("compare", STUDY["id"], ""),
+        ("token", "revoke", ""),
+        ("ledger", "cap", "digits", "--tenant", "", "--epsilon", "1"),
+    ],
 )
 def test_an_empty_name_asks_for_nothing(
     cli: Cli, server: RecordedServer, words: tuple[str, ...]
@@ -92,7 +105,103 @@ def test_a_plan_takes_finite_numbers_above_0(cli: Cli, value: str) -> None:
     assert "--noise-multiplier: must be a finite number above 0" in done.err
 
 
+@pytest.mark.parametrize("value", ["nan", "inf"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("ledger", "cap", "digits", "--tenant", "team", "--epsilon"),
+        ("dataset", "add", "x", "--path", "x", "--epsilon"),
+        ("dataset", "add", "x", "--path", "x", "--delta"),
+    ],
+)
+def test_what_json_cannot_say_is_not_sent(
+    cli: Cli, server: RecordedServer, words: tuple[str, ...], value: str
+) -> None:
+    done = cli(*words, value)
+    assert (done.code, server.requests) == (2, [])
+    assert f"a finite number is needed here, got {value}" in done.err
+
+
+def test_an_empty_key_is_no_key(cli: Cli, server: RecordedServer, study_yaml: str) -> None:
+    done = cli("submit", study_yaml, "--idempotency-key", "")
+    assert (done.code, server.requests) == (2, [])
+    assert "--idempotency-key" in done.err
+
+
+def test_an_answer_that_leads_elsewhere_is_none(server: RecordedServer) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(307, headers={"Location": "http://elsewhere/"})
+
+    with (
+        Client("http://x", transport=httpx.MockTransport(answer)) as client,
+        pytest.raises(ClientError, match="was answered 307"),
+    ):
+        client.revoke_token("t")
+
+
+class TestSeveral:
+    def test_what_was_filed_is_told_before_what_was_refused(
+        self, cli: Cli, server: RecordedServer
+    ) -> None:
+        other = "s-ffffffffffff"
+        server.answers[f"GET /studies/{other}"] = (200, {**STUDY, "id": other})
+        server.answers[f"PATCH /studies/{other}"] = (409, {"detail": "it is training"})
+        done = cli("archive", STUDY["id"], other)
+        assert done.code == 1
+        assert f"({STUDY['id']}) is archived" in done.out
+        assert "it is training" in done.err
+        assert f"next: tan-cli show {other}" in done.err
+
+    def test_a_study_named_twice_is_named(self, cli: Cli, server: RecordedServer) -> None:
+        done = cli("compare", STUDY["id"], STUDY["id"])
+        assert (done.code, f"study {STUDY['id']} is named twice" in done.err) == (2, True)
+
+    def test_a_beginning_of_many_says_how_many_more(self, cli: Cli, server: RecordedServer) -> None:
+        server.summaries = [{**SUMMARY, "id": f"s-f{n:011d}"} for n in range(8)]
+        assert "is the beginning of 8 studies" in cli("show", "s-f").err
+        assert "and 3 more" in cli("show", "s-f").err
+
+    def test_a_source_that_is_none_leads_to_the_list(
+        self, cli: Cli, server: RecordedServer
+    ) -> None:
+        done = cli("submit", "--from", "nothing")
+        assert (done.code, "next: tan-cli list" in done.err) == (2, True)
+
+
+def test_before_the_first_trial_there_are_none_yet(cli: Cli, server: RecordedServer) -> None:
+    server.answers[f"GET /studies/{STUDY['id']}/trials"] = (200, {"items": [], "next_cursor": None})
+    assert "has no such trials" in cli("trials", STUDY["id"]).out
+    server.study["progress"] |= {"trials_finished": 0}
+    assert "has no trials yet" in cli("trials", STUDY["id"]).out
+
+
+def test_an_empty_log_is_said_to_be_empty(cli: Cli, server: RecordedServer) -> None:
+    assert cli("logs", STUDY["id"]).err == ""
+    server.log = ""
+    assert cli("logs", STUDY["id"]).err == "the log is empty\n"
+
+
+class TestInit:
+    def test_a_dataset_that_is_not_registered_is_noted(
+        self, cli: Cli, server: RecordedServer, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "study.yaml"
+        done = cli("init", str(path), "--yes", "--dataset", "typo")
+        assert done.code == 0
+        assert "no dataset 'typo' is registered yet; registered: digits" in done.err
+        assert cli("init", str(path), "--yes", "--force").err == ""
+
+    def test_a_folder_is_no_file(self, cli: Cli, server: RecordedServer, tmp_path: Path) -> None:
+        done = cli("init", str(tmp_path), "--yes")
+        assert done.code == 2
+        assert f"next: tan-cli init {tmp_path / 'study.yaml'}" in done.err
+
+
 class TestFiles:
+    def test_a_key_that_is_not_there_is_bad_input(self, cli: Cli, tmp_path: Path) -> None:
+        done = cli("statement", "any", "--key", str(tmp_path / "none.pem"))
+        assert (done.code, "No such file" in done.err) == (2, True)
+
     def test_a_statement_that_is_not_there_is_bad_input(self, cli: Cli, tmp_path: Path) -> None:
         done = cli("statement", "--file", str(tmp_path / "none.json"))
         assert done.code == 2
@@ -107,3 +216,20 @@ class TestFiles:
         refused = cli("ledger", "export", "digits", "--output", str(tmp_path / "no" / "x"))
         assert refused.code == 2
         assert "cannot write" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("model", "value"),
+    [
+        (StudyQuery, {"name_contains": "a b"}),
+        (StudyQuery, {"tag": ["a b"]}),
+        (StudyEdit, {"name": "a b"}),
+        (TokenRequest, {"name": "x", "scopes": ["read"], "tenant": "A b"}),
+    ],
+)
+def test_what_a_name_may_hold_is_said_in_words(model: type[BaseModel], value: dict) -> None:
+    with pytest.raises(ValidationError) as refused:
+        model.model_validate(value)
+    (problem,) = field_problems(refused.value)
+    assert problem.message.startswith("expected ")
+    assert "digits and" in problem.message
