@@ -18,7 +18,6 @@ from pathlib import Path
 
 import httpx
 
-OBJECT_STORE_BYTES = 300 * 1024 * 1024
 KEPT_SESSIONS = 3
 """Ray's own logs of earlier starts that are kept."""
 
@@ -71,7 +70,7 @@ class RayHead:
             f"--dashboard-agent-listen-port={free_port()}",
             f"--dashboard-agent-grpc-port={free_port()}",
             f"--ray-client-server-port={free_port()}",
-            f"--num-cpus={self.cpus}", f"--object-store-memory={OBJECT_STORE_BYTES}",
+            f"--num-cpus={self.cpus}",
             f"--temp-dir={temp}",
         ]  # fmt: skip
 

@@ -100,6 +100,8 @@ def _examples(
         groups, size = norm.num_groups, classifier.layer.in_features
         if values.dim() < 2 or values.shape[1] != norm.num_channels or size == groups:
             return None
+    if rows is not None and len(rows) and (rows.min() < 0 or rows.max() >= len(values)):
+        return None  # gathering them says what is wrong
     # Of a batch a copy may be made, of all the records that rows are picked from never.
     values = values.contiguous() if rows is None else values
     epsilon = 0.0 if norm is None else norm.eps

@@ -190,6 +190,13 @@ class TestPicked:
         assert torch.allclose(got.norms, norms, rtol=1e-9)
         assert torch.allclose(got.sum, expected, rtol=1e-9, atol=1e-12)
 
+    @pytest.mark.parametrize("row", [-1, 5])
+    def test_a_row_that_is_not_there_never_reaches_the_kernel(self, row: int) -> None:
+        picked = Picked(torch.ones(5, 4), torch.tensor([0, row]))
+
+        with pytest.raises(IndexError):
+            clipped_sum(nn.Linear(4, 3), picked, torch.tensor([0, 1]), clip_norm=1.0)
+
     @pytest.mark.parametrize("dtype", [torch.float16, torch.uint8, torch.float64])
     @pytest.mark.parametrize("groups", [0, 3])
     def test_scores_are_what_the_model_says(self, dtype, groups) -> None:
