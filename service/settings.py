@@ -54,6 +54,8 @@ class Settings(BaseSettings):
     """What a proxy puts before every path, and takes off again: ``/tan``."""
     listen_fd: int | None = None
     """A listening socket to serve on, inherited from a supervisor; overrides ``host`` and ``port``."""
+    api_workers: int = Field(default=1, ge=1, le=16)
+    """API processes of ``tan-cli serve``, all behind its one port."""
     api_token: SecretStr | None = None
     """A token that is always good, for everything. Others are made with ``tan-cli token create``."""
     rate_limit: Annotated[RateLimit, NoDecode, BeforeValidator(parse_rate_limit)] = RateLimit(

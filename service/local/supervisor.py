@@ -41,6 +41,10 @@ STOP_TIMEOUT_SECONDS = 45.0
 POLL_SECONDS = 0.3
 HEALTH_SECONDS = 5.0
 STEADY_SECONDS = 60.0
+CONNECTIONS = 100
+"""To PostgreSQL: one API process, the orchestrator, and people."""
+CONNECTIONS_OF_AN_API = 20
+"""Its pool, what it listens on, and some to spare."""
 # Only the migration needs the owner of the tables; Ray is given nothing of ours at all.
 _NOT_FOR_CHILDREN = frozenset({"TAN_DATABASE_OWNER_URL"})
 MAX_BACKOFF_SECONDS = 30.0
@@ -177,13 +181,16 @@ class Supervisor:
         }
         ray = self._start_ray()
         environment["TAN_DATABASE_URL"] = self._start_database()
-        api = self._add(
-            "api",
-            lambda: _module("service.app"),
-            {**environment, "TAN_LISTEN_FD": str(listener.fileno())},
-            pass_fds=(listener.fileno(),),
-        )
-        self._await("the API", self._api_is_ready, api)
+        apis = [
+            self._add(
+                "api" if number == 1 else f"api-{number}",
+                lambda: _module("service.app"),
+                {**environment, "TAN_LISTEN_FD": str(listener.fileno())},
+                pass_fds=(listener.fileno(),),
+            )
+            for number in range(1, settings.api_workers + 1)
+        ]
+        self._await("the API", self._api_is_ready, apis[0])
         environment |= self._ray_environment(ray)
         self._add("orchestrator", lambda: _module("service.orchestrator"), environment)
         path = self._home / "server.json"
@@ -217,7 +224,8 @@ class Supervisor:
                 )
         else:
             self._say("starting PostgreSQL")
-            self._postgres = EmbeddedPostgres(self._home)
+            connections = str(CONNECTIONS + CONNECTIONS_OF_AN_API * (settings.api_workers - 1))
+            self._postgres = EmbeddedPostgres(self._home, settings={"max_connections": connections})
             self._postgres.start()
             app, owner_url = self._postgres.url_app, self._postgres.url_owner
         self._say("migrating the database")
