@@ -19,6 +19,8 @@ from tests.contract.conftest import ServedApi
 
 CASES = int(os.environ.get("FUZZ_CASES", "10000"))
 """Of each long test: one by one over all operations together, and along the links."""
+PATIENCE_SECONDS = 1800.0
+"""For an answer: how long a plan takes is a matter of the machine's other work."""
 STEPS = 10
 """Requests in one scenario along the links."""
 Answers = Counter[tuple[str, int]]
@@ -64,7 +66,10 @@ def fuzzing(examples: int, **more: Any) -> settings:
 
 def ask(case: schemathesis.Case, api: ServedApi, answers: Answers) -> None:
     response = case.call_and_validate(
-        base_url=api.url, headers=headers(api, case), excluded_checks=excluded(case), timeout=120
+        base_url=api.url,
+        headers=headers(api, case),
+        excluded_checks=excluded(case),
+        timeout=PATIENCE_SECONDS,
     )
     answers[case.operation.label, response.status_code] += 1
     assert response.status_code != HTTPStatus.TOO_MANY_REQUESTS, "nothing is asked any more"
@@ -75,7 +80,7 @@ def follow_links(api: ServedApi, answers: Answers, scenarios: int) -> None:
 
     class Scenario(LINKED.as_state_machine()):
         def get_call_kwargs(self, case: schemathesis.Case) -> dict[str, Any]:
-            return {"base_url": api.url, "headers": headers(api, case), "timeout": 120}
+            return {"base_url": api.url, "headers": headers(api, case), "timeout": PATIENCE_SECONDS}
 
         def validate_response(self, response: Any, case: schemathesis.Case, **kwargs: Any) -> None:
             answers[case.operation.label, response.status_code] += 1
