@@ -175,7 +175,7 @@ def measure(
     """Every figure, the median over the rounds."""
     measured: list[dict[str, tuple[float, str]]] = []
     for number in range(rounds):
-        with served(database_url, home) as (port, pid, started):
+        with served(database_url, home) as (port, (pid,), started):
             measured.append(
                 asyncio.run(_round(port, num_studies, random.Random(number), seconds=seconds))
             )
@@ -224,35 +224,43 @@ async def _round(
 
 
 @contextlib.contextmanager
-def served(database_url: str, home: Path) -> Iterator[tuple[int, int, float]]:
-    """The API's port, its process id, and the seconds from its start to its first good answer."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+def served(
+    database_url: str, home: Path, *, workers: int = 1
+) -> Iterator[tuple[int, list[int], float]]:
+    """The API's port, the ids of its processes, and the seconds from their start to a good answer."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    port, descriptor = listener.getsockname()[1], listener.fileno()
     environment: dict[str, Any] = {
-        "TAN_HOME": str(home), "TAN_PORT": str(port), "TAN_DATABASE_URL": database_url,
+        "TAN_HOME": str(home), "TAN_LISTEN_FD": str(descriptor), "TAN_DATABASE_URL": database_url,
         "TAN_RATE_LIMIT": "100000,100000",
     }  # fmt: skip
     start = time.perf_counter()
     with (home / "api.log").open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "service.app"],
-            env=bare_environment(**environment),
-            cwd=ROOT,
-            stderr=log,
-        )
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-m", "service.app"],
+                env=bare_environment(**environment),
+                cwd=ROOT,
+                stderr=log,
+                pass_fds=(descriptor,),
+            )
+            for _ in range(workers)
+        ]
     try:
         while True:
             with contextlib.suppress(httpx.TransportError):
                 if httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False).status_code == 200:
                     break
-            if process.poll() is not None:
+            if any(process.poll() is not None for process in processes):
                 raise SystemExit("the API ended")
             time.sleep(0.01)
-        yield port, process.pid, time.perf_counter() - start
+        yield port, [process.pid for process in processes], time.perf_counter() - start
     finally:
-        process.terminate()
-        process.wait()
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait()
+        listener.close()
 
 
 def _resident_megabytes(pid: int) -> float:

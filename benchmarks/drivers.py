@@ -1,12 +1,12 @@
 """A thousand searches that report: what the control plane bears.
 
-    python benchmarks/drivers.py [--quick] [--json FILE] [--drivers N] [--trial-seconds T]
+    python benchmarks/drivers.py [--quick] [--json FILE] [--drivers N] [--trial-seconds T] [--api-workers N]
 
 1,000 studies under way in an embedded PostgreSQL, each with a driver and ten running trials (``--quick``: 100
 studies). Each driver is a coroutine with a connection of its own that speaks the wire's language to the real
-API, a process of its own: a heartbeat every two seconds or as seldom as it is asked to, and for every trial a report at its beginning, at
-each of three rungs and at its end, one report after another. An orchestrator, a third process, looks after
-all studies; its cluster is a stand-in that calls every job running. Drivers, API, orchestrator and PostgreSQL
+API, which runs in processes of its own (``--api-workers``): a heartbeat every two seconds or as seldom as it
+is asked to, and for every trial a report at its beginning, at each of three rungs and at its end, one report
+after another. An orchestrator, a process too, looks after all studies; its cluster is a stand-in that calls every job running. Drivers, API, orchestrator and PostgreSQL
 share the machine. Latency counts from when a message was due. At the end every report is looked for in the
 database: one that is not there is lost.
 """
@@ -237,26 +237,33 @@ async def orchestrator(
 
 
 async def measure(
-    port: int, pid: int, database_url: str, home: Path, *, drivers: int, seconds: float, pace: float
+    port: int,
+    pids: list[int],
+    database_url: str,
+    home: Path,
+    *,
+    drivers: int,
+    seconds: float,
+    pace: float,
 ) -> tuple[Told, dict[str, float]]:
     """Everybody at work for a time."""
     told = Told()
     secret = server_secret(home)
     async with orchestrator(database_url, home, seconds) as orchestrated:
-        before, begin = cpu_seconds(pid), time.perf_counter()
+        before, begin = cpu_seconds(pids), time.perf_counter()
         until = begin + seconds
         await asyncio.gather(
             *(drive(number + 1, port, secret, told, until, pace) for number in range(drivers))
         )
         took = time.perf_counter() - begin
-        burnt = (cpu_seconds(pid) - before) / took
+        burnt = (cpu_seconds(pids) - before) / took
     return told, {**orchestrated, "api": burnt, "took": took}
 
 
-def cpu_seconds(pid: int) -> float:
-    """Of a process so far, as Linux tells it."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100
+def cpu_seconds(pids: list[int]) -> float:
+    """Of these processes so far, as Linux tells it."""
+    stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
+    return sum(int(fields[11]) + int(fields[12]) for fields in stats) / 100
 
 
 def lost(owner_url: str, told: Told) -> int:
@@ -292,8 +299,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="100 drivers, 15 seconds")
     parser.add_argument("--drivers", type=int, help="how many")
     parser.add_argument("--trial-seconds", type=float, default=TRIAL_SECONDS, help="of one trial")
+    parser.add_argument("--api-workers", type=int, default=1, help="processes behind one port")
     parser.add_argument("--json", type=Path, help="write rows for scripts")
     arguments = parser.parse_args()
+    workers: int = arguments.api_workers
     drivers = arguments.drivers or (100 if arguments.quick else DRIVERS)
     seconds = 15.0 if arguments.quick else SECONDS
     with (
@@ -302,14 +311,15 @@ def main() -> None:
     ):
         home = Path(folder)
         seed(postgres, home, drivers)
-        with served(postgres.url_app, home) as (port, pid, _):
+        with served(postgres.url_app, home, workers=workers) as (port, pids, _):
             told, cores = asyncio.run(
                 measure(
-                    port, pid, postgres.url_app, home,
+                    port, pids, postgres.url_app, home,
                     drivers=drivers, seconds=seconds, pace=arguments.trial_seconds,
                 )
             )  # fmt: skip
         gone = lost(postgres.url_owner, told)
+    print(f"{workers} API processes behind one port" if workers > 1 else "one API process")
     show(told, cores, gone, drivers=drivers, path=arguments.json, pace=arguments.trial_seconds)
 
 
