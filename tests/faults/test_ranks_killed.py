@@ -1,0 +1,120 @@
+"""``kill -9`` of a rank every half minute, for ten minutes of a private run of two ranks.
+
+``TAN_RANK_KILL_MINUTES`` makes it shorter or longer. What was measured is printed (``-s``).
+"""
+
+import json
+import math
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import psutil
+import pytest
+
+from tan_core.planner.segments import SLACK_SEGMENTS, segment_rule
+from tests.support.live import TERMINAL, LiveService
+from tests.support.studies import has_run, training
+
+MINUTES = float(os.environ.get("TAN_RANK_KILL_MINUTES") or 10)
+PAUSE_SECONDS = 30.0
+STEPS = math.ceil(300 * MINUTES)
+"""More than a run that is disturbed so often takes in the time."""
+SEGMENT = segment_rule(STEPS).segment_steps
+TEST_IMAGES = 359
+
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.slow,
+    pytest.mark.long,
+    pytest.mark.ray,
+    pytest.mark.timeout(MINUTES * 60 + 3600),
+]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+    # An attempt that is killed before its first checkpoint was in vain.
+    live = LiveService(tmp_path_factory.mktemp("home"), TAN_MAX_ATTEMPTS="100").start()
+    yield live
+    live.stop()
+
+
+def spec(name: str) -> dict[str, Any]:
+    study = training(name)
+    study["train"] |= {"steps": STEPS, "batch_size": 256}
+    return study
+
+
+def test_a_run_whose_ranks_are_killed_completes_as_one_that_is_left_alone(
+    service: LiveService,
+) -> None:
+    undisturbed = service.complete(service.submit(spec("undisturbed")), seconds=2400)
+
+    study_id = service.submit(spec("killed"))
+    service.wait(study_id, has_run(1, 1), seconds=600)
+    kills = kill_ranks(service, study_id)
+    study = service.complete(study_id, seconds=2400)
+
+    begun, ended = segments(service, study_id)
+    run, privacy = study["run"], study["privacy"]
+    accuracies = [each["run"]["test_accuracy"] for each in (undisturbed, study)]
+    print(
+        f"{kills} kills, {run['attempt']} attempts; {run['step']:,} of {STEPS:,} steps, "
+        f"{privacy['charged_steps']:,} charged in {len(begun)} segments, {len(begun) - len(ended)} "
+        f"of them cut off; epsilon {privacy['epsilon']:.3f} of 3; accuracy {accuracies[1]:.3f}, "
+        f"undisturbed {accuracies[0]:.3f}"
+    )
+
+    # Every step that ran is charged, and every segment that was begun, once and for ever.
+    assert privacy["charged_steps"] == sum(begun.values())
+    assert run["step"] == sum(steps for number, steps in begun.items() if number in ended)
+    assert len(begun) - len(ended) <= kills
+    assert privacy["charged_steps"] <= privacy["reserved_steps"]
+    assert privacy["epsilon"] <= 3.0
+    # What the slack does not cover is missing at the end, and nothing else.
+    cut_off = privacy["charged_steps"] - run["step"]
+    assert run["step"] == min(STEPS, STEPS + SLACK_SEGMENTS * SEGMENT - cut_off)
+    assert service.get("/datasets/digits/ledger/verify")["is_valid"]
+    # Four standard deviations of the difference of two runs' accuracies.
+    p = sum(accuracies) / 2
+    assert abs(accuracies[0] - accuracies[1]) <= 4 * math.sqrt(2 * p * (1 - p) / TEST_IMAGES)
+
+
+def kill_ranks(service: LiveService, study_id: str) -> int:
+    """Kill one of the ranks, and the other one next, every half minute; how many were killed."""
+    until, kills = time.monotonic() + MINUTES * 60, 0
+    while time.monotonic() < until:
+        if service.get(f"/studies/{study_id}")["state"] in TERMINAL:
+            break
+        ranks = service.processes("ray::", "TrainWorker")
+        if not ranks:
+            time.sleep(0.5)
+            continue
+        with suppress(psutil.NoSuchProcess):
+            ranks[kills % len(ranks)].kill()
+            kills += 1
+            time.sleep(PAUSE_SECONDS)
+    return kills
+
+
+def segments(service: LiveService, study_id: str) -> tuple[dict[int, int], set[int]]:
+    """Of the study's reservation: the steps of every segment that was begun, and which have ended."""
+    reservation = next(
+        each["reservation_id"]
+        for each in service.get("/datasets/digits/ledger")["reservations"]
+        if each["study_id"] == study_id
+    )
+    begun: dict[int, int] = {}
+    ended: set[int] = set()
+    for entry in service.get("/datasets/digits/ledger/export")["entries"]:
+        body = json.loads(entry["body"])
+        if entry["reservation_id"] != reservation:
+            continue
+        if entry["kind"] == "begin":
+            begun[body["segment"]] = body["num_steps"]
+        elif entry["kind"] == "end":
+            ended.add(body["segment"])
+    return begun, ended
