@@ -18,7 +18,8 @@ from tests.contract.cases import SCHEMA, excluded, headers
 from tests.contract.conftest import ServedApi
 
 CASES = int(os.environ.get("FUZZ_CASES", "10000"))
-"""Of each long test: one by one over all operations together, and along the links."""
+"""Drawn in each long test: one by one over all operations together, and along the links. The first asks some
+8,000 more that are not drawn: what the document says of each value, at its limits and beyond them."""
 PATIENCE_SECONDS = 1800.0
 """For an answer: how long a plan takes is a matter of the machine's other work."""
 STEPS = 10
@@ -27,7 +28,6 @@ Answers = Counter[tuple[str, int]]
 PLANNING = ["make_plan", "submit_study"]
 """A good body is seconds of work for accountants: not among the tests of every change."""
 QUICK = SCHEMA.exclude(operation_id=PLANNING)
-SLOW = SCHEMA.include(operation_id=PLANNING)
 NUM_OPERATIONS = len(list(SCHEMA.get_all_operations()))
 LINKED = SCHEMA.exclude(operation_id=[*sorted(cases.STREAMS), "make_plan"])
 
@@ -98,17 +98,6 @@ def follow_links(api: ServedApi, answers: Answers, scenarios: int) -> None:
 @QUICK.parametrize()
 @fuzzing(12)
 def test_the_api_keeps_its_own_schema(
-    case: schemathesis.Case, api: ServedApi, answers: Answers
-) -> None:
-    ask(case, api, answers)
-
-
-@pytest.mark.slow
-@pytest.mark.long  # a valid plan may take the accountants seconds
-@pytest.mark.timeout(7200)
-@SLOW.parametrize()
-@fuzzing(12)
-def test_it_keeps_it_where_it_plans(
     case: schemathesis.Case, api: ServedApi, answers: Answers
 ) -> None:
     ask(case, api, answers)
