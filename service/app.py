@@ -31,6 +31,7 @@ from service.dashboard import (
     sign_in,
     statement_check,
     study,
+    trial,
 )
 from service.dashboard import endpoints as dashboard
 from service.datasets import endpoints as datasets
@@ -131,6 +132,7 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         listing,
         editor,
         study,
+        trial,
         dashboard,
     ):
         app.include_router(room.router)

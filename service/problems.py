@@ -137,19 +137,23 @@ async def _database_error(request: Request, error: Exception) -> JSONResponse:
     return of_failure(error, request.url.path)
 
 
-async def _validation_error(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this type only
-    details = error.errors()
-    if any(detail["type"] == "json_invalid" for detail in details):
-        return problem_response(400, "the body is not JSON")
-    errors = [
+def validation_problems(error: RequestValidationError) -> list[FieldProblem]:
+    """What is wrong with the fields of a request."""
+    return [
         FieldProblem(
             path=".".join(str(part) for part in detail["loc"][1:]) or str(detail["loc"][0]),
             message="unknown key" if detail["type"] == "extra_forbidden" else in_words(detail),
             value=detail.get("input") if detail["type"] != "missing" else None,
         )
-        for detail in details
+        for detail in error.errors()
     ]
+
+
+async def _validation_error(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this type only
+    if any(detail["type"] == "json_invalid" for detail in error.errors()):
+        return problem_response(400, "the body is not JSON")
+    errors = validation_problems(error)
     return problem_response(422, "; ".join(f"{e.path}: {e.message}" for e in errors), errors=errors)
 
 

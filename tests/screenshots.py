@@ -104,6 +104,11 @@ def _shoot_all(camera: Camera, studies: list[StudyView]) -> None:
     camera.shoot("studies", "/", until="#studies tbody tr", size=(1280, 560))
     camera.shoot("study", study, until="#figures")
     camera.shoot("study-dark", study, until="#figures", look=_to("#prediction-head"), scheme="dark")
+    camera.shoot(
+        "evaluation", study, until="#evaluation table", look=_to("#evaluation-head"), size=(1280, 620)
+    )
+    trial = f"{study}/trials/{first.promotion.trial}" if first.promotion else study
+    camera.shoot("trial", trial, until="#learning canvas")
     camera.shoot("plan", f"/ui/plan?{PLAN}", until="#plan-modes")
     camera.shoot("plan-modes", f"/ui/plan?{PLAN}", until="#plan-modes", look=_to("#plan-head"))
     camera.shoot("privacy", f"/ui/datasets/{first.spec['dataset']}", until="#chain .badge")
@@ -118,8 +123,9 @@ def _to(selector: str) -> Callable[[Page], object]:
 
 
 def _study(name: str, model: dict[str, Any]) -> dict[str, Any]:
-    """The example with another name and model."""
-    return {**yaml.safe_load(EXAMPLE.read_text()), "name": name, "model": model}
+    """The example with another name and model, told by class beside a model without privacy."""
+    asked = {"name": name, "model": model, "evaluation": {"baseline": True}}
+    return {**yaml.safe_load(EXAMPLE.read_text()), **asked}
 
 
 def _end(client: Client, study_id: str) -> StudyView:

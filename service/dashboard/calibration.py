@@ -20,6 +20,7 @@ from service.dashboard import queries
 from service.dashboard.charts.calibration import calibration_chart, calibration_table
 from service.dashboard.pages import PageRoute
 from service.dashboard.render import page
+from service.datasets import service as datasets
 from tan_core.accounting import SEARCH_NOTES
 
 CALIBRATED_STUDIES = 200
@@ -53,6 +54,8 @@ async def show_calibration(
         context, dataset=dataset, model=model, limit=CALIBRATED_STUDIES, tenant=principal.sees
     )
     async with context.database.session() as session:
+        if dataset is not None and not found.items:
+            await datasets.find(session, dataset)  # an unknown name is an error, not an empty page
         terms = await queries.terms(session, [item.study for item in found.items])
     return page(
         request,

@@ -2,12 +2,14 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Response
+from fastapi import APIRouter, Header, Request, Response
+from fastapi.responses import RedirectResponse
 
 from service.access.guard import open_to_all
 from service.dashboard.assets import assets
 from service.dashboard.pages import PageRoute
 from service.errors import NotFoundError
+from service.prefix import base_of
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -29,6 +31,13 @@ async def get_asset(
         return Response(asset.content, media_type=asset.media_type, headers=headers)
     headers["Content-Encoding"] = "gzip"
     return Response(asset.compressed, media_type=asset.media_type, headers=headers)
+
+
+@router.get("/ui", dependencies=[open_to_all()])
+@router.get("/ui/", dependencies=[open_to_all()])
+async def lead_home(request: Request) -> RedirectResponse:
+    """The dashboard begins at the root."""
+    return RedirectResponse(f"{base_of(request)}/")
 
 
 @router.get("/ui/{path:path}", dependencies=[open_to_all()])

@@ -10,8 +10,11 @@ from fastapi.routing import APIRoute
 
 from service.dashboard.render import page
 from service.errors import ServiceError
-from tan_core.spec.problems import in_words
+from service.problems import validation_problems
+from tan_core.spec import FieldProblem
 
+MAX_SHOWN = 100
+"""Characters of a value that is refused."""
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
@@ -28,8 +31,7 @@ class PageRoute(APIRoute):
             except ServiceError as error:
                 return error_page(request, error.status, error.detail)
             except RequestValidationError as error:
-                details = "; ".join(f"{d['loc'][-1]}: {in_words(d)}" for d in error.errors())
-                return error_page(request, 422, details)
+                return error_page(request, 422, "; ".join(map(_said, validation_problems(error))))
 
         return handle_page
 
@@ -37,3 +39,9 @@ class PageRoute(APIRoute):
 def error_page(request: Request, status: int, detail: str) -> HTMLResponse:
     """A refusal in the service's own words."""
     return page(request, "error.html", status=status, code=status, detail=detail)
+
+
+def _said(problem: FieldProblem) -> str:
+    """The field, what it accepts, and what it got."""
+    got = "" if problem.value is None else f", got {str(problem.value)[:MAX_SHOWN]!r}"
+    return f"{problem.path}: {problem.message}{got}"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from fastapi import Request
+from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from service import text
 from service.dashboard.assets import assets
-from service.dashboard.charts.table import Cell
+from service.dashboard.charts.table import Cell, Table
 from service.dashboard.view import entry_text
 from service.prefix import base_of
 from service.studies.lifecycle import TERMINAL
@@ -57,6 +57,15 @@ def page(request: Request, template: str, *, status: int = 200, **values: object
     # is SameSite=Strict, so no other site can ask for a page that has one.
     packed = gzip.compress(html.encode(), compresslevel=5, mtime=0)
     return HTMLResponse(packed, status, headers={**HEADERS, "Content-Encoding": "gzip"})
+
+
+def csv_file(table: Table, name: str) -> Response:
+    """The numbers of a chart or a table, to be kept under this name."""
+    return Response(
+        table.csv(),
+        media_type="text/csv; charset=utf-8",
+        headers={"Content-Disposition": f'attachment; filename="{name}.csv"'},
+    )
 
 
 @pass_context

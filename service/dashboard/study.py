@@ -29,11 +29,10 @@ from service.dashboard.charts.parallel import ParallelChart, parallel_chart
 from service.dashboard.charts.prediction import PredictionChart, prediction_chart
 from service.dashboard.charts.private_run import RunCharts, run_charts
 from service.dashboard.charts.slices import Slices, slices
-from service.dashboard.charts.table import Table
 from service.dashboard.charts.trial_point import TrialPoint
 from service.dashboard.editor import sparse
 from service.dashboard.pages import PageRoute
-from service.dashboard.render import page
+from service.dashboard.render import csv_file, page
 from service.dashboard.trials_table import COLUMNS, TrialsQuery, trials_page, trials_table
 from service.errors import NotFoundError
 from service.logs import service as drivers
@@ -86,6 +85,7 @@ async def show_study(
         prediction_chart=_prediction_chart(study, named),
         yaml=sparse(study.spec),
         announcement=view.announcement(study),
+        tab_title=view.tab_title(study),
         seconds_taken=view.seconds_taken(study, now),
         search_seconds_left=view.search_seconds_left(study, now),
         run_seconds_left=view.run_seconds_left(study.progress),
@@ -123,7 +123,7 @@ async def download_trials(context: ContextDep, study_id: StudyId, query: Shown) 
             num_rungs=len(study.plan["simulations"]),
             names=list(study.spec["search"]["space"]),
         )
-    return _csv(table, f"{study.id}-trials")
+    return csv_file(table, f"{study.id}-trials")
 
 
 @router.get("/search")
@@ -177,9 +177,11 @@ async def download_chart(
         chart = run_charts(curves).by_name()[name] if curves else None
     else:
         chart = (await _search_charts(context, study)).by_name().get(name)
+    if name not in CHARTS:
+        raise NotFoundError(f"there is no chart {name!r}; charts: {', '.join(sorted(CHARTS))}")
     if chart is None:
-        raise NotFoundError(f"study {study_id!r} has no chart {name!r} yet")
-    return _csv(chart.table, f"{study.id}-{name}")
+        raise NotFoundError(f"nothing is to be drawn in {name!r} of study {study_id!r} yet")
+    return csv_file(chart.table, f"{study.id}-{name}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +199,8 @@ class SearchCharts:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
+CHARTS = {"curves", "prediction", *RUN_CHARTS, *SearchCharts.__dataclass_fields__}
+"""Whose numbers can be had."""
 _kept: OrderedDict[str, tuple[int, SearchCharts]] = OrderedDict()
 """By study: the number of its last event, and the charts of then."""
 
@@ -271,11 +275,3 @@ def _table_values(query: TrialsQuery, table: Any) -> dict[str, Any]:
         "trial_states": list(TrialState),
         **helpers,
     }
-
-
-def _csv(table: Table, name: str) -> Response:
-    return Response(
-        table.csv(),
-        media_type="text/csv; charset=utf-8",
-        headers={"Content-Disposition": f'attachment; filename="{name}.csv"'},
-    )

@@ -108,6 +108,17 @@ def announcement(study: StudyView) -> str:
     return f"The study is {study.state.replace('_', ' ')}{reason}."
 
 
+def tab_title(study: StudyView) -> str:
+    """What a browser's tab says: how far the study is, then which it is."""
+    progress = study.progress
+    done, total = progress.trials_finished, progress.trials_total
+    if study.state == StudyState.TRAINING:
+        done, total = progress.step or 0, progress.steps or 0
+    if study.state in (StudyState.SIMULATING, StudyState.TRAINING):
+        return f"{100 * done // max(1, total)} % · {study.name}"
+    return f"{study.state.replace('_', ' ')} · {study.name}"
+
+
 @dataclass(frozen=True)
 class Shares:
     """Parts of a budget in thousandths of it, for the bar; together at most 1000."""

@@ -61,10 +61,10 @@ def in_words(detail: Any) -> str:
         >>> in_words({"type": "string_pattern_mismatch", "ctx": {"pattern": "^[A-Za-z0-9._-]+$"}, "msg": ""})
         'expected letters, digits and . _ - only'
     """
+    message = str(detail["msg"]).removeprefix("Value error, ")
     if detail["type"] != "string_pattern_mismatch":
-        return detail["msg"]
-    pattern = str(detail["ctx"]["pattern"])
-    return _PATTERNS.get(pattern) or str(detail["msg"])
+        return message
+    return _PATTERNS.get(str(detail["ctx"]["pattern"]), message)
 
 
 def _problem(detail: Any, loc: tuple[int | str, ...]) -> FieldProblem:
@@ -81,7 +81,7 @@ def _problem(detail: Any, loc: tuple[int | str, ...]) -> FieldProblem:
             value=_short(name),
         )
     parts = _user_path(loc)
-    message = in_words(detail).removeprefix("Value error, ")
+    message = in_words(detail)
     if len(parts) < len(loc) and loc[-1] in _SCALARS:
         message = (
             "expected a finite number"

@@ -3,41 +3,55 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.async_api import Page, expect
 
 from service.statements.verify import SCHEMA
+from tests.browser.axe import violations
 from tests.browser.conftest import Service, Tab
-from tests.integration.dashboard import seeding
+from tests.integration.dashboard import rich, seeding
 
 pytestmark = pytest.mark.browser
 
-AXE = Path(__file__).parent / "vendor" / "axe-core" / "axe.min.js"
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+LAY_OUT = (
+    "document.querySelectorAll('.later').forEach(e => (e.style.contentVisibility = 'visible'))"
+)
+CHARTS = {
+    "comparison": ("spending", "updates"),
+    "evaluated study": ("history", "run-spending", "run-steps", "run-updates"),
+    "trial": ("learning",),
+}
+"""Figures that scripts draw, by the page."""
 DIGITS = (
     "dataset=digits&accounting=declared_unaccounted&epsilon=3&batch_size=256&steps=300&model=mlp"
 )
 
 
-async def violations(page: Page) -> list[str]:
-    """What axe finds, each with the first place where it does."""
-    await page.evaluate(AXE.read_text())
-    found: list[dict[str, Any]] = await page.evaluate("async () => (await axe.run()).violations")
-    return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found]
+async def complete(page: Page, name: str) -> None:
+    """Wait for the charts of a page, and lay out what is far below too."""
+    for chart in CHARTS.get(name, ()):
+        await expect(page.locator(f"#{chart} canvas")).to_have_count(1)
+    await page.evaluate(LAY_OUT)
 
 
 async def seeded(service: Service) -> dict[str, str]:
     """Addresses of pages with something on them, by what they are."""
     ids = [
-        await seeding.completed(service.context, name="narrow"),
+        await seeding.evaluated(service.context, name="narrow"),
         await seeding.training(service.context, name="wide"),
     ]
+    searched = await seeding.simulating(service.context, trials=0, **rich.spec_changes(20))
+    await rich.fill(service.context, searched, 20)
+    for id_ in ids:
+        await rich.report_steps(service.context, id_)
     return {
         "planner": f"/ui/plan?{DIGITS}",
         "refused plan": "/ui/plan?epsilon=0&delta=7",
         "comparison": "/ui/compare?" + "&".join(f"study={id_}" for id_ in ids),
+        "evaluated study": f"/ui/studies/{ids[0]}",
+        "trial": f"/ui/studies/{searched}/trials/0",
         "refused comparison": "/ui/compare?study=s-none",
         "dataset": "/ui/datasets/digits",
         "datasets": "/ui/datasets",
@@ -153,6 +167,7 @@ class TestLooking:
         for name, path in (await seeded(service)).items():
             for width in (360, 1280, 2560):
                 async with tab.open(path, width=width, scheme=scheme) as page:
+                    await complete(page, name)
                     assert await page.evaluate(OVERFLOW) <= 0, (name, width)
                     assert await violations(page) == [], (name, width)
 

@@ -1,12 +1,10 @@
 """Every page on paper: nothing cut off, nothing to click, charts as wide as the sheet."""
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page
 
 from tests.browser.conftest import Service, Tab
-from tests.browser.test_pages import seeded
-from tests.browser.test_study import settled
-from tests.integration.dashboard import rich, seeding
+from tests.browser.test_pages import complete, seeded
 
 pytestmark = pytest.mark.browser
 
@@ -26,22 +24,18 @@ async def printed(page: Page) -> None:
 
 async def test_nothing_is_cut_off_and_nothing_asks_for_a_click(service: Service, tab: Tab) -> None:
     paths = await seeded(service)
-    done = await seeding.completed(service.context, name="done")
-    await rich.report_steps(service.context, done, last=300)
-    paths |= {"list": "/", "study": f"/ui/studies/{done}", "editor": "/ui/new"}
+    paths |= {"list": "/", "editor": "/ui/new"}
     paths["planner"] = paths.pop("planner")  # what it asks for is computed after it was left
 
     for name, path in paths.items():
         async with tab.open(path) as page:
-            if name == "study":
-                await settled(page)
-                await expect(page.locator("#run-updates canvas")).to_have_count(1)
+            await complete(page, name)
             await printed(page)
             beyond = await page.evaluate(BEYOND, SHEET)
             assert beyond == [], name
             for each in await page.locator("main .button, main input[type=checkbox], nav").all():
                 assert not await each.is_visible(), (name, await each.inner_text())
-            if name == "study":
+            if name == "evaluated study":
                 widths = await page.eval_on_selector_all(
                     ".lines canvas", "all => all.map(each => each.getBoundingClientRect().width)"
                 )

@@ -1,12 +1,12 @@
 """Learning curves: accuracy on a part of the validation split on the way through a rung."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from service import text
 from service.dashboard.charts.lines import Lines, Series
 from service.dashboard.charts.table import Table
-from tan_core.wire import RungScore
+from tan_core.wire import CurvePoint, RungScore
 
 MAX_CURVES = 12
 """More than this cannot be told apart."""
@@ -25,17 +25,9 @@ def curves_chart(curves: Sequence[Curve]) -> Lines | None:
     drawn = [each for each in curves if each.score.curve]
     if not drawn:
         return None
-    steps = sorted({point.step for each in drawn for point in each.score.curve})
-    reached = [{point.step: point.accuracy for point in each.score.curve} for each in drawn]
     best = drawn[0]
-    return Lines(
-        x_label="Step",
-        y_label="Accuracy",
-        x=steps,
-        series=[
-            Series(f"trial {each.trial}", "line", [found.get(step) for step in steps])
-            for each, found in zip(drawn, reached, strict=True)
-        ],
+    return _lines(
+        {f"trial {each.trial}": each.score.curve for each in drawn},
         summary=(
             f"Learning curves of {text.counted(len(drawn), 'trial')} at batch "
             f"{text.number(best.score.expected_batch_size)}; the best, trial {best.trial}, ends at "
@@ -49,5 +41,57 @@ def curves_chart(curves: Sequence[Curve]) -> Lines | None:
                 for point in each.score.curve
             ],
         ),
+    )
+
+
+def ladder_chart(scores: Sequence[RungScore]) -> Lines | None:
+    """How one trial learnt in its simulations; None where none told."""
+    drawn = [score for score in scores if score.curve][:MAX_CURVES]
+    if not drawn:
+        return None
+    return _lines(
+        {simulation_name(score): score.curve for score in drawn},
+        summary=(
+            f"Learning curves of {text.counted(len(drawn), 'simulation')} of one trial; "
+            f"{simulation_name(drawn[-1])} ends at {text.percent(drawn[-1].curve[-1].accuracy)}."
+        ),
+        table=Table(
+            ("batch", "seed", "step", "accuracy"),
+            [
+                (score.expected_batch_size, score.seed, point.step, point.accuracy)
+                for score in drawn
+                for point in score.curve
+            ],
+        ),
+    )
+
+
+def simulation_name(score: RungScore) -> str:
+    """What tells a trial's simulations apart.
+
+    Example:
+        >>> simulation_name(RungScore(rung=0, seed=2, expected_batch_size=16, noise_multiplier=1,
+        ...     steps=9, accuracy=None, seconds=1))
+        'b = 16, seed 2'
+    """
+    seed = f", seed {score.seed}" if score.seed else ""
+    return f"b = {text.number(score.expected_batch_size)}{seed}"
+
+
+def _lines(curves: Mapping[str, Sequence[CurvePoint]], *, summary: str, table: Table) -> Lines:
+    steps = sorted({point.step for curve in curves.values() for point in curve})
+    reached = {
+        name: {point.step: point.accuracy for point in curve} for name, curve in curves.items()
+    }
+    return Lines(
+        x_label="Step",
+        y_label="Accuracy",
+        x=steps,
+        series=[
+            Series(name, "line", [found.get(step) for step in steps])
+            for name, found in reached.items()
+        ],
+        summary=summary,
+        table=table,
         is_share=True,
     )

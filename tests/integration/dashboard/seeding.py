@@ -22,6 +22,7 @@ from service.trials import repository as trial_rows
 from tan_core.spec import StudySpec
 from tan_core.spec.train import TrainerConfig
 from tan_core.wire import RungScore
+from tests.support.evaluations import evaluation
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits.yaml"
 HOSTILE = '<script>alert("x")</script>'
@@ -218,6 +219,16 @@ async def complete(context: Context, study_id: str) -> None:
         await Ledger().release(session, study.reservation_id, actor="test", reason="completed")
         await session.flush()
         await append_state(session, study)
+
+
+async def evaluated(context: Context, *, baseline: bool = True, **changes: Any) -> str:
+    """The id of a completed study that tells accuracy by class and by group."""
+    study_id = await completed(context, **changes)
+    async with context.database.session() as session:
+        run = await repository.run_of(session, study_id, "private")
+        assert run is not None
+        run.result = {**(run.result or {}), "evaluation": evaluation(baseline=baseline)}
+    return study_id
 
 
 async def failed(context: Context, reason: str, **changes: Any) -> str:

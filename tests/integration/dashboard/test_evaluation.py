@@ -5,19 +5,8 @@ import re
 import httpx
 
 from service.context import Context
-from service.studies import repository
 from tests.integration.dashboard import seeding
 from tests.integration.dashboard.page import get
-from tests.support.evaluations import evaluation
-
-
-async def evaluated(context: Context, *, baseline: bool) -> str:
-    study_id = await seeding.completed(context)
-    async with context.database.session() as session:
-        run = await repository.run_of(session, study_id, "private")
-        assert run is not None
-        run.result = {**(run.result or {}), "evaluation": evaluation(baseline=baseline)}
-    return study_id
 
 
 def squeezed(text: str) -> str:
@@ -27,7 +16,7 @@ def squeezed(text: str) -> str:
 async def test_every_class_and_group_has_its_numbers_of_the_api_in_a_table(
     client: httpx.AsyncClient, context: Context
 ) -> None:
-    study_id = await evaluated(context, baseline=True)
+    study_id = await seeding.evaluated(context, baseline=True)
     told = (await client.get(f"/studies/{study_id}")).json()["run"]["evaluation"]
 
     page = await get(client, f"/ui/studies/{study_id}")
@@ -55,7 +44,7 @@ async def test_every_class_and_group_has_its_numbers_of_the_api_in_a_table(
 async def test_without_a_baseline_there_is_no_column_of_it(
     client: httpx.AsyncClient, context: Context
 ) -> None:
-    study_id = await evaluated(context, baseline=False)
+    study_id = await seeding.evaluated(context, baseline=False)
 
     page = await get(client, f"/ui/studies/{study_id}")
 

@@ -70,6 +70,21 @@ def make_account(*, charged: float, committed: float) -> Account:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("state", "figures", "title"),
+    [
+        ("queued", {}, "queued · one"),
+        ("simulating", {"trials_finished": 7}, "35 % · one"),
+        ("training", {"trials_finished": 20, "step": 30, "steps": 300}, "10 % · one"),
+        ("training", {}, "0 % · one"),
+        ("awaiting_approval", {}, "awaiting approval · one"),
+        ("completed", {"step": 300, "steps": 300}, "completed · one"),
+    ],
+)
+def test_the_tab_says_how_far_the_study_is(state: str, figures: dict[str, Any], title: str) -> None:
+    assert view.tab_title(make_study(state, **figures)) == title
+
+
 class TestTimeLeft:
     def test_the_search_goes_on_at_its_mean_pace(self) -> None:
         assert view.search_seconds_left(make_study(trials_finished=5), NOW) == 300.0

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from service.dashboard.charts.compared_runs import NamedRun, compared_spending, compared_updates
-from service.dashboard.charts.curves import Curve, curves_chart
+from service.dashboard.charts.curves import Curve, curves_chart, ladder_chart
 from service.dashboard.charts.lines import Lines, Series
 from service.dashboard.charts.private_run import run_charts
 from service.dashboard.charts.table import Table
@@ -42,9 +42,21 @@ class TestCurves:
         ]
         assert "batch 32; the best, trial 7, ends at 80.0 %" in chart.summary
 
+    def test_simulations_of_one_trial_are_told_apart_by_batch_and_seed(self) -> None:
+        first = curve(7, {10: 0.5, 20: 0.8}).score
+        again = first.model_copy(update={"seed": 2})
+
+        chart = ladder_chart([first, curve(7, {}).score, again])
+
+        assert chart is not None
+        assert [each.label for each in chart.series] == ["b = 32", "b = 32, seed 2"]
+        assert chart.table.rows[0] == (32.0, 0, 10, 0.5)
+        assert "2 simulations of one trial; b = 32, seed 2 ends at 80.0 %" in chart.summary
+
     def test_none_has_no_chart(self) -> None:
         assert curves_chart([]) is None
         assert curves_chart([curve(4, {})]) is None
+        assert ladder_chart([curve(4, {}).score]) is None
 
 
 def private_run(**changes: Any) -> PrivateRunCurves:

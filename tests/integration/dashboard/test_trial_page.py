@@ -1,0 +1,90 @@
+"""The page of one trial: what the API says about it, and where its table leads."""
+
+import csv
+import io
+
+import httpx
+import pytest
+
+from service.context import Context
+from tests.integration.dashboard import rich, seeding
+from tests.integration.dashboard.page import get
+from tests.integration.dashboard.test_numbers import Known, check, shown
+
+
+async def trial_of(client: httpx.AsyncClient, study_id: str, number: int) -> dict:
+    trials = (await client.get(f"/studies/{study_id}/trials?limit=1000")).json()["items"]
+    return next(trial for trial in trials if trial["number"] == number)
+
+
+async def test_every_trial_of_the_table_has_a_page_and_its_neighbours(
+    client: httpx.AsyncClient, context: Context
+) -> None:
+    study_id = await seeding.completed(context)
+    at = f"/ui/studies/{study_id}"
+    links = {str(a.get("href")) for a in (await get(client, at)).all("a")}
+
+    for number in range(12):
+        assert f"{at}/trials/{number}" in links
+        page = await get(client, f"{at}/trials/{number}")
+        near = {a["rel"]: a["href"] for a in page.all("a") if a.get("rel")}
+        assert near.get("prev") == (f"{at}/trials/{number - 1}" if number else None)
+        assert near.get("next") == (f"{at}/trials/{number + 1}" if number < 11 else None)
+
+
+async def test_a_finalist_is_shown_with_its_numbers_of_the_api(
+    client: httpx.AsyncClient, context: Context
+) -> None:
+    study_id = await seeding.completed(context)
+    study = (await client.get(f"/studies/{study_id}")).json()
+    number = study["promotion"]["trial"]
+
+    page = await shown(client, f"/ui/studies/{study_id}/trials/{number}")
+
+    trial = await trial_of(client, study_id, number)
+    assert len(trial["repeats"]) == 6
+    check(page, Known(trial, study), least=40)
+
+
+async def test_its_parameters_are_yaml_and_its_curves_a_table(
+    client: httpx.AsyncClient, context: Context
+) -> None:
+    study_id = await seeding.simulating(context, trials=0, **rich.spec_changes(20))
+    await rich.fill(context, study_id, 20)
+    scored = (await client.get(f"/studies/{study_id}/trials?state=completed")).json()["items"][0]
+    at = f"/ui/studies/{study_id}/trials/{scored['number']}"
+
+    page = await get(client, at)
+    answer = await client.get(f"{at}/curves.csv")
+
+    for name, value in scored["params"].items():
+        assert f"{name}: {value}" in page.text["params"]
+    points = [point for score in scored["scores"] for point in score["curve"]]
+    rows = list(csv.DictReader(io.StringIO(answer.text)))
+    assert [float(row["accuracy"]) for row in rows] == [point["accuracy"] for point in points]
+
+
+async def test_one_that_told_nothing_says_so(client: httpx.AsyncClient, context: Context) -> None:
+    study_id = await seeding.simulating(context)
+    at = f"/ui/studies/{study_id}/trials/2"  # it diverged
+
+    page = await get(client, at)
+
+    assert "training loss is not finite at step 41" in page.text["main"]
+    assert "No simulation has told one." in page.text["main"]
+    missing = await get(client, f"{at}/curves.csv", status=404)
+    assert "has no learning curve" in missing.text["main"]
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "said"),
+    [("99", 404, "has no trial 99"), ("-1", 422, "number"), ("x", 422, "number")],
+)
+async def test_a_trial_that_is_none_is_said_to_be_none(
+    client: httpx.AsyncClient, context: Context, number: str, status: int, said: str
+) -> None:
+    study_id = await seeding.simulating(context)
+
+    page = await get(client, f"/ui/studies/{study_id}/trials/{number}", status=status)
+
+    assert said in page.text["main"]
