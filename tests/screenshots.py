@@ -105,7 +105,11 @@ def _shoot_all(camera: Camera, studies: list[StudyView]) -> None:
     camera.shoot("study", study, until="#figures")
     camera.shoot("study-dark", study, until="#figures", look=_to("#prediction-head"), scheme="dark")
     camera.shoot(
-        "evaluation", study, until="#evaluation table", look=_to("#evaluation-head"), size=(1280, 620)
+        "evaluation",
+        study,
+        until="#evaluation table",
+        look=_to("#evaluation-head"),
+        size=(1280, 620),
     )
     trial = f"{study}/trials/{first.promotion.trial}" if first.promotion else study
     camera.shoot("trial", trial, until="#learning canvas")
