@@ -60,6 +60,7 @@ class TestWatching:
             await expect(page.locator("#trials")).to_contain_text("98.8 %")
             await expect(page.locator("#progress")).to_contain_text("4 of 12 trials")
             await expect(page.locator("#figures")).to_contain_text("98.8 %")
+            await expect(page).to_have_title("33 % · digits-eps3 · TAN Search")
         assert tab.complaints == []
 
     async def test_the_page_comes_to_rest_with_the_study(self, service: Service, tab: Tab) -> None:

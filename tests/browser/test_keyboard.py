@@ -67,3 +67,18 @@ async def test_a_study_is_written_watched_approved_and_its_statement_read(
         await page.wait_for_url(f"**/studies/{study_id}/statement")
         await expect(page.get_by_text("epsilon")).to_be_visible()
     assert tab.complaints == []
+
+
+async def test_from_the_table_to_a_trial_and_on_to_the_next(service: Service, tab: Tab) -> None:
+    study_id = await seeding.completed(service.context)
+
+    async with tab.open(f"/ui/studies/{study_id}") as page:
+        await press(page, page.get_by_role("link", name="Trials", exact=True))
+        await press(page, page.locator("#trial-3 th a"))
+        await page.wait_for_url("**/trials/3")
+        await press(page, page.get_by_role("link", name="Trial 4"))
+        await page.wait_for_url("**/trials/4")
+        await expect(page.get_by_role("heading", name="Trial 4", exact=True)).to_be_visible()
+        await press(page, page.get_by_role("link", name="digits-eps3"))
+        await page.wait_for_url(f"**/ui/studies/{study_id}")
+    assert tab.complaints == []

@@ -70,7 +70,8 @@ def test_a_study_of_users_ends_in_a_statement_that_says_user(
     assert registered.status_code == 201, registered.text
     num_users = registered.json()["num_train"]
     assert num_users < registered.json()["num_train_records"] <= 4 * num_users
-    study = digits_study("users", dataset="writers", train={"batch_size": 64})
+    train = {"batch_size": 64, "steps": 60}
+    study = digits_study("users", dataset="writers", search={"trials": 2}, train=train)
     study["evaluation"] = {"baseline": True}
 
     done = service.complete(service.submit(study), seconds=800)
