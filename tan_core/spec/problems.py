@@ -33,8 +33,6 @@ _PATTERNS = {
     r"^[A-Za-z0-9._-]+$": "expected letters, digits and . _ - only",
     r"^[A-Za-z0-9._:/-]+$": "expected letters, digits and . _ : / - only",
     r"^[a-z0-9][a-z0-9-]*$": "expected small letters, digits and - only, the first no -",
-    r"^s-[0-9a-f]{12}$": "expected the id of a study: s- and 12 hexadecimal digits",
-    r"^[0-9a-f]{64}$": "expected 64 hexadecimal digits",
 }
 _AUTO = "Input should be 'auto'"
 _MAX_VALUE_LENGTH = 200
