@@ -127,7 +127,7 @@ def _show(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
         for media_type, content in body.get("content", {}).items():
             if media_type.endswith(("json", "yaml")) and not {"example", "examples"} & set(content):
                 content["example"] = example_of(_first(content.get("schema", {})), schemas)
-            elif "schema" in content and media_type.startswith("text/"):
+            elif {"schema", "itemSchema"} & set(content) and media_type.startswith("text/"):
                 content.setdefault("example", TEXTS.get(media_type, "text"))
 
 

@@ -333,7 +333,7 @@ class Reconciler:
             "attempt",
             {
                 "run": scene.run.id,
-                "kind": scene.run.kind,
+                "run_kind": scene.run.kind,
                 "attempt": attempt.number,
                 "state": attempt.state,
                 "reason": reason,

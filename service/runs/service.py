@@ -198,7 +198,7 @@ async def finish(context: Context, driver: Driver, report: Finish) -> None:
             "attempt",
             {
                 "run": run.id,
-                "kind": run.kind,
+                "run_kind": run.kind,
                 "attempt": attempt.number,
                 "state": attempt.state,
                 "reason": attempt.reason,

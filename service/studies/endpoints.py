@@ -24,12 +24,35 @@ from tan_core.spec import StudySpec
 router = APIRouter(prefix="/studies", tags=["studies"])
 
 MAX_SEQ = 2**53
+EVENT_KINDS = ["state", "trial", "step", "attempt", "reset"]
+EVENT = {
+    "type": "object",
+    "required": ["id", "event", "data"],
+    "properties": {
+        "id": {"type": "string", "pattern": "^[0-9]+$"},
+        "event": {"type": "string", "enum": EVENT_KINDS},
+        "data": {
+            "type": "string",
+            "contentMediaType": "application/json",
+            "contentSchema": {
+                "type": "object",
+                "required": ["seq", "kind", "at"],
+                "properties": {
+                    "seq": {"type": "integer", "minimum": 0},
+                    "kind": {"type": "string", "enum": EVENT_KINDS},
+                    "at": {"type": "string", "format": "date-time"},
+                },
+            },
+        },
+    },
+}
+"""One of the stream's."""
 EVENT_STREAM = {
     200: {
         "description": "Server-Sent Events: id = seq, event = state | trial | step | attempt, or "
         "reset in the place of events that have been forgotten: read the study anew. "
         "The stream ends after the event of a final state.",
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "content": {"text/event-stream": {"itemSchema": EVENT}},
     },
     204: {"description": "The study is final and every event has been seen"},
 }

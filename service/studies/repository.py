@@ -210,5 +210,6 @@ async def last_step_event_at(session: AsyncSession, study_id: str) -> datetime |
 
 
 def event_data(event: Event) -> dict[str, Any]:
-    """The event as subscribers see it."""
-    return {"seq": event.seq, "kind": event.kind, "at": event.at.isoformat(), **event.data}
+    """The event as subscribers see it; nothing that it tells of takes the place of its own kind."""
+    own = {"seq": event.seq, "kind": event.kind, "at": event.at.isoformat()}
+    return own | event.data | own

@@ -294,6 +294,19 @@ async def state_reasons(database: Database, study_id: str) -> dict[str, str | No
         return {event["state"]: event["reason"] for event in events}
 
 
+async def test_attempts_are_told_as_attempts_of_their_run(world: World) -> None:
+    study_id = await world.to_training()
+
+    told = [event for event in await world.events(study_id) if "run" in event]
+
+    assert {event["kind"] for event in told} == {"attempt"}
+    assert [(event["run_kind"], event["attempt"], event["state"]) for event in told] == [
+        ("search", 1, "live"),
+        ("search", 1, "succeeded"),
+        ("private", 1, "live"),
+    ]
+
+
 class TestDeadDrivers:
     async def test_a_driver_that_died_is_followed_by_another_that_keeps_finished_trials(
         self, world: World, database: Database

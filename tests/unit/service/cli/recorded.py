@@ -328,7 +328,14 @@ def story() -> list[Json]:
     events = [
         state_event("queued", attempt=None),
         state_event("simulating"),
-        {"kind": "attempt", "run": "r", "attempt": 1, "state": "live", "reason": None},
+        {
+            "kind": "attempt",
+            "run": "r",
+            "run_kind": "search",
+            "attempt": 1,
+            "state": "live",
+            "reason": None,
+        },
         {
             "kind": "trial",
             "trial": diverged,
