@@ -74,7 +74,7 @@ async def test_from_the_table_to_a_trial_and_on_to_the_next(service: Service, ta
 
     async with tab.open(f"/ui/studies/{study_id}") as page:
         await press(page, page.get_by_role("link", name="Trials", exact=True))
-        await press(page, page.locator("#trial-3 th a"))
+        await press(page, page.get_by_role("link", name="Details of trial 3"))
         await page.wait_for_url("**/trials/3")
         await press(page, page.get_by_role("link", name="Trial 4"))
         await page.wait_for_url("**/trials/4")

@@ -109,6 +109,7 @@ class TestWatching:
             await settled(page)
             await expect(page.locator("#connection")).to_have_text("Live")
             await page.locator("#tick-completed").check()
+            await expect(page.locator("#trials tbody .chip", has_text="pruned")).to_have_count(0)
             await page.locator(r"#sort-param\.learning_rate").click()
             await expect(page.locator("th[aria-sort=ascending]")).to_contain_text("learning_rate")
             await seeding.report_trial(service.context, study_id, 60, 0.9876)
