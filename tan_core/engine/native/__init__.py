@@ -77,6 +77,8 @@ _SIGNATURES: Final = {
     "max_pool_backward": "pnppp",
 }
 """As in kernels.c: pointers, numbers, doubles."""
+VERSION: Final = 2
+"""Of what the library exports, as it says itself."""
 _OF_FLOATS: Final = ["hyperbolic_tangent_float", "add_normal_float"]
 
 
@@ -124,8 +126,9 @@ def _library() -> ctypes.CDLL | None:
         except OSError:  # of another machine or another Python
             continue
         names = [f"{name}_{real}" for name in _SIGNATURES for real in _TYPES.values()]
-        names += [*_OF_FLOATS, "poisson_sample"]
-        if all(hasattr(library, name) for name in names):  # else of another day
+        names += [*_OF_FLOATS, "poisson_sample", "kernels_version"]
+        # One of another day, as after an update without installing again, would compute something else.
+        if all(hasattr(library, name) for name in names) and library.kernels_version() == VERSION:
             library.poisson_sample.restype = ctypes.c_int64
             return library
     return None

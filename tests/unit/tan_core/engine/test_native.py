@@ -1,8 +1,12 @@
 """The kernels by themselves; tests of the layers hold them against plain autograd."""
 
 import ctypes
+import hashlib
+import re
 import subprocess
 import sys
+from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -10,6 +14,8 @@ import torch
 from torch import nn
 
 from tan_core.engine import native
+
+KERNELS = Path(native.__file__).with_name("kernels.c")
 
 pytestmark = pytest.mark.skipif(not native.is_available(), reason="the kernels are not compiled")
 
@@ -245,3 +251,25 @@ print(clipped_sum(model, x, y, clip_norm=1.0).sum.norm().item().hex())
         ]
 
         assert sums[0] == pytest.approx(sums[1], rel=1e-10)
+
+
+class TestVersion:
+    INTERFACES: ClassVar = {2: "6d73317c5aeff853"}
+    """By version: what the structures and prototypes of kernels.c hash to."""
+
+    def test_it_is_another_one_whenever_the_interface_is(self) -> None:
+        """A new row here, and VERSION and kernels_version() with it: else a stale library is believed."""
+        source = re.sub(r"/\*.*?\*/|\\\n", " ", KERNELS.read_text(), flags=re.DOTALL)
+        parts = re.findall(r"typedef struct \{.*?\} \w+;|enum \{.*?\};", source, re.DOTALL)
+        parts += re.findall(r"^(?: *)(?:int|void|int64_t) \w+\([^;{]*?\) \{", source, re.MULTILINE)
+        digest = hashlib.sha256(" ".join(" ".join(parts).split()).encode()).hexdigest()[:16]
+
+        assert self.INTERFACES.get(native.VERSION) == digest
+
+    def test_a_library_of_another_version_is_not_used(self, monkeypatch) -> None:
+        native._library.cache_clear()
+        monkeypatch.setattr(native, "VERSION", native.VERSION + 1)
+        try:
+            assert not native.is_available()
+        finally:
+            native._library.cache_clear()
