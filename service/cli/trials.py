@@ -17,6 +17,8 @@ Json = dict[str, Any]
 
 WIDE = 100
 """From so many columns on there is room for the accuracy at each rung."""
+BESIDE, GAP = 40, 2
+"""Columns for what every trial has, and between two of them."""
 TRIAL_STATES = ("running", "completed", "pruned", "diverged", "failed", "interrupted")
 
 
@@ -99,18 +101,24 @@ def _table(study: Json, items: Sequence[Json], *, width: int) -> "RenderableType
     batches = {s["rung"]: s["expected_batch_size"] for item in items for s in item["scores"]}
     shown = sorted(batches) if width >= WIDE else ()
     rungs = {rung: f"B = {text.number(batches[rung])}" for rung in shown}
+    # A column each while there is room for their names, else one for all.
+    needed = BESIDE + sum(len(name) + GAP for name in (*names, *rungs.values()))
+    is_narrow = needed > width
+    columns = ["parameters"] if is_narrow else names
     made = table(
         f"Trials of {study['name']} (simulations, {NOT_PRIVATE})",
-        *("trial", "state", "accuracy", *names, *rungs.values(), ""),
-        right=("trial", "accuracy", *names, *rungs.values()),
+        *("trial", "state", "accuracy", *columns, *rungs.values(), ""),
+        right=("trial", "accuracy", *(() if is_narrow else names), *rungs.values()),
     )
     made.columns[1].no_wrap = True
     made.columns[-1].no_wrap, made.columns[-1].overflow = True, "ellipsis"
     for item in items:
         by_rung = _by_rung(item)
+        values = {name: _shown(item["params"].get(name)) for name in names}
+        together = ", ".join(f"{name}={value}" for name, value in values.items())
         made.add_row(
             *(str(item["number"]), item["state"], text.percent(item["value"])),
-            *(_shown(item["params"].get(name)) for name in names),
+            *([together] if is_narrow else values.values()),
             *(text.percent(by_rung.get(rung)) for rung in rungs),
             item["reason"] or "",
         )

@@ -4,6 +4,8 @@ import csv
 import io
 import json
 
+import pytest
+
 from tests.unit.service.cli.conftest import Cli
 from tests.unit.service.cli.recorded import STUDY, TRIALS, RecordedServer
 
@@ -19,6 +21,20 @@ def test_the_table_has_parameters_rungs_and_says_that_nothing_is_private(
     assert row.split()[2:] == ["93.0", "%", "0.5123", "0.9", "-", "91.0", "%", "93.0", "%"]
     assert "B = 8" in shown
     assert "a weight was not finite" in shown
+
+
+def test_parameters_share_a_column_where_their_names_would_be_cut(
+    cli: Cli, server: RecordedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = {}
+    for width in (70, 120):
+        monkeypatch.setattr("service.cli.output.PIPE_WIDTH", width)
+        shown[width] = cli("trials", "digits-eps3").out
+
+    assert "learning_rate" in shown[120].splitlines()[2]
+    assert "parameters" in shown[70].splitlines()[2]
+    assert "learning_rate=0.5123" in shown[70]
+    assert max(map(len, shown[70].splitlines())) <= 70
 
 
 def test_the_server_sorts_and_filters(cli: Cli, server: RecordedServer) -> None:
