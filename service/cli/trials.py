@@ -111,11 +111,12 @@ def _table(study: Json, items: Sequence[Json], *, width: int) -> "RenderableType
         right=("trial", "accuracy", *(() if is_narrow else names), *rungs.values()),
     )
     made.columns[1].no_wrap = True
+    made.columns[3].no_wrap = is_narrow
     made.columns[-1].no_wrap, made.columns[-1].overflow = True, "ellipsis"
     for item in items:
         by_rung = _by_rung(item)
         values = {name: _shown(item["params"].get(name)) for name in names}
-        together = ", ".join(f"{name}={value}" for name, value in values.items())
+        together = "\n".join(f"{name}={value}" for name, value in values.items())
         made.add_row(
             *(str(item["number"]), item["state"], text.percent(item["value"])),
             *([together] if is_narrow else values.values()),
