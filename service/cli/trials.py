@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 WIDE = 100
 """From so many columns on there is room for the accuracy at each rung."""
-BESIDE, GAP = 40, 2
+BESIDE, GAP = 55, 3
 """Columns for what every trial has, and between two of them."""
 TRIAL_STATES = ("running", "completed", "pruned", "diverged", "failed", "interrupted")
 
@@ -110,9 +110,10 @@ def _table(study: Json, items: Sequence[Json], *, width: int) -> "RenderableType
         *("trial", "state", "accuracy", *columns, *rungs.values(), ""),
         right=("trial", "accuracy", *(() if is_narrow else names), *rungs.values()),
     )
-    made.columns[1].no_wrap = True
-    made.columns[3].no_wrap = is_narrow
-    made.columns[-1].no_wrap, made.columns[-1].overflow = True, "ellipsis"
+    for column in made.columns[: 4 if is_narrow else 3]:
+        column.no_wrap = True
+    # Tall rows have room for a reason in several lines.
+    made.columns[-1].no_wrap, made.columns[-1].overflow = not is_narrow, "ellipsis"
     for item in items:
         by_rung = _by_rung(item)
         values = {name: _shown(item["params"].get(name)) for name in names}
