@@ -1,6 +1,6 @@
 """How fast a private step is against the best step without privacy on this machine, and how exact.
 
-    python benchmarks/engine.py [--quick] [--json FILE]
+    python benchmarks/engine.py [--quick] [--only MODEL] [--json FILE]
 
 One thread and process CPU time, so a busy machine slows nobody; contenders take turns within each
 round, each with one step to warm up and then some that count, and a contender's time is the median of its
@@ -9,7 +9,8 @@ the update. The base is the fastest step without privacy: torch as it comes, cha
 product in linear layers. With K views a step sees K times the inputs in all of them.
 
 Exactness: the clipped sum of the first examples against a loop of plain autograd in float64. Memory: what
-the process grew by, over model and batch, in a process of its own. Fixed cost: whole steps of the trainer.
+the process grew by, over model and batch, in a process of its own. Whole steps: those of the
+trainer, draw and gather and all.
 """
 
 import argparse
@@ -24,6 +25,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,7 @@ from torch.nn import functional
 from tan_core import models
 from tan_core.engine import SeededRandomness, Trainer, clipped_sum
 from tan_core.engine.bookkeeping import Books
+from tan_core.engine.fast_layers import channels_last
 from tan_core.engine.flat import FlatParameters
 from tan_core.engine.memory import keep_freed_memory
 from tan_core.execution import PrivateRun, Simulation
@@ -328,21 +331,39 @@ def memory() -> list[dict[str, Any]]:
     return rows
 
 
-def fixed_cost(rounds: int) -> list[dict[str, Any]]:
-    """Whole steps of a simulation, draw and gather and all: B = 4096 and its sixty-fourth."""
-    num_examples = 60_000
-    inputs = torch.randint(0, 256, (num_examples, 1, 28, 28), dtype=torch.uint8)
-    labels = torch.randint(0, 10, (num_examples,))
+NUM_EXAMPLES = 60_000
+BATCHES = (4096, 64, 1)
+
+
+def whole_steps(rounds: int) -> list[dict[str, Any]]:
+    """Steps of simulations, draw and gather and all: at B = 4096, its sixty-fourth and 1."""
+    pixels = torch.randint(0, 256, (NUM_EXAMPLES, 1, 28, 28), dtype=torch.uint8)
+    rows = _whole_steps("tanh-cnn", WORKLOADS[0].build, pixels, rounds)
+    features = torch.rand(NUM_EXAMPLES, 81, 7, 7, dtype=torch.float16)
+    head = partial(
+        models.build_head,
+        MODEL_TYPES["scatter-linear"](),
+        shape=(1, 28, 28),
+        num_classes=10,
+        generator=torch.Generator().manual_seed(0),
+    )
+    return rows + _whole_steps("scatter-linear on kept features", head, features, rounds)
+
+
+def _whole_steps(
+    name: str, build: Callable[[], nn.Module], inputs: Tensor, rounds: int
+) -> list[dict[str, Any]]:
+    labels = torch.randint(0, 10, (NUM_EXAMPLES,))
     run = PrivateRun(
         mechanism=Mechanism(
-            sampling_rate=4096 / num_examples, noise_multiplier=4.0, clip_norm=1.0, steps=10**6
+            sampling_rate=4096 / NUM_EXAMPLES, noise_multiplier=4.0, clip_norm=1.0, steps=10**6
         ),
-        num_examples=num_examples,
+        num_examples=NUM_EXAMPLES,
     )
     steps: dict[str, Step] = {}
-    for size in (4096, 64, 1):
+    for size in BATCHES:
         trainer = Trainer(
-            model=WORKLOADS[0].build(),
+            model=build(),
             execution=Simulation.of(run, expected_batch_size=size),
             config=TrainerConfig(),
             inputs=inputs,
@@ -353,20 +374,42 @@ def fixed_cost(rounds: int) -> list[dict[str, Any]]:
         # A run of many steps: torch has met the sizes of small batches.
         for _ in range(WARM_UP_STEPS if size < 4096 else 0):
             trainer.step()
+    base = "B 4096 without privacy"
+    steps[base] = drawn_without_privacy(build(), inputs, labels)
     seconds = seconds_of(steps, rounds)
     rows: list[dict[str, Any]] = []
-    print("\n| whole step of the trainer, tanh-cnn | ms | of B 4096 |\n| --- | --- | --- |")
-    for name, taken in seconds.items():
-        full, share = f"trainer, tanh-cnn, {name}", taken / seconds["B 4096"]
-        print(f"| {full} | {1e3 * taken:.2f} | 1/{1 / share:.1f} |", flush=True)
-        rows.append(row(full, 1e3 * taken, "ms", "B 4096", share))
+    print(f"\n| whole step, {name} | ms | of B 4096 | of {base} |\n| --- | --- | --- | --- |")
+    for way, taken in seconds.items():
+        full, shares = f"whole step, {name}, {way}", [taken / seconds[b] for b in ("B 4096", base)]
+        print(
+            f"| {full} | {1e3 * taken:.2f} | 1/{1 / shares[0]:.1f} | {shares[1]:.2f} |", flush=True
+        )
+        rows.append(row(full, 1e3 * taken, "ms", "B 4096", shares[0]))
     return rows
+
+
+def drawn_without_privacy(model: nn.Module, inputs: Tensor, labels: Tensor) -> Step:
+    """Mean gradient and update on a new batch of 4096 each time, 256 at once as ours is."""
+    parameters, generator = list(model.parameters()), torch.Generator().manual_seed(0)
+    is_image = inputs.dtype == torch.uint8
+
+    def step() -> None:
+        for drawn in torch.randperm(NUM_EXAMPLES, generator=generator)[:4096].split(256):
+            x = inputs[drawn].float()
+            x = channels_last(x.mul_(1 / 127.5).sub_(1)) if is_image else x
+            loss = functional.cross_entropy(model(x), labels[drawn])
+            gradients = torch.autograd.grad(loss, parameters)
+            with torch.no_grad():
+                torch._foreach_add_(parameters, gradients, alpha=-RATE)
+
+    return step
 
 
 def main() -> None:
     """Run, print, and write what was asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a few loads, within a minute")
+    parser.add_argument("--only", help="loads whose name holds this, and nothing else")
     parser.add_argument("--json", type=Path, help="also write rows for scripts to this file")
     parser.add_argument("--peak", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -379,9 +422,11 @@ def main() -> None:
     warnings.simplefilter("ignore")
     print(f"torch {torch.__version__}, 1 thread; {circumstances()}\n")
     rounds = QUICK_ROUNDS if options.quick else ROUNDS
-    rows = run(QUICK if options.quick else WORKLOADS, rounds)
-    rows += fixed_cost(rounds)
-    if not options.quick:
+    loads = QUICK if options.quick else WORKLOADS
+    rows = run([load for load in loads if (options.only or "") in load.name], rounds)
+    if not options.only:
+        rows += whole_steps(rounds)
+    if not (options.quick or options.only):
         rows += memory()
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
