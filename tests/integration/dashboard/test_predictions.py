@@ -217,7 +217,7 @@ class TestCalibrationPage:
         assert shown <= set(page.data["calibration"])
 
     @pytest.mark.parametrize(
-        ("query", "count"), [("dataset=digits", 3), ("dataset=other", 0), ("model=mlp", 3)]
+        ("query", "count"), [("dataset=digits", 3), ("model=tanh-cnn", 0), ("model=mlp", 3)]
     )
     async def test_it_can_be_narrowed_down(
         self, client: httpx.AsyncClient, context: Context, query: str, count: int
