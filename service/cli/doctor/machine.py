@@ -1,5 +1,6 @@
 """Checks of this machine: programs, memory, disk, ports, files."""
 
+import ctypes
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ from pathlib import Path
 from service.cli.doctor.check import PROGRAM_SECONDS, Finding, failure, ok, warning
 from service.cli.settings import running_server
 from service.settings import Settings
+from tan_core.kernels_version import KERNELS_VERSION
 
 GIGABYTE = 1e9
 LITTLE_DISK, NO_DISK = 10 * GIGABYTE, 1 * GIGABYTE
@@ -63,14 +65,27 @@ def gpu() -> Finding:
     return ok(f"{devices}; torch {torch}, CUDA {cuda}")
 
 
+def _version_of(library: Path) -> int | None:
+    """Of the kernels in a file; None where they cannot say it."""
+    try:
+        return ctypes.CDLL(str(library)).kernels_version()
+    except (OSError, AttributeError):
+        return None
+
+
 def kernels() -> Finding:
-    """Whether the engine's C kernels were built for this Python."""
+    """Whether the engine's C kernels were built, for this Python and from this version."""
     package = find_spec("tan_core")
     places = list(package.submodule_search_locations or ()) if package else []
     name = f"_kernels{sysconfig.get_config_var('EXT_SUFFIX')}"
     for place in places:
-        if (Path(place) / "engine" / "native" / name).is_file():
-            return ok("the C kernels are built")
+        if (library := Path(place) / "engine" / "native" / name).is_file():
+            if _version_of(library) == KERNELS_VERSION:
+                return ok("the C kernels are built")
+            return warning(
+                "the C kernels are of another version, and not used: torch does their work, slower",
+                "install this package again: pip install --force-reinstall --no-deps",
+            )
     compiler = shutil.which("gcc") or shutil.which("cc")
     return warning(
         "the C kernels are not built: torch does their work, slower",

@@ -22,6 +22,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tan_core.kernels_version import KERNELS_VERSION
+
 _OUTPUTS_MULTIPLE: Final = 16
 _TYPES: Final = {torch.float32: "float", torch.float64: "double"}
 _DIMENSIONS: Final = [
@@ -77,8 +79,6 @@ _SIGNATURES: Final = {
     "max_pool_backward": "pnppp",
 }
 """As in kernels.c: pointers, numbers, doubles."""
-VERSION: Final = 2
-"""Of what the library exports, as it says itself."""
 _OF_FLOATS: Final = ["hyperbolic_tangent_float", "add_normal_float"]
 
 
@@ -128,7 +128,10 @@ def _library() -> ctypes.CDLL | None:
         names = [f"{name}_{real}" for name in _SIGNATURES for real in _TYPES.values()]
         names += [*_OF_FLOATS, "poisson_sample", "kernels_version"]
         # One of another day, as after an update without installing again, would compute something else.
-        if all(hasattr(library, name) for name in names) and library.kernels_version() == VERSION:
+        if (
+            all(hasattr(library, name) for name in names)
+            and library.kernels_version() == KERNELS_VERSION
+        ):
             library.poisson_sample.restype = ctypes.c_int64
             return library
     return None

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from tan_core.engine import native
+from tan_core.kernels_version import KERNELS_VERSION
 
 KERNELS = Path(native.__file__).with_name("kernels.c")
 
@@ -258,17 +259,17 @@ class TestVersion:
     """By version: what the structures and prototypes of kernels.c hash to."""
 
     def test_it_is_another_one_whenever_the_interface_is(self) -> None:
-        """A new row here, and VERSION and kernels_version() with it: else a stale library is believed."""
+        """A new row here, and KERNELS_VERSION and kernels_version() with it: else a stale library is believed."""
         source = re.sub(r"/\*.*?\*/|\\\n", " ", KERNELS.read_text(), flags=re.DOTALL)
         parts = re.findall(r"typedef struct \{.*?\} \w+;|enum \{.*?\};", source, re.DOTALL)
         parts += re.findall(r"^(?: *)(?:int|void|int64_t) \w+\([^;{]*?\) \{", source, re.MULTILINE)
         digest = hashlib.sha256(" ".join(" ".join(parts).split()).encode()).hexdigest()[:16]
 
-        assert self.INTERFACES.get(native.VERSION) == digest
+        assert self.INTERFACES.get(KERNELS_VERSION) == digest
 
     def test_a_library_of_another_version_is_not_used(self, monkeypatch) -> None:
         native._library.cache_clear()
-        monkeypatch.setattr(native, "VERSION", native.VERSION + 1)
+        monkeypatch.setattr(native, "KERNELS_VERSION", KERNELS_VERSION + 1)
         try:
             assert not native.is_available()
         finally:

@@ -111,6 +111,16 @@ def test_the_kernels_are_looked_for_without_torch(tmp_path: Path, monkeypatch) -
     assert (found.verdict, "install" in (found.next or "")) == ("warning", True)
 
 
+def test_kernels_of_another_version_are_told_from_those_that_are_used(monkeypatch) -> None:
+    if machine.kernels().verdict != "ok":
+        pytest.skip("the kernels are not compiled")
+    monkeypatch.setattr(machine, "KERNELS_VERSION", machine.KERNELS_VERSION + 1)
+
+    found = machine.kernels()
+
+    assert (found.verdict, "another version" in found.found) == ("warning", True)
+
+
 def test_nothing_that_cannot_be_written_is_taken_for_a_home(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)
     assert machine.disk(settings(tmp_path)).verdict == "failure"

@@ -1,0 +1,6 @@
+"""Which C kernels this code calls; here, where nothing needs torch."""
+
+from typing import Final
+
+KERNELS_VERSION: Final = 2
+"""As ``kernels_version()`` of the compiled library says it: raised whenever what it exports changes."""
