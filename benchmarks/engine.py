@@ -40,6 +40,7 @@ from tan_core.engine import SeededRandomness, Trainer, clipped_sum
 from tan_core.engine.bookkeeping import Books
 from tan_core.engine.fast_layers import channels_last
 from tan_core.engine.flat import FlatParameters
+from tan_core.engine.inputs import as_floats
 from tan_core.engine.memory import keep_freed_memory
 from tan_core.execution import PrivateRun, Simulation
 from tan_core.mechanism import Mechanism
@@ -395,8 +396,8 @@ def drawn_without_privacy(model: nn.Module, inputs: Tensor, labels: Tensor) -> S
 
     def step() -> None:
         for drawn in torch.randperm(NUM_EXAMPLES, generator=generator)[:4096].split(256):
-            x = inputs[drawn].float()
-            x = channels_last(x.mul_(1 / 127.5).sub_(1)) if is_image else x
+            x = as_floats(inputs[drawn], torch.float32)
+            x = channels_last(x) if is_image else x
             loss = functional.cross_entropy(model(x), labels[drawn])
             gradients = torch.autograd.grad(loss, parameters)
             with torch.no_grad():

@@ -1,9 +1,9 @@
-"""What every page's router has in common: its errors are pages, since someone looks at them."""
+"""What the routers of pages have in common: their errors are pages, since someone looks at them."""
 
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import Request, Response
+from fastapi import Path, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 from fastapi.routing import APIRoute
@@ -15,6 +15,7 @@ from tan_core.spec import FieldProblem
 
 MAX_SHOWN = 100
 """Characters of a value that is refused."""
+StudyId = Annotated[str, Path(max_length=200)]
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 

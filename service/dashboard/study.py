@@ -31,7 +31,7 @@ from service.dashboard.charts.private_run import RunCharts, run_charts
 from service.dashboard.charts.slices import Slices, slices
 from service.dashboard.charts.trial_point import TrialPoint
 from service.dashboard.editor import sparse
-from service.dashboard.pages import PageRoute
+from service.dashboard.pages import PageRoute, StudyId
 from service.dashboard.render import csv_file, page
 from service.dashboard.trials_table import COLUMNS, TrialsQuery, trials_page, trials_table
 from service.errors import NotFoundError
@@ -56,7 +56,6 @@ router = APIRouter(
     include_in_schema=False,
 )
 
-StudyId = Annotated[str, Path(max_length=200)]
 Shown = Annotated[TrialsQuery, Query()]
 Rung = Annotated[int | None, Query(ge=0, le=7)]
 

@@ -10,7 +10,7 @@ from service.auth.scopes import Scope
 from service.context import ContextDep
 from service.dashboard import queries
 from service.dashboard.charts.curves import ladder_chart, simulation_name
-from service.dashboard.pages import PageRoute
+from service.dashboard.pages import PageRoute, StudyId
 from service.dashboard.render import csv_file, page
 from service.errors import NotFoundError
 from service.studies import service as studies
@@ -23,7 +23,6 @@ router = APIRouter(
     include_in_schema=False,
 )
 
-StudyId = Annotated[str, Path(max_length=200)]
 Number = Annotated[int, Path(ge=0, lt=2**31)]
 
 

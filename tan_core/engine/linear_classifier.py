@@ -63,31 +63,34 @@ def in_one_pass(
         labels: [B], int64.
         clip_norm: C > 0, of each example.
     """
-    weight, *bias = (p.detach() for p in classifier.layer.parameters())
-    x = _examples(classifier, inputs, weight)
-    if x is None or not native.accepts(weight, *bias):
+    x = _examples(classifier, inputs)
+    if x is None:
         return None
     # The kernel reads 64 bits for each label, and writes where it says.
     if labels.dtype != torch.int64 or len(labels) == 0:
         return None
     if labels.min() < 0 or labels.max() >= classifier.layer.out_features:
         return None
-    return native.linear_classifier(x, labels, weight, bias[0] if bias else None, clip_norm)
+    return native.linear_classifier(x, labels, *_parameters(classifier), clip_norm)
 
 
 def scores(classifier: LinearClassifier, inputs: Picked) -> Tensor | None:
     """[B, O]: what the model says of records; None where the kernels cannot read them."""
+    x = _examples(classifier, inputs)
+    return None if x is None else native.linear(x, *_parameters(classifier))[0]
+
+
+def _parameters(classifier: LinearClassifier) -> tuple[Tensor, Tensor | None]:
+    """Weight and bias, as a kernel reads them."""
     weight, *bias = (p.detach() for p in classifier.layer.parameters())
-    x = _examples(classifier, inputs, weight)
-    if x is None or not native.accepts(weight, *bias):
+    return weight, bias[0] if bias else None
+
+
+def _examples(classifier: LinearClassifier, inputs: Tensor | Picked) -> native.Examples | None:
+    """The inputs as a kernel of the layer's type reads them; None where it cannot, or there is none."""
+    weight = classifier.layer.weight
+    if not native.accepts(*classifier.layer.parameters()):
         return None
-    return native.linear(x, weight, bias[0] if bias else None)[0]
-
-
-def _examples(
-    classifier: LinearClassifier, inputs: Tensor | Picked, weight: Tensor
-) -> native.Examples | None:
-    """The inputs as a kernel reads them, None where it cannot."""
     values = inputs.source if isinstance(inputs, Picked) else inputs
     rows = inputs.rows if isinstance(inputs, Picked) else None
     if isinstance(inputs, Tensor) and values.dtype != weight.dtype:

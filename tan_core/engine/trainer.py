@@ -255,12 +255,12 @@ class Trainer:
         hits: list[Tensor] = []
         used = self.released if weights is None else weights
         classifier = linear_classifier(self._model)
+        rows = torch.arange(len(labels))
         with torch.inference_mode(), self._in_place(used), self._books.closed():
             for start in range(0, len(labels), _EVALUATION_BATCH):
-                chunk = slice(start, start + _EVALUATION_BATCH)
-                found = None
+                chunk, found = slice(start, start + _EVALUATION_BATCH), None
                 if classifier is not None and isinstance(read, Tensor):
-                    found = scores(classifier, Picked(read, torch.arange(len(read))[chunk]))
+                    found = scores(classifier, Picked(read, rows[chunk]))
                 if found is None:
                     found = self._books.predictions(self._normalised(read[chunk]))
                 hits.append(found.argmax(1).cpu() == labels[chunk])
