@@ -33,6 +33,7 @@ from torch import Tensor
 
 from tan_core.engine import SeededRandomness, Trainer
 from tan_core.engine.ensemble import LinearEnsemble
+from tan_core.engine.memory import keep_freed_memory
 from tan_core.engine.onednn import product
 from tan_core.execution import Simulation
 from tan_core.mechanism import Mechanism
@@ -177,6 +178,7 @@ WAYS: dict[str, Callable[[Workload], Step]] = {
 def serve(connection: Connection, threads: int) -> None:
     """A process that makes steps when told (way, workload, number), until it is told None."""
     torch.set_num_threads(threads)
+    keep_freed_memory()  # as trials do
     steps: dict[tuple[str, Workload], Step] = {}
     while (order := connection.recv()) is not None:
         way, load, number = order
@@ -243,6 +245,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write rows for scripts to this file")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    keep_freed_memory()
     print(f"torch {torch.__version__}; {circumstances()}\n")
     rounds = QUICK_ROUNDS if options.quick else ROUNDS
     rows = heads(QUICK_TRIALS if options.quick else TRIALS, rounds) + processes(rounds)

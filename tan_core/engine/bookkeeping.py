@@ -207,12 +207,11 @@ class Books:
         with torch.enable_grad():
             with self._recorded() as record:
                 logits = self._model(inputs)
-            losses_V = functional.cross_entropy(
-                logits, _labels_of_views(labels, views), reduction="none"
-            )
+            losses_V, g_VO = _losses(logits.detach(), _labels_of_views(labels, views))
             self._check(record)
-            shares_V = torch.full_like(losses_V, 1 / views) if shares is None else shares.flatten()
-            runs = _differentiated(losses_V, record, shares_V)
+            if views > 1:
+                g_VO *= 1 / views if shares is None else shares.reshape(-1, 1)
+            runs = _differentiated(logits, g_VO, record)
         kept: list[tuple[Unit, LayerGradients]] = []
         rows: dict[str, Tensor] = {}
         for unit in self._units:
@@ -239,7 +238,7 @@ class Books:
         squared += [squared_norms(of_all[..., None].flatten(1)) for of_all in rows.values()]
         return BatchGradients(
             norms=reduce(torch.add, squared).sqrt(),
-            losses=_of_examples(losses_V.detach(), views, shares),
+            losses=_of_examples(losses_V, views, shares),
             weighted_sum=weighted_sum,
         )
 
@@ -335,13 +334,25 @@ def _of_examples(losses_V: Tensor, views: int, shares: Tensor | None) -> Tensor:
     return losses_BK.mean(1) if shares is None else (losses_BK * shares).sum(1)
 
 
-def _differentiated(losses_V: Tensor, record: _Record, shares_V: Tensor) -> dict[str, list[_Run]]:
+def _losses(logits_VO: Tensor, labels_V: Tensor) -> tuple[Tensor, Tensor]:
+    """Cross-entropies [V] and their gradients by the logits, [V, O]."""
+    if logits_VO.dim() == 2 and labels_V.dtype == torch.int64 and native.accepts(logits_VO):
+        found = native.cross_entropies(logits_VO, labels_V)
+        if found is not None:
+            return found
+    logits_VO.requires_grad_()
+    losses_V = functional.cross_entropy(logits_VO, labels_V, reduction="none")
+    (g_VO,) = torch.autograd.grad(losses_V.sum(), logits_VO)
+    return losses_V.detach(), g_VO
+
+
+def _differentiated(logits_VO: Tensor, g_VO: Tensor, record: _Record) -> dict[str, list[_Run]]:
     """The runs of each unit, by name, after one backward pass: of the mean over each example's views."""
     calls = record.calls
     outputs = [output for of_unit in calls.values() for call in of_unit for output in call.outputs]
-    if not losses_V.requires_grad:
+    if not logits_VO.requires_grad:
         raise RuntimeError("no layer that is trained reaches the loss")
-    gradients = iter(torch.autograd.grad(losses_V, outputs, shares_V, allow_unused=True))
+    gradients = iter(torch.autograd.grad(logits_VO, outputs, g_VO, allow_unused=True))
     runs = {
         name: [_Run(call, tuple(next(gradients) for _ in call.outputs)) for call in of_unit]
         for name, of_unit in calls.items()

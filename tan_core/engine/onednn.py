@@ -12,6 +12,12 @@ from torch.nn import functional
 _SMALLEST = 500_000
 """Multiply-adds below which the call costs more than it saves."""
 
+_SMALLEST_OF_ITS_SIZE = 8_000_000
+"""The same for sizes that may not come again: for each new one oneDNN makes code, in some 700 microseconds."""
+
+_STEP = 16
+"""Physical batches that are full are mostly a multiple of it; what is left of a draw has any size."""
+
 _MUCH = 1.3
 """Times faster: there and back it also copies where torch does not."""
 
@@ -26,9 +32,13 @@ def product(x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Te
 def is_faster(x: Tensor, weight: Tensor) -> bool:
     """Whether oneDNN is there and faster, can read the tensors, and they are large enough."""
     # The operator is not part of torch's public interface: without it, torch's own product is used.
+    if x.dim() != 2:
+        return False
+    # The batch is the rows, or what is summed over.
+    comes_again = x.shape[0] % _STEP == 0 and x.shape[1] % _STEP == 0
+    smallest = _SMALLEST if comes_again else _SMALLEST_OF_ITS_SIZE
     return (
-        x.dim() == 2
-        and x.shape[0] * weight.numel() >= _SMALLEST
+        x.shape[0] * weight.numel() >= smallest
         and x.is_cpu
         and weight.is_cpu
         and x.dtype == weight.dtype == torch.float32

@@ -71,10 +71,13 @@ _SIGNATURES: Final = {
     "weight_norms": "pnppp",
     "squared_norms": "nnpp",
     "outer_norms": "nnnnppp",
+    "convolution": "pnpppp",
+    "convolution_backward": "pnppp",
     "group_norm": "nnnndpppppp",
     "group_norm_backward": "nnnnpppppppp",
     "linear": "nnnppppp",
     "linear_classifier": "nnndpppppppp",
+    "cross_entropies": "nnpppp",
     "max_pool": "pnppp",
     "max_pool_backward": "pnppp",
 }
@@ -90,6 +93,16 @@ class Kernel:
     stride: tuple[int, int] = (1, 1)
     padding: tuple[int, int] = (0, 0)
     dilation: tuple[int, int] = (1, 1)
+
+    def places(self, x: Tensor) -> tuple[int, int]:
+        """Rows and columns of positions on images [V, C, H, W]; not above 0 where the window does not fit."""
+        rows, columns = (
+            (side + 2 * padding - dilation * (size - 1) - 1) // stride + 1
+            for side, size, stride, padding, dilation in zip(
+                x.shape[-2:], self.size, self.stride, self.padding, self.dilation, strict=True
+            )
+        )
+        return rows, columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +160,11 @@ def accepts(first: Tensor, *others: Tensor) -> bool:
     if not (first.is_cpu and first.dtype in _TYPES and is_available()):
         return False
     return all(x.is_cpu and x.dtype == first.dtype for x in others)
+
+
+def is_whole(numbers: int) -> bool:
+    """Whether they are a whole number of vectors, on every processor."""
+    return numbers % _OUTPUTS_MULTIPLE == 0
 
 
 def padded(outputs: int) -> int:
@@ -349,6 +367,64 @@ def linear_classifier(
     return reduce(Tensor.add_, (sums[first] for first in sorted(sums))), norms, losses
 
 
+def cross_entropies(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Losses [B] and their gradients by the logits, [B, O]; None where a label is not in [0, O).
+
+    Args:
+        logits: [B, O].
+        labels: [B], int64.
+    """
+    logits, labels = logits.contiguous(), labels.contiguous()
+    losses, g = logits.new_empty(logits.shape[0]), torch.empty_like(logits)
+    failed = _function("cross_entropies", logits)(
+        *logits.shape, _at(logits), _at(labels), _at(losses), _at(g)
+    )
+    return None if failed else (losses, g)
+
+
+def convolution(x: Tensor, weight_IO: Tensor, bias: Tensor | None, kernel: Kernel) -> Tensor:
+    """[V, O, H', W'], channels-last.
+
+    Args:
+        x: [V, C, H, W].
+        weight_IO: [I, O], dense, channels last within I; O :func:`is_whole`.
+        bias: [O], if there is one.
+        kernel: of the convolution.
+    """
+    x, bias = _channels_last(x), None if bias is None else bias.contiguous()
+    y = x.new_empty(x.shape[0], *kernel.places(x), weight_IO.shape[1]).permute(0, 3, 1, 2)
+    shape, function = _shape(x, y, kernel, 1), _function("convolution", x)
+
+    def compute(first: int, count: int) -> int:
+        return function(
+            ctypes.byref(shape), count, _at(x, first), _at(weight_IO), _at(bias), _at(y, first)
+        )
+
+    _over_examples(compute, x.shape[0])
+    return y
+
+
+def convolution_backward(g: Tensor, weight_OI: Tensor, kernel: Kernel, size: torch.Size) -> Tensor:
+    """The gradient of the input of :func:`convolution`, channels-last.
+
+    Args:
+        g: [V, O, H', W'].
+        weight_OI: [O, I], dense, channels last within I.
+        kernel: C times its columns, or C where these are dilated, :func:`is_whole`.
+        size: [V, C, H, W], of the input.
+    """
+    g = _channels_last(g)
+    views, channels, height, width = size
+    dx = g.new_empty(views, height, width, channels).permute(0, 3, 1, 2)
+    shape, function = _shape(dx, g, kernel, 1), _function("convolution_backward", g)
+
+    def compute(first: int, count: int) -> int:
+        return function(ctypes.byref(shape), count, _at(g, first), _at(weight_OI), _at(dx, first))
+
+    _over_examples(compute, views)
+    return dx
+
+
 def group_norm(
     x: Tensor, groups: int, scale: Tensor | None, shift: Tensor | None, epsilon: float
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -356,7 +432,7 @@ def group_norm(
     x = _channels_last(x)
     scale, shift = (None if own is None else own.contiguous() for own in (scale, shift))
     y = torch.empty_like(x)
-    mean, deviation = x.new_empty(2, len(x), groups).unbind()
+    mean, deviation = x.new_empty(2, x.shape[0], groups).unbind()
     positions, channels = x.shape[2] * x.shape[3], x.shape[1]
     function = _function("group_norm", x)
 
@@ -392,7 +468,7 @@ def group_norm_backward(
     x, g = _channels_last(x), _channels_last(g)
     scale = None if scale is None else scale.contiguous()
     dx = torch.empty_like(x) if needs_input else None
-    dscale, dshift = x.new_empty(2, len(x), x.shape[1]).unbind()
+    dscale, dshift = x.new_empty(2, *x.shape[:2]).unbind()
     positions, channels = x.shape[2] * x.shape[3], x.shape[1]
     function, groups = _function("group_norm_backward", x), mean.shape[1]
 
@@ -416,10 +492,10 @@ def group_norm_backward(
     return dx, dscale, dshift
 
 
-def max_pool(x: Tensor, kernel: Kernel, rows: int, columns: int) -> tuple[Tensor, Tensor]:
-    """[V, C, rows, columns], channels-last, and which pixel of its window each of them is, uint8."""
+def max_pool(x: Tensor, kernel: Kernel) -> tuple[Tensor, Tensor]:
+    """[V, C, H', W'], channels-last, and which pixel of its window each of them is, uint8."""
     x = _channels_last(x)
-    y = x.new_empty(len(x), rows, columns, x.shape[1]).permute(0, 3, 1, 2)
+    y = x.new_empty(x.shape[0], *kernel.places(x), x.shape[1]).permute(0, 3, 1, 2)
     place = torch.empty_like(y, dtype=torch.uint8)
     shape, function = _shape(x, y, kernel, 1), _function("max_pool", x)
 

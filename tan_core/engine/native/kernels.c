@@ -118,6 +118,14 @@ static inline int64_t padded_columns(const Shape *s) {
                             const real *g, double *squared) {                                  \
         return CHOSEN(weight_norms, real)(shape, examples, x, g, squared);                     \
     }                                                                                          \
+    int convolution_##real(const Shape *shape, int64_t images, const real *x, const real *w,   \
+                           const real *bias, real *y) {                                        \
+        return CHOSEN(convolution, real)(shape, images, x, w, bias, y);                        \
+    }                                                                                          \
+    int convolution_backward_##real(const Shape *shape, int64_t images, const real *g,         \
+                                    const real *w, real *dx) {                                 \
+        return CHOSEN(convolution_backward, real)(shape, images, g, w, dx);                    \
+    }                                                                                          \
     int group_norm_##real(int64_t examples, int64_t positions, int64_t channels,               \
                           int64_t groups, double epsilon, const real *x, const real *scale,    \
                           const real *shift, real *y, real *mean, real *deviation) {           \
@@ -149,6 +157,10 @@ static inline int64_t padded_columns(const Shape *s) {
         return CHOSEN(linear_classifier, real)(rows, inputs, outputs, clip_norm, x, labels, w, \
                                                bias, weight_sum, bias_sum, norms, losses);     \
     }                                                                                          \
+    int cross_entropies_##real(int64_t rows, int64_t outputs, const real *y,                   \
+                               const int64_t *labels, real *losses, real *g) {                 \
+        return CHOSEN(cross_entropies, real)(rows, outputs, y, labels, losses, g);             \
+    }                                                                                          \
     int max_pool_##real(const Shape *shape, int64_t images, const real *x, real *y,            \
                         uint8_t *place) {                                                      \
         return CHOSEN(max_pool, real)(shape, images, x, y, place);                             \
@@ -167,7 +179,7 @@ int hyperbolic_tangent_float(int64_t size, const float *x, float *y) {
 
 /* Raised whenever what is exported here, or a structure that it takes, changes: a library of another day
  * would read its arguments as what they are not. As in tan_core/kernels_version.py, and held by a test. */
-int64_t kernels_version(void) { return 2; }
+int64_t kernels_version(void) { return 3; }
 
 /* Adds normal numbers for simulations: xoshiro128++ in 16 lanes, Box and Muller. Not for secrets.
  *

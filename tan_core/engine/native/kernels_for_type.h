@@ -393,6 +393,17 @@ static REAL FOR_TARGET(cross_entropy)(REAL *scores, int64_t outputs, int64_t lab
     return LOG(total) - (own - highest);
 }
 
+/* Of each row; 1 where a label is none. */
+static int FOR_TARGET(cross_entropies)(int64_t rows, int64_t outputs, const REAL *y, const int64_t *labels,
+                                       REAL *losses, REAL *g) {
+    memcpy(g, y, sizeof(REAL) * rows * outputs);
+    for (int64_t row = 0; row < rows; row++) {
+        if (labels[row] < 0 || labels[row] >= outputs) return 1;
+        losses[row] = FOR_TARGET(cross_entropy)(g + row * outputs, outputs, labels[row]);
+    }
+    return 0;
+}
+
 /* Adds the clipped gradients to the sums of the weight, [O, I], and of the bias, [O]. An example whose
  * norm or loss is not finite adds nothing. */
 static int FOR_TARGET(linear_classifier)(int64_t rows, int64_t inputs, int64_t outputs, double clip_norm,
@@ -484,6 +495,171 @@ static int FOR_TARGET(weight_rows)(const Shape *s, int64_t examples, const REAL 
     free(padded), free(whole), free(offsets), free(mean);
     return failed;
 }
+
+/* ---- Convolutions of few channels ---------------------------------------------------------------
+ *
+ * A kernel sees runs of numbers that lie next to each other in a padded image: its rows, or its pixels
+ * where it is dilated. A few positions and a few vectors are summed at once, in registers. What others do
+ * for large layers, blocks and changes of layout, takes longer than these sums.
+ */
+#define AT_ONCE (MOST_SUMS >= 24 ? 8 : 4)
+
+typedef struct {
+    int64_t height, width;         /* of the padded image */
+    int64_t runs, length, outputs; /* of the kernel */
+    int64_t *of_run, *of_position; /* where they begin in the image */
+} FOR_TARGET(Window);
+
+static int FOR_TARGET(look)(const Shape *s, FOR_TARGET(Window) *k) {
+    int is_dense = s->dilation_columns == 1;
+    int64_t across = is_dense ? 1 : s->kernel_columns, positions = s->rows * s->columns;
+    k->height = padded_rows(s), k->width = padded_columns(s), k->outputs = s->outputs;
+    k->runs = s->kernel_rows * across;
+    k->length = is_dense ? s->kernel_columns * s->channels : s->channels;
+    k->of_run = malloc(sizeof(int64_t) * (k->runs + positions));
+    if (!k->of_run) return 1;
+    k->of_position = k->of_run + k->runs;
+    for (int64_t run = 0; run < k->runs; run++)
+        k->of_run[run] = (run / across * s->dilation_rows * k->width
+                          + run % across * s->dilation_columns) * s->channels;
+    for (int64_t t = 0; t < positions; t++)
+        k->of_position[t] = (t / s->columns * s->stride_rows * k->width
+                             + t % s->columns * s->stride_columns) * s->channels;
+    return 0;
+}
+
+/* Outputs of some positions: NUM_VECTORS vectors of them. w is [I, O]. */
+#define CONVOLVE(name, NUM_POSITIONS, NUM_VECTORS)                                             \
+    static void FOR_TARGET(name)(const FOR_TARGET(Window) *k, const REAL *image,               \
+                                 const int64_t *of_position, const REAL *w, const REAL *bias,  \
+                                 REAL *y) {                                                    \
+        Vector sums[NUM_POSITIONS][NUM_VECTORS];                                               \
+        _Pragma("GCC unroll 4") for (int o = 0; o < NUM_VECTORS; o++) {                        \
+            Vector first = {0};                                                                \
+            if (bias) first = *(const Vector *)(bias + o * LANES);                             \
+            _Pragma("GCC unroll 8") for (int t = 0; t < NUM_POSITIONS; t++) sums[t][o] = first; \
+        }                                                                                      \
+        for (int64_t run = 0; run < k->runs; run++) {                                          \
+            const REAL *x[NUM_POSITIONS];                                                      \
+            _Pragma("GCC unroll 8") for (int t = 0; t < NUM_POSITIONS; t++)                    \
+                x[t] = image + of_position[t] + k->of_run[run];                                \
+            for (int64_t i = 0; i < k->length; i++, w += k->outputs) {                         \
+                Vector seen[NUM_VECTORS];                                                      \
+                _Pragma("GCC unroll 4") for (int o = 0; o < NUM_VECTORS; o++)                  \
+                    seen[o] = *(const Vector *)(w + o * LANES);                                \
+                _Pragma("GCC unroll 8") for (int t = 0; t < NUM_POSITIONS; t++)                \
+                    _Pragma("GCC unroll 4") for (int o = 0; o < NUM_VECTORS; o++)              \
+                        sums[t][o] += seen[o] * x[t][i];                                       \
+            }                                                                                  \
+        }                                                                                      \
+        _Pragma("GCC unroll 8") for (int t = 0; t < NUM_POSITIONS; t++)                        \
+            _Pragma("GCC unroll 4") for (int o = 0; o < NUM_VECTORS; o++)                      \
+                *(Vector *)(y + t * k->outputs + o * LANES) = sums[t][o];                      \
+    }
+
+CONVOLVE(convolve_1_1, 1, 1)
+CONVOLVE(convolve_1_2, 1, 2)
+CONVOLVE(convolve_all_1, AT_ONCE, 1)
+CONVOLVE(convolve_all_2, AT_ONCE, 2)
+#undef CONVOLVE
+
+/* Of weights [I, O] in channels-last order; O is a whole number of vectors. */
+static int FOR_TARGET(convolution)(const Shape *s, int64_t images, const REAL *x, const REAL *w,
+                                   const REAL *bias, REAL *y) {
+    FOR_TARGET(Window) k;
+    if (FOR_TARGET(look)(s, &k)) return 1;
+    int64_t positions = s->rows * s->columns;
+    int is_padded = k.height > s->height || k.width > s->width;
+    REAL *padded = calloc(is_padded ? k.height * k.width * s->channels : 1, sizeof(REAL));
+    for (int64_t image = 0; image < images && padded; image++) {
+        const REAL *own = x + image * s->height * s->width * s->channels;
+        REAL *out = y + image * positions * k.outputs;
+        if (is_padded) FOR_TARGET(place)(s, own, padded), own = padded;
+        for (int64_t o = 0; o < k.outputs;) {
+            int is_pair = o + 2 * LANES <= k.outputs;
+            const REAL *of_bias = bias ? bias + o : NULL;
+            for (int64_t t = 0; t < positions;) {
+                int are_all = t + AT_ONCE <= positions;
+                (is_pair ? are_all ? FOR_TARGET(convolve_all_2) : FOR_TARGET(convolve_1_2)
+                 : are_all ? FOR_TARGET(convolve_all_1)
+                           : FOR_TARGET(convolve_1_1))(&k, own, k.of_position + t, w + o, of_bias,
+                                                       out + t * k.outputs + o);
+                t += are_all ? AT_ONCE : 1;
+            }
+            o += (is_pair ? 2 : 1) * LANES;
+        }
+    }
+    free(k.of_run), free(padded);
+    return !padded;
+}
+
+/* Adds to a run of the image what the outputs of some positions weigh there. w is [O, I]. */
+#define SPREAD(name, NUM_POSITIONS, NUM_VECTORS)                                               \
+    static void FOR_TARGET(name)(int64_t outputs, int64_t inputs, const REAL *g, const REAL *w, \
+                                 REAL *image, const int64_t *of_position) {                    \
+        Vector sums[NUM_POSITIONS][NUM_VECTORS];                                               \
+        _Pragma("GCC unroll 4") for (int t = 0; t < NUM_POSITIONS; t++)                        \
+            _Pragma("GCC unroll 4") for (int i = 0; i < NUM_VECTORS; i++) sums[t][i] = (Vector){0}; \
+        for (int64_t o = 0; o < outputs; o++, w += inputs) {                                   \
+            Vector seen[NUM_VECTORS];                                                          \
+            _Pragma("GCC unroll 4") for (int i = 0; i < NUM_VECTORS; i++)                      \
+                seen[i] = *(const Vector *)(w + i * LANES);                                    \
+            _Pragma("GCC unroll 4") for (int t = 0; t < NUM_POSITIONS; t++)                    \
+                _Pragma("GCC unroll 4") for (int i = 0; i < NUM_VECTORS; i++)                  \
+                    sums[t][i] += seen[i] * g[t * outputs + o];                                \
+        }                                                                                      \
+        _Pragma("GCC unroll 4") for (int t = 0; t < NUM_POSITIONS; t++)                        \
+            _Pragma("GCC unroll 4") for (int i = 0; i < NUM_VECTORS; i++)                      \
+                *(Vector *)(image + of_position[t] + i * LANES) += sums[t][i];                 \
+    }
+
+#define FEW (MOST_SUMS >= 24 ? 4 : 2)
+SPREAD(spread_1_1, 1, 1)
+SPREAD(spread_1_2, 1, 2)
+SPREAD(spread_1_4, 1, 4)
+SPREAD(spread_few_1, FEW, 1)
+SPREAD(spread_few_2, FEW, 2)
+SPREAD(spread_few_4, FEW, 4)
+#undef SPREAD
+
+/* The gradient of the input; runs of the kernel are whole numbers of vectors. */
+static int FOR_TARGET(convolution_backward)(const Shape *s, int64_t images, const REAL *g,
+                                            const REAL *w, REAL *dx) {
+    FOR_TARGET(Window) k;
+    if (FOR_TARGET(look)(s, &k)) return 1;
+    int64_t positions = s->rows * s->columns, inputs = k.runs * k.length;
+    int64_t row = s->width * s->channels, padded_row = k.width * s->channels;
+    int is_padded = k.height > s->height || k.width > s->width;
+    REAL *padded = malloc(is_padded ? sizeof(REAL) * k.height * padded_row : 1);
+    for (int64_t image = 0; image < images && padded; image++) {
+        const REAL *own = g + image * positions * k.outputs;
+        REAL *out = dx + image * s->height * row, *whole = is_padded ? padded : out;
+        memset(whole, 0, sizeof(REAL) * k.height * padded_row);
+        for (int64_t run = 0; run < k.runs; run++)
+            for (int64_t i = 0; i < k.length;) {
+                int64_t left = (k.length - i) / LANES, vectors = left >= 4 ? 4 : left >= 2 ? 2 : 1;
+                const REAL *of_w = w + run * k.length + i;
+                REAL *to = whole + k.of_run[run] + i;
+                for (int64_t t = 0; t < positions;) {
+                    int are_few = t + FEW <= positions;
+                    (vectors == 4   ? are_few ? FOR_TARGET(spread_few_4) : FOR_TARGET(spread_1_4)
+                     : vectors == 2 ? are_few ? FOR_TARGET(spread_few_2) : FOR_TARGET(spread_1_2)
+                     : are_few      ? FOR_TARGET(spread_few_1)
+                                    : FOR_TARGET(spread_1_1))(k.outputs, inputs, own + t * k.outputs,
+                                                              of_w, to, k.of_position + t);
+                    t += are_few ? FEW : 1;
+                }
+                i += vectors * LANES;
+            }
+        for (int64_t h = 0; h < s->height && is_padded; h++)
+            memcpy(out + h * row, padded + (h + s->pad_rows) * padded_row + s->pad_columns * s->channels,
+                   sizeof(REAL) * row);
+    }
+    free(k.of_run), free(padded);
+    return !padded;
+}
+#undef AT_ONCE
+#undef FEW
 
 /* ---- Norms of sums of outer products, without the products ------------------------------------
  *

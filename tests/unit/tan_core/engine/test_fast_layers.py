@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -120,6 +120,94 @@ class TestFewOutputs:
 
 
 @needs_kernels
+class TestConvolution:
+    @settings(max_examples=80, deadline=None)
+    @given(
+        channels=st.sampled_from([1, 3, 4, 16]),
+        outputs=st.sampled_from([16, 32, 48, 80]),
+        kernel=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+        stride=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+        padding=st.tuples(st.integers(0, 2), st.integers(0, 2)),
+        dilation=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+        views=st.integers(0, 3),
+        has_bias=st.booleans(),
+        is_last=st.booleans(),
+        dtype=st.sampled_from([torch.float32, torch.float64]),
+    )
+    def test_is_that_of_torch(
+        self,
+        channels,
+        outputs,
+        kernel,
+        stride,
+        padding,
+        dilation,
+        views,
+        has_bias,
+        is_last,
+        dtype,
+    ) -> None:
+        generator = torch.Generator().manual_seed(0)
+        layer = nn.Conv2d(
+            channels, outputs, kernel, stride, padding, dilation, bias=has_bias, dtype=dtype
+        )
+        assume(layer.weight.numel() <= 8192)
+        for parameter in layer.parameters():
+            parameter.data.normal_(generator=generator)
+        x = torch.randn(views, channels, 9, 8, generator=generator, dtype=dtype)
+        if is_last:
+            x = x.contiguous(memory_format=torch.channels_last)
+        g = torch.randn(layer(x).shape, generator=generator, dtype=dtype)
+        truth, gradient = there_and_back(layer, x, g)
+        x.requires_grad_()
+
+        got = fast(layer)(x)
+        assert "_Convolution" in type(got.grad_fn).__name__
+        (own,) = torch.autograd.grad(got, x, g)
+
+        tolerance = 1e-4 if dtype == torch.float32 else 1e-11
+        assert torch.allclose(got.double(), truth, atol=tolerance)
+        assert torch.allclose(own.double(), gradient, atol=tolerance)
+
+    def test_threads_change_nothing(self) -> None:
+        layer = nn.Conv2d(4, 16, 4, padding=1)
+        x = torch.randn(5, 4, 7, 7, generator=torch.Generator().manual_seed(0)).requires_grad_()
+        before, found = torch.get_num_threads(), []
+        try:
+            for threads in (1, 3):
+                torch.set_num_threads(threads)
+                y = fast(layer)(x)
+                found.append((y, *torch.autograd.grad(y.square().sum(), x)))
+        finally:
+            torch.set_num_threads(before)
+
+        for one, other in zip(*found, strict=True):
+            assert torch.equal(one, other)
+
+    @pytest.mark.parametrize(
+        "layer",
+        [
+            nn.Conv2d(4, 10, 3),
+            nn.Conv2d(16, 32, 3, groups=2),
+            nn.Conv2d(4, 16, 3, padding="same"),
+            nn.Conv2d(4, 16, 3, padding=1, padding_mode="reflect"),
+            nn.Conv2d(64, 64, 3),
+        ],
+    )
+    def test_what_it_is_not_made_for_is_left_to_torch(self, layer) -> None:
+        x = torch.randn(2, layer.in_channels, 6, 6, generator=torch.Generator().manual_seed(0))
+
+        got = fast(layer)(x)
+
+        assert "_Convolution" not in type(got.grad_fn).__name__
+        assert torch.allclose(got, layer(x), atol=1e-5)
+
+    def test_a_window_that_does_not_fit_is_refused_by_torch(self) -> None:
+        with pytest.raises(RuntimeError, match="Kernel size can't be greater"):
+            fast(nn.Conv2d(1, 16, 5))(torch.ones(1, 1, 2, 2))
+
+
+@needs_kernels
 class TestMaxPool:
     @settings(max_examples=60, deadline=None)
     @given(
@@ -158,7 +246,7 @@ class TestMaxPool:
         x = torch.full((1, 1, 2, 2), -torch.inf)
         kernel = native.Kernel((2, 2), (2, 2), (1, 1))
 
-        y, place = native.max_pool(x, kernel, 2, 2)
+        y, place = native.max_pool(x, kernel)
 
         assert y.isneginf().all()
         assert native.max_pool_backward(x, torch.ones_like(y), place, kernel).eq(1).all()

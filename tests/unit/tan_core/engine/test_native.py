@@ -254,8 +254,40 @@ print(clipped_sum(model, x, y, clip_norm=1.0).sum.norm().item().hex())
         assert sums[0] == pytest.approx(sums[1], rel=1e-10)
 
 
+class TestCrossEntropies:
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    @pytest.mark.parametrize("scale", [1.0, 100.0])
+    def test_losses_and_gradients_are_those_of_torch(self, dtype, scale: float) -> None:
+        generator = torch.Generator().manual_seed(0)
+        logits = (scale * torch.randn(33, 7, generator=generator, dtype=torch.float64)).to(dtype)
+        labels = torch.randint(0, 7, (33,), generator=generator)
+        exact = logits.double().requires_grad_()
+        truth = torch.nn.functional.cross_entropy(exact, labels, reduction="none")
+        (gradient,) = torch.autograd.grad(truth.sum(), exact)
+
+        found = native.cross_entropies(logits, labels)
+
+        assert found is not None
+        tolerance = 1e-6 if dtype == torch.float32 else 1e-13
+        assert torch.allclose(found[0].double(), truth, rtol=tolerance, atol=tolerance)
+        assert torch.allclose(found[1].double(), gradient, atol=tolerance)
+
+    def test_what_is_not_finite_stays_with_its_example(self) -> None:
+        logits = torch.zeros(4, 3)
+        logits[0, 1], logits[1, 0], logits[2] = torch.nan, torch.inf, -torch.inf
+
+        losses, g = native.cross_entropies(logits, torch.zeros(4, dtype=torch.int64)) or ()
+
+        assert losses.isfinite().tolist() == [False, False, False, True]
+        assert g[3].isfinite().all()
+
+    @pytest.mark.parametrize("label", [-1, 3])
+    def test_a_label_out_of_range_is_not_read(self, label: int) -> None:
+        assert native.cross_entropies(torch.zeros(2, 3), torch.tensor([0, label])) is None
+
+
 class TestVersion:
-    INTERFACES: ClassVar = {2: "6d73317c5aeff853"}
+    INTERFACES: ClassVar = {2: "6d73317c5aeff853", 3: "6d73317c5aeff853"}
     """By version: what the structures and prototypes of kernels.c hash to."""
 
     def test_it_is_another_one_whenever_the_interface_is(self) -> None:

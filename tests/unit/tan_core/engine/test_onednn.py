@@ -16,7 +16,7 @@ def _is_faster_here(monkeypatch) -> None:
 
 def make_operands(dtype=torch.float32):
     generator = torch.Generator().manual_seed(0)
-    shapes = ((70, 300), (40, 300), (40,))
+    shapes = ((80, 304), (48, 304), (48,))
     return [
         torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for shape in shapes
     ]
@@ -48,6 +48,23 @@ class TestProduct:
         x, weight, bias = make_operands()
 
         assert torch.equal(product(x, weight, bias), functional.linear(x, weight, bias))
+
+
+class TestIsFaster:
+    @pytest.mark.parametrize(
+        ("examples", "is_expected"),
+        [(256, True), (240, True), (250, False), (500, True), (16, False)],
+    )
+    def test_code_is_only_made_for_sizes_that_come_again_or_are_large(
+        self, examples: int, is_expected: bool
+    ) -> None:
+        x, weight = torch.empty(examples, 512), torch.empty(32, 512)
+
+        assert onednn.is_faster(x, weight) == is_expected
+        # The same batch, summed over.
+        assert (
+            onednn.is_faster(torch.empty(32, examples), torch.empty(512, examples)) == is_expected
+        )
 
 
 class TestLinear:
