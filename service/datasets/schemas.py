@@ -59,7 +59,7 @@ class DatasetRegistration(Frozen):
 
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:
-        faults = [*self._budget_faults(), *self._waiver_faults()]
+        faults = [*self._budget_faults(), *self._admission_faults(), *self._waiver_faults()]
         if self.unit == RECORD and self.records_per_unit not in (None, 1):
             faults.append(
                 _fault(
@@ -87,6 +87,20 @@ class DatasetRegistration(Frozen):
             for name, value in stated.items()
             if value is None
         ]
+
+    def _admission_faults(self) -> list[InitErrorDetails]:
+        """A rule is for ever, and the same bytes are registered once: one that admits nothing is refused."""
+        filtered = self.admission is AdmissionRule.RENYI_FILTER and not self.public
+        if filtered and self.neighboring_relation is NeighboringRelation.REPLACE_ONE:
+            return [
+                _fault(
+                    "admission",
+                    self.admission.value,
+                    "a Rényi filter would admit no study: no Rényi bound is known for sampled batches under "
+                    "neighboring_relation replace_one; accepted there: pld",
+                )
+            ]
+        return []
 
     def _waiver_faults(self) -> list[InitErrorDetails]:
         if self.waiver is not None:

@@ -4,7 +4,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from service.datasets.schemas import SUPPORTED_MODES
+from service.datasets.service import Protection
 from service.db.tables import Dataset
+from service.ledger.schemas import AdmissionRule
 from tan_core.spec import FieldProblem, SearchAccounting, StudySpec
 from tan_core.spec.models import PythonModel
 
@@ -28,10 +30,13 @@ def unknown_dataset(path: str, name: str, known: Sequence[str]) -> FieldProblem:
     )
 
 
-def faults(spec: StudySpec, private: Dataset, search: Dataset) -> list[FieldProblem]:
-    """Everything that stands between the spec and its data."""
+def faults(
+    spec: StudySpec, private: Dataset, search: Dataset, protected: Protection | None
+) -> list[FieldProblem]:
+    """Everything that stands between the spec and its data; ``protected`` by the budget of ``private``."""
     return [
         *_mode_faults(spec, private, search),
+        *_admission_faults(spec, private, protected),
         *_file_faults("dataset", private),
         *(_file_faults("search.dataset", search) if search is not private else ()),
         *_model_faults(spec, private),
@@ -89,6 +94,21 @@ def _mode_faults(spec: StudySpec, private: Dataset, search: Dataset) -> Iterator
         )
     if mode is SearchAccounting.PUBLIC_PROXY:
         yield from _proxy_faults(private, search)
+
+
+def _admission_faults(
+    spec: StudySpec, private: Dataset, protected: Protection | None
+) -> Iterator[FieldProblem]:
+    """What a Rényi filter has no bound for: no batch size or target would make it fit."""
+    if protected is None or protected.admission is not AdmissionRule.RENYI_FILTER:
+        return
+    if spec.train.max_batch_size is not None:
+        yield FieldProblem(
+            path="train.max_batch_size",
+            message=f"the budget of {private.name!r} admits by a Rényi filter, and no Rényi bound is "
+            "known for batches with a cap; leave it out",
+            value=spec.train.max_batch_size,
+        )
 
 
 def _proxy_faults(private: Dataset, search: Dataset) -> Iterator[FieldProblem]:

@@ -112,7 +112,7 @@ async def _plan_registered(context: Context, spec: StudySpec, tenant: str | None
         refusals += await warm_start.faults(
             session, spec, search_dataset=search.name, tenant=tenant
         )
-        if problems := [*faults(spec, private, search), *refusals]:
+        if problems := [*faults(spec, private, search, protected), *refusals]:
             raise InvalidInputError.of(problems)
         rates = await measured(session, spec, dataset=private.name, search_dataset=search.name)
     relation = protected.neighboring_relation if protected else _of_no_budget(spec)

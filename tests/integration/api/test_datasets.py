@@ -94,6 +94,11 @@ class TestRegister:
             ({"features": ["zzz"]}, "features"),
             ({"source": "parquet"}, "path"),
             ({"source": "excel"}, "source"),
+            ({"admission": "both"}, "admission"),
+            (
+                {"admission": "renyi_filter", "neighboring_relation": "replace_one"},
+                "admission",
+            ),
             ({"num_classes": 1}, "num_classes"),
             ({"path": "/nowhere/at/all"}, "path"),
             ({"path": "relative.csv"}, "path"),

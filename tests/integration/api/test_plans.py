@@ -37,6 +37,34 @@ class TestPlans:
         assert plan["reference"]["max_batch_size"] == 4500
         assert plan["privacy"]["neighboring_relation"] == "zero_out"
 
+    @pytest.mark.parametrize("route", ["/plans", "/studies"])
+    async def test_a_cap_is_refused_by_field_where_a_rényi_filter_admits(
+        self, client, tmp_path, route
+    ):
+        rows = ["a,b,label", *(f"{i / 7:.3f},{i % 5},{i % 2}" for i in range(200))]
+        (tmp_path / "table.csv").write_text("\n".join(rows) + "\n")
+        dataset = {
+            "name": "table",
+            "path": str(tmp_path / "table.csv"),
+            "epsilon": 10.0,
+            "delta": 1e-3,
+            "waiver": "me: mine",
+            "neighboring_relation": "zero_out",
+            "admission": "renyi_filter",
+        }
+        assert (await client.post("/datasets", json=dataset)).status_code == 201
+        spec = make_spec(dataset="table", train={"batch_size": 16})
+
+        whole = await client.post(route, json=spec)
+        spec["train"]["max_batch_size"] = 24
+        cut = await client.post(route, json=spec)
+
+        assert whole.is_success, whole.text
+        assert cut.status_code == 422
+        (error,) = cut.json()["errors"]
+        assert (error["path"], error["value"]) == ("train.max_batch_size", 24)
+        assert "leave it out" in error["message"]
+
     @pytest.mark.parametrize(
         ("body", "path"),
         [
