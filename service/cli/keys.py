@@ -1,15 +1,42 @@
 """Commands on the keys that sign privacy statements."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from service.cli.errors import CliError
+from service.cli.errors import CliError, InputError
 from service.cli.options import JsonFlag
 
 Json = dict[str, Any]
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+ExpectedKeyId = Annotated[
+    str | None, typer.Option(help="The signing key that --verify expects, known from elsewhere.")
+]
+ExpectedKey = Annotated[
+    Path | None, typer.Option(help="The same as a PEM file, from `tan-cli key export`.")
+]
+
+
+def expected_key(path: Path | None, stated: str | None) -> str | None:
+    """The identifier of the key in the file, which must be the stated one; without a file that one."""
+    if path is None:
+        return stated
+    from service.publication.keys import read_public_key
+
+    try:
+        found = read_public_key(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise InputError(
+            f"--key {path}: expected an Ed25519 public key in PEM ({error})"
+        ) from error
+    if stated not in (None, found):
+        raise InputError(f"--key {path} is key {found}, --key-id says {stated}")
+    return found
 
 
 @app.command("list")
@@ -49,7 +76,7 @@ def export_key(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print a public key as PEM, for `tan-cli statement --verify --key FILE`."""
+    """Print a public key as PEM, for the --key of `tan-cli statement --verify` and `tan-cli ledger verify`."""
     from service.cli.connect import document, open_client
 
     with open_client() as client:

@@ -1,12 +1,14 @@
 """Commands on the ledger of a dataset. ``tan-cli ledger DATASET`` is ``tan-cli ledger show DATASET``."""
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 from service.cli.errors import Exit
+from service.cli.keys import ExpectedKey, ExpectedKeyId, expected_key
 from service.cli.options import DatasetName, JsonFlag, finite, not_empty
 
 if TYPE_CHECKING:
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-ALL_ENTRIES = 10_000
+MOST_ENTRIES = 10_000
 
 
 class ShowByDefault(TyperGroup):
@@ -34,8 +36,11 @@ app = typer.Typer(cls=ShowByDefault, no_args_is_help=True, rich_markup_mode=None
 def show_ledger(
     dataset: DatasetName,
     entries: Annotated[
-        int, typer.Option(min=0, max=ALL_ENTRIES, help="So many of the newest entries.")
+        int, typer.Option(min=0, max=MOST_ENTRIES, help="So many of the newest entries.")
     ] = 50,
+    until: Annotated[
+        int | None, typer.Option(min=1, help="Entries up to this number. Default: the newest.")
+    ] = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Check the whole hash chain; exit 1 if it is broken.")
     ] = False,
@@ -47,7 +52,7 @@ def show_ledger(
 
     with open_client() as client:
         report = document(client.verify_ledger(dataset)) if verify else None
-        account = document(client.get_ledger(dataset, entries=entries))
+        account = document(client.get_ledger(dataset, entries=entries, until=until))
         about = document(client.get_dataset(dataset))
     if as_json:
         show_json(account if report is None else {**account, "verification": report})
@@ -73,6 +78,12 @@ def verify_ledger(
             help='Go on with a restored database; "who: reason" stays in the ledger for ever.',
         ),
     ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(help="An export kept in a file. It is verified without any server."),
+    ] = None,
+    key_id: ExpectedKeyId = None,
+    key: ExpectedKey = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Walk the hash chain and fold the journal again; exit 1 and name the entry that was edited."""
@@ -80,6 +91,12 @@ def verify_ledger(
     from service.cli.errors import InputError
     from service.cli.output import show, show_json
 
+    if file is not None:
+        if dataset is not None or accept is not None:
+            raise InputError("--file verifies an export alone: leave DATASET out")
+        _verify_export(file, expected_key(key, key_id), as_json=as_json)
+    if key is not None or key_id is not None:
+        raise InputError("--key and --key-id are for an export: name its --file")
     if accept is not None and dataset is None:
         raise InputError("--accept-restored-backup is for one DATASET: name it")
     with open_client() as client:
@@ -182,6 +199,23 @@ def cap_tenant(
         show_json(cap)
     else:
         show(f"tenant {cap['tenant']}: ε <= {cap['epsilon']:g} of {dataset}, entry {cap['seq']}")
+
+
+def _verify_export(file: Path, key_id: str | None, *, as_json: bool) -> NoReturn:
+    """Say what holds of an export in a file, and end."""
+    from service.cli.connect import read_json
+    from service.cli.output import show, show_json
+    from service.statements.export_check import verify_export
+
+    found = verify_export(read_json(file), key_id=key_id)
+    if as_json:
+        show_json([asdict(check) for check in found])
+    else:
+        from service.cli import privacy_view
+
+        show(privacy_view.checks(found))
+    good = all(check.is_good for check in found)
+    raise typer.Exit(Exit.DONE if good else Exit.FAILED)
 
 
 def _private(client: "Client") -> list[str]:

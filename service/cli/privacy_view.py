@@ -8,13 +8,15 @@ from rich.text import Text
 
 from service import text
 from service.cli.views import UNACCOUNTED, evaluation_tables, facts, table
+from service.ledger import words
+from service.ledger.schemas import Entry
 
 if TYPE_CHECKING:
     from service.statements.check import Check
 
 Json = dict[str, Any]
 
-HASH_LENGTH = 16
+HASH_LENGTH = 12
 
 
 def ledger(account: Json, dataset: Json) -> RenderableType:
@@ -152,14 +154,21 @@ def _reservations(reservations: Sequence[Json]) -> RenderableType:
 
 
 def _entries(entries: Sequence[Json], head: int) -> RenderableType:
-    title = "Journal" if len(entries) == head else f"Journal, the newest {len(entries)} of {head}"
-    made = table(title, "entry", "kind", "reservation", "hash", right=("entry",))
-    for one in entries:
+    last = entries[-1]["seq"] if entries else head
+    which = f"the newest {len(entries)}" if last == head else f"{len(entries)} up to {last}"
+    title = "Journal" if len(entries) == head else f"Journal, {which} of {head}"
+    made = table(
+        title, "entry", "when (UTC)", "kind", "reservation", "what", "by", "hash", right=("entry",)
+    )
+    for one in map(Entry.model_validate, entries):
         made.add_row(
-            str(one["seq"]),
-            one["kind"],
-            one.get("reservation_id") or text.MISSING,
-            one["hash"][:HASH_LENGTH],
+            str(one.seq),
+            f"{words.when(one):%Y-%m-%d %H:%M}",
+            one.kind,
+            one.reservation_id or text.MISSING,
+            words.what(one),
+            words.by_whom(one),
+            one.hash[:HASH_LENGTH],
         )
     return made
 

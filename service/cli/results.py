@@ -7,6 +7,7 @@ import typer
 
 from service.cli.complete import study_references
 from service.cli.errors import CliError, Exit, InputError
+from service.cli.keys import ExpectedKey, ExpectedKeyId, expected_key
 from service.cli.options import JsonFlag
 
 if TYPE_CHECKING:
@@ -46,14 +47,8 @@ def statement(
         Path | None,
         typer.Option(help="A statement kept in a file. It is verified without any server."),
     ] = None,
-    key_id: Annotated[
-        str | None,
-        typer.Option(help="The signing key that --verify expects, known from elsewhere."),
-    ] = None,
-    key: Annotated[
-        Path | None,
-        typer.Option(help="The same as a PEM file, from `tan-cli key export`."),
-    ] = None,
+    key_id: ExpectedKeyId = None,
+    key: ExpectedKey = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Show or verify the privacy statement of a completed study."""
@@ -61,8 +56,7 @@ def statement(
         given = "none" if study is None else "both"
         raise InputError(f"a statement is named by a STUDY or by --file: got {given} of them")
     file = file or kept
-    if key is not None:
-        key_id = _key_id(key, key_id)
+    key_id = expected_key(key, key_id)
     found: list[Check] = []
     if file is not None:
         from service.cli.connect import read_json
@@ -91,23 +85,6 @@ def _expect_study(document: Json, study: str, file: Path) -> None:
         raise CliError(f"{file} is about study {known.get('id')!r}, not {study!r}")
 
 
-def _key_id(path: Path, stated: str | None) -> str:
-    """The identifier of the key in the file, which must be the stated one."""
-    from service.publication.keys import read_public_key
-
-    try:
-        found = read_public_key(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise InputError(
-            f"--key {path}: expected an Ed25519 public key in PEM ({error})"
-        ) from error
-    if stated not in (None, found):
-        raise InputError(f"--key {path} is key {found}, --key-id says {stated}")
-    return found
-
-
 def _verify(document: Json, key_id: str | None) -> "list[Check]":
     from service.statements.verify import verify_statement
 
@@ -116,7 +93,6 @@ def _verify(document: Json, key_id: str | None) -> "list[Check]":
 
 def _check_ledger(client: "Client", document: Json) -> "list[Check]":
     """Whether the ledger still holds the entry that was signed, in a chain that is whole."""
-    from service.cli.ledger import ALL_ENTRIES
     from service.cli.privacy_view import body
     from service.statements.check import Check
     from service.statements.ledger_check import check_ledger
@@ -127,9 +103,9 @@ def _check_ledger(client: "Client", document: Json) -> "list[Check]":
         return [Check("ledger", True, "none: the data is public")]
     dataset, seq = said["dataset"]["name"], signed["entry"]["seq"]
     report = client.verify_ledger(dataset)
-    entries = client.get_ledger(dataset, entries=ALL_ENTRIES).entries
-    kept = next((one for one in entries if one.seq == seq), None)
-    return check_ledger(said, entry_hash=kept.hash if kept else None, chain=report)
+    entries = client.get_ledger(dataset, entries=1, until=seq).entries
+    kept = [one.hash for one in entries if one.seq == seq]
+    return check_ledger(said, entry_hash=kept[0] if kept else None, chain=report)
 
 
 def _show(document: Json, found: "list[Check]", *, as_json: bool, verify: bool) -> None:

@@ -45,9 +45,12 @@ class Datasets(Connection):
         """One registered dataset."""
         return self._ask(DatasetView, "GET", _dataset(name))
 
-    def get_ledger(self, name: str, *, entries: int | None = None) -> Account:
-        """The dataset's budget, where it went, and the newest entries of its journal."""
-        return self._ask(Account, "GET", f"{_dataset(name)}/ledger", query={"entries": entries})
+    def get_ledger(
+        self, name: str, *, entries: int | None = None, until: int | None = None
+    ) -> Account:
+        """The dataset's budget, where it went, and the newest entries of its journal, or those up to one."""
+        query = {"entries": entries, "until": until}
+        return self._ask(Account, "GET", f"{_dataset(name)}/ledger", query=query)
 
     def verify_ledger(self, name: str) -> ChainReport:
         """Whether the dataset's journal is whole."""

@@ -19,7 +19,7 @@ from markupsafe import Markup
 from service import text
 from service.dashboard.assets import assets
 from service.dashboard.charts.table import Cell, Table
-from service.dashboard.view import entry_text
+from service.ledger import words
 from service.prefix import base_of
 from service.studies.lifecycle import TERMINAL
 
@@ -170,7 +170,9 @@ def _make_environment() -> Environment:
         "epsilon": _epsilon,
         "estimate": _estimate,
         "remaining": _remaining,
-        "entry_text": entry_text,
+        "entry_what": words.what,
+        "entry_when": words.when,
+        "entry_by": words.by_whom,
         "percent": _percent,
         "number": _number,
         "number_text": text.number,

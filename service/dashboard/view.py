@@ -1,12 +1,11 @@
 """What the pages derive from the API's views: time left, what to announce, what to do. Pure."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from service.ledger.schemas import Account, Entry
+from service.ledger.schemas import Account
 from service.studies.lifecycle import TERMINAL, StudyState
 from service.studies.schemas import (
     Progress,
@@ -167,27 +166,3 @@ def _error_text(error: Mapping[str, Any] | None) -> str | None:
 def error_text(study: StudyView) -> str:
     """Why the study failed, in one paragraph."""
     return _error_text(study.error) or study.reason or "no reason was recorded"
-
-
-def entry_text(entry: Entry) -> str:
-    """A journal entry in words; its exact body is in the API."""
-    body = json.loads(entry.body)
-    match entry.kind:
-        case "open":
-            epsilon, delta = (float.fromhex(body[name]) for name in ("epsilon", "delta"))
-            return f"budget of ε {epsilon:g} at δ {delta:g}"
-        case "reserve":
-            return f"holds {body['steps']:,} steps"
-        case "acquire":
-            return f"attempt {body['epoch']} may charge"
-        case "begin":
-            first = body["start_step"]
-            return f"charges {body['num_steps']:,} steps from step {first:,}, before they run"
-        case "end":
-            return f"checkpoint at step {body['step']:,}"
-        case "release":
-            return f"gives back {body['released_steps']:,} steps: {body['reason']}"
-        case "attest":
-            return "binds " + ", ".join(map(str, body["note"]))
-        case "cap":
-            return f"limits tenant {body['tenant']} to ε {float.fromhex(body['epsilon']):g}"

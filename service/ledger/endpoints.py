@@ -34,11 +34,14 @@ async def get_ledger(
     name: str,
     context: ContextDep,
     entries: Annotated[int, Query(ge=0, le=10_000, description="How many of the newest")] = 50,
+    until: Annotated[
+        int | None, Query(ge=1, le=2**53, description="None of a higher number; default: all")
+    ] = None,
 ) -> Account:
-    """The dataset's budget, where it went, and the newest entries of its journal."""
+    """The dataset's budget, where it went, and the newest entries of its journal, or those up to one."""
     async with context.database.session() as session:
         scope_id = await scope_id_of(session, name)
-        return await Ledger().account(session, scope_id, last_entries=entries)
+        return await Ledger().account(session, scope_id, last_entries=entries, until=until)
 
 
 @router.get("/{name}/ledger/verify", dependencies=[needs(Scope.READ)], responses=described(404))

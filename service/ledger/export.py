@@ -1,14 +1,13 @@
 """A ledger for somebody else's eyes: all of it, signed."""
 
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from service.db.clock import clock
 from service.ledger import repository
-
-SCHEMA = "tan-search/ledger/1"
+from service.ledger.schemas import EXPORT_SCHEMA
 
 
 async def document(session: AsyncSession, scope_id: str, dataset: str) -> dict[str, Any]:
@@ -29,8 +28,8 @@ async def document(session: AsyncSession, scope_id: str, dataset: str) -> dict[s
         for name, part in parts.items()
     }
     return {
-        "schema": SCHEMA,
+        "schema": EXPORT_SCHEMA,
         "dataset": dataset,
-        "exported_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "exported_at": (await clock(session)).isoformat(timespec="seconds"),
         **json.loads(json.dumps(plain)),
     }

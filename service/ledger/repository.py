@@ -121,10 +121,14 @@ async def charged_steps(session: AsyncSession, reservation_ids: Sequence[str]) -
     return {row.reservation_id: row.charged_steps for row in rows}
 
 
-async def entries(session: AsyncSession, scope_id: str, *, last: int | None = None) -> list[Entry]:
-    """The scope's journal, oldest first: all of it, or its ``last`` entries."""
-    query = text(_ENTRY + "ORDER BY seq DESC LIMIT :last")
-    rows = (await session.execute(query, {"scope": scope_id, "last": last})).mappings().all()
+async def entries(
+    session: AsyncSession, scope_id: str, *, last: int | None = None, until: int | None = None
+) -> list[Entry]:
+    """The scope's journal up to entry ``until``, oldest first: all of it, or the ``last`` of it."""
+    before = "" if until is None else "AND seq <= :until "
+    query = text(f"{_ENTRY}{before}ORDER BY seq DESC LIMIT :last")
+    asked = {"scope": scope_id, "last": last, **({} if until is None else {"until": until})}
+    rows = (await session.execute(query, asked)).mappings().all()
     return [Entry.model_validate(dict(row)) for row in reversed(rows)]
 
 

@@ -24,6 +24,10 @@ class AdmissionRule(Choice):
     """Rényi divergences at one order, summed in the database: plans may depend on earlier outputs."""
 
 
+EXPORT_SCHEMA = "tan-search/ledger/1"
+"""Of a whole ledger as it is exported."""
+
+
 class View(BaseModel):
     """A frozen answer of the ledger."""
 

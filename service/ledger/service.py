@@ -150,9 +150,14 @@ class Ledger:
         return [committed for each in held if (committed := each.committed)]
 
     async def account(
-        self, session: AsyncSession, scope_id: str, *, last_entries: int = 50
+        self,
+        session: AsyncSession,
+        scope_id: str,
+        *,
+        last_entries: int = 50,
+        until: int | None = None,
     ) -> Account:
-        """A scope's budget, where it went, and its newest entries."""
+        """A scope's budget, where it went, and its newest entries, or those up to ``until``."""
         scope = await repository.scope(session, scope_id)
         head = await repository.head(session, scope_id)
         held = await repository.reservations(session, scope_id)
@@ -167,7 +172,7 @@ class Ledger:
             head=head,
             caps=await repository.caps(session, scope_id),
             reservations=held,
-            entries=await repository.entries(session, scope_id, last=last_entries),
+            entries=await repository.entries(session, scope_id, last=last_entries, until=until),
         )
 
     async def totals(self, session: AsyncSession, scope_id: str) -> Totals:

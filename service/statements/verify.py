@@ -53,7 +53,7 @@ def verify_statement(document: Mapping[str, Any], *, key_id: str | None = None) 
         return [Check("format", False, f"expected a statement of schema {SCHEMA!r}")]
     return [
         Check("format", True, SCHEMA),
-        _check_signature(document, key_id),
+        check_signature(document, key_id),
         *_check_epsilon(document),
         _check_steps(document),
         *_check_evaluation(document),
@@ -111,7 +111,8 @@ def agrees(stated: float, recomputed: float, accountant: str) -> bool:
     return stated <= recomputed * (1 + TOLERANCE) + OVERSTATEMENT + slack * max(1.0, recomputed)
 
 
-def _check_signature(document: Mapping[str, Any], expected_key_id: str | None) -> Check:
+def check_signature(document: Mapping[str, Any], expected_key_id: str | None) -> Check:
+    """Whether a document is unchanged since it was signed, by the key that is expected if one is."""
     if not is_signed(document):
         return Check("signature", False, "the document was changed, or was not signed")
     found = document["signature"]["key_id"]

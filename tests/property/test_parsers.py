@@ -19,6 +19,7 @@ from service.ledger.journal import entry_hash, verify
 from service.ledger.schemas import Entry, Head, Scope
 from service.publication.keys import signing_key
 from service.publication.signing import sign
+from service.statements.export_check import verify_export
 from service.statements.statement import build
 from service.statements.verify import verify_statement
 from service.studies.schemas import StudyListing
@@ -28,6 +29,7 @@ from tan_core.mechanism import Mechanism
 from tan_core.spec import StudySpec, field_problems
 from tan_core.spec.yaml import parse_yaml
 from tests.fixtures.api import make_spec
+from tests.unit.service.statements.test_export_check import make_export
 from tests.unit.service.statements.test_statement import make_facts
 
 json_values = st.recursive(
@@ -146,6 +148,9 @@ class TestWire:
                 getattr(wire, name).model_validate_json(raw)
 
 
+EXPORT = make_export()
+
+
 @pytest.fixture(scope="module")
 def signed(tmp_path_factory) -> dict[str, Any]:
     key = signing_key(tmp_path_factory.mktemp("home"))
@@ -163,6 +168,16 @@ class TestStatement:
         if isinstance(document, dict):
             checks = verify_statement(document)
             assert document == signed or not all(check.is_good for check in checks)
+
+
+class TestExport:
+    @settings(max_examples=60)
+    @given(data=st.data())
+    def test_a_ledger_that_was_changed_gets_a_verdict(self, data: st.DataObject) -> None:
+        """Unsigned: whoever holds the key may sign anything."""
+        document = data.draw(changed(EXPORT))
+        if isinstance(document, dict):
+            assert {check.name for check in verify_export(document)} >= {"format"}
 
 
 SCOPE = Scope(

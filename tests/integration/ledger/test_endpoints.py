@@ -5,6 +5,7 @@ import pytest
 
 from service.db.session import Database
 from service.ledger.service import Ledger
+from service.statements.export_check import verify_export
 from tan_core.accounting import price
 from tan_core.mechanism import Mechanism
 from tests.fixtures.api import make_spec
@@ -91,6 +92,35 @@ async def test_the_burndown_follows_the_journal(
     assert last["committed_epsilon"] > last["charged_epsilon"]
     assert last["charged_epsilon"] < sum(last["by_study"].values())
     assert after["points"][0]["committed_epsilon"] == 0
+
+
+async def test_an_export_is_verified_by_whoever_has_it(
+    client: httpx.AsyncClient, database: Database
+) -> None:
+    await charge(database, "one", 60)
+    await client.put("/datasets/digits/caps/team", json={"epsilon": 2.0})
+    document = (await client.get(f"{LEDGER}/export")).json()
+
+    (key,) = (await client.get("/keys")).json()["items"]
+    checks = verify_export(document, key_id=key["key_id"])
+
+    assert [check.name for check in checks if not check.is_good] == []
+    assert "5 entries" in next(check.detail for check in checks if check.name == "hash chain")
+
+
+async def test_the_journal_is_read_in_parts(client: httpx.AsyncClient, database: Database) -> None:
+    await charge(database, "one", 60)
+
+    async def shown(**query: int) -> list[int]:
+        answer = await client.get(LEDGER, params=query)
+        return [entry["seq"] for entry in answer.json()["entries"]]
+
+    assert await shown() == [1, 2, 3, 4]
+    assert await shown(entries=2) == [3, 4]
+    assert await shown(entries=2, until=3) == [2, 3]
+    assert await shown(entries=1, until=1) == [1]
+    assert await shown(until=99) == [1, 2, 3, 4]
+    assert (await client.get(LEDGER, params={"until": 0})).status_code == 422
 
 
 async def test_keys_rotate_and_old_ones_stay_known(client: httpx.AsyncClient) -> None:

@@ -59,7 +59,7 @@ ACCOUNT = {
             "seq": ENTRY["seq"],
             "kind": "attest",
             "reservation_id": STUDY["id"],
-            "body": "{}",
+            "body": '{"at": "2026-11-22T10:00:00Z", "actor": "statements", "note": {"steps": 300}}',
             "prev_hash": "00" * 32,
             "hash": ENTRY["hash"],
         }
@@ -109,6 +109,9 @@ class TestLedger:
             NOTE,
             STUDY["id"],
             "the newest 1 of 105",
+            "2026-11-22 10:00",
+            "binds steps 300",
+            "statements",
         ):
             assert words in shown
 

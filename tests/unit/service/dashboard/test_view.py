@@ -7,7 +7,7 @@ import pytest
 
 from service.dashboard import view
 from service.dashboard.render import age, remaining
-from service.ledger.schemas import Account, Entry, Head, Scope
+from service.ledger.schemas import Account, Head, Scope
 from service.studies.lifecycle import StudyState
 from service.studies.schemas import (
     PrivacyView,
@@ -172,27 +172,6 @@ class TestWhatToDo:
 
         assert view.error_text(study)
         assert view.what_to_do(study)
-
-
-class TestEntryText:
-    @pytest.mark.parametrize(
-        ("kind", "body", "said"),
-        [
-            ("open", '{"epsilon": "0x1.8p+1", "delta": "0x1.0p-10"}', "budget of ε 3"),
-            ("reserve", '{"steps": 1312}', "holds 1,312 steps"),
-            ("acquire", '{"epoch": 2}', "attempt 2"),
-            ("begin", '{"num_steps": 30, "start_step": 60}', "charges 30 steps from step 60"),
-            ("end", '{"step": 90}', "checkpoint at step 90"),
-            ("release", '{"released_steps": 12, "reason": "done"}', "gives back 12 steps: done"),
-            ("attest", '{"note": {"model_sha256": "ab"}}', "binds model_sha256"),
-        ],
-    )
-    def test_every_kind_is_put_in_words(self, kind: str, body: str, said: str) -> None:
-        entry = Entry(
-            seq=1, kind=kind, reservation_id=None, body=body, prev_hash="", hash="ab"  # pyright: ignore[reportArgumentType]
-        )  # fmt: skip
-
-        assert said in view.entry_text(entry)
 
 
 class TestNumbers:

@@ -1,0 +1,56 @@
+"""Entries of a journal for people: when, by whom, and what they say. Their exact bodies are in the API."""
+
+import json
+import re
+from datetime import datetime
+from typing import Any
+
+from service.ledger.schemas import Entry
+
+MAX_VALUE = 200
+"""Characters of a bound fact that are shown."""
+_DIGEST = re.compile("[0-9a-f]{64}")
+
+
+def when(entry: Entry) -> datetime:
+    """When it was written, by the database's clock."""
+    return datetime.fromisoformat(json.loads(entry.body)["at"])
+
+
+def by_whom(entry: Entry) -> str:
+    """Who asked for it: a token's id, a part of the service, or the attempt that the steps are of."""
+    body = json.loads(entry.body)
+    return body["actor"] if "actor" in body else f"attempt {body['epoch']}"
+
+
+def what(entry: Entry) -> str:
+    """What it says."""
+    body = json.loads(entry.body)
+    match entry.kind:
+        case "open":
+            epsilon, delta = (float.fromhex(body[name]) for name in ("epsilon", "delta"))
+            return f"budget of ε {epsilon:g} at δ {delta:g}"
+        case "reserve":
+            return f"holds {body['steps']:,} steps"
+        case "acquire":
+            return f"attempt {body['epoch']} may charge"
+        case "begin":
+            first = body["start_step"]
+            return f"charges {body['num_steps']:,} steps from step {first:,}, before they run"
+        case "end":
+            return f"checkpoint at step {body['step']:,}"
+        case "release":
+            return f"gives back {body['released_steps']:,} steps: {body['reason']}"
+        case "attest":
+            return f"binds {', '.join(_fact(name, value) for name, value in body['note'].items())}"
+        case "cap":
+            return f"limits tenant {body['tenant']} to ε {float.fromhex(body['epsilon']):g}"
+
+
+def _fact(name: str, value: Any) -> str:
+    """One bound fact: of a restored backup the reason, of a digest its beginning."""
+    if isinstance(value, dict) and "reason" in value:
+        value = value["reason"]
+    if isinstance(value, str) and _DIGEST.fullmatch(value):
+        value = value[:12]
+    return f"{name} {value}"[:MAX_VALUE]

@@ -1,0 +1,185 @@
+"""An exported ledger is verified without a database, and what was changed in it is found."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from service.ledger import renyi
+from service.ledger.journal import entry_hash
+from service.ledger.schemas import EXPORT_SCHEMA
+from service.publication.keys import signing_key
+from service.publication.signing import sign
+from service.statements.export_check import verify_export
+from tan_core.accounting import price
+from tan_core.mechanism import Mechanism
+
+RUN = Mechanism(sampling_rate=0.02, noise_multiplier=2.0, clip_norm=1.0, steps=100)
+DELTA = 1e-3
+CHARGED = 60
+
+
+def make_export() -> dict[str, Any]:
+    """A ledger with two reservations of one mechanism: one that was charged and released, one held."""
+    entries: list[dict[str, Any]] = []
+
+    def append(kind: str, reservation: str | None, **said: Any) -> None:
+        body = json.dumps({"v": 1, "at": "2026-11-22T10:00:00.000000Z", **said})
+        before = entries[-1]["hash"] if entries else ""
+        seq = len(entries) + 1
+        entries.append(
+            {
+                "seq": seq, "kind": kind, "reservation_id": reservation, "body": body,
+                "prev_hash": before, "hash": entry_hash("s", seq, kind, reservation, body, before),
+            }
+        )  # fmt: skip
+
+    append(
+        "open", None, actor="me", name="data", unit="record", epsilon=(3.0).hex(),
+        delta=DELTA.hex(), neighboring_relation="add_or_remove_one", admission="pld",
+        filter_order=None,
+    )  # fmt: skip
+    for name in ("a", "b"):
+        append(
+            "reserve", name, actor="me", study=name, tenant="team", steps=RUN.steps,
+            event=RUN.to_json(),
+        )  # fmt: skip
+    append("acquire", "a", epoch=1)
+    append("begin", "a", epoch=1, segment=1, start_step=0, num_steps=CHARGED)
+    append("release", "a", actor="me", reason="done", released_steps=RUN.steps - CHARGED)
+    append("cap", None, actor="me", tenant="team", epsilon=(2.0).hex())
+    held = {
+        "scope_id": "s", "tenant": "team", "event": json.dumps(RUN.to_json()),
+        "divergences": renyi.divergences(RUN), "reserved_steps": RUN.steps,
+        "charged_steps": 0, "released_steps": 0, "epoch": 0, "segments": 0, "open_segment": None,
+        "ended_segment": 0, "checkpoint_step": 0, "checkpoint_sha256": None, "state": "open",
+    }  # fmt: skip
+    charged = {
+        "charged_steps": CHARGED, "released_steps": RUN.steps - CHARGED, "epoch": 1, "segments": 1,
+        "state": "closed",
+    }  # fmt: skip
+    document = {
+        "schema": EXPORT_SCHEMA,
+        "dataset": "data",
+        "exported_at": "2026-11-22T10:00:01+00:00",
+        "scope": {
+            "scope_id": "s", "name": "data", "unit": "record", "epsilon": 3.0, "delta": DELTA,
+            "neighboring_relation": "add_or_remove_one", "admission": "pld", "filter_order": None,
+        },
+        "head": {"seq": len(entries), "hash": entries[-1]["hash"]},
+        "caps": [{"tenant": "team", "epsilon": 2.0, "seq": len(entries)}],
+        "reservations": [
+            {**held, "reservation_id": "a", "study_id": "a", "seq": 2, **charged},
+            {**held, "reservation_id": "b", "study_id": "b", "seq": 3},
+        ],
+        "entries": entries,
+        "evaluations": [],
+    }  # fmt: skip
+    return json.loads(json.dumps(document))
+
+
+@pytest.fixture(scope="module")
+def key(tmp_path_factory: pytest.TempPathFactory) -> Ed25519PrivateKey:
+    return signing_key(tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture
+def export(key: Ed25519PrivateKey) -> dict[str, Any]:
+    return sign(make_export(), key)
+
+
+def bad(document: dict[str, Any], **known: Any) -> list[str]:
+    return [check.name for check in verify_export(document, **known) if not check.is_good]
+
+
+def test_a_good_one_says_what_was_committed_and_charged(export: dict[str, Any]) -> None:
+    checks = {check.name: check for check in verify_export(export)}
+    assert all(check.is_good for check in checks.values())
+    for name, steps in (("committed", RUN.steps + CHARGED), ("charged", CHARGED)):
+        said = float(checks[f"epsilon {name}"].detail.split()[0])
+        assert said == pytest.approx(price([RUN.with_steps(steps)], delta=DELTA).epsilon, rel=1e-3)
+
+
+def test_any_change_breaks_the_signature(export: dict[str, Any]) -> None:
+    assert bad({**export, "exported_at": "2026-11-23T10:00:01+00:00"}) == ["signature"]
+
+
+def test_another_key_than_the_expected_one_is_told(export: dict[str, Any]) -> None:
+    assert bad(export, key_id=export["signature"]["key_id"]) == []
+    assert bad(export, key_id="0" * 16) == ["signature"]
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("reservations", 0, "charged_steps"), 0),
+        (("reservations", 1, "event"), json.dumps(RUN.with_steps(10).to_json())),
+        (("reservations", 1, "divergences"), None),
+        (("scope", "epsilon"), 30.0),
+        (("caps", 0, "epsilon"), 3.0),
+        (("head", "hash"), "00" * 32),
+        (("entries", 4, "body"), '{"epoch": 1, "segment": 1, "start_step": 0, "num_steps": 1}'),
+        (("entries", 4, "kind"), "spend"),
+        (("entries",), []),
+        (("reservations",), "none"),
+    ],
+    ids=str,
+)
+def test_who_holds_the_key_cannot_rewrite_it_unseen(
+    key: Ed25519PrivateKey, place: tuple[str | int, ...], value: Any
+) -> None:
+    document: Any = make_export()
+    inner = document
+    for part in place[:-1]:
+        inner = inner[part]
+    inner[place[-1]] = value
+    assert bad(sign(document, key)) == ["hash chain"]
+
+
+def test_an_overspent_budget_is_found_where_the_chain_is_whole(key: Ed25519PrivateKey) -> None:
+    """What the database refuses, and who owns it could have written all the same."""
+    document = make_export()
+    small = (0.25).hex()
+    before = ""
+    for entry in document["entries"]:
+        if entry["kind"] == "open":
+            entry["body"] = json.dumps({**json.loads(entry["body"]), "epsilon": small})
+        entry["prev_hash"] = before
+        entry["hash"] = before = entry_hash(
+            "s", entry["seq"], entry["kind"], entry["reservation_id"], entry["body"], before
+        )
+    document["head"]["hash"] = before
+    document["scope"]["epsilon"] = 0.25
+    assert bad(sign(document, key)) == ["epsilon committed"]
+
+
+def test_another_document_is_told_from_an_export() -> None:
+    (check,) = verify_export({"schema": "tan-search/privacy-statement/1"})
+    assert not check.is_good
+    assert EXPORT_SCHEMA in check.detail
+
+
+def test_what_it_verifies_it_leaves_as_it_is(export: dict[str, Any]) -> None:
+    before = copy.deepcopy(export)
+    verify_export(export)
+    assert export == before
+
+
+def test_the_command_line_verifies_a_file_without_a_server(
+    export: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from service.cli.main import run
+
+    kept = tmp_path / "ledger.json"
+    kept.write_text(json.dumps(export))
+    asked = ["ledger", "verify", "--file", str(kept)]
+    assert run([*asked, "--key-id", export["signature"]["key_id"]]) == 0
+    assert "epsilon committed" in capsys.readouterr().out
+    assert run([*asked, "--key-id", "0" * 16]) == 1
+    assert run([*asked, "data"]) == 2
+    assert run(["ledger", "verify", "data", "--key-id", "0" * 16]) == 2
+    kept.write_text(json.dumps({**export, "dataset": "other"}))
+    assert run([*asked, "--json"]) == 1
