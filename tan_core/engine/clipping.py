@@ -11,8 +11,8 @@ from torch import Tensor
 
 from tan_core.spec.train import Clipping, TrainerConfig
 
-ClippingRule = Callable[[Tensor, float], Tensor]
-"""Norms [B], all finite, and C > 0 -> weights [B]."""
+ClippingRule = Callable[[Tensor, float | Tensor], Tensor]
+"""Norms [B], all finite, and C > 0 -> weights [B]; or [T, B] and [T, 1], of T trials."""
 
 
 def clipping_rule(config: TrainerConfig) -> ClippingRule:
@@ -26,7 +26,7 @@ def clipping_rule(config: TrainerConfig) -> ClippingRule:
             return no_clipping
 
 
-def per_example_clipping(norms_B: Tensor, clip_norm: float) -> Tensor:
+def per_example_clipping(norms_B: Tensor, clip_norm: float | Tensor) -> Tensor:
     r"""Weights :math:`\min(1, C / n)`: gradients within C stay as they are.
 
     References:
@@ -35,7 +35,7 @@ def per_example_clipping(norms_B: Tensor, clip_norm: float) -> Tensor:
     return (clip_norm / norms_B).clamp_max(1)  # C / 0 is infinite
 
 
-def automatic_clipping(norms_B: Tensor, clip_norm: float, *, stability: float) -> Tensor:
+def automatic_clipping(norms_B: Tensor, clip_norm: float | Tensor, *, stability: float) -> Tensor:
     r"""Weights :math:`C / (n + \gamma)`: every gradient is normalised, to a norm below C.
 
     Args:
@@ -49,7 +49,7 @@ def automatic_clipping(norms_B: Tensor, clip_norm: float, *, stability: float) -
     return clip_norm / (norms_B + stability)
 
 
-def no_clipping(norms_B: Tensor, clip_norm: float) -> Tensor:
+def no_clipping(norms_B: Tensor, clip_norm: float | Tensor) -> Tensor:
     """Weights 1: noisy SGD, which bounds nothing and has no epsilon. For simulations only."""
     del clip_norm
     return torch.ones_like(norms_B)

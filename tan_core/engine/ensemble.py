@@ -7,16 +7,17 @@ noise, optimiser, schedule, average.
 
 # Shape legend: B = examples (varies, may be 0), F = features, O = classes, P = (F + 1) * O parameters of
 # a trial, T = trials, A = those that go on, N = A * O.
-import math
 from collections.abc import Sequence
 from functools import reduce
+from typing import Final
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from tan_core import _validate
 from tan_core.engine.averaging import average
-from tan_core.engine.clipping import clipping_rule
+from tan_core.engine.clipping import ClippingRule, clipping_rule
 from tan_core.engine.divergence import is_diverged
 from tan_core.engine.ensemble_checks import (
     check_config,
@@ -35,6 +36,12 @@ from tan_core.errors import ParameterError
 from tan_core.execution import Simulation
 from tan_core.spec.schedules import scheduled_learning_rate
 from tan_core.spec.train import TrainerConfig
+
+_IN_CACHE: Final = 2**19
+"""Numbers of inputs that are scored and summed while they are in a cache."""
+
+_STEP: Final = 32
+"""Products are of whole multiples of so many examples: oneDNN makes code for every other size of a draw."""
 
 
 class LinearEnsemble:
@@ -97,6 +104,8 @@ class LinearEnsemble:
         self._names = [[name for name, _ in model.named_parameters()] for model in models]
         self._randomness, self._noises = randomness, noises
         self._microbatch_size = microbatch_size
+        fitting = _IN_CACHE // self._num_features // _STEP * _STEP
+        self._at_once = min(max(fitting, 2 * _STEP), microbatch_size)
         self._steps_done = 0
         # ||(x, 1)||^2 of every example, as a bias is a weight of the input 1.
         self._squares_N = 1 + torch.cat(
@@ -169,10 +178,13 @@ class LinearEnsemble:
         parts: list[tuple[Tensor, Tensor]] = []
         losses: list[Tensor] = []
         norms: list[Tensor] = []
-        for chunk_B in self._chunks(drawn_B) if self._running else ():
-            squares_B = self._squares_N[chunk_B]
-            x_BF = self._floats(self._inputs.index_select(0, chunk_B))
-            logits_NB = product(x_BF, own_AOF.flatten(0, 1), own_AO.flatten()).t().contiguous()
+        is_any, rules = self._running and len(drawn_B) > 0, self._rules()
+        for chunk_B in drawn_B.split(self._at_once) if is_any else ():
+            squares_B, size, spare = self._squares_N[chunk_B], len(chunk_B), -len(chunk_B) % _STEP
+            gathered_B = torch.cat([chunk_B, chunk_B[:1].expand(spare)]) if spare else chunk_B
+            x_BF = self._floats(self._inputs.index_select(0, gathered_B))
+            logits_BN = product(x_BF, own_AOF.flatten(0, 1), own_AO.flatten())
+            logits_NB = logits_BN[:size].t().contiguous()
             losses_AB, g_AOB = _output_gradients(
                 logits_NB.unflatten(0, own_AO.shape), self._labels[chunk_B]
             )
@@ -180,10 +192,14 @@ class LinearEnsemble:
             is_finite_AB = norms_AB.isfinite() & losses_AB.isfinite()
             if not bool(is_finite_AB.all()):
                 # 0 * NaN is NaN: what is left out must not meet its weight.
-                x_BF = x_BF.masked_fill(~squares_B.isfinite()[:, None], 0)
+                x_BF = x_BF.masked_fill(~self._squares_N[gathered_B].isfinite()[:, None], 0)
                 g_AOB.masked_fill_(~is_finite_AB[:, None], 0)
-            g_AOB *= self._weights(norms_AB.where(is_finite_AB, 0))[:, None].to(g_AOB.dtype)
-            sum_NF = product(g_AOB.flatten(0, 1), x_BF.t())
+            weights_AB, finite_AB = torch.empty_like(norms_AB), norms_AB.where(is_finite_AB, 0)
+            for rule, rows, clip_norms in rules:
+                weights_AB[rows] = rule(finite_AB[rows], clip_norms)
+            g_AOB *= weights_AB[:, None].to(g_AOB.dtype)
+            # What is there only for the size has no gradient.
+            sum_NF = product(functional.pad(g_AOB.flatten(0, 1), (0, spare)), x_BF.t())
             parts.append((sum_NF.view_as(own_AOF), g_AOB.sum(2)))
             losses.append(losses_AB)
             norms.append(norms_AB)
@@ -197,17 +213,17 @@ class LinearEnsemble:
         """The rows of the trials that go on; no copy while all do."""
         return of_all if len(self._running) == len(of_all) else of_all[self._running]
 
-    def _chunks(self, drawn_B: Tensor) -> Sequence[Tensor]:
-        """Parts of about equal size: a product of a few examples takes almost as long as a large one."""
-        num_chunks = math.ceil(len(drawn_B) / self._microbatch_size)
-        return drawn_B.tensor_split(num_chunks) if num_chunks else ()
-
-    def _weights(self, norms_AB: Tensor) -> Tensor:
-        """[A, B]: what the gradients are multiplied by, each trial's by its own rule."""
-        trials = [self._trials[t] for t in self._running]
-        return torch.stack(
-            [trial.weights(norms_B) for trial, norms_B in zip(trials, norms_AB, strict=True)]
-        )
+    def _rules(self) -> list[tuple[ClippingRule, list[int], Tensor]]:
+        """What gradients are multiplied by: rules, the trials among those that go on, and their C, [., 1]."""
+        rows: dict[object, list[int]] = {}
+        for row, t in enumerate(self._running):
+            rows.setdefault(self._trials[t].kind_of_rule, []).append(row)
+        found: list[tuple[ClippingRule, list[int], Tensor]] = []
+        for own in rows.values():
+            trials = [self._trials[self._running[row]] for row in own]
+            clip_norms = torch.tensor([[each.clip_norm] for each in trials], dtype=torch.float64)
+            found.append((trials[0].rule, own, clip_norms))
+        return found
 
     def _stats(
         self, num_drawn: int, losses: list[Tensor], norms: list[Tensor]
@@ -257,7 +273,8 @@ class _Trial:
         self._steps = simulation.dynamics.steps
         self._deviation = simulation.dynamics.noise_multiplier * simulation.dynamics.clip_norm
         self._divisor = simulation.dynamics.clip_norm * simulation.expected_batch_size
-        self._rule = clipping_rule(config)
+        self.rule = clipping_rule(config)
+        self.kind_of_rule = config.clipping, config.clipping_stability
         self._optimizers = [make_optimizer(config, each) for each in parameters]
         self._means = [each.clone() for each in parameters] if config.ema_decay else []
 
@@ -276,10 +293,6 @@ class _Trial:
         """Whether a parameter is no longer a finite number."""
         # Terms of a finite sum are finite, and the sum takes a tenth of the time.
         return any(not bool(p.sum().isfinite()) and is_diverged(p) for p in self._parameters)
-
-    def weights(self, norms_B: Tensor) -> Tensor:
-        """What each gradient is multiplied by."""
-        return self._rule(norms_B, self.clip_norm)
 
     def update(self, sums: Sequence[Tensor], noise_P: Tensor, *, step: int) -> None:
         """Add noise, divide, move and average; ``sums`` are overwritten."""
