@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from sqlalchemy import and_, func, or_, select, update
+from sqlalchemy import Interval, and_, bindparam, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Study
@@ -49,14 +49,16 @@ async def locked(
     session: AsyncSession, study_id: str, *, owner: str, lease: timedelta
 ) -> Study | None:
     """The study under its row lock with its lease renewed, unless another took it meanwhile."""
-    study = await session.scalar(
-        select(Study).where(Study.id == study_id, Study.lease_owner == owner).with_for_update()
-    )
-    if study is not None:
-        study.lease_until = func.now() + lease
-        await session.flush()
-        await session.refresh(study)
-    return study
+    return await session.scalar(_LOCKED, {"of_study": study_id, "of_owner": owner, "until": lease})
+
+
+_LOCKED = (
+    update(Study)
+    .where(Study.id == bindparam("of_study"), Study.lease_owner == bindparam("of_owner"))
+    .values(lease_until=func.now() + bindparam("until", type_=Interval))
+    .returning(Study)
+    .execution_options(populate_existing=True, synchronize_session=False)
+)
 
 
 async def release_all(session: AsyncSession, *, owner: str) -> None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -19,6 +20,7 @@ from service.logs.text import last_lines
 from service.orchestrator import assignments, claims, compute, endings, promote
 from service.orchestrator.decide import PAUSED, Action, AttemptView, Decision, decide
 from service.orchestrator.launcher import Job, JobInfo, Launcher, LauncherUnavailableError
+from service.orchestrator.look import Look, look
 from service.settings import Settings
 from service.statements.service import attest_weights, make_statement
 from service.studies import line
@@ -82,6 +84,11 @@ class Reconciler:
         self._lease = lease
         self._ledger = Ledger()
         self._statement_not_before: dict[str, float] = {}
+        self._decide = partial(
+            decide,
+            max_attempts=settings.max_attempts,
+            heartbeat_timeout=timedelta(seconds=settings.heartbeat_timeout_seconds),
+        )
 
     async def advance(self, study_id: str, *, listening_since: datetime) -> None:
         """Take the next step for one study that this orchestrator has leased.
@@ -90,21 +97,23 @@ class Reconciler:
             study_id: the study.
             listening_since: since when heartbeats of drivers could arrive.
         """
-        async with self._database.session() as session:
-            study = await self._locked(session, study_id)
-            if study is None:
-                return
-            run = await self._active_run(session, study)
-            if run is None and study.state != "training":
-                await self._advance_without_run(session, study)
-                return
-            submission_id = await self._live_submission(session, run.id) if run else None
-        if run is None:
-            await self._complete(study_id)
+        async with self._database.reading() as session:
+            seen = await look(session, study_id, owner=self._owner)
+        if seen is None:
+            return
+        if seen.run_id is None:
+            if seen.state == "training":
+                await self._complete(study_id)
+            else:
+                await self._between_runs(study_id, seen.state)
             return
         try:
-            job, last_words = await self._look_at(submission_id)
-            follow_up = await self._advance_run(study_id, run.id, job, last_words, listening_since)
+            job, last_words = await self._look_at(seen.submission_id)
+            if self._is_calm(seen, job, listening_since):
+                return
+            follow_up = await self._advance_run(
+                study_id, seen.run_id, job, last_words, listening_since
+            )
             if follow_up is not None:
                 await follow_up()
         except LauncherUnavailableError as error:
@@ -138,6 +147,14 @@ class Reconciler:
                 log.warning("%s: %s", study_id, reason)
 
     # Studies between runs
+
+    async def _between_runs(self, study_id: str, state: str) -> None:
+        async with self._database.session() as session:
+            study = await self._locked(session, study_id)
+            if study is None or study.state != state:
+                return
+            if await self._active_run(session, study) is None:
+                await self._advance_without_run(session, study)
 
     async def _advance_without_run(self, session: AsyncSession, study: Study) -> None:
         if study.cancel_requested:
@@ -196,6 +213,21 @@ class Reconciler:
 
     # Studies with a run
 
+    def _is_calm(self, seen: Look, job: JobInfo | None, listening_since: datetime) -> bool:
+        """Whether the driver works, as it should, and all of that is written down already."""
+        if seen.attempt is None or seen.attempt.submitted_at is None:
+            return False
+        decision = self._decide(
+            last=seen.attempt,
+            job=job,
+            is_to_end=seen.is_to_end,
+            is_paused=seen.is_paused,
+            in_vain=0,  # counts when an attempt has ended
+            now=seen.now,
+            listening_since=listening_since,
+        )
+        return decision.action is Action.WAIT and decision.reason == seen.reason
+
     async def _look_at(self, submission_id: str | None) -> tuple[JobInfo | None, str]:
         """What the cluster says of the live attempt, and the driver's last words if it ended."""
         if submission_id is None:
@@ -227,16 +259,14 @@ class Reconciler:
             if job is not None and attempt is not None and attempt.submitted_at is None:
                 attempt.submitted_at = now
             is_used_up = await compute.is_used_up(session, study)
-            decision = decide(
+            decision = self._decide(
                 last=_view(attempt),
                 job=job,
                 is_to_end=study.cancel_requested or is_used_up,
                 is_paused=study.pause_requested,
-                max_attempts=self._settings.max_attempts,
                 in_vain=await self._in_vain(session, run),
                 now=now,
                 listening_since=listening_since,
-                heartbeat_timeout=timedelta(seconds=self._settings.heartbeat_timeout_seconds),
             )
             scene = Scene(
                 session=session,

@@ -95,7 +95,7 @@ async def heartbeat(context: Context, driver: Driver, report: Heartbeat) -> Hear
         wanted = await repository.heard(session, driver.run_id, driver.fence)
         if wanted is None:
             attempt = await repository.attempt(session, driver.run_id, driver.fence)
-            raise _stale(driver, attempt)
+            raise _stale(driver, attempt and attempt.state)
     if wanted.kind == "private" and report.step is not None:
         async with _scene(context, driver) as (session, scene):
             await _note_step(session, scene, report.step, report.steps_per_second)
@@ -105,23 +105,29 @@ async def heartbeat(context: Context, driver: Driver, report: Heartbeat) -> Hear
 
 
 async def report_trial(context: Context, driver: Driver, number: int, report: TrialReport) -> None:
-    """Store the present state of a trial."""
+    """Store the present state of a trial. Seen without a lock, and stored if nothing has changed since."""
     if report.trial.number != number:
         raise InvalidInputError.at(
             "trial.number", f"the address says trial {number}", report.trial.number
         )
-    async with _scene(context, driver) as (session, scene):
-        _expect_kind(scene.run, "search")
-        await repository.beat(session, driver.run_id, driver.fence)
-        await trial_service.report(session, scene.study, report.trial, attempt=driver.fence)
-        if report.trial.state.is_finished:
-            scene.run.progress_attempt = driver.fence
+    async with context.database.reading() as session:
+        while True:  # until nobody else writes in between
+            seen = await trials.see(session, driver.run_id, driver.fence, number)
+            if seen is None or seen.attempt_state != "live":
+                raise _stale(driver, seen and seen.attempt_state)
+            _expect_kind(driver.run_id, seen.kind, "search")
+            news = trial_service.news(seen.known, report.trial)
+            if news is None:
+                await repository.beat(session, driver.run_id, driver.fence)
+                return
+            if await trials.store(session, seen, news):
+                return
 
 
 async def begin_segment(context: Context, driver: Driver, ask: SegmentRequest) -> SegmentGrant:
     """Charge the next steps. The answer leaves only after the charge is committed."""
     async with _scene(context, driver, lock=False) as (_, scene):
-        _expect_kind(scene.run, "private")
+        _expect_kind(driver.run_id, scene.run.kind, "private")
         if scene.study.cancel_requested:
             raise ConflictError("the study is being cancelled: no further steps are charged")
         reservation_id = scene.study.reservation_id
@@ -145,7 +151,7 @@ async def begin_segment(context: Context, driver: Driver, ask: SegmentRequest) -
 async def end_segment(context: Context, driver: Driver, segment: int, end: SegmentEnd) -> None:
     """Close a segment: its checkpoint is where the next attempt goes on."""
     async with _scene(context, driver, lock=False) as (_, scene):
-        _expect_kind(scene.run, "private")
+        _expect_kind(driver.run_id, scene.run.kind, "private")
         reservation_id = scene.study.reservation_id
         _check_checkpoint(scene.run, end)
     if reservation_id is not None:
@@ -214,16 +220,16 @@ async def _scene(
     async with context.database.session() as session:
         found = await repository.scene(session, driver.run_id, driver.fence, lock=lock)
         if found is None or found[2].state not in ("live", finished_as):
-            raise _stale(driver, found[2] if found else None)
+            raise _stale(driver, found and found[2].state)
         study, run, attempt = found
         yield session, Scene(study, run, attempt)
 
 
-def _stale(driver: Driver, attempt: Attempt | None) -> StaleFenceError:
-    if attempt is None:
+def _stale(driver: Driver, state: str | None) -> StaleFenceError:
+    if state is None:
         return StaleFenceError(f"run {driver.run_id!r} has no attempt {driver.fence}: stop")
     return StaleFenceError(
-        f"attempt {driver.fence} of run {driver.run_id!r} is {attempt.state}, no longer "
+        f"attempt {driver.fence} of run {driver.run_id!r} is {state}, no longer "
         "live: stop and write nothing"
     )
 
@@ -255,9 +261,9 @@ async def _note_step(
     )
 
 
-def _expect_kind(run: Run, kind: str) -> None:
-    if run.kind != kind:
-        raise ConflictError(f"run {run.id!r} is a {run.kind} run; this is for a {kind} run")
+def _expect_kind(run_id: str, kind: str, expected: str) -> None:
+    if kind != expected:
+        raise ConflictError(f"run {run_id!r} is a {kind} run; this is for a {expected} run")
 
 
 def _check_start(ask: SegmentRequest, steps: int) -> None:

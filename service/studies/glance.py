@@ -15,7 +15,7 @@ from service.studies.lifecycle import StudyState
 from service.studies.schemas import Progress
 from tan_core.wire import TrialRecord, TrialState
 
-_RUNS = """
+RUNS = """
 (SELECT jsonb_object_agg(run.kind, jsonb_build_object(
     'state', run.state, 'reason', run.reason, 'step', run.step, 'steps', run.steps,
     'steps_per_second', run.steps_per_second, 'result', run.result,
@@ -23,15 +23,18 @@ _RUNS = """
 FROM run WHERE run.study_id = study.id) AS runs
 """
 # A ladder of the finals has been climbed at the last rung, or was given up before it.
-_COUNTS = f"""
-(SELECT jsonb_build_object(
+_COUNTED = f"""
+SELECT jsonb_build_object(
     {", ".join(f"'{state}', count(*) FILTER (WHERE state = '{state}')" for state in TrialState)},
     'best', max(value) FILTER (WHERE state = 'completed'),
-    'repeats', sum((SELECT count(*) FROM jsonb_array_elements(repeats) AS score
+    'repeats', coalesce(sum((SELECT count(*) FROM jsonb_array_elements(repeats) AS score
         WHERE (score -> 'rung')::integer = jsonb_array_length(study.plan -> 'simulations') - 1
-        OR score ->> 'accuracy' IS NULL)))
-FROM trial WHERE study_id = study.id) AS counts
+        OR score ->> 'accuracy' IS NULL)), 0))
+FROM trial WHERE study_id = study.id
 """  # noqa: S608 - names of an enum
+_COUNTS = f"({_COUNTED}) AS counts"
+COUNTS_BUT_ONE = f"({_COUNTED} AND number <> :number) AS counts"
+"""For :func:`with_trial`."""
 _BEST = """
 (SELECT to_jsonb(trial) - '{study_id,attempt,started_at,updated_at,finished_at}'::text[]
 FROM trial WHERE study_id = study.id AND number = coalesce(
@@ -48,8 +51,8 @@ FROM ledger_reservation AS held CROSS JOIN LATERAL (
 WHERE held.reservation_id = study.reservation_id) AS held
 """
 _OF_ONE = Study.id == bindparam("study")
-_PROGRESS = select(text(_RUNS), text(_COUNTS)).select_from(Study).where(_OF_ONE)
-_GLANCE = select(Study, text(_RUNS), text(_COUNTS), text(_BEST), text(_HELD)).where(_OF_ONE)
+_PROGRESS = select(text(RUNS), text(_COUNTS)).select_from(Study).where(_OF_ONE)
+_GLANCE = select(Study, text(RUNS), text(_COUNTS), text(_BEST), text(_HELD)).where(_OF_ONE)
 """Built once: building a statement takes longer than running it."""
 
 
@@ -104,10 +107,12 @@ async def glance(session: AsyncSession, study_id: str) -> tuple[Study, Glance] |
     study, runs, counts, best, held = row
     if study.reservation_id is not None and held is None:
         raise UnknownReservationError(f"no reservation {study.reservation_id!r}")
-    standing = _runs(runs)
+    standing = standings(runs)
     return study, Glance(
         runs=standing,
-        progress=_progress(study, standing, counts),
+        progress=progress(
+            standing, counts, phase=study.state, trials=study.spec["search"]["trials"]
+        ),
         best_trial=TrialRecord.model_validate(best) if best else None,
         held=Held(**held) if held else None,
     )
@@ -116,25 +121,52 @@ async def glance(session: AsyncSession, study_id: str) -> tuple[Study, Glance] |
 async def progress_of(session: AsyncSession, study: Study) -> Progress:
     """How far the study is, as the tables have it now."""
     runs, counts = (await session.execute(_PROGRESS, {"study": study.id})).one()
-    return _progress(study, _runs(runs), counts)
+    return progress(
+        standings(runs), counts, phase=study.state, trials=study.spec["search"]["trials"]
+    )
 
 
-def _runs(found: dict[str, dict[str, Any]] | None) -> dict[str, RunStanding]:
+def standings(found: dict[str, dict[str, Any]] | None) -> dict[str, RunStanding]:
+    """``RUNS`` as the database answers it, by kind."""
     return {kind: RunStanding(**run) for kind, run in (found or {}).items()}
 
 
-def _progress(study: Study, runs: dict[str, RunStanding], counts: dict[str, Any]) -> Progress:
+def with_trial(counts: dict[str, Any], record: TrialRecord, *, last_rung: int) -> dict[str, Any]:
+    """The counts of a study's other trials with one more, counted as the database would."""
+    repeats = sum(score.rung == last_rung or score.accuracy is None for score in record.repeats)
+    values = [counts["best"]]
+    if record.state is TrialState.COMPLETED:
+        values.append(record.value)
+    return {
+        **counts,
+        record.state: counts[record.state] + 1,
+        "best": max((value for value in values if value is not None), default=None),
+        "repeats": counts["repeats"] + repeats,
+    }
+
+
+def progress(
+    runs: dict[str, RunStanding], counts: dict[str, Any], *, phase: str, trials: int
+) -> Progress:
+    """What a study's runs and trials say of how far it is.
+
+    Args:
+        runs: by kind.
+        counts: of its trials.
+        phase: the study's state.
+        trials: how many it is to have.
+    """
     private = runs.get("private")
     newest = private or runs.get("search")
     return Progress(
-        phase=StudyState(study.state),
-        trials_total=study.spec["search"]["trials"],
+        phase=StudyState(phase),
+        trials_total=trials,
         trials_finished=sum(counts[state] for state in TrialState if state.is_finished),
         trials_running=counts[TrialState.RUNNING],
         trials_diverged=counts[TrialState.DIVERGED],
         trials_pruned=counts[TrialState.PRUNED],
         trials_failed=counts[TrialState.FAILED],
-        repeats_finished=counts["repeats"] or 0,
+        repeats_finished=counts["repeats"],
         best_accuracy=counts["best"],
         step=private.step if private else None,
         steps=private.steps if private else None,

@@ -1,15 +1,25 @@
 """Queries over trials."""
 
 import math
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
-from sqlalchemy import ColumnElement, Double, func, literal, select, tuple_
+from sqlalchemy import ColumnElement, Double, func, literal, select, text, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service import paging
 from service.db.tables import Trial
 from service.paging import Cursor
+from service.studies.glance import (
+    COUNTS_BUT_ONE,
+    RUNS,
+    RunStanding,
+    progress,
+    standings,
+    with_trial,
+)
+from service.studies.schemas import Progress
 from service.trials.schemas import TrialListing, TrialOrder
 from tan_core.wire import TrialRecord
 
@@ -19,31 +29,118 @@ _BY_VALUE = TypeAdapter(tuple[Annotated[float, Field(allow_inf_nan=False)] | Non
 """Where a page ended: the value, where the list is ordered by it, and the number."""
 
 
-async def store(
-    session: AsyncSession,
-    study_id: str,
-    record: TrialRecord,
-    *,
-    attempt: int,
-    known: Trial | None,
-) -> None:
-    """Write the trial as it is now: a new row, or every field of the one that is known.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A trial's place, as a report of it finds the tables: all that is asked of them to store it."""
 
-    The study's row must be locked: of two reports of a new trial the second would fail.
+    run_id: str
+    attempt: int
+    attempt_state: str
+    kind: str
+    """Of the run."""
+    event_seq: int
+    """Number of the study's last event. Trials, attempts and states change with an event, so while it
+    is the same, so is all that was seen."""
+    state: str
+    """Of the study."""
+    trials: int
+    """How many the study is to have."""
+    last_rung: int
+    known: TrialRecord | None
+    runs: dict[str, RunStanding]
+    others: dict[str, Any]
+    """Counts of the study's other trials."""
+
+    def progress(self, record: TrialRecord) -> Progress:
+        """How far the study is with this trial."""
+        counts = with_trial(self.others, record, last_rung=self.last_rung)
+        return progress(self.runs, counts, phase=self.state, trials=self.trials)
+
+
+async def see(session: AsyncSession, run_id: str, attempt: int, number: int) -> Seen | None:
+    """Where a report finds the tables; None: there is no such attempt. Nothing is locked."""
+    asked = {"run": run_id, "attempt": attempt, "number": number}
+    row = (await session.execute(_SEE, asked)).one_or_none()
+    if row is None:
+        return None
+    return Seen(
+        run_id=run_id,
+        attempt=attempt,
+        attempt_state=row.attempt_state,
+        kind=row.kind,
+        event_seq=row.event_seq,
+        state=row.state,
+        trials=row.trials,
+        last_rung=row.last_rung,
+        known=TrialRecord.model_validate(row.known) if row.known else None,
+        runs=standings(row.runs),
+        others=row.counts,
+    )
+
+
+_SEE = text(f"""
+SELECT study.event_seq, study.state, run.kind, attempt.state AS attempt_state,
+    (study.spec -> 'search' -> 'trials')::integer AS trials,
+    jsonb_array_length(study.plan -> 'simulations') - 1 AS last_rung,
+    (SELECT to_jsonb(trial) - '{{study_id,attempt,started_at,updated_at,finished_at}}'::text[]
+     FROM trial WHERE study_id = study.id AND number = :number) AS known,
+    {RUNS},
+    {COUNTS_BUT_ONE}
+FROM study JOIN run ON run.study_id = study.id JOIN attempt ON attempt.run_id = run.id
+WHERE run.id = :run AND attempt.number = :attempt
+""")  # noqa: S608 - our own words
+
+
+async def store(session: AsyncSession, seen: Seen, record: TrialRecord) -> bool:
+    """Write the trial as it is now, its event, and that its driver lives: all in one statement.
+
+    False: nothing was written, because the attempt is not live, or the study has had an event since it
+    was seen. Then somebody else has written, so that who looks again and tries again comes to an end.
     """
-    trial = known
-    if trial is None:
-        trial = Trial(study_id=study_id, number=record.number)
-        session.add(trial)
-    if record.state.is_finished and trial.finished_at is None:
-        trial.finished_at = func.now()
-    trial.state = record.state.value
-    trial.params = dict(record.params)
-    trial.scores = [score.model_dump(mode="json") for score in record.scores]
-    trial.repeats = [score.model_dump(mode="json") for score in record.repeats]
-    trial.value, trial.source, trial.reason = record.value, record.source, record.reason
-    trial.attempt, trial.updated_at = attempt, func.now()
-    await session.flush()
+    said = {
+        "run": seen.run_id,
+        "attempt": seen.attempt,
+        "event_seq": seen.event_seq,
+        "record": record.model_dump_json(),
+        "progress": seen.progress(record).model_dump_json(),
+        "is_finished": record.state.is_finished,
+    }
+    return (await session.execute(_STORE, said)).one_or_none() is not None
+
+
+# The rows are locked in the house's order, and seen again as they are then.
+_STORE = text("""
+WITH scene AS (
+    SELECT study.id FROM study
+    JOIN run ON run.study_id = study.id JOIN attempt ON attempt.run_id = run.id
+    WHERE run.id = :run AND attempt.number = :attempt AND attempt.state = 'live'
+    AND study.event_seq = :event_seq
+    FOR UPDATE OF study, run, attempt
+), numbered AS (
+    UPDATE study SET event_seq = study.event_seq + 1 FROM scene WHERE study.id = scene.id
+    RETURNING study.id, study.event_seq
+), progressed AS (
+    UPDATE run SET progress_attempt = :attempt FROM numbered WHERE run.id = :run AND :is_finished
+), heard AS (
+    UPDATE attempt SET heartbeat_at = clock_timestamp() FROM numbered
+    WHERE run_id = :run AND number = :attempt
+), stored AS (
+    INSERT INTO trial (study_id, number, state, params, scores, repeats, value, source, reason,
+        attempt, finished_at)
+    SELECT numbered.id, told.*, :attempt, CASE WHEN :is_finished THEN now() END
+    FROM numbered, jsonb_to_record(CAST(:record AS jsonb)) AS told(number bigint, state text,
+        params jsonb, scores jsonb, repeats jsonb, value float8, source text, reason text)
+    ON CONFLICT (study_id, number) DO UPDATE SET
+        state = excluded.state, params = excluded.params, scores = excluded.scores,
+        repeats = excluded.repeats, value = excluded.value, source = excluded.source,
+        reason = excluded.reason, attempt = excluded.attempt, updated_at = now(),
+        finished_at = coalesce(trial.finished_at, excluded.finished_at)
+)
+INSERT INTO event (study_id, seq, kind, data, at)
+SELECT id, event_seq, 'trial', jsonb_build_object(
+    'trial', CAST(:record AS jsonb), 'progress', CAST(:progress AS jsonb)), clock_timestamp()
+FROM numbered RETURNING seq
+""")
 
 
 async def page(
@@ -80,11 +177,6 @@ async def every(session: AsyncSession, study_id: str) -> list[Trial]:
     """All trials of a study, in order of number."""
     query = select(Trial).where(Trial.study_id == study_id).order_by(Trial.number)
     return list((await session.scalars(query)).all())
-
-
-async def find(session: AsyncSession, study_id: str, number: int) -> Trial | None:
-    """One trial."""
-    return await session.get(Trial, (study_id, number))
 
 
 async def running_before(session: AsyncSession, study_id: str, attempt: int) -> list[Trial]:

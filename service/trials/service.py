@@ -12,19 +12,12 @@ from service.trials.schemas import TrialView
 from tan_core.wire import TrialRecord
 
 
-async def report(session: AsyncSession, study: Study, record: TrialRecord, *, attempt: int) -> None:
-    """Store a report as :func:`merged` has it; one that says nothing new changes nothing.
-
-    The study's row must be locked.
-    """
-    known = await repository.find(session, study.id, record.number)
-    if known is not None:
-        before = trial_record(known)
-        record = merged(before, record)
-        if record == before:
-            return
-    await repository.store(session, study.id, record, attempt=attempt, known=known)
-    await _announce(session, study, record)
+def news(known: TrialRecord | None, report: TrialRecord) -> TrialRecord | None:
+    """The trial after a report of it, as :func:`merged` has it; None where that says nothing new."""
+    if known is None:
+        return report
+    record = merged(known, report)
+    return None if record == known else record
 
 
 async def interrupt_running(
