@@ -65,7 +65,7 @@ def _differ(values: Sequence[Any]) -> bool:
 
 
 def _outcomes(studies: Sequence[Json]) -> "RenderableType":
-    from service.cli.views import table
+    from service.cli.tables import table
 
     made = table(None, "", *(study["name"] for study in studies))
     rows = zip(*(_facts(study) for study in studies), strict=True)
@@ -105,7 +105,7 @@ def _specs(
 ) -> "RenderableType":
     from rich.text import Text
 
-    from service.cli.views import table
+    from service.cli.tables import table
 
     if not shown:
         return Text("their YAML says the same")

@@ -8,7 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from service import text
-from service.cli.views import NOT_PRIVATE, facts, table
+from service.cli.tables import table
+from service.cli.views import NOT_PRIVATE, facts
 
 Json = dict[str, Any]
 

@@ -5,7 +5,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from service.cli.views import table
+from service.cli.tables import table
 
 Json = dict[str, Any]
 

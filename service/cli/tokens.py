@@ -140,7 +140,7 @@ def _token_table(items: Sequence[Json]) -> "RenderableType":
     from rich.text import Text
 
     from service import text
-    from service.cli.views import table
+    from service.cli.tables import table
 
     if not items:
         return Text(
@@ -160,7 +160,7 @@ def _audit_table(items: Sequence[Json]) -> "RenderableType":
     from rich.text import Text
 
     from service import text
-    from service.cli.views import table
+    from service.cli.tables import table
 
     if not items:
         return Text("nobody has asked for a change yet")

@@ -91,7 +91,8 @@ def _table(study: Json, items: Sequence[Json], *, width: int) -> "RenderableType
     from rich.text import Text
 
     from service import text
-    from service.cli.views import NOT_PRIVATE, table
+    from service.cli.tables import table
+    from service.cli.views import NOT_PRIVATE
 
     total = study["progress"]["trials_finished"] + study["progress"]["trials_running"]
     if not items:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -12,6 +11,7 @@ from service import text
 from service.cli.live import finals_line, steps_line, trials_line
 from service.cli.progress import of_study
 from service.cli.story import NOT_PRIVATE
+from service.cli.tables import table
 
 Json = dict[str, Any]
 
@@ -19,16 +19,6 @@ WIDE = 130
 """From so many columns on a list of studies has all of its columns."""
 UNACCOUNTED = "search on private data NOT accounted"
 CHOSEN_BY = {"search": "by the search", "user": "by a user", None: "proposed, waits for approval"}
-
-
-def table(title: str | None, *columns: str, right: Sequence[str] = ()) -> Table:
-    """An empty table in the house's style; the columns in ``right`` hold numbers."""
-    made = Table(
-        title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False
-    )
-    for column in columns:
-        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
-    return made
 
 
 def facts(title: str | None, rows: Iterable[tuple[str, str | None]]) -> RenderableType:

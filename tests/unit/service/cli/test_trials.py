@@ -27,14 +27,14 @@ def test_parameters_share_a_column_where_their_names_would_be_cut(
     cli: Cli, server: RecordedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = {}
-    for width in (70, 120):
+    for width in (80, 120):
         monkeypatch.setattr("service.cli.output.PIPE_WIDTH", width)
         shown[width] = cli("trials", "digits-eps3").out
 
     assert "learning_rate" in shown[120].splitlines()[2]
-    assert "parameters" in shown[70].splitlines()[2]
-    assert "learning_rate=0.5123" in shown[70]
-    assert max(map(len, shown[70].splitlines())) <= 70
+    assert "parameters" in shown[80].splitlines()[2]
+    assert "learning_rate=0.5123" in shown[80]
+    assert max(map(len, shown[80].splitlines())) <= 80
 
 
 def test_the_server_sorts_and_filters(cli: Cli, server: RecordedServer) -> None:
