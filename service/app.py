@@ -34,6 +34,7 @@ from service.dashboard import (
     trial,
 )
 from service.dashboard import endpoints as dashboard
+from service.dashboard.pages import ErrorPages
 from service.datasets import endpoints as datasets
 from service.db.session import Database
 from service.health import endpoints as health
@@ -104,10 +105,12 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
     )
     app.add_middleware(gate.Gate, settings=settings)
     measured = metrics.install(app)
+    app.add_middleware(ErrorPages)
     app.add_middleware(RequestId)
     problems.install(app)
     openapi.install(app, lambda: scopes(app))
     for room in (
+        runs,  # first: nobody asks more often than drivers, and each room before costs them time
         health,
         metrics,
         studies,
@@ -119,7 +122,6 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         datasets,
         ledger,
         publication,
-        runs,
         webhooks,
         access,
         docs,

@@ -162,6 +162,12 @@ def path_of(scope: Scope) -> str:
     return scope["path"].removeprefix(str(scope.get("root_path", "")).rstrip("/"))
 
 
+def is_page(scope: Scope) -> bool:
+    """Whether the address is one of the dashboard's."""
+    path = path_of(scope)
+    return path == "/" or path.startswith("/ui/")
+
+
 def _check_origin(scope: Scope) -> None:
     headers = Headers(scope=scope)
     origin = headers.get("origin")
@@ -181,11 +187,9 @@ def _spend(buckets: Buckets, key: str) -> None:
 
 def _refusal(scope: Scope, error: ServiceError) -> Response:
     """A problem; for somebody who looks at a page, the way to sign in."""
-    path = path_of(scope)
-    is_page = path == "/" or path.startswith("/ui/")
-    if isinstance(error, UnauthorizedError) and is_page and scope["method"] == "GET":
+    if isinstance(error, UnauthorizedError) and is_page(scope) and scope["method"] == "GET":
         base = str(scope.get("root_path", "")).rstrip("/")
         query = scope.get("query_string", b"").decode("latin-1")
-        wanted = f"{path}?{query}" if query else path
+        wanted = f"{path_of(scope)}?{query}" if query else path_of(scope)
         return RedirectResponse(f"{base}{SIGN_IN}?next={quote(wanted, safe='/')}", 303)
     return of_error(error)

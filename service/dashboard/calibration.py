@@ -18,7 +18,6 @@ from service.calibration.service import calibration
 from service.context import ContextDep
 from service.dashboard import queries
 from service.dashboard.charts.calibration import calibration_chart, calibration_table
-from service.dashboard.pages import PageRoute
 from service.dashboard.render import page
 from service.datasets import service as datasets
 from tan_core.accounting import SEARCH_NOTES
@@ -38,7 +37,7 @@ class Group:
     mean_absolute_error: float
 
 
-router = APIRouter(route_class=PageRoute, include_in_schema=False)
+router = APIRouter(include_in_schema=False)
 
 
 @router.get("/ui/calibration", dependencies=[needs(Scope.READ)])

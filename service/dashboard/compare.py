@@ -17,7 +17,6 @@ from service.dashboard import queries
 from service.dashboard.charts.compared import Search, best_so_far, predictions_chart
 from service.dashboard.charts.compared_runs import NamedRun, compared_spending, compared_updates
 from service.dashboard.charts.table import Table
-from service.dashboard.pages import PageRoute
 from service.dashboard.render import page
 from service.dashboard.view import seconds_taken
 from service.db.tables import Trial
@@ -32,7 +31,7 @@ UNCOMPARED = frozenset({"name"})
 """Of a spec: what always differs."""
 RUN_CHARTS = {"spending": compared_spending, "updates": compared_updates}
 
-router = APIRouter(route_class=PageRoute, include_in_schema=False)
+router = APIRouter(include_in_schema=False)
 Chosen = Annotated[
     list[Annotated[str, Query(max_length=200)]],
     Query(

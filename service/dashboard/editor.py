@@ -15,7 +15,6 @@ from service.body import validate
 from service.cli.template import STUDY
 from service.context import ContextDep
 from service.dashboard.forms import read_form
-from service.dashboard.pages import PageRoute
 from service.dashboard.render import page, to_yaml
 from service.errors import ServiceError
 from service.plans.service import prepare
@@ -30,7 +29,7 @@ from tan_core.spec.yaml import parse_yaml
 MAX_TEXT = 100_000
 """Characters of a study in an address."""
 
-router = APIRouter(route_class=PageRoute, include_in_schema=False)
+router = APIRouter(include_in_schema=False)
 actions = APIRouter(include_in_schema=False)
 """What the editor posts; who may not is refused with a problem, as by the API."""
 

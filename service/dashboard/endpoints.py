@@ -1,4 +1,4 @@
-"""What belongs to no page: the static files, and every address that leads nowhere."""
+"""What belongs to no page: the static files, and the way to the first one."""
 
 from typing import Annotated
 
@@ -7,11 +7,10 @@ from fastapi.responses import RedirectResponse
 
 from service.access.guard import open_to_all
 from service.dashboard.assets import assets
-from service.dashboard.pages import PageRoute
 from service.errors import NotFoundError
 from service.prefix import base_of
 
-router = APIRouter(route_class=PageRoute, include_in_schema=False)
+router = APIRouter(include_in_schema=False)
 
 
 @router.get("/ui/static/{name:path}", dependencies=[open_to_all()])
@@ -38,9 +37,3 @@ async def get_asset(
 async def lead_home(request: Request) -> RedirectResponse:
     """The dashboard begins at the root."""
     return RedirectResponse(f"{base_of(request)}/")
-
-
-@router.get("/ui/{path:path}", dependencies=[open_to_all()])
-async def nothing_here(path: str) -> Response:
-    """Any other address below ``/ui``."""
-    raise NotFoundError(f"there is nothing at /ui/{path}")

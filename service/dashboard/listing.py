@@ -12,10 +12,10 @@ from pydantic import ValidationError
 
 from service.access.guard import PrincipalDep, expect_study, needs
 from service.auth.scopes import Principal, Scope
+from service.body import validate
 from service.context import Context, ContextDep
 from service.dashboard import queries, view
 from service.dashboard.forms import read_form
-from service.dashboard.pages import PageRoute
 from service.dashboard.render import page
 from service.errors import ConflictError, InvalidInputError, ServiceError
 from service.studies import service as studies
@@ -26,6 +26,8 @@ from tan_core.spec import field_problems
 
 STUDIES_PER_PAGE = 25
 MOST_AT_ONCE = 200
+ACTIONS = ("cancel", "archive", "unarchive", "tag", "untag")
+"""On studies that were chosen."""
 FILTERS = ("name_contains", "state", "tag", "dataset", "archived", "sort")
 ORDERS = {
     StudyOrder.NEWEST: "Newest first",
@@ -56,7 +58,7 @@ COLUMNS = {
 """Headings of the table, with the order that a first click asks for."""
 USUAL = {("archived", Archived.EXCLUDE.value), ("sort", StudyOrder.NEWEST.value)}
 
-router = APIRouter(route_class=PageRoute, include_in_schema=False)
+router = APIRouter(include_in_schema=False)
 actions = APIRouter(include_in_schema=False)
 """What a page posts; a refusal is a problem, as the API's."""
 
@@ -85,10 +87,6 @@ class Filters:
         """As a query, to be followed by other fields."""
         return urlencode([(name, each) for name, found in self.fields.items() for each in found])
 
-    def sorted_by(self, order: StudyOrder) -> str:
-        """As a query, in another order."""
-        return Filters({**self.fields, "sort": [order.value]}).text
-
 
 def read_filters(fields: Iterable[tuple[str, str]]) -> Filters:
     """The fields of a query that filter the list. What is empty or as usual is no filter.
@@ -99,10 +97,14 @@ def read_filters(fields: Iterable[tuple[str, str]]) -> Filters:
     """
     found: dict[str, list[str]] = {}
     for name, value in fields:
-        words = re.split(r"[\s,]+", value.strip()) if name == "tag" else [value.strip()]
+        words = _words(value) if name == "tag" else [value.strip()]
         if name in FILTERS and any(words) and (name, value) not in USUAL:
             found.setdefault(name, []).extend(word for word in words if word)
     return Filters(found)
+
+
+def _words(text: str) -> list[str]:
+    return re.split(r"[\s,]+", text.strip())
 
 
 def query_of(filters: Filters, cursor: str | None) -> StudyQuery:
@@ -197,22 +199,25 @@ def _page(
 
 @actions.post("/ui/studies/bulk", dependencies=[needs(Scope.SUBMIT)])
 async def act_on_many(request: Request, context: ContextDep, principal: PrincipalDep) -> Response:
-    """Cancel, archive or bring back the studies that were chosen; those that cannot be are named.
+    """Cancel, archive, bring back or tag the studies that were chosen; those that cannot be are named.
 
     Raises:
         ConflictError: some could not; what could be done is done.
     """
-    fields = await read_form(request, max_fields=MOST_AT_ONCE + 1)
+    fields = await read_form(request, max_fields=MOST_AT_ONCE + 2)
     action = next((value for name, value in fields if name == "action"), "")
-    if action not in ("cancel", "archive", "unarchive"):
-        raise InvalidInputError.at("action", "expected cancel, archive or unarchive", action)
+    if action not in ACTIONS:
+        raise InvalidInputError.at("action", f"expected one of {', '.join(ACTIONS)}", action)
     chosen = [value for name, value in fields if name == "study"]
     if not chosen:
         raise InvalidInputError.at("study", "choose at least one study")
+    tags = [tag for name, value in fields if name == "tags" for tag in _words(value) if tag]
+    if action in ("tag", "untag") and not tags:
+        raise InvalidInputError.at("tags", "write at least one tag")
     refused = [
         f"{study_id}: {error.detail}"
         for study_id in chosen
-        if (error := await _try(context, principal, action, study_id)) is not None
+        if (error := await _try(context, principal, action, study_id, tags)) is not None
     ]
     if refused:
         done = len(chosen) - len(refused)
@@ -221,16 +226,27 @@ async def act_on_many(request: Request, context: ContextDep, principal: Principa
 
 
 async def _try(
-    context: Context, principal: Principal, action: str, study_id: str
+    context: Context, principal: Principal, action: str, study_id: str, tags: list[str]
 ) -> ServiceError | None:
     try:
         if principal.sees is not None:
             await expect_study(context, study_id, principal.sees)
         if action == "cancel":
             await studies.cancel(context, study_id)
+        elif action in ("tag", "untag"):
+            await _retag(context, study_id, tags, adds=action == "tag")
         else:
             change = StudyEdit(archived=action == "archive")
             await studies.edit(context, study_id, change, if_match="*")
     except ServiceError as error:
         return error
     return None
+
+
+async def _retag(context: Context, study_id: str, tags: list[str], *, adds: bool) -> None:
+    """Add these tags to a study's, or take them away."""
+    study = await studies.get(context, study_id)
+    kept = [tag for tag in study.tags if tag not in tags]
+    wanted = list(dict.fromkeys([*study.tags, *tags])) if adds else kept
+    change = validate(StudyEdit, {"tags": wanted})
+    await studies.edit(context, study_id, change, if_match=f'"{study.version}-"')

@@ -1,45 +1,92 @@
-"""What the routers of pages have in common: their errors are pages, since someone looks at them."""
+"""What pages have in common: the id in their addresses, and what they say where something is refused."""
 
-from collections.abc import Callable, Coroutine
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Path, Request, Response
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse
-from fastapi.routing import APIRoute
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.access.door import is_page
 from service.dashboard.render import page
-from service.errors import ServiceError
-from service.problems import validation_problems
+from service.errors import Problem
+from service.problems import MEDIA_TYPE
 from tan_core.spec import FieldProblem
 
 MAX_SHOWN = 100
 """Characters of a value that is refused."""
+HEADINGS = {
+    404: "Not found",
+    429: "Too many requests",
+    500: "The service failed",
+    503: "Not available right now",
+}
 StudyId = Annotated[str, Path(max_length=200)]
-Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-class PageRoute(APIRoute):
-    """A route whose errors are pages."""
+class ErrorPages:
+    """ASGI middleware: a problem becomes a page where someone looks at it.
 
-    def get_route_handler(self) -> Handler:
-        """The handler, with refusals rendered."""
-        handle = super().get_route_handler()
+    It lies outside of all that may refuse a request, so that a database that is away is said on a page too,
+    whoever asked it first. Scripts are answered with the problem itself: those of a page say it in their place.
+    """
 
-        async def handle_page(request: Request) -> Response:
-            try:
-                return await handle(request)
-            except ServiceError as error:
-                return error_page(request, error.status, error.detail)
-            except RequestValidationError as error:
-                return error_page(request, 422, "; ".join(map(_said, validation_problems(error))))
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
 
-        return handle_page
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http" or not _is_looked_at(scope):
+            await self._app(scope, receive, send)
+            return
+        refused: Message | None = None
+        body = b""
+
+        async def send_page(message: Message) -> None:
+            nonlocal refused, body
+            if message["type"] == "http.response.start" and _is_problem(message):
+                refused = message
+            elif refused is None:
+                await send(message)
+            else:
+                body += message.get("body", b"")
+                if not message.get("more_body", False):
+                    answer = _error_page(Request(scope), Headers(raw=refused["headers"]), body)
+                    await answer(scope, receive, send)
+
+        await self._app(scope, receive, send_page)
 
 
-def error_page(request: Request, status: int, detail: str) -> HTMLResponse:
-    """A refusal in the service's own words."""
-    return page(request, "error.html", status=status, code=status, detail=detail)
+def _is_looked_at(scope: Scope) -> bool:
+    """Whether the answer takes the place of the page in a browser's window."""
+    headers = Headers(scope=scope)
+    if not is_page(scope) or "hx-request" in headers:
+        return False
+    return scope["method"] == "GET" or "text/html" in headers.get("accept", "")
+
+
+def _is_problem(start: Message) -> bool:
+    return Headers(raw=start["headers"]).get("content-type") == MEDIA_TYPE
+
+
+def _error_page(request: Request, headers: Headers, body: bytes) -> Response:
+    """The problem's page, with what its headers said beside the content."""
+    problem = Problem.model_validate_json(body)
+    answer = page(
+        request,
+        "error.html",
+        status=problem.status,
+        code=problem.status,
+        heading=HEADINGS.get(problem.status, "That is not possible"),
+        detail=problem.detail,
+        faults=[_said(each) for each in problem.errors],
+        # A form that was sent is not sent again by itself.
+        tries_again=problem.status == 503 and request.method == "GET",
+    )
+    kept = MutableHeaders(raw=answer.raw_headers)
+    for name, value in headers.items():
+        if not name.startswith("content-"):
+            kept.setdefault(name, value)
+    return answer
 
 
 def _said(problem: FieldProblem) -> str:

@@ -18,7 +18,6 @@ from service.context import Context, ContextDep
 from service.dashboard.charts.batch_cost import BatchCostChart, batch_cost_chart
 from service.dashboard.charts.table import Table
 from service.dashboard.charts.wall import WallChart, wall_chart
-from service.dashboard.pages import PageRoute
 from service.dashboard.planner_form import PlannerForm, dials_of
 from service.dashboard.render import page
 from service.datasets import repository as dataset_rows
@@ -38,7 +37,7 @@ from tan_core.planner.sketch import Sketch, sketch
 from tan_core.spec import FieldProblem, StudySpec
 from tan_core.spec.models import MODEL_TYPES
 
-router = APIRouter(route_class=PageRoute, include_in_schema=False)
+router = APIRouter(include_in_schema=False)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from service.auth.scopes import Scope
 from service.context import ContextDep
 from service.dashboard import queries, view
 from service.dashboard.charts.burndown import burndown_chart
-from service.dashboard.pages import PageRoute
 from service.dashboard.privacy_queries import statements_of
 from service.dashboard.render import page
 from service.datasets import repository as dataset_rows
@@ -30,7 +29,7 @@ LISTED = 100
 """Rows of each table; what is beyond is in the API and in the export."""
 UNACCOUNTED_NOTE = SEARCH_NOTES[SearchAccounting.DECLARED_UNACCOUNTED]
 
-router = APIRouter(route_class=PageRoute, include_in_schema=False)
+router = APIRouter(include_in_schema=False)
 DatasetName = Annotated[str, Path(max_length=200)]
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from anyio import to_thread
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import TypeAdapter
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -31,9 +31,10 @@ from service.dashboard.charts.private_run import RunCharts, run_charts
 from service.dashboard.charts.slices import Slices, slices
 from service.dashboard.charts.trial_point import TrialPoint
 from service.dashboard.editor import sparse
-from service.dashboard.pages import PageRoute, StudyId
+from service.dashboard.pages import StudyId
 from service.dashboard.render import csv_file, page
-from service.dashboard.trials_table import COLUMNS, TrialsQuery, trials_page, trials_table
+from service.dashboard.trials_query import TrialsQuery, ranges_of, read_query, written
+from service.dashboard.trials_table import COLUMNS, trials_page, trials_table
 from service.errors import NotFoundError
 from service.logs import service as drivers
 from service.prefix import base_of
@@ -46,17 +47,18 @@ from tan_core.wire import TrialState
 
 _SPACE = TypeAdapter(dict[str, Dimension])
 RUN_CHARTS = frozenset(RunCharts.__dataclass_fields__)
+TRIALS_SECTION = "section#trials"
+"""As htmx names it."""
 MAX_KEPT = 32
 """Studies whose charts are kept until something happens to them."""
 
 router = APIRouter(
     prefix="/ui/studies/{study_id}",
     dependencies=[needs_study(Scope.READ)],
-    route_class=PageRoute,
     include_in_schema=False,
 )
 
-Shown = Annotated[TrialsQuery, Query()]
+Shown = Annotated[TrialsQuery, Depends(read_query)]
 Rung = Annotated[int | None, Query(ge=0, le=7)]
 
 
@@ -91,7 +93,7 @@ async def show_study(
         error_text=view.error_text(study),
         what_to_do=view.what_to_do(study),
         now=now,
-        **_table_values(query, table),
+        **_table_values(study, query, table),
     )
 
 
@@ -99,14 +101,21 @@ async def show_study(
 async def show_trials(
     request: Request, context: ContextDep, study_id: StudyId, query: Shown
 ) -> HTMLResponse:
-    """The table alone; the browser's address becomes that of the page with this table."""
+    """The table alone; where a reader set it, the browser's address becomes that of the page with it."""
     study = await studies.get(context, study_id)
     async with context.database.session() as session:
         table = await trials_page(session, study_id, query)
         flags = await queries.flags(session, study_id)
-    answer = page(request, "_trials.html", study=study, flags=flags, **_table_values(query, table))
-    address = f"{base_of(request)}/ui/studies/{study_id}"
-    answer.headers["HX-Replace-Url"] = f"{address}?{text}" if (text := query.text()) else address
+    answer = page(
+        request, "_trials.html", study=study, flags=flags, **_table_values(study, query, table)
+    )
+    if (
+        request.headers.get("hx-source") != TRIALS_SECTION
+    ):  # which asks for itself when there is news
+        address = f"{base_of(request)}/ui/studies/{study_id}"
+        answer.headers["HX-Replace-Url"] = (
+            f"{address}?{text}" if (text := query.text()) else address
+        )
     return answer
 
 
@@ -212,7 +221,7 @@ async def _search_charts(context: Context, study: StudyView) -> SearchCharts:
             return known[1]
         points = await queries.trial_points(session, study.id)
         noise = await _noise_chart(session, study)
-    axes = axes_of(_SPACE.validate_python(study.spec["search"]["space"]))
+    axes = _axes(study)
     charts = await to_thread.run_sync(_drawn, points, axes, noise)
     _kept[study.id] = seq, charts
     _kept.move_to_end(study.id)
@@ -261,15 +270,24 @@ def _prediction_chart(study: StudyView, trials: Mapping[int, TrialView]) -> Pred
     return prediction_chart(study.prediction, trials[study.prediction.trial])
 
 
-def _table_values(query: TrialsQuery, table: Any) -> dict[str, Any]:
+def _axes(study: StudyView) -> list[Axis]:
+    """Of what was searched."""
+    return axes_of(_SPACE.validate_python(study.spec["search"]["space"]))
+
+
+def _table_values(study: StudyView, query: TrialsQuery, table: Any) -> dict[str, Any]:
+    axes = _axes(study)
     helpers: dict[str, Callable[..., Any]] = {
         "trial_seconds": view.trial_seconds,
         "rung_accuracies": view.rung_accuracies,
         "num_fresh_seeds": view.num_fresh_seeds,
+        "written": written,
     }
     return {
         "query": query,
         "table": table,
+        "axes": axes,
+        "ranges": ranges_of(axes),
         "columns": COLUMNS,
         "trial_states": list(TrialState),
         **helpers,

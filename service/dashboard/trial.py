@@ -10,7 +10,7 @@ from service.auth.scopes import Scope
 from service.context import ContextDep
 from service.dashboard import queries
 from service.dashboard.charts.curves import ladder_chart, simulation_name
-from service.dashboard.pages import PageRoute, StudyId
+from service.dashboard.pages import StudyId
 from service.dashboard.render import csv_file, page
 from service.errors import NotFoundError
 from service.studies import service as studies
@@ -19,7 +19,6 @@ from service.trials.schemas import TrialView
 router = APIRouter(
     prefix="/ui/studies/{study_id}/trials",
     dependencies=[needs_study(Scope.READ)],
-    route_class=PageRoute,
     include_in_schema=False,
 )
 

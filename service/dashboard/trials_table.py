@@ -1,20 +1,32 @@
-"""The table of a study's trials: which, in which order, with which columns, as the address says."""
+"""The table of a study's trials, as its query asks for it."""
 
-import re
+import contextlib
+import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
-from urllib.parse import urlencode
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
-from sqlalchemy import ColumnElement, Double, Select, func, literal_column, select
+from sqlalchemy import (
+    ColumnElement,
+    Double,
+    Select,
+    case,
+    func,
+    literal,
+    literal_column,
+    or_,
+    select,
+)
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from service.dashboard.charts.axis import ACCURACY
 from service.dashboard.charts.table import Cell, Table
+from service.dashboard.trials_query import TrialsQuery
 from service.db.tables import Trial
 from service.trials.schemas import TrialView
 from service.trials.service import view as trial_view
-from tan_core.wire import TrialState
 
 TRIALS_PER_PAGE = 50
 COLUMNS = ("state", "rungs", "seeds", "params", "time")
@@ -35,49 +47,6 @@ _SECONDS = literal_column(
     " FROM jsonb_array_elements(trial.scores || trial.repeats) AS score)",
     Double,
 )
-_ORDER = re.compile(r"-?(number|best|seconds|rung\.\d|param\.[A-Za-z0-9_.-]{1,100})")
-
-
-class TrialsQuery(BaseModel):
-    """What the address of a study says about its table."""
-
-    model_config = ConfigDict(frozen=True)
-
-    order: Annotated[str, Field(max_length=120)] = "-number"
-    """``number``, ``best``, ``seconds``, ``rung.0`` or ``param.NAME``; a minus puts the largest first."""
-    trials: Annotated[int, Field(ge=1, le=100_000, description="Page")] = 1
-    trial_state: list[TrialState] = Field(default=[], max_length=10)
-    rung: Annotated[int, Field(ge=0, le=7)] | None = None
-    """Only those that were scored there."""
-    hide: list[Annotated[str, Field(max_length=100)]] = Field(default=[], max_length=70)
-
-    @field_validator("order")
-    @classmethod
-    def _is_known(cls, order: str) -> str:
-        if not _ORDER.fullmatch(order):
-            raise ValueError("order is number, best, seconds, rung.0 or param.NAME, - before it")
-        return order
-
-    @field_validator("rung", mode="before")
-    @classmethod
-    def _empty_is_any(cls, rung: Any) -> Any:
-        return None if rung == "" else rung
-
-    def text(self, **changes: Any) -> str:
-        """As a query; what is as usual is left out."""
-        changed = self.model_copy(update=changes)
-        fields = changed.model_dump(mode="json", exclude_defaults=True)
-        return urlencode(fields, doseq=True)
-
-    def turned(self, key: str) -> str:
-        """The order by a column; the other way round where it is the order already."""
-        return f"-{key}" if self.order == key else key
-
-    def direction(self, key: str) -> str | None:
-        """What ``aria-sort`` says of a column."""
-        if self.order.removeprefix("-") != key:
-            return None
-        return "descending" if self.order.startswith("-") else "ascending"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +126,30 @@ def _filtered(study_id: str, query: TrialsQuery) -> Select[Trial]:
         chosen = chosen.where(Trial.state.in_([state.value for state in query.trial_state]))
     if query.rung is not None:
         chosen = chosen.where(Trial.scores[query.rung]["accuracy"].astext.is_not(None))
+    for name, least in query.low.items():
+        chosen = chosen.where(_number(name) >= least)
+    for name, most in query.high.items():
+        chosen = chosen.where(_number(name) <= most)
+    for name, texts in query.one_of.items():
+        chosen = chosen.where(or_(*(_is_written(name, each) for each in texts)))
     return chosen
+
+
+def _number(name: str) -> ColumnElement[Any]:
+    """The accuracy, or a parameter where it is a number."""
+    if name == ACCURACY:
+        return Trial.value.expression
+    value = Trial.params[name]
+    return case((func.jsonb_typeof(value) == "number", value.astext.cast(Double)))
+
+
+def _is_written(name: str, written: str) -> ColumnElement[bool]:
+    """Whether a parameter is this text, or the number or truth value that it says."""
+    values: list[Any] = [written]
+    with contextlib.suppress(ValueError):
+        said = json.loads(written)
+        values += [said] if isinstance(said, int | float) and math.isfinite(said) else []
+    return or_(*(Trial.params[name] == literal(each, JSONB) for each in values))
 
 
 def _order(order: str) -> list[ColumnElement[Any]]:

@@ -1,14 +1,16 @@
-"""From the list to the statement with a keyboard alone."""
+"""From the list to the statement with a keyboard alone, and to every control of every page."""
 
 import pytest
 from playwright.async_api import Dialog, Locator, Page, expect
 
 from tests.browser.conftest import Service, Tab
+from tests.browser.test_pages import complete, seeded
 from tests.integration.dashboard import seeding
 
 pytestmark = pytest.mark.browser
 
 MOST_STOPS = 120
+MOST_CONTROLS = 1000
 
 
 async def go_to(page: Page, target: Locator) -> None:
@@ -82,3 +84,38 @@ async def test_from_the_table_to_a_trial_and_on_to_the_next(service: Service, ta
         await press(page, page.get_by_role("link", name="digits-eps3"))
         await page.wait_for_url(f"**/ui/studies/{study_id}")
     assert tab.complaints == []
+
+
+WALKED = """() => {
+  const selector = "a[href], button:enabled, input:enabled, select, textarea, summary, [tabindex='0']";
+  window.walked = new Set();
+  window.faint = [];
+  window.note = () => {
+    const at = document.activeElement;
+    if (at === document.body || walked.has(at)) return false;
+    walked.add(at);
+    if (getComputedStyle(at).outlineStyle === "none") faint.push(at.outerHTML.slice(0, 120));
+    return true;
+  };
+  window.missed = () => [...document.querySelectorAll(selector)]
+    .filter((each) => each.type !== "hidden" && each.checkVisibility() && !walked.has(each))
+    .map((each) => each.outerHTML.slice(0, 120));
+}"""
+
+
+async def test_every_control_of_every_page_is_reached_seen_and_left_again(
+    service: Service, tab: Tab
+) -> None:
+    paths = await seeded(service)
+    paths |= {"list": "/", "editor": "/ui/new", "nowhere": "/ui/nowhere"}
+
+    for name, path in paths.items():
+        async with tab.open(path) as page:
+            await complete(page, name)
+            await page.evaluate(WALKED)
+            for _ in range(MOST_CONTROLS):
+                await page.keyboard.press("Tab")
+                if not await page.evaluate("note()"):
+                    break
+            assert await page.evaluate("missed()") == [], name
+            assert await page.evaluate("faint") == [], name

@@ -1,6 +1,7 @@
 """The list of studies and the page of one, as someone uses them."""
 
 import csv
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -145,8 +146,128 @@ class TestWatching:
         assert saved["slices Picture"].startswith(b"<svg")
         assert tab.complaints == []
 
+    async def test_every_chart_has_its_numbers_as_a_table_and_as_a_file(
+        self, service: Service, tab: Tab
+    ) -> None:
+        searched = await searching(service.context, 400)
+        done = await seeding.completed(service.context, name="done")
+        await rich.report_steps(service.context, done)
+        lacking = """() => [...document.querySelectorAll("figure.chart")]
+            .filter((each) => !each.querySelector("table tbody tr") || !each.querySelector("a[download]"))
+            .map((each) => each.id || each.outerHTML.slice(0, 80))"""
+
+        for study_id, least in ((searched, 5), (done, 7)):
+            async with tab.open(f"/ui/studies/{study_id}") as page:
+                await settled(page)
+                await expect(page.locator("#curves-chart canvas")).to_have_count(1)
+                if study_id == done:
+                    await expect(page.locator("#run-spending canvas")).to_have_count(1)
+                assert await page.evaluate(lacking) == []
+                assert await page.locator("figure.chart").count() >= least
+                for link in await page.locator("figure.chart a[download]").all():
+                    address = await link.get_attribute("href")
+                    answer = await page.request.get(address or "")
+                    assert answer.headers["content-type"].startswith("text/csv"), address
+        assert tab.complaints == []
+
+
+class TestChoosing:
+    async def test_a_part_of_an_axis_chooses_lines_and_rows_and_a_click_chooses_all(
+        self, service: Service, tab: Tab
+    ) -> None:
+        study_id = await searching(service.context)
+
+        async with tab.open(f"/ui/studies/{study_id}") as page:
+            await settled(page)
+            marks = page.locator("#parallel svg")
+            await marks.scroll_into_view_if_needed()
+            box = await marks.bounding_box()
+            assert box is not None
+            chart = await page.locator("#parallel .parallel").get_attribute("data-axes")
+            names = [axis["name"] for axis in json.loads(chart or "")]
+            across = box["x"] + box["width"] * names.index("learning_rate") / (len(names) - 1)
+            await page.mouse.move(across + 2, box["y"] + 0.9 * box["height"])
+            await page.mouse.down()
+            await page.mouse.move(across + 5, box["y"] + 0.5 * box["height"], steps=5)
+            await expect(marks).to_have_class("is-chosen")
+            await page.mouse.up()
+
+            await page.wait_for_url("**high.learning_rate=1*")
+            table = await _trials(service, study_id)
+            low, high = [
+                float(await page.locator(f"#{end}-learning_rate").input_value())
+                for end in ("low", "high")
+            ]
+            assert 0.15 < low < 0.25 < 0.9 < high < 1.1
+            fit = [one for one in table if low <= one["params"]["learning_rate"] <= high]
+            await expect(page.locator("#trials")).to_contain_text(f"{len(fit)} trials")
+            drawn = await page.locator("#parallel .chosen").get_attribute("d") or ""
+            assert drawn.count("M") == sum(one["state"] == "completed" for one in fit)
+
+            await page.mouse.click(across + 2, box["y"] + 0.5 * box["height"])
+            await expect(page.locator("#trials")).to_contain_text("60 trials")
+            await expect(marks).not_to_have_class("is-chosen")
+            await page.get_by_text("Parameters", exact=True).last.click()
+            await page.get_by_label("0.98", exact=True).check()
+            await expect(marks).to_have_class("is-chosen")
+        assert tab.complaints == []
+
+    async def test_a_point_of_the_history_leads_to_its_trial(
+        self, service: Service, tab: Tab
+    ) -> None:
+        study_id = await searching(service.context)
+        (best,) = [one for one in await _trials(service, study_id) if one["number"] == 30]
+
+        async with tab.open(f"/ui/studies/{study_id}") as page:
+            await settled(page)
+            place = await page.evaluate(
+                """([number, value]) => {
+                  const over = document.querySelector("#history .u-over");
+                  over.scrollIntoView({ block: "center" });
+                  const { x, y, width, height } = over.getBoundingClientRect();
+                  return { x, y, width, height };
+                }""",
+                [30, best["value"]],
+            )
+            await page.mouse.move(place["x"] + 5, place["y"] + 5)
+            across = place["x"] + place["width"] * 30 / 59
+            for part in range(40):  # down the trial's column, until its point is met
+                await page.mouse.click(across, place["y"] + place["height"] * (part + 0.5) / 40)
+                await page.wait_for_timeout(50)
+                if "/trials/" in page.url:
+                    break
+            await page.wait_for_url(f"**/ui/studies/{study_id}/trials/30")
+            await expect(page.get_by_role("heading", name="Trial 30")).to_be_visible()
+
 
 class TestManyStudies:
+    async def test_tags_are_written_in_the_list_and_on_the_page(
+        self, service: Service, tab: Tab
+    ) -> None:
+        ids = [
+            await seeding.completed(service.context, name="one"),
+            await seeding.submitted(service.context, name="other"),
+        ]
+
+        async with tab.open("/") as page:
+            await page.get_by_role("checkbox", name="Choose all on this page").check()
+            await page.get_by_role("textbox", name="Tags").fill("paper fig:2")
+            await page.get_by_role("button", name="Tag", exact=True).click()
+            for study_id in ids:
+                await expect(page.locator(f"#row-{study_id} .tag")).to_have_text(["paper", "fig:2"])
+
+            await page.goto(f"/ui/studies/{ids[0]}")
+            tags = page.locator("#tagging .tag a")
+            await page.get_by_role("button", name="Take away the tag paper").click()
+            await expect(tags).to_have_text(["fig:2"])
+            await page.get_by_role("textbox", name="Tags to add").fill("kept")
+            await page.keyboard.press("Enter")
+            await expect(tags).to_have_text(["fig:2", "kept"])
+            await expect(page.get_by_role("textbox", name="Tags to add")).to_have_value("")
+            await page.get_by_role("link", name="kept").click()
+            await expect(page.locator("#studies tbody tr")).to_have_count(1)
+        assert tab.complaints == []
+
     async def test_filters_narrow_the_list_as_one_types(self, service: Service, tab: Tab) -> None:
         first = await seeding.submitted(service.context, name="alpha")
         await seeding.copies(service.context, first, 30)
@@ -210,6 +331,11 @@ class TestWriting:
 
             await page.wait_for_url("**/ui/studies/s-*")
             await expect(page.get_by_role("heading", name="digits-eps3")).to_be_visible()
+
+
+async def _trials(service: Service, study_id: str) -> list[dict[str, Any]]:
+    async with httpx.AsyncClient(base_url=service.url) as client:
+        return (await client.get(f"/studies/{study_id}/trials?limit=1000")).json()["items"]
 
 
 def _numbers(value: Any) -> set[float]:

@@ -8,6 +8,9 @@ from typing import Any
 from tan_core.spec import Choices, Range, Scalar
 from tan_core.spec.space import Dimension
 
+ACCURACY = "accuracy"
+"""The axis beside those of the parameters."""
+
 
 @dataclass(frozen=True, slots=True)
 class Axis:

@@ -1,10 +1,11 @@
 """Parallel coordinates: a line for each completed trial, over the searched parameters to its accuracy."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from service import text
-from service.dashboard.charts.axis import Axis
+from service.dashboard.charts.axis import ACCURACY, Axis
 from service.dashboard.charts.scale import SIZE, accuracy_scale
 from service.dashboard.charts.table import Table
 from service.dashboard.charts.trial_point import TrialPoint, completed, spread
@@ -23,7 +24,9 @@ class ParallelChart:
     """Name and labels of each, from the left; labels from the low end."""
     rules: str
     tones: tuple[str, ...]
-    """Paths of the quarters, the worst first."""
+    """Paths of the quarters, the worst first; each trial's is a line of its own."""
+    scales: str
+    """Each axis from the left, as JSON for the script that lets a reader choose a part of it."""
     num_shown: int
     summary: str
     table: Table
@@ -38,14 +41,20 @@ def parallel_chart(points: Sequence[TrialPoint], axes: Sequence[Axis]) -> Parall
     scale = accuracy_scale([value for _, value in shown])
     paths = [_path(point, scale.down(value), axes) for point, value in reversed(shown)]
     quarters = [
-        "".join(paths[len(paths) * k // NUM_TONES : len(paths) * (k + 1) // NUM_TONES])
+        "\n".join(paths[len(paths) * k // NUM_TONES : len(paths) * (k + 1) // NUM_TONES])
         for k in range(NUM_TONES)
     ]
     best, value = shown[0]
     return ParallelChart(
-        axes=(*((axis.name, axis.labels) for axis in axes), ("accuracy", scale.labels)),
+        axes=(*((axis.name, axis.labels) for axis in axes), (ACCURACY, scale.labels)),
         rules="".join(f"M{_across(index, axes)} 0v{SIZE}" for index in range(len(axes) + 1)),
         tones=tuple(quarters),
+        scales=json.dumps(
+            [
+                *map(_scale, axes),
+                {"name": ACCURACY, "low": scale.ticks[0], "high": scale.ticks[-1]},
+            ]
+        ),
         num_shown=len(shown),
         summary=(
             f"Parameters of {text.counted(len(shown), 'completed trial')} and their accuracy; the best "
@@ -56,6 +65,19 @@ def parallel_chart(points: Sequence[TrialPoint], axes: Sequence[Axis]) -> Parall
             [(p.number, *(p.params.get(axis.name) for axis in axes), v) for p, v in shown],
         ),
     )
+
+
+def _scale(axis: Axis) -> dict[str, object]:
+    if axis.choices:
+        return {"name": axis.name, "choices": len(axis.choices)}
+    is_whole = axis.integers is not None
+    return {
+        "name": axis.name,
+        "low": axis.low,
+        "high": axis.high,
+        "log": axis.log,
+        "whole": is_whole,
+    }
 
 
 def _across(index: int, axes: Sequence[Axis]) -> int:

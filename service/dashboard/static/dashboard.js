@@ -29,16 +29,26 @@ document.addEventListener("state", ({ target, detail }) => {
   }
 });
 
-/* Nobody looks at a page in the background, and an address holds no empty field. */
+/* Nobody looks at a page in the background, a button that submits a form with one of its fields says that field,
+   and an address holds no empty one. */
 document.addEventListener("htmx:config:request", (event) => {
   const { sourceEvent, request } = event.detail.ctx;
+  const { form, submitter } = request;
+  const field = submitter?.name && form?.querySelector(`[name="${submitter.name}"]:not(button)`);
+  if (field) {
+    field.value = submitter.value;
+    request.body.set(field.name, field.value);
+  }
   if (sourceEvent?.type === "every" && document.hidden) event.preventDefault();
   if (request.method === "GET") {
     for (const [name, value] of [...request.body]) if (!value) request.body.delete(name, value);
   }
 });
 
-/* Actions: what the API takes is JSON, what it refuses is said in its own words */
+/* What someone did: what the API takes is JSON, what it refuses is said in its own words */
+
+const ACTS = new Set(["click", "submit", "change", "input"]);
+const isAct = ({ sourceEvent }) => ACTS.has(sourceEvent?.type);
 
 function refuse(text) {
   const refusal = document.getElementById("refusal");
@@ -55,9 +65,8 @@ function detailOf({ text, response }) {
 }
 
 document.addEventListener("htmx:before:request", ({ detail: { ctx } }) => {
-  if (ctx.request.method === "GET") return;
-  refuse("");
-  if (!ctx.sourceElement.hasAttribute("data-json")) return;
+  if (isAct(ctx)) refuse("");
+  if (ctx.request.method === "GET" || !ctx.sourceElement.hasAttribute("data-json")) return;
   ctx.request.headers["Content-Type"] = "application/json";
   ctx.request.body = JSON.stringify(ctx.vals ?? {});
 });
@@ -69,7 +78,10 @@ document.addEventListener("htmx:after:request", (event) => {
     event.preventDefault(); // the session has ended
     location.assign(raw.url);
   } else if (status < 400 && ctx.request.method !== "GET") {
+    if (ctx.sourceElement.hasAttribute("data-reset")) ctx.sourceElement.reset();
     htmx.trigger(document.body, "refresh");
+  } else if (status < 400 && ctx.sourceElement.hasAttribute("data-reload")) {
+    location.reload(); // what was away is there again
   } else if (status < 400 && ctx.sourceElement === main() && !document.getElementById("stream")) {
     say("");
   }
@@ -84,14 +96,15 @@ document.addEventListener("htmx:error", ({ detail: { ctx } }) => {
 });
 
 function failed(ctx, text) {
-  if (ctx.request.method !== "GET") {
+  if (isAct(ctx)) {
     refuse(text);
-    htmx.trigger(document.body, "refresh"); // what is shown may be why
+    if (ctx.request.method !== "GET") htmx.trigger(document.body, "refresh"); // what is shown may be why
   } else if (isStream(ctx.sourceElement)) {
     say("Connection lost; trying again");
     setTimeout(() => htmx.trigger(ctx.sourceElement, "reconnect"), 5000);
   } else if (ctx.sourceElement === main()) {
-    say("No connection to the service; trying again");
+    const [reason] = text.split(";", 1);
+    say(`${reason[0].toUpperCase()}${reason.slice(1)}; trying again`);
   }
 }
 

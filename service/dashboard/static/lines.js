@@ -3,6 +3,7 @@
 
 const SEQUENCE = ["accent", "amber", "good", "bad", "muted", "violet", "rose", "olive"];
 const HEIGHT = { least: 200, most: 380, share: 0.38 };
+const NEAR = 24;
 const drawn = new Map();
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
@@ -55,7 +56,7 @@ function draw(host) {
       padding: [8, 12, 0, 0],
       scales: { x: { time: false } },
       legend: { live: true },
-      cursor: { points: { size: 7 }, focus: { prox: 24 } },
+      cursor: { points: { size: 7 }, focus: { prox: NEAR } },
       focus: { alpha: 0.35 },
       series: [{ label: x, value: (_, value) => plain(value) }, ...series.map((each, i) => seriesOf(each, i, show))],
       axes: [axis(x, { size: 32, values: (_, values) => values.map(plain), ...(data[0].every(Number.isInteger) && { incrs: WHOLE }) }), axis(y, { size: 60, values: ticks })],
@@ -63,8 +64,24 @@ function draw(host) {
     data,
     host,
   );
+  if (host.dataset.to) leads(plot, host);
   drawn.set(host, { plot, names, source: host.dataset.lines });
   resized.observe(host);
+}
+
+/** A click beside a point leads to what it stands for; where the button was moved it was a zoom. */
+function leads(plot, { dataset }) {
+  let pressed = null;
+  plot.over.addEventListener("pointerdown", ({ clientX }) => (pressed = clientX));
+  plot.over.addEventListener("click", ({ clientX, ctrlKey, metaKey }) => {
+    const { idx, top } = plot.cursor;
+    if (idx == null || Math.abs(clientX - pressed) > 3) return;
+    const isNear = plot.data.slice(1).some((values) => values[idx] != null && Math.abs(plot.valToPos(values[idx], "y") - top) < NEAR);
+    if (!isNear) return;
+    const address = dataset.to + plot.data[0][idx];
+    if (ctrlKey || metaKey) open(address);
+    else location.assign(address);
+  });
 }
 
 const resized = new ResizeObserver((entries) => {

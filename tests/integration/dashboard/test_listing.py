@@ -82,6 +82,34 @@ class TestBulk:
             assert answer.status_code == 204
             assert await _shown(client, "/") == shown
 
+    async def test_tags_are_added_to_each_and_taken_away(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        ids = [await seeding.submitted(context, name=name) for name in ("one", "other")]
+        await client.patch(f"/studies/{ids[0]}", json={"tags": ["old"]}, headers={"If-Match": "*"})
+
+        for action, tags, left in (
+            ("tag", "paper, fig:2", [["old", "paper", "fig:2"], ["paper", "fig:2"]]),
+            ("tag", "paper", [["old", "paper", "fig:2"], ["paper", "fig:2"]]),
+            ("untag", "paper old", [["fig:2"], ["fig:2"]]),
+        ):
+            answer = await client.post(BULK, data={"action": action, "study": ids, "tags": tags})
+            assert answer.status_code == 204
+            views = [(await client.get(f"/studies/{study_id}")).json() for study_id in ids]
+            assert [view["tags"] for view in views] == left
+        assert "fig:2" in (await get(client, f"/ui/studies/{ids[0]}")).text["tagging"]
+
+    async def test_a_tag_that_is_none_is_refused_for_each(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        study_id = await seeding.submitted(context)
+
+        answer = await client.post(BULK, data={"action": "tag", "study": study_id, "tags": "a<b"})
+        assert answer.status_code == 409
+        assert "tags.0: expected letters, digits" in answer.json()["detail"]
+        empty = await client.post(BULK, data={"action": "tag", "study": study_id, "tags": " , "})
+        assert "tags: write at least one tag" in empty.json()["detail"]
+
     async def test_an_unknown_action_and_nothing_chosen_are_refused(
         self, client: httpx.AsyncClient
     ) -> None:

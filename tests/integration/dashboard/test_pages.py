@@ -78,8 +78,9 @@ class TestEveryPage:
             is_over = "/ui/studies/" in path and not any(
                 a.get("id") == "stream" for a in page.all("div")
             )
-            assert ("hx-get" in main) is not is_over
-            assert main.get("hx-select") in ("#main", None)
+            assert main["hx-get"] == ""
+            assert (main["hx-trigger"] == "refresh from:body") is is_over
+            assert main["hx-select"] == "#main"
 
     async def test_links_lead_somewhere(
         self, client: httpx.AsyncClient, every_page: list[str]

@@ -1,11 +1,17 @@
 """What cannot be shown is said on a page: which field, which value, and what there is instead."""
 
+from pathlib import Path
+
 import httpx
 import pytest
+from pydantic import SecretStr
 
+from service.app import create_app
 from service.context import Context
+from service.db.session import Database
+from service.settings import Settings
 from tests.integration.dashboard import seeding
-from tests.integration.dashboard.page import get
+from tests.integration.dashboard.page import Page, get
 
 
 @pytest.mark.parametrize(
@@ -15,6 +21,9 @@ from tests.integration.dashboard.page import get
         ("order=bogus", ("order: order is number", "got 'bogus'")),
         ("rung=9", ("rung: ", "got '9'")),
         ("trials=0", ("trials: ", "got '0'")),
+        ("low.learning_rate=much", ("low.learning_rate: ", "got 'much'")),
+        ("high.learning_rate=inf", ("high.learning_rate: ", "got ")),
+        ("one_of.a%20b=1", ("one_of.a b", "letters, digits")),
     ],
 )
 async def test_a_table_that_is_none_names_its_field_and_value(
@@ -60,3 +69,54 @@ async def test_the_dashboard_is_found_without_its_first_page(
 ) -> None:
     answer = await client.get(path)
     assert (answer.status_code, answer.headers["Location"]) == (307, "/")
+
+
+@pytest.mark.parametrize("token", [None, "t"], ids=["nobody is asked for a token", "a token"])
+async def test_a_database_that_is_away_is_said_to_who_looks_and_to_scripts(
+    tmp_path: Path, token: str | None
+) -> None:
+    database = Database("postgresql://nobody@127.0.0.1:9/none")
+    settings = Settings(home=tmp_path, api_token=SecretStr(token) if token else None)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    transport = httpx.ASGITransport(create_app(settings, database), root_path="/tan")
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://localhost", headers=headers
+    ) as client:
+        for path in ("/tan/", "/tan/ui/studies/s-0", "/tan/ui/datasets", "/tan/ui/calibration.csv"):
+            answer = await client.get(path)
+            assert answer.status_code == 503
+            assert answer.headers["content-type"].startswith("text/html")
+            assert answer.headers["retry-after"] == "1"
+            assert answer.headers["cache-control"] == "no-store"
+            assert "default-src 'self'" in answer.headers["content-security-policy"]
+            page = Page(answer.text)
+            assert "the database does not answer" in page.text["main"]
+            assert "127.0.0.1" not in answer.text
+            (again,) = [each for each in page.all("section") if "data-reload" in each]
+            assert (again["hx-get"], again["hx-trigger"]) == ("", "every 3s")
+            assert page.all("a")[1]["href"] == "/tan/"
+
+            problem = await client.get(path, headers={"HX-Request": "true"})
+            assert problem.status_code == 503
+            assert problem.json()["detail"].startswith("the database does not answer")
+        assert (await client.get("/tan/studies")).json()["status"] == 503
+        sent = await client.post(
+            "/tan/ui/sign-in", headers={"Accept": "text/html"}, data={"token": "t"}
+        )
+        assert "data-reload" not in sent.text
+    await database.close()
+
+
+async def test_what_no_page_expected_is_said_on_a_page(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr("service.dashboard.listing.read_filters", fail)
+
+    page = await get(client, "/", status=500)
+
+    assert "The service failed" in page.text["main"]
+    assert "its log has the details under" in page.text["main"]
+    assert "secret" not in page.text["main"]

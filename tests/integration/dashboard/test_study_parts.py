@@ -9,8 +9,10 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import select
 
 from service.context import Context
+from service.db.tables import Trial
 from tan_core.accounting import price
 from tan_core.mechanism import Accountant, Mechanism
 from tests.integration.dashboard import rich, seeding
@@ -247,7 +249,64 @@ class TestTable:
 
         rows = re.findall(r"trial-(\d+)'", str(page.all("tr")))
         assert sorted(map(int, rows)) == sorted(one["number"] for one in diverged)
-        assert "learning_rate" not in page.text["trials"]
+        headings = {button["id"] for button in page.all("button") if button.get("class") == "sort"}
+        assert headings == {"sort-number", *(f"sort-rung.{rung}" for rung in range(3))}
+
+    @pytest.mark.parametrize(
+        ("query", "fits"),
+        [
+            ("low.learning_rate=0.5&high.learning_rate=2", lambda one: 0.5 <= one["params"]["learning_rate"] <= 2),
+            ("one_of.ema_decay=0.9&one_of.ema_decay=0.98", lambda one: one["params"]["ema_decay"] < 0.985),
+            ("low.augmentation_multiplicity=7", lambda one: one["params"]["augmentation_multiplicity"] >= 7),
+            ("low.accuracy=0.94&rung=2", lambda one: len(one["scores"]) > 2 and one["value"] >= 0.94),
+            ("high.nothing=1", lambda one: False),
+            ("one_of.learning_rate=NaN", lambda one: False),
+            ("low.learning_rate=&one_of.ema_decay=", lambda one: True),
+        ],
+        ids=lambda each: each if isinstance(each, str) else "",
+    )  # fmt: skip
+    async def test_trials_are_chosen_by_what_they_tried_and_reached(
+        self, client: httpx.AsyncClient, study_id: str, query: str, fits: Any
+    ) -> None:
+        expected = [one["number"] for one in await trials_of(client, study_id) if fits(one)]
+
+        rows = await table_of(client, f"/ui/studies/{study_id}/trials.csv?{query}&order=number")
+        page = await get(client, f"/ui/studies/{study_id}?{query}")
+
+        assert [int(row["trial"]) for row in rows] == expected
+        counted = f"{len(expected)} trial{'' if len(expected) == 1 else 's'}"
+        assert re.search(rf"\b{counted}\b", page.text["trials"])
+        (form,) = [form for form in page.all("form") if form.get("id") == "trials-filter"]
+        assert form["action"] == f"/ui/studies/{study_id}"
+
+    async def test_the_form_holds_what_the_address_says(
+        self, client: httpx.AsyncClient, study_id: str
+    ) -> None:
+        query = "low.learning_rate=0.5&one_of.ema_decay=0.9"
+        page = await get(client, f"/ui/studies/{study_id}?{query}")
+        answer = await client.get(f"/ui/studies/{study_id}/trials?{query}&high.momentum=")
+
+        fields = {field.get("id"): field for field in page.all("input")}
+        assert fields["low-learning_rate"]["value"] == "0.5"
+        assert fields["high-learning_rate"]["value"] == ""
+        ticked = [field["value"] for field in fields.values() if field["name"] == "one_of.ema_decay" and "checked" in field]  # fmt: skip
+        assert ticked == ["0.9"]
+        assert answer.headers["HX-Replace-Url"] == f"/ui/studies/{study_id}?{query}"
+
+    async def test_words_are_chosen_as_they_are_written(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        changes = rich.spec_changes(2)
+        changes["search"]["space"] = {"optimizer": {"choices": ["sgd", "adamw"]}, "horizontal_flip": {"choices": [True, False]}}  # fmt: skip
+        study_id = await seeding.submitted(context, **changes)
+        await rich.fill(context, study_id, 4)
+        async with context.database.session() as session:
+            for trial in await session.scalars(select(Trial).where(Trial.study_id == study_id)):
+                trial.params = {"optimizer": ["sgd", "adamw"][trial.number % 2], "horizontal_flip": trial.number < 2}  # fmt: skip
+
+        for query, expected in (("one_of.optimizer=adamw", [1, 3]), ("one_of.horizontal_flip=true", [0, 1]), ("low.optimizer=0", [])):  # fmt: skip
+            rows = await table_of(client, f"/ui/studies/{study_id}/trials.csv?{query}&order=number")
+            assert [int(row["trial"]) for row in rows] == expected, query
 
     async def test_csv_has_every_figure_of_the_api(
         self, client: httpx.AsyncClient, study_id: str

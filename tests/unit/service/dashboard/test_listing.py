@@ -73,11 +73,6 @@ class TestHeadings:
         assert by_label["Reached"].order is StudyOrder.MOST_REACHED
         assert by_label["Reached"].direction == "ascending"
 
-    def test_it_keeps_the_filters(self) -> None:
-        filters = read_filters([("tag", "paper"), ("sort", "name")])
-
-        assert filters.sorted_by(StudyOrder.BEST_TRIAL) == "tag=paper&sort=-best_accuracy"
-
 
 class TestWhyNotRunning:
     @pytest.mark.parametrize("state", ["simulating", "training", "completed"])

@@ -1,5 +1,8 @@
 """The charts over a search space: axes, parallel coordinates, slices."""
 
+import json
+import math
+
 import pytest
 
 from service.dashboard.charts.axis import Axis, axes_of
@@ -66,6 +69,19 @@ class TestParallel:
         assert [tone.count("M") for tone in chart.tones] == [1, 1, 1, 1]
         assert [name for name, _ in chart.axes] == ["rate", "views", "decay", "kind", "accuracy"]
         assert [row[0] for row in chart.table.rows] == [3, 2, 1, 0]
+
+    def test_each_trial_is_a_line_of_its_own_and_each_axis_says_what_stands_on_it(self) -> None:
+        chart = parallel_chart([point(number, 0.5 + 0.05 * number) for number in range(9)], AXES)
+
+        assert chart is not None
+        lines = [line for tone in chart.tones for line in tone.split("\n")]
+        assert [line.startswith("M0 ") for line in lines] == [True] * 9
+        scales = json.loads(chart.scales)
+        assert [scale["name"] for scale in scales] == ["rate", "views", "decay", "kind", "accuracy"]
+        rate, views, decay = scales[:3]
+        assert math.exp(rate["low"]) == pytest.approx(0.01)
+        assert (views["whole"], rate["whole"], rate["log"]) == (True, False, True)
+        assert decay == {"name": "decay", "choices": 2}
 
     def test_a_missing_parameter_breaks_the_line(self) -> None:
         chart = parallel_chart([point(0, 0.5, views=None), point(1, 0.5, views=None)], AXES)
