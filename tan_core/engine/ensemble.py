@@ -8,14 +8,13 @@ noise, optimiser, schedule, average.
 # Shape legend: B = examples (varies, may be 0), F = features, O = classes, P = (F + 1) * O parameters of
 # a trial, T = trials, A = those that go on, N = A * O.
 from collections.abc import Sequence
-from functools import reduce
 from typing import Final
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from tan_core import _validate
+from tan_core.engine import native
 from tan_core.engine.averaging import average
 from tan_core.engine.clipping import ClippingRule, clipping_rule
 from tan_core.engine.divergence import is_diverged
@@ -40,8 +39,11 @@ from tan_core.spec.train import TrainerConfig
 _IN_CACHE: Final = 2**19
 """Numbers of inputs that are scored and summed while they are in a cache."""
 
-_STEP: Final = 32
-"""Products are of whole multiples of so many examples: oneDNN makes code for every other size of a draw."""
+_FEWEST: Final = 64
+"""Examples at once, whatever they are."""
+
+_TOGETHER: Final = 5
+"""Outputs that the kernel sums at once."""
 
 
 class LinearEnsemble:
@@ -104,8 +106,7 @@ class LinearEnsemble:
         self._names = [[name for name, _ in model.named_parameters()] for model in models]
         self._randomness, self._noises = randomness, noises
         self._microbatch_size = microbatch_size
-        fitting = _IN_CACHE // self._num_features // _STEP * _STEP
-        self._at_once = min(max(fitting, 2 * _STEP), microbatch_size)
+        self._at_once = min(max(_IN_CACHE // self._num_features, _FEWEST), microbatch_size)
         self._steps_done = 0
         # ||(x, 1)||^2 of every example, as a bias is a weight of the input 1.
         self._squares_N = 1 + torch.cat(
@@ -175,16 +176,14 @@ class LinearEnsemble:
     def _clipped_sums(self, drawn_B: Tensor) -> tuple[Tensor, Tensor, tuple[StepStats | None, ...]]:
         """Clipped sums over the draw, [A, O, F] and [A, O], and what each trial may tell of it."""
         own_AOF, own_AO = (self._of_running(each) for each in (self._weights_TOF, self._biases_TO))
-        parts: list[tuple[Tensor, Tensor]] = []
+        products, sum_AO = _Products(own_AOF.flatten(0, 1)), torch.zeros_like(own_AO)
         losses: list[Tensor] = []
         norms: list[Tensor] = []
         is_any, rules = self._running and len(drawn_B) > 0, self._rules()
         for chunk_B in drawn_B.split(self._at_once) if is_any else ():
-            squares_B, size, spare = self._squares_N[chunk_B], len(chunk_B), -len(chunk_B) % _STEP
-            gathered_B = torch.cat([chunk_B, chunk_B[:1].expand(spare)]) if spare else chunk_B
-            x_BF = self._floats(self._inputs.index_select(0, gathered_B))
-            logits_BN = product(x_BF, own_AOF.flatten(0, 1), own_AO.flatten())
-            logits_NB = logits_BN[:size].t().contiguous()
+            squares_B = self._squares_N[chunk_B]
+            x_BF = self._floats(self._inputs.index_select(0, chunk_B))
+            logits_NB = products.scores(x_BF).t().contiguous().add_(own_AO.view(-1, 1))
             losses_AB, g_AOB = _output_gradients(
                 logits_NB.unflatten(0, own_AO.shape), self._labels[chunk_B]
             )
@@ -192,22 +191,18 @@ class LinearEnsemble:
             is_finite_AB = norms_AB.isfinite() & losses_AB.isfinite()
             if not bool(is_finite_AB.all()):
                 # 0 * NaN is NaN: what is left out must not meet its weight.
-                x_BF = x_BF.masked_fill(~self._squares_N[gathered_B].isfinite()[:, None], 0)
+                x_BF = x_BF.masked_fill(~squares_B.isfinite()[:, None], 0)
                 g_AOB.masked_fill_(~is_finite_AB[:, None], 0)
             weights_AB, finite_AB = torch.empty_like(norms_AB), norms_AB.where(is_finite_AB, 0)
             for rule, rows, clip_norms in rules:
                 weights_AB[rows] = rule(finite_AB[rows], clip_norms)
             g_AOB *= weights_AB[:, None].to(g_AOB.dtype)
-            # What is there only for the size has no gradient.
-            sum_NF = product(functional.pad(g_AOB.flatten(0, 1), (0, spare)), x_BF.t())
-            parts.append((sum_NF.view_as(own_AOF), g_AOB.sum(2)))
+            products.add(x_BF, g_AOB.flatten(0, 1).t().contiguous())
+            sum_AO += g_AOB.sum(2)
             losses.append(losses_AB)
             norms.append(norms_AB)
         stats = self._stats(len(drawn_B), losses, norms)
-        if not parts:
-            return torch.zeros_like(own_AOF), torch.zeros_like(own_AO), stats
-        sum_AOF, sum_AO = (reduce(Tensor.add_, each) for each in zip(*parts, strict=True))
-        return sum_AOF, sum_AO, stats
+        return products.sum_NF.view_as(own_AOF), sum_AO, stats
 
     def _of_running(self, of_all: Tensor) -> Tensor:
         """The rows of the trials that go on; no copy while all do."""
@@ -261,6 +256,32 @@ class LinearEnsemble:
     def _floats(self, inputs: Tensor) -> Tensor:
         """[B, F] in the dtype of the weights."""
         return as_floats(inputs.flatten(1), self._weights_TOF.dtype)
+
+
+class _Products:
+    """The two products of a step, of all outputs of all trials."""
+
+    def __init__(self, weights_NF: Tensor) -> None:
+        self._weights_NF, outputs = weights_NF, len(weights_NF)
+        self.sum_NF = torch.zeros_like(weights_NF)
+        self._packed_FN: Tensor | None = None
+        if native.accepts(weights_NF) and outputs % _TOGETHER == 0:
+            packed_FN = weights_NF.new_zeros(weights_NF.shape[1], native.padded(outputs))
+            packed_FN[:, :outputs] = weights_NF.t()
+            self._packed_FN = packed_FN
+
+    def scores(self, x_BF: Tensor) -> Tensor:
+        """[B, N], without biases."""
+        if self._packed_FN is None:
+            return product(x_BF, self._weights_NF)
+        return native.ensemble_scores(x_BF, self._packed_FN)[:, : len(self._weights_NF)]
+
+    def add(self, x_BF: Tensor, g_BN: Tensor) -> None:
+        """Add what the examples weigh to ``sum_NF``."""
+        if self._packed_FN is None:
+            self.sum_NF += product(g_BN.t(), x_BF.t())
+        else:
+            native.add_ensemble_sums(x_BF, g_BN, self.sum_NF)
 
 
 class _Trial:

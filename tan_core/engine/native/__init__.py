@@ -78,6 +78,8 @@ _SIGNATURES: Final = {
     "linear": "nnnppppp",
     "linear_classifier": "nnndpppppppp",
     "cross_entropies": "nnpppp",
+    "ensemble_scores": "nnnppp",
+    "ensemble_sums": "nnnnppp",
     "max_pool": "pnppp",
     "max_pool_backward": "pnppp",
 }
@@ -380,6 +382,31 @@ def cross_entropies(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor] | N
         *logits.shape, _at(logits), _at(labels), _at(losses), _at(g)
     )
     return None if failed else (losses, g)
+
+
+def ensemble_scores(x: Tensor, weight_FN: Tensor) -> Tensor:
+    """[B, N]: of some hundred examples [B, F] at once; dense, and N :func:`is_whole`."""
+    y = x.new_zeros(x.shape[0], weight_FN.shape[1])
+    function, outputs = _function("ensemble_scores", x), weight_FN.shape[1]
+
+    def compute(first: int, count: int) -> int:
+        return function(count, x.shape[1], outputs, _at(x, first), _at(weight_FN), _at(y, first))
+
+    _over_examples(compute, x.shape[0])
+    return y
+
+
+def add_ensemble_sums(x: Tensor, g: Tensor, total_NF: Tensor) -> None:
+    """Add g' x to the total, of some hundred examples [B, F] and [B, N] at once; all are dense."""
+    function, (rows, inputs), outputs = _function("ensemble_sums", x), x.shape, g.shape[1]
+    size = x.element_size()
+
+    # Columns are split among threads: their sums do not meet.
+    def compute(first: int, count: int) -> int:
+        at_x, at_total = (own.data_ptr() + first * size for own in (x, total_NF))
+        return function(count, rows, inputs, outputs, at_x, _at(g), at_total)
+
+    _over_examples(compute, inputs)
 
 
 def convolution(x: Tensor, weight_IO: Tensor, bias: Tensor | None, kernel: Kernel) -> Tensor:

@@ -351,18 +351,19 @@ static int FOR_TARGET(linear)(int64_t rows, int64_t inputs, int64_t outputs, con
 #define BLOCK 32
 #define ACROSS (MOST_SUMS >= 24 ? 4 : 3)
 
-/* sum[o][k] += scales[r][o] x[r][k] over the rows; what is left of outputs and columns one at a time. */
+/* sum[o][k] += scales[r][o] x[r][k] over the rows; what is left of outputs and columns one at a time. Rows
+ * of the sum are `step` apart. */
 static void FOR_TARGET(add_scaled)(int64_t rows, const REAL *const *x, const REAL *scales, int64_t inputs,
-                                   int64_t outputs, REAL *sum) {
+                                   int64_t outputs, REAL *sum, int64_t step) {
     for (int64_t first = 0; first < outputs; first += AT_ONCE) {
         int64_t k = 0;
         if (first + AT_ONCE <= outputs)
             for (; k + ACROSS * LANES <= inputs; k += ACROSS * LANES) {
                 Vector sums[AT_ONCE][ACROSS];
-                REAL *place = sum + first * inputs + k;
+                REAL *place = sum + first * step + k;
                 _Pragma("GCC unroll 8") for (int o = 0; o < AT_ONCE; o++)
                     _Pragma("GCC unroll 8") for (int part = 0; part < ACROSS; part++)
-                        sums[o][part] = *(const Vector *)(place + o * inputs + part * LANES);
+                        sums[o][part] = *(const Vector *)(place + o * step + part * LANES);
                 for (int64_t r = 0; r < rows; r++) {
                     const REAL *scale = scales + r * outputs + first;
                     Vector seen[ACROSS];
@@ -374,12 +375,12 @@ static void FOR_TARGET(add_scaled)(int64_t rows, const REAL *const *x, const REA
                 }
                 _Pragma("GCC unroll 8") for (int o = 0; o < AT_ONCE; o++)
                     _Pragma("GCC unroll 8") for (int part = 0; part < ACROSS; part++)
-                        *(Vector *)(place + o * inputs + part * LANES) = sums[o][part];
+                        *(Vector *)(place + o * step + part * LANES) = sums[o][part];
             }
         for (int64_t o = first; o < outputs && o < first + AT_ONCE; o++)
             for (int64_t r = 0; r < rows; r++)
                 for (int64_t rest = k; rest < inputs; rest++)
-                    sum[o * inputs + rest] += scales[r * outputs + o] * x[r][rest];
+                    sum[o * step + rest] += scales[r * outputs + o] * x[r][rest];
     }
 }
 
@@ -432,11 +433,104 @@ static int FOR_TARGET(linear_classifier)(int64_t rows, int64_t inputs, int64_t o
             for (int64_t o = 0; bias && o < outputs; o++) bias_sum[o] += scale[o];
             seen[kept++] = read[row];
         }
-        FOR_TARGET(add_scaled)(kept, seen, scales, inputs, outputs, weight_sum);
+        FOR_TARGET(add_scaled)(kept, seen, scales, inputs, outputs, weight_sum, inputs);
     }
     free(g), free(scales), free(room);
     return 0;
 }
+/* ---- Many linear classifiers on the same examples ------------------------------------------------
+ *
+ * Two products of a few examples, [B, F], and many outputs: both go as fast as the processor multiplies, for
+ * what they read over and over stays near it: a part of the weights there, some columns of x back.
+ */
+#define PART 512
+#define COLUMNS 64
+#define MOST 5 /* vectors of outputs, and rows, at once */
+
+#define SCORE(name, NUM_VECTORS)                                                               \
+    static void FOR_TARGET(name)(int64_t size, int64_t outputs, const REAL *const *x,          \
+                                 const REAL *w, REAL *const *y) {                              \
+        Vector sums[MOST][NUM_VECTORS];                                                        \
+        _Pragma("GCC unroll 8") for (int i = 0; i < MOST; i++)                                 \
+            _Pragma("GCC unroll 8") for (int o = 0; o < NUM_VECTORS; o++)                      \
+                sums[i][o] = (Vector){0};                                                      \
+        for (int64_t k = 0; k < size; k++, w += outputs) {                                     \
+            Vector seen[NUM_VECTORS];                                                          \
+            _Pragma("GCC unroll 8") for (int o = 0; o < NUM_VECTORS; o++)                      \
+                seen[o] = *(const Vector *)(w + o * LANES);                                    \
+            _Pragma("GCC unroll 8") for (int i = 0; i < MOST; i++)                             \
+                _Pragma("GCC unroll 8") for (int o = 0; o < NUM_VECTORS; o++)                  \
+                    sums[i][o] += seen[o] * x[i][k];                                           \
+        }                                                                                      \
+        _Pragma("GCC unroll 8") for (int i = 0; i < MOST; i++)                                 \
+            _Pragma("GCC unroll 8") for (int o = 0; o < NUM_VECTORS; o++)                      \
+                *(Vector *)(y[i] + o * LANES) += sums[i][o];                                   \
+    }
+
+SCORE(score_1, 1)
+SCORE(score_2, 2)
+#if MOST_SUMS >= 24
+SCORE(score_5, 5)
+#endif
+#undef SCORE
+
+/* y += x w; w is [F, O], O a whole number of vectors. */
+static int FOR_TARGET(ensemble_scores)(int64_t rows, int64_t inputs, int64_t outputs, const REAL *x,
+                                       const REAL *w, REAL *y) {
+    REAL *nothing = calloc(outputs, sizeof(REAL));
+    for (int64_t start = 0; start < inputs && nothing; start += PART) {
+        int64_t size = inputs - start < PART ? inputs - start : PART;
+        for (int64_t row = 0; row < rows; row += MOST) {
+            const REAL *of_x[MOST];
+            for (int64_t i = 0; i < MOST; i++)
+                of_x[i] = x + (row + i < rows ? row + i : row) * inputs + start;
+            for (int64_t o = 0; o < outputs;) {
+                int64_t left = (outputs - o) / LANES, vectors = left >= 2 ? 2 : 1;
+#if MOST_SUMS >= 24
+                if (left >= 5) vectors = 5;
+#endif
+                REAL *of_y[MOST];
+                for (int64_t i = 0; i < MOST; i++)
+                    of_y[i] = (row + i < rows ? y + (row + i) * outputs : nothing) + o;
+                const REAL *of_w = w + start * outputs + o;
+#if MOST_SUMS >= 24
+                if (vectors == 5) FOR_TARGET(score_5)(size, outputs, of_x, of_w, of_y);
+                else
+#endif
+                if (vectors == 2) FOR_TARGET(score_2)(size, outputs, of_x, of_w, of_y);
+                else FOR_TARGET(score_1)(size, outputs, of_x, of_w, of_y);
+                o += vectors * LANES;
+            }
+        }
+    }
+    free(nothing);
+    return !nothing;
+}
+
+/* Adds g' x to sum, [O, F], in some of its columns; g is [B, O]. */
+static int FOR_TARGET(ensemble_sums)(int64_t columns, int64_t rows, int64_t inputs, int64_t outputs,
+                                     const REAL *x, const REAL *g, REAL *sum) {
+    REAL *near = malloc(sizeof(REAL) * rows * COLUMNS);
+    const REAL **of_row = malloc(sizeof(REAL *) * rows);
+    for (int64_t row = 0; row < rows && of_row; row++) of_row[row] = near + row * COLUMNS;
+    for (int64_t k = 0; k < columns && near && of_row; k += COLUMNS) {
+        int64_t size = columns - k < COLUMNS ? columns - k : COLUMNS;
+        for (int64_t row = 0; row < rows; row++) {
+            const REAL *from = x + row * inputs + k;
+            memcpy(near + row * COLUMNS, from, sizeof(REAL) * size);
+            for (int64_t next = COLUMNS; next < 2 * COLUMNS && k + next < columns; next += 64 / sizeof(REAL))
+                __builtin_prefetch(from + next);
+        }
+        FOR_TARGET(add_scaled)(rows, of_row, g, size, outputs, sum + k, inputs);
+    }
+    int failed = !near || !of_row;
+    free(near), free(of_row);
+    return failed;
+}
+#undef PART
+#undef COLUMNS
+#undef MOST
+
 #undef BLOCK
 #undef ACROSS
 #undef AT_ONCE

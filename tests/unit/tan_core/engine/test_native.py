@@ -286,8 +286,43 @@ class TestCrossEntropies:
         assert native.cross_entropies(torch.zeros(2, 3), torch.tensor([0, label])) is None
 
 
+class TestEnsembles:
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    @pytest.mark.parametrize("threads", [1, 3])
+    @pytest.mark.parametrize(
+        ("rows", "inputs", "outputs"), [(7, 65, 16), (128, 513, 80), (1, 64, 112), (20, 1100, 160)]
+    )
+    def test_both_products_are_those_of_torch(self, rows, inputs, outputs, threads, dtype) -> None:
+        generator = torch.Generator().manual_seed(0)
+        x, w, g, total = (
+            torch.randn(shape, generator=generator, dtype=dtype)
+            for shape in ((rows, inputs), (inputs, outputs), (rows, outputs), (outputs, inputs))
+        )
+        truth = x.double() @ w.double(), total.double() + g.double().t() @ x.double()
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            scores = native.ensemble_scores(x, w)
+            native.add_ensemble_sums(x, g, total)
+        finally:
+            torch.set_num_threads(before)
+
+        for got, expected in zip((scores, total), truth, strict=True):
+            tolerance = 1e-6 if dtype == torch.float32 else 1e-14
+            assert (got.double() - expected).norm() <= tolerance * expected.norm()
+
+    def test_an_example_that_is_not_finite_spoils_no_other_score(self) -> None:
+        x = torch.ones(6, 20)
+        x[5] = torch.nan
+
+        scores = native.ensemble_scores(x, torch.ones(20, 16))
+
+        assert scores[:5].eq(20).all()
+        assert scores[5].isnan().all()
+
+
 class TestVersion:
-    INTERFACES: ClassVar = {2: "6d73317c5aeff853", 3: "6d73317c5aeff853"}
+    INTERFACES: ClassVar = {2: "6d73317c5aeff853", 3: "6d73317c5aeff853", 4: "6d73317c5aeff853"}
     """By version: what the structures and prototypes of kernels.c hash to."""
 
     def test_it_is_another_one_whenever_the_interface_is(self) -> None:
