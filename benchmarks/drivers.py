@@ -8,7 +8,8 @@ API, which runs in processes of its own (``--api-workers``): a heartbeat every t
 is asked to, and for every trial a report at its beginning, at each of three rungs and at its end, one report
 after another. An orchestrator, a process too, looks after all studies; its cluster is a stand-in that calls every job running. Drivers, API, orchestrator and PostgreSQL
 share the machine. Latency counts from when a message was due. At the end every report is looked for in the
-database: one that is not there is lost.
+database: one that is not there is lost. Before all that one driver alone says what drivers say, message after
+message: what one costs in processor time hardly depends on what else the machine does.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import psycopg
+import uvloop
 from _load import Answers
 from _report import circumstances, row
 from api import one_study, served
@@ -47,6 +49,8 @@ from worker.report import HEARTBEAT_SECONDS
 DRIVERS, RUNNING, RUNGS = 1000, 10, 3
 TRIAL_SECONDS = 300.0
 SECONDS = 60.0
+ALONE = 500
+"""Messages of each kind, of one driver alone."""
 LEASE = timedelta(seconds=15)
 GOALS = {"report p99": 250.0, "lost reports": 0.0, "orchestrator": 1.0}
 
@@ -236,34 +240,83 @@ async def orchestrator(
     answer |= json.loads(output)
 
 
+@dataclass(frozen=True)
+class Plant:
+    """What is measured: an API behind one port, and its database."""
+
+    port: int
+    api: list[int]
+    """Process ids."""
+    postgres: int
+    database_url: str
+    home: Path
+
+    def burnt(self) -> tuple[float, float]:
+        """Processor seconds so far: of the API, and of PostgreSQL."""
+        return cpu_seconds(self.api), cpu_seconds(family(self.postgres))
+
+
 async def measure(
-    port: int,
-    pids: list[int],
-    database_url: str,
-    home: Path,
-    *,
-    drivers: int,
-    seconds: float,
-    pace: float,
+    plant: Plant, *, drivers: int, seconds: float, pace: float
 ) -> tuple[Told, dict[str, float]]:
-    """Everybody at work for a time."""
+    """One driver alone, then everybody at work for a time."""
     told = Told()
-    secret = server_secret(home)
-    async with orchestrator(database_url, home, seconds) as orchestrated:
-        before, begin = cpu_seconds(pids), time.perf_counter()
+    secret = server_secret(plant.home)
+    costs = await alone(plant, secret)
+    async with orchestrator(plant.database_url, plant.home, seconds) as orchestrated:
+        before, begin, own = plant.burnt(), time.perf_counter(), time.process_time()
         until = begin + seconds
         await asyncio.gather(
-            *(drive(number + 1, port, secret, told, until, pace) for number in range(drivers))
+            *(drive(number + 1, plant.port, secret, told, until, pace) for number in range(drivers))
         )
         took = time.perf_counter() - begin
-        burnt = (cpu_seconds(pids) - before) / took
-    return told, {**orchestrated, "api": burnt, "took": took}
+        api, postgres = (
+            (after - earlier) / took for after, earlier in zip(plant.burnt(), before, strict=True)
+        )
+        simulator = (time.process_time() - own) / took
+    return told, {
+        **orchestrated, **costs, "api": api, "postgres": postgres, "simulator": simulator, "took": took,
+    }  # fmt: skip
+
+
+async def alone(plant: Plant, secret: bytes) -> dict[str, float]:
+    """Processor milliseconds of one message, in the API and in PostgreSQL, of a driver that nobody disturbs."""
+    connection = Connection(plant.port, run_token(secret, "d-000001-search-a1"))
+    base = "/worker/runs/d-000001-search"
+
+    async def beat(_: int) -> None:
+        await connection.send("POST", f"{base}/heartbeat", {"fence": 1})
+
+    async def report(count: int) -> None:
+        place, scores = divmod(count, RUNGS + 2)
+        number = 1000 + place
+        record = record_of(number, min(scores, RUNGS), is_over=scores > RUNGS)
+        body: dict[str, object] = {"fence": 1, "trial": record}
+        await connection.send("PUT", f"{base}/trials/{number}", body)
+
+    costs: dict[str, float] = {}
+    for kind, say in (("heartbeat", beat), ("report", report)):
+        for count in range(2 * ALONE):
+            if count == ALONE:  # what is made once is not the question
+                before = plant.burnt()
+            await say(count)
+        spent = [after - earlier for after, earlier in zip(plant.burnt(), before, strict=True)]
+        costs[f"{kind}, API"], costs[f"{kind}, PostgreSQL"] = (
+            each * 1000 / ALONE for each in spent
+        )
+    return costs
+
+
+def family(pid: int) -> list[int]:
+    """A process and its children."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *map(int, children)]
 
 
 def cpu_seconds(pids: list[int]) -> float:
-    """Of these processes so far, as Linux tells it."""
+    """Of these processes so far and of their children that have ended, as Linux tells it."""
     stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
-    return sum(int(fields[11]) + int(fields[12]) for fields in stats) / 100
+    return sum(sum(map(int, fields[11:15])) for fields in stats) / 100
 
 
 def lost(owner_url: str, told: Told) -> int:
@@ -312,12 +365,11 @@ def main() -> None:
         home = Path(folder)
         seed(postgres, home, drivers)
         with served(postgres.url_app, home, workers=workers) as (port, pids, _):
-            told, cores = asyncio.run(
-                measure(
-                    port, pids, postgres.url_app, home,
-                    drivers=drivers, seconds=seconds, pace=arguments.trial_seconds,
-                )
-            )  # fmt: skip
+            assert postgres.pid is not None
+            plant = Plant(port, pids, postgres.pid, postgres.url_app, home)
+            told, cores = uvloop.run(
+                measure(plant, drivers=drivers, seconds=seconds, pace=arguments.trial_seconds)
+            )
         gone = lost(postgres.url_owner, told)
     print(f"{workers} API processes behind one port" if workers > 1 else "one API process")
     show(told, cores, gone, drivers=drivers, path=arguments.json, pace=arguments.trial_seconds)
@@ -339,7 +391,14 @@ def show(
         "lost reports": (float(gone), ""),
         "API": (cores["api"], "cores"),
         "orchestrator": (cores["cores"], "cores"),
+        "PostgreSQL": (cores["postgres"], "cores"),
+        "drivers": (cores["simulator"], "cores"),
         "looks at a study a second": (cores["looks"], ""),
+        **{
+            f"one {name}": (cores[name], "ms of a core")
+            for kind in ("report", "heartbeat")
+            for name in (f"{kind}, API", f"{kind}, PostgreSQL")
+        },
     }
     print(
         f"{drivers:,} drivers, {drivers * RUNNING:,} running trials of {pace:g} s; {circumstances()}\n\n"
