@@ -58,9 +58,11 @@ def parameters(params: dict[str, Any]) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds as ``1h02m``, ``3m05s`` or ``12s``."""
+    """Seconds as ``1h02m``, ``3m05s``, ``12s`` or ``0.4s``."""
     if seconds is None or not math.isfinite(seconds) or seconds < 0:
         return MISSING
+    if 0 < seconds < 0.95:
+        return f"{max(seconds, 0.1):.1f}s"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:

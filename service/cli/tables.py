@@ -28,6 +28,9 @@ class FittingTable(Table):
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """What is printed."""
+        if options.max_width < NARROW and not self._fits(console, options):
+            self.collapse_padding = True
+            self.show_edge = False
         if options.max_width >= NARROW or self._fits(console, options):
             yield from super().__rich_console__(console, options)
             return

@@ -33,7 +33,18 @@ def test_epsilon_is_never_written_without_what_it_means_nothing_without() -> Non
 
 
 @pytest.mark.parametrize(
-    ("seconds", "shown"), [(4.4, "4s"), (185, "3m05s"), (3720, "1h02m"), (None, "-"), (-1, "-")]
+    ("seconds", "shown"),
+    [
+        (4.4, "4s"),
+        (0, "0s"),
+        (0.003, "0.1s"),
+        (0.42, "0.4s"),
+        (0.96, "1s"),
+        (185, "3m05s"),
+        (3720, "1h02m"),
+        (None, "-"),
+        (-1, "-"),
+    ],
 )
 def test_durations_as_written(seconds: float | None, shown: str) -> None:
     assert text.duration(seconds) == shown

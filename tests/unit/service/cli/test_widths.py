@@ -64,10 +64,12 @@ def test_on_a_narrow_terminal_no_figure_is_cut(width: int) -> None:
 def test_a_table_becomes_cards_only_where_it_does_not_fit() -> None:
     made = table("Keys", "id", "state", "")
     made.add_row("k-1", "signs", "")
-    made.add_row("k-2", "retired", "by hand, after the disk was lost and the backup restored")
+    made.add_row(
+        "k-2", "retired", "by hand, after the disk was lost, and none too soon for anybody"
+    )
 
     assert ["id", "state"] in [line.split() for line in lines(made, 72)]
     assert [line.rstrip() for line in lines(made, 71)] == [
         "Keys", "", "id     k-1", "state  signs", "", "id     k-2", "state  retired",
-        "       by hand, after the disk was lost and the backup restored", "",
+        "       by hand, after the disk was lost, and none too soon for anybody", "",
     ]  # fmt: skip
