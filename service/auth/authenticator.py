@@ -9,6 +9,7 @@ from service.auth.scopes import LOCAL, LOCAL_TENANT, Principal, Scope
 from service.auth.secrets import server_secret
 from service.auth.sessions import Session, Signer
 from service.auth.tokens import Token, digest, is_same
+from service.db.clock import clock
 from service.db.session import Database
 from service.db.tables import ApiToken
 from service.errors import TooManyRequestsError
@@ -99,11 +100,15 @@ class Authenticator:
             return None
         known = await self._known(session.token_id)
         is_good = self.signer.is_good(
-            session, known.digest if known else _NO_DIGEST, now=time.time()
+            session, known.digest if known else _NO_DIGEST, now=await self._now()
         )
         if known is None or not is_good:
             return None
         return known.principal, self.signer.csrf_token(session)
+
+    async def open_session(self, credential: Credential) -> Session:
+        """A new session of the dashboard for who has shown this token."""
+        return self.signer.issue(credential.principal.id, credential.digest, now=await self._now())
 
     async def still_knows(self, principal: Principal) -> bool:
         """Whether who was let in before would be now: a stream may outlast its token."""
@@ -134,6 +139,11 @@ class Authenticator:
         if changes == self._changes:
             self._cached[token_id] = (now, credential)
         return credential
+
+    async def _now(self) -> float:
+        """Seconds since 1970 by the clock that tokens live by: hosts of the API may differ."""
+        async with self._database.reading() as session:
+            return (await clock(session)).timestamp()
 
     async def _touch(self, token_id: str) -> None:
         now = time.monotonic()

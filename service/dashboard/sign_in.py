@@ -1,6 +1,5 @@
 """Signing in to the dashboard with a token, and out again."""
 
-import time
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -46,7 +45,7 @@ async def sign_in(request: Request, context: ContextDep) -> Response:
         refusal = "This token is not known here, has expired or was revoked."
         return _form(request, fields.get("next", HOME), status=401, refusal=refusal)
     request.state.principal = credential.principal
-    session = known.signer.issue(credential.principal.id, credential.digest, now=time.time())
+    session = await known.open_session(credential)
     response = RedirectResponse(base_of(request) + _own_path(fields.get("next", HOME)), 303)
     response.set_cookie(
         COOKIE,

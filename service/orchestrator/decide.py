@@ -87,7 +87,7 @@ def decide(
     """
     if last is not None and last.state == "live":
         silence = _silence(last, job, now, listening_since, heartbeat_timeout)
-        return _live(last, job, is_to_end, is_paused, silence, now)
+        return _live(last, job, is_to_end, is_paused, silence, now, listening_since)
     if last is not None and last.state == "succeeded":
         return Decision(action=Action.SUCCEED)
     if is_to_end:
@@ -108,6 +108,7 @@ def _live(
     is_paused: bool,
     silence: timedelta | None,
     now: datetime,
+    listening_since: datetime,
 ) -> Decision:
     if job is None:
         if attempt.submitted_at is not None or attempt.heartbeat_at is not None:
@@ -120,7 +121,7 @@ def _live(
     if job.status.is_terminal:
         return Decision(action=Action.LOSE, reason=_ending(job))
     if attempt.stop_requested_at is not None:
-        if now - attempt.stop_requested_at > STOP_GRACE:
+        if _lasted(attempt.stop_requested_at, now, listening_since) > STOP_GRACE:
             return Decision(action=Action.LOSE, reason="stopped, but its job would not end")
         # Said again at every tick: the first time may have been lost.
         return Decision(action=Action.STOP)
@@ -130,14 +131,16 @@ def _live(
         return Decision(
             action=Action.STOP, reason=f"no heartbeat for {silence.total_seconds():.0f} s"
         )
-    return _pausing(attempt, is_paused, now)
+    return _pausing(attempt, is_paused, now, listening_since)
 
 
-def _pausing(attempt: AttemptView, is_paused: bool, now: datetime) -> Decision:
+def _pausing(
+    attempt: AttemptView, is_paused: bool, now: datetime, listening_since: datetime
+) -> Decision:
     """Of a driver that lives. Once it was told, a resume waits until it has ended."""
     if attempt.pause_requested_at is None:
         return Decision(action=Action.PAUSE, reason=PAUSING) if is_paused else WAIT
-    if now - attempt.pause_requested_at > PAUSE_GRACE:
+    if _lasted(attempt.pause_requested_at, now, listening_since) > PAUSE_GRACE:
         return Decision(action=Action.STOP, reason="paused, but it came to no checkpoint")
     return Decision(action=Action.WAIT, reason=PAUSING)
 
@@ -153,11 +156,17 @@ def _silence(
     if job is None or job.status is not JobStatus.RUNNING:
         return None
     heard = attempt.heartbeat_at or attempt.submitted_at or attempt.created_at
-    if heard > now:  # the clock was put back: that it was heard tells nothing of when
-        heard = listening_since
-    silence = now - max(heard, listening_since)
+    silence = _lasted(heard, now, listening_since)
     limit = heartbeat_timeout if attempt.heartbeat_at else max(START_GRACE, heartbeat_timeout)
     return silence if silence > limit else None
+
+
+def _lasted(since: datetime, now: datetime, listening_since: datetime) -> timedelta:
+    """How long ago a moment is, of the time in which a driver could be heard.
+
+    That time begins anew where the clock jumps. A moment that is to come was before one that put it back.
+    """
+    return now - (listening_since if since > now else max(since, listening_since))
 
 
 def _ending(job: JobInfo) -> str:

@@ -1,13 +1,13 @@
 """The privacy statement of a finished private run: built from the ledger, never from intentions."""
 
 import json
-from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
 from anyio import to_thread
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from service.db.clock import clock
 from service.db.session import Database
 from service.db.tables import Dataset, Run, Study
 from service.ledger import repository as ledger
@@ -71,7 +71,7 @@ async def _facts(session: AsyncSession, study: Study) -> Facts:
         waiver=dataset.waiver,
         result=result,
         charge=await _charge(session, study, run, result),
-        issued_at=datetime.now(UTC),
+        issued_at=await clock(session),
         versions={
             "tan-search": version("tan-search"),
             "dp-accounting": version("dp-accounting"),

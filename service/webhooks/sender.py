@@ -3,10 +3,11 @@
 import asyncio
 import contextlib
 import logging
-import time
+from datetime import datetime
 
 import httpx
 
+from service.db.clock import clock
 from service.db.session import Database
 from service.db.tables import WebhookDelivery
 from service.webhooks import outbox
@@ -52,14 +53,15 @@ class WebhookSender:
         async with self._database.session() as session:
             await outbox.fill(session, self._targets.values())
             taken = await outbox.take(session, limit=AT_A_TIME)
-        await asyncio.gather(*(self._deliver(delivery) for delivery in taken))
+            now = await clock(session)
+        await asyncio.gather(*(self._deliver(delivery, now) for delivery in taken))
 
-    async def _deliver(self, delivery: WebhookDelivery) -> None:
+    async def _deliver(self, delivery: WebhookDelivery, now: datetime) -> None:
         target = self._targets.get(delivery.target)
         if target is None:
             answer, is_accepted = "its address is no longer configured", False
         else:
-            answer, is_accepted = await self._post(target.url, delivery)
+            answer, is_accepted = await self._post(target.url, delivery, now)
         async with self._database.session() as session:
             await outbox.finish(
                 session, delivery.id, answer, is_accepted=is_accepted, is_final=target is None
@@ -67,14 +69,14 @@ class WebhookSender:
         if not is_accepted:
             log.warning("webhook %s to %s: %s", delivery.id, delivery.host, answer)
 
-    async def _post(self, url: str, delivery: WebhookDelivery) -> tuple[str, bool]:
+    async def _post(self, url: str, delivery: WebhookDelivery, now: datetime) -> tuple[str, bool]:
         body = delivery.body.encode()
         headers = {
             "Content-Type": "application/json",
             "User-Agent": "tan-search",
             "X-TAN-Delivery": delivery.id,
             "X-TAN-Event": f"study.{delivery.event}",
-            HEADER: sign(self._secret, body, at=int(time.time())),
+            HEADER: sign(self._secret, body, at=int(now.timestamp())),
         }
         try:
             # The answer's body is nobody's business: it is not even read.

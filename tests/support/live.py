@@ -85,6 +85,9 @@ class LiveService(StudyApi):
         self._environment = environment
         self._handle: LocalService | None = None
         self.url = ""
+        self._headers: dict[str, str] = {}
+        if token := environment.get("TAN_API_TOKEN"):
+            self._headers["Authorization"] = f"Bearer {token}"
 
     def start(self) -> "LiveService":
         """Start it; a service that was killed is started again on what it left."""
@@ -112,7 +115,8 @@ class LiveService(StudyApi):
 
     def request_once(self, method: str, path: str, **kwargs: Any) -> httpx.Response:
         """One request, whatever comes of it."""
-        return httpx.request(method, self.url + path, timeout=60, **kwargs)
+        headers = {**self._headers, **kwargs.pop("headers", {})}
+        return httpx.request(method, self.url + path, timeout=60, headers=headers, **kwargs)
 
     def request(self, method: str, path: str, **kwargs: Any) -> httpx.Response:
         """One request; a service that is just coming back is given time."""

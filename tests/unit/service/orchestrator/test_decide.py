@@ -195,6 +195,29 @@ class TestPause:
         assert action(attempt(state="failed", retryable=False), pause=True) is Action.FAIL
 
 
+class TestClockThatJumped:
+    """Time in which a driver could be heard begins anew where the database's clock jumped."""
+
+    leapt = NOW - timedelta(seconds=1)
+    heard_since = NOW - PAUSE_GRACE - timedelta(seconds=1)
+
+    @pytest.mark.parametrize("by", [timedelta(hours=3), -timedelta(hours=3)])
+    def test_a_pause_has_its_time_and_no_more(self, by: timedelta) -> None:
+        told = attempt(pause_requested_at=NOW - by)
+
+        running = job(JobStatus.RUNNING)
+        assert action(told, running, pause=True, listening_since=self.leapt) is Action.WAIT
+        assert action(told, running, pause=True, listening_since=self.heard_since) is Action.STOP
+
+    @pytest.mark.parametrize("by", [timedelta(hours=3), -timedelta(hours=3)])
+    def test_a_stop_has_its_time_and_no_more(self, by: timedelta) -> None:
+        asked = attempt(stop_requested_at=NOW - by)
+
+        running = job(JobStatus.RUNNING)
+        assert action(asked, running, listening_since=self.leapt) is Action.STOP
+        assert action(asked, running, listening_since=self.heard_since) is Action.LOSE
+
+
 def test_no_combination_starts_a_second_attempt_beside_a_live_one() -> None:
     infos = [None, *(job(status) for status in JobStatus)]
     for info, cancel, pause, submitted, heartbeat, stopped, told in product(
