@@ -46,9 +46,14 @@ def main() -> int:
         _browser() as browser,
     ):
         camera = Camera(browser, url, output)
-        first = client.submit_study(_study("digits-mlp", {"name": "mlp", "hidden": [64]}))
+        first = client.submit_study(
+            _study("digits-mlp", {"name": "mlp", "hidden": [64]}, trials=48)
+        )
         study = _wait(client, first.id, lambda one: one.progress.trials_finished >= 6)
         camera.shoot("study-live", f"/ui/studies/{study.id}", until="#trials tbody tr")
+        if client.get_study(study.id).state != "simulating":
+            print("the search ended before its picture was taken", file=sys.stderr)
+            return 1
         done = [_end(client, first.id)]
         second = client.submit_study(_study("digits-linear", {"name": "linear"}))
         done.append(_end(client, second.id))
@@ -111,6 +116,9 @@ def _shoot_all(camera: Camera, studies: list[StudyView]) -> None:
         look=_to("#evaluation-head"),
         size=(1280, 620),
     )
+    camera.shoot(
+        "choosing", study, until="#parallel svg", look=_drag_along_the_last_axis, size=(1280, 640)
+    )
     trial = f"{study}/trials/{first.promotion.trial}" if first.promotion else study
     camera.shoot("trial", trial, until="#learning canvas")
     camera.shoot("plan", f"/ui/plan?{PLAN}", until="#plan-modes")
@@ -126,10 +134,25 @@ def _to(selector: str) -> Callable[[Page], object]:
     return lambda page: page.eval_on_selector(selector, "element => element.scrollIntoView()")
 
 
-def _study(name: str, model: dict[str, Any]) -> dict[str, Any]:
-    """The example with another name and model, told by class beside a model without privacy."""
-    asked = {"name": name, "model": model, "evaluation": {"baseline": True}}
-    return {**yaml.safe_load(EXAMPLE.read_text()), **asked}
+def _drag_along_the_last_axis(page: Page) -> None:
+    """Choose the trials of the highest accuracies."""
+    page.eval_on_selector("#parallel", "element => element.scrollIntoView()")
+    box = page.locator("#parallel svg").bounding_box()
+    if box is None:
+        raise ValueError("the parallel coordinates are not to be seen")
+    across = box["x"] + box["width"] - 2
+    page.mouse.move(across, box["y"])
+    page.mouse.down()
+    page.mouse.move(across, box["y"] + 0.4 * box["height"], steps=5)
+    page.mouse.up()
+
+
+def _study(name: str, model: dict[str, Any], *, trials: int = 12) -> dict[str, Any]:
+    """The example with another name, model and search, told by class beside a model without privacy."""
+    example = yaml.safe_load(EXAMPLE.read_text())
+    search = {**example["search"], "trials": trials}
+    asked = {"name": name, "model": model, "search": search, "evaluation": {"baseline": True}}
+    return {**example, **asked}
 
 
 def _end(client: Client, study_id: str) -> StudyView:

@@ -159,9 +159,8 @@ class TestWatching:
         for study_id, least in ((searched, 5), (done, 7)):
             async with tab.open(f"/ui/studies/{study_id}") as page:
                 await settled(page)
-                await expect(page.locator("#curves-chart canvas")).to_have_count(1)
-                if study_id == done:
-                    await expect(page.locator("#run-spending canvas")).to_have_count(1)
+                last = "#run-spending" if study_id == done else "#curves-chart"
+                await expect(page.locator(f"{last} canvas")).to_have_count(1)
                 assert await page.evaluate(lacking) == []
                 assert await page.locator("figure.chart").count() >= least
                 for link in await page.locator("figure.chart a[download]").all():
