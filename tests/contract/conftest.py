@@ -18,6 +18,8 @@ from service.auth import authenticator
 from service.auth.secrets import run_token, server_secret
 from service.datasets.service import ensure_digits
 from service.db.session import Database
+from service.orchestrator.launcher import JobStatus
+from service.orchestrator.log_keeper import LogKeeper
 from service.rate_limit import RateLimit
 from service.settings import Settings
 from tests.fixtures.api import make_settings
@@ -83,6 +85,8 @@ async def _populate(served: ServedApi, settings: Settings) -> None:
     async with httpx.AsyncClient(base_url=served.url, headers=headers, timeout=60) as client:
         world = World(client, settings, database)
         completed = await world.trained()
+        for job in world.launcher.jobs:  # else whoever follows their logs waits for the end
+            world.launcher.end(job, JobStatus.SUCCEEDED, 0)
         cancelled = await world.submit()
         await client.post(f"/studies/{cancelled}/cancel")
         await world.tick(2)
@@ -95,6 +99,7 @@ async def _populate(served: ServedApi, settings: Settings) -> None:
         await world.tick(2)
         studies = [await world.submit(), simulating, awaiting, training, completed, cancelled]
         states = [(await world.study(each))["state"] for each in studies]
+        await LogKeeper(database, world.launcher, server_secret(settings.home_path)).look()
     await database.close()
     assert states == [
         "queued", "simulating", "awaiting_approval", "training", "completed", "cancelled",

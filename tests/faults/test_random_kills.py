@@ -1,7 +1,7 @@
-"""kill -9 at random moments: in every round of a worker of the search, a server and a worker of the run.
+"""kill -9 at random moments: in every round of a worker of the search, a worker of the run and two servers.
 
-``TAN_FAULT_ROUNDS`` studies, one after the other, with each kind of worker in turn; ``TAN_FAULT_SEED``
-repeats the lots of the first.
+``TAN_FAULT_ROUNDS`` studies, one after the other, with each kind in turn: two rounds meet all of them.
+``TAN_FAULT_SEED`` repeats the lots of the first.
 """
 
 import os
@@ -56,8 +56,9 @@ def test_a_study_outlives_whatever_is_killed_in_it(service: LiveService, number:
     before: list[dict[str, Any]] = []
     for kind in (
         OF_THE_SEARCH[number % len(OF_THE_SEARCH)],
-        lot.choice(SERVERS),
+        SERVERS[number % len(SERVERS)],
         OF_THE_RUN[number % len(OF_THE_RUN)],
+        SERVERS[(number + 1) % len(SERVERS)],
     ):
         before = kill(service, study_id, kind, lot)
 
