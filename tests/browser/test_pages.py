@@ -171,6 +171,19 @@ class TestLooking:
                     assert await page.evaluate(OVERFLOW) <= 0, (name, width)
                     assert await violations(page) == [], (name, width)
 
+    async def test_on_a_phone_what_a_search_did_to_privacy_is_read_without_scrolling(
+        self, service: Service, tab: Tab
+    ) -> None:
+        paths = await seeded(service)
+
+        for name in ("comparison", "evaluated study", "dataset", "datasets", "calibration"):
+            async with tab.open(paths[name], width=360) as page:
+                note = page.locator(".badge.warn").filter(has_text="NOT accounted").first
+                box = await note.bounding_box()
+                assert box is not None
+                assert box["x"] + box["width"] <= 360, name
+        assert tab.complaints == []
+
     async def test_pages_with_nothing_on_them_are_clean_too(
         self, service: Service, tab: Tab
     ) -> None:
