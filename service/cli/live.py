@@ -14,6 +14,7 @@ from service import text
 from service.cli.picture import plots
 from service.cli.progress import StudyProgress, of_study
 from service.cli.story import Story
+from service.cli.tables import NARROW
 
 BAR_WIDTH = 32
 NARROW_BAR_WIDTH = 10
@@ -155,23 +156,30 @@ class TrialPace:
 def render_progress(
     title: str, progress: StudyProgress, pace: TrialPace, *, width: int = 120
 ) -> RenderableType:
-    """The phases, a few lines high."""
+    """The phases, a few lines high; on a narrow terminal with their words below their bars."""
     bar = BAR_WIDTH if width >= WIDE else NARROW_BAR_WIDTH
-    grid = Table.grid(padding=(0, 1))
-    for _ in range(3):
-        grid.add_column(no_wrap=True)
     left = pace.seconds_left(progress) if progress.state == "simulating" else None
-    grid.add_row(
-        "simulations",
-        _bar(progress.trials_finished, progress.trials_total, bar),
-        trials_line(progress) + (f", {text.duration(left)} left" if left is not None else ""),
-    )
+    words = trials_line(progress) + (f", {text.duration(left)} left" if left is not None else "")
+    rows: list[tuple[str, RenderableType, str]] = [
+        ("simulations", _bar(progress.trials_finished, progress.trials_total, bar), words)
+    ]
     if progress.repeats_finished:
-        grid.add_row("finals", "", finals_line(progress))
+        rows.append(("finals", "", finals_line(progress)))
     if progress.steps:
-        grid.add_row(
-            "private run", _bar(progress.step or 0, progress.steps, bar), steps_line(progress)
-        )
+        done = _bar(progress.step or 0, progress.steps, bar)
+        rows.append(("private run", done, steps_line(progress)))
+    grid = Table.grid(padding=(0, 1))
+    if width >= NARROW:
+        for _ in range(3):
+            grid.add_column(no_wrap=True)
+        for row in rows:
+            grid.add_row(*row)
+    else:
+        grid.add_column(no_wrap=True)
+        grid.add_column(overflow="fold")
+        for name, drawn, said in rows:
+            grid.add_row(name, drawn)
+            grid.add_row("", said)
     return Group(Text(title, style="bold"), Text(_phase(progress)), grid)
 
 

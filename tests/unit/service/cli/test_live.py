@@ -24,10 +24,10 @@ def play(until: int | None = None) -> list[StudyProgress]:
     return states
 
 
-def rendered(progress: StudyProgress, pace: TrialPace) -> str:
-    console = Console(file=io.StringIO(), width=120)
+def rendered(progress: StudyProgress, pace: TrialPace, *, width: int = 120) -> str:
+    console = Console(file=io.StringIO(), width=width)
     with console.capture() as capture:
-        console.print(render_progress("digits", progress, pace))
+        console.print(render_progress("digits", progress, pace, width=width))
     return capture.get()
 
 
@@ -71,6 +71,18 @@ class TestRender:
         assert "finals" not in simulating
         assert "best 93.0 %" in training
         assert "step 150 of 300, 50.0 steps/s, 3s left" in training
+
+    def test_on_a_narrow_terminal_every_word_is_there(self) -> None:
+        progress = StudyProgress(
+            state="training", trials_total=400, trials_finished=60, trials_pruned=45, trials_diverged=1,
+            best_accuracy=0.96, step=150, steps=3000, steps_per_second=50.0,
+        )  # fmt: skip
+        wide, narrow = (
+            rendered(progress, TrialPace(lambda: 0.0), width=width) for width in (120, 40)
+        )
+        assert max(map(len, narrow.splitlines())) <= 40
+        bars = str.maketrans("", "", "━╸╺ ")
+        assert "".join(narrow.split()).translate(bars) == "".join(wide.split()).translate(bars)
 
     def test_the_finals_are_shown_and_the_trials_have_no_time_left(self) -> None:
         now = 0.0
