@@ -34,8 +34,8 @@ CHANGES = {
 
 
 NUMBERS = {"number", "segment"}
-SAYS_NOTHING = {"/ui", "/ui/", "/ui/{path:path}"}
-"""They lead to the list of studies, or say that nothing is there."""
+SAYS_NOTHING = {"/ui", "/ui/"}
+"""They lead to the list of studies."""
 
 
 def fill(path: str) -> str:

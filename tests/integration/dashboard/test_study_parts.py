@@ -239,6 +239,11 @@ class TestTable:
 
         assert Page(answer.text).text["trials"] == whole.text["trials"]
         assert answer.headers["HX-Replace-Url"] == f"/ui/studies/{study_id}?{query}"
+        source = {"HX-Source": "section#trials"}
+        news = await client.get(f"/ui/studies/{study_id}/trials?{query}", headers=source)
+        assert "HX-Replace-Url" not in news.headers
+        sections = Page(news.text).all("section")
+        assert [each["id"] for each in sections if "hx-get" in each] == ["trials"]
 
     async def test_states_filter_and_columns_hide(
         self, client: httpx.AsyncClient, study_id: str
