@@ -1,5 +1,6 @@
 """A local Ray, and a control plane that keeps its books in memory and checks them."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -174,8 +175,8 @@ def new_books() -> type[Books]:
     return Books
 
 
-@pytest.fixture
-def plane() -> Iterator[ControlPlaneServer]:
+@contextlib.contextmanager
+def serving() -> Iterator[ControlPlaneServer]:
     server = ControlPlaneServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
@@ -183,6 +184,12 @@ def plane() -> Iterator[ControlPlaneServer]:
     server.shutdown()
     server.server_close()
     thread.join()
+
+
+@pytest.fixture
+def plane() -> Iterator[ControlPlaneServer]:
+    with serving() as server:
+        yield server
 
 
 @dataclass(frozen=True)
@@ -198,8 +205,11 @@ class RayHead:
 
     def workers(self, title: str) -> list[psutil.Process]:
         """Processes of this head, and of no other Ray on the machine, by their title."""
-        below = psutil.Process(self.process.pid).children(recursive=True)
-        return [each for each in below if title_of(each).startswith(f"ray::{title}")]
+        return [each for each in self.children() if title_of(each).startswith(f"ray::{title}")]
+
+    def children(self) -> list[psutil.Process]:
+        """All processes that it has started."""
+        return psutil.Process(self.process.pid).children(recursive=True)
 
 
 def title_of(process: psutil.Process) -> str:
@@ -209,11 +219,10 @@ def title_of(process: psutil.Process) -> str:
         return ""
 
 
-@pytest.fixture(scope="session")
-def ray_head() -> Iterator[RayHead]:
-    """A Ray head of two cores as a child of the tests."""
+@contextlib.contextmanager
+def running_head(port: int, *options: str, **environment: str) -> Iterator[RayHead]:
+    """A Ray head as a child of the tests."""
     home = Path(tempfile.mkdtemp(prefix="tr", dir="/tmp"))
-    port = free_port()
     command = [
         str(Path(sys.executable).with_name("ray")), "start", "--head", "--block",
         "--disable-usage-stats", "--node-ip-address=127.0.0.1", f"--port={port}",
@@ -221,17 +230,29 @@ def ray_head() -> Iterator[RayHead]:
         f"--dashboard-agent-listen-port={free_port()}",
         f"--dashboard-agent-grpc-port={free_port()}",
         f"--ray-client-server-port={free_port()}",
-        "--num-cpus=2", "--num-gpus=0", "--object-store-memory=100000000", f"--temp-dir={home}",
+        "--num-gpus=0", "--object-store-memory=100000000", f"--temp-dir={home}", *options,
     ]  # fmt: skip
     with (home / "head.log").open("wb") as log:
-        head = subprocess.Popen(command, env=ray_environment(), stdout=log, stderr=log)
+        head = subprocess.Popen(
+            command, env=ray_environment() | environment, stdout=log, stderr=log
+        )
     try:
         wait_for(lambda: accepts(port), seconds=60)
         yield RayHead(f"127.0.0.1:{port}", head, home)
     finally:
+        below = psutil.Process(head.pid).children(recursive=True)
         head.terminate()
         head.wait(timeout=60)
+        for process in psutil.wait_procs(below, timeout=10)[1]:  # nodes that its autoscaler started
+            process.kill()
         shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def ray_head() -> Iterator[RayHead]:
+    """Of two cores."""
+    with running_head(free_port(), "--num-cpus=2") as head:
+        yield head
 
 
 def ray_environment() -> dict[str, str]:
