@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from service import text
 from service.ledger import journal
 from service.ledger.schemas import (
     EXPORT_SCHEMA,
@@ -85,7 +86,7 @@ def _check_budget(ledger: _Exported) -> list[Check]:
             found.append(Check(f"epsilon {name}", False, f"it cannot be computed: {error}"))
         else:
             holds = epsilon <= scope.epsilon * (1 + TOLERANCE)
-            found.append(Check(f"epsilon {name}", holds, f"{epsilon:.4g} {budget}"))
+            found.append(Check(f"epsilon {name}", holds, f"{text.epsilon(epsilon)} {budget}"))
     return found
 
 

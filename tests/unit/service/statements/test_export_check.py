@@ -100,7 +100,8 @@ def test_a_good_one_says_what_was_committed_and_charged(export: dict[str, Any]) 
     assert all(check.is_good for check in checks.values())
     for name, steps in (("committed", RUN.steps + CHARGED), ("charged", CHARGED)):
         said = float(checks[f"epsilon {name}"].detail.split()[0])
-        assert said == pytest.approx(price([RUN.with_steps(steps)], delta=DELTA).epsilon, rel=1e-3)
+        exact = price([RUN.with_steps(steps)], delta=DELTA).epsilon
+        assert exact * (1 - 1e-3) <= said <= exact + 2e-3
 
 
 def test_any_change_breaks_the_signature(export: dict[str, Any]) -> None:
