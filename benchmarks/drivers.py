@@ -8,7 +8,7 @@ API, which runs in processes of its own (``--api-workers``): a heartbeat every t
 is asked to, and for every trial a report at its beginning, at each of three rungs and at its end, one report
 after another. An orchestrator, a process too, looks after all studies; its cluster is a stand-in that calls every job running. Drivers, API, orchestrator and PostgreSQL
 share the machine. Latency counts from when a message was due. At the end every report is looked for in the
-database: one that is not there is lost. Before all that one driver alone says what drivers say, message after
+database: one that is not there is lost. Drivers begin within ten seconds. Before all that one driver alone says what drivers say, message after
 message: what one costs in processor time hardly depends on what else the machine does.
 """
 
@@ -49,6 +49,8 @@ from worker.report import HEARTBEAT_SECONDS
 DRIVERS, RUNNING, RUNGS = 1000, 10, 3
 TRIAL_SECONDS = 300.0
 SECONDS = 60.0
+JOINING = 10.0
+"""Seconds within which the drivers begin, each at its own time: no cluster starts a thousand at once."""
 ALONE = 500
 """Messages of each kind, of one driver alone."""
 LEASE = timedelta(seconds=15)
@@ -144,7 +146,7 @@ async def drive(
     connection = Connection(port, run_token(secret, f"{study}-search-a1"))
     base = f"/worker/runs/{study}-search"
     rng = random.Random(number)
-    now = time.perf_counter()
+    now = time.perf_counter() + JOINING * rng.random()
     beat = now + rng.random() * HEARTBEAT_SECONDS
     step = pace / (RUNGS + 2)  # between two reports of a trial
     # Trials are at different places when the clock starts.
