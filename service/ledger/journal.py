@@ -202,9 +202,12 @@ def _state_fault(
     state: State, reservations: Iterable[Reservation], caps: Iterable[Cap]
 ) -> str | None:
     """Where the state tables differ from what the journal folds to."""
-    if (stored := {cap.tenant: cap for cap in caps}) != state.caps:
+    limits, rows = list(caps), list(reservations)
+    known = {held.reservation_id: held for held in rows}
+    if len(known) < len(rows) or len({cap.tenant for cap in limits}) < len(limits):
+        return "a reservation or a cap is there twice"  # no table has it so, but a document may
+    if (stored := {cap.tenant: cap for cap in limits}) != state.caps:
         return f"the caps are {stored}, the journal says {state.caps}"
-    known = {held.reservation_id: held for held in reservations}
     if known.keys() != state.reservations.keys():
         odd = sorted(known.keys() ^ state.reservations.keys())
         return f"reservations {odd} are not in table and journal alike"

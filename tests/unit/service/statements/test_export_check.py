@@ -140,19 +140,59 @@ def test_who_holds_the_key_cannot_rewrite_it_unseen(
     assert bad(sign(document, key)) == ["hash chain"]
 
 
-def test_an_overspent_budget_is_found_where_the_chain_is_whole(key: Ed25519PrivateKey) -> None:
-    """What the database refuses, and who owns it could have written all the same."""
+def test_a_reservation_that_is_there_twice_pays_for_nothing(key: Ed25519PrivateKey) -> None:
     document = make_export()
-    small = (0.25).hex()
+    first = {**document["reservations"][0], "charged_steps": -CHARGED, "released_steps": RUN.steps}
+    document["reservations"].insert(0, first)
+    assert bad(sign(document, key)) == ["hash chain"]
+
+
+@pytest.mark.parametrize(
+    ("order", "budget", "faults"),
+    [
+        (16.0, 3.0, []),
+        (16.0, 0.33, ["epsilon by the filter"]),
+        (16.5, 3.0, ["epsilon by the filter"]),
+        (None, 3.0, ["epsilon by the filter"]),
+    ],
+)
+def test_a_filter_must_hold_too_where_plans_may_depend_on_outputs(
+    key: Ed25519PrivateKey, order: float | None, budget: float, faults: list[str]
+) -> None:
+    document = make_export()
+    opened = {
+        "admission": "renyi_filter", "filter_order": order and order.hex(), "epsilon": budget.hex()
+    }  # fmt: skip
+    _open_again(document, **opened)
+    document["scope"] |= {**opened, "filter_order": order, "epsilon": budget}
+
+    checks = verify_export(sign(document, key))
+
+    assert [check.name for check in checks if not check.is_good] == faults
+    assert checks[-1].name == "epsilon by the filter"
+    if not faults:
+        run = RUN.with_steps(RUN.steps + CHARGED)
+        exact = renyi.epsilon([run], order=order, delta=DELTA)
+        assert exact <= float(checks[-1].detail.split()[0]) <= exact + 1e-3
+
+
+def _open_again(document: dict[str, Any], **said: Any) -> None:
+    """Another first entry, and a chain that is whole again."""
     before = ""
     for entry in document["entries"]:
         if entry["kind"] == "open":
-            entry["body"] = json.dumps({**json.loads(entry["body"]), "epsilon": small})
+            entry["body"] = json.dumps({**json.loads(entry["body"]), **said})
         entry["prev_hash"] = before
         entry["hash"] = before = entry_hash(
             "s", entry["seq"], entry["kind"], entry["reservation_id"], entry["body"], before
         )
     document["head"]["hash"] = before
+
+
+def test_an_overspent_budget_is_found_where_the_chain_is_whole(key: Ed25519PrivateKey) -> None:
+    """What the database refuses, and who owns it could have written all the same."""
+    document = make_export()
+    _open_again(document, epsilon=(0.25).hex())
     document["scope"]["epsilon"] = 0.25
     assert bad(sign(document, key)) == ["epsilon committed"]
 
