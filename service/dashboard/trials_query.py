@@ -17,6 +17,7 @@ from tan_core.wire import TrialState
 _LISTS = frozenset({"trial_state", "hide"})
 _BY_NAME = frozenset({"low", "high", "one_of"})
 _ORDER = re.compile(r"-?(number|best|seconds|rung\.\d|param\.[A-Za-z0-9_.-]{1,100})")
+_Choice = Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=200)]
 ParamName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$", max_length=100)]
 
 
@@ -36,9 +37,8 @@ class TrialsQuery(BaseModel):
     high: Annotated[dict[ParamName, FiniteFloat], Field(max_length=100)] = {}
     """Only those where it is this or less."""
     one_of: Annotated[
-        dict[ParamName, Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=100)]],
-        Field(max_length=100),
-    ] = {}  # fmt: skip
+        dict[ParamName, Annotated[list[_Choice], Field(max_length=100)]], Field(max_length=100)
+    ] = {}
     """Only those whose parameter is one of these, as they are written."""
     hide: Annotated[list[Annotated[str, Field(max_length=100)]], Field(max_length=70)] = []
 

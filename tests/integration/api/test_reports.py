@@ -10,7 +10,7 @@ from sqlalchemy import select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.session import Database
-from service.db.tables import Attempt, Event, Study, Trial
+from service.db.tables import Attempt, Event, Run, Study, Trial
 from service.settings import Settings
 from service.studies.glance import progress_of
 from service.trials import repository as trials
@@ -143,6 +143,35 @@ class TestInBetween:
             assert (await session.scalars(select(Trial))).all() == []
             study = await session.get_one(Study, study_id)
             assert study.event_seq == len(before) + has_event
+
+    async def test_rows_that_changed_without_an_event_are_taken_as_they_are(
+        self, world: World, database: Database, study_id: str
+    ) -> None:
+        """A lease and a heartbeat are written under the report's feet: it waits, and is stored once."""
+        run_id = f"{study_id}-search"
+        before = len(await world.events(study_id))
+        async with database.session() as session:
+            await session.execute(select(Study).where(Study.id == study_id).with_for_update())
+            report = asyncio.create_task(put(world, study_id, completed_trial(0, 0.5)))
+            await until_one_waits(database)
+            await session.execute(
+                update(Study).where(Study.id == study_id).values(lease_owner="two", priority=7)
+            )
+            await session.execute(update(Run).where(Run.id == run_id).values(steps_per_second=1.0))
+            await session.execute(
+                update(Attempt).where(Attempt.run_id == run_id).values(reason="kept")
+            )
+
+        await report
+        told = (await world.events(study_id))[before:]
+        assert [(event["seq"], event["trial"]["value"]) for event in told] == [(before + 1, 0.5)]
+        async with database.session() as session:
+            study = await session.get_one(Study, study_id)
+            run = await session.get_one(Run, run_id)
+            attempt = await session.get_one(Attempt, (run_id, 1))
+        assert (study.lease_owner, study.priority, study.event_seq) == ("two", 7, before + 1)
+        assert (run.steps_per_second, run.progress_attempt) == (1.0, 1)
+        assert (attempt.reason, attempt.heartbeat_at is not None) == ("kept", True)
 
 
 async def until_one_waits(database: Database) -> None:

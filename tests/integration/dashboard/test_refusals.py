@@ -24,6 +24,7 @@ from tests.integration.dashboard.page import Page, get
         ("low.learning_rate=much", ("low.learning_rate: ", "got 'much'")),
         ("high.learning_rate=inf", ("high.learning_rate: ", "got ")),
         ("one_of.a%20b=1", ("one_of.a b", "letters, digits")),
+        ("one_of.optimizer=%00", ("one_of.optimizer",)),
     ],
 )
 async def test_a_table_that_is_none_names_its_field_and_value(
