@@ -336,7 +336,10 @@ def _of_examples(losses_V: Tensor, views: int, shares: Tensor | None) -> Tensor:
 
 def _losses(logits_VO: Tensor, labels_V: Tensor) -> tuple[Tensor, Tensor]:
     """Cross-entropies [V] and their gradients by the logits, [V, O]."""
-    if logits_VO.dim() == 2 and labels_V.dtype == torch.int64 and native.accepts(logits_VO):
+    # The kernel reads 64 bits for each row; torch says what is wrong with other labels.
+    is_read = labels_V.is_cpu and labels_V.dtype == torch.int64
+    is_row_by_row = logits_VO.dim() == 2 and labels_V.shape == logits_VO.shape[:1]
+    if is_read and is_row_by_row and native.accepts(logits_VO):
         found = native.cross_entropies(logits_VO, labels_V)
         if found is not None:
             return found

@@ -96,7 +96,7 @@ def _convolution(layer: nn.Conv2d) -> Prepare:
         ours = _SmallConvolution(kernel, weight)
 
         def forward(x: Tensor) -> Tensor:
-            if ours.accepts(x):
+            if ours.accepts(x, layer.bias):
                 return _Convolution.apply(x, ours, layer.bias)
             return convolved(x, weight, layer.bias)
 
@@ -122,10 +122,11 @@ class _SmallConvolution:
         self.weight_OI = weight.permute(0, 2, 3, 1).flatten(1)
         self.weight_IO = self.weight_OI.t().contiguous()
 
-    def accepts(self, x: Tensor) -> bool:
-        """Whether the inputs fit; torch says what is wrong where they do not."""
-        is_image = x.dim() == 4 and x.shape[1] == self.weight.shape[1]
-        return is_image and min(self.kernel.places(x)) > 0 and native.accepts(x, self.weight)
+    def accepts(self, x: Tensor, bias: Tensor | None) -> bool:
+        """Whether they fit; torch says what is wrong where they do not."""
+        if x.dim() != 4 or x.shape[1] != self.weight.shape[1] or min(self.kernel.places(x)) <= 0:
+            return False
+        return native.accepts(x, self.weight, *(() if bias is None else (bias,)))
 
     def gradient(self, g: Tensor, shape: torch.Size) -> Tensor:
         """Of the input."""
@@ -180,7 +181,7 @@ def _few_outputs(layer: nn.Linear) -> Prepare | None:
 
         def forward(x: Tensor) -> Tensor:
             kept.clear()
-            if x.dim() != 2 or not native.accepts(x, layer.weight):
+            if x.dim() != 2 or not native.accepts(x, *layer.parameters()):
                 return functional.linear(x, layer.weight, layer.bias)
             y, squared_V = _Linear.apply(x, layer.weight, layer.bias)
             kept.append((x.detach(), squared_V))

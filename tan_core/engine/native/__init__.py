@@ -307,7 +307,7 @@ class Examples:
 
 def linear(x: Examples, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
     """[B, O] of what is readable, and the squared norms of the inputs, [B] in float64; for few outputs."""
-    weight = weight.contiguous()
+    weight, bias = weight.contiguous(), None if bias is None else bias.contiguous()
     y = weight.new_empty(len(x), len(weight))
     squared = torch.empty(len(x), dtype=torch.float64)
     function = _function("linear", weight)
@@ -344,6 +344,7 @@ def linear_classifier(
         What is not finite in either of them adds nothing.
     """
     labels, weight = labels.contiguous(), weight.contiguous()
+    bias = None if bias is None else bias.contiguous()
     norms, losses = torch.empty(len(x), dtype=torch.float64), weight.new_empty(len(x))
     size = weight.numel() + (0 if bias is None else len(bias))
     sums: dict[int, Tensor] = {}
@@ -419,7 +420,7 @@ def convolution(x: Tensor, weight_IO: Tensor, bias: Tensor | None, kernel: Kerne
         kernel: of the convolution.
     """
     x, bias = _channels_last(x), None if bias is None else bias.contiguous()
-    y = x.new_empty(x.shape[0], *kernel.places(x), weight_IO.shape[1]).permute(0, 3, 1, 2)
+    y = _images(x, weight_IO.shape[1], *kernel.places(x))
     shape, function = _shape(x, y, kernel, 1), _function("convolution", x)
 
     def compute(first: int, count: int) -> int:
@@ -441,14 +442,13 @@ def convolution_backward(g: Tensor, weight_OI: Tensor, kernel: Kernel, size: tor
         size: [V, C, H, W], of the input.
     """
     g = _channels_last(g)
-    views, channels, height, width = size
-    dx = g.new_empty(views, height, width, channels).permute(0, 3, 1, 2)
+    dx = _images(g, *size[1:])
     shape, function = _shape(dx, g, kernel, 1), _function("convolution_backward", g)
 
     def compute(first: int, count: int) -> int:
         return function(ctypes.byref(shape), count, _at(g, first), _at(weight_OI), _at(dx, first))
 
-    _over_examples(compute, views)
+    _over_examples(compute, dx.shape[0])
     return dx
 
 
@@ -522,7 +522,7 @@ def group_norm_backward(
 def max_pool(x: Tensor, kernel: Kernel) -> tuple[Tensor, Tensor]:
     """[V, C, H', W'], channels-last, and which pixel of its window each of them is, uint8."""
     x = _channels_last(x)
-    y = x.new_empty(x.shape[0], *kernel.places(x), x.shape[1]).permute(0, 3, 1, 2)
+    y = _images(x, x.shape[1], *kernel.places(x))
     place = torch.empty_like(y, dtype=torch.uint8)
     shape, function = _shape(x, y, kernel, 1), _function("max_pool", x)
 
@@ -595,6 +595,12 @@ def poisson_sample(seed: int, size: int, probability: float) -> NDArray[np.int64
         if count <= room:
             return out.numpy()[:count]
         room = count  # one draw in a billion is so large
+
+
+def _images(like: Tensor, *shape: int) -> Tensor:
+    """As many as there are, [V, *shape], channels-last: no view, so that a model may write to it."""
+    size, layout = (like.shape[0], *shape), torch.channels_last
+    return torch.empty(size, dtype=like.dtype, device=like.device, memory_format=layout)
 
 
 def _channels_last(x: Tensor) -> Tensor:

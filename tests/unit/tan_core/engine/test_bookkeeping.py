@@ -220,6 +220,13 @@ class TestBatchGradients:
         with pytest.raises(RuntimeError, match=message), books.opened():
             books.batch_gradients(torch.ones(2, 3), torch.tensor([0, 1]), views=1)
 
+    def test_more_scores_than_labels_are_refused(self) -> None:
+        books = bookkeeping.Books(two_linears(lambda m, x: m.second(m.first(x)).repeat(2, 1)))
+        labels = torch.zeros(9, dtype=torch.int64)[:2]  # what lies behind them would be labels, too
+
+        with pytest.raises(ValueError, match="batch_size"), books.opened():
+            books.batch_gradients(torch.ones(2, 3), labels, views=1)
+
     def test_no_hook_is_left_on_the_model(self) -> None:
         model = nn.Sequential(nn.Linear(3, 3))
 

@@ -109,6 +109,19 @@ class TestFewOutputs:
         norms = methods["squared_inputs"](x.detach())
         assert torch.allclose(norms, x.detach().double().square().sum(1), rtol=1e-12)
 
+    def test_a_bias_of_any_layout_is_read_as_it_is(self) -> None:
+        layer, x = nn.Linear(520, 3), torch.ones(2, 520)
+        layer.bias = nn.Parameter(torch.arange(6.0)[::2])
+
+        assert torch.allclose(fast(layer)(x), layer(x), atol=1e-5)
+
+    def test_a_bias_of_another_type_is_refused_by_torch(self) -> None:
+        layer = nn.Linear(520, 3)
+        layer.bias = nn.Parameter(torch.ones(3, dtype=torch.float16))
+
+        with pytest.raises(RuntimeError):
+            fast(layer)(torch.ones(2, 520))
+
     def test_norms_of_other_inputs_are_not_given_out(self) -> None:
         methods = methods_of(nn.Linear(600, 2))
         x = torch.randn(3, 600)
@@ -202,9 +215,47 @@ class TestConvolution:
         assert "_Convolution" not in type(got.grad_fn).__name__
         assert torch.allclose(got, layer(x), atol=1e-5)
 
+    def test_a_bias_of_another_type_is_refused_by_torch(self) -> None:
+        layer = nn.Conv2d(1, 16, 3)
+        layer.bias = nn.Parameter(torch.ones(16, dtype=torch.float16))
+
+        with pytest.raises(RuntimeError):
+            fast(layer)(torch.ones(1, 1, 4, 4))
+
     def test_a_window_that_does_not_fit_is_refused_by_torch(self) -> None:
         with pytest.raises(RuntimeError, match="Kernel size can't be greater"):
             fast(nn.Conv2d(1, 16, 5))(torch.ones(1, 1, 2, 2))
+
+
+@needs_kernels
+class TestWritingToWhatLeavesALayer:
+    @pytest.mark.parametrize(
+        "layer",
+        [nn.Conv2d(3, 16, 3).requires_grad_(False), nn.MaxPool2d(2)],
+        ids=["frozen", "pool"],
+    )
+    def test_is_allowed_where_nothing_is_trained(self, layer) -> None:
+        generator = torch.Generator().manual_seed(0)
+        x = torch.randn(2, 3, 6, 6, generator=generator).requires_grad_()
+
+        found = [
+            torch.autograd.grad(way(x).mul_(2).relu_().square().sum(), x)[0]
+            for way in (fast(layer), layer)
+        ]
+
+        assert torch.allclose(*found, atol=1e-4)
+
+    def test_is_refused_by_the_books_where_it_is_trained(self) -> None:
+        class InPlace(nn.Sequential):
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                x = self[0](x)
+                x += 1
+                return self[1](x.flatten(1))
+
+        books = Books(InPlace(nn.Conv2d(3, 16, 3), nn.Linear(16, 2)))
+
+        with pytest.raises(RuntimeError, match="must not be changed in place"), books.opened():
+            books.batch_gradients(torch.ones(2, 3, 3, 3), torch.tensor([0, 1]), views=1)
 
 
 @needs_kernels
