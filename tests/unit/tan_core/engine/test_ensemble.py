@@ -18,6 +18,8 @@ from tan_core.spec.models import LinearModel
 from tan_core.spec.train import TrainerConfig
 
 CLASSES = 3
+TRIALS = [5, 6]
+"""With and without the kernels, which take outputs by five."""
 TRICKS = [
     {},
     {"clip_norm": 0.1, "momentum": 0.9, "dampening": 0.5, "ema_decay": 0.9},
@@ -129,7 +131,7 @@ def assert_equal_to_trainers(arguments, *, steps: int, tolerance: float, **optio
 class TestExactness:
     @settings(max_examples=15)
     @given(
-        configs=st.lists(st.sampled_from(TRICKS), min_size=1, max_size=4),
+        configs=st.lists(st.sampled_from(TRICKS), min_size=1, max_size=5),
         num_examples=st.integers(1, 20),
         shape=st.sampled_from([(1,), (5,), (1, 2, 3), (3, 2, 2)]),
         q=st.sampled_from([0.05, 0.5, 1.0]),
@@ -149,9 +151,11 @@ class TestExactness:
             arguments, steps=4, tolerance=1e-9, microbatch_size=microbatch_size
         )
 
+    @pytest.mark.parametrize("trials", TRIALS)
     @pytest.mark.parametrize("shape", [(40,), (1, 6, 6)])
-    def test_in_single_precision_too(self, shape) -> None:
-        arguments = make_arguments(inputs=make_inputs(300, shape), dtype=torch.float32)
+    def test_in_single_precision_too(self, shape, trials: int) -> None:
+        inputs = make_inputs(300, shape)
+        arguments = make_arguments(TRICKS[:trials], inputs=inputs, dtype=torch.float32)
 
         assert_equal_to_trainers(arguments, steps=6, tolerance=2e-5)
 
@@ -181,17 +185,20 @@ class TestExactness:
         assert not torch.equal(ensemble.released_weights(0)["1.weight"], before["1.weight"])
         assert_equal_to_trainers(arguments, steps=3, tolerance=1e-9)
 
+    @pytest.mark.parametrize("trials", TRIALS)
     @pytest.mark.parametrize("poison", [np.nan, np.inf, 1e300])
-    def test_an_example_that_is_not_finite_contributes_nothing(self, poison: float) -> None:
+    def test_an_example_that_is_not_finite_contributes_nothing(
+        self, poison: float, trials: int
+    ) -> None:
         inputs = make_inputs().astype(np.float64)
         inputs[4, 2] = poison
+        arguments = make_arguments(TRICKS[:trials], inputs=inputs, q=1.0)
 
-        assert_equal_to_trainers(
-            make_arguments(inputs=inputs, q=1.0), steps=4, tolerance=1e-9, microbatch_size=7
-        )
+        assert_equal_to_trainers(arguments, steps=4, tolerance=1e-9, microbatch_size=7)
 
-    def test_what_is_not_finite_in_one_trial_counts_in_the_others(self) -> None:
-        arguments = make_arguments([{}, {}], q=1.0, dtype=torch.float32)
+    @pytest.mark.parametrize("trials", TRIALS)
+    def test_what_is_not_finite_in_one_trial_counts_in_the_others(self, trials: int) -> None:
+        arguments = make_arguments([{}] * trials, q=1.0, dtype=torch.float32)
         with torch.no_grad():
             arguments["models"][0][1].weight[0, 0] = 3e38
 
