@@ -11,11 +11,10 @@ from datetime import datetime, timedelta
 from sqlalchemy.exc import SQLAlchemyError
 
 from service.auth.secrets import server_secret
-from service.db.clock import clock
 from service.db.session import Database
 from service.errors import ServiceError
 from service.orchestrator import claims
-from service.orchestrator.hearing import Hearing
+from service.orchestrator.hearing import Ear, Hearing
 from service.orchestrator.log_keeper import LogKeeper
 from service.orchestrator.pulse import Pulse
 from service.orchestrator.ray_jobs import RayJobs
@@ -31,7 +30,7 @@ from tan_core.errors import TanError
 log = logging.getLogger("service.orchestrator")
 
 LEASE = timedelta(seconds=15)
-"""How long studies wait for a successor after an orchestrator was killed; renewed at every look."""
+"""How long studies wait for a successor after an orchestrator was killed; renewed at every tick."""
 
 
 async def run(settings: Settings) -> None:
@@ -49,6 +48,7 @@ async def run(settings: Settings) -> None:
     )
     api_url = settings.worker_url or f"http://{settings.host}:{settings.port}"
     hearing = Hearing(api_url)
+    ear = Ear(database, hearing)
     secret = server_secret(settings.home_path)
     reconciler = Reconciler(
         settings=settings,
@@ -63,7 +63,10 @@ async def run(settings: Settings) -> None:
     pulse = Pulse(database, owner)
     retention = Retention(database, settings.event_retention_days)
     # Beside the ticks: neither a long log nor a slow receiver holds up a study.
-    beside = [asyncio.create_task(LogKeeper(database, launcher, secret).run(stop))]
+    beside = [
+        asyncio.create_task(LogKeeper(database, launcher, secret).run(stop)),
+        asyncio.create_task(ear.run(stop)),
+    ]
     if settings.webhook_urls:
         key = webhook_secret(settings.webhook_secret_path or settings.home_path / "webhook_secret")
         sender = WebhookSender(database, settings.webhook_urls, key)
@@ -73,7 +76,7 @@ async def run(settings: Settings) -> None:
         while not stop.is_set():
             with pulse.timed():
                 if await _may_spend(published, database):
-                    await _tick(database, reconciler, hearing, owner)
+                    await _tick(database, reconciler, ear, owner)
             await pulse.beat()
             await retention.sweep()
             with contextlib.suppress(TimeoutError):
@@ -103,15 +106,14 @@ async def _may_spend(published: Published, database: Database) -> bool:
     return True
 
 
-async def _tick(database: Database, reconciler: Reconciler, hearing: Hearing, owner: str) -> None:
+async def _tick(database: Database, reconciler: Reconciler, ear: Ear, owner: str) -> None:
     try:
         async with database.session() as session:
             studies = await claims.claim_open(session, owner=owner, lease=LEASE)
-            now = await clock(session)
+        listening_since = await ear.since()
     except Exception:
         log.exception("cannot claim studies; trying again")
         return
-    listening_since = await hearing.since(now)
     for study_id in studies:
         with log_records.bind(study_id=study_id):
             await _advance(reconciler, study_id, listening_since)

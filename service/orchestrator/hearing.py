@@ -1,16 +1,25 @@
 """Since when heartbeats could be heard. Silence of a driver means nothing while nobody listened."""
 
+import asyncio
+import contextlib
+import logging
 from datetime import datetime, timedelta
 
 import httpx
 
+from service.db.clock import clock
+from service.db.session import Database
+
+LOOK_SECONDS = 1.0
+"""Between two looks beside the ticks."""
 GAP = timedelta(seconds=5)
 """Longer between two looks, and what happened in between is not known. Nor is it where the clock jumped,
 forward or back."""
+log = logging.getLogger(__name__)
 
 
 class Hearing:
-    """Watches that the API answers, by looking at every tick of the orchestrator.
+    """Watches that the API answers, by looking often.
 
     Args:
         api_url: the API as the drivers reach it. One that this process never reached says nothing
@@ -45,3 +54,32 @@ class Hearing:
             return (await self._client.get("/healthz")).is_success
         except httpx.HTTPError:
             return False
+
+
+class Ear:
+    """Looks by the database's clock: for every tick, and beside them, for one may last longer than a gap.
+
+    Else a slow cluster or many studies would make a gap of every tick, and no silence would ever be long.
+    """
+
+    def __init__(self, database: Database, hearing: Hearing) -> None:
+        self._database = database
+        self._hearing = hearing
+        self._turn = asyncio.Lock()
+
+    async def since(self) -> datetime:
+        """The start of the unbroken time up to now in which heartbeats could arrive."""
+        async with self._turn:  # a look after a later one would see the clock go back
+            async with self._database.reading() as session:
+                now = await clock(session)
+            return await self._hearing.since(now)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Look until told to stop."""
+        while not stop.is_set():
+            try:
+                await self.since()
+            except Exception:
+                log.exception("cannot look whether drivers can be heard; trying again")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), LOOK_SECONDS)

@@ -1,0 +1,73 @@
+"""Since when drivers could be heard, where a tick takes long."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from service.orchestrator import hearing as module
+from service.orchestrator.hearing import GAP, Ear, Hearing
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Clock:
+    """A database whose clock goes on by a second at each look at it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = START
+        self.is_late = asyncio.Event()
+        """It is longer than a gap since the start."""
+        monkeypatch.setattr(module, "clock", self.look)
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncGenerator[None]:
+        yield
+
+    async def look(self, _: object) -> datetime:
+        self.now += timedelta(seconds=1)
+        if self.now - START > 3 * GAP:
+            self.is_late.set()
+        return self.now
+
+
+@pytest.fixture
+def database(monkeypatch: pytest.MonkeyPatch) -> Any:
+    async def answers(_: Hearing) -> bool:
+        await asyncio.sleep(0)
+        return True
+
+    monkeypatch.setattr(Hearing, "_api_answers", answers)
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.001)
+    return Clock(monkeypatch)
+
+
+def test_a_tick_that_lasts_longer_than_a_gap_is_none(database: Any) -> None:
+    async def two_ticks() -> list[datetime]:
+        hearing, stop = Hearing("http://api"), asyncio.Event()
+        ear = Ear(database, hearing)
+        beside = asyncio.create_task(ear.run(stop))
+        first = await ear.since()
+        await asyncio.wait_for(database.is_late.wait(), 20)  # a study that takes long
+        second = await ear.since()
+        stop.set()
+        await beside
+        await hearing.close()
+        return [first, second]
+
+    first, second = asyncio.run(two_ticks())
+    assert first == second == START + timedelta(seconds=1)
+
+
+def test_looks_at_the_same_time_see_the_clock_go_on(database: Any) -> None:
+    async def many() -> list[datetime]:
+        hearing = Hearing("http://api")
+        ear = Ear(database, hearing)
+        found = await asyncio.gather(*(ear.since() for _ in range(20)))
+        await hearing.close()
+        return found
+
+    assert set(asyncio.run(many())) == {START + timedelta(seconds=1)}
