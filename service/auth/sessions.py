@@ -30,6 +30,10 @@ class Session:
         found = _FORM.fullmatch(cookie)
         return cls(found[1], int(found[2]), found[3]) if found else None
 
+    def has_ended(self, *, now: float) -> bool:
+        """Whether it has run out; ``now`` in seconds since 1970."""
+        return now >= self.expires_at
+
     def __str__(self) -> str:
         return f"{self.token_id}.{self.expires_at}.{self.signature}"
 
@@ -46,10 +50,10 @@ class Signer:
         expires_at = int(now) + LIFETIME_SECONDS
         return Session(token_id, expires_at, self._signature(token_id, expires_at, digest))
 
-    def is_good(self, session: Session, digest: str, *, now: float) -> bool:
-        """Whether it was issued here, for the token with this digest, and has not run out."""
+    def is_issued(self, session: Session, digest: str) -> bool:
+        """Whether it was issued here, for the token with this digest; it may have run out."""
         expected = self._signature(session.token_id, session.expires_at, digest)
-        return hmac.compare_digest(session.signature, expected) and now < session.expires_at
+        return hmac.compare_digest(session.signature, expected)
 
     def csrf_token(self, session: Session) -> str:
         """What the session's own pages send with every POST; no other site can read it."""

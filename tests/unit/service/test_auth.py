@@ -69,8 +69,9 @@ class TestSession:
     def test_it_holds_for_twelve_hours(self):
         session = Session.parse(str(self.signer.issue("abc", DIGEST, now=1000.0)))
         assert session is not None
-        assert self.signer.is_good(session, DIGEST, now=1000.0 + LIFETIME_SECONDS - 1)
-        assert not self.signer.is_good(session, DIGEST, now=1000.0 + LIFETIME_SECONDS)
+        assert self.signer.is_issued(session, DIGEST)
+        assert not session.has_ended(now=1000.0 + LIFETIME_SECONDS - 1)
+        assert session.has_ended(now=1000.0 + LIFETIME_SECONDS)
 
     def test_nobody_else_can_make_or_lengthen_one(self):
         session = self.signer.issue("abc", DIGEST, now=1000.0)
@@ -79,11 +80,11 @@ class TestSession:
             Session("abc", session.expires_at + 1, session.signature),
             Signer(b"t" * 32).issue("abc", DIGEST, now=1000.0),
         ]
-        assert not any(self.signer.is_good(each, DIGEST, now=1000.0) for each in forged)
+        assert not any(self.signer.is_issued(each, DIGEST) for each in forged)
 
     def test_it_stands_for_the_very_secret_it_was_issued_for(self):
         session = self.signer.issue("abc", DIGEST, now=1000.0)
-        assert not self.signer.is_good(session, digest("another"), now=1000.0)
+        assert not self.signer.is_issued(session, digest("another"))
 
     def test_every_session_has_a_csrf_token_of_its_own(self):
         first, second = (self.signer.issue("abc", DIGEST, now=now) for now in (1000.0, 1001.0))
