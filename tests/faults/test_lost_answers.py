@@ -25,6 +25,14 @@ Send = Callable[[], Awaitable[httpx.Response]]
 Count = Callable[[], dict[str, int]]
 
 
+COMMITTING = (b"COMMIT\0", b"INSERT INTO trial")
+"""What a message has that commits: a transaction's end, or a report of a trial, which is one by itself."""
+
+
+def commits(message: bytes) -> bool:
+    return any(part in message for part in COMMITTING)
+
+
 class LosesCommit:
     """The acknowledgement of one commit is lost: of the one after so many others."""
 
@@ -32,14 +40,14 @@ class LosesCommit:
         self._left = others
 
     def __call__(self, message: bytes) -> Fate:
-        if b"COMMIT\0" not in message:
+        if not commits(message):
             return Fate.ARRIVES
         self._left -= 1
         return Fate.ANSWER_IS_LOST if self._left == -1 else Fate.ARRIVES
 
 
 def loses_every_commit(message: bytes) -> Fate:
-    return Fate.ANSWER_IS_LOST if b"COMMIT\0" in message else Fate.ARRIVES
+    return Fate.ANSWER_IS_LOST if commits(message) else Fate.ARRIVES
 
 
 @pytest.fixture
