@@ -214,17 +214,18 @@ class Books:
             runs = _differentiated(logits, g_VO, record)
         kept: list[tuple[Unit, LayerGradients]] = []
         rows: dict[str, Tensor] = {}
+        num_views = inputs.shape[0]
         for unit in self._units:
             # What a layer needs no longer makes room for the gradients of its examples.
             of_unit = runs.pop(unit.name, [])
             if unit.name in record.sums:
-                kept.append((unit, _summed(unit, record.sums[unit.name], len(inputs), views)))
+                kept.append((unit, _summed(unit, record.sums[unit.name], num_views, views)))
                 continue
-            folded = _folded(unit, of_unit, num_views=len(inputs), views=views)
+            folded = _folded(unit, of_unit, num_views=num_views, views=views)
             if folded is not None:
                 kept.append((unit, layer_gradients(unit.layer, *folded)))
                 continue
-            of_examples = _rows(unit, of_unit, num_views=len(inputs), views=views)
+            of_examples = _rows(unit, of_unit, num_views=num_views, views=views)
             _add(rows, of_examples)
 
         def weighted_sum(weights_B: Tensor) -> dict[str, Tensor]:
@@ -406,7 +407,7 @@ def _folded(
     seen = [(entered, gradient) for entered, gradient in pairs if gradient is not None]
     shapes = {entered.shape for entered, _ in seen}
     for entered, gradient in seen:
-        if not len(entered) == len(gradient) == num_views:
+        if not entered.shape[0] == gradient.shape[0] == num_views:
             raise RuntimeError(
                 f"layer {unit.name!r} must have the {num_views} views as first dimension, "
                 f"got {list(entered.shape)}"

@@ -99,7 +99,7 @@ def clipped_sum(
     losses: list[Tensor] = []
     at_once = max(1, microbatch_size // views)
     with books.opened():
-        for start in range(0, len(labels), at_once):
+        for start in range(0, labels.shape[0], at_once):
             kept = inputs[start * views : (start + at_once) * views]
             kept_labels = labels[start : start + at_once]
             kept_shares = None if shares is None else shares[start : start + at_once]

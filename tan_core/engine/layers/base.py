@@ -45,7 +45,7 @@ def squared_norms(x_BP: Tensor) -> Tensor:
 def as_positions(x_VTF: Tensor, views: int) -> Tensor:
     """[B * K, ..., F] -> [B, K * T, F]: a layer sums over the views as it does over positions."""
     positions = views * math.prod(x_VTF.shape[1:-1])
-    return x_VTF.reshape(len(x_VTF) // views, positions, x_VTF.shape[-1])
+    return x_VTF.reshape(x_VTF.shape[0] // views, positions, x_VTF.shape[-1])
 
 
 def as_image(x_BTF: Tensor) -> Tensor:
