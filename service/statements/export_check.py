@@ -19,9 +19,9 @@ from service.ledger.schemas import (
     Scope,
 )
 from service.statements.check import Check
-from service.statements.verify import TOLERANCE, check_signature, epsilon_of_events
+from service.statements.verify import MALFORMED, TOLERANCE, check_signature, epsilon_of_events
 
-_MALFORMED = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError)
+_MALFORMED = (*MALFORMED, RecursionError)
 
 
 class _Exported(BaseModel):

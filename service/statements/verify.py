@@ -33,7 +33,7 @@ _RELATIONS = {
     "replace_one": dp_accounting.NeighboringRelation.REPLACE_ONE,
 }
 
-_MALFORMED = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
+MALFORMED = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
 """What a document of any other shape meets."""
 
 
@@ -131,7 +131,7 @@ def _check_epsilon(statement: Mapping[str, Any]) -> list[Check]:
             neighboring_relation=statement["neighboring_relation"],
         )
         accountant = str(privacy["accountant"])
-    except _MALFORMED as error:
+    except MALFORMED as error:
         return [Check("epsilon", False, f"cannot be computed again: {error}")]
     detail = f"stated {stated:.6g} ({accountant}), computed again {recomputed:.6g} (pld)"
     return [
@@ -146,7 +146,7 @@ def _check_steps(statement: Mapping[str, Any]) -> Check:
         released = statement["steps"]["released"]
         in_events = sum(event["steps"] for event in statement["events"])
         is_good = bool(in_events == charged >= released)
-    except _MALFORMED as error:
+    except MALFORMED as error:
         return Check("steps", False, f"not stated: {error}")
     detail = f"{in_events} in the events, {charged} charged, {released} in the released weights"
     return Check("steps", is_good, detail)
@@ -172,7 +172,7 @@ def _check_evaluation(statement: Mapping[str, Any]) -> list[Check]:
             ):
                 faults.append(f"the sum of the {name}")
         is_marked = stated["covered_by_epsilon"] is False
-    except _MALFORMED as error:
+    except MALFORMED as error:
         return [Check("evaluation", False, f"not stated: {error}")]
     if not is_marked:
         faults.append("the claim to be covered by epsilon")

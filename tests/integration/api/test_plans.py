@@ -2,7 +2,7 @@ import pytest
 from sqlalchemy import text
 
 from service.plans import service
-from tests.fixtures.api import make_spec
+from tests.fixtures.api import make_spec, register_table
 
 MECHANISM = {
     "num_examples": 50_000,
@@ -41,18 +41,15 @@ class TestPlans:
     async def test_a_cap_is_refused_by_field_where_a_rényi_filter_admits(
         self, client, tmp_path, route
     ):
-        rows = ["a,b,label", *(f"{i / 7:.3f},{i % 5},{i % 2}" for i in range(200))]
-        (tmp_path / "table.csv").write_text("\n".join(rows) + "\n")
-        dataset = {
-            "name": "table",
-            "path": str(tmp_path / "table.csv"),
-            "epsilon": 10.0,
-            "delta": 1e-3,
-            "waiver": "me: mine",
-            "neighboring_relation": "zero_out",
-            "admission": "renyi_filter",
-        }
-        assert (await client.post("/datasets", json=dataset)).status_code == 201
+        await register_table(
+            client,
+            tmp_path,
+            epsilon=10.0,
+            delta=1e-3,
+            waiver="me: mine",
+            neighboring_relation="zero_out",
+            admission="renyi_filter",
+        )
         spec = make_spec(dataset="table", train={"batch_size": 16})
 
         whole = await client.post(route, json=spec)

@@ -11,7 +11,7 @@ from service.studies.events import append_event, set_state
 from tan_core.accounting import price
 from tan_core.planner import Plan, reservations
 from tan_core.spec import StudySpec
-from tests.fixtures.api import make_spec
+from tests.fixtures.api import make_spec, register_table
 
 TABLES = ("study", "event", "idempotency_key", "ledger_reservation", "ledger_entry", "dataset")
 
@@ -221,15 +221,6 @@ class TestSubmit:
         messages = [e["message"] for e in response.json()["errors"]]
         assert any("shape" in message for message in messages)
         assert any("num_classes" in message for message in messages)
-
-
-async def register_table(client, tmp_path, **fields):
-    rows = ["a,b,label", *(f"{i / 7:.3f},{i % 5},{i % 2}" for i in range(200))]
-    (tmp_path / "table.csv").write_text("\n".join(rows) + "\n")
-    body = {"name": "table", "path": str(tmp_path / "table.csv"), **fields}
-    response = await client.post("/datasets", json=body)
-    assert response.status_code == 201, response.text
-    return response.json()
 
 
 class TestRaces:

@@ -15,7 +15,7 @@ from service.orchestrator import claims, endings, reconcile
 from service.orchestrator.launcher import JobStatus
 from service.statements.verify import verify_statement
 from tan_core.errors import AccountantError
-from tests.fixtures.api import driver_headers
+from tests.fixtures.api import driver_headers, register_table
 from tests.fixtures.postgres import DatabaseUrls
 from tests.support.reports import completed_trial, make_score, make_trial
 from tests.support.world import LEASE, World
@@ -39,17 +39,14 @@ class TestTheWayOfAStudy:
     async def test_a_cap_on_batches_reaches_the_run_the_ledger_and_the_statement(
         self, world: World, tmp_path: Path
     ) -> None:
-        rows = ["a,b,label", *(f"{i / 7:.3f},{i % 5},{i % 2}" for i in range(200))]
-        (tmp_path / "table.csv").write_text("\n".join(rows) + "\n")
-        dataset = {
-            "name": "table",
-            "path": str(tmp_path / "table.csv"),
-            "epsilon": 10.0,
-            "delta": 1e-3,
-            "waiver": "me: mine",
-            "neighboring_relation": "zero_out",
-        }
-        assert (await world.client.post("/datasets", json=dataset)).status_code == 201
+        await register_table(
+            world.client,
+            tmp_path,
+            epsilon=10.0,
+            delta=1e-3,
+            waiver="me: mine",
+            neighboring_relation="zero_out",
+        )
 
         study_id = await world.trained(
             dataset="table", train={"batch_size": 16, "max_batch_size": 24}

@@ -10,7 +10,7 @@ import pytest
 from service.db.session import Database
 from service.db.tables import Study, Trial
 from service.orchestrator.assignments import search_run
-from tests.fixtures.api import make_spec
+from tests.fixtures.api import make_spec, register_table
 
 SPACE = {"learning_rate": {"low": 0.1, "high": 10.0, "log": True}}
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -134,12 +134,7 @@ class TestPrivacy:
         """A private and a public table that look alike."""
         secret = {"epsilon": 50.0, "delta": 1e-3, "waiver": "me: mine"}
         for shift, (name, fields) in enumerate([("secret", secret), ("open", {"public": True})]):
-            rows = ["a,b,label", *(f"{i / 7 + shift:.3f},{i % 5},{i % 2}" for i in range(200))]
-            path = tmp_path / f"{name}.csv"
-            path.write_text("\n".join(rows) + "\n")
-            body = {"name": name, "path": str(path), **fields}
-            response = await client.post("/datasets", json=body)
-            assert response.status_code == 201, response.text
+            await register_table(client, tmp_path, name=name, shift=shift, **fields)
 
     async def test_a_proxy_learns_from_searches_on_the_proxy_alone(self, history: History) -> None:
         await history.study({0: (1.0, 0.9)}, **self.ON_TABLE)
