@@ -1,5 +1,6 @@
 """The API process: ``python -m service.app``. Starts without torch and without ray."""
 
+import asyncio
 import contextlib
 import gc
 import logging
@@ -35,6 +36,7 @@ from service.dashboard import (
 )
 from service.dashboard import endpoints as dashboard
 from service.dashboard.pages import ErrorPages
+from service.dashboard.warm_up import warm_up
 from service.datasets import endpoints as datasets
 from service.db.session import Database
 from service.health import endpoints as health
@@ -75,9 +77,12 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
+        warming = asyncio.create_task(warm_up(context), name="warm-up")
         try:
             yield
         finally:
+            warming.cancel()
+            await asyncio.wait([warming])
             await context.hub.close()
             await measured.close()
             if database is None:

@@ -199,3 +199,9 @@ def _parameter(value: Any) -> str:
 
 
 _environment = _make_environment()
+
+
+def compile_templates() -> None:
+    """All of them; else each is compiled for the first request that needs it."""
+    for name in _environment.list_templates():
+        _environment.get_template(name)

@@ -8,6 +8,8 @@ import pytest
 
 from service.context import Context
 from service.dashboard.planner_form import PlannerForm
+from service.dashboard.warm_up import warm_up
+from tan_core.planner.sketch import sketch
 from tests.integration.dashboard import seeding
 from tests.integration.dashboard.page import get
 
@@ -32,6 +34,16 @@ class TestSketch:
         assert epochs == pytest.approx(rate * 300)
         assert overcharge == pytest.approx(plan["privacy"]["overcharge"], rel=2e-3)
         assert eta == pytest.approx(plan["privacy"]["signal_to_noise"], rel=2e-3)
+
+    async def test_the_first_visitor_finds_the_answer_ready(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        await warm_up(context)
+        known = sketch.cache_info().misses
+
+        await get(client, "/ui/plan")
+
+        assert sketch.cache_info().misses == known
 
     async def test_the_address_holds_every_dial(self, client: httpx.AsyncClient) -> None:
         page = await get(client, f"/ui/plan?{DIALS}&trials=40")
