@@ -214,27 +214,40 @@ class TestLine:
 
 
 class TestSaturation:
-    """Accuracies of short runs: tanh-cnn on MNIST, 200 steps, and what 2048 reached there."""
+    """Accuracies of short runs, 200 steps."""
 
     LADDERS = (
-        ((0.8825, 0.9502, 0.9635), 0.9667),
-        ((0.9437, 0.9618, 0.9645), 0.9662),
-        ((0.9267, 0.9568, 0.9633), 0.9640),
-        ((0.9202, 0.9550, 0.9628), 0.9643),
+        # tanh-cnn, then scatter-linear on MNIST, then scatter-linear on CIFAR-10 (JPEG).
+        ((0.9465, 0.9608), 0.9645),
+        ((0.9490, 0.9672), 0.9713),
+        ((0.9647, 0.9737), 0.9778),
+        ((0.9658, 0.9770), 0.9805),
+        ((0.5780, 0.6214), 0.6364),
+        ((0.5812, 0.6232), 0.6350),
+        ((0.5782, 0.5980), 0.6078),
+        ((0.5664, 0.5944), 0.5966),
     )
+    """Validation accuracies at 32 and 128, and at 2048."""
 
     @staticmethod
     def law(accuracies: tuple[float, ...]) -> Law:
         return law_of(list(zip((16, 64, 128), accuracies, strict=True)))
 
     @pytest.mark.parametrize(("rungs", "reached"), LADDERS)
-    def test_a_rise_dies_away(self, rungs: tuple[float, ...], reached: float) -> None:
-        ahead = self.law(rungs).predict(2048)
+    def test_a_rise_dies_away(self, rungs: tuple[float, float], reached: float) -> None:
+        ahead = law_of(list(zip((32, 128), rungs, strict=True))).predict(2048)
 
         assert ahead.method is LawMethod.SATURATION
-        assert ahead.accuracy == pytest.approx(reached, abs=0.4 * POINT)
+        assert ahead.accuracy == pytest.approx(reached, abs=0.7 * POINT)
         assert ahead.low < reached < ahead.high
-        assert ahead.caution is None
+
+    def test_is_neither_too_high_nor_too_low_on_the_whole(self) -> None:
+        missed = [
+            law_of(list(zip((32, 128), rungs, strict=True))).predict(2048).accuracy - reached
+            for rungs, reached in self.LADDERS
+        ]
+
+        assert sum(missed) / len(missed) == pytest.approx(0, abs=0.15 * POINT)
 
     def test_is_the_curve_that_it_says(self) -> None:
         batches = np.array([64, 256, 1024, 4096])
@@ -261,17 +274,6 @@ class TestSaturation:
 
         assert left > 0.5 * POINT
         assert there > math.hypot(here, SATURATION_STD * left)
-
-    def test_two_rungs_do_not_show_how_fast_it_dies_away(self) -> None:
-        three = self.law((0.60, 0.80, 0.83))
-        two = law_of([(64, 0.80), (128, 0.83)])
-        left = two.accuracy(2048) - two.accuracy(128)
-        here, there = width(two.predict(128)), width(two.predict(2048))
-
-        assert two.method is three.method is LawMethod.SATURATION
-        # Two degrees of freedom less widen both ends alike; what is left of the rise adds to one.
-        assert there > here
-        assert there > 2 * left
 
     def test_never_promises_the_impossible(self) -> None:
         assert self.law((0.1, 0.9, 0.99)).predict(2**20).accuracy <= 1
