@@ -1,19 +1,16 @@
 """One rank of a private run.
 
 Rank 0 asks the control plane to charge a segment before its steps run, tells the others how many were
-granted, and reports the checkpoint that closes it. Every rank draws the same global mask and takes
-its share; the engine adds noise on rank 0 only, once.
+granted, and reports the checkpoint that closes it while the next ones run (:mod:`worker.leader`). Every
+rank draws the same global mask and takes its share; the engine adds noise on rank 0 only, once.
 """
 
 import logging
 import os
-import platform
 import time
-from collections import deque
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -30,21 +27,19 @@ from tan_core.engine.randomness import KEY_BYTES
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Mechanism
 from tan_core.models import Checkpoint as Weights
-from tan_core.models.extractor import Extractor
-from tan_core.wire import Checkpoint, Evaluation, PrivateAssignment, PrivateResult, SegmentGrant
+from tan_core.wire import Checkpoint, Evaluation, PrivateAssignment
 from worker.baseline import train_baseline, with_baseline
 from worker.begin import checkpoint_of, extractor_for, model_for
 from worker.driver import Outcome
+from worker.leader import Leader
 from worker.log import write_log
-from worker.report import ControlPlane, FencedError, Heartbeats, RefusedError, leave
+from worker.report import FencedError, RefusedError, leave
 from worker.scores import scores_of
 from worker.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
 
 _SEED_BYTES = 8
-_RATE_WINDOW = 32
-_SOFTWARE = ("tan-search", "torch", "ray", "numpy", "cryptography")
 
 
 def train_loop(config: dict[str, Any]) -> Outcome | None:
@@ -98,100 +93,6 @@ class Team:
         return bytes(self.told(list(drawn)))
 
 
-class Leader:
-    """Rank 0's line to the control plane."""
-
-    def __init__(
-        self, assignment: PrivateAssignment, settings: WorkerSettings, stack: ExitStack
-    ) -> None:
-        self._control = stack.enter_context(closing(ControlPlane(settings)))
-        self._heartbeats = stack.enter_context(Heartbeats(self._control))
-        self._folder = Path(assignment.storage_path) / f"attempt-{assignment.attempt}"
-        self._written: Path | None = None
-        self._times: deque[tuple[float, int]] = deque(maxlen=_RATE_WINDOW)
-
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether the run is to stop at this step boundary."""
-        return self._heartbeats.cancelled.is_set()
-
-    @property
-    def is_to_stop(self) -> bool:
-        """Whether no further segment is to begin: for a run that pauses, none is left half done."""
-        return self.is_cancelled or self._heartbeats.paused.is_set()
-
-    def charge(self, start_step: int, num_steps: int) -> SegmentGrant:
-        """Have the next steps charged; as many as were granted may run."""
-        nothing = SegmentGrant(segment=0, num_steps=0)
-        if self.is_to_stop:
-            return nothing
-        try:
-            return self._control.request_segment(start_step=start_step, num_steps=num_steps)
-        except FencedError:
-            # Nothing is charged for a run that is being cancelled, either. Only a live attempt is
-            # told so: for any other this heartbeat is refused as well.
-            if self._control.heartbeat(step=start_step).desired != "cancel":
-                raise
-            self._heartbeats.cancel()
-            return nothing
-
-    def progressed(self, step: int) -> None:
-        """Let the next heartbeat say how far the run is."""
-        self._times.append((time.monotonic(), step))
-        (then, first), (now, last) = self._times[0], self._times[-1]
-        rate = (last - first) / (now - then) if now > then else None
-        self._heartbeats.progress(step, rate)
-
-    def close_segment(self, segment: int, trainer: Trainer) -> None:
-        """Write the checkpoint, report it, and drop the one before it."""
-        path = self._folder / f"step-{trainer.steps_done}"
-        sha256 = checkpoint.save(path, trainer)
-        self._control.end_segment(
-            segment, Checkpoint(step=trainer.steps_done, path=str(path), sha256=sha256)
-        )
-        if self._written is not None and self._written != path:
-            self._written.unlink(missing_ok=True)
-        self._written = path
-
-    def release(
-        self,
-        assignment: PrivateAssignment,
-        trainer: Trainer,
-        extractor: Extractor | None,
-        test: Split,
-        train_seconds: float,
-    ) -> PrivateResult:
-        """Write the model, the weights of its extractor with it, and evaluate it."""
-        path = self._folder / "model.safetensors"
-        sha256 = checkpoint.save_weights(
-            path,
-            {**_weights_of(extractor), **trainer.released_weights()},
-            metadata={
-                "study_id": assignment.study_id,
-                "model": assignment.model.model_dump(mode="json"),
-                "extractor": extractor.fingerprint if extractor is not None else None,
-                "shape": assignment.dataset.shape,
-                "num_classes": assignment.dataset.num_classes,
-            },
-        )
-        return PrivateResult(
-            steps=trainer.steps_done,
-            test_accuracy=trainer.evaluate(test.inputs, test.labels),
-            num_test=len(test),
-            model_path=str(path),
-            model_sha256=sha256,
-            train_seconds=train_seconds,
-            software=software(),
-            updates=trainer.updates,
-        )
-
-
-def _weights_of(extractor: Extractor | None) -> dict[str, torch.Tensor]:
-    """By their names in the whole model; most extractors have none."""
-    state = {} if extractor is None else extractor.state_dict()
-    return {name: value.to("cpu", copy=True).contiguous() for name, value in state.items()}
-
-
 def _train(
     assignment: PrivateAssignment, settings: WorkerSettings, team: Team, leader: Leader | None
 ) -> Outcome | None:
@@ -215,6 +116,7 @@ def _train(
     is_stopped = run_segments(trainer, assignment, team, leader)
     if leader is None:
         return None
+    leader.settle()
     if is_stopped:
         return Outcome(outcome="cancelled")
     if trainer.is_diverged:
@@ -324,8 +226,3 @@ def resume(trainer: Trainer, known: Checkpoint) -> None:
         raise ValueError(
             f"{known.path}: holds step {trainer.steps_done}, reported was {known.step}"
         )
-
-
-def software() -> dict[str, str]:
-    """Versions of what executed the mechanism."""
-    return {"python": platform.python_version(), **{name: version(name) for name in _SOFTWARE}}

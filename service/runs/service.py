@@ -149,7 +149,7 @@ async def begin_segment(context: Context, driver: Driver, ask: SegmentRequest) -
 
 
 async def end_segment(context: Context, driver: Driver, segment: int, end: SegmentEnd) -> None:
-    """Close a segment: its checkpoint is where the next attempt goes on."""
+    """Close a segment: its checkpoint is where the next attempt goes on. The next one may have begun."""
     async with _scene(context, driver, lock=False) as (_, scene):
         _expect_kind(driver.run_id, scene.run.kind, "private")
         reservation_id = scene.study.reservation_id

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
@@ -34,14 +34,62 @@ class LoadedCheckpoint:
         return int(self.state.meta["step"])
 
 
-def save(path: Path, trainer: Trainer, extra: Mapping[str, Any] | None = None) -> str:
-    """Write the trainer's state and ``extra`` (JSON); the SHA-256 of the file, as hex.
+class Draft:
+    """A file that storage has taken and may still lose: it is under a name of its own until it is kept.
 
-    After a crash at any moment, ``path`` holds either what it held before or the whole checkpoint.
+    Args:
+        path: what it will be called.
+        content: all of it; in memory until it is kept.
+
+    Raises:
+        OSError: there is no room for it, or no such folder can be made; nothing of it is left.
     """
+
+    def __init__(self, path: Path, content: bytes) -> None:
+        self.path = path
+        self._content = content
+        self._temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._stream: BinaryIO = self._temporary.open("wb")
+        try:
+            self._stream.write(content)
+            self._stream.flush()
+        except BaseException:
+            self._discard()
+            raise
+
+    def keep(self) -> str:
+        """Wait until it is durable, and give it its name; its SHA-256, as hex. From any thread, once.
+
+        After a crash at any moment, ``path`` holds either what it held before or the whole file.
+        """
+        try:
+            os.fsync(self._stream.fileno())
+            self._temporary.replace(self.path)
+        finally:
+            self._discard()
+        folder = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+        return hashlib.sha256(self._content).hexdigest()
+
+    def _discard(self) -> None:
+        self._temporary.unlink(missing_ok=True)
+        self._stream.close()  # which may fail again where writing has failed
+
+
+def draft(path: Path, trainer: Trainer, extra: Mapping[str, Any] | None = None) -> Draft:
+    """Copy the trainer's state and ``extra`` (JSON) into a checkpoint that is to be kept."""
     state = trainer.state()
     metadata = {"meta": dict(state.meta), "extra": dict(extra or {})}
-    return _write(path, save_tensors(dict(state.tensors), metadata=_as_strings(metadata)))
+    return Draft(path, save_tensors(dict(state.tensors), metadata=_as_strings(metadata)))
+
+
+def save(path: Path, trainer: Trainer, extra: Mapping[str, Any] | None = None) -> str:
+    """Write the trainer's state and ``extra`` (JSON), and wait; the SHA-256 of the file, as hex."""
+    return draft(path, trainer, extra).keep()
 
 
 def load(path: Path, sha256: str) -> LoadedCheckpoint:
@@ -64,7 +112,7 @@ def save_weights(
     path: Path, weights: Mapping[str, Tensor], metadata: Mapping[str, Any] | None = None
 ) -> str:
     """Write released weights by parameter name with JSON ``metadata``; the file's SHA-256, as hex."""
-    return _write(path, save_tensors(dict(weights), metadata=_as_strings(metadata or {})))
+    return Draft(path, save_tensors(dict(weights), metadata=_as_strings(metadata or {}))).keep()
 
 
 def _as_strings(metadata: Mapping[str, Any]) -> dict[str, str]:
@@ -78,26 +126,6 @@ def _metadata(content: bytes) -> dict[str, Any]:
     size = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + size])
     return {key: json.loads(value) for key, value in header["__metadata__"].items()}
-
-
-def _write(path: Path, content: bytes) -> str:
-    """Temporary file, fsync, rename, fsync of the folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-    return hashlib.sha256(content).hexdigest()
 
 
 def _read(path: Path, sha256: str) -> bytes:

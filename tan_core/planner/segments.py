@@ -1,7 +1,8 @@
 """How a private run is cut into segments, and how much slack is reserved for re-executed ones.
 
-A segment is what lies between two checkpoints and what the ledger charges at once. A crash costs at
-most one begun segment, so a slack of two lets a run crash twice and still end with all its steps.
+A segment is what lies between two checkpoints and what the ledger charges at once. A crash costs the
+segment that was begun, and the one before it while its checkpoint is still on its way to storage: a slack
+of two lets a run crash once at the worst moment, twice at any other, and still end with all its steps.
 """
 
 import math

@@ -11,7 +11,7 @@ import pytest
 from tests.support.live import LiveService
 from tests.support.proxy import Fate, Proxy
 from tests.support.studies import (
-    SEGMENT,
+    AT_WORST,
     STEPS,
     assert_nothing_was_lost,
     finished_trials,
@@ -72,7 +72,7 @@ def test_a_cut_shorter_than_the_lease_costs_nothing(service: LiveService, wire: 
     assert (study["run"]["attempt"], study["privacy"]["charged_steps"]) == (1, STEPS)
 
 
-def test_a_cut_longer_than_the_lease_costs_at_most_a_segment(
+def test_a_cut_longer_than_the_lease_costs_at_most_the_segments_that_were_begun(
     service: LiveService, wire: Proxy
 ) -> None:
     study_id = service.submit(training("cut-long"))
@@ -85,7 +85,7 @@ def test_a_cut_longer_than_the_lease_costs_at_most_a_segment(
     study = service.complete(study_id)
     assert_nothing_was_lost(service, study, finished_before=[])
     assert (study["run"]["attempt"], study["run"]["step"]) == (2, STEPS)
-    assert study["privacy"]["charged_steps"] <= STEPS + SEGMENT
+    assert study["privacy"]["charged_steps"] <= STEPS + AT_WORST
 
 
 @pytest.mark.long
@@ -106,7 +106,7 @@ def test_a_cut_of_a_minute_loses_nothing(service: LiveService, wire: Proxy, phas
     assert_nothing_was_lost(service, study, finished_before=before)
     steps = study["spec"]["train"]["steps"]
     assert study["run"]["step"] == steps
-    assert study["privacy"]["charged_steps"] <= steps + SEGMENT
+    assert study["privacy"]["charged_steps"] <= steps + AT_WORST
 
 
 def test_lost_answers_are_asked_for_again(service: LiveService, wire: Proxy) -> None:

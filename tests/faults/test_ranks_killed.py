@@ -71,7 +71,9 @@ def test_a_run_whose_ranks_are_killed_completes_as_one_that_is_left_alone(
     # Every step that ran is charged, and every segment that was begun, once and for ever.
     assert privacy["charged_steps"] == sum(begun.values())
     assert run["step"] == sum(steps for number, steps in begun.items() if number in ended)
-    assert len(begun) - len(ended) <= kills
+    assert (
+        len(begun) - len(ended) <= 2 * kills
+    )  # the one before, where its checkpoint was on its way
     assert privacy["charged_steps"] <= privacy["reserved_steps"]
     assert privacy["epsilon"] <= 3.0
     # What the slack does not cover is missing at the end, and nothing else.

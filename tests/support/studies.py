@@ -9,6 +9,9 @@ from tests.support.live import LiveService, digits_study
 STEPS = 1500
 """Of the private run: enough that a fault lands in the middle of it."""
 SEGMENT = segment_rule(STEPS).segment_steps
+SLACK = segment_rule(STEPS).slack_steps
+AT_WORST = 2 * SEGMENT
+"""What a crash costs while a checkpoint is on its way: the segment before it, and the one after."""
 
 
 def searching(name: str) -> dict[str, Any]:

@@ -24,7 +24,8 @@ from tan_core.wire import (
     PrivateAssignment,
     SegmentGrant,
 )
-from worker.train_loop import Leader, Team, build_trainer, resume, run_segments
+from worker.leader import Leader
+from worker.train_loop import Team, build_trainer, resume, run_segments
 
 _PATIENCE_SECONDS = 120
 SECRET_BYTES: Final = 40

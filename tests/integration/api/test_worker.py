@@ -403,6 +403,23 @@ class TestSegments:
         assert study["privacy"]["charged_steps"] == 14  # the crashed segment stays charged
         assert (await driver.segment(12, 2, "r4")).status_code == 409
 
+    async def test_a_checkpoint_may_arrive_after_the_next_segment_has_begun(
+        self, client, settings, database, private, study_id
+    ):
+        driver = Driver(client, settings, private)
+        first = (await driver.segment(0, 10, "r1")).json()["segment"]
+        await driver.segment(10, 10, "r2")
+        assert (await driver.call("POST", "/heartbeat", step=15)).status_code == 200
+
+        assert (await driver.end(first, 10)).status_code == 204
+
+        study = (await client.get(f"/studies/{study_id}")).json()
+        assert (study["run"]["step"], study["privacy"]["charged_steps"]) == (15, 20)
+        await lose_attempt(database, private, 1)
+        await take_over(database, study_id, 2)
+        successor = Driver(client, settings, private, 2)
+        assert (await successor.call("GET")).json()["checkpoint"]["step"] == 10
+
     async def test_no_more_than_was_reserved_is_ever_granted(self, client, settings, private):
         driver = Driver(client, settings, private)
         granted = []

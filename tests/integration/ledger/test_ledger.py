@@ -207,6 +207,38 @@ async def test_an_ended_segment_moves_the_checkpoint_once(
     assert (now.checkpoint_step, now.checkpoint_sha256, now.open_segment) == (10, SHA, None)
 
 
+async def test_a_segment_may_begin_while_the_checkpoint_before_it_is_on_its_way(
+    database: Database, ledger: Ledger, held: str
+) -> None:
+    await begin(database, ledger, steps=10, request="a")
+    assert await begin(database, ledger, start=10, steps=10, request="b") == (2, 10)
+    async with database.session() as session:
+        await ledger.end_segment(
+            session, held, epoch=1, segment=1, checkpoint_step=10, checkpoint_sha256=SHA
+        )
+        now = await ledger.reservation(session, held)
+    assert (now.checkpoint_step, now.open_segment, now.charged_steps) == (10, 2, 20)
+
+
+async def test_a_crash_while_a_checkpoint_is_on_its_way_costs_both_segments_that_were_begun(
+    database: Database, ledger: Ledger, scope: str, held: str
+) -> None:
+    for number in range(2):
+        await begin(database, ledger, start=10 * number, steps=10, request=f"a{number}")
+    async with database.session() as session:
+        await ledger.acquire(session, held, epoch=2)
+        with pytest.raises(StaleEpochError):  # it is durable now, and too late
+            await ledger.end_segment(
+                session, held, epoch=1, segment=1, checkpoint_step=10, checkpoint_sha256=SHA
+            )
+        now = await ledger.reservation(session, held)
+        assert (now.checkpoint_step, now.charged_steps) == (0, 20)
+    await begin(database, ledger, epoch=2, steps=10, request="b")
+    async with database.session() as session:
+        assert (await ledger.reservation(session, held)).charged_steps == 30
+        assert (await ledger.verify_chain(session, scope)).is_valid
+
+
 async def test_a_segment_cannot_end_beyond_its_steps(
     database: Database, ledger: Ledger, held: str
 ) -> None:

@@ -57,6 +57,8 @@ class Books:
     finishes: list[Finish] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     charged_until: int = 0
+    refuse_ends_with: int | None = None
+    """The status that the end of a segment is answered with, where it is not taken down."""
 
     @property
     def charged(self) -> int:
@@ -150,6 +152,8 @@ class Handler(BaseHTTPRequestHandler):
             case ["segments"]:
                 grant = books.grant(SegmentRequest.model_validate_json(body))
                 return 200, grant.model_dump_json()
+            case ["segments", _, "end"] if books.refuse_ends_with is not None:
+                return books.refuse_ends_with, '{"detail": "not now"}'
             case ["segments", _, "end"]:
                 books.ended.append(SegmentEnd.model_validate_json(body))
                 return 204, ""

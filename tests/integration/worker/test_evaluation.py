@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 from pydantic import SecretStr
 from sklearn.datasets import load_digits
 
@@ -17,24 +16,15 @@ from tan_core.data import inspect
 from tan_core.mechanism import Mechanism
 from tan_core.wire import DatasetRef, MechanismMessage, PrivateAssignment, PrivateResult
 from tests.support.datasets import dataset_ref
+from tests.support.teams import OneRank
+from worker.leader import Leader
 from worker.settings import WorkerSettings
-from worker.train_loop import Leader, Team, _train
+from worker.train_loop import _train
 
 if TYPE_CHECKING:
     from conftest import Books, ControlPlaneServer
 
 TOKEN = "token-of-one-attempt"
-
-
-class OneRank(Team):
-    """A team of one, that needs no process group."""
-
-    def __init__(self) -> None:
-        self.rank, self.size, self.threads = 0, 1, 1
-        self.device = torch.device("cpu")
-
-    def told(self, values: list[int]) -> list[int]:
-        return values
 
 
 @pytest.fixture

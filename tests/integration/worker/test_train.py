@@ -93,6 +93,46 @@ def test_a_killed_rank_ends_the_attempt_and_the_next_one_resumes(
     assert "attempt-2" in finish.result.model_path
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["rank 0", "rank 1"])
+def test_a_rank_killed_while_a_checkpoint_is_on_its_way_costs_the_two_segments_that_were_begun(
+    plane: "ControlPlaneServer",
+    start: "Start",
+    ray_head: "RayHead",
+    private_of: PrivateOf,
+    new_books: NewBooks,
+    victim: str,
+) -> None:
+    plane.books = books = new_books(private_of(steps=100_000, segment_steps=20))
+    driver = start("worker.train")
+    wait_until(lambda: len(books.ended) > 1, driver)
+    with plane.lock:  # the control plane stops taking checkpoints: the next one stays on its way
+        books.refuse_ends_with = 503
+        resumed_at = books.ended[-1].checkpoint.step
+    wait_until(lambda: books.charged == resumed_at + 40, driver)
+    wait_until(lambda: books.step > resumed_at + 20, driver)
+    kill_rank(ray_head, plane, victim)
+    driver.communicate(timeout=100)
+    assert driver.returncode == 1
+    assert [finish.outcome for finish in books.finishes] == ["failed"]
+    check_books(books)
+    assert (books.ended[-1].checkpoint.step, books.charged) == (resumed_at, resumed_at + 40)
+
+    books.finishes.clear()
+    books.refuse_ends_with = None
+    books.reservation = books.charged + 50
+    books.next_attempt()
+    driver = start("worker.train")
+    out, _ = driver.communicate(timeout=200)
+    assert driver.returncode == 0, out
+    check_books(books)
+    second = [request for request, _ in books.segments.values() if request.fence == 2]
+    assert second[0].start_step == resumed_at
+    (finish,) = books.finishes
+    assert finish.result is not None
+    assert finish.result.steps == resumed_at + 50
+
+
 @pytest.mark.parametrize("how", ["by the control plane", "by SIGINT"])
 def test_a_cancelled_run_stops_between_two_steps_and_says_so(
     plane: "ControlPlaneServer",

@@ -65,6 +65,8 @@ class Worker:
     granted: int = 0
     executed: int = 0
     requests: int = 0
+    on_its_way: tuple[int, int] | None = None
+    """A segment whose steps are done and the step of its checkpoint, which storage does not have yet."""
 
     def next_request(self) -> str:
         self.requests += 1
@@ -284,10 +286,9 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(which=pick)
     def end(self, which: int) -> None:
         worker = self.worker(which)
-        if worker.granted == 0:
+        if worker.granted == 0 or worker.on_its_way:
             return
-        self.executed[worker.reservation] += worker.granted - worker.executed
-        worker.executed = worker.granted
+        self.execute(which, 1)
         last = worker.step + worker.granted
         try:
             with pytest.raises(LedgerArgumentError):
@@ -304,6 +305,35 @@ class LedgerMachine(RuleBasedStateMachine):
         assert self.run(self.head) == before
         self.checkpoints[worker.reservation] = worker.step = last
         worker.granted = worker.executed = 0
+
+    @precondition(lambda self: any(worker.granted for worker in self.workers))
+    @rule(which=pick)
+    def go_on_while_the_checkpoint_is_written(self, which: int) -> None:
+        """The next segment may begin before this one has ended."""
+        worker = self.worker(which)
+        if worker.granted == 0 or worker.on_its_way:
+            return
+        self.execute(which, 1)
+        worker.step += worker.granted
+        worker.on_its_way = worker.segment, worker.step
+        worker.granted = worker.executed = 0
+
+    @precondition(lambda self: any(worker.on_its_way for worker in self.workers))
+    @rule(which=pick)
+    def end_the_one_before(self, which: int) -> None:
+        worker = self.worker(which)
+        if worker.on_its_way is None:
+            return
+        (segment, step), worker.on_its_way = worker.on_its_way, None
+        try:
+            self.run(lambda session: self.finish(session, worker, step, segment=segment))
+        except (StaleEpochError, ReservationClosedError):
+            assert not self.may_write(worker)
+            return
+        assert self.may_write(worker)
+        self.checkpoints[worker.reservation] = step
+        held = self.run(lambda session: self.ledger.reservation(session, worker.reservation))
+        assert held.open_segment != segment
 
     @precondition(lambda self: len(self.workers) > 2)
     @rule(which=pick)
@@ -380,10 +410,16 @@ class LedgerMachine(RuleBasedStateMachine):
         )  # fmt: skip
 
     def finish(
-        self, session: AsyncSession, worker: Worker, step: int, *, sha256: str = SHA
+        self,
+        session: AsyncSession,
+        worker: Worker,
+        step: int,
+        *,
+        sha256: str = SHA,
+        segment: int | None = None,
     ) -> Awaitable[None]:
         return self.ledger.end_segment(
-            session, worker.reservation, epoch=worker.epoch, segment=worker.segment,
+            session, worker.reservation, epoch=worker.epoch, segment=segment or worker.segment,
             checkpoint_step=step, checkpoint_sha256=sha256,
         )  # fmt: skip
 

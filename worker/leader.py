@@ -1,0 +1,150 @@
+"""Rank 0 of a private run: has segments charged, keeps and reports checkpoints, releases the model."""
+
+import platform
+import time
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+from tan_core.data import Split
+from tan_core.engine import Trainer, checkpoint
+from tan_core.models.extractor import Extractor
+from tan_core.wire import Checkpoint, PrivateAssignment, PrivateResult, SegmentGrant
+from worker.report import ControlPlane, FencedError, Heartbeats
+from worker.settings import WorkerSettings
+
+_RATE_WINDOW = 32
+_SOFTWARE = ("tan-search", "torch", "ray", "numpy", "cryptography")
+
+
+class Leader:
+    """Rank 0's line to the control plane.
+
+    At most one checkpoint is on its way to storage and to the control plane, and the next segment may
+    begin meanwhile. What it failed with is raised by whatever is called next that would report more.
+
+    Args:
+        assignment: of this attempt.
+        settings: where the control plane is, and who asks.
+        stack: holds what is to be closed.
+    """
+
+    def __init__(
+        self, assignment: PrivateAssignment, settings: WorkerSettings, stack: ExitStack
+    ) -> None:
+        self._control = stack.enter_context(closing(ControlPlane(settings)))
+        self._heartbeats = stack.enter_context(Heartbeats(self._control))
+        # Left first, and not before the checkpoint that is on its way has arrived or failed.
+        self._thread = stack.enter_context(ThreadPoolExecutor(1, "checkpoint"))
+        self._on_its_way: Future[None] | None = None
+        self._folder = Path(assignment.storage_path) / f"attempt-{assignment.attempt}"
+        self._kept: Path | None = None
+        self._times: deque[tuple[float, int]] = deque(maxlen=_RATE_WINDOW)
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the run is to stop at this step boundary."""
+        return self._heartbeats.cancelled.is_set()
+
+    @property
+    def is_to_stop(self) -> bool:
+        """Whether no further segment is to begin: for a run that pauses, none is left half done."""
+        return self.is_cancelled or self._heartbeats.paused.is_set()
+
+    def charge(self, start_step: int, num_steps: int) -> SegmentGrant:
+        """Have the next steps charged; as many as were granted may run."""
+        nothing = SegmentGrant(segment=0, num_steps=0)
+        if self.is_to_stop:
+            return nothing
+        try:
+            return self._control.request_segment(start_step=start_step, num_steps=num_steps)
+        except FencedError:
+            # Nothing is charged for a run that is being cancelled, either. Only a live attempt is
+            # told so: for any other this heartbeat is refused as well.
+            if self._control.heartbeat(step=start_step).desired != "cancel":
+                raise
+            self._heartbeats.cancel()
+            return nothing
+
+    def progressed(self, step: int) -> None:
+        """Let the next heartbeat say how far the run is."""
+        if self._on_its_way is not None and self._on_its_way.done():
+            self.settle()
+        self._times.append((time.monotonic(), step))
+        (then, first), (now, last) = self._times[0], self._times[-1]
+        rate = (last - first) / (now - then) if now > then else None
+        self._heartbeats.progress(step, rate)
+
+    def close_segment(self, segment: int, trainer: Trainer) -> None:
+        """Hand the checkpoint over to storage, and have it reported once it is durable.
+
+        What storage refuses at once, for want of space, is raised here: steps that are charged later
+        and come to no checkpoint would be charged in vain.
+        """
+        self.settle()
+        step = trainer.steps_done
+        written = checkpoint.draft(self._folder / f"step-{step}", trainer)
+        self._on_its_way = self._thread.submit(self._keep, written, segment, step)
+
+    def settle(self) -> None:
+        """Wait until every checkpoint is durable and reported; raise what one has failed with."""
+        if self._on_its_way is not None:
+            self._on_its_way.result()
+            self._on_its_way = None
+
+    def _keep(self, written: checkpoint.Draft, segment: int, step: int) -> None:
+        """Report a checkpoint once it is durable, and drop the one before it."""
+        sha256 = written.keep()
+        self._control.end_segment(
+            segment, Checkpoint(step=step, path=str(written.path), sha256=sha256)
+        )
+        if self._kept is not None:
+            self._kept.unlink(missing_ok=True)
+        self._kept = written.path
+
+    def release(
+        self,
+        assignment: PrivateAssignment,
+        trainer: Trainer,
+        extractor: Extractor | None,
+        test: Split,
+        train_seconds: float,
+    ) -> PrivateResult:
+        """Write the model, the weights of its extractor with it, and evaluate it."""
+        path = self._folder / "model.safetensors"
+        sha256 = checkpoint.save_weights(
+            path,
+            {**_weights_of(extractor), **trainer.released_weights()},
+            metadata={
+                "study_id": assignment.study_id,
+                "model": assignment.model.model_dump(mode="json"),
+                "extractor": extractor.fingerprint if extractor is not None else None,
+                "shape": assignment.dataset.shape,
+                "num_classes": assignment.dataset.num_classes,
+            },
+        )
+        return PrivateResult(
+            steps=trainer.steps_done,
+            test_accuracy=trainer.evaluate(test.inputs, test.labels),
+            num_test=len(test),
+            model_path=str(path),
+            model_sha256=sha256,
+            train_seconds=train_seconds,
+            software=software(),
+            updates=trainer.updates,
+        )
+
+
+def _weights_of(extractor: Extractor | None) -> dict[str, torch.Tensor]:
+    """By their names in the whole model; most extractors have none."""
+    state = {} if extractor is None else extractor.state_dict()
+    return {name: value.to("cpu", copy=True).contiguous() for name, value in state.items()}
+
+
+def software() -> dict[str, str]:
+    """Versions of what executed the mechanism."""
+    return {"python": platform.python_version(), **{name: version(name) for name in _SOFTWARE}}
