@@ -35,9 +35,11 @@ CURVE_POINTS: Final = 4
 SMALLEST_PART = 8
 """Steps below which a rung is not worth dividing, and no verdict on it is fair."""
 
+QUICK_VALIDATION: Final = 512
+"""Validation records that a point on the way is taken of."""
+
 _PARAMETERS_CHECKED_EVERY = 16
 _RECENT = 8
-_QUICK_VALIDATION = 512
 
 Tensors = tuple[Tensor | Records, Tensor]
 
@@ -180,7 +182,7 @@ class RungRun:
         is_last = step == self._ends[-1]
         inputs, labels = self._data.validation
         if not is_last:
-            inputs, labels = inputs[:_QUICK_VALIDATION], labels[:_QUICK_VALIDATION]
+            inputs, labels = inputs[:QUICK_VALIDATION], labels[:QUICK_VALIDATION]
         accuracy = self._trainer.evaluate(inputs, labels, weights=self._mean)
         self._curve.append(CurvePoint(step=step, accuracy=accuracy))
         if self._is_no_better_than_chance(accuracy, len(labels)):

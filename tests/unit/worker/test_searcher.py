@@ -1,7 +1,9 @@
 """Optuna filled from the control plane's trials, ASHA over rungs of batch size, and the finals."""
 
+import math
 from typing import Any
 
+import numpy as np
 import pytest
 from optuna.samplers import CmaEsSampler, GPSampler, RandomSampler, TPESampler
 from optuna.trial import TrialState as OptunaState
@@ -20,7 +22,8 @@ from tan_core.wire import (
     TrialState,
 )
 from tests.support.assignments import search_assignment
-from worker.curves import FEWEST_RUNS, CurveStopper
+from worker.curves import FEWEST_RUNS, SHARES, CurveStopper
+from worker.rung import QUICK_VALIDATION
 from worker.schedule import RESOURCE, build_scheduler, resource
 from worker.searcher import METRIC, ConstantTanSearch, hydrated_storage, sampler
 
@@ -412,28 +415,77 @@ class TestFinals:
 
 class TestCurves:
     @staticmethod
-    def report(accuracy: float, *, point: int = 1, seed: int = 0) -> dict[str, Any]:
-        curve = [CurvePoint(step=10 * (n + 1), accuracy=accuracy) for n in range(point + 1)]
-        score = score_of(0, None, seed=seed).model_copy(update={"curve": curve})
-        return {"seed": seed, "rung_score": score.model_dump_json(), "done": False}
+    def report(
+        *accuracies: float,
+        number: int = 99,
+        rung: int = 0,
+        score: float | None = None,
+        seed: int = 0,
+    ) -> dict[str, Any]:
+        """A trial at a point of its curve, or at the end of the rung."""
+        curve = [
+            CurvePoint(step=10 * n, accuracy=accuracy) for n, accuracy in enumerate(accuracies, 1)
+        ]
+        found = score_of(rung, score, seed=seed).model_copy(update={"curve": curve})
+        report = {"number": number, "seed": seed, "rung_score": found.model_dump_json()}
+        return report | {"done": False}
+
+    def climbed(self, stopper: CurveStopper, number: int, *curve: float, rung: int = 0) -> None:
+        """A trial reaches the end of a rung."""
+        report = self.report(*curve, number=number, rung=rung, score=curve[-1])
+        assert not stopper(f"t{number}", report)
 
     def test_a_curve_below_most_earlier_ones_is_ended_with_a_reason(self) -> None:
         stopper = CurveStopper(RUNGS, [])
         for n in range(FEWEST_RUNS):
-            assert not stopper(f"t{n}", self.report(0.5 + n / 100))
-        hopeless = self.report(0.2)
+            assert not stopper(f"t{n}", self.report(0.5, 0.5 + n / 100, number=n))
+        hopeless = self.report(0.2, 0.2)
         assert stopper("bad", hopeless)
         assert hopeless["reason"].startswith("20.0 % at step 20 of batch 16, where 75 % of earlier")
         assert hopeless[RESOURCE] == resource(0, RUNGS)
-        assert not stopper("good", self.report(0.52))
+        assert not stopper("good", self.report(0.5, 0.52))
 
     def test_no_verdict_on_few_runs_on_finalists_or_on_other_points(self) -> None:
         stopper = CurveStopper(RUNGS, [])
         for n in range(FEWEST_RUNS - 1):
-            assert not stopper(f"t{n}", self.report(0.5))
-        assert not stopper("few", self.report(0.1))
-        assert not stopper("finalist", self.report(0.01, seed=1))
-        assert not stopper("early", self.report(0.01, point=0))
+            assert not stopper(f"t{n}", self.report(0.5, 0.5))
+        assert not stopper("few", self.report(0.1, 0.1))
+        assert not stopper("finalist", self.report(0.01, 0.01, seed=1))
+        assert not stopper("early", self.report(0.01))
+
+    def test_none_is_ended_by_what_the_quick_validation_cannot_tell(self) -> None:
+        stopper = CurveStopper(RUNGS, [])
+        for n in range(20):
+            assert not stopper(f"t{n}", self.report(0.5, 0.5, 0.5, number=n))
+        error = math.sqrt(0.25 / QUICK_VALIDATION)
+        assert not stopper("close", self.report(0.5, 0.5, 0.5 - 0.9 * error))
+        assert stopper("below", self.report(0.5, 0.5, 0.5 - 1.1 * error))
+
+    @pytest.mark.parametrize("point", range(3))
+    def test_of_like_runs_no_more_are_ended_than_it_says(self, point: int) -> None:
+        rng, runs, searches = np.random.default_rng(point), 24, 100
+        ended = 0
+        for _ in range(searches):
+            stopper = CurveStopper(RUNGS, [])
+            for n, accuracy in enumerate(rng.uniform(size=runs)):
+                ended += stopper(f"t{n}", self.report(*[0.5] * point, accuracy, number=n))
+
+        assert 0.3 * SHARES[point] < ended / (runs * searches) <= SHARES[point]
+
+    def test_above_the_first_rung_a_slow_start_is_known(self) -> None:
+        stopper = CurveStopper(RUNGS, [])
+        for n in range(FEWEST_RUNS):
+            self.climbed(stopper, n, 0.5, 0.55, 0.57, 0.58)
+            self.climbed(stopper, n, 0.55, 0.58, 0.60, 0.61, rung=1)
+        self.climbed(stopper, 50, 0.3, 0.4, 0.5, 0.6)
+        self.climbed(stopper, 51, 0.5, 0.5, 0.5, 0.5)
+
+        assert not stopper("slow", self.report(0.32, 0.42, number=50, rung=1))
+        hopeless = self.report(0.5, 0.5, number=51, rung=1)
+        assert stopper("hopeless", hopeless)
+        assert hopeless["reason"].startswith(
+            "50.0 % at step 20 of batch 64 with 50.0 % expected at its end, where 75 % of earlier"
+        )
 
     def test_a_rung_too_short_for_a_curve_says_nothing_of_its_beginning(self) -> None:
         curve = [CurvePoint(step=STEPS, accuracy=0.9)]
@@ -442,7 +494,7 @@ class TestCurves:
             TrialRecord(number=n, state=TrialState.PRUNED, params={}, scores=[short])
             for n in range(FEWEST_RUNS)
         ]
-        assert not CurveStopper(RUNGS, known)("new", self.report(0.2, point=0))
+        assert not CurveStopper(RUNGS, known)("new", self.report(0.2))
 
     def test_runs_of_an_earlier_attempt_count(self) -> None:
         curve = [CurvePoint(step=10 * (n + 1), accuracy=0.6) for n in range(4)]
@@ -451,5 +503,5 @@ class TestCurves:
             TrialRecord(number=n, state=TrialState.PRUNED, params={}, scores=[scored])
             for n in range(FEWEST_RUNS)
         ]
-        assert CurveStopper(RUNGS, known)("bad", self.report(0.2))
-        assert not CurveStopper(RUNGS, [])("bad", self.report(0.2))
+        assert CurveStopper(RUNGS, known)("bad", self.report(0.2, 0.2))
+        assert not CurveStopper(RUNGS, [])("bad", self.report(0.2, 0.2))
