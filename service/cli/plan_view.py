@@ -58,6 +58,7 @@ def _reference(run: Json) -> RenderableType:
             ("steps S", text.number(run["steps"])),
             ("examples N", text.number(run["num_examples"])),
             ("largest batch", text.number(cap) if (cap := run.get("max_batch_size")) else None),
+            ("precision", run.get("precision")),
         ],
     )
 

@@ -106,6 +106,7 @@ def statement(document: Json) -> RenderableType:
             ("waiver", search.get("waiver")),
             ("ε by accountant", _by_accountant(privacy.get("epsilon_by_accountant") or {})),
             *(("mechanism", _mechanism(event)) for event in said["events"]),
+            ("precision", (said.get("training") or {}).get("precision")),
             ("steps", ", ".join(f"{n} {word}" for word, n in said["steps"].items() if n is not None)),
             ("weights", f"sha256 {said['weights']['sha256']}"),
             ("ledger", _ledger_entry(said.get("ledger"))),

@@ -71,6 +71,7 @@ train:
   steps: {a.steps}
   clip_norm: {a.clip_norm!r}
   workers: 2
+  # precision: float32               # of the passes through the model, or bfloat16: ε is the same
 promotion: {a.promotion}
 """
 

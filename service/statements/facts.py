@@ -6,6 +6,7 @@ from datetime import datetime
 
 from tan_core.mechanism import Mechanism
 from tan_core.spec import StudySpec
+from tan_core.spec.train import Precision
 from tan_core.wire import PrivateResult
 
 
@@ -48,6 +49,8 @@ class Facts:
     is_public: bool
     num_examples: int
     planned_steps: int
+    precision: Precision
+    """Of the passes through the model, as the private run executed them."""
     waiver: str | None
     result: PrivateResult
     charge: Charge

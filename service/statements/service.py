@@ -20,6 +20,7 @@ from service.statements.statement import StatementError, build
 from service.studies import repository as studies
 from tan_core.mechanism import Mechanism
 from tan_core.spec import StudySpec
+from tan_core.spec.train import TrainerConfig
 from tan_core.wire import PrivateResult
 
 
@@ -68,6 +69,7 @@ async def _facts(session: AsyncSession, study: Study) -> Facts:
         is_public=dataset.public,
         num_examples=dataset.num_train,
         planned_steps=run.steps,
+        precision=TrainerConfig.model_validate(run.assignment["trainer"]).precision,
         waiver=dataset.waiver,
         result=result,
         charge=await _charge(session, study, run, result),

@@ -15,6 +15,7 @@ from tan_core.accounting import MIN_DELTA, SEARCH_NOTES, price
 from tan_core.errors import TanError
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 from tan_core.spec import SearchAccounting
+from tan_core.spec.train import Precision
 from tan_core.wire import RECORD
 
 ASSUMPTIONS = (
@@ -36,6 +37,10 @@ OF_A_CAP = (
     "A batch above max_batch_size keeps a uniformly random part of that size, drawn from the same generator.",
     "Batches with a cap are priced by one accountant alone, the PLD of dp-accounting, here and when it is "
     "computed again: no second implementation confirms this epsilon.",
+)
+IN_BFLOAT16 = (
+    "The passes through the model ran in bfloat16. The norm of each {unit}'s gradient and the sum that it bounds were "
+    "made in float32 of the same rounded numbers, so what the passes round does not enter the bound.",
 )
 COVERAGE = (
     "Covered: the released weights, every checkpoint, and everything computed from them alone.",
@@ -80,6 +85,7 @@ def build(facts: Facts) -> dict[str, Any]:
         "num_examples": {"value": facts.num_examples, "is_public": True},
         "events": events,
         "mechanisms": [_readable(executed)],
+        "training": {"precision": facts.precision.value},
         "privacy": _privacy(facts, executed, events),
         "search": _search(facts),
         "pretraining": _pretraining(facts),
@@ -130,9 +136,10 @@ def _unit(facts: Facts) -> dict[str, Any]:
 def _assumptions(facts: Facts, executed: Mechanism) -> list[str]:
     unit = _unit(facts)["unit"]
     return [
-        *(assumption.format(unit=unit) for assumption in ASSUMPTIONS),
+        *(each.format(unit=unit) for each in ASSUMPTIONS),
         *(OF_USERS if unit == "user" else ()),
         *(OF_A_CAP if executed.max_batch_size is not None else ()),
+        *(each.format(unit=unit) for each in IN_BFLOAT16 if facts.precision is Precision.BFLOAT16),
     ]
 
 

@@ -15,7 +15,7 @@ References:
 
 # Shape legend: B = examples, K = views of each, V = B * K, R = runs of a layer.
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any
@@ -34,7 +34,9 @@ from tan_core.engine.layers import (
 )
 from tan_core.engine.layers.any_layer import Call, per_example_gradients
 from tan_core.engine.layers.base import squared_norms
+from tan_core.engine.passes import as_read, check_precision, passes, widened
 from tan_core.engine.units import Unit, units_of
+from tan_core.spec.train import Precision
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +78,16 @@ class Books:
 
     Args:
         model: passes :func:`~tan_core.engine.gradients.check_model`.
+        precision: of the passes through the model while the books are open.
+
+    Raises:
+        ParameterError: as :func:`~tan_core.engine.passes.check_precision` raises it.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, precision: Precision = Precision.FLOAT32) -> None:
+        check_precision(model, precision)
         self._model = model
+        self._precision = precision
         self._units = units_of(model)
         trainable = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
         self._like = next(iter(trainable.values()))
@@ -104,6 +112,11 @@ class Books:
     def model(self) -> nn.Module:
         """Whose books these are."""
         return self._model
+
+    @property
+    def precision(self) -> Precision:
+        """Of the passes."""
+        return self._precision
 
     @property
     def dtype(self) -> torch.dtype:
@@ -131,6 +144,10 @@ class Books:
         if sums.keys() != self._shapes.keys():
             raise RuntimeError(f"no gradients for {sorted(self._shapes.keys() ^ sums.keys())}")
 
+    def passes(self, *, is_cached: bool = True) -> AbstractContextManager[object]:
+        """What a forward pass of the model runs in."""
+        return passes(self._model, self._precision, is_cached=is_cached)
+
     def check_precision(self) -> None:
         """A norm in one precision does not bound a sum in a lower one.
 
@@ -140,7 +157,7 @@ class Books:
         if torch.is_autocast_enabled(self._like.device.type):
             raise RuntimeError(
                 "autocast is on: sums in lower precision than their norms are not bounded by them; "
-                "leave torch.autocast before the step"
+                "leave torch.autocast and set the precision of the trainer"
             )
         precision = torch.get_float32_matmul_precision()
         if self.dtype == torch.float32 and precision != "highest":
@@ -205,8 +222,9 @@ class Books:
         """
         inputs = self._laid_out(inputs)
         with torch.enable_grad():
-            with self._recorded() as record:
+            with self._recorded() as record, self.passes():
                 logits = self._model(inputs)
+            logits = logits.to(self.dtype)
             losses_V, g_VO = _losses(logits.detach(), _labels_of_views(labels, views))
             self._check(record)
             if views > 1:
@@ -223,9 +241,12 @@ class Books:
                 continue
             folded = _folded(unit, of_unit, num_views=num_views, views=views)
             if folded is not None:
-                kept.append((unit, layer_gradients(unit.layer, *folded)))
+                a, g, times = folded
+                a, g = widened(a, self.dtype), widened(g, self.dtype)
+                kept.append((unit, layer_gradients(unit.layer, a, g, times)))
                 continue
-            of_examples = _rows(unit, of_unit, num_views=num_views, views=views)
+            with self.passes(is_cached=False):
+                of_examples = _rows(unit, of_unit, num_views=num_views, views=views)
             _add(rows, of_examples)
 
         def weighted_sum(weights_B: Tensor) -> dict[str, Tensor]:
@@ -256,6 +277,7 @@ class Books:
             if self._record is None:
                 return type(layer).forward(layer, *args, **kwargs)
             (x,) = (*args, *kwargs.values())
+            x = as_read(layer, x, self._precision)
             output = forward(x)
             sums = channel_sums()
             if sums is None or not torch.is_grad_enabled():

@@ -2,14 +2,17 @@
 
 import copy
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tan_core.engine.bookkeeping import Books
 from tan_core.engine.clipping import no_clipping
 from tan_core.engine.gradients import clipped_sum
 from tan_core.errors import ParameterError
+from tan_core.spec.train import Precision
 
 _EXAMPLES = (3, 4)
 """Two batches: what counts as many positions as one of them has examples shows in the other."""
@@ -20,7 +23,9 @@ _ROUND_OFF = 1e-3
 _INSTEAD_OF_ZERO = 0.1
 
 
-def check_coverage(model: nn.Module, shape: Sequence[int]) -> None:
+def check_coverage(
+    model: nn.Module, shape: Sequence[int], precision: Precision = Precision.FLOAT32
+) -> None:
     """Refuse a model that has another gradient by plain autograd than by the engine's books.
 
     Every example would still be clipped by the norm of what is added, so no privacy is lost, but the
@@ -30,6 +35,8 @@ def check_coverage(model: nn.Module, shape: Sequence[int]) -> None:
     Args:
         model: passes :func:`~tan_core.engine.check.check_model`; reads [B, *shape] floats.
         shape: of one example.
+        precision: of the passes. What a parameter's gradient is made of shows in float32; in a lower one
+            the model must run.
 
     Raises:
         ParameterError: a layer does not run, does not have examples as first dimension or works in
@@ -56,6 +63,49 @@ def check_coverage(model: nn.Module, shape: Sequence[int]) -> None:
                 "is incomplete there; move the use into the layer",
                 field="model",
             )
+        if precision is not Precision.FLOAT32:
+            _check_runs(probe, inputs, precision)
+
+
+def _check_runs(probe: nn.Module, inputs: Tensor, precision: Precision) -> None:
+    """The model by itself first, for that tells which layer it is that does not run."""
+    books, entered = Books(probe, precision), list[str]()
+    listeners = [
+        listener
+        for name, layer in probe.named_modules()
+        for listener in (
+            layer.register_forward_pre_hook(partial(_enter, entered, name)),
+            layer.register_forward_hook(partial(_leave, entered)),
+        )
+    ]
+    try:
+        with torch.no_grad(), books.passes():
+            labels = torch.arange(len(inputs), device=inputs.device) % probe(inputs).shape[1]
+    except RuntimeError as error:
+        raise ParameterError(
+            f"layer {entered[-1]!r} does not run in {precision.value}: {error}; accepted: "
+            f"{Precision.FLOAT32.value}",
+            field="precision",
+        ) from error
+    finally:
+        for listener in listeners:
+            listener.remove()
+    try:
+        clipped_sum(books, inputs, labels, clip_norm=1.0)
+    except RuntimeError as error:
+        raise ParameterError(
+            f"the model cannot be trained privately in {precision.value}: {error}; accepted: "
+            f"{Precision.FLOAT32.value}",
+            field="precision",
+        ) from error
+
+
+def _enter(entered: list[str], name: str, *_: object) -> None:
+    entered.append(name)
+
+
+def _leave(entered: list[str], *_: object) -> None:
+    entered.pop()
 
 
 def _is_hidden_in_float64(probe: nn.Module, inputs: Tensor) -> bool:

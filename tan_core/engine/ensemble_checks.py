@@ -8,7 +8,7 @@ from tan_core.engine.augment import Augmentation
 from tan_core.errors import ParameterError
 from tan_core.execution import Simulation
 from tan_core.mechanism import Sampling
-from tan_core.spec.train import TrainerConfig
+from tan_core.spec.train import Precision, TrainerConfig
 
 
 def linear_layers(models: Sequence[nn.Module]) -> list[nn.Linear]:
@@ -108,7 +108,13 @@ def check_data(inputs: Tensor, labels: Tensor, layer: nn.Linear, simulation: Sim
 
 
 def check_config(trial: int, config: TrainerConfig, simulation: Simulation, inputs: Tensor) -> None:
-    """Refuse another clipping norm than the simulation's, and augmentation."""
+    """Refuse another clipping norm than the simulation's, another precision than float32, and augmentation."""
+    if config.precision is not Precision.FLOAT32:
+        raise ParameterError(
+            f"configs[{trial}].precision is {config.precision.value}, an ensemble computes in "
+            f"{Precision.FLOAT32.value}",
+            field="precision",
+        )
     if config.clip_norm != simulation.dynamics.clip_norm:
         raise ParameterError(
             f"configs[{trial}].clip_norm is {config.clip_norm!r}, the simulation's is "

@@ -14,6 +14,7 @@ from tan_core.engine.clipping import ClippingRule, per_example_clipping
 from tan_core.engine.inputs import Picked
 from tan_core.engine.linear_classifier import in_one_pass, linear_classifier
 from tan_core.errors import ParameterError
+from tan_core.spec.train import Precision
 
 __all__ = ["ClippedSum", "check_model", "clipped_sum"]
 
@@ -59,7 +60,8 @@ def clipped_sum(
     * ``microbatch_size`` changes nothing beyond float rounding.
 
     Args:
-        model: passes :func:`check_model`; or its books, where it is asked for many sums.
+        model: passes :func:`check_model`; or its books, where it is asked for many sums or its passes
+            have a precision of their own.
         inputs: [B * K, ...]; the K views of an example stand together. Or records that need not be
             gathered where the model can be computed without.
         labels: [B], int64; or [B, K] where views have labels of their own.
@@ -88,7 +90,8 @@ def clipped_sum(
             )
     books = model if isinstance(model, Books) else Books(model)
     books.check_precision()
-    if views == 1 and shares is None and rule is per_example_clipping:
+    is_float32 = books.precision is Precision.FLOAT32
+    if is_float32 and views == 1 and shares is None and rule is per_example_clipping:
         found = _of_linear_classifier(books.model, inputs, labels, clip_norm)
         if found is not None:
             return found

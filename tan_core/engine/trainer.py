@@ -121,7 +121,9 @@ class Trainer:
             :func:`~tan_core.engine.verdicts.architecture`); its parameters become views of one vector
             and always hold the current (not the averaged) weights.
         execution: what is executed; its mechanism is the one that is priced.
-        config: optimiser, averaging and augmentation. Its ``clip_norm`` must be the mechanism's.
+        config: optimiser, averaging, augmentation, and the precision of the passes through the model; the
+            weights and all that is made of gradients are float32 in both. Its ``clip_norm`` must be the
+            mechanism's.
         inputs: the whole training split, uint8 [N, C, H, W] or float [N, F], in memory or not; N is
             ``execution.num_examples``.
         labels: [N], integers.
@@ -166,9 +168,9 @@ class Trainer:
         check_model(model)
         if isinstance(execution, PrivateRun):
             check_independence(model, self._inputs.shape[1:])
-            check_coverage(model, self._inputs.shape[1:])
+            check_coverage(model, self._inputs.shape[1:], config.precision)
         else:
-            check_once(model, self._inputs.shape[1:])
+            check_once(model, self._inputs.shape[1:], config.precision)
         self._randomness = randomness
         self._microbatch_size = microbatch_size
         self._rank, self._world_size, self._all_reduce = rank, world_size, all_reduce
@@ -183,7 +185,7 @@ class Trainer:
         )
         self._model = model.to(self._device)
         self._flat = FlatParameters(self._model)
-        self._books = Books(self._model)
+        self._books = Books(self._model, config.precision)
         self._ema = self._flat.vector.clone() if config.ema_decay else None
         self._optimizer = make_optimizer(config, self._flat.vector)
         self._trace = Trace(self._mechanism.steps) if isinstance(execution, PrivateRun) else None
@@ -305,9 +307,13 @@ class Trainer:
             ParameterError: it is not; the message names what differs.
         """
         for key, expected in self._identity().items():
-            if state.meta.get(key) != expected:
+            found = state.meta.get(key)
+            if key == "config" and isinstance(found, dict):
+                # A field that is younger than the checkpoint was at its default.
+                found = {**TrainerConfig().model_dump(mode="json"), **found}
+            if found != expected:
                 raise ParameterError(
-                    f"the checkpoint is of another run: its {key} is {state.meta.get(key)!r}, "
+                    f"the checkpoint is of another run: its {key} is {found!r}, "
                     f"expected {expected!r}",
                     field=key,
                 )
@@ -473,6 +479,7 @@ class Trainer:
             views=shown.views,
             shares=shown.shares,
             rule=clipping_rule(self._config),
+            precision=self._config.precision,
         )
         self._next_audit = self._steps_done + steps_between_audits(self._mechanism.steps)
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from tan_core.engine.coverage import check_coverage
 from tan_core.engine.independence import check_independence
+from tan_core.spec.train import Precision
 
 _MOST: Final = 64
 """Architectures remembered; a process that has seen more starts anew."""
@@ -25,7 +26,9 @@ _passed: set[Hashable] = set()
 _VALUES: Final = (bool, int, float, complex, str, bytes, torch.dtype, torch.device, type(None))
 
 
-def check_once(model: nn.Module, shape: Sequence[int]) -> None:
+def check_once(
+    model: nn.Module, shape: Sequence[int], precision: Precision = Precision.FLOAT32
+) -> None:
     """Check independence and coverage, unless an equal model has passed before in this process.
 
     Equal are models of one :func:`architecture`, whatever their parameters hold.
@@ -33,6 +36,7 @@ def check_once(model: nn.Module, shape: Sequence[int]) -> None:
     Args:
         model: passes :func:`~tan_core.engine.check.check_model`; reads [B, *shape] floats.
         shape: of one example.
+        precision: of the passes.
 
     Raises:
         ParameterError: as :func:`~tan_core.engine.independence.check_independence` and
@@ -41,15 +45,16 @@ def check_once(model: nn.Module, shape: Sequence[int]) -> None:
     Example:
         >>> check_once(nn.Linear(4, 3), (4,))
     """
-    key = architecture(model)
-    if key is not None and (key, tuple(shape)) in _passed:
+    described = architecture(model)
+    key = (described, tuple(shape), precision)
+    if described is not None and key in _passed:
         return
     check_independence(model, shape)
-    check_coverage(model, shape)
-    if key is not None:
+    check_coverage(model, shape, precision)
+    if described is not None:
         if len(_passed) >= _MOST:
             _passed.clear()
-        _passed.add((key, tuple(shape)))
+        _passed.add(key)
 
 
 def architecture(model: nn.Module) -> Hashable | None:

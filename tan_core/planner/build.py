@@ -29,6 +29,7 @@ from tan_core.planner.segments import segment_rule
 from tan_core.planner.shape import Shape, choose_shape, largest, refuse_batch_above
 from tan_core.planner.step_candidates import step_candidates
 from tan_core.spec import StudySpec
+from tan_core.spec.train import Precision
 
 
 def plan_study(
@@ -113,6 +114,7 @@ def plan_study(
         runs=runs_to_choose(spec, shape.run),
         rates=rates,
         memory=memory_bytes(model, spec) if model else None,
+        precision=None if spec.searched("precision") else spec.train.precision,
         warnings=[_UNMEASURED] if hours is not None and rates is None else [],
     )
 
@@ -182,6 +184,7 @@ def plan_mechanism(
         runs=[run],
         rates=Rates.of(rate, None),
         memory=None,
+        precision=None,
         warnings=[],
     )
 
@@ -195,6 +198,7 @@ def _assemble(
     runs: Sequence[PrivateRun],
     rates: Rates | None,
     memory: int | None,
+    precision: Precision | None,
     warnings: Sequence[str],
 ) -> Plan:
     """Everything that follows from what has been decided."""
@@ -212,6 +216,7 @@ def _assemble(
             steps=mechanism.steps,
             clip_norm=mechanism.clip_norm,
             max_batch_size=mechanism.max_batch_size,
+            precision=precision,
         ),
         privacy=privacy,
         reservation=PlannedReservation(

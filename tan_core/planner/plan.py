@@ -9,6 +9,7 @@ from tan_core.execution import PrivateRun
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 from tan_core.planner.cap import with_cap
 from tan_core.spec.base import Frozen
+from tan_core.spec.train import Precision
 
 
 class PlannedRun(Frozen):
@@ -22,6 +23,8 @@ class PlannedRun(Frozen):
     clip_norm: float
     max_batch_size: int | None = None
     """The cap of a batch; None: batches are never cut."""
+    precision: Precision | None = None
+    """Of the passes through the model; None: it is searched, or no study was asked for."""
 
 
 class PlannedPrivacy(Frozen):

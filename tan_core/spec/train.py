@@ -55,6 +55,16 @@ class Clipping(StrEnum):
     """Nothing: noisy SGD, which has no epsilon. For a simulation alone, never for a study."""
 
 
+class Precision(StrEnum):
+    """Of the passes through the model. Norms, sums, noise and weights are float32 in both."""
+
+    FLOAT32 = "float32"
+    """There and back."""
+    BFLOAT16 = "bfloat16"
+    """Products of matrices and convolutions round what they read and write to 8 bits: a matter of speed and of
+    the gradient's quality, not of epsilon."""
+
+
 class TrainerConfig(Frozen):
     """Everything the engine needs beside the mechanism and the model. A trial may vary any of it.
 
@@ -105,6 +115,8 @@ class TrainerConfig(Frozen):
     """Whether half of the views are mirrored."""
     color_jitter: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Brightness, contrast and saturation of a view are each multiplied by 1 - j to 1 + j."""
+    precision: Precision = Precision.FLOAT32
+    """Of the passes through the model, in the simulations as in the private run; epsilon does not depend on it."""
 
     @property
     def is_augmented(self) -> bool:

@@ -1,4 +1,4 @@
-"""One example moves the clipped sum by at most C in float32, whatever it holds: every kind of layer."""
+"""One example moves the clipped sum by at most C, whatever it holds: every kind of layer and precision."""
 
 import pytest
 import torch
@@ -7,12 +7,14 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tan_core.engine import clipped_sum
+from tan_core.engine.bookkeeping import Books
 from tan_core.engine.layers import _KINDS
 from tan_core.models.gain import Gain
 from tan_core.models.position_embedding import PositionEmbedding
 from tan_core.models.weight_standardised import WeightStandardisedConv2d
+from tan_core.spec.train import Precision
 
-FEW = settings(max_examples=30)
+FEW = settings(max_examples=40)
 AT_MOST = 1 + 1e-6
 LAYERS = {
     "linear": (nn.Linear(3, 2), (8, 3)),
@@ -32,6 +34,7 @@ LAYERS = {
     "shift": (PositionEmbedding(5, 6), (5, 6)),
     "embedding": (nn.Embedding(4, 5), (7,)),
     "unknown": (nn.PReLU(3), (3, 5)),
+    "unknown product": (nn.ConvTranspose1d(2, 3, 3), (2, 5)),
 }
 
 
@@ -76,8 +79,9 @@ def contribution(
     cancel: float,
     is_even: bool,
     is_last: bool,
+    precision: Precision,
 ) -> float:
-    """The norm of what one example adds to a clipped sum at C = 1, float32."""
+    """The norm of what one example adds to a clipped sum at C = 1."""
     layer, shape = LAYERS[name]
     generator = torch.Generator().manual_seed(seed)
     for parameter in layer.parameters():
@@ -92,9 +96,8 @@ def contribution(
     with torch.no_grad():
         size = tuple(layer(inputs).shape)
     weights = steepness * (cancel * alternating(size) + random(size, generator))
-    found = clipped_sum(
-        Weighed(layer, weights), inputs, torch.tensor([label]), clip_norm=1.0, views=views
-    )
+    books = Books(Weighed(layer, weights), precision)
+    found = clipped_sum(books, inputs, torch.tensor([label]), clip_norm=1.0, views=views)
     return float(found.sum.double().norm())
 
 
@@ -106,6 +109,7 @@ EXAMPLES = {
     "label": st.integers(0, 1),
     "is_even": st.booleans(),
     "is_last": st.booleans(),
+    "precision": st.sampled_from(Precision),
 }
 
 

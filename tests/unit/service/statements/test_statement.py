@@ -18,6 +18,7 @@ from service.statements.verify import (
 )
 from tan_core.mechanism import Mechanism, NeighboringRelation, Sampling
 from tan_core.spec import StudySpec
+from tan_core.spec.train import Precision
 from tan_core.wire import Evaluation, PrivateResult
 from tests.support.evaluations import evaluation
 
@@ -52,6 +53,7 @@ def make_facts(*, released=100, charged=102, **changes):
         is_public=False,
         num_examples=1437,
         planned_steps=100,
+        precision=Precision.FLOAT32,
         waiver="owner: published data",
         result=PrivateResult(
             steps=released,
@@ -126,6 +128,20 @@ class TestBuild:
         document["pretraining"]["data"] = "none"
         assert bad_checks(document) != []
         assert build(make_facts())["pretraining"]["data"] is None
+
+    def test_the_precision_is_named_and_epsilon_does_not_depend_on_it(self, key):
+        exact, rounded = (build(make_facts(precision=precision)) for precision in Precision)
+
+        assert exact["training"] == {"precision": "float32"}
+        assert rounded["training"] == {"precision": "bfloat16"}
+        assert rounded["privacy"] == exact["privacy"]
+        assert rounded["events"] == exact["events"]
+        [added] = set(rounded["assumptions"]) - set(exact["assumptions"])
+        assert added.startswith("The passes through the model ran in bfloat16")
+        document = sign(rounded, key)
+        assert bad_checks(document) == []
+        document["training"]["precision"] = "float32"
+        assert bad_checks(document) != []
 
     def test_the_unit_is_a_user_where_a_column_names_them(self):
         facts = make_facts(unit="writer", records_per_unit=4)

@@ -31,3 +31,24 @@ def assert_exact(
 
     assert torch.allclose(got.norms, norms, rtol=rtol)
     assert float((got.sum - expected).norm()) <= rtol * float(expected.norm())
+
+
+def one_at_a_time(layer, a, g, views: int) -> dict[str, torch.Tensor]:
+    """The definition: [B, ...] by parameter.
+
+    On contiguous copies: the backward pass of torch 2.13's group norm writes to a null pointer when
+    its input is channels-last and needs no gradient.
+    """
+    a = a.clone(memory_format=torch.contiguous_format)
+    g = g.clone(memory_format=torch.contiguous_format)
+    names, parameters = zip(*layer.named_parameters(), strict=True)
+    rows = [
+        torch.autograd.grad((layer(own_a) * own_g).sum(), parameters)
+        for own_a, own_g in zip(a.split(views), g.split(views), strict=True)
+        if len(own_a)
+    ]
+    if not rows:
+        return {name: p.new_zeros(0, *p.shape) for name, p in layer.named_parameters()}
+    return {
+        name: torch.stack(each) for name, each in zip(names, zip(*rows, strict=True), strict=True)
+    }

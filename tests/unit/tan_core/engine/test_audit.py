@@ -11,14 +11,18 @@ from torch import nn
 
 from tan_core import models
 from tan_core.engine import audit as module
-from tan_core.engine import clipped_sum
-from tan_core.engine.audit import audit, differences, steps_between_audits
+from tan_core.engine import bookkeeping, clipped_sum
+from tan_core.engine.audit import TOLERANCE, audit, differences, steps_between_audits
+from tan_core.engine.bookkeeping import Books
 from tan_core.engine.clipping import automatic_clipping, no_clipping, per_example_clipping
+from tan_core.engine.layers import LayerGradients
 from tan_core.errors import AuditError
 from tan_core.execution import Simulation
 from tan_core.spec.models import MODEL_TYPES
+from tan_core.spec.train import Precision
 from tests.unit.tan_core.engine.support import make_run, make_trainer, run, run_ranks
 
+BFLOAT16 = Precision.BFLOAT16
 SMALL = ("linear", "mlp", "tanh-cnn", "wrn-16-4")
 
 
@@ -75,6 +79,49 @@ class TestAudit:
         given, settings = arguments(model, *make_batch((1, 8, 8), views=views))
 
         assert max(differences(*given, **settings)) < 1e-3
+
+    @pytest.mark.parametrize("views", [1, 4])
+    @pytest.mark.parametrize("name", SMALL)
+    def test_in_bfloat16_too(self, name: str, views: int) -> None:
+        generator = torch.Generator().manual_seed(0)
+        model = models.build(
+            MODEL_TYPES[name](), shape=(1, 8, 8), num_classes=3, generator=generator
+        )
+        inputs, labels = make_batch((1, 8, 8), views=views)
+        settings = {"clip_norm": 1.0, "views": views}
+        kept = clipped_sum(Books(model, BFLOAT16), inputs, labels, **settings).norms
+
+        found = differences(model, inputs, labels, kept, precision=BFLOAT16, **settings)
+
+        assert max(found) < TOLERANCE[BFLOAT16] / 4
+
+    def test_in_bfloat16_a_model_that_mixes_is_caught(self) -> None:
+        model, (inputs, labels) = mixing_model(), make_batch((4,))
+        kept = clipped_sum(Books(model, BFLOAT16), inputs, labels, clip_norm=1.0, views=2).norms
+
+        with pytest.raises(AuditError):
+            audit(model, inputs, labels, kept, clip_norm=1.0, views=2, precision=BFLOAT16)
+
+    @pytest.mark.parametrize("precision", Precision)
+    def test_a_norm_that_is_a_little_less_than_what_it_bounds_is_caught(
+        self, precision, monkeypatch
+    ) -> None:
+        """As one from a sum in lower precision would be, far within what a kink may move."""
+        model, (inputs, labels) = nn.Linear(4, 3), make_batch((4,), views=1)
+        kept = clipped_sum(Books(model, precision), inputs, labels, clip_norm=0.1).norms
+        rightly = bookkeeping.layer_gradients
+
+        def slightly_less(*of):
+            found = rightly(*of)
+            return LayerGradients(found.squared_norms * (1 - 4e-5), found.weighted_sum)
+
+        # Two equal views: with one, the classifier's own kernel would be asked.
+        given = (inputs.repeat_interleave(2, 0), labels, kept)
+        settings = {"clip_norm": 0.1, "views": 2, "precision": precision}
+        audit(model, *given, **settings)
+        monkeypatch.setattr(bookkeeping, "layer_gradients", slightly_less)
+
+        assert differences(model, *given, **settings) == [math.inf] * len(labels)
 
     @pytest.mark.parametrize(
         "rule",

@@ -342,6 +342,7 @@ class TestArguments:
             ({"configs": [TrainerConfig()]}, "configs"),
             ({"noises": [SeededRandomness(0)]}, "noises"),
             ({"configs": [TrainerConfig(), TrainerConfig(clip_norm=2.0)]}, "clip_norm"),
+            ({"configs": [TrainerConfig(), TrainerConfig(precision="bfloat16")]}, "precision"),
             ({"inputs": make_inputs(29)}, "inputs"),
             ({"inputs": make_inputs(shape=(8,))}, "inputs"),
             ({"labels": make_labels(29)}, "labels"),

@@ -14,6 +14,7 @@ from tan_core.engine.layers import base, convolution, is_known, layer_gradients
 from tan_core.engine.layers.base import squared_norms
 from tan_core.models.gain import Gain
 from tan_core.models.weight_standardised import WeightStandardisedConv2d
+from tests.unit.tan_core.engine.oracle import one_at_a_time
 
 DRAWN = settings(max_examples=100, deadline=None, derandomize=True)
 CONVOLUTIONS = [nn.Conv1d, nn.Conv2d, nn.Conv3d]
@@ -124,27 +125,6 @@ def make_step(layer, shape, *, examples: int, views: int, is_last: bool = False,
     output = layer(a)
     g = torch.randn(output.shape, generator=generator, dtype=torch.float64)
     return a, (torch.empty_like(output).copy_(g))
-
-
-def one_at_a_time(layer, a, g, views: int) -> dict[str, torch.Tensor]:
-    """The definition: [B, ...] by parameter.
-
-    On contiguous copies: the backward pass of torch 2.13's group norm writes to a null pointer when
-    its input is channels-last and needs no gradient.
-    """
-    a = a.clone(memory_format=torch.contiguous_format)
-    g = g.clone(memory_format=torch.contiguous_format)
-    names, parameters = zip(*layer.named_parameters(), strict=True)
-    rows = [
-        torch.autograd.grad((layer(own_a) * own_g).sum(), parameters)
-        for own_a, own_g in zip(a.split(views), g.split(views), strict=True)
-        if len(own_a)
-    ]
-    if not rows:
-        return {name: p.new_zeros(0, *p.shape) for name, p in layer.named_parameters()}
-    return {
-        name: torch.stack(each) for name, each in zip(names, zip(*rows, strict=True), strict=True)
-    }
 
 
 def assert_agree(layer, a, g, views: int, *, expected, rtol: float) -> None:

@@ -290,6 +290,7 @@ READ = {
     "color_jitter": {"color_jitter": 0.5},
     "clipping": {"clipping": "automatic"},
     "clipping_stability": {"clipping": "automatic", "clipping_stability": 1.0},
+    "precision": {"precision": "bfloat16"},
 }
 
 

@@ -17,6 +17,7 @@ from tan_core.planner import (
 from tan_core.planner import privacy as privacy_section
 from tan_core.planner.shape import AUTO_STEPS
 from tan_core.spec import StudySpec
+from tan_core.spec.train import Precision
 
 N = 60_000
 
@@ -63,6 +64,31 @@ def cifar(**changes: Any) -> Plan:
             **changes,
         }
     )
+
+
+class TestPrecision:
+    def test_the_plan_names_that_of_the_passes_and_nothing_else_changes(self) -> None:
+        exact, rounded = (
+            plan_study(study(batch_size=1024, precision=precision), num_examples=N)
+            for precision in Precision
+        )
+
+        assert exact.reference.precision is Precision.FLOAT32
+        assert rounded.reference.precision is Precision.BFLOAT16
+        without = {"reference": {"precision"}}
+        assert rounded.model_dump(exclude=without) == exact.model_dump(exclude=without)
+
+    def test_it_names_none_where_candidates_differ_or_no_model_is_trained(self) -> None:
+        searched = study(batch_size=1024, space={"precision": {"choices": list(Precision)}})
+
+        assert plan_study(searched, num_examples=N).reference.precision is None
+        assert cifar().reference.precision is None
+
+    def test_a_plan_that_was_stored_before_says_nothing_of_it(self) -> None:
+        stored = cifar().model_dump(mode="json")
+        del stored["reference"]["precision"]
+
+        assert Plan.model_validate(stored) == cifar()
 
 
 class TestPlanMechanism:

@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from tan_core.execution import PrivateRun
+from tan_core.mechanism import Mechanism
+from tan_core.planner.candidates import candidate
 from tan_core.spec import StudySpec, TrainerConfig, TrainSpec, field_problems
-from tan_core.spec.train import NEEDS
+from tan_core.spec.train import NEEDS, Precision
 
 NEUTRAL = {name: field.default for name, field in TrainerConfig.model_fields.items()}
 
@@ -46,6 +49,7 @@ class TestDomains:
             ("optimizer", "lamb"),
             ("horizontal_flip", 1),
             ("horizontal_flip", "true"),
+            ("precision", "float16"),
         ],
     )
     def test_a_value_outside_is_refused_by_its_path_wherever_it_stands(self, field, value) -> None:
@@ -69,6 +73,29 @@ class TestDomains:
 
         assert trainer == TrainerConfig.model_validate(fixed)
         assert TrainerConfig.model_validate(json.loads(trainer.model_dump_json())) == trainer
+
+
+class TestPrecision:
+    def test_a_study_that_says_nothing_of_it_trains_in_float32(self) -> None:
+        """Neither do studies and assignments that were stored before there was a choice."""
+        assert StudySpec.model_validate(study()).train.precision is Precision.FLOAT32
+        stored = TrainerConfig().model_dump(mode="json")
+        del stored["precision"]
+        assert TrainerConfig.model_validate(stored).precision is Precision.FLOAT32
+
+    def test_it_reaches_the_trainer_of_simulations_and_private_run(self) -> None:
+        spec = StudySpec.model_validate(study(precision="bfloat16"))
+        run = PrivateRun(
+            mechanism=Mechanism(sampling_rate=0.1, noise_multiplier=1, clip_norm=1, steps=1),
+            num_examples=100,
+        )
+
+        chosen = candidate(
+            trainer=spec.train.trainer(), model=spec.model, reference=run, params={}, target=None
+        )
+
+        assert chosen.trainer.precision is Precision.BFLOAT16
+        assert chosen.private_run == run
 
 
 class TestIdle:
