@@ -61,6 +61,17 @@ class TestDigits:
         assert 2.85 <= independent_epsilon(statement["events"], 1e-5) <= 3.0
         assert statement["events"][0]["steps"] in (60, 120)
 
+    def test_passes_in_bfloat16_are_planned_trained_and_stated(self, service: LiveService) -> None:
+        done = service.complete(
+            service.submit(digits_study("rounded", train={"precision": "bfloat16"}))
+        )
+
+        assert done["plan"]["reference"]["precision"] == "bfloat16"
+        assert done["run"]["test_accuracy"] > 0.7
+        statement = service.get(f"/studies/{done['id']}/statement")
+        assert statement["training"] == {"precision": "bfloat16"}
+        assert 2.85 <= independent_epsilon(statement["events"], 1e-5) <= 3.0
+
     def test_a_hopeless_learning_rate_is_recorded_as_diverged(self, service: LiveService) -> None:
         study = digits_study("diverges", model={"name": "tanh-cnn"})
         study["search"]["space"] = {"learning_rate": {"choices": [0.5, 1e6]}}

@@ -19,7 +19,7 @@ from tan_core.execution import PrivateRun
 from tan_core.mechanism import Accountant, Mechanism
 from tan_core.models import build_head, extractor_of
 from tan_core.spec.models import ScatterLinearModel, TanhCnnModel
-from tan_core.spec.train import TrainerConfig
+from tan_core.spec.train import Precision, TrainerConfig
 from tan_core.wire import DatasetRef
 from tests.support.datasets import dataset_ref
 from tests.unit.tan_core.engine.support import run
@@ -130,9 +130,10 @@ def test_scatter_linear_on_cifar_10_jpeg(cache_dir: Path) -> None:
     assert accuracy >= 0.65
 
 
-def test_tanh_cnn_on_mnist(cache_dir: Path) -> None:
+@pytest.mark.parametrize("precision", Precision)
+def test_tanh_cnn_on_mnist(cache_dir: Path, precision: Precision) -> None:
     """98.1 % published (Tramèr and Boneh 2021, on shuffled batches); ours are true Poisson batches."""
-    config = TrainerConfig(learning_rate=0.05, momentum=0.9, clip_norm=0.1)
+    config = TrainerConfig(learning_rate=0.05, momentum=0.9, clip_norm=0.1, precision=precision)
     accuracies = [
         accuracy_at_epsilon_3(
             reference_to("mnist"),

@@ -12,6 +12,7 @@ from tan_core.errors import AuditError, ParameterError
 from tan_core.mechanism import Mechanism
 from tan_core.models import extractor_of
 from tan_core.spec.models import MODEL_TYPES, Model, PythonModel
+from tan_core.spec.train import Precision
 from worker.selftest.finding import Finding, for_certain
 from worker.selftest.rig import SECRET_BYTES, Lab, Setup, weights
 
@@ -30,6 +31,7 @@ _SMALLER: Final[Mapping[str, dict[str, Any]]] = {"nf-resnet-50": {"width": 1}}
 _SLOW: Final = frozenset({"wrn-40-4", "wrn-28-10", "nf-resnet-50"})
 _TRAPS: Final = ("batch_norm", "centred")
 _FAR: Final = 100
+_IN_BFLOAT16: Final = ("mlp", "tanh-cnn", "wrn-16-4", "vit-tiny")
 _VIEWS: Final = {"augmentation_multiplicity": 4, "crop_padding": 2}
 """Crops alone: a record's flips are drawn after the crops of all, so they depend on who else is there."""
 
@@ -54,6 +56,18 @@ def several_views(lab: Lab) -> Iterator[Finding]:
         claim="leaving out a record of 4 augmented views moves the clipped sum by C",
         fault="views clipped one by one",
     )
+
+
+def passes_in_bfloat16(lab: Lab) -> Iterator[Finding]:
+    """What the passes round does not enter the bound."""
+    for name in _IN_BFLOAT16:
+        setup = _setup(lab, _registered(name), trainer={"precision": Precision.BFLOAT16})
+        finding = _bounded(lab, f"sensitivity.bfloat16.{name}", setup)
+        yield replace(
+            finding,
+            claim="leaving out a record moves the clipped sum by C where the passes are in bfloat16",
+            fault="norms of other numbers than those of the sum; a processor that rounds by the batch",
+        )
 
 
 def non_finite_record(lab: Lab) -> Iterator[Finding]:

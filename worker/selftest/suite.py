@@ -18,6 +18,7 @@ from worker.selftest.sampler import capped_draws, poisson_draws
 from worker.selftest.sensitivity import (
     mixing_models,
     non_finite_record,
+    passes_in_bfloat16,
     registered_models,
     several_views,
 )
@@ -34,6 +35,7 @@ def checks(*, quick: bool) -> dict[str, Check]:
         "sampler.cap": capped_draws,
         "sensitivity": partial(registered_models, quick=quick),
         "sensitivity.views": several_views,
+        "sensitivity.bfloat16": passes_in_bfloat16,
         "sensitivity.non_finite": non_finite_record,
         "sensitivity.mixing": mixing_models,
         "noise": noise_of_empty_draws,

@@ -503,6 +503,11 @@ class TestStatement:
             study = await session.get(Study, study_id)
             await Ledger().release(session, study.reservation_id, actor="test", reason="done")
             await attest_weights(session, study)
+            run = await session.get(Run, private)
+            # As it was stored before there was a choice.
+            run.assignment = run.assignment | {
+                "trainer": {k: v for k, v in run.assignment["trainer"].items() if k != "precision"}
+            }
         statement = await make_statement(database, study_id, settings)
         async with database.session() as session:
             study = await session.get(Study, study_id)
@@ -514,6 +519,7 @@ class TestStatement:
         assert [check for check in verify_statement(document) if not check.is_good] == []
         statement = document
         assert statement["steps"]["charged"] == 100
+        assert statement["training"] == {"precision": "float32"}
         assert statement["privacy"]["epsilon"] <= 3.0
         account = (await client.get("/datasets/digits/ledger")).json()
         entry = statement["ledger"]["entry"]

@@ -63,6 +63,13 @@ class TestScreen:
         assert {f"{one['steps']:,}" for one in document["step_candidates"]} <= words
         assert {f"{rung['expected_batch_size']:,}" for rung in document["simulations"]} <= words
 
+    def test_the_precision_of_the_passes_stands_beside_the_private_run(self) -> None:
+        document = made()
+        document["reference"]["precision"] = "bfloat16"
+
+        assert any("precision" in line and "bfloat16" in line for line in screen(document))
+        assert not any("precision" in line for line in screen(made()))
+
     def test_no_simulation_is_shown_without_saying_that_it_is_not_private(self) -> None:
         document = made(rungs=[64, 256, 1024])
 
