@@ -69,6 +69,20 @@ class TestSaveAndLoad:
         with pytest.raises(ParameterError, match="not a checkpoint"):
             checkpoint.load(tmp_path / "w", sha256)
 
+    def test_a_draft_has_no_name_until_it_is_kept_and_is_what_it_was(self, tmp_path: Path) -> None:
+        trainer = run(make_trainer(), 1)
+        at_one = trainer.state()
+
+        draft = checkpoint.draft(tmp_path / "c", trainer)
+        assert not (tmp_path / "c").exists()
+        run(trainer, 1)
+        sha256 = draft.keep()
+
+        found = checkpoint.load(tmp_path / "c", sha256)
+        assert found.step == 1
+        assert torch.equal(found.state.tensors["parameters"], at_one.tensors["parameters"])
+        assert [file.name for file in tmp_path.iterdir()] == ["c"]
+
     def test_a_failed_write_leaves_the_old_checkpoint(self, tmp_path: Path, monkeypatch) -> None:
         trainer = run(make_trainer(), 1)
         sha256 = checkpoint.save(tmp_path / "c", trainer)
