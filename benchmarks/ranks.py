@@ -38,9 +38,10 @@ KEY = bytes(range(32))
 ROUNDS, QUICK_ROUNDS = 9, 3
 SECONDS_AT_ONCE = 2.0
 WARM_UP = 3
+CONFIG = TrainerConfig(learning_rate=1e-6)
 
 
-def trainer_of(load: Workload, rank: int, size: int) -> Trainer:
+def trainer_of(load: Workload, rank: int, size: int, config: TrainerConfig = CONFIG) -> Trainer:
     """One rank's part of a private run without end."""
     inputs, labels = split(load)
     mechanism = Mechanism(
@@ -49,7 +50,7 @@ def trainer_of(load: Workload, rank: int, size: int) -> Trainer:
     return Trainer(
         model=load.build(),
         execution=PrivateRun(mechanism=mechanism, num_examples=NUM_EXAMPLES),
-        config=TrainerConfig(learning_rate=1e-6),
+        config=config,
         inputs=inputs,
         labels=labels,
         randomness=PrivateRandomness(KEY, 1),
