@@ -248,11 +248,23 @@ class _GroupNorm(Function):
         return dx, None, None
 
 
+def _is_narrow(x: Tensor) -> bool:
+    """Whether torch computes in float32 and rounds: so may a kernel that is faster, at both ends of it."""
+    return x.is_cpu and x.dtype == torch.bfloat16
+
+
 def _tanh(x: Tensor) -> Tensor:
-    is_dense = x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last)
-    if x.numel() >= _LARGE and x.dtype == torch.float32 and is_dense and native.accepts(x):
+    if _is_narrow(x):
+        # Whatever the size: of two kernels one may round otherwise, and an example would follow its batch.
+        wide = x.float()
+        return (_Tanh.apply(wide) if _is_dense(wide) else torch.tanh(wide)).to(x.dtype)
+    if x.numel() >= _LARGE and x.dtype == torch.float32 and _is_dense(x) and native.accepts(x):
         return _Tanh.apply(x)
     return torch.tanh(x)
+
+
+def _is_dense(x: Tensor) -> bool:
+    return x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last)
 
 
 class _Tanh(Function):
@@ -285,6 +297,8 @@ def _max_pool(layer: nn.MaxPool2d) -> Prepare | None:
     def forward(x: Tensor) -> Tensor:
         if x.dim() == 4 and min(kernel.places(x)) > 0 and native.accepts(x):
             return _MaxPool.apply(x, kernel)
+        if _is_narrow(x):
+            return forward(x.float()).to(x.dtype)
         return functional.max_pool2d(
             x, layer.kernel_size, layer.stride, layer.padding, layer.dilation
         )

@@ -59,7 +59,7 @@ class Precision(StrEnum):
     """Of the passes through the model. Norms, sums, noise and weights are float32 in both."""
 
     FLOAT32 = "float32"
-    """There and back."""
+    """All of them, there and back."""
     BFLOAT16 = "bfloat16"
     """Products of matrices and convolutions round what they read and write to 8 bits: a matter of speed and of
     the gradient's quality, not of epsilon."""

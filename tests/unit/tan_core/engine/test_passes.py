@@ -14,6 +14,7 @@ from tan_core.engine import PrivateRandomness, Trainer, bookkeeping, clipped_sum
 from tan_core.engine.bookkeeping import Books
 from tan_core.engine.check import check_model
 from tan_core.engine.coverage import check_coverage
+from tan_core.engine.fast_layers import fast_methods
 from tan_core.engine.layers import LayerGradients
 from tan_core.engine.layers.base import as_positions
 from tan_core.errors import ParameterError
@@ -202,6 +203,28 @@ class TestWhatIsAdded:
         assert float(found.sum.double().norm()) <= CLIP_NORM * (1 + 1e-5)
 
 
+@pytest.mark.parametrize("layer", [nn.Tanh(), nn.MaxPool2d(2, 1), nn.MaxPool2d(3, 2, padding=1)])
+def test_a_kernel_in_float32_rounds_once_there_and_once_back(layer: nn.Module) -> None:
+    prepare = fast_methods(layer, is_channels_last=True)
+    if prepare is None:
+        pytest.skip("needs the kernels in C")
+    generator = torch.Generator().manual_seed(0)
+    x = 4 * torch.randn(2, 16, 16, 16, generator=generator).bfloat16()
+    x = x.contiguous(memory_format=torch.channels_last).requires_grad_()
+    exact = x.detach().double().requires_grad_()
+    truth = layer(exact)
+    g = torch.randn(truth.shape, generator=generator).bfloat16()
+
+    found = prepare()["forward"](x)
+    (back,) = torch.autograd.grad(found, x, g)
+
+    assert found.dtype == back.dtype == torch.bfloat16
+    one_rounding = {"rtol": 2**-8, "atol": 2e-6}
+    assert torch.allclose(found.double(), truth, **one_rounding)
+    (expected,) = torch.autograd.grad(truth, exact, g.double())
+    assert torch.allclose(back.double(), expected, **one_rounding)
+
+
 class Fragile(nn.Module):
     """Adds up in one type what comes in another."""
 
@@ -260,18 +283,19 @@ class TestInTheTrainer:
     @pytest.mark.parametrize("name", ["mlp", "tanh-cnn"])
     @several
     def test_ranks_and_microbatches_are_no_part_of_the_update(self, name, views) -> None:
+        """Of one: after it, weights that differ in their last digit may be rounded to other numbers."""
         arguments = {
             "spec": SMALL_MODELS[name],
             "config": CONFIG | {"augmentation_multiplicity": views},
         }
-        expected = vector(run(make_trainer(**arguments), 2))
+        expected = vector(run(make_trainer(**arguments), 1))
 
         for found in (
-            *run_ranks(2, 2, **arguments),
-            *run_ranks(3, 2, microbatch_size=7, **arguments),
-            run(make_trainer(microbatch_size=1, **arguments), 2),
+            *run_ranks(2, 1, **arguments),
+            *run_ranks(3, 1, microbatch_size=7, **arguments),
+            run(make_trainer(microbatch_size=1, **arguments), 1),
         ):
-            assert torch.allclose(vector(found), expected, rtol=0, atol=1e-5)
+            assert torch.allclose(vector(found), expected, rtol=0, atol=1e-6)
 
     def test_an_older_checkpoint_was_in_float32(self) -> None:
         state = run(make_trainer(), 2).state()
