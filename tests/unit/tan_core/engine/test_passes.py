@@ -306,6 +306,8 @@ class TestInTheTrainer:
             make_trainer(config=CONFIG).load_state(state)
 
     @pytest.mark.slow
+    @pytest.mark.timeout(900)
+    @pytest.mark.usefixtures("one_thread")
     def test_it_learns_the_digits_as_float32_does(self) -> None:
         """Of five private runs each, by seed: means apart by less than three of their standard errors."""
         exact, rounded = (
@@ -316,6 +318,15 @@ class TestInTheTrainer:
         error = np.sqrt((exact.var(ddof=1) + rounded.var(ddof=1)) / 5)
         assert exact.mean() > 0.85
         assert abs(exact.mean() - rounded.mean()) < max(3 * error, 0.01)
+
+
+@pytest.fixture
+def one_thread():
+    """Images are tiny: threads only wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def accuracy_on_digits(precision: Precision, seed: int) -> float:
