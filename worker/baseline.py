@@ -33,9 +33,11 @@ class StoppedError(RuntimeError):
 class Noiseless(SeededRandomness):
     """Draws like a simulation's, and no noise."""
 
-    def add_noise(self, step: int, total_P: Tensor, deviation: float) -> None:
+    def add_noise(
+        self, step: int, total_P: Tensor, deviation: float, *, share: int = 0, shares: int = 1
+    ) -> None:
         """Nothing."""
-        del step, total_P, deviation
+        del step, total_P, deviation, share, shares
 
 
 def with_baseline(evaluation: Evaluation, test: Split, train: Callable[[], Trainer]) -> Evaluation:

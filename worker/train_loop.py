@@ -2,7 +2,7 @@
 
 Rank 0 asks the control plane to charge a segment before its steps run, tells the others how many were
 granted, and reports the checkpoint that closes it while the next ones run (:mod:`worker.leader`). Every
-rank draws the same global mask and takes its share; the engine adds noise on rank 0 only, once.
+rank draws the same global mask and takes its share, of the draw and of the noise, which every parameter gets once.
 """
 
 import logging

@@ -40,8 +40,13 @@ class Randomness(Protocol):
         """Standard normal noise, float32 [size], on the CPU."""
         ...
 
-    def add_noise(self, step: int, total_P: Tensor, deviation: float) -> None:
-        """Add the step's noise, times ``deviation``, to a vector [P]."""
+    def add_noise(
+        self, step: int, total_P: Tensor, deviation: float, *, share: int = 0, shares: int = 1
+    ) -> None:
+        """Add a share of the step's noise, times ``deviation``, to a vector [P].
+
+        All shares, from 0 to ``shares - 1``, are the whole noise: each number is in one of them.
+        """
         ...
 
     def augmentation(self, step: int) -> torch.Generator:
@@ -103,12 +108,23 @@ class PrivateRandomness:
     def noise(self, step: int, size: int) -> Tensor:
         """Standard normal noise by Box and Muller from 53-bit uniforms; float32 [size]."""
         num_pairs = (size + 1) // 2
-        words = self._words("noise", step, 2 * num_pairs).view(np.int64)
-        return _box_muller(torch.from_numpy(words))[:size]
+        return _box_muller(_signed(self._words("noise", step, 2 * num_pairs)))[:size]
 
-    def add_noise(self, step: int, total_P: Tensor, deviation: float) -> None:
-        """Add the step's :meth:`noise`, times ``deviation``; its stream is opened once."""
-        total_P.add_(self.noise(step, total_P.numel()).to(total_P), alpha=deviation)
+    def add_noise(
+        self, step: int, total_P: Tensor, deviation: float, *, share: int = 0, shares: int = 1
+    ) -> None:
+        """Add a share of the step's :meth:`noise`, times ``deviation``; its stream is opened once."""
+        num_pairs = (total_P.numel() + 1) // 2
+        # Both numbers of a pair belong to one share.
+        part = _part_of(num_pairs, share, shares)
+        stream = self._opened("noise", step)
+        words = [_read(stream, part.start + half, len(part)) for half in (0, num_pairs)]
+        noise = _box_muller(_signed(np.concatenate(words))).to(total_P)
+        for half, of_half in zip((0, num_pairs), noise.split(len(part) or 1), strict=False):
+            piece = total_P[
+                half + part.start : half + part.stop
+            ]  # an odd vector ends within a pair
+            piece.add_(of_half[: len(piece)], alpha=deviation)
 
     def augmentation(self, step: int) -> torch.Generator:
         """A generator seeded from the key for the step's augmentations."""
@@ -116,6 +132,10 @@ class PrivateRandomness:
 
     def _words(self, purpose: Purpose, step: int, count: int) -> NDArray[np.uint64]:
         """The first ``count`` 64-bit words of the stream; each stream is opened once."""
+        return _read(self._opened(purpose, step), 0, count)
+
+    def _opened(self, purpose: Purpose, step: int) -> bytes:
+        """The key of a stream that was not open before, nor one after it."""
         last = self._drawn.get(purpose, -1)
         if step <= last:
             raise ParameterError(
@@ -124,16 +144,12 @@ class PrivateRandomness:
                 field="step",
             )
         self._drawn[purpose] = step
-        stream_key = hashlib.blake2b(
+        return hashlib.blake2b(
             struct.pack("<QQ", self._attempt, step),
             key=self._key,
             person=purpose.encode(),
             digest_size=32,
         ).digest()
-        encryptor = Cipher(algorithms.AES(stream_key), modes.CTR(bytes(16))).encryptor()
-        words = np.zeros(count + 2, dtype="<u8")  # room for the cipher's own block rounding
-        encryptor.update_into(bytes(8 * count), words.view(np.uint8).data)
-        return words[:count].astype(np.uint64, copy=False)
 
 
 class SeededRandomness:
@@ -183,12 +199,17 @@ class SeededRandomness:
         native.add_normal(noise, seed, 1.0)
         return noise
 
-    def add_noise(self, step: int, total_P: Tensor, deviation: float) -> None:
-        """Add the step's :meth:`noise`, times ``deviation``, in one pass where kernels can."""
-        if native.accepts(total_P) and total_P.dtype == torch.float32 and total_P.is_contiguous():
+    def add_noise(
+        self, step: int, total_P: Tensor, deviation: float, *, share: int = 0, shares: int = 1
+    ) -> None:
+        """Add a share of the step's :meth:`noise`, times ``deviation``; the whole in one pass where kernels can."""
+        is_read = total_P.dtype == torch.float32 and total_P.is_contiguous()
+        if shares == 1 and is_read and native.accepts(total_P):
             native.add_normal(total_P, self._word("noise", step), deviation)
         else:
-            total_P.add_(self.noise(step, total_P.numel()).to(total_P), alpha=deviation)
+            part = _part_of(total_P.numel(), share, shares)
+            noise = self.noise(step, total_P.numel())[part.start : part.stop]
+            total_P[part.start : part.stop].add_(noise.to(total_P), alpha=deviation)
 
     def augmentation(self, step: int) -> torch.Generator:
         """A generator for the step's augmentations."""
@@ -221,6 +242,31 @@ def _part(
     if len(drawn) <= max_batch_size:
         return drawn
     return np.sort(drawn[np.argpartition(words, max_batch_size)[:max_batch_size]])
+
+
+def _part_of(size: int, share: int, shares: int) -> range:
+    """Indices of one share: together the shares are all indices, each once."""
+    return range(size * share // shares, size * (share + 1) // shares)
+
+
+_WORD_BYTES: Final = 8
+_WORDS_OF_A_BLOCK: Final = 2  # AES has blocks of 16 bytes
+
+
+def _read(stream: bytes, first: int, count: int) -> NDArray[np.uint64]:
+    """Words ``first`` to ``first + count`` of the AES-CTR stream with this key: its counter can begin anywhere."""
+    block, skipped = divmod(first, _WORDS_OF_A_BLOCK)
+    counter = block.to_bytes(_WORD_BYTES * _WORDS_OF_A_BLOCK, "big")
+    encryptor = Cipher(algorithms.AES(stream), modes.CTR(counter)).encryptor()
+    # Room for the cipher's own block rounding.
+    words = np.zeros(skipped + count + _WORDS_OF_A_BLOCK, dtype="<u8")
+    encryptor.update_into(bytes(_WORD_BYTES * (skipped + count)), words.view(np.uint8).data)
+    return words[skipped : skipped + count].astype(np.uint64, copy=False)
+
+
+def _signed(words: NDArray[np.uint64]) -> Tensor:
+    """The same bits, as torch can shift them."""
+    return torch.from_numpy(words.view(np.int64))
 
 
 def _box_muller(words: Tensor) -> Tensor:

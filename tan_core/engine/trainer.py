@@ -225,8 +225,7 @@ class Trainer:
                 f"the mechanism has {self._mechanism.steps} steps and all are taken", field="steps"
             )
         noisy_sum, stats = self._clipped_share(self._draw())
-        if self._rank == 0:
-            self._add_noise(noisy_sum)
+        self._add_noise(noisy_sum)
         if self._all_reduce is not None:
             self._all_reduce(noisy_sum)
         divisor = self._mechanism.clip_norm * self._execution.expected_batch_size
@@ -499,8 +498,10 @@ class Trainer:
         )
 
     def _add_noise(self, total_P: Tensor) -> None:
+        """This rank's share of it: with the others', once to every parameter."""
         deviation = self._mechanism.noise_multiplier * self._mechanism.clip_norm
-        self._randomness.add_noise(self._steps_done, total_P, deviation)
+        share, shares = self._rank, self._world_size
+        self._randomness.add_noise(self._steps_done, total_P, deviation, share=share, shares=shares)
 
     def _average(self) -> None:
         if self._ema is not None:

@@ -98,6 +98,7 @@ DRAW = """drawn = self._randomness.mask(
         num_examples=self._execution.num_examples,
         sampling_rate=self._mechanism.sampling_rate,
     )"""
+WHOSE = "share, shares = self._rank, self._world_size"
 SHUFFLED = """size = max(1, round(self._execution.expected_batch_size))
     epoch, at = divmod(self._steps_done, len(self._inputs) // size)
     order = np.random.default_rng(epoch).permutation(len(self._inputs))
@@ -116,7 +117,12 @@ FAULTS = (
     ),
     Fault(
         "noise per rank", "noise.two_ranks",
-        (Edit(TRAINER, "Trainer.step", "if self._rank == 0:", "if True:"),),
+        (Edit(TRAINER, "Trainer._add_noise", WHOSE, "share, shares = 0, 1"),),
+        checks=("noise",),
+    ),
+    Fault(
+        "every rank adds the same share of the noise", "noise.two_ranks",
+        (Edit(TRAINER, "Trainer._add_noise", WHOSE, "share, shares = 0, self._world_size"),),
         checks=("noise",),
     ),
     Fault(
@@ -177,7 +183,7 @@ FAULTS = (
         (
             Edit("worker.train_loop", "Team.shared_secret", "os.urandom(num_bytes)",
                  "bytes(range(num_bytes))"),
-            Edit("tan_core.engine.randomness", "PrivateRandomness._words", "self._attempt, step",
+            Edit("tan_core.engine.randomness", "PrivateRandomness._opened", "self._attempt, step",
                  "1 if purpose == 'noise' else self._attempt, step"),
         ),
         checks=("attempts",),
@@ -204,7 +210,7 @@ FAULTS = (
     Fault(
         "the number of the attempt is no part of the key", "attempts.noise",
         (
-            Edit("tan_core.engine.randomness", "PrivateRandomness._words", "self._attempt, step",
+            Edit("tan_core.engine.randomness", "PrivateRandomness._opened", "self._attempt, step",
                  "1, step"),
         ),
         checks=("attempts",),
@@ -219,7 +225,7 @@ FAULTS = (
     Fault(
         "one noise in all steps", "attempts.noise",
         (
-            Edit("tan_core.engine.randomness", "PrivateRandomness._words", "self._attempt, step",
+            Edit("tan_core.engine.randomness", "PrivateRandomness._opened", "self._attempt, step",
                  "self._attempt, 0 if purpose == 'noise' else step"),
         ),
         checks=("attempts",),

@@ -64,6 +64,19 @@ class TestBoth:
         expected = torch.arange(501) + 2.5 * make().noise(0, 501).double()
         assert torch.allclose(total.double(), expected, rtol=1e-6)
 
+    @pytest.mark.parametrize("shares", [1, 2, 3, 7])
+    @pytest.mark.parametrize("size", [1, 2, 5, 500, 501])
+    def test_shares_are_the_whole_noise_each_number_once(
+        self, make, size: int, shares: int
+    ) -> None:
+        parts = torch.zeros(shares, size, dtype=torch.float64)
+        for share in range(shares):
+            make().add_noise(3, parts[share], 2.5, share=share, shares=shares)
+
+        assert (parts != 0).sum(0).tolist() == [1] * size
+        whole = 2.5 * make().noise(3, size).double()
+        assert torch.allclose(parts.sum(0), whole, rtol=1e-6)
+
     def test_every_step_draws_afresh(self, make) -> None:
         randomness = make()
 

@@ -21,7 +21,7 @@ class OnlyNoise:
     def mask(self, step, *, num_examples, sampling_rate):
         return torch.empty(0, dtype=torch.int64).numpy()
 
-    def add_noise(self, step, total_P, deviation):
+    def add_noise(self, step, total_P, deviation, *, share, shares):
         total_P += deviation * self.level
 
     def augmentation(self, step):

@@ -40,8 +40,9 @@ class FixedRandomness:
     def noise(self, step, size):
         return torch.full((size,), self.value)
 
-    def add_noise(self, step, total_P, deviation):
-        total_P += deviation * self.noise(step, len(total_P))
+    def add_noise(self, step, total_P, deviation, *, share, shares):
+        mine = slice(len(total_P) * share // shares, len(total_P) * (share + 1) // shares)
+        total_P[mine] += deviation * self.noise(step, len(total_P))[mine]
 
     def augmentation(self, step):
         return torch.Generator().manual_seed(step)
