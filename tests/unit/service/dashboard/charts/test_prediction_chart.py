@@ -12,6 +12,7 @@ from service.dashboard.charts.prediction import PredictionChart, prediction_char
 from service.dashboard.charts.scale import SIZE
 from service.studies.schemas import Prediction, PredictionView
 from tan_core.tan import Observation, fit_law
+from tan_core.tan.law import SATURATION_POWER
 from tan_core.wire import RungScore, TrialRecord, TrialState
 from tests.unit.service.dashboard.charts.marks import bars, dots, line
 
@@ -85,7 +86,7 @@ class TestLine:
         assert dots(chart.predicted) == [(to_x, to_y)]
 
     def test_a_rise_is_followed_through_the_rungs_to_where_it_dies_away(self) -> None:
-        rising = [0.95 - 0.2 * (64 / batch) ** 1.5 for batch in BATCHES]
+        rising = [0.95 - 0.2 * (64 / batch) ** SATURATION_POWER for batch in BATCHES]
 
         chart = drawn(trial(ladder(rising), []))
 
