@@ -43,8 +43,8 @@ class CurveStopper(Stopper):
         self._points: dict[tuple[int, int], list[float]] = defaultdict(list)
         self._reached: dict[int, list[float]] = defaultdict(list)
         """By rung; of those that were ended what they would have."""
-        self._scored: dict[int, RungScore] = {}
-        """The newest score of each trial."""
+        self._scored: dict[tuple[int, int], RungScore] = {}
+        """By trial and rung."""
         for trial in known:
             for score in trial.scores:
                 # A short rung has its score alone, which is no point on the way.
@@ -52,6 +52,9 @@ class CurveStopper(Stopper):
                     for point, at in enumerate(score.curve):
                         self._points[score.rung, point].append(at.accuracy)
                 self._remember(trial.number, score)
+                was_ended = score.accuracy is None and score.curve and trial.state.is_finished
+                if was_ended and (expected := self._expected(trial.number, score)) is not None:
+                    self._reached[score.rung].append(expected)
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         """Whether the trial ends here; the reason goes into the result."""
@@ -88,20 +91,21 @@ class CurveStopper(Stopper):
         return False
 
     def _remember(self, number: int, score: RungScore) -> None:
-        before = self._scored.get(number)
         # An attempt that goes on is told of its scores again.
-        if score.accuracy is not None and (before is None or before.rung < score.rung):
-            self._scored[number] = score
+        is_new = (number, score.rung) not in self._scored
+        if score.accuracy is not None and is_new:
+            self._scored[number, score.rung] = score
             self._reached[score.rung].append(score.accuracy)
 
     def _expected(self, number: int, score: RungScore) -> float | None:
         """What the trial would reach at this rung by what it gained from here at the one below."""
-        below = self._scored.get(number)
+        below = self._scored.get((number, score.rung - 1))
         if below is None or below.accuracy is None or len(below.curve) != CURVE_POINTS:
             return None
         point = len(score.curve) - 1
         # The same quick part of the validation split is in both points, and so cancels out.
-        return below.accuracy + score.curve[point].accuracy - below.curve[point].accuracy
+        expected = below.accuracy + score.curve[point].accuracy - below.curve[point].accuracy
+        return min(max(expected, 0.0), 1.0)
 
 
 def _lowest_usual(earlier: Sequence[float], share: float) -> float | None:

@@ -57,6 +57,7 @@ class Leader:
 
     def charge(self, start_step: int, num_steps: int) -> SegmentGrant:
         """Have the next steps charged; as many as were granted may run."""
+        self._raise_failure()
         nothing = SegmentGrant(segment=0, num_steps=0)
         if self.is_to_stop:
             return nothing
@@ -72,8 +73,7 @@ class Leader:
 
     def progressed(self, step: int) -> None:
         """Let the next heartbeat say how far the run is."""
-        if self._on_its_way is not None and self._on_its_way.done():
-            self.settle()
+        self._raise_failure()
         self._times.append((time.monotonic(), step))
         (then, first), (now, last) = self._times[0], self._times[-1]
         rate = (last - first) / (now - then) if now > then else None
@@ -95,6 +95,11 @@ class Leader:
         if self._on_its_way is not None:
             self._on_its_way.result()
             self._on_its_way = None
+
+    def _raise_failure(self) -> None:
+        """Raise what a checkpoint has failed with, if that is known by now."""
+        if self._on_its_way is not None and self._on_its_way.done():
+            self.settle()
 
     def _keep(self, written: checkpoint.Draft, segment: int, step: int) -> None:
         """Report a checkpoint once it is durable, and drop the one before it."""

@@ -49,7 +49,7 @@ class Draft:
         self.path = path
         self._content = content
         self._temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(path.parent)
         self._stream: BinaryIO = self._temporary.open("wb")
         try:
             self._stream.write(content)
@@ -68,16 +68,29 @@ class Draft:
             self._temporary.replace(self.path)
         finally:
             self._discard()
-        folder = os.open(self.path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        _sync(self.path.parent)
         return hashlib.sha256(self._content).hexdigest()
 
     def _discard(self) -> None:
         self._temporary.unlink(missing_ok=True)
         self._stream.close()  # which may fail again where writing has failed
+
+
+def _make_folder(folder: Path) -> None:
+    """Make it, and its name in the folder above durable."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in missing:
+        _sync(each.parent)
+
+
+def _sync(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def draft(path: Path, trainer: Trainer, extra: Mapping[str, Any] | None = None) -> Draft:

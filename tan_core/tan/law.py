@@ -241,7 +241,7 @@ def fit_law(observations: Sequence[Observation]) -> Law:
     Edge case                               Result
     ======================================  ====================================================
     one batch size                          the largest rung, with a caution
-    two batch sizes                         the line, with a caution: nothing tells of a bend
+    two batch sizes                         line or curve, with a caution: nothing tells of a bend
     rungs far off line and curve, as with   the largest rung, with a caution; the two largest
     a collapsed one among them              rungs' own slope widens the interval
     ======================================  ====================================================

@@ -487,6 +487,53 @@ class TestCurves:
             "50.0 % at step 20 of batch 64 with 50.0 % expected at its end, where 75 % of earlier"
         )
 
+    def test_what_is_expected_is_a_share(self) -> None:
+        """A trial that fell at the rung below may be expected to fall below nothing."""
+        stopper = CurveStopper(RUNGS, [])
+        for n in range(FEWEST_RUNS + 1):
+            self.climbed(stopper, n, 0.05, 0.05, 0.05, 0.03)
+            stopper(f"t{n}", self.report(0.02, 0.01, number=n, rung=1))
+            stopper(f"t{n}", self.report(0.02, 0.01, 0.01, number=n, rung=1))
+
+    def test_a_lost_trial_that_begins_again_is_not_judged_by_what_it_did_later(self) -> None:
+        stopper = CurveStopper(RUNGS, [])
+        for n in range(FEWEST_RUNS + 3):
+            self.climbed(stopper, n, 0.4, 0.45, 0.5, 0.55)
+        self.climbed(stopper, 3, 0.5, 0.6, 0.62, 0.63, rung=1)
+
+        assert not stopper("again", self.report(0.4, 0.45, number=3))
+
+    def test_what_was_ended_counts_in_the_next_attempt(self) -> None:
+        stopper, trials = CurveStopper(RUNGS, []), []
+        for n, accuracy in enumerate(np.random.default_rng(0).uniform(0.3, 0.7, size=40)):
+            below = [0.4, 0.45, 0.5, 0.55]
+            self.climbed(stopper, n, *below)
+            curve = [accuracy - 0.15, accuracy - 0.1]
+            ended = stopper(f"t{n}", self.report(*curve, number=n, rung=1))
+            if not ended:
+                self.climbed(stopper, n, *curve, accuracy - 0.05, accuracy, rung=1)
+            trials.append((n, ended, curve, accuracy))
+        known = [self.known(*trial) for trial in trials]
+
+        again = CurveStopper(RUNGS, known)
+
+        assert sum(ended for _, ended, _, _ in trials) >= 3
+        assert sorted(again._reached[1]) == pytest.approx(sorted(stopper._reached[1]))
+
+    def known(self, number: int, ended: bool, curve: list[float], accuracy: float) -> TrialRecord:
+        """A trial as the control plane has it."""
+        whole = curve if ended else [*curve, accuracy - 0.05, accuracy]
+        scores = [
+            self.report(0.4, 0.45, 0.5, 0.55, score=0.55)["rung_score"],
+            self.report(*whole, rung=1, score=None if ended else accuracy)["rung_score"],
+        ]
+        return TrialRecord(
+            number=number,
+            state=TrialState.PRUNED,
+            params={},
+            scores=[RungScore.model_validate_json(score) for score in scores],
+        )
+
     def test_a_rung_too_short_for_a_curve_says_nothing_of_its_beginning(self) -> None:
         curve = [CurvePoint(step=STEPS, accuracy=0.9)]
         short = score_of(0, 0.9).model_copy(update={"curve": curve})

@@ -11,7 +11,7 @@ from torch import nn
 
 from tan_core import models
 from tan_core.engine import audit as module
-from tan_core.engine import bookkeeping, clipped_sum
+from tan_core.engine import bookkeeping, clipped_sum, native
 from tan_core.engine.audit import TOLERANCE, audit, differences, steps_between_audits
 from tan_core.engine.bookkeeping import Books
 from tan_core.engine.clipping import automatic_clipping, no_clipping, per_example_clipping
@@ -299,6 +299,25 @@ class TestInTheTrainer:
     )
     def test_views_and_other_rules_pass(self, config) -> None:
         run(make_trainer(make_run(q=0.5), config=config), 2)
+
+    @pytest.mark.parametrize("has_kernels", [True, False])
+    @pytest.mark.parametrize("margin", [40.0, 55.0, 80.0, 97.0, 110.0])
+    def test_a_record_of_no_doubt_is_no_alarm(
+        self, margin: float, has_kernels: bool, monkeypatch
+    ) -> None:
+        """The squares of its gradient are no float32, and its norm is 0."""
+        if not has_kernels:
+            monkeypatch.setattr(native, "accepts", lambda *_: False)
+            monkeypatch.setattr(native, "is_available", lambda: False)
+        model = nn.Sequential(nn.Flatten(), nn.Linear(8, 3))
+        with torch.no_grad():
+            model[1].weight.mul_(1e-3)
+            model[1].bias.copy_(torch.tensor([margin, 0, 0]))
+        generator = torch.Generator().manual_seed(0)
+        inputs, labels = torch.randn(32, 8, generator=generator), torch.zeros(32).long()
+        kept = clipped_sum(Books(model), inputs, labels, clip_norm=1.0).norms
+
+        audit(model, inputs, labels, kept, clip_norm=1.0)
 
     def test_an_audit_does_not_change_the_update(self, monkeypatch) -> None:
         audited = run(make_trainer(), 3).state().tensors["parameters"]
