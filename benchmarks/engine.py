@@ -45,7 +45,7 @@ from tan_core.engine.memory import keep_freed_memory
 from tan_core.execution import PrivateRun, Simulation
 from tan_core.mechanism import Mechanism
 from tan_core.spec.models import MODEL_TYPES
-from tan_core.spec.train import TrainerConfig
+from tan_core.spec.train import Precision, TrainerConfig
 
 ROUNDS, QUICK_ROUNDS = 11, 3
 SHORTEST_TURN = 0.03
@@ -158,11 +158,12 @@ def without_privacy(load: Workload, *, channels_last: bool = False, onednn: bool
     return step
 
 
-def ours(load: Workload) -> Step:
+def ours(load: Workload, precision: Precision = Precision.FLOAT32) -> Step:
     """``clipped_sum``, noise and update."""
     model, (inputs, labels) = load.build(), load.batch()
     vector = FlatParameters(model).vector
-    books, randomness, count = Books(model), SeededRandomness(0), itertools.count()
+    books, randomness = Books(model, precision), SeededRandomness(0)
+    count = itertools.count()
 
     def step() -> None:
         total = clipped_sum(

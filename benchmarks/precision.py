@@ -8,19 +8,15 @@ channels-last for images, under torch.autocast for bfloat16.
 """
 
 import argparse
-import itertools
 import json
 from pathlib import Path
 from typing import Any
 
 import torch
 from _report import circumstances, row
-from engine import CLIP_NORM, CNN, MLP, RATE, WRN, Step, Workload, seconds_of
+from engine import CNN, MLP, RATE, WRN, Step, Workload, ours, seconds_of
 from torch.nn import functional
 
-from tan_core.engine import SeededRandomness, clipped_sum
-from tan_core.engine.bookkeeping import Books
-from tan_core.engine.flat import FlatParameters
 from tan_core.engine.memory import keep_freed_memory
 from tan_core.spec.train import Precision
 
@@ -34,28 +30,6 @@ WORKLOADS = [
     Workload("vit-tiny", (3, 32, 32), 16, options=(("depth", 4),)),
 ]
 QUICK = [WORKLOADS[0], WORKLOADS[4]]
-
-
-def private(load: Workload, precision: Precision) -> Step:
-    """``clipped_sum``, noise and update."""
-    model, (inputs, labels) = load.build(), load.batch()
-    vector = FlatParameters(model).vector
-    books, randomness = Books(model, precision), SeededRandomness(0)
-    count = itertools.count()
-
-    def step() -> None:
-        total = clipped_sum(
-            books,
-            inputs,
-            labels,
-            clip_norm=CLIP_NORM,
-            views=load.views,
-            microbatch_size=load.microbatch_size,
-        ).sum
-        randomness.add_noise(next(count), total, CLIP_NORM)
-        vector.sub_(total, alpha=RATE)
-
-    return step
 
 
 def plain(load: Workload, precision: Precision) -> Step:
@@ -83,7 +57,7 @@ def run(loads: list[Workload], rounds: int) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     print("| step | float32 | bfloat16 | times as fast |\n| --- | --- | --- | --- |")
     for load in loads:
-        ways = {"private": private, "without privacy": plain}
+        ways = {"private": ours, "without privacy": plain}
         steps = {
             f"{kind}, {precision.value}": way(load, precision)
             for kind, way in ways.items()
