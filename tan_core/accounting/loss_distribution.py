@@ -48,7 +48,7 @@ _MAX_POINTS = 2**22
 LARGEST_LOSS = 600.0
 """Exponentials of losses are taken; dp-accounting, too, loses its digits from here on."""
 
-_THINNED, _THICK = 16, 4096
+_THINNED, _THICK = 16, 4096  # cells for each of a rough picture; of a step that needs one
 
 _TAIL = 1e-5  # of delta: what the window may lose on each side, and one-step truncation in sum
 
@@ -184,11 +184,9 @@ class _Step:
     infinite: float
     count: int
 
-    def losses(self, cell: float) -> Floats:
-        return np.arange(self.first, self.first + len(self.probabilities)) * np.float64(cell)
-
     def summed(self, cell: float) -> "_Summed":
-        return _Summed(self.losses(cell), self.probabilities, self.count)
+        losses = np.arange(self.first, self.first + len(self.probabilities)) * np.float64(cell)
+        return _Summed(losses, self.probabilities, self.count)
 
 
 @dataclass(frozen=True)
