@@ -28,7 +28,7 @@ def standings(study: Json) -> RenderableType:
             str(one["trial"]),
             text.percent(one["accuracy"]),
             text.interval(one["low"], one["high"]),
-            f"{one['seeds']} fresh" if one["is_fresh"] else str(one["seeds"]),
+            f"{one['seeds']}{'' if one['is_fresh'] else ', not fresh'}",
             word if one["trial"] == promotion["trial"] else "",
         )
     return Group(made, facts(None, [("reason", promotion["reason"])]))

@@ -104,7 +104,7 @@ class Prediction(BaseModel):
     seeds: int
     """That the prediction rests on."""
     is_fresh: bool
-    """Whether those seeds had no part in choosing the trial: else the prediction is too high."""
+    """Whether one of those seeds at least had no part in choosing the trial: else the prediction is too high."""
     method: LawMethod
     slope: float
     """Accuracy per doubling of the batch."""

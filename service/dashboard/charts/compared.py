@@ -12,6 +12,7 @@ from service.dashboard.charts.lines import Lines, Series
 from service.dashboard.charts.scale import Frame, accuracy_scale, doublings_scale
 from service.dashboard.charts.table import Table
 from service.studies.schemas import StudyView
+from tan_core.planner import rests_on
 
 _CAP = 9
 """Half the width of an interval's ends."""
@@ -149,14 +150,12 @@ def predictions_chart(studies: Sequence[StudyView]) -> PredictionsChart | None:
 
 
 def _rungs(study: StudyView) -> list[tuple[float, float]]:
-    """Mean accuracy at each batch: of the fresh seeds where there are any."""
+    """Mean accuracy at each batch, over the seeds that a prediction rests on."""
     if study.best_trial is None:
         return []
-    scores = study.best_trial.repeats or study.best_trial.scores
     by_batch: dict[float, list[float]] = defaultdict(list)
-    for score in scores:
-        if score.accuracy is not None:
-            by_batch[score.expected_batch_size].append(score.accuracy)
+    for one in rests_on(study.best_trial):
+        by_batch[one.expected_batch_size].append(one.accuracy)
     return [(batch, fmean(found)) for batch, found in sorted(by_batch.items())]
 
 

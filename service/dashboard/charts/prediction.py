@@ -1,7 +1,6 @@
 """The chart of a prediction: one trial's accuracy over its batch sizes, followed to the private run's."""
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -10,6 +9,7 @@ from service import text
 from service.dashboard.charts.scale import Frame, Scale, accuracy_scale, dots, doublings_scale
 from service.dashboard.charts.table import Cell, Table
 from service.studies.schemas import PredictionView
+from tan_core.planner import rests_on
 from tan_core.tan import Observation, fit_law
 from tan_core.wire import RungScore, TrialRecord
 
@@ -31,7 +31,7 @@ class PredictionChart:
     fitted: str
     """Accuracies that the prediction rests on, one dot for each seed and rung."""
     others: str
-    """Accuracies that chose the trial, and so are too high."""
+    """The other ones: ladders that were left on the way, or what fresh seeds show to have been luck."""
     line: str
     """The law, a line or a curve, from the smallest batch that was fitted to the private run's."""
     interval: str
@@ -49,22 +49,22 @@ def prediction_chart(prediction: PredictionView, trial: TrialRecord) -> Predicti
     The line or curve is fitted anew, so that of a study that an older law predicted may end beside the
     prediction.
     """
-    explored, fresh = list(_observed(trial.scores)), list(_observed(trial.repeats))
-    fitted, others = (fresh, explored) if prediction.is_fresh else (explored, [])
+    fitted = rests_on(trial)
     if not fitted:
         return None
+    simulated = [*_observed(trial.scores), *_observed(trial.repeats)]
     batch = prediction.expected_batch_size
-    seen, chose = [
-        [(one.expected_batch_size, one.accuracy) for one in each] for each in (fitted, others)
+    seen, rest = [
+        [(one.expected_batch_size, one.accuracy) for one in each]
+        for each in (fitted, [one for one in simulated if one not in fitted])
     ]
-    whole = _of_whole_ladders(fitted, num_rungs=len(explored))
-    curve = list(_curve(whole or fitted, batch))
+    curve = list(_curve(fitted, batch))
     ahead = [(batch, prediction.accuracy)]
     reached = [] if prediction.reached is None else [(batch, prediction.reached)]
-    x = doublings_scale(min(size for size, _ in (*seen, *chose)), batch)
+    x = doublings_scale(min(size for size, _ in (*seen, *rest)), batch)
     y = accuracy_scale(
         [
-            *(accuracy for _, accuracy in (*seen, *chose, *curve, *reached)),
+            *(accuracy for _, accuracy in (*seen, *rest, *curve, *reached)),
             prediction.low,
             prediction.high,
         ]
@@ -72,7 +72,7 @@ def prediction_chart(prediction: PredictionView, trial: TrialRecord) -> Predicti
     return PredictionChart(
         frame=Frame.of(x, y),
         fitted=_dots(seen, x, y),
-        others=_dots(chose, x, y),
+        others=_dots(rest, x, y),
         line=_line(curve, x, y),
         interval=_interval(
             x.right(math.log2(batch)), y.down(prediction.low), y.down(prediction.high)
@@ -80,7 +80,7 @@ def prediction_chart(prediction: PredictionView, trial: TrialRecord) -> Predicti
         predicted=_dots(ahead, x, y),
         reached=_dots(reached, x, y),
         summary=_summary(prediction, seen),
-        table=_table(prediction, explored, fresh),
+        table=_table(prediction, simulated),
     )
 
 
@@ -92,12 +92,6 @@ def _observed(scores: Iterable[RungScore]) -> Iterator[Observation]:
         for score in scores
         if score.accuracy is not None
     )
-
-
-def _of_whole_ladders(fitted: Sequence[Observation], *, num_rungs: int) -> list[Observation]:
-    """Of the seeds that the prediction rests on."""
-    climbed = Counter(one.seed for one in fitted)
-    return [one for one in fitted if climbed[one.seed] == num_rungs]
 
 
 def _curve(fitted: Sequence[Observation], batch: float) -> Iterator[Place]:
@@ -123,13 +117,15 @@ def _interval(across: int, low: int, high: int) -> str:
     return f"M{across} {low}V{high}{ends}"
 
 
-def _table(
-    prediction: PredictionView, explored: Iterable[Observation], fresh: Iterable[Observation]
-) -> Table:
+def _table(prediction: PredictionView, simulated: Iterable[Observation]) -> Table:
     rows: list[tuple[Cell, ...]] = [
-        (what, one.expected_batch_size, one.seed, one.accuracy)
-        for what, each in (("simulation", explored), ("simulation, fresh seed", fresh))
-        for one in each
+        (
+            "simulation, fresh seed" if one.seed else "simulation",
+            one.expected_batch_size,
+            one.seed,
+            one.accuracy,
+        )
+        for one in simulated
     ]
     batch = prediction.expected_batch_size
     figures = (

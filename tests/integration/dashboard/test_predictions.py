@@ -39,7 +39,7 @@ class TestPrediction:
         assert shown[-len(standings) :] == [one["accuracy"] for one in standings]
         assert study["promotion"]["reason"] in page.text["promotion-reason"]
         assert "inside the interval" in page.text["prediction"]
-        assert "from 3 batch sizes, 2 seeds" in page.text["prediction"]
+        assert "from 3 batch sizes, 3 seeds" in page.text["prediction"]
         assert "chosen by the search" in page.text["prediction"]
 
     async def test_the_chart_holds_every_simulation_of_the_trial_and_its_outcome(
@@ -47,7 +47,8 @@ class TestPrediction:
     ) -> None:
         page = await get(client, f"/ui/studies/{await seeding.completed(context)}")
 
-        assert marks(page, "dots faint") == 3  # rungs of the search
+        assert marks(page, "dots") == 9  # three rungs of the search, and of two fresh seeds
+        assert marks(page, "dots faint") == 0  # none of them was luck
         assert marks(page, "dots predicted") == marks(page, "dots reached") == 1
         (interval,) = [a for a in page.all("path") if a.get("class") == "interval"]
         assert interval["d"]

@@ -131,7 +131,7 @@ class TestPromotion:
         assert (promotion["trial"], promotion["by"]) == (1, "search")
         assert [each["trial"] for each in promotion["standings"]] == [1, 0, 2]
         assert [each["is_fresh"] for each in promotion["standings"]] == [True, True, False]
-        assert (prediction["trial"], prediction["seeds"], prediction["is_fresh"]) == (1, 1, True)
+        assert (prediction["trial"], prediction["seeds"], prediction["is_fresh"]) == (1, 2, True)
         assert prediction["expected_batch_size"] == 256
         assert prediction["low"] < prediction["accuracy"] < prediction["high"]
         assert prediction["accuracy"] == pytest.approx(0.89, abs=0.01)  # B = 16, 64 and then 256

@@ -53,8 +53,8 @@ class TestCandidates:
 
         rows = [line.split() for line in shown.splitlines() if line.strip()[:1].isdigit()]
         assert rows == [
-            ["1", "92.2", "%", "[90.3,", "93.8]", "2", "fresh", "proposed"],
-            ["4", "91.5", "%", "[89.6,", "93.2]", "1"],
+            ["1", "92.2", "%", "[90.3,", "93.8]", "2", "proposed"],
+            ["4", "91.5", "%", "[89.6,", "93.2]", "1,", "not", "fresh"],
         ]
         assert "0.70 points above trial 4" in shown
         assert not server.asked(f"POST /studies/{ID}/promote")
@@ -78,7 +78,7 @@ class TestCandidates:
 
         assert (done.code, done.out) == (2, "")
         assert "trial: not a completed trial of this study (got 9)" in done.err
-        assert "[89.6, 93.2]         1\n" in done.err
+        assert "[89.6, 93.2]   1, not fresh\n" in done.err
 
 
 class TestCalibration:

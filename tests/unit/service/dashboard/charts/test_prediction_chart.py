@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from service.dashboard.charts.prediction import PredictionChart, prediction_chart
 from service.dashboard.charts.scale import SIZE
 from service.studies.schemas import Prediction, PredictionView
-from tan_core.tan import Observation, fit_law
+from tan_core.planner import rests_on
+from tan_core.tan import fit_law
 from tan_core.tan.law import SATURATION_POWER
 from tan_core.wire import RungScore, TrialRecord, TrialState
 from tests.unit.service.dashboard.charts.marks import bars, dots, line
@@ -37,18 +38,8 @@ def trial(scores: list[RungScore], repeats: list[RungScore]) -> TrialRecord:
 
 
 def predicted(record: TrialRecord, *, reached: float | None = None) -> PredictionView:
-    fitted = record.repeats or record.scores
-    ahead = fit_law(
-        [
-            Observation(
-                expected_batch_size=score.expected_batch_size,
-                accuracy=score.accuracy,
-                seed=score.seed,
-            )
-            for score in fitted
-            if score.accuracy is not None
-        ]
-    ).predict(PRIVATE)
+    fitted = rests_on(record)
+    ahead = fit_law(fitted).predict(PRIVATE)
     known = Prediction(
         **{
             name: getattr(ahead, name)
@@ -80,7 +71,7 @@ class TestLine:
         corners = line(chart.line)
         (x, y), (to_x, to_y) = corners[0], corners[-1]
         assert (x, to_x) == (0, SIZE)
-        assert len(dots(chart.fitted)) == len(BATCHES)
+        assert len(dots(chart.fitted)) == 2 * len(BATCHES)
         for across, down in (*dots(chart.fitted), *corners):
             assert down == pytest.approx(y + (to_y - y) * across / SIZE, abs=2)
         assert dots(chart.predicted) == [(to_x, to_y)]
@@ -114,15 +105,17 @@ class TestLine:
 
 
 class TestMarks:
-    def test_fresh_seeds_are_told_from_the_scores_that_chose(self) -> None:
+    def test_luck_and_ladders_left_on_the_way_are_told_from_what_is_fitted(self) -> None:
         repeats = [*ladder([0.90, 0.89, 0.88], seed=1), *ladder([0.91, 0.90, 0.89], seed=2)]
+        repeats += ladder([0.95], seed=3)
 
         chart = drawn(trial(ladder([0.95, 0.94, 0.93]), repeats), reached=0.87)
 
         assert len(dots(chart.fitted)) == 6
-        assert len(dots(chart.others)) == 3
+        assert len(dots(chart.others)) == 4
         assert len(dots(chart.reached)) == 1
-        assert min(y for _, y in dots(chart.fitted)) > max(y for _, y in dots(chart.others)[-1:])
+        highest = min(down for _, down in dots(chart.fitted))
+        assert all(down < highest for _, down in dots(chart.others))
 
     def test_without_fresh_seeds_the_scores_themselves_are_fitted(self) -> None:
         chart = drawn(trial(ladder([0.95, 0.94, 0.93]), []))
@@ -130,9 +123,9 @@ class TestMarks:
         assert (len(dots(chart.fitted)), chart.others, chart.reached) == (3, "", "")
 
     def test_what_was_given_up_is_not_drawn(self) -> None:
-        record = trial(ladder([0.9, 0.9, 0.9]), ladder([0.9, 0.9, None], seed=1))
+        chart = drawn(trial(ladder([0.9, 0.9, 0.9]), ladder([0.9, 0.9, None], seed=1)))
 
-        assert len(dots(drawn(record).fitted)) == 2
+        assert (len(dots(chart.fitted)), len(dots(chart.others))) == (3, 2)
 
     def test_a_trial_without_an_accuracy_has_no_chart(self) -> None:
         scored = trial(ladder([0.9]), [])
