@@ -2,10 +2,16 @@
 
     python benchmarks/ranks.py [--quick] [--json FILE]
 
-Whole steps of a private run (cryptographic draws and noise, global Poisson mask, one all-reduce of the clipped
+Whole steps of a private run (cryptographic draws and noise, global Poisson mask, all-reduce of the clipped
 sum, noise once, update) by two ranks of one thread each over gloo, against one rank of two threads; the same
-mechanism, the same data. Wall-clock, so it wants a quiet machine. The two take turns; a figure is the median
-over the rounds. *Grown*: what the peak memory of a rank rose by in the second half of its steps.
+mechanism, the same data. The two ranks send the sum beside the work, as runs do, or *wait* for each piece of it.
+Wall-clock, so it wants a quiet machine. All take turns; a figure is the median over the rounds. *Grown*: what the
+peak memory of a rank rose by in the second half of its steps.
+
+Over loopback a sum costs next to nothing. Root can have a slower link in a network of its own:
+
+    unshare --net sh -c 'ip link set lo up && tc qdisc add dev lo root tbf rate 1gbit burst 1mb latency 1s && \
+        python benchmarks/ranks.py --link 1gbit'
 """
 
 import argparse
@@ -14,6 +20,7 @@ import os
 import socket
 import time
 from contextlib import AbstractContextManager
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -41,7 +48,9 @@ WARM_UP = 3
 CONFIG = TrainerConfig(learning_rate=1e-6)
 
 
-def trainer_of(load: Workload, rank: int, size: int, config: TrainerConfig = CONFIG) -> Trainer:
+def trainer_of(
+    load: Workload, rank: int, size: int, config: TrainerConfig = CONFIG, *, waits: bool = False
+) -> Trainer:
     """One rank's part of a private run without end."""
     inputs, labels = split(load)
     mechanism = Mechanism(
@@ -57,11 +66,13 @@ def trainer_of(load: Workload, rank: int, size: int, config: TrainerConfig = CON
         microbatch_size=load.microbatch_size,
         rank=rank,
         world_size=size,
-        all_reduce=dist.all_reduce if size > 1 else None,
+        all_reduce=partial(dist.all_reduce, async_op=not waits) if size > 1 else None,
     )
 
 
-def serve(connection: Connection, rank: int, size: int, threads: int, port: int) -> None:
+def serve(
+    connection: Connection, rank: int, size: int, threads: int, port: int, waits: bool
+) -> None:
     """A rank that makes steps when told how many, until it is told None."""
     torch.set_num_threads(threads)
     keep_freed_memory()
@@ -73,7 +84,7 @@ def serve(connection: Connection, rank: int, size: int, threads: int, port: int)
         index, number = order
         if index not in trainers:
             trainers.clear()
-            trainers[index] = trainer_of(LOADS[index], rank, size)
+            trainers[index] = trainer_of(LOADS[index], rank, size, waits=waits)
         for _ in range(number):
             trainers[index].step()
         connection.send(peak_kb() / 1024)
@@ -81,12 +92,14 @@ def serve(connection: Connection, rank: int, size: int, threads: int, port: int)
         dist.destroy_process_group()
 
 
-def team(size: int, threads: int) -> AbstractContextManager[list[Connection]]:
+def team(
+    size: int, threads: int, *, waits: bool = False
+) -> AbstractContextManager[list[Connection]]:
     """Ranks that wait for orders."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    return waiting(serve, [(rank, size, threads, port) for rank in range(size)])
+    return waiting(serve, [(rank, size, threads, port, waits) for rank in range(size)])
 
 
 def together(ranks: list[Connection], index: int, number: int) -> tuple[float, float]:
@@ -103,8 +116,12 @@ def measured(index: int, rounds: int) -> list[dict[str, Any]]:
     load = LOADS[index]
     speeds: dict[str, list[float]] = {}
     grown: dict[str, float] = {}
-    with team(1, 2) as one, team(2, 1) as two:
-        teams = {"1 rank of 2 threads": one, "2 ranks of 1 thread": two}
+    with team(1, 2) as one, team(2, 1) as two, team(2, 1, waits=True) as waiting_two:
+        teams = {
+            "1 rank of 2 threads": one,
+            "2 ranks of 1 thread": two,
+            "2 ranks that wait": waiting_two,
+        }
         numbers: dict[str, int] = {}
         before: dict[str, float] = {}
         for name, ranks in teams.items():
@@ -140,8 +157,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="few rounds")
     parser.add_argument("--json", type=Path, help="also write rows for scripts to this file")
+    parser.add_argument("--link", default="loopback", help="what lies between the ranks; only said")
     options = parser.parse_args()
-    print(f"torch {torch.__version__}; {circumstances()}\n")
+    # As in the processes of a run: what waits sleeps.
+    os.environ["GOMP_SPINCOUNT"] = "0"
+    print(f"torch {torch.__version__}, {options.link}; {circumstances()}\n")
     print("| steps of a private run | examples/s | of 1 rank of 2 threads | grown |")
     print("| --- | --- | --- | --- |")
     rounds = QUICK_ROUNDS if options.quick else ROUNDS

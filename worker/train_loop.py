@@ -8,7 +8,6 @@ rank draws the same global mask and takes its share, of the draw and of the nois
 import logging
 import os
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -24,6 +23,7 @@ from tan_core.engine import PrivateRandomness, Trainer, checkpoint
 from tan_core.engine.features import load_inputs
 from tan_core.engine.memory import keep_freed_memory
 from tan_core.engine.randomness import KEY_BYTES
+from tan_core.engine.reduction import AllReduce, Pending
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Mechanism
 from tan_core.models import Checkpoint as Weights
@@ -77,9 +77,9 @@ class Team:
         self.device: torch.device = ray.train.torch.get_device()
         self.threads = max(1, len(os.sched_getaffinity(0)) // context.get_local_world_size())
 
-    def all_reduce(self, tensor: torch.Tensor) -> None:
-        """The sum over all ranks, in place."""
-        dist.all_reduce(tensor)
+    def all_reduce(self, tensor: torch.Tensor) -> Pending | None:
+        """Begin the sum over all ranks, in place."""
+        return dist.all_reduce(tensor, async_op=True)
 
     def told(self, values: list[int]) -> list[int]:
         """Rank 0's values on every rank; what the others pass counts by its length only."""
@@ -214,7 +214,7 @@ def build_trainer(
     )
 
 
-def _all_reduce_of(team: Team) -> Callable[[torch.Tensor], None] | None:
+def _all_reduce_of(team: Team) -> AllReduce | None:
     return team.all_reduce if team.size > 1 else None
 
 

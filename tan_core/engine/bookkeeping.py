@@ -14,7 +14,7 @@ References:
 """
 
 # Shape legend: B = examples, K = views of each, V = B * K, R = runs of a layer.
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -47,8 +47,8 @@ class BatchGradients:
     """[B], float64."""
     losses: Tensor
     """[B]: mean over the views, by their shares."""
-    weighted_sum: Callable[[Tensor], dict[str, Tensor]]
-    """[B] weights -> the weighted sum by parameter name."""
+    weighted_sum: Callable[[Tensor], Iterator[tuple[str, Tensor]]]
+    """[B] weights -> the weighted sum by parameter name, each made when it is asked for."""
 
 
 def supports(model: nn.Module) -> bool:
@@ -127,22 +127,36 @@ class Books:
         """[P]: the sum over nothing."""
         return self._like.new_zeros(sum(shape.numel() for shape in self._shapes.values()))
 
-    def joined(self, sums: Mapping[str, Tensor]) -> Tensor:
+    def joined(self, sums: Iterable[tuple[str, Tensor]]) -> Tensor:
         """[P]: sums by name, every trainable parameter's, in the model's own order."""
-        self._check_complete(sums)
-        return torch.cat([sums[name].flatten() for name in self._shapes])
+        by_name = dict(sums)
+        self._check_complete(by_name)
+        return torch.cat([by_name[name].flatten() for name in self._shapes])
 
-    def add(self, total_P: Tensor, sums: Mapping[str, Tensor]) -> Tensor:
-        """``total_P`` itself, with such sums added to it."""
-        self._check_complete(sums)
+    def add(
+        self,
+        total_P: Tensor,
+        sums: Iterable[tuple[str, Tensor]],
+        added: Callable[[str], object] = lambda _: None,
+    ) -> Tensor:
+        """``total_P`` itself, with such sums added to it one by one; ``added`` is told each name."""
         pieces = total_P.split([shape.numel() for shape in self._shapes.values()])
-        for (name, shape), piece in zip(self._shapes.items(), pieces, strict=True):
-            piece.view(shape).add_(sums[name])
+        views = {
+            name: piece.view(shape)
+            for (name, shape), piece in zip(self._shapes.items(), pieces, strict=True)
+        }
+        names: list[str] = []
+        for name, value in sums:
+            views[name].add_(value)
+            names.append(name)
+            added(name)
+        self._check_complete(names)
         return total_P
 
-    def _check_complete(self, sums: Mapping[str, Tensor]) -> None:
-        if sums.keys() != self._shapes.keys():
-            raise RuntimeError(f"no gradients for {sorted(self._shapes.keys() ^ sums.keys())}")
+    def _check_complete(self, names: Iterable[str]) -> None:
+        unlike = self._shapes.keys() ^ names
+        if unlike:
+            raise RuntimeError(f"no gradients for {sorted(unlike)}")
 
     def passes(self, *, is_cached: bool = True) -> AbstractContextManager[object]:
         """What a forward pass of the model runs in."""
@@ -249,12 +263,12 @@ class Books:
                 of_examples = _rows(unit, of_unit, num_views=num_views, views=views)
             _add(rows, of_examples)
 
-        def weighted_sum(weights_B: Tensor) -> dict[str, Tensor]:
-            sums = {name: torch.tensordot(weights_B, of_all, 1) for name, of_all in rows.items()}
+        def weighted_sum(weights_B: Tensor) -> Iterator[tuple[str, Tensor]]:
+            for name, of_all in rows.items():
+                yield name, torch.tensordot(weights_B, of_all, 1)
             for unit, of_layer in kept:
                 for own, value in of_layer.weighted_sum(weights_B).items():
-                    sums[unit.parameters[own]] = value
-            return sums
+                    yield unit.parameters[own], value
 
         squared = [of_layer.squared_norms for _, of_layer in kept]
         squared += [squared_norms(of_all[..., None].flatten(1)) for of_all in rows.values()]

@@ -1,7 +1,8 @@
 """Per-example gradients, clipped and summed: the one place where sensitivity is bounded."""
 
 # Shape legend: B = examples (varies, may be 0), K = views of each, P = parameters, flattened.
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +25,7 @@ class ClippedSum:
     """What one batch gives away before the noise."""
 
     sum: Tensor
-    """[P]: sum of the clipped per-example gradients, parameters in the model's own order."""
+    """[P]: sum of the clipped per-example gradients, parameters in the model's own order; and what it was added to."""
     norms: Tensor
     """[B]: norms before clipping; non-finite where the example was left out."""
     losses: Tensor
@@ -41,6 +42,8 @@ def clipped_sum(
     shares: Tensor | None = None,
     microbatch_size: int = 256,
     rule: ClippingRule = per_example_clipping,
+    onto: Tensor | None = None,
+    final: Callable[[str], object] | None = None,
 ) -> ClippedSum:
     r"""Sum of per-example gradients, each averaged over its views and then clipped once.
 
@@ -71,6 +74,9 @@ def clipped_sum(
             must be a copy of another one of its example: what is not finite in it leaves the example out.
         microbatch_size: views in memory at once, at least the K of one example.
         rule: what stands for :math:`\min(1, C / \lVert v \rVert)` above.
+        onto: [P], what the sum is added to, in place.
+        final: told the name of a parameter as soon as its part of ``onto`` is complete, while the others are
+            still made; where all are made at once, or nothing is added at the end, not all or none are told.
 
     Raises:
         ParameterError: the counts do not fit each other.
@@ -94,10 +100,10 @@ def clipped_sum(
     if is_float32 and views == 1 and shares is None and rule is per_example_clipping:
         found = _of_linear_classifier(books.model, inputs, labels, clip_norm)
         if found is not None:
-            return found
+            return found if onto is None else replace(found, sum=onto.add_(found.sum))
     if isinstance(inputs, Picked):
         inputs = inputs.floats(books.dtype)
-    total_P: Tensor | None = None
+    total_P = onto
     norms: list[Tensor] = []
     losses: list[Tensor] = []
     at_once = max(1, microbatch_size // views)
@@ -120,7 +126,12 @@ def clipped_sum(
                 batch = books.batch_gradients(kept, kept_labels, views=views, shares=kept_shares)
             else:
                 sums = _weighted_sums(batch, rule(batch.norms, clip_norm), books.dtype)
-                total_P = books.joined(sums) if total_P is None else books.add(total_P, sums)
+                if total_P is None:
+                    total_P = books.joined(sums)
+                elif final is not None and start + at_once >= labels.shape[0]:
+                    books.add(total_P, sums, final)
+                else:
+                    books.add(total_P, sums)
             del batch  # and the gradients of its examples, before the next ones are made
     total_P = books.zeros() if total_P is None else total_P
     return ClippedSum(
@@ -161,6 +172,6 @@ def _are_finite(batch: BatchGradients, dtype: torch.dtype) -> Tensor:
 
 def _weighted_sums(
     batch: BatchGradients, weights_B: Tensor, dtype: torch.dtype
-) -> dict[str, Tensor]:
+) -> Iterator[tuple[str, Tensor]]:
     # A weight below the normal numbers has lost digits, and with them the bound: better nothing.
     return batch.weighted_sum(functional.threshold(weights_B.to(dtype), torch.finfo(dtype).tiny, 0))

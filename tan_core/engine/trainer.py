@@ -7,7 +7,8 @@ rounding.
 
 # Shape legend: B = examples of this step (varies, may be 0), P = parameters, flattened, U = units of a
 # chunk, R = the most records that one of them has.
-from collections.abc import Callable, Generator, Mapping
+import math
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
@@ -40,6 +41,7 @@ from tan_core.engine.inputs import (
 from tan_core.engine.linear_classifier import linear_classifier, scores
 from tan_core.engine.optimizers import make_optimizer
 from tan_core.engine.randomness import Randomness, SeededRandomness
+from tan_core.engine.reduction import AllReduce, Pieces, Reduction
 from tan_core.engine.trace import Trace
 from tan_core.engine.users import Users
 from tan_core.engine.verdicts import check_once
@@ -49,8 +51,6 @@ from tan_core.mechanism import Mechanism
 from tan_core.spec.schedules import scheduled_learning_rate
 from tan_core.spec.train import Clipping, TrainerConfig
 from tan_core.wire import UpdatePoint
-
-AllReduce = Callable[[Tensor], None]
 
 STATE_VERSION: Final = 2
 _EVALUATION_BATCH: Final = 512
@@ -134,7 +134,8 @@ class Trainer:
         microbatch_size: views in memory at once.
         rank: of this process, in [0, world_size).
         world_size: processes that share every draw.
-        all_reduce: sums a tensor over all ranks in place; needed when ``world_size`` > 1.
+        all_reduce: sums a tensor over all ranks in place, or begins to and returns what can be waited for;
+            needed when ``world_size`` > 1. It is given pieces of the sum, the same ones on every rank.
         device: where the model computes; the data stay where they are.
 
     Raises:
@@ -185,6 +186,7 @@ class Trainer:
         )
         self._model = model.to(self._device)
         self._flat = FlatParameters(self._model)
+        self._pieces = Pieces([(name, math.prod(shape)) for name, shape in self._flat.layout])
         self._books = Books(self._model, config.precision)
         self._ema = self._flat.vector.clone() if config.ema_decay else None
         self._optimizer = make_optimizer(config, self._flat.vector)
@@ -224,10 +226,7 @@ class Trainer:
             raise ParameterError(
                 f"the mechanism has {self._mechanism.steps} steps and all are taken", field="steps"
             )
-        noisy_sum, stats = self._clipped_share(self._draw())
-        self._add_noise(noisy_sum)
-        if self._all_reduce is not None:
-            self._all_reduce(noisy_sum)
+        noisy_sum, stats = self._noisy_sum(self._draw())
         divisor = self._mechanism.clip_norm * self._execution.expected_batch_size
         gradient = noisy_sum.div_(divisor)
         if self._trace is not None:
@@ -379,8 +378,8 @@ class Trainer:
             return drawn
         return self._randomness.cut(self._steps_done, drawn, max_batch_size=cap)
 
-    def _clipped_share(self, drawn: NDArray[np.int64]) -> tuple[Tensor, StepStats]:
-        """This rank's part of the clipped sum, [P], and the step's stats."""
+    def _noisy_sum(self, drawn: NDArray[np.int64]) -> tuple[Tensor, StepStats]:
+        """The clipped sum over all ranks and its noise, [P], and the step's stats."""
         draw = _Draw(torch.from_numpy(drawn), self._views(len(drawn)))
         share = torch.from_numpy(drawn[self._rank :: self._world_size]).contiguous()
         if self._users is not None:
@@ -388,11 +387,17 @@ class Trainer:
         losses: list[Tensor] = []
         norms: list[Tensor] = []
         total_P: Tensor | None = None
+        reduction: Reduction | None = None
+        is_audited = self._steps_done >= self._next_audit
+        sends_early = self._all_reduce is not None and not is_audited
         chunks = list(self._chunks(share))
         for following, units in enumerate(chunks, start=1):
             shown = self._picked(units) or self._gather(units, draw)
             if isinstance(self._inputs, ByIndex) and following < len(chunks):
                 self._inputs.expect(self._records(chunks[following])[0].flatten())
+            if sends_early and following == len(chunks):
+                # What the last chunk makes final is sent at once, so the noise is there before.
+                total_P, reduction = self._with_noise(total_P)
             part = clipped_sum(
                 self._books,
                 shown.inputs,
@@ -402,15 +407,27 @@ class Trainer:
                 shares=shown.shares,
                 microbatch_size=self._microbatch_size,
                 rule=clipping_rule(self._config),
+                onto=total_P,
+                final=None if reduction is None else reduction.ready,
             )
-            total_P = part.sum if total_P is None else total_P.add_(part.sum)
+            total_P = part.sum
             losses.append(part.losses)
             norms.append(part.norms)
-        if norms and self._steps_done >= self._next_audit:
+        if norms and is_audited:
             self._audit(share, draw, torch.cat(norms))
-        if total_P is None:
-            total_P = torch.zeros_like(self._flat.vector)
+        if total_P is None or reduction is None:
+            total_P, reduction = self._with_noise(total_P)
+        if reduction is not None:
+            reduction.finish()
         return total_P, self._stats(len(drawn), losses, norms)
+
+    def _with_noise(self, total_P: Tensor | None) -> tuple[Tensor, Reduction | None]:
+        """What is summed so far with this rank's share of the noise, and the sum over the ranks, where there are more."""
+        total_P = torch.zeros_like(self._flat.vector) if total_P is None else total_P
+        self._add_noise(total_P)
+        if self._all_reduce is None:
+            return total_P, None
+        return total_P, Reduction(total_P, self._pieces, self._all_reduce)
 
     def _views(self, num_drawn: int) -> Views | None:
         """Of every record that the units of a draw may have."""

@@ -89,8 +89,8 @@ GRADIENTS = "tan_core.engine.gradients"
 
 NO_AUDIT = Edit(
     TRAINER,
-    "Trainer._clipped_share",
-    "if norms and self._steps_done >= self._next_audit:",
+    "Trainer._noisy_sum",
+    "if norms and is_audited:",
     "if False:",
 )
 DRAW = """drawn = self._randomness.mask(
@@ -127,7 +127,7 @@ FAULTS = (
     ),
     Fault(
         "every rank adds the whole batch", "mechanism.contribution",
-        (Edit(TRAINER, "Trainer._clipped_share", "drawn[self._rank :: self._world_size]", "drawn"),),
+        (Edit(TRAINER, "Trainer._noisy_sum", "drawn[self._rank :: self._world_size]", "drawn"),),
         checks=("mechanism",),
     ),
     Fault(
@@ -191,8 +191,8 @@ FAULTS = (
     Fault(
         "division by the drawn batch", "mechanism.contribution",
         (
-            Edit(TRAINER, "Trainer.step", "self._clipped_share(self._draw())",
-                 "self._clipped_share(drawn := self._draw())"),
+            Edit(TRAINER, "Trainer.step", "self._noisy_sum(self._draw())",
+                 "self._noisy_sum(drawn := self._draw())"),
             Edit(TRAINER, "Trainer.step", "self._execution.expected_batch_size", "max(1, len(drawn))"),
         ),
         checks=("mechanism",),

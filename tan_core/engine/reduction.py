@@ -1,0 +1,88 @@
+"""The sum over the ranks, a piece at a time: what is final is on its way while the rest is made.
+
+Layer after layer the last microbatch of a step makes the clipped sum final. So the sum is cut into pieces of
+whole parameters, in the model's own order, and each is sent as soon as all of it is there. All ranks send the
+same pieces in the same order, those that drew nothing too.
+"""
+
+# Shape legend: P = parameters, flattened.
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from torch import Tensor
+
+PIECE = 2**18
+"""Numbers, at least; 1 MB. Less would be latency, more would end after the work that it could run beside."""
+
+
+class Pending(Protocol):
+    """A sum on its way, as ``torch.distributed`` returns it."""
+
+    def wait(self) -> Any:
+        """Until it is there; raises where a rank was lost."""
+        ...
+
+
+AllReduce = Callable[[Tensor], Pending | None]
+"""Sums a tensor over all ranks in place: when it returns, or else when what it returns has been waited for."""
+
+
+class Pieces:
+    """How a vector of parameters is cut.
+
+    Args:
+        sizes: of the parameters in their order, by name.
+        at_least: numbers of a piece; the last one may have fewer.
+    """
+
+    def __init__(self, sizes: Sequence[tuple[str, int]], at_least: int = PIECE) -> None:
+        self.of: dict[str, int] = {}
+        self.counts: list[int] = []
+        self.bounds: list[slice] = []
+        start = end = 0
+        for name, size in sizes:
+            if start == end:
+                self.counts.append(0)
+            self.of[name] = len(self.counts) - 1
+            self.counts[-1] += 1
+            end += size
+            if end - start >= at_least:
+                self.bounds.append(slice(start, end))
+                start = end
+        if start < end:
+            self.bounds.append(slice(start, end))
+
+
+class Reduction:
+    """One sum over the ranks.
+
+    Args:
+        total_P: this rank's part, and when all is finished the sum. What is sent must no longer change.
+        pieces: of it; the same on all ranks.
+        all_reduce: how a piece is summed.
+    """
+
+    def __init__(self, total_P: Tensor, pieces: Pieces, all_reduce: AllReduce) -> None:
+        self._total_P, self._pieces, self._all_reduce = total_P, pieces, all_reduce
+        self._missing = list(pieces.counts)
+        self._pending: list[Pending] = []
+        self._num_sent = 0
+
+    def ready(self, name: str) -> None:
+        """A parameter has its part; what is complete is sent, in order."""
+        self._missing[self._pieces.of[name]] -= 1
+        while self._num_sent < len(self._missing) and self._missing[self._num_sent] == 0:
+            self._send()
+
+    def finish(self) -> None:
+        """Send what is left and wait for all."""
+        while self._num_sent < len(self._missing):
+            self._send()
+        for pending in self._pending:
+            pending.wait()
+
+    def _send(self) -> None:
+        found = self._all_reduce(self._total_P[self._pieces.bounds[self._num_sent]])
+        self._num_sent += 1
+        if found is not None:
+            self._pending.append(found)

@@ -1,0 +1,168 @@
+"""The sum over the ranks by pieces: the same ones in the same order, each once it is final and not before."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tan_core.engine import trainer as trainer_module
+from tan_core.engine.bookkeeping import Books
+from tan_core.engine.reduction import Pieces, Reduction
+from tests.unit.tan_core.engine.support import (
+    make_data,
+    make_run,
+    make_trainer,
+    run,
+    run_ranks,
+    vector,
+)
+
+SIZES = st.lists(st.integers(1, 50), min_size=1, max_size=12)
+
+
+def named(sizes: list[int]) -> list[tuple[str, int]]:
+    return [(f"p{at}", size) for at, size in enumerate(sizes)]
+
+
+class Link:
+    """Takes pieces, and doubles each when it is waited for: the sum over two ranks of equal parts."""
+
+    def __init__(self) -> None:
+        self.sent: list[torch.Tensor] = []
+        self.waited = 0
+
+    def __call__(self, piece: torch.Tensor):
+        self.sent.append(piece.clone())
+        link = self
+
+        class Pending:
+            def wait(self) -> None:
+                link.waited += 1
+                piece.mul_(2)
+
+        return Pending()
+
+
+class TestPieces:
+    @given(sizes=SIZES, at_least=st.integers(1, 100))
+    def test_they_are_the_whole_vector_cut_between_parameters(
+        self, sizes: list[int], at_least: int
+    ) -> None:
+        pieces = Pieces(named(sizes), at_least)
+
+        ends = [bound.stop for bound in pieces.bounds]
+        assert [bound.start for bound in pieces.bounds] == [0, *ends[:-1]]
+        assert ends[-1] == sum(sizes)
+        assert sum(pieces.counts) == len(sizes)
+        lengths = [bound.stop - bound.start for bound in pieces.bounds]
+        for number, length in enumerate(lengths):
+            own = [size for name, size in named(sizes) if pieces.of[name] == number]
+            assert (len(own), sum(own)) == (pieces.counts[number], length)
+            # None is longer than it must be, and only the last one is shorter.
+            assert length - own[-1] < at_least
+            assert length >= at_least or number == len(lengths) - 1
+
+
+class TestReduction:
+    @given(data=st.data(), sizes=SIZES, at_least=st.integers(1, 60))
+    def test_pieces_leave_in_order_and_only_when_all_of_them_is_there(
+        self, data: st.DataObject, sizes: list[int], at_least: int
+    ) -> None:
+        """In whatever order parameters become final, on a rank where not all of them do."""
+        pieces, link, total = Pieces(named(sizes), at_least), Link(), torch.zeros(sum(sizes))
+        views = dict(zip(pieces.of, total.split(sizes), strict=True))
+        order = data.draw(st.permutations(sorted(views)))
+        told = order[: data.draw(st.integers(0, len(order)))]
+        reduction = Reduction(total, pieces, link)
+
+        for name in told:
+            views[name].fill_(1.0)
+            reduction.ready(name)
+            assert all(piece.all() for piece in link.sent)
+        early = len(link.sent)
+        complete = [all(name in told for name in pieces.of if pieces.of[name] == at) for at in range(len(pieces.bounds))]  # fmt: skip
+        assert early == (complete.index(False) if False in complete else len(complete))
+        assert link.waited == 0
+        reduction.finish()
+
+        assert [len(piece) for piece in link.sent] == [b.stop - b.start for b in pieces.bounds]
+        assert link.waited == len(pieces.bounds)
+        assert torch.cat(link.sent).mul(2).equal(total)
+
+    def test_a_sum_that_is_there_at_once_need_not_be_waited_for(self) -> None:
+        total = torch.ones(3)
+
+        def doubled(piece: torch.Tensor) -> None:
+            piece.mul_(2)
+
+        reduction = Reduction(total, Pieces(named([3])), doubled)
+
+        reduction.finish()
+
+        assert total.equal(torch.full((3,), 2.0))
+
+
+@pytest.fixture
+def _one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each parameter is a piece."""
+    monkeypatch.setattr(trainer_module, "Pieces", partial(Pieces, at_least=1))
+
+
+@pytest.mark.usefixtures("_one_by_one")
+class TestRanks:
+    @pytest.mark.parametrize("microbatch_size", [1, 3, 256])
+    @pytest.mark.parametrize("world_size", [2, 4])
+    def test_they_make_the_steps_of_one_whatever_they_drew(
+        self, world_size: int, microbatch_size: int
+    ) -> None:
+        """Three examples on average: in most steps a rank has drawn nothing, in some all have."""
+        changes = {"execution": make_run(q=0.05), "microbatch_size": microbatch_size}
+        alone = run(make_trainer(**changes), 12)
+
+        ranks = run_ranks(world_size, 12, **changes)
+
+        for trainer in ranks:
+            assert torch.allclose(vector(trainer), vector(alone), rtol=1e-6, atol=1e-6)
+
+    def test_an_example_that_is_not_finite_holds_nothing_up(self) -> None:
+        """It is the whole last chunk of a rank, which has nothing to add then."""
+        inputs, labels = make_data()
+        inputs = inputs.astype(np.float32)
+        inputs[-2:] = np.nan
+        changes = {"execution": make_run(q=1.0), "inputs": inputs, "labels": labels}
+        alone = run(make_trainer(**changes, microbatch_size=1), 3)
+
+        ranks = run_ranks(2, 3, **changes, microbatch_size=1)
+
+        assert torch.allclose(vector(ranks[1]), vector(alone), rtol=1e-6, atol=1e-6)
+
+    def test_what_is_final_leaves_before_the_rest_is_made(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        events: list[str] = []
+        add = Books.add
+
+        def watched(self, total, sums, added=lambda _: None):
+            def made():
+                for name, value in sums:
+                    events.append(name)
+                    yield name, value
+
+            return add(self, total, made(), added)
+
+        monkeypatch.setattr(Books, "add", watched)
+        trainer = make_trainer(
+            make_run(q=0.9), rank=0, world_size=2, all_reduce=lambda _: events.append("sent")
+        )
+        names = list(trainer.released_weights())
+
+        run(trainer, 1)
+        # The first step is audited before anything of it leaves.
+        assert events == ["sent"] * len(names)
+        events.clear()
+        run(trainer, 1)
+
+        assert events == [event for name in names for event in (name, "sent")]
