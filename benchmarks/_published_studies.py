@@ -60,11 +60,11 @@ TANH_CNN = Recipe(
     trials=16,
     space={
         "learning_rate": _log(0.5, 16.0),
-        "width": _choices(16, 32),
+        "steps": _choices(500, 1000),
         "augmentation_multiplicity": _choices(1, 2, 4),
         **_SHARED,
     },
-    train={"batch_size": 2048, "steps": 600, "crop_padding": 2},
+    train={"batch_size": 4096, "crop_padding": 2},
 )
 CIFAR_SCATTER_LINEAR = Recipe(
     dataset="cifar10-jpeg",

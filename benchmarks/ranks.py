@@ -6,7 +6,8 @@ Whole steps of a private run (cryptographic draws and noise, global Poisson mask
 sum, noise once, update) by two ranks of one thread each over gloo, against one rank of two threads; the same
 mechanism, the same data. The two ranks send the sum beside the work, as runs do, or *wait* for each piece of it.
 Wall-clock, so it wants a quiet machine. All take turns; a figure is the median over the rounds. *Grown*: what the
-peak memory of a rank rose by in the second half of its steps.
+peak memory of a rank rose by in the second half of its steps. *Model*: what docs/scale.md expects of ranks of one
+thread, T / min(R, cores) + A: T the step of one such rank, A an all-reduce of as many numbers by itself.
 
 Over loopback a sum costs next to nothing. Root can have a slower link in a network of its own:
 
@@ -19,7 +20,8 @@ import json
 import os
 import socket
 import time
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -45,6 +47,7 @@ KEY = bytes(range(32))
 ROUNDS, QUICK_ROUNDS = 9, 3
 SECONDS_AT_ONCE = 2.0
 WARM_UP = 3
+SUMS = 20
 CONFIG = TrainerConfig(learning_rate=1e-6)
 
 
@@ -70,85 +73,112 @@ def trainer_of(
     )
 
 
-def serve(
-    connection: Connection, rank: int, size: int, threads: int, port: int, waits: bool
-) -> None:
-    """A rank that makes steps when told how many, until it is told None."""
-    torch.set_num_threads(threads)
+def serve(connection: Connection, own: "Team", rank: int, port: int) -> None:
+    """A rank that makes steps, or sums alone, when told how many, until it is told None."""
+    torch.set_num_threads(own.threads)
     keep_freed_memory()
-    if size > 1:
+    if own.ranks > 1:
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        dist.init_process_group("gloo", rank=rank, world_size=size)
+        dist.init_process_group("gloo", rank=rank, world_size=own.ranks)
     trainers: dict[int, Trainer] = {}
     while (order := connection.recv()) is not None:
-        index, number = order
+        index, number, sums_only = order
         if index not in trainers:
             trainers.clear()
-            trainers[index] = trainer_of(LOADS[index], rank, size, waits=waits)
+            trainers[index] = trainer_of(LOADS[index], rank, own.ranks, waits=own.waits)
+        whole = torch.zeros_like(trainers[index].released)
         for _ in range(number):
-            trainers[index].step()
+            if sums_only:
+                dist.all_reduce(whole)
+            else:
+                trainers[index].step()
         connection.send(peak_kb() / 1024)
-    if size > 1:
+    if own.ranks > 1:
         dist.destroy_process_group()
 
 
-def team(
-    size: int, threads: int, *, waits: bool = False
-) -> AbstractContextManager[list[Connection]]:
-    """Ranks that wait for orders."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    return waiting(serve, [(rank, size, threads, port, waits) for rank in range(size)])
+@dataclass(frozen=True)
+class Team:
+    """Ranks that make the steps of one run."""
+
+    name: str
+    ranks: int
+    threads: int = 1
+    waits: bool = False
+
+    def started(self) -> AbstractContextManager[list[Connection]]:
+        """They wait for orders."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        return waiting(serve, [(self, rank, port) for rank in range(self.ranks)])
 
 
-def together(ranks: list[Connection], index: int, number: int) -> tuple[float, float]:
+BASE = Team("1 rank of 2 threads", 1, threads=2)
+ALONE = Team("1 rank of 1 thread", 1)
+TEAMS = (
+    BASE,
+    ALONE,
+    Team("2 ranks of 1 thread", 2),
+    Team("2 ranks that wait", 2, waits=True),
+    Team("4 ranks of 1 thread", 4),
+)
+
+
+def together(
+    ranks: list[Connection], index: int, number: int, *, sums_only: bool = False
+) -> tuple[float, float]:
     """Seconds until all have made their steps, and the peak memory of the largest, in MB."""
     start = time.perf_counter()
     for connection in ranks:
-        connection.send((index, number))
+        connection.send((index, number, sums_only))
     peak = max(connection.recv() for connection in ranks)
     return time.perf_counter() - start, peak
 
 
 def measured(index: int, rounds: int) -> list[dict[str, Any]]:
-    """One workload by both teams."""
+    """One workload by all teams."""
     load = LOADS[index]
-    speeds: dict[str, list[float]] = {}
-    grown: dict[str, float] = {}
-    with team(1, 2) as one, team(2, 1) as two, team(2, 1, waits=True) as waiting_two:
-        teams = {
-            "1 rank of 2 threads": one,
-            "2 ranks of 1 thread": two,
-            "2 ranks that wait": waiting_two,
-        }
-        numbers: dict[str, int] = {}
-        before: dict[str, float] = {}
-        for name, ranks in teams.items():
+    seconds: dict[Team, list[float]] = {}
+    sums: dict[Team, list[float]] = {}
+    before: dict[Team, float] = {}
+    grown: dict[Team, float] = {}
+    with ExitStack() as stack:
+        teams = {team: stack.enter_context(team.started()) for team in TEAMS}
+        numbers: dict[Team, int] = {}
+        for team, ranks in teams.items():
             together(ranks, index, WARM_UP)
-            taken, before[name] = together(ranks, index, WARM_UP)
-            numbers[name] = max(1, round(SECONDS_AT_ONCE * WARM_UP / taken))
+            taken, _ = together(ranks, index, WARM_UP)
+            numbers[team] = max(1, round(SECONDS_AT_ONCE * WARM_UP / taken))
         order = np.random.default_rng(0)
         for number in range(rounds):
-            for name in order.permutation(list(teams)):
-                taken, peak = together(teams[name], index, numbers[name])
-                speeds.setdefault(name, []).append(numbers[name] * load.examples / taken)
-                if number == rounds // 2:
-                    before[name] = peak
-                grown[name] = peak - before[name]
-    medians = {name: float(np.median(each)) for name, each in speeds.items()}
-    base = medians["1 rank of 2 threads"]
+            for at in order.permutation(len(TEAMS)):
+                team = TEAMS[at]
+                taken, peak = together(teams[team], index, numbers[team])
+                seconds.setdefault(team, []).append(taken / numbers[team])
+                if number <= rounds // 2:
+                    before[team] = peak
+                grown[team] = peak - before[team]
+                if team.ranks > 1:
+                    taken, _ = together(teams[team], index, SUMS, sums_only=True)
+                    sums.setdefault(team, []).append(taken / SUMS)
+    steps = {team: float(np.median(each)) for team, each in seconds.items()}
+    cores = len(os.sched_getaffinity(0))
     rows: list[dict[str, Any]] = []
-    for name in teams:
-        ratio = medians[name] / base
+    for team in TEAMS:
+        speed, ratio = load.examples / steps[team], steps[BASE] / steps[team]
+        cell = ""
+        if team.threads == 1 and not team.waits:
+            alone = float(np.median(sums.get(team, [0.0])))
+            expected = load.examples / (steps[ALONE] / min(team.ranks, cores) + alone)
+            cell = f"{expected:,.0f} ({1000 * alone:.1f} ms)"
+            rows.append(row(f"{load.name}: {team.name}: model", expected, "examples/s"))
+        name = f"{load.name}: {team.name}"
         print(
-            f"| {load.name}: {name} | {medians[name]:,.0f} | {ratio:.2f} | {grown[name]:.0f} MB |",
-            flush=True,
+            f"| {name} | {speed:,.0f} | {ratio:.2f} | {cell} | {grown[team]:.0f} MB |", flush=True
         )
-        rows.append(
-            row(f"{load.name}: {name}", medians[name], "examples/s", "1 rank of 2 threads", ratio)
-        )
-        rows.append(row(f"{load.name}: {name}: memory grown", grown[name], "MB"))
+        rows.append(row(name, speed, "examples/s", BASE.name, ratio))
+        rows.append(row(f"{name}: memory grown", grown[team], "MB"))
     return rows
 
 
@@ -162,8 +192,8 @@ def main() -> None:
     # As in the processes of a run: what waits sleeps.
     os.environ["GOMP_SPINCOUNT"] = "0"
     print(f"torch {torch.__version__}, {options.link}; {circumstances()}\n")
-    print("| steps of a private run | examples/s | of 1 rank of 2 threads | grown |")
-    print("| --- | --- | --- | --- |")
+    print(f"| steps of a private run | examples/s | of {BASE.name} | model (all-reduce) | grown |")
+    print("| --- | --- | --- | --- | --- |")
     rounds = QUICK_ROUNDS if options.quick else ROUNDS
     rows = [each for index in range(len(LOADS)) for each in measured(index, rounds)]
     if options.json:
