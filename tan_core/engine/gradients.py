@@ -79,7 +79,7 @@ def clipped_sum(
             still made; where all are made at once, or nothing is added at the end, not all or none are told.
 
     Raises:
-        ParameterError: the counts do not fit each other.
+        ParameterError: the counts do not fit each other, or ``final`` is to be told of nothing.
     """
     _validate.positive(clip_norm=clip_norm)
     _validate.positive_integer(views=views, microbatch_size=microbatch_size)
@@ -94,6 +94,8 @@ def clipped_sum(
                 f"{name} must be of {views} views of each example, got {list(each.shape)}",
                 field=name,
             )
+    if final is not None and onto is None:
+        raise ParameterError("final is told of parts of onto, which is missing", field="onto")
     books = model if isinstance(model, Books) else Books(model)
     books.check_precision()
     is_float32 = books.precision is Precision.FLOAT32

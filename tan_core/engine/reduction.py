@@ -19,7 +19,7 @@ class Pending(Protocol):
     """A sum on its way, as ``torch.distributed`` returns it."""
 
     def wait(self) -> Any:
-        """Until it is there; raises where a rank was lost."""
+        """Until it is there, or what is queued on the device follows it; raises where a rank was lost."""
         ...
 
 
@@ -37,10 +37,13 @@ class Pieces:
 
     def __init__(self, sizes: Sequence[tuple[str, int]], at_least: int = PIECE) -> None:
         self.of: dict[str, int] = {}
+        """Which piece a parameter is in; one without numbers is in none."""
         self.counts: list[int] = []
         self.bounds: list[slice] = []
         start = end = 0
         for name, size in sizes:
+            if size == 0:
+                continue
             if start == end:
                 self.counts.append(0)
             self.of[name] = len(self.counts) - 1
@@ -69,8 +72,17 @@ class Reduction:
         self._num_sent = 0
 
     def ready(self, name: str) -> None:
-        """A parameter has its part; what is complete is sent, in order."""
-        self._missing[self._pieces.of[name]] -= 1
+        """A parameter has its part; what is complete is sent, in order.
+
+        Raises:
+            RuntimeError: its piece was complete without it, and may be on its way.
+        """
+        piece = self._pieces.of.get(name)
+        if piece is None:
+            return
+        if self._missing[piece] == 0:
+            raise RuntimeError(f"parameter {name!r} was final before")
+        self._missing[piece] -= 1
         while self._num_sent < len(self._missing) and self._missing[self._num_sent] == 0:
             self._send()
 

@@ -20,7 +20,7 @@ MAX_REPEATS = MAX_FINALISTS * MAX_SEEDS
 """Ladders that the finals may climb at most."""
 
 ENOUGH_SEEDS = 2
-"""Of a single finalist: what a prediction needs to tell seeds from rungs."""
+"""Of a single finalist: three with the search's own, that a prediction may tell seeds from rungs."""
 
 _PRIOR_STD, _PRIOR_DEGREES = 0.005, 2
 """What is known of differences between paired runs before any was seen, as worth so many."""

@@ -118,7 +118,9 @@ def predictions_chart(studies: Sequence[StudyView]) -> PredictionsChart | None:
     shares = [accuracy for climb in climbs for _, accuracy in climb.rungs]
     for one in predictions:
         shares += [one.low, one.high, *([] if one.reached is None else [one.reached])]
-    x = doublings_scale(min(batches), max(*batches, *(p.expected_batch_size for p in predictions)))
+    x = doublings_scale(
+        min(batches), max([*batches, *(p.expected_batch_size for p in predictions)])
+    )
     y = accuracy_scale(shares)
 
     def marks(place: int, climb: _Climb) -> StudyMarks:
@@ -150,7 +152,7 @@ def predictions_chart(studies: Sequence[StudyView]) -> PredictionsChart | None:
 
 
 def _rungs(study: StudyView) -> list[tuple[float, float]]:
-    """Mean accuracy at each batch, over the seeds that a prediction rests on."""
+    """Mean accuracy at each batch, as a prediction rests on it."""
     if study.best_trial is None:
         return []
     by_batch: dict[float, list[float]] = defaultdict(list)

@@ -31,7 +31,7 @@ class PredictionChart:
     fitted: str
     """Accuracies that the prediction rests on, one dot for each seed and rung."""
     others: str
-    """The other ones: ladders that were left on the way, or what fresh seeds show to have been luck."""
+    """The other ones: ladders that were left on the way, or that count as less because fresh seeds fell short."""
     line: str
     """The law, a line or a curve, from the smallest batch that was fitted to the private run's."""
     interval: str
@@ -49,14 +49,18 @@ def prediction_chart(prediction: PredictionView, trial: TrialRecord) -> Predicti
     The line or curve is fitted anew, so that of a study that an older law predicted may end beside the
     prediction.
     """
-    fitted = rests_on(trial)
+    fitted = _fitted(prediction, trial)
     if not fitted:
         return None
     simulated = [*_observed(trial.scores), *_observed(trial.repeats)]
     batch = prediction.expected_batch_size
     seen, rest = [
-        [(one.expected_batch_size, one.accuracy) for one in each]
-        for each in (fitted, [one for one in simulated if one not in fitted])
+        [
+            (one.expected_batch_size, one.accuracy)
+            for one in simulated
+            if (one in fitted) is is_fitted
+        ]
+        for is_fitted in (True, False)
     ]
     curve = list(_curve(fitted, batch))
     ahead = [(batch, prediction.accuracy)]
@@ -82,6 +86,13 @@ def prediction_chart(prediction: PredictionView, trial: TrialRecord) -> Predicti
         summary=_summary(prediction, seen),
         table=_table(prediction, simulated),
     )
+
+
+def _fitted(prediction: PredictionView, trial: TrialRecord) -> list[Observation]:
+    found = rests_on(trial)
+    # Predictions of the first versions rest on the fresh seeds alone.
+    is_older = prediction.is_fresh and prediction.seeds < len({one.seed for one in found})
+    return [one for one in found if one.seed] if is_older else found
 
 
 def _observed(scores: Iterable[RungScore]) -> Iterator[Observation]:

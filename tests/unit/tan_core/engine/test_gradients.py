@@ -193,3 +193,7 @@ class TestClippedSum:
 
         with pytest.raises(ParameterError, match="2 views of each of 3 examples, got 3"):
             clipped_sum(make_model("mlp"), inputs, labels, clip_norm=1.0, views=2)
+
+    def test_nobody_is_told_of_parts_of_nothing(self) -> None:
+        with pytest.raises(ParameterError, match="onto, which is missing"):
+            clipped_sum(make_model("mlp"), *make_batch(3), clip_norm=1.0, final=print)

@@ -4,16 +4,18 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tan_core.planner import Evaluation, Standing, rests_on, standings
-from tan_core.planner.prediction import SHIFT_STD
+from tan_core.planner.prediction import LUCK, SHIFT_STD
 from tan_core.tan import Observation, Prediction, fit_law
 from tan_core.wire import TrialRecord, TrialState
 from tests.support.trials import RUNGS, make_trial
 
 BATCH = 4096
 ENDLESS = Evaluation(num_validation=10**12, num_test=10**12)
-LUCKY, OWN = (0.95, 0.94, 0.93), (0.94, 0.93, 0.916)
+LUCKY, OWN = (0.95, 0.94, 0.93), (0.94, 0.93, 0.912)
 FIRST, SECOND = (0.92, 0.91, 0.90), (0.93, 0.918, 0.907)
 
 
@@ -44,16 +46,38 @@ class TestStandings:
         assert_same(found.prediction, law(OWN, FIRST, SECOND))
         assert (found.trial, found.seeds, found.is_fresh) == (0, 3, True)
 
-    def test_but_not_from_the_one_that_fresh_seeds_show_to_have_been_luck(self) -> None:
+    def test_what_fresh_seeds_show_to_have_been_luck_does_not_count(self) -> None:
         (found,) = standing(make_trial(0, LUCKY, {1: FIRST, 2: SECOND}))
 
-        assert_same(found.prediction, law(FIRST, SECOND))
-        assert (found.trial, found.seeds, found.is_fresh) == (0, 2, True)
+        luck = LUCKY[-1] - (FIRST[-1] + SECOND[-1]) / 2 - LUCK
+        lowered = tuple(accuracy - luck for accuracy in LUCKY)
+        assert luck > 0.01
+        assert_same(found.prediction, law(lowered, FIRST, SECOND))
+        assert (found.trial, found.seeds, found.is_fresh) == (0, 3, True)
+
+    @given(own=st.lists(st.floats(0.5, 0.99), min_size=2, max_size=6))
+    def test_a_better_score_never_predicts_less_nor_more_than_it_says(
+        self, own: list[float]
+    ) -> None:
+        scores = sorted(own)
+        found = [standing(make_trial(0, (one,), {1: (0.8,)}))[0].prediction for one in scores]
+
+        predicted = [each.accuracy for each in found]
+        assert predicted == sorted(predicted)
+        for score, other, at, ahead in zip(
+            scores, scores[1:], predicted, predicted[1:], strict=False
+        ):
+            assert ahead - at <= (other - score) / 2 + 1e-9
 
     def test_bad_luck_counts_too(self) -> None:
         (found,) = standing(make_trial(0, FIRST, {1: LUCKY}))
 
         assert_same(found.prediction, law(FIRST, LUCKY))
+
+    def test_fresh_scores_of_other_rungs_than_the_searchs_say_nothing(self) -> None:
+        (found,) = standing(make_trial(0, (None, 0.9), {1: (0.8,)}))
+
+        assert (found.seeds, found.is_fresh) == (1, False)
 
     def test_a_share_of_what_chose_a_trial_is_left_in_its_prediction(self) -> None:
         """The best of 24 that differ by nothing but their seeds is predicted too high by less than it scored."""

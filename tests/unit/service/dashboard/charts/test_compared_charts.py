@@ -1,8 +1,12 @@
 from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import cast
 
 from service.dashboard.charts.burndown import burndown_chart
-from service.dashboard.charts.compared import Search, best_so_far
+from service.dashboard.charts.compared import Search, best_so_far, predictions_chart
 from service.ledger.schemas import Burndown, BurndownPoint, Head
+from service.studies.schemas import StudyView
+from tests.support.trials import RUNGS, make_trial
 
 
 class TestBestSoFar:
@@ -70,3 +74,14 @@ class TestBurndownChart:
 
         assert chart is not None
         assert "2.001 with what is reserved" in chart.summary
+
+
+class TestPredictions:
+    def test_one_rung_of_one_study_is_enough(self) -> None:
+        scored = make_trial(0, (0.9,))
+        study = SimpleNamespace(name="early", best_trial=scored, prediction=None)
+
+        chart = predictions_chart(cast("list[StudyView]", [study]))
+
+        assert chart is not None
+        assert [row[2:] for row in chart.table.rows] == [(RUNGS[0], 0.9)]

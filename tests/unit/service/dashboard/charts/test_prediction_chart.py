@@ -117,6 +117,16 @@ class TestMarks:
         highest = min(down for _, down in dots(chart.fitted))
         assert all(down < highest for _, down in dots(chart.others))
 
+    def test_a_prediction_of_fresh_seeds_alone_is_drawn_so(self) -> None:
+        """The first versions left the search's own seed out."""
+        record = trial(ladder([0.90, 0.89, 0.88]), ladder([0.91, 0.90, 0.89], seed=1))
+        older = predicted(record).model_copy(update={"seeds": 1})
+
+        chart = prediction_chart(older, record)
+
+        assert chart is not None
+        assert (len(dots(chart.fitted)), len(dots(chart.others))) == (3, 3)
+
     def test_without_fresh_seeds_the_scores_themselves_are_fitted(self) -> None:
         chart = drawn(trial(ladder([0.95, 0.94, 0.93]), []))
 
@@ -154,7 +164,7 @@ class TestMarks:
 
         assert drawn(record, reached=0.871).summary.startswith(
             "Trial 5 scored 90.0 % at batch 64, 89.0 % at batch 256, 88.0 % at batch 1,024; "
-            "predicted are 87.0 % ["
+            "predicted are 87.5 % ["
         )
         assert "reached were 87.1 %" in drawn(record, reached=0.871).summary
         assert "reached" not in drawn(record).summary
