@@ -6,8 +6,9 @@ Whole steps of a private run (cryptographic draws and noise, global Poisson mask
 sum, noise once, update) by two ranks of one thread each over gloo, against one rank of two threads; the same
 mechanism, the same data. The two ranks send the sum beside the work, as runs do, or *wait* for each piece of it.
 Wall-clock, so it wants a quiet machine. All take turns; a figure is the median over the rounds. *Grown*: what the
-peak memory of a rank rose by in the second half of its steps. *Model*: what docs/scale.md expects of ranks of one
-thread, T / min(R, cores) + A: T the step of one such rank, A an all-reduce of as many numbers by itself.
+peak memory of a rank rose by in the second half of its steps. *Model*: what docs/scale.md expects of R ranks of
+one thread, (T + (R - 1) F) / min(R, cores) + A: T the step of one such rank, F one of a single example expected (the
+draw, the noise and the update that each rank makes for itself), A an all-reduce of as many numbers.
 
 Over loopback a sum costs next to nothing. Root can have a slower link in a network of its own:
 
@@ -21,7 +22,7 @@ import os
 import socket
 import time
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -43,6 +44,7 @@ from tan_core.mechanism import Mechanism
 from tan_core.spec.train import TrainerConfig
 
 LOADS = [Workload(*CNN, 4096), Workload(*WRN, 64, microbatch_size=16)]
+FIXED = [replace(load, examples=1) for load in LOADS]
 KEY = bytes(range(32))
 ROUNDS, QUICK_ROUNDS = 9, 3
 SECONDS_AT_ONCE = 2.0
@@ -85,7 +87,8 @@ def serve(connection: Connection, own: "Team", rank: int, port: int) -> None:
         index, number, sums_only = order
         if index not in trainers:
             trainers.clear()
-            trainers[index] = trainer_of(LOADS[index], rank, own.ranks, waits=own.waits)
+            load = [*LOADS, *FIXED][index]
+            trainers[index] = trainer_of(load, rank, own.ranks, waits=own.waits)
         whole = torch.zeros_like(trainers[index].released)
         for _ in range(number):
             if sums_only:
@@ -162,6 +165,8 @@ def measured(index: int, rounds: int) -> list[dict[str, Any]]:
                 if team.ranks > 1:
                     taken, _ = together(teams[team], index, SUMS, sums_only=True)
                     sums.setdefault(team, []).append(taken / SUMS)
+        together(teams[ALONE], index + len(LOADS), SUMS)
+        fixed = together(teams[ALONE], index + len(LOADS), SUMS)[0] / SUMS
     steps = {team: float(np.median(each)) for team, each in seconds.items()}
     cores = len(os.sched_getaffinity(0))
     rows: list[dict[str, Any]] = []
@@ -170,8 +175,9 @@ def measured(index: int, rounds: int) -> list[dict[str, Any]]:
         cell = ""
         if team.threads == 1 and not team.waits:
             alone = float(np.median(sums.get(team, [0.0])))
-            expected = load.examples / (steps[ALONE] / min(team.ranks, cores) + alone)
-            cell = f"{expected:,.0f} ({1000 * alone:.1f} ms)"
+            made = steps[ALONE] + (team.ranks - 1) * fixed
+            expected = load.examples / (made / min(team.ranks, cores) + alone)
+            cell = f"{expected:,.0f} ({1000 * fixed:.1f}, {1000 * alone:.1f} ms)"
             rows.append(row(f"{load.name}: {team.name}: model", expected, "examples/s"))
         name = f"{load.name}: {team.name}"
         print(
@@ -192,7 +198,7 @@ def main() -> None:
     # As in the processes of a run: what waits sleeps.
     os.environ["GOMP_SPINCOUNT"] = "0"
     print(f"torch {torch.__version__}, {options.link}; {circumstances()}\n")
-    print(f"| steps of a private run | examples/s | of {BASE.name} | model (all-reduce) | grown |")
+    print(f"| steps of a private run | examples/s | of {BASE.name} | model (F, A) | grown |")
     print("| --- | --- | --- | --- | --- |")
     rounds = QUICK_ROUNDS if options.quick else ROUNDS
     rows = [each for index in range(len(LOADS)) for each in measured(index, rounds)]
