@@ -99,7 +99,7 @@ class Camera:
             context.close()
         file = self._output / f"{name}.png"
         file.write_bytes(picture)
-        print(f"{file.relative_to(ROOT)}: {len(picture) // 1000} kB", file=sys.stderr)
+        print(f"{file.name}: {len(picture) // 1000} kB", file=sys.stderr)
 
 
 def _shoot_all(camera: Camera, studies: list[StudyView]) -> None:
