@@ -144,9 +144,9 @@ async def of_study(client: httpx.AsyncClient, study_id: str) -> list[Any]:
         starts = [min(times), datetime.fromisoformat(run["progress"][0]["at"])]
         elapsed = [round((each - start).total_seconds(), 3) for each in times for start in starts]
         found += [run, elapsed]
-    repeats = (study["best_trial"] or {}).get("repeats", [])
+    best = study["best_trial"] or {"scores": [], "repeats": []}
     by_batch: dict[float, list[float]] = defaultdict(list)
-    for score in repeats:
+    for score in best["scores"] + best["repeats"]:
         by_batch[score["expected_batch_size"]].append(score["accuracy"])
     # Said where there are fewer: nothing to compute from.
     found.append(LEAST_TRIALS)

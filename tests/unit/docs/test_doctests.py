@@ -21,6 +21,7 @@ WITHOUT_EXAMPLE = {
         "choose_winner",
         "may_climb",
         "reservations",
+        "rests_on",
         "simulation",
         "standings",
     },
