@@ -7,7 +7,7 @@ from tan_core.planner.cost import MeasuredRate
 from tan_core.planner.finals import Repeat, next_repeat
 from tan_core.planner.model_cost import ModelCost, model_cost
 from tan_core.planner.plan import Plan
-from tan_core.planner.prediction import Evaluation, Standing, rests_on, standings
+from tan_core.planner.prediction import Evaluation, Standing, observed, rests_on, standings
 from tan_core.planner.promotion import Promotion, choose_winner
 from tan_core.planner.reservations import reservations
 from tan_core.planner.rungs import batch_ladder, reduction_factor
@@ -31,6 +31,7 @@ __all__ = [
     "model_cost",
     "most_examples",
     "next_repeat",
+    "observed",
     "plan_mechanism",
     "plan_study",
     "reduction_factor",

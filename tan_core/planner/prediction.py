@@ -118,14 +118,15 @@ def _standing(
 
 def rests_on(trial: TrialRecord) -> list[Observation]:
     """What the prediction of a trial is fitted on: its simulations, those of the search's own seed, 0, without luck."""
-    explored = _observed(trial.scores)
+    explored = observed(trial.scores)
     fresh = _of_whole_ladders(
-        _observed(trial.repeats), {one.expected_batch_size for one in explored}
+        observed(trial.repeats), {one.expected_batch_size for one in explored}
     )
     return [*_without_luck(explored, fresh), *fresh]
 
 
-def _observed(scores: Sequence[RungScore]) -> list[Observation]:
+def observed(scores: Sequence[RungScore]) -> list[Observation]:
+    """Scores as the law takes them, without those that were given up."""
     return [
         Observation(
             expected_batch_size=score.expected_batch_size, accuracy=score.accuracy, seed=score.seed

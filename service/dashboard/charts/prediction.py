@@ -9,9 +9,9 @@ from service import text
 from service.dashboard.charts.scale import Frame, Scale, accuracy_scale, dots, doublings_scale
 from service.dashboard.charts.table import Cell, Table
 from service.studies.schemas import PredictionView
-from tan_core.planner import rests_on
+from tan_core.planner import observed, rests_on
 from tan_core.tan import Observation, fit_law
-from tan_core.wire import RungScore, TrialRecord
+from tan_core.wire import TrialRecord
 
 Place = tuple[float, float]
 """A batch size and an accuracy."""
@@ -52,7 +52,7 @@ def prediction_chart(prediction: PredictionView, trial: TrialRecord) -> Predicti
     fitted = _fitted(prediction, trial)
     if not fitted:
         return None
-    simulated = [*_observed(trial.scores), *_observed(trial.repeats)]
+    simulated = [*observed(trial.scores), *observed(trial.repeats)]
     batch = prediction.expected_batch_size
     seen, rest = [
         [
@@ -93,16 +93,6 @@ def _fitted(prediction: PredictionView, trial: TrialRecord) -> list[Observation]
     # Predictions of the first versions rest on the fresh seeds alone.
     is_older = prediction.is_fresh and prediction.seeds < len({one.seed for one in found})
     return [one for one in found if one.seed] if is_older else found
-
-
-def _observed(scores: Iterable[RungScore]) -> Iterator[Observation]:
-    return (
-        Observation(
-            expected_batch_size=score.expected_batch_size, accuracy=score.accuracy, seed=score.seed
-        )
-        for score in scores
-        if score.accuracy is not None
-    )
 
 
 def _curve(fitted: Sequence[Observation], batch: float) -> Iterator[Place]:

@@ -20,6 +20,7 @@ WITHOUT_EXAMPLE = {
         "candidate",
         "choose_winner",
         "may_climb",
+        "observed",
         "reservations",
         "rests_on",
         "simulation",
