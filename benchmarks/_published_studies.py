@@ -78,6 +78,18 @@ CIFAR_SCATTER_LINEAR = Recipe(
     },
     train={"batch_size": 8192, "momentum": 0.9},
 )
+CIFAR_SCATTER_CNN = Recipe(
+    dataset="cifar10-jpeg",
+    model={"name": "scatter-cnn"},
+    trials=10,
+    space={
+        "learning_rate": _log(2.0, 16.0),
+        "groups": _choices(27, 81),
+        "steps": _choices(300, 500),
+        **_SHARED,
+    },
+    train={"batch_size": 4096},
+)
 DIGITS = Recipe(
     dataset="digits",
     model={"name": "linear"},
@@ -134,6 +146,10 @@ ROWS = [
     Row(CIFAR_SCATTER_LINEAR, 1.0),
     Row(CIFAR_SCATTER_LINEAR, 2.0),
     Row(CIFAR_SCATTER_LINEAR, 4.0),
+    Row(CIFAR_SCATTER_CNN, 3.0),
+    Row(CIFAR_SCATTER_CNN, 1.0),
+    Row(CIFAR_SCATTER_CNN, 2.0),
+    Row(CIFAR_SCATTER_CNN, 4.0),
 ]
 """The cheapest and most telling ones first."""
 
