@@ -29,6 +29,12 @@ class Recipe:
     space: Space
     train: dict[str, Any] = field(default_factory=dict[str, Any])
 
+    @property
+    def label(self) -> str:
+        """The model's name, and whether its features are whitened."""
+        is_whitened = self.model.get("normalization") == "whitened"
+        return self.model["name"] + ("-whitened" if is_whitened else "")
+
 
 SCATTER_LINEAR = Recipe(
     dataset="mnist",
@@ -41,6 +47,20 @@ SCATTER_LINEAR = Recipe(
         **_SHARED,
     },
     train={"batch_size": 4096, "momentum": 0.9},
+)
+WHITENED_LINEAR = Recipe(
+    dataset="mnist",
+    model={"name": "scatter-linear", "normalization": "whitened"},
+    trials=16,
+    space={"learning_rate": _log(0.03, 1.0), "steps": _choices(600, 1200), **_SHARED},
+    train={"batch_size": 4096, "momentum": 0.9},
+)
+CIFAR_WHITENED_LINEAR = Recipe(
+    dataset="cifar10-jpeg",
+    model=WHITENED_LINEAR.model,
+    trials=12,
+    space={"learning_rate": _log(0.03, 1.0), "steps": _choices(300, 600), **_SHARED},
+    train={"batch_size": 8192, "momentum": 0.9},
 )
 SCATTER_CNN = Recipe(
     dataset="mnist",
@@ -109,7 +129,7 @@ class Row:
     @property
     def name(self) -> str:
         """As on the command line."""
-        return f"{self.recipe.dataset}-{self.recipe.model['name']}-eps{self.epsilon:g}"
+        return f"{self.recipe.dataset}-{self.recipe.label}-eps{self.epsilon:g}"
 
     def study(self, seed: int) -> dict[str, Any]:
         """As a user would submit it; it begins from nothing that an earlier study found."""
@@ -150,6 +170,14 @@ ROWS = [
     Row(CIFAR_SCATTER_CNN, 1.0),
     Row(CIFAR_SCATTER_CNN, 2.0),
     Row(CIFAR_SCATTER_CNN, 4.0),
+    Row(WHITENED_LINEAR, 2.0),
+    Row(WHITENED_LINEAR, 3.0),
+    Row(WHITENED_LINEAR, 4.0),
+    Row(WHITENED_LINEAR, 1.0),
+    Row(CIFAR_WHITENED_LINEAR, 3.0),
+    Row(CIFAR_WHITENED_LINEAR, 1.0),
+    Row(CIFAR_WHITENED_LINEAR, 2.0),
+    Row(CIFAR_WHITENED_LINEAR, 4.0),
 ]
 """The cheapest and most telling ones first."""
 

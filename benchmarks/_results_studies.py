@@ -52,7 +52,7 @@ def groups(studies: Sequence[Json]) -> list[Group]:
     for row in ROWS:
         own = [study for study in studies if study["name"] == row.name]
         if own:
-            found.append(Group(row.recipe.dataset, row.recipe.model["name"], row.epsilon, own))
+            found.append(Group(row.recipe.dataset, row.recipe.label, row.epsilon, own))
     return sorted(found, key=lambda group: (group.dataset != "mnist", group.epsilon, group.model))
 
 

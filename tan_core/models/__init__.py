@@ -129,7 +129,9 @@ def build_head(
 
 def extractor_of(spec: ModelSpec) -> Extractor | None:
     """The frozen extractor that a model begins with, if any."""
-    return scatter.extractor() if spec.has_frozen_features else None
+    if isinstance(spec, ScatterLinearModel | ScatterCnnModel):
+        return scatter.extractor(spec)
+    return None
 
 
 def has_backbone(spec: ModelSpec) -> bool:

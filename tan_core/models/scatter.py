@@ -8,6 +8,7 @@ from torch import nn
 
 from tan_core.models.scattering import Scattering
 from tan_core.models.shapes import image_shape
+from tan_core.models.whitening import WhitenedScattering
 from tan_core.spec.models import ScatterCnnModel, ScatterLinearModel
 
 Spec = ScatterLinearModel | ScatterCnnModel
@@ -65,14 +66,17 @@ def _colour_head(features: Shape, num_classes: int) -> list[nn.Module]:
     ]
 
 
-def extractor() -> Scattering:
-    """What these models begin with, whatever their options."""
-    return Scattering(opponent_colours=True)
+def extractor(spec: Spec) -> Scattering | WhitenedScattering:
+    """What these models begin with; of the options it depends on the normalisation alone."""
+    scattering = Scattering(opponent_colours=True)
+    return WhitenedScattering(scattering) if spec.normalization == "whitened" else scattering
 
 
-def _scattering(spec: Spec, shape: tuple[int, ...]) -> tuple[Scattering, Shape]:
+def _scattering(
+    spec: Spec, shape: tuple[int, ...]
+) -> tuple[Scattering | WhitenedScattering, Shape]:
     """The transform, and the shape of what it makes of an image."""
-    scattering = extractor()
+    scattering = extractor(spec)
     channels, height, width = image_shape(spec, shape)
     step = 2**scattering.scales
     return scattering, (scattering.paths * channels, height // step, width // step)
@@ -80,6 +84,6 @@ def _scattering(spec: Spec, shape: tuple[int, ...]) -> tuple[Scattering, Shape]:
 
 def _normalization(spec: Spec, channels: int) -> list[nn.Module]:
     """Of each example and without parameters: statistics over examples would cost epsilon."""
-    if spec.normalization == "none":
-        return []
-    return [nn.GroupNorm(spec.groups, channels, affine=False)]
+    if spec.normalization == "group":
+        return [nn.GroupNorm(spec.groups, channels, affine=False)]
+    return []

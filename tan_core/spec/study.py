@@ -12,7 +12,7 @@ from tan_core.accounting import SearchAccounting
 from tan_core.mechanism import Accountant
 from tan_core.spec.base import Frozen
 from tan_core.spec.fields import Place, field_of, searchable_keys
-from tan_core.spec.models import ModelSpec
+from tan_core.spec.models import ModelSpec, ScatterModel
 from tan_core.spec.space import Choices, Dimension, Range, Scalar, probes
 from tan_core.spec.train import NEEDS, UNAUGMENTED, Clipping, Need, TrainerConfig, TrainSpec
 
@@ -268,7 +268,12 @@ class StudySpec(Frozen):
 
     def _faults_of_values(self) -> list[InitErrorDetails]:
         """What is told of a space whose every value is accepted by its field."""
-        return [*self._clipping_faults(), *self._augmentation_faults(), *self._idle_faults()]
+        return [
+            *self._clipping_faults(),
+            *self._augmentation_faults(),
+            *self._features_faults(),
+            *self._idle_faults(),
+        ]
 
     def _augmentation_faults(self) -> list[InitErrorDetails]:
         """A frozen extractor reads every record once and as it is."""
@@ -285,6 +290,30 @@ class StudySpec(Frozen):
                     )
                     faults.setdefault(path, _fault(path, value, problem))
         return list(faults.values())
+
+    def _features_faults(self) -> list[InitErrorDetails]:
+        """All candidates read the same features, whitened or not."""
+        if not isinstance(self.model, ScatterModel):
+            return []
+        own, faults = self.model.normalization, list[InitErrorDetails]()
+        accepted = "whitened" if own == "whitened" else "group, none"
+        for key, dimension in self.search.space.items():
+            path, place = ("search", "space", key), self.field_of(key)
+            values = [value for _, value in probes(dimension)]
+            if place == ("model", "groups") and own == "whitened":
+                problem = "no candidate reads it, as what is whitened is in 27 groups; leave it out"
+                faults.append(_fault(path, values[-1], problem))
+            if place == ("model", "normalization"):
+                problem = (
+                    "features are computed once for all candidates, and are whitened where "
+                    f"model.normalization says so, which is {own}; accepted: {accepted}"
+                )
+                faults.extend(
+                    _fault(path, value, problem)
+                    for value in values
+                    if (value == "whitened") != (own == "whitened")
+                )
+        return faults
 
     def _clipping_faults(self) -> list[InitErrorDetails]:
         """Every study ends in a private run, which clips."""

@@ -9,14 +9,17 @@ from tan_core.spec import StudySpec, field_problems
 
 
 def study(
-    name: str = "scatter-linear", space: dict[str, Any] | None = None, **train: Any
+    name: str = "scatter-linear",
+    space: dict[str, Any] | None = None,
+    options: dict[str, Any] | None = None,
+    **train: Any,
 ) -> StudySpec:
     return StudySpec.model_validate(
         {
             "name": "study",
             "privacy": {"epsilon": 3.0, "delta": 1e-5},
             "dataset": "mnist",
-            "model": {"name": name},
+            "model": {"name": name, **(options or {})},
             "search": {
                 "accounting": "public_proxy",
                 "space": {"learning_rate": 1.0, **(space or {})},
@@ -71,3 +74,34 @@ def test_the_options_of_the_head_can_be_searched() -> None:
     spec = study(space={"groups": {"choices": [9, 27, 81]}, "normalization": "group"})
 
     assert spec.field_of("groups") == ("model", "groups")
+
+
+@pytest.mark.parametrize("name", ["scatter-linear", "scatter-cnn"])
+@pytest.mark.parametrize(
+    ("own", "searched"),
+    [
+        ("group", {"normalization": "whitened"}),
+        ("group", {"normalization": {"choices": ["group", "whitened"]}}),
+        ("whitened", {"normalization": {"choices": ["none", "whitened"]}}),
+    ],
+)
+def test_features_are_whitened_for_all_candidates_or_for_none(
+    name: str, own: str, searched: dict[str, Any]
+) -> None:
+    with pytest.raises(ValidationError) as caught:
+        study(name, searched, {"normalization": own})
+
+    [problem] = field_problems(caught.value)
+    assert problem.path == "search.space.normalization"
+    assert "features are computed once for all candidates" in problem.message
+    assert f"which is {own}" in problem.message
+
+
+def test_groups_that_no_candidate_reads_are_refused() -> None:
+    whitened = {"normalization": "whitened"}
+    with pytest.raises(ValidationError) as caught:
+        study(space={"groups": {"choices": [9, 27]}}, options=whitened)
+
+    [problem] = field_problems(caught.value)
+    assert problem.path == "search.space.groups"
+    assert study(options=whitened).model == study(space=whitened, options=whitened).model

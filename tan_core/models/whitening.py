@@ -1,0 +1,112 @@
+r"""Scattering coefficients whitened by what images made at random say of them: a prior that costs no epsilon.
+
+Coefficients of neighbouring places and angles say nearly the same, so gradients of a head point into few
+directions and private noise, which knows no directions, drowns the rest. Whitening by the data's own
+moments would cost epsilon. Those of random images cost nothing, and are near enough.
+
+References:
+    Tang et al. (2023), "Differentially Private Image Classification by Learning Priors from Random
+    Processes", arXiv:2306.06076: random images in place of records, there to pre-train networks.
+"""
+
+# Shape legend: N = records, M = random images, F = coefficients of an image, R = directions (below M).
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tan_core.models.extractor import Extractor
+from tan_core.models.random_images import random_images
+from tan_core.models.scattering import Scattering
+
+_COUNT: Final = 2048
+"""Random images."""
+_GROUPS: Final = 27
+"""Of the normalisation before the whitening, over all channels."""
+_POWER: Final = 0.25
+"""Half of the power that would make all variances equal."""
+_FLOOR: Final = 1e-5
+"""Added to each direction's share of the variance; that of the directions which random images do not have."""
+_NEGLIGIBLE: Final = 1e-9
+"""Of the largest variance; directions below it are rounding."""
+_CHUNK: Final = 256
+
+
+class WhitenedScattering(Extractor):
+    r"""Scattering, a normalisation of each example, and a fixed symmetric matrix.
+
+    .. math::
+
+        z = \big(\Sigma / \mathrm{tr} \Sigma + f\big)^{-1/4} f^{1/4} (s - \mu)
+
+    with mean :math:`\mu` and covariance :math:`\Sigma` of the coefficients s of random images. The matrix
+    is symmetric: it depends on no choice of eigenvectors, where eigenvalues are close. There are no
+    parameters and no buffers; the moments are computed when first needed, once for each shape of image.
+
+    Args:
+        scattering: whose coefficients are whitened.
+    """
+
+    def __init__(self, scattering: Scattering) -> None:
+        super().__init__()
+        self._scattering = scattering
+        self.scales, self.paths = scattering.scales, scattering.paths
+
+    @property
+    def fingerprint(self) -> str:
+        """What is whitened, and the version of how."""
+        return f"{self._scattering.fingerprint} whitened-1"
+
+    def forward(self, images: Tensor) -> Tensor:
+        """[N, C, H, W] in [0, 1] -> [N, C * paths, H // 2^J, W // 2^J]."""
+        moments = _moments(self._scattering.options, tuple(images.shape[1:]))
+        return moments.whiten(_normalized(self._scattering, images))
+
+
+@dataclass(frozen=True, slots=True)
+class _Moments:
+    """Of random images: where the middle is, and what is shortened by how much."""
+
+    mean: Tensor
+    """[F]."""
+    directions: Tensor
+    """[F, R], of length 1, orthogonal."""
+    changes: Tensor
+    """[R], what is added along each direction; all others stay as they are."""
+
+    def whiten(self, coefficients: Tensor) -> Tensor:
+        """[N, ...] -> the same shape."""
+        mean_F, directions_FR, changes_R = (
+            each.to(coefficients) for each in (self.mean, self.directions, self.changes)
+        )
+        centred_NF = coefficients.flatten(1) - mean_F
+        along_NR = (centred_NF @ directions_FR) * changes_R
+        return centred_NF.addmm(along_NR, directions_FR.T).view_as(coefficients)
+
+
+@lru_cache(maxsize=2)
+def _moments(options: tuple[int, int, bool], shape: tuple[int, int, int]) -> _Moments:
+    scales, angles, opponent_colours = options
+    scattering = Scattering(scales, angles, opponent_colours=opponent_colours)
+    images = torch.from_numpy(random_images(_COUNT, *shape))
+    with torch.inference_mode(mode=False), torch.no_grad():
+        coefficients_MF = torch.cat(
+            [_normalized(scattering, chunk).flatten(1) for chunk in images.split(_CHUNK)]
+        )
+        mean_F = coefficients_MF.mean(0)
+        centred_MF = coefficients_MF - mean_F
+        # F may be 15,552: what M images span is found among M.
+        variances_R, among_MR = torch.linalg.eigh(centred_MF @ centred_MF.T)
+        is_there = variances_R > _NEGLIGIBLE * variances_R[-1]
+        variances_R, among_MR = variances_R[is_there], among_MR[:, is_there]
+        directions_FR = centred_MF.T @ (among_MR / variances_R.sqrt())
+        shares_R = variances_R / variances_R.sum()
+        changes_R = (shares_R / _FLOOR + 1) ** -_POWER - 1
+        return _Moments(mean_F.float(), directions_FR.float(), changes_R.float())
+
+
+def _normalized(scattering: Scattering, images: Tensor) -> Tensor:
+    return functional.group_norm(scattering(images), _GROUPS)

@@ -1,0 +1,118 @@
+"""Whitened scattering coefficients: the formula, and what an extractor promises."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from tan_core.models import build, extractor_of, whitening
+from tan_core.models.random_images import random_images
+from tan_core.models.scattering import Scattering
+from tan_core.models.whitening import WhitenedScattering
+from tan_core.spec.models import ScatterCnnModel, ScatterLinearModel
+
+FEW = 64
+GOLDEN = [
+    [0.7622343501528237, 0.7523028200187709, 0.7520897712865386],
+    [0.20521787338335898, 0.22336530180413933, 0.1779863642051719],
+]
+"""Means of two random images' channels."""
+
+
+@pytest.fixture(autouse=True)
+def few_random_images(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fewer than there are coefficients, as in use."""
+    monkeypatch.setattr(whitening, "_COUNT", FEW)
+    whitening._moments.cache_clear()
+    yield
+    whitening._moments.cache_clear()
+
+
+def images(count: int, channels: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1)
+    return torch.rand(count, channels, 8, 8, generator=generator, dtype=torch.float64)
+
+
+def extracted(records: torch.Tensor) -> torch.Tensor:
+    return WhitenedScattering(Scattering(opponent_colours=True))(records)
+
+
+class TestWhitening:
+    @pytest.mark.parametrize("channels", [1, 3])
+    def test_it_is_the_power_of_the_whole_covariance(self, channels: int) -> None:
+        scattering = Scattering(opponent_colours=True)
+
+        def coefficients(records: torch.Tensor) -> torch.Tensor:
+            return functional.group_norm(scattering(records), 27).flatten(1)
+
+        seen = coefficients(torch.from_numpy(random_images(FEW, channels, 8, 8)))
+        centred = seen - seen.mean(0)
+        covariance = centred.T @ centred
+        variances, directions = torch.linalg.eigh(covariance / covariance.trace() / 1e-5)
+        matrix = (directions * (variances.clamp(min=0) + 1) ** -0.25) @ directions.T
+        records = images(5, channels)
+
+        found = extracted(records)
+
+        assert found.shape == (5, 81 * channels, 2, 2)
+        expected = (coefficients(records) - seen.mean(0)) @ matrix
+        # The moments are kept in float32.
+        torch.testing.assert_close(found.flatten(1), expected, rtol=1e-4, atol=1e-4)
+
+    def test_variances_come_closer(self) -> None:
+        fresh = torch.from_numpy(random_images(2 * FEW, 1, 8, 8))[FEW:]
+
+        def share_of_first(features: torch.Tensor) -> float:
+            variances = torch.linalg.eigvalsh(features.flatten(1).T.cov())
+            return float(variances[-1] / variances.sum())
+
+        before = functional.group_norm(Scattering()(fresh), 27)
+        assert share_of_first(extracted(fresh)) < 0.75 * share_of_first(before)
+
+    def test_a_record_is_extracted_from_itself_alone(self) -> None:
+        records = images(4, 1)
+
+        together, apart = extracted(records), [extracted(each[None]) for each in records]
+
+        torch.testing.assert_close(together, torch.cat(apart), rtol=1e-9, atol=1e-9)
+
+    def test_features_have_another_name(self) -> None:
+        scattering = Scattering(opponent_colours=True)
+
+        assert WhitenedScattering(scattering).fingerprint != scattering.fingerprint
+
+
+@pytest.mark.parametrize("spec", [ScatterLinearModel, ScatterCnnModel])
+def test_a_model_begins_with_it_and_normalises_no_more(
+    spec: type[ScatterLinearModel | ScatterCnnModel],
+) -> None:
+    whitened = spec(normalization="whitened")
+
+    model = build(whitened, shape=[3, 8, 8], num_classes=10, generator=torch.Generator())
+
+    found = extractor_of(whitened)
+    assert found is not None
+    assert isinstance(model[0], WhitenedScattering)
+    assert model[0].fingerprint == found.fingerprint
+    assert not any(isinstance(layer, torch.nn.GroupNorm) for layer in model)
+    assert model(images(2, 3).float()).shape == (2, 10)
+
+
+class TestRandomImages:
+    def test_they_are_the_same_for_ever(self) -> None:
+        found = random_images(2, 3, 8, 9)
+
+        assert found.shape == (2, 3, 8, 9)
+        assert found.min() >= 0
+        assert found.max() <= 1
+        np.testing.assert_allclose(found.mean((2, 3)), GOLDEN, atol=1e-9)
+
+    def test_images_differ_and_channels_are_nearly_alike(self) -> None:
+        found = random_images(8, 3, 16, 16).reshape(8, 3, -1)
+
+        channels = np.mean([np.corrcoef(image)[0, 1] for image in found])
+        images = np.mean(np.abs(np.corrcoef(found[:, 0])[np.triu_indices(8, 1)]))
+        assert channels > 0.6
+        assert images < 0.4
