@@ -22,6 +22,9 @@ from tan_core.models.extractor import Extractor
 from tan_core.models.random_images import random_images
 from tan_core.models.scattering import Scattering
 
+MOST_WHITENED: Final = 2**16
+"""Coefficients of an image, 3x64x64 pixels: their moments take some 4 GB to compute and half of one to keep."""
+
 _COUNT: Final = 2048
 """Random images."""
 _GROUPS: Final = 27

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from tan_core.errors import ParameterError
 from tan_core.models import build, extractor_of, whitening
 from tan_core.models.random_images import random_images
 from tan_core.models.scattering import Scattering
@@ -98,6 +99,15 @@ def test_a_model_begins_with_it_and_normalises_no_more(
     assert model[0].fingerprint == found.fingerprint
     assert not any(isinstance(layer, torch.nn.GroupNorm) for layer in model)
     assert model(images(2, 3).float()).shape == (2, 10)
+
+
+def test_images_whose_moments_would_fill_the_memory_are_refused() -> None:
+    whitened = ScatterLinearModel(normalization="whitened")
+
+    with pytest.raises(ParameterError, match=r"at most 65,536 .* 3x224x224 .* 762,048") as caught:
+        build(whitened, shape=[3, 224, 224], num_classes=10, generator=torch.Generator())
+
+    assert caught.value.field == "model.normalization"
 
 
 class TestRandomImages:
