@@ -8,7 +8,7 @@ from service.datasets.service import Protection
 from service.db.tables import Dataset
 from service.ledger.schemas import AdmissionRule
 from tan_core.spec import FieldProblem, SearchAccounting, StudySpec
-from tan_core.spec.models import PythonModel
+from tan_core.spec.models import PythonModel, ScatterModel, too_large_to_whiten
 
 MAX_CLASSES_TOLD = 1000
 """Whose accuracies are told one by one."""
@@ -163,6 +163,14 @@ def _model_faults(spec: StudySpec, dataset: Dataset) -> Iterator[FieldProblem]:
             f"{dataset.name!r} has {shape[1]}x{shape[2]}",
             value=name,
         )
+    elif isinstance(spec.model, ScatterModel) and spec.model.normalization == "whitened":
+        problem = too_large_to_whiten(shape)
+        if problem:
+            yield FieldProblem(
+                path="model.normalization",
+                message=f"{dataset.name!r}: {problem}",
+                value=spec.model.normalization,
+            )
     if len(shape) != 3:
         yield from _augmentation_faults(spec, dataset)
 

@@ -6,10 +6,9 @@ colours: at epsilon 3 on CIFAR-10 these are worth 1.4 points to a linear head.
 
 from torch import nn
 
-from tan_core.errors import ParameterError
 from tan_core.models.scattering import Scattering
 from tan_core.models.shapes import image_shape
-from tan_core.models.whitening import MOST_WHITENED, WhitenedScattering
+from tan_core.models.whitening import WhitenedScattering, check_size
 from tan_core.spec.models import ScatterCnnModel, ScatterLinearModel
 
 Spec = ScatterLinearModel | ScatterCnnModel
@@ -80,13 +79,8 @@ def _scattering(
     scattering = extractor(spec)
     channels, height, width = image_shape(spec, shape)
     step = 2**scattering.scales
-    features = scattering.paths * channels * (height // step) * (width // step)
-    if isinstance(scattering, WhitenedScattering) and features > MOST_WHITENED:
-        raise ParameterError(
-            f"whitened reads at most {MOST_WHITENED:,} coefficients of an image, {channels}x{height}x{width} "
-            f"pixels have {features:,}; accepted: group, none, or smaller images",
-            field="model.normalization",
-        )
+    if isinstance(scattering, WhitenedScattering):
+        check_size((channels, height, width))
     return scattering, (scattering.paths * channels, height // step, width // step)
 
 

@@ -18,12 +18,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tan_core.errors import ParameterError
 from tan_core.models.extractor import Extractor
 from tan_core.models.random_images import random_images
 from tan_core.models.scattering import Scattering
-
-MOST_WHITENED: Final = 2**16
-"""Coefficients of an image, 3x64x64 pixels: their moments take some 4 GB to compute and half of one to keep."""
+from tan_core.spec.models import too_large_to_whiten
 
 _COUNT: Final = 2048
 """Random images."""
@@ -35,7 +34,8 @@ _FLOOR: Final = 1e-5
 """Added to each direction's share of the variance; that of the directions which random images do not have."""
 _NEGLIGIBLE: Final = 1e-9
 """Of the largest variance; directions below it are rounding."""
-_CHUNK: Final = 256
+_CHUNK: Final = 32
+"""Random images at once."""
 
 
 class WhitenedScattering(Extractor):
@@ -90,8 +90,20 @@ class _Moments:
         return centred_NF.addmm(along_NR, directions_FR.T).view_as(coefficients)
 
 
+def check_size(shape: tuple[int, ...]) -> None:
+    """Refuse images whose moments would fill the memory, before any of it is used.
+
+    Raises:
+        ParameterError: there are too many coefficients.
+    """
+    problem = too_large_to_whiten(shape)
+    if problem:
+        raise ParameterError(problem, field="model.normalization")
+
+
 @lru_cache(maxsize=2)
 def _moments(options: tuple[int, int, bool], shape: tuple[int, int, int]) -> _Moments:
+    check_size(shape)
     scales, angles, opponent_colours = options
     scattering = Scattering(scales, angles, opponent_colours=opponent_colours)
     images = torch.from_numpy(random_images(_COUNT, *shape))

@@ -76,6 +76,22 @@ class ScatterModel(Model):
     """GroupNorm groups; they divide the 81 coefficients of each channel."""
 
 
+_MOST_WHITENED = 2**16
+"""Coefficients of an image, about 3x64x64 pixels; their moments take some gigabytes to compute."""
+
+
+def too_large_to_whiten(shape: Sequence[int]) -> str | None:
+    """Why images [C, H, W] are too large for ``normalization: whitened``; None: they are not."""
+    channels, height, width = shape
+    coefficients = 81 * channels * (height // 4) * (width // 4)
+    if coefficients <= _MOST_WHITENED:
+        return None
+    return (
+        f"whitened reads at most {_MOST_WHITENED:,} coefficients of an image, {channels}x{height}x{width} "
+        f"pixels have {coefficients:,}; accepted: group, none, or smaller images"
+    )
+
+
 class ScatterLinearModel(ScatterModel):
     """One linear layer on scattering coefficients (Tramèr and Boneh 2021)."""
 

@@ -110,6 +110,20 @@ def test_images_whose_moments_would_fill_the_memory_are_refused() -> None:
     assert caught.value.field == "model.normalization"
 
 
+def test_they_are_refused_before_any_feature_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers extract before they build: the extractor itself refuses, and makes no random image first."""
+
+    def made(*_: int) -> None:
+        raise AssertionError("random images were made")
+
+    monkeypatch.setattr(whitening, "random_images", made)
+    extractor = extractor_of(ScatterLinearModel(normalization="whitened"))
+    assert extractor is not None
+
+    with pytest.raises(ParameterError, match="at most 65,536"):
+        extractor(torch.zeros(1, 3, 96, 96))
+
+
 class TestRandomImages:
     def test_they_are_the_same_for_ever(self) -> None:
         found = random_images(2, 3, 8, 9)
