@@ -109,12 +109,15 @@ def _train(
     if team.rank == 0:
         verify(assignment.dataset, storage=settings.storage)
     train = inputs("train")
+    # Before a step is charged: a test split that cannot be read, or features of it that do not fit, cost
+    # no epsilon. It is scored after the last step and not before.
+    test = inputs("test") if leader is not None else None
     trainer = build_trainer(assignment, begun_from, train, team)
     if assignment.checkpoint is not None:
         resume(trainer, assignment.checkpoint)
     started = time.monotonic()
     is_stopped = run_segments(trainer, assignment, team, leader)
-    if leader is None:
+    if leader is None or test is None:
         return None
     leader.settle()
     if is_stopped:
@@ -132,8 +135,6 @@ def _train(
             retryable=False,
         )
     seconds = time.monotonic() - started
-    # Nothing has read the test split before.
-    test = inputs("test")
     result = leader.release(assignment, trainer, extractor, test, seconds)
     if assignment.by_class:
         evaluation = Evaluation(private=scores_of(trainer, test), group=assignment.dataset.group)

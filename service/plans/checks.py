@@ -163,7 +163,7 @@ def _model_faults(spec: StudySpec, dataset: Dataset) -> Iterator[FieldProblem]:
             f"{dataset.name!r} has {shape[1]}x{shape[2]}",
             value=name,
         )
-    elif isinstance(spec.model, ScatterModel) and spec.model.normalization == "whitened":
+    elif isinstance(spec.model, ScatterModel) and spec.model.is_whitened:
         problem = too_large_to_whiten(shape)
         if problem:
             yield FieldProblem(

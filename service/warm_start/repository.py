@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import exists, select
+from sqlalchemy import exists, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Study, Trial
-from tan_core.spec import Scalar
+from tan_core.spec import ModelSpec, Scalar
 
 
 async def named(
@@ -25,17 +25,22 @@ async def newest_alike(
     *,
     tenant: str,
     search_dataset: str,
-    model: str,
+    model: ModelSpec,
     other_than: str,
     limit: int,
 ) -> Sequence[Study]:
-    """The newest studies of the tenant that searched the dataset for this model and have a completed trial."""
+    """The newest studies of the tenant that searched the dataset for this model and have a completed trial.
+
+    Where features are whitened, learning rates are on another scale: such studies learn from each other alone.
+    """
+    features = func.coalesce(Study.spec["model"]["normalization"].astext, "")
     query = (
         select(Study)
         .where(
             Study.tenant == tenant,
             Study.search_dataset == search_dataset,
-            Study.spec["model"]["name"].astext == model,
+            Study.spec["model"]["name"].astext == model.name,
+            (features == "whitened") == model.is_whitened,
             Study.id != other_than,
             exists().where(Trial.study_id == Study.id, Trial.state == "completed"),
         )

@@ -43,9 +43,15 @@ def _refusal(source: Study | None, spec: StudySpec, search_dataset: str) -> str 
             f"its search read {source.search_dataset!r}, this one reads {search_dataset!r}; "
             "accepted: studies that searched the same dataset"
         )
-    model = source.spec["model"]["name"]
-    if model != spec.model.name:
-        return f"it is a study of model {model}; accepted: studies of {spec.model.name}"
+    model = source.spec["model"]
+    if model["name"] != spec.model.name:
+        return f"it is a study of model {model['name']}; accepted: studies of {spec.model.name}"
+    if (model.get("normalization") == "whitened") != spec.model.is_whitened:
+        ours, theirs = ("are", "are not") if spec.model.is_whitened else ("are not", "are")
+        return (
+            f"its features {theirs} whitened, and those of this study {ours}, so learning rates are on "
+            f"another scale; accepted: studies whose features {ours}"
+        )
     return None
 
 
@@ -65,7 +71,7 @@ async def _sources(session: AsyncSession, study: Study, spec: StudySpec) -> list
             session,
             tenant=study.tenant,
             search_dataset=study.search_dataset,
-            model=spec.model.name,
+            model=spec.model,
             other_than=study.id,
             limit=NEWEST_STUDIES,
         )

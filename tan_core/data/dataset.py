@@ -28,8 +28,6 @@ from tan_core.wire import RECORD, DatasetRef
 SOURCES: tuple[Source, ...] = get_args(Source)
 MAX_CLASSES = 100_000
 MAX_GROUPS = 100
-_EXTRACTED_AT_ONCE = 8
-"""Records: so few that what is computed on the way stays in the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,6 +237,7 @@ def load_features(
     *,
     fingerprint: str,
     extract: Callable[[NDArray[Any]], NDArray[Any]],
+    at_once: int,
     cache_dir: Path | None = None,
     storage: Storage = LOCAL,
 ) -> Split:
@@ -249,6 +248,7 @@ def load_features(
         split: train, validation or test.
         fingerprint: names what ``extract`` computes.
         extract: some records -> a feature each, of one shape and dtype; row by row.
+        at_once: records that ``extract`` gets in one call, >= 1.
         cache_dir: where features are kept for the next reader; as private as the dataset. None:
             compute every time.
         storage: as in :func:`load_split`.
@@ -259,8 +259,8 @@ def load_features(
 
     def make() -> Made:
         decoded = load_split(ref, split, storage=storage)
-        starts = range(0, len(decoded), _EXTRACTED_AT_ONCE)
-        blocks = (extract(decoded.inputs[start : start + _EXTRACTED_AT_ONCE]) for start in starts)
+        starts = range(0, len(decoded), at_once)
+        blocks = (extract(decoded.inputs[start : start + at_once]) for start in starts)
         return blocks, decoded.labels
 
     if cache_dir is None:

@@ -53,6 +53,7 @@ def load_inputs(
         split,
         fingerprint=extractor.fingerprint,
         extract=extract,
+        at_once=extractor.records_at_once,
         cache_dir=cache_dir,
         storage=storage,
     )

@@ -17,7 +17,7 @@ Example:
 """
 
 from abc import ABC, abstractmethod
-from typing import cast
+from typing import ClassVar, cast
 
 from torch import Tensor, nn
 
@@ -36,6 +36,9 @@ class Extractor(nn.Module, ABC):
 
     The features themselves are not private: they are kept like the records.
     """
+
+    records_at_once: ClassVar[int] = 8
+    """What one call should get: so few that what is computed on the way stays in the processor's cache."""
 
     @property
     @abstractmethod

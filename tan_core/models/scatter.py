@@ -69,7 +69,7 @@ def _colour_head(features: Shape, num_classes: int) -> list[nn.Module]:
 def extractor(spec: Spec) -> Scattering | WhitenedScattering:
     """What these models begin with; of the options it depends on the normalisation alone."""
     scattering = Scattering(opponent_colours=True)
-    return WhitenedScattering(scattering) if spec.normalization == "whitened" else scattering
+    return WhitenedScattering(scattering) if spec.is_whitened else scattering
 
 
 def _scattering(

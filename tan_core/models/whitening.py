@@ -55,6 +55,9 @@ class WhitenedScattering(Extractor):
         scattering: whose coefficients are whitened.
     """
 
+    records_at_once = 256
+    """The matrices are read once for as many."""
+
     def __init__(self, scattering: Scattering) -> None:
         super().__init__()
         self._scattering = scattering
@@ -67,8 +70,10 @@ class WhitenedScattering(Extractor):
 
     def forward(self, images: Tensor) -> Tensor:
         """[N, C, H, W] in [0, 1] -> [N, C * paths, H // 2^J, W // 2^J]."""
-        moments = _moments(self._scattering.options, tuple(images.shape[1:]))
-        return moments.whiten(_normalized(self._scattering, images))
+        chunks = images.split(self._scattering.records_at_once)
+        normalized = torch.cat([_normalized(self._scattering, chunk) for chunk in chunks])
+        options, shape = self._scattering.options, tuple(images.shape[1:])
+        return _moments(options, shape, normalized.device, normalized.dtype).whiten(normalized)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +89,9 @@ class _Moments:
 
     def whiten(self, coefficients: Tensor) -> Tensor:
         """[N, ...] -> the same shape."""
-        mean_F, directions_FR, changes_R = (
-            each.to(coefficients) for each in (self.mean, self.directions, self.changes)
-        )
-        centred_NF = coefficients.flatten(1) - mean_F
-        along_NR = (centred_NF @ directions_FR) * changes_R
-        return centred_NF.addmm(along_NR, directions_FR.T).view_as(coefficients)
+        centred_NF = coefficients.flatten(1) - self.mean
+        along_NR = (centred_NF @ self.directions) * self.changes
+        return centred_NF.addmm(along_NR, self.directions.T).view_as(coefficients)
 
 
 def check_size(shape: tuple[int, ...]) -> None:
@@ -104,7 +106,13 @@ def check_size(shape: tuple[int, ...]) -> None:
 
 
 @lru_cache(maxsize=2)
-def _moments(options: tuple[int, int, bool], shape: tuple[int, int, int]) -> _Moments:
+def _moments(
+    options: tuple[int, int, bool],
+    shape: tuple[int, int, int],
+    device: torch.device,
+    dtype: torch.dtype,
+) -> _Moments:
+    """Kept where they are used, as up to 0.5 GB would be copied there for each block of records."""
     check_size(shape)
     scales, angles, opponent_colours = options
     scattering = Scattering(scales, angles, opponent_colours=opponent_colours)
@@ -122,7 +130,9 @@ def _moments(options: tuple[int, int, bool], shape: tuple[int, int, int]) -> _Mo
         directions_FR = centred_MF.T @ (among_MR / variances_R.sqrt())
         shares_R = variances_R / variances_R.sum()
         changes_R = (shares_R / _FLOOR + 1) ** -_POWER - 1
-        return _Moments(mean_F.float(), directions_FR.float(), changes_R.float())
+        return _Moments(
+            *(each.to(device, dtype) for each in (mean_F, directions_FR, changes_R)),
+        )
 
 
 def _normalized(scattering: Scattering, images: Tensor) -> Tensor:

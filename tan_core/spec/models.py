@@ -34,6 +34,11 @@ class Model(Frozen):
     pretrained: Pretrained | None = Field(default=None, exclude_if=lambda value: value is None)
     """Weights to begin from; None: they are drawn at random."""
 
+    @property
+    def is_whitened(self) -> bool:
+        """Whether features are on the scale of a whitening, and learning rates with them."""
+        return False
+
 
 class LinearModel(Model):
     """Multinomial logistic regression on the flattened input."""
@@ -64,6 +69,9 @@ class TanhCnnModel(Model):
     """Units of the layer before the classifier."""
 
 
+_WHITENED_GROUPS = 27
+
+
 class ScatterModel(Model):
     """A head on the scattering coefficients of an image, of 2 scales and 8 angles."""
 
@@ -73,7 +81,22 @@ class ScatterModel(Model):
     """Of the coefficients of each example; without parameters. Whitened: in 27 groups, and then by the moments of images
     made at random, which cost no epsilon; for every candidate, as features are computed once."""
     groups: Literal[1, 3, 9, 27, 81] = 27
-    """GroupNorm groups; they divide the 81 coefficients of each channel."""
+    """GroupNorm groups; they divide the 81 coefficients of each channel. Whitened: 27."""
+
+    @property
+    def is_whitened(self) -> bool:
+        """As asked for by ``normalization``."""
+        return self.normalization == "whitened"
+
+    @field_validator("groups")
+    @classmethod
+    def _are_read(cls, groups: int, info: ValidationInfo) -> int:
+        if groups != _WHITENED_GROUPS and info.data.get("normalization") == "whitened":
+            raise ValueError(
+                f"normalization: whitened is of {_WHITENED_GROUPS} groups; accepted: leave it out, or "
+                f"{_WHITENED_GROUPS}"
+            )
+        return groups
 
 
 _MOST_WHITENED = 2**16

@@ -230,13 +230,8 @@ class StudySpec(Frozen):
         self, key: str, dimension: Choices | Range | Scalar
     ) -> list[InitErrorDetails]:
         """One fault for each value at the edge of a dimension that its field does not accept."""
-        root = ("search", "space", key)
         faults = [
-            _fault(
-                (*root, *(int(p) if p.isdigit() else p for p in suffix.split(".") if p)),
-                value,
-                problem,
-            )
+            _fault(_place_of(key, suffix), value, problem)
             for suffix, value in probes(dimension)
             if (problem := self._refusal(key, value)) is not None
         ]
@@ -245,7 +240,11 @@ class StudySpec(Frozen):
         if self._refusal(key, dimension.inside) is not None:
             ends = f"low={dimension.low!r}, high={dimension.high!r}"
             return [
-                _fault(root, ends, f"this field takes integers: write both ends so, got {ends}")
+                _fault(
+                    _place_of(key),
+                    ends,
+                    f"this field takes integers: write both ends so, got {ends}",
+                )
             ]
         return []
 
@@ -295,25 +294,19 @@ class StudySpec(Frozen):
         """All candidates read the same features, whitened or not."""
         if not isinstance(self.model, ScatterModel):
             return []
-        own, faults = self.model.normalization, list[InitErrorDetails]()
-        accepted = "whitened" if own == "whitened" else "group, none"
-        for key, dimension in self.search.space.items():
-            path, place = ("search", "space", key), self.field_of(key)
-            values = [value for _, value in probes(dimension)]
-            if place == ("model", "groups") and own == "whitened":
-                problem = "no candidate reads it, as what is whitened is in 27 groups; leave it out"
-                faults.append(_fault(path, values[-1], problem))
-            if place == ("model", "normalization"):
-                problem = (
-                    "features are computed once for all candidates, and are whitened where "
-                    f"model.normalization says so, which is {own}; accepted: {accepted}"
-                )
-                faults.extend(
-                    _fault(path, value, problem)
-                    for value in values
-                    if (value == "whitened") != (own == "whitened")
-                )
-        return faults
+        is_whitened = self.model.is_whitened
+        problem = (
+            "features are computed once for all candidates, and are whitened where model.normalization "
+            f"says so, which is {self.model.normalization}; accepted: "
+            + ("whitened" if is_whitened else "group, none")
+        )
+        return [
+            _fault(_place_of(key, suffix), value, problem)
+            for key, dimension in self.search.space.items()
+            if self.field_of(key) == ("model", "normalization")
+            for suffix, value in probes(dimension)
+            if (value == "whitened") != is_whitened
+        ]
 
     def _clipping_faults(self) -> list[InitErrorDetails]:
         """Every study ends in a private run, which clips."""
@@ -361,6 +354,12 @@ class StudySpec(Frozen):
 def _idle(need: Need, others: list[Any]) -> str:
     found = " or ".join(dict.fromkeys(str(other) for other in others))
     return f"has no effect: {need.other} must be {need.wanted}, got {found}"
+
+
+def _place_of(key: str, suffix: str = "") -> tuple[int | str, ...]:
+    """Of a dimension, or of one of its values, in the study."""
+    parts = (int(part) if part.isdigit() else part for part in suffix.split(".") if part)
+    return ("search", "space", key, *parts)
 
 
 def _fault(path: tuple[int | str, ...], value: Any, message: str) -> InitErrorDetails:

@@ -153,6 +153,13 @@ FAULTS = (
         checks=("sensitivity.views",),
     ),
     Fault(
+        "features relative to the records beside them", "sensitivity.features.whitened",
+        (Edit("tan_core.models.whitening", "_normalized",
+              "return functional.group_norm(scattering(images), _GROUPS)",
+              "found = functional.group_norm(scattering(images), _GROUPS)\n    return found - found.mean(0)"),),
+        checks=("sensitivity.features",),
+    ),
+    Fault(
         "views clipped one by one", "sensitivity.views",
         (
             NO_AUDIT,

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from tan_core.errors import AuditError, ParameterError
 from tan_core.mechanism import Mechanism
-from tan_core.models import extractor_of
-from tan_core.spec.models import MODEL_TYPES, Model, PythonModel
+from tan_core.models import extractor_of, scatter
+from tan_core.spec.models import MODEL_TYPES, Model, PythonModel, ScatterLinearModel
 from tan_core.spec.train import Precision
 from worker.selftest.finding import Finding, for_certain
 from worker.selftest.rig import SECRET_BYTES, Lab, Setup, weights
@@ -29,6 +29,11 @@ _TABLE, _IMAGE = (20,), (3, 8, 8)
 _SMALLER: Final[Mapping[str, dict[str, Any]]] = {"nf-resnet-50": {"width": 1}}
 """Options of models that would take a minute as they are; the layers are the same."""
 _SLOW: Final = frozenset({"wrn-40-4", "wrn-28-10", "nf-resnet-50"})
+_EXTRACTORS: Final = {
+    "scattering": ScatterLinearModel(),
+    "whitened": ScatterLinearModel(normalization="whitened"),
+}
+_ROUNDING: Final = 1e-4
 _TRAPS: Final = ("batch_norm", "centred")
 _FAR: Final = 100
 _IN_BFLOAT16: Final = ("mlp", "tanh-cnn", "wrn-16-4", "vit-tiny")
@@ -45,6 +50,25 @@ def registered_models(lab: Lab, *, quick: bool) -> Iterator[Finding]:
     """Leaving one of four records out moves the clipped sum by C and no further."""
     for name in models(quick=quick):
         yield _bounded(lab, f"sensitivity.{name}", _setup(lab, _registered(name)))
+
+
+def frozen_features(lab: Lab) -> Iterator[Finding]:
+    """Features are computed before anything is clipped: what they mixed, no clipping would undo."""
+    for name, spec in _EXTRACTORS.items():
+        extractor = scatter.extractor(spec)
+        images = lab.random.random((_NUM_RECORDS, *_IMAGE)).astype(np.float32)
+        images[-1] *= _FAR
+        with torch.inference_mode():
+            together = extractor(torch.from_numpy(images))
+            apart = extractor(torch.from_numpy(images[:-1]))
+        yield for_certain(
+            f"sensitivity.features.{name}",
+            "what is extracted of a record says nothing of another one",
+            "distance of the others' features with and without a record far off, over their length",
+            float((together[:-1] - apart).norm() / apart.norm()),
+            high=_ROUNDING,
+            fault="features relative to the mean of the records beside it",
+        )
 
 
 def several_views(lab: Lab) -> Iterator[Finding]:

@@ -16,6 +16,7 @@ from worker.selftest.noise import noise_of_empty_draws
 from worker.selftest.rig import Lab
 from worker.selftest.sampler import capped_draws, poisson_draws
 from worker.selftest.sensitivity import (
+    frozen_features,
     mixing_models,
     non_finite_record,
     passes_in_bfloat16,
@@ -34,6 +35,7 @@ def checks(*, quick: bool) -> dict[str, Check]:
         "sampler": poisson_draws,
         "sampler.cap": capped_draws,
         "sensitivity": partial(registered_models, quick=quick),
+        "sensitivity.features": frozen_features,
         "sensitivity.views": several_views,
         "sensitivity.bfloat16": passes_in_bfloat16,
         "sensitivity.non_finite": non_finite_record,

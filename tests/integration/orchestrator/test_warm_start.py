@@ -102,6 +102,18 @@ class TestAuto:
         await history.study({0: (1.0, 0.9)}, **changes)
         assert await history.points() == {}
 
+    @pytest.mark.parametrize("is_whitened", [False, True])
+    async def test_whitened_features_are_learnt_from_where_features_are_whitened(
+        self, history: History, is_whitened: bool
+    ) -> None:
+        plain = {"name": "scatter-linear"}
+        whitened = {**plain, "normalization": "whitened"}
+        made = [await history.study({0: (1.0, 0.9)}, model=each) for each in (plain, whitened)]
+
+        found = await history.points(model=whitened if is_whitened else plain)
+
+        assert found == {f"{made[is_whitened]} trial 0": 1.0}
+
     @pytest.mark.parametrize(("trials", "count"), [(3, 0), (4, 1)])
     async def test_a_search_of_a_few_trials_looks_for_itself(
         self, history: History, trials: int, count: int
@@ -204,3 +216,18 @@ class TestNamed:
             ]
             assert "no study of this id" in errors[0]["message"]
             assert "a study of model mlp; accepted: studies of linear" in errors[1]["message"]
+
+    async def test_nor_is_a_study_of_features_on_another_scale(
+        self, history: History, client: httpx.AsyncClient
+    ) -> None:
+        plain = {"name": "scatter-linear"}
+        made = await history.study({0: (1.0, 0.9)}, model=plain)
+        search = {"space": SPACE, "warm_start": [made]}
+        whitened = {**plain, "normalization": "whitened"}
+
+        response = await client.post("/studies", json=make_spec(search=search, model=whitened))
+
+        assert response.status_code == 422
+        (error,) = response.json()["errors"]
+        assert error["path"] == "search.warm_start.0"
+        assert "accepted: studies whose features are" in error["message"]

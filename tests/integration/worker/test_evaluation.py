@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,10 @@ import pytest
 from pydantic import SecretStr
 from sklearn.datasets import load_digits
 
-from tan_core.data import inspect
+from tan_core.data import Split, inspect
+from tan_core.data.part import Role
+from tan_core.engine.features import load_inputs
+from tan_core.errors import DatasetError
 from tan_core.mechanism import Mechanism
 from tan_core.wire import DatasetRef, MechanismMessage, PrivateAssignment, PrivateResult
 from tests.support.datasets import dataset_ref
@@ -103,3 +106,23 @@ def test_nothing_is_told_that_nobody_asked_for_and_only_one_model_is_written(
     run(by_class=True, baseline=True)
     written = {file.name for file in (tmp_path / "runs").rglob("*.safetensors")}
     assert written == {"model.safetensors"}
+
+
+def test_a_test_split_that_cannot_be_read_costs_no_step(
+    run: Callable[..., PrivateResult],
+    plane: "ControlPlaneServer",
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its features may not fit on the disk: that is found out before anything is charged."""
+
+    def load(dataset: DatasetRef, split: Role, *rest: Any, **options: Any) -> Split:
+        if split == "test":
+            raise DatasetError("no space left")
+        return load_inputs(dataset, split, *rest, **options)
+
+    monkeypatch.setattr("worker.train_loop.load_inputs", load)
+
+    with pytest.raises(DatasetError, match="no space left"):
+        run()
+
+    assert plane.books.charged == 0

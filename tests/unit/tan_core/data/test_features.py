@@ -45,7 +45,9 @@ def features(
     split: Any = "test",
     name: str = "means",
 ) -> Split:
-    return load_features(ref, split, fingerprint=name, extract=extract, cache_dir=cache_dir)
+    return load_features(
+        ref, split, fingerprint=name, extract=extract, at_once=16, cache_dir=cache_dir
+    )
 
 
 def test_they_are_those_of_every_record_in_stored_order_kept_or_not(

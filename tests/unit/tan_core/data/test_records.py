@@ -110,7 +110,13 @@ def test_features_are_computed_from_them(ref: DatasetRef, storage: Storage, tmp_
     expected = means(data.load_split(ref, "train").inputs)
 
     found = data.load_features(
-        ref, "train", fingerprint="means", extract=means, cache_dir=tmp_path, storage=storage
+        ref,
+        "train",
+        fingerprint="means",
+        extract=means,
+        at_once=16,
+        cache_dir=tmp_path,
+        storage=storage,
     )
 
     assert np.allclose(found.inputs, expected)

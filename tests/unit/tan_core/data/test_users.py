@@ -191,7 +191,12 @@ class TestSources:
 
         def load(role: str) -> data.Split:
             return data.load_features(
-                ref, role, fingerprint="twice", extract=lambda x: 2 * x, cache_dir=tmp_path / "kept"
+                ref,
+                role,
+                fingerprint="twice",
+                extract=lambda x: 2 * x,
+                at_once=16,
+                cache_dir=tmp_path / "kept",
             )
 
         made, kept = load("train"), load("train")

@@ -59,8 +59,7 @@ class TestWhitening:
 
         assert found.shape == (5, 81 * channels, 2, 2)
         expected = (coefficients(records) - seen.mean(0)) @ matrix
-        # The moments are kept in float32.
-        torch.testing.assert_close(found.flatten(1), expected, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(found.flatten(1), expected, rtol=1e-8, atol=1e-8)
 
     def test_variances_come_closer(self) -> None:
         fresh = torch.from_numpy(random_images(2 * FEW, 1, 8, 8))[FEW:]

@@ -78,21 +78,21 @@ def test_the_options_of_the_head_can_be_searched() -> None:
 
 @pytest.mark.parametrize("name", ["scatter-linear", "scatter-cnn"])
 @pytest.mark.parametrize(
-    ("own", "searched"),
+    ("own", "searched", "place"),
     [
-        ("group", {"normalization": "whitened"}),
-        ("group", {"normalization": {"choices": ["group", "whitened"]}}),
-        ("whitened", {"normalization": {"choices": ["none", "whitened"]}}),
+        ("group", {"normalization": "whitened"}, ""),
+        ("group", {"normalization": {"choices": ["group", "whitened"]}}, ".choices.1"),
+        ("whitened", {"normalization": {"choices": ["none", "whitened"]}}, ".choices.0"),
     ],
 )
 def test_features_are_whitened_for_all_candidates_or_for_none(
-    name: str, own: str, searched: dict[str, Any]
+    name: str, own: str, searched: dict[str, Any], place: str
 ) -> None:
     with pytest.raises(ValidationError) as caught:
         study(name, searched, {"normalization": own})
 
     [problem] = field_problems(caught.value)
-    assert problem.path == "search.space.normalization"
+    assert problem.path == f"search.space.normalization{place}"
     assert "features are computed once for all candidates" in problem.message
     assert f"which is {own}" in problem.message
 
@@ -103,5 +103,18 @@ def test_groups_that_no_candidate_reads_are_refused() -> None:
         study(space={"groups": {"choices": [9, 27]}}, options=whitened)
 
     [problem] = field_problems(caught.value)
-    assert problem.path == "search.space.groups"
+    assert problem.path == "search.space.groups.choices.0"
     assert study(options=whitened).model == study(space=whitened, options=whitened).model
+
+
+def test_groups_that_the_whitening_does_not_have_are_refused() -> None:
+    whitened = {"normalization": "whitened"}
+    with pytest.raises(ValidationError) as caught:
+        study(options={**whitened, "groups": 9})
+
+    [problem] = field_problems(caught.value)
+    assert problem.path == "model.groups"
+    assert "accepted: leave it out, or 27" in problem.message
+    # Stored studies name every option.
+    assert study(options={**whitened, "groups": 27}).model == study(options=whitened).model
+    assert study(options={"groups": 9}).model.groups == 9
