@@ -110,6 +110,19 @@ CIFAR_SCATTER_CNN = Recipe(
     },
     train={"batch_size": 4096},
 )
+CIFAR_TANH_CNN = Recipe(
+    dataset="cifar10-jpeg",
+    model={"name": "tanh-cnn"},
+    trials=12,
+    space={
+        "learning_rate": _log(0.5, 8.0),
+        "steps": _choices(500, 1000),
+        "width": _choices(16, 32),
+        "hidden": _choices(32, 128),
+        **_SHARED,
+    },
+    train={"batch_size": 2048, "horizontal_flip": True},
+)
 DIGITS = Recipe(
     dataset="digits",
     model={"name": "linear"},
@@ -178,6 +191,10 @@ ROWS = [
     Row(CIFAR_WHITENED_LINEAR, 1.0),
     Row(CIFAR_WHITENED_LINEAR, 2.0),
     Row(CIFAR_WHITENED_LINEAR, 4.0),
+    Row(CIFAR_TANH_CNN, 3.0),
+    Row(CIFAR_TANH_CNN, 1.0),
+    Row(CIFAR_TANH_CNN, 2.0),
+    Row(CIFAR_TANH_CNN, 4.0),
 ]
 """The cheapest and most telling ones first."""
 
