@@ -5,6 +5,7 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import httpx
 import pytest
@@ -126,16 +127,21 @@ class TestWatching:
     async def test_a_chart_is_saved_as_csv_and_as_a_picture(
         self, service: Service, tab: Tab, tmp_path: Path
     ) -> None:
-        study_id = await searching(service.context)
+        study_id = await searching(service.context, 400)
 
         async with tab.open(f"/ui/studies/{study_id}") as page:
             await settled(page)
             saved: dict[str, bytes] = {}
-            for figure, what in (("history", "CSV"), ("history", "Picture"), ("slices", "Picture")):
-                box = page.locator(f"#{figure} .numbers")
-                await box.evaluate("box => box.open = true")
+            for figure, what in (
+                ("history", "CSV"), ("history", "Picture"), ("slices", "Picture"),
+                ("importance", "Picture"),
+            ):  # fmt: skip
+                box = page.locator(f"#{figure}")
+                await box.evaluate(
+                    "box => box.querySelectorAll('.numbers').forEach((each) => (each.open = true))"
+                )
                 async with page.expect_download() as download:
-                    await box.get_by_text(what, exact=True).click()
+                    await box.get_by_text(what, exact=True).first.click()
                 done = await download.value
                 await done.save_as(tmp_path / "saved")
                 saved[f"{figure} {what}"] = (tmp_path / "saved").read_bytes()
@@ -144,6 +150,13 @@ class TestWatching:
         assert len(rows) > 40
         assert saved["history Picture"].startswith(b"\x89PNG")
         assert saved["slices Picture"].startswith(b"<svg")
+        bars = ElementTree.fromstring(saved["importance Picture"])
+        drawn = [mark.tag.rpartition("}")[2] for mark in bars.iter()]
+        labels = [mark.text for mark in bars.iter() if mark.tag.endswith("text")]
+        # A row is a name, a bar on its ground, and a share.
+        assert drawn.count("rect") == 1 + len(labels) >= 5
+        assert "learning_rate" in labels
+        assert labels[1].endswith("%")
         assert tab.complaints == []
 
     async def test_every_chart_has_its_numbers_as_a_table_and_as_a_file(

@@ -1,5 +1,5 @@
-// <button data-picture="NAME"> saves the chart of its <figure>: an SVG as an SVG that stands alone, a canvas
-// as PNG. Colours are those on the screen.
+// <button data-picture="NAME"> saves the chart of its <figure>: SVGs and their labels as one SVG that stands
+// alone, a canvas as PNG. Colours are those on the screen.
 
 const NAMESPACE = "http://www.w3.org/2000/svg";
 const STYLES = ["fill", "stroke", "stroke-width", "stroke-linecap", "stroke-dasharray", "opacity", "vector-effect"];
@@ -15,15 +15,9 @@ function ground() {
   return getComputedStyle(document.documentElement).getPropertyValue("--surface").trim();
 }
 
-/** The marks with their computed styles, and the labels of the axes where they stand. */
-function standalone(plot) {
-  const frame = plot.getBoundingClientRect();
-  const marks = plot.querySelector("svg");
+/** The marks of one SVG with their computed styles, where they stand in the frame. */
+function standing(marks, frame) {
   const area = marks.getBoundingClientRect();
-  const { width, height } = frame;
-  const whole = element("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "font-family": "sans-serif" });
-  whole.append(element("title", {}, marks.getAttribute("aria-label")));
-  whole.append(element("rect", { width, height, fill: ground() }));
   const inner = element("svg", {
     x: area.x - frame.x, y: area.y - frame.y, width: area.width, height: area.height,
     viewBox: marks.getAttribute("viewBox"), preserveAspectRatio: "none", overflow: "visible",
@@ -35,15 +29,29 @@ function standalone(plot) {
     copy.removeAttribute("class");
     inner.append(copy);
   }
-  whole.append(inner);
+  return inner;
+}
+
+/** All marks, and the labels of axes or rows where they stand. */
+function standalone(plot, name) {
+  const frame = plot.getBoundingClientRect();
+  const { width, height } = frame;
+  const whole = element("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "font-family": "sans-serif" });
+  const title = plot.querySelector("svg").getAttribute("aria-label") ?? name;
+  whole.append(element("title", {}, title));
+  whole.append(element("rect", { width, height, fill: ground() }));
+  whole.append(...[...plot.querySelectorAll("svg")].map((marks) => standing(marks, frame)));
   const range = document.createRange();
-  for (const label of plot.querySelectorAll("li")) {
+  for (const label of plot.querySelectorAll("li, tbody th, td.num")) {
     range.selectNodeContents(label);
     const box = range.getBoundingClientRect();
     const { color, fontSize } = getComputedStyle(label);
-    const place = { x: box.x - frame.x + box.width / 2, y: box.y - frame.y + box.height / 2 };
+    // Fonts differ where the picture is opened: a label keeps its middle, and names and numbers of rows their edge.
+    const anchor = { TH: "start", TD: "end" }[label.tagName] ?? "middle";
+    const x = { start: box.left, middle: box.left + box.width / 2, end: box.right }[anchor] - frame.x;
+    const y = box.y - frame.y + box.height / 2;
     whole.append(element("text", {
-      ...place, fill: color, "font-size": fontSize, "text-anchor": "middle", "dominant-baseline": "central",
+      x, y, fill: color, "font-size": fontSize, "text-anchor": anchor, "dominant-baseline": "central",
     }, label.textContent));
   }
   return new Blob([new XMLSerializer().serializeToString(whole)], { type: "image/svg+xml" });
@@ -63,7 +71,8 @@ document.addEventListener("click", async ({ target }) => {
   if (!button) return;
   const figure = button.closest("figure");
   const canvas = figure.querySelector("canvas");
-  const blob = canvas ? await flattened(canvas) : standalone(figure.querySelector(".plot"));
+  const plot = figure.querySelector(".plot") ?? figure.querySelector("table");
+  const blob = canvas ? await flattened(canvas) : standalone(plot, button.dataset.picture);
   const link = document.createElement("a");
   link.href = URL.createObjectURL(blob);
   link.download = `${button.dataset.picture}.${canvas ? "png" : "svg"}`.replaceAll(" ", "-");
