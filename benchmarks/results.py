@@ -27,7 +27,7 @@ What papers report, reproduced on two CPU cores by the product itself, and what 
 from what is stored in [benchmarks/results](../benchmarks/results); a test holds this page to it. What runs how fast is
 measured elsewhere: [benchmarks/README.md](../benchmarks/README.md).
 
-Every accuracy is of the test split, which is read once, at the end. δ = 1e-5 throughout; neighbours add or remove one
+Every accuracy is of the test split, which is scored once, at the end. δ = 1e-5 throughout; neighbours add or remove one
 record; ± is the standard deviation over seeds."""
 
 _STUDIES = """## Studies: published accuracies

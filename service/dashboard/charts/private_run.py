@@ -1,6 +1,6 @@
 """The private run over its steps: what is done, charged and spent, how fast, and what it has released.
 
-There is no accuracy and no loss to draw: the test split is read once, at the end, and whatever else would be
+There is no accuracy and no loss to draw: the test split is scored once, at the end, and whatever else would be
 read from the private data on the way would have to be charged.
 """
 
