@@ -1,6 +1,6 @@
 """The studies of ``published.py``: what is reproduced, and the spaces that their searches look through."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 DELTA = 1e-5
@@ -28,12 +28,13 @@ class Recipe:
     trials: int
     space: Space
     train: dict[str, Any] = field(default_factory=dict[str, Any])
+    variant: str = ""
+    """How its model differs from the one of that name."""
 
     @property
     def label(self) -> str:
-        """The model's name, and whether its features are whitened."""
-        is_whitened = self.model.get("normalization") == "whitened"
-        return self.model["name"] + ("-whitened" if is_whitened else "")
+        """The model's name and its variant."""
+        return self.model["name"] + (f"-{self.variant}" if self.variant else "")
 
 
 SCATTER_LINEAR = Recipe(
@@ -51,6 +52,7 @@ SCATTER_LINEAR = Recipe(
 WHITENED_LINEAR = Recipe(
     dataset="mnist",
     model={"name": "scatter-linear", "normalization": "whitened"},
+    variant="whitened",
     trials=16,
     space={"learning_rate": _log(0.03, 1.0), "steps": _choices(600, 1200), **_SHARED},
     train={"batch_size": 4096, "momentum": 0.9},
@@ -58,6 +60,7 @@ WHITENED_LINEAR = Recipe(
 CIFAR_WHITENED_LINEAR = Recipe(
     dataset="cifar10-jpeg",
     model=WHITENED_LINEAR.model,
+    variant=WHITENED_LINEAR.variant,
     trials=12,
     space={"learning_rate": _log(0.03, 1.0), "steps": _choices(300, 600), **_SHARED},
     train={"batch_size": 8192, "momentum": 0.9},
@@ -85,6 +88,9 @@ TANH_CNN = Recipe(
         **_SHARED,
     },
     train={"batch_size": 4096, "crop_padding": 2},
+)
+WIDE_TANH_CNN = replace(
+    TANH_CNN, model={**TANH_CNN.model, "width": 32, "hidden": 64}, variant="wide"
 )
 CIFAR_SCATTER_LINEAR = Recipe(
     dataset="cifar10-jpeg",
@@ -191,6 +197,8 @@ ROWS = [
     Row(CIFAR_WHITENED_LINEAR, 1.0),
     Row(CIFAR_WHITENED_LINEAR, 2.0),
     Row(CIFAR_WHITENED_LINEAR, 4.0),
+    Row(WIDE_TANH_CNN, 4.0),
+    Row(WIDE_TANH_CNN, 3.0),
     Row(CIFAR_TANH_CNN, 3.0),
     Row(CIFAR_TANH_CNN, 1.0),
     Row(CIFAR_TANH_CNN, 2.0),
