@@ -24,12 +24,10 @@ from tan_core.errors import ParameterError
 from tan_core.models.extractor import Extractor
 from tan_core.models.random_images import random_images
 from tan_core.models.scattering import Scattering
-from tan_core.spec.models import too_large_to_whiten
+from tan_core.spec.models import WHITENED_GROUPS, too_large_to_whiten
 
 _COUNT: Final = 2048
 """Random images."""
-_GROUPS: Final = 27
-"""Of the normalisation before the whitening, over all channels."""
 _POWER: Final = 0.25
 """Half of the power that would make all variances equal."""
 _FLOOR: Final = 1e-5
@@ -70,10 +68,11 @@ class WhitenedScattering(Extractor):
 
     def forward(self, images: Tensor) -> Tensor:
         """[N, C, H, W] in [0, 1] -> [N, C * paths, H // 2^J, W // 2^J]."""
+        options, shape = self._scattering.options, tuple(images.shape[1:])
+        moments = _moments(options, shape, images.device, images.dtype)
         chunks = images.split(self._scattering.records_at_once)
         normalized = torch.cat([_normalized(self._scattering, chunk) for chunk in chunks])
-        options, shape = self._scattering.options, tuple(images.shape[1:])
-        return _moments(options, shape, normalized.device, normalized.dtype).whiten(normalized)
+        return moments.whiten(normalized)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +129,8 @@ def _moments(
         directions_FR = centred_MF.T @ (among_MR / variances_R.sqrt())
         shares_R = variances_R / variances_R.sum()
         changes_R = (shares_R / _FLOOR + 1) ** -_POWER - 1
-        return _Moments(
-            *(each.to(device, dtype) for each in (mean_F, directions_FR, changes_R)),
-        )
+        return _Moments(*(each.to(device, dtype) for each in (mean_F, directions_FR, changes_R)))
 
 
 def _normalized(scattering: Scattering, images: Tensor) -> Tensor:
-    return functional.group_norm(scattering(images), _GROUPS)
+    return functional.group_norm(scattering(images), WHITENED_GROUPS)

@@ -69,7 +69,8 @@ class TanhCnnModel(Model):
     """Units of the layer before the classifier."""
 
 
-_WHITENED_GROUPS = 27
+WHITENED_GROUPS = 27
+"""Of the normalisation before the whitening, over all channels."""
 
 
 class ScatterModel(Model):
@@ -91,10 +92,10 @@ class ScatterModel(Model):
     @field_validator("groups")
     @classmethod
     def _are_read(cls, groups: int, info: ValidationInfo) -> int:
-        if groups != _WHITENED_GROUPS and info.data.get("normalization") == "whitened":
+        if groups != WHITENED_GROUPS and info.data.get("normalization") == "whitened":
             raise ValueError(
-                f"normalization: whitened is of {_WHITENED_GROUPS} groups; accepted: leave it out, or "
-                f"{_WHITENED_GROUPS}"
+                f"normalization: whitened is of {WHITENED_GROUPS} groups; accepted: leave it out, or "
+                f"{WHITENED_GROUPS}"
             )
         return groups
 
