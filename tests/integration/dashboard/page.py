@@ -4,7 +4,7 @@ from html.parser import HTMLParser
 
 import httpx
 
-VOID = {"meta", "link", "input", "br", "hr", "img", "rect", "path"}
+VOID = {"meta", "link", "input", "br", "wbr", "hr", "img", "rect", "path"}
 Attributes = dict[str, str | None]
 
 

@@ -26,7 +26,7 @@ from tests.integration.dashboard import rich, seeding
 
 NUMBER = re.compile(r"(?<![\w.:#-])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e[+-]?\d+)?(?![\w:-])")
 QUOTED = ("time", "pre", "code", "script", "title", "option", "select", "textarea", "label", "h1")
-VOID = ("meta", "link", "input", "br", "hr", "img", "rect", "path")
+VOID = ("meta", "link", "input", "br", "wbr", "hr", "img", "rect", "path")
 
 
 class Shown(HTMLParser):
