@@ -71,12 +71,13 @@ async def read(
 async def _after(
     context: Context, submission_id: str, seen: int, reader: Principal
 ) -> tuple[list[LogChunk], bool]:
-    if not await context.authenticator.still_knows(reader):
-        return [], True
     async with context.database.session() as session:
         # The attempt first: once its log is closed, its last part is visible to the next query.
         attempt = await repository.attempt(session, submission_id)
         chunks = await repository.chunks(session, submission_id, after=seen)
+    # After the log: nothing that was written after the token was revoked is told.
+    if not await context.authenticator.still_knows(reader):
+        return [], True
     return list(chunks), attempt is None or attempt.log_closed
 
 

@@ -71,13 +71,14 @@ async def _fetch(context: Context, study_id: str, after: int, reader: Principal)
 
 
 async def _read(context: Context, study_id: str, after: int, reader: Principal) -> _Batch:
-    if not await context.authenticator.still_knows(reader):
-        return _Batch(events=[], is_last=True)
     async with context.database.session() as session:
         # The state first: when it is final, the event that says so is visible to the next query.
         study = await repository.find(session, study_id)
         is_final = study is None or StudyState(study.state).is_terminal
         found = await repository.events_after(session, study_id, after, limit=_BATCH)
+    # After the events: none that came after the token was revoked is told.
+    if not await context.authenticator.still_knows(reader):
+        return _Batch(events=[], is_last=True)
     events = [repository.event_data(event) for event in found]
     if study is not None:
         first = found[0].seq if found else study.event_seq + 1

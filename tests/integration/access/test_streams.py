@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from service.datasets.service import ensure_digits
+from service.studies import repository
 from tests.fixtures.api import make_settings, make_spec
 from tests.integration.access.conftest import Caller, serving
 
@@ -33,6 +34,30 @@ async def test_it_tells_nothing_after_its_token_was_revoked(admin):
     told = (await asyncio.wait_for(following, 10)).text
     assert "id: 1\n" in told
     assert "id: 2\n" not in told
+
+
+async def test_nor_what_happened_while_it_looked(admin, monkeypatch):
+    """The token is revoked and the study goes on between two queries of one look at the events."""
+    study = (await admin.post("/studies", json=make_spec())).json()["id"]
+    made = await admin.new_token(scopes=["admin"])
+    read, looks = repository.events_after, []
+
+    async def overtaken(session, study_id, after, **options):
+        looks.append(after)
+        if looks == [0, 1]:
+            await admin.delete(f"/tokens/{made['id']}")
+            await admin.post(f"/studies/{study}/pause")
+        return await read(session, study_id, after, **options)
+
+    monkeypatch.setattr(repository, "events_after", overtaken)
+
+    told = await asyncio.wait_for(
+        Caller(admin.app, made["token"]).get(f"/studies/{study}/events"), 10
+    )
+
+    assert looks == [0, 1]
+    assert "id: 1\n" in told.text
+    assert "id: 2\n" not in told.text
 
 
 async def test_nobody_who_was_not_asked_for_a_token_reads_on_once_there_is_one(tmp_path, database):
