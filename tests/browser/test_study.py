@@ -141,7 +141,7 @@ class TestWatching:
                     "box => box.querySelectorAll('.numbers').forEach((each) => (each.open = true))"
                 )
                 async with page.expect_download() as download:
-                    await box.get_by_text(what, exact=True).first.click()
+                    await box.get_by_text(what, exact=True).click()
                 done = await download.value
                 await done.save_as(tmp_path / "saved")
                 saved[f"{figure} {what}"] = (tmp_path / "saved").read_bytes()

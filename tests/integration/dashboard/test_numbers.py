@@ -23,10 +23,10 @@ from service.context import Context
 from service.dashboard.charts.importance import LEAST_TRIALS
 from service.dashboard.render import remaining
 from tests.integration.dashboard import rich, seeding
+from tests.integration.dashboard.page import VOID
 
 NUMBER = re.compile(r"(?<![\w.:#-])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e[+-]?\d+)?(?![\w:-])")
 QUOTED = ("time", "pre", "code", "script", "title", "option", "select", "textarea", "label", "h1")
-VOID = ("meta", "link", "input", "br", "wbr", "hr", "img", "rect", "path")
 
 
 class Shown(HTMLParser):
