@@ -104,6 +104,12 @@ CIFAR_SCATTER_LINEAR = Recipe(
     },
     train={"batch_size": 8192, "momentum": 0.9},
 )
+CIFAR_FLIP_INVARIANT_LINEAR = replace(
+    CIFAR_SCATTER_LINEAR,
+    model={**CIFAR_SCATTER_LINEAR.model, "flip_invariant": True},
+    variant="flip-invariant",
+    trials=24,
+)
 CIFAR_SCATTER_CNN = Recipe(
     dataset="cifar10-jpeg",
     model={"name": "scatter-cnn"},
@@ -197,6 +203,10 @@ ROWS = [
     Row(CIFAR_WHITENED_LINEAR, 1.0),
     Row(CIFAR_WHITENED_LINEAR, 2.0),
     Row(CIFAR_WHITENED_LINEAR, 4.0),
+    Row(CIFAR_FLIP_INVARIANT_LINEAR, 3.0),
+    Row(CIFAR_FLIP_INVARIANT_LINEAR, 1.0),
+    Row(CIFAR_FLIP_INVARIANT_LINEAR, 2.0),
+    Row(CIFAR_FLIP_INVARIANT_LINEAR, 4.0),
     Row(WIDE_TANH_CNN, 4.0),
     Row(WIDE_TANH_CNN, 3.0),
     Row(CIFAR_TANH_CNN, 3.0),

@@ -17,7 +17,7 @@ Example:
 """
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, cast
+from typing import cast
 
 from torch import Tensor, nn
 
@@ -37,8 +37,10 @@ class Extractor(nn.Module, ABC):
     The features themselves are not private: they are kept like the records.
     """
 
-    records_at_once: ClassVar[int] = 8
-    """What one call should get: so few that what is computed on the way stays in the processor's cache."""
+    @property
+    def records_at_once(self) -> int:
+        """What one call should get: so few that what is computed on the way stays in the processor's cache."""
+        return 8
 
     @property
     @abstractmethod

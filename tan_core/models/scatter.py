@@ -6,6 +6,8 @@ colours: at epsilon 3 on CIFAR-10 these are worth 1.4 points to a linear head.
 
 from torch import nn
 
+from tan_core.models.extractor import Extractor
+from tan_core.models.flip_invariant import FlipInvariant
 from tan_core.models.scattering import Scattering
 from tan_core.models.shapes import image_shape
 from tan_core.models.whitening import WhitenedScattering, check_size
@@ -17,9 +19,9 @@ Shape = tuple[int, int, int]
 
 def build_linear(spec: Spec, shape: tuple[int, ...], num_classes: int) -> nn.Sequential:
     """Scattering, normalisation and a linear layer: 39,700 parameters on 28x28 grey images."""
-    scattering, (channels, height, width) = _scattering(spec, shape)
+    begin, (channels, height, width) = _features(spec, shape)
     return nn.Sequential(
-        scattering,
+        begin,
         *_normalization(spec, channels),
         nn.Flatten(),
         nn.Linear(channels * height * width, num_classes),
@@ -32,11 +34,9 @@ def build_cnn(spec: Spec, shape: tuple[int, ...], num_classes: int) -> nn.Sequen
     Grey images get the network of MNIST: 33,066 parameters at 28x28. Images of several channels get
     that of CIFAR-10: 187,210 at 32x32.
     """
-    scattering, features = _scattering(spec, shape)
+    begin, features = _features(spec, shape)
     head = _grey_head if shape[0] == 1 else _colour_head
-    return nn.Sequential(
-        scattering, *_normalization(spec, features[0]), *head(features, num_classes)
-    )
+    return nn.Sequential(begin, *_normalization(spec, features[0]), *head(features, num_classes))
 
 
 def _grey_head(features: Shape, num_classes: int) -> list[nn.Module]:
@@ -66,22 +66,25 @@ def _colour_head(features: Shape, num_classes: int) -> list[nn.Module]:
     ]
 
 
-def extractor(spec: Spec) -> Scattering | WhitenedScattering:
-    """What these models begin with; of the options it depends on the normalisation alone."""
-    scattering = Scattering(opponent_colours=True)
-    return WhitenedScattering(scattering) if spec.is_whitened else scattering
+def extractor(spec: Spec) -> Extractor:
+    """What these models begin with; it is the same wherever :attr:`ScatterModel.features` are."""
+    scattering = _scattering()
+    found = WhitenedScattering(scattering) if spec.is_whitened else scattering
+    return FlipInvariant(found) if spec.flip_invariant else found
 
 
-def _scattering(
-    spec: Spec, shape: tuple[int, ...]
-) -> tuple[Scattering | WhitenedScattering, Shape]:
-    """The transform, and the shape of what it makes of an image."""
-    scattering = extractor(spec)
+def _scattering() -> Scattering:
+    return Scattering(opponent_colours=True)
+
+
+def _features(spec: Spec, shape: tuple[int, ...]) -> tuple[Extractor, Shape]:
+    """The extractor, and the shape of what it makes of an image."""
     channels, height, width = image_shape(spec, shape)
-    step = 2**scattering.scales
-    if isinstance(scattering, WhitenedScattering):
+    if spec.is_whitened:
         check_size((channels, height, width))
-    return scattering, (scattering.paths * channels, height // step, width // step)
+    scattering = _scattering()
+    step = 2**scattering.scales
+    return extractor(spec), (scattering.paths * channels, height // step, width // step)
 
 
 def _normalization(spec: Spec, channels: int) -> list[nn.Module]:

@@ -53,13 +53,14 @@ class WhitenedScattering(Extractor):
         scattering: whose coefficients are whitened.
     """
 
-    records_at_once = 256
-    """The matrices are read once for as many."""
-
     def __init__(self, scattering: Scattering) -> None:
         super().__init__()
         self._scattering = scattering
-        self.scales, self.paths = scattering.scales, scattering.paths
+
+    @property
+    def records_at_once(self) -> int:
+        """The matrices are read once for as many."""
+        return 256
 
     @property
     def fingerprint(self) -> str:

@@ -3,7 +3,7 @@
 ``tan_core.models`` builds each of these; a test holds the two lists together.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -78,11 +78,28 @@ class ScatterModel(Model):
 
     smallest_side = 8
     has_frozen_features = True
+    feature_options: ClassVar[Mapping[str, tuple[OptionValue, ...]]] = {
+        "normalization": ("group", "none", "whitened"),
+        "flip_invariant": (False, True),
+    }
+    """What the features depend on, and all that it may be."""
     normalization: Literal["group", "none", "whitened"] = "group"
     """Of the coefficients of each example; without parameters. Whitened: in 27 groups, and then by the moments of images
     made at random, which cost no epsilon; for every candidate, as features are computed once."""
     groups: Literal[1, 3, 9, 27, 81] = 27
     """GroupNorm groups; they divide the 81 coefficients of each channel. Whitened: 27."""
+    flip_invariant: StrictBool = False
+    """The mean of the coefficients of an image and of its mirror image, for images whose label both share; for every
+    candidate, as features are computed once."""
+
+    @property
+    def features(self) -> tuple[bool, bool]:
+        """Equal where features are: what is computed once, for all candidates."""
+        return self.is_whitened, self.flip_invariant
+
+    def has_features_of(self, options: Mapping[str, OptionValue]) -> bool:
+        """Whether features stay the same with these options in place of its own."""
+        return self.model_copy(update=options).features == self.features
 
     @property
     def is_whitened(self) -> bool:

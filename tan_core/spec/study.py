@@ -291,22 +291,26 @@ class StudySpec(Frozen):
         return list(faults.values())
 
     def _features_faults(self) -> list[InitErrorDetails]:
-        """All candidates read the same features, whitened or not."""
+        """All candidates read the same features."""
         if not isinstance(self.model, ScatterModel):
             return []
-        is_whitened = self.model.is_whitened
-        problem = (
-            "features are computed once for all candidates, and are whitened where model.normalization "
-            f"says so, which is {self.model.normalization}; accepted: "
-            + ("whitened" if is_whitened else "group, none")
-        )
-        return [
-            _fault(_place_of(key, suffix), value, problem)
-            for key, dimension in self.search.space.items()
-            if self.field_of(key) == ("model", "normalization")
-            for suffix, value in probes(dimension)
-            if (value == "whitened") != is_whitened
-        ]
+        faults: list[InitErrorDetails] = []
+        for key, dimension in self.search.space.items():
+            section, name = self.field_of(key) or ("", "")
+            if section != "model" or name not in self.model.feature_options:
+                continue
+            values = self.model.feature_options[name]
+            kept = [value for value in values if self.model.has_features_of({name: value})]
+            problem = (
+                f"features are computed once for all candidates, as model.{name} says, which is "
+                f"{_written(getattr(self.model, name))}; accepted: {', '.join(map(_written, kept))}"
+            )
+            faults += [
+                _fault(_place_of(key, suffix), value, problem)
+                for suffix, value in probes(dimension)
+                if value in values and value not in kept
+            ]
+        return faults
 
     def _clipping_faults(self) -> list[InitErrorDetails]:
         """Every study ends in a private run, which clips."""
@@ -354,6 +358,11 @@ class StudySpec(Frozen):
 def _idle(need: Need, others: list[Any]) -> str:
     found = " or ".join(dict.fromkeys(str(other) for other in others))
     return f"has no effect: {need.other} must be {need.wanted}, got {found}"
+
+
+def _written(value: Scalar) -> str:
+    """As in YAML."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _place_of(key: str, suffix: str = "") -> tuple[int | str, ...]:

@@ -31,6 +31,7 @@ _SMALLER: Final[Mapping[str, dict[str, Any]]] = {"nf-resnet-50": {"width": 1}}
 _SLOW: Final = frozenset({"wrn-40-4", "wrn-28-10", "nf-resnet-50"})
 _EXTRACTORS: Final = {
     "scattering": ScatterLinearModel(),
+    "flip_invariant": ScatterLinearModel(flip_invariant=True),
     "whitened": ScatterLinearModel(normalization="whitened"),
 }
 _ROUNDING: Final = 1e-4

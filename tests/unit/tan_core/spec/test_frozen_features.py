@@ -78,23 +78,41 @@ def test_the_options_of_the_head_can_be_searched() -> None:
 
 @pytest.mark.parametrize("name", ["scatter-linear", "scatter-cnn"])
 @pytest.mark.parametrize(
-    ("own", "searched", "place"),
+    ("option", "own", "searched", "place", "accepted"),
     [
-        ("group", {"normalization": "whitened"}, ""),
-        ("group", {"normalization": {"choices": ["group", "whitened"]}}, ".choices.1"),
-        ("whitened", {"normalization": {"choices": ["none", "whitened"]}}, ".choices.0"),
+        ("normalization", "group", "whitened", "", "group, none"),
+        ("normalization", "group", {"choices": ["group", "whitened"]}, ".choices.1", "group, none"),
+        ("normalization", "whitened", {"choices": ["none", "whitened"]}, ".choices.0", "whitened"),
+        ("flip_invariant", False, True, "", "false"),
+        ("flip_invariant", True, {"choices": [True, False]}, ".choices.1", "true"),
     ],
 )
-def test_features_are_whitened_for_all_candidates_or_for_none(
-    name: str, own: str, searched: dict[str, Any], place: str
+def test_all_candidates_have_the_same_features(
+    name: str, option: str, own: str | bool, searched: Any, place: str, accepted: str
 ) -> None:
     with pytest.raises(ValidationError) as caught:
-        study(name, searched, {"normalization": own})
+        study(name, {option: searched}, {option: own})
 
     [problem] = field_problems(caught.value)
-    assert problem.path == f"search.space.normalization{place}"
+    assert problem.path == f"search.space.{option}{place}"
     assert "features are computed once for all candidates" in problem.message
-    assert f"which is {own}" in problem.message
+    assert f"which is {str(own).lower()}; accepted: {accepted}" in problem.message
+
+
+def test_what_keeps_the_features_may_stand_in_the_space() -> None:
+    space = {"normalization": {"choices": ["group", "none"]}, "flip_invariant": True}
+
+    spec = study(space=space, options={"flip_invariant": True})
+
+    assert spec.field_of("flip_invariant") == ("model", "flip_invariant")
+
+
+def test_a_value_that_is_no_boolean_is_named_once() -> None:
+    with pytest.raises(ValidationError) as caught:
+        study(space={"flip_invariant": {"choices": [1]}})
+
+    [problem] = field_problems(caught.value)
+    assert problem.path == "search.space.flip_invariant.choices.0"
 
 
 def test_groups_that_no_candidate_reads_are_refused() -> None:
