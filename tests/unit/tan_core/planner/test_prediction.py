@@ -63,11 +63,10 @@ class TestStandings:
         found = [standing(make_trial(0, (one,), {1: (0.8,)}))[0].prediction for one in scores]
 
         predicted = [each.accuracy for each in found]
-        assert predicted == sorted(predicted)
         for score, other, at, ahead in zip(
             scores, scores[1:], predicted, predicted[1:], strict=False
         ):
-            assert ahead - at <= (other - score) / 2 + 1e-9
+            assert -1e-9 <= ahead - at <= (other - score) / 2 + 1e-9
 
     def test_bad_luck_counts_too(self) -> None:
         (found,) = standing(make_trial(0, FIRST, {1: LUCKY}))
