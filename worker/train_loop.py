@@ -108,10 +108,12 @@ def _train(
     )
     if team.rank == 0:
         verify(assignment.dataset, storage=settings.storage)
-    train = inputs("train")
-    # Before a step is charged: a test split that cannot be read, or features of it that do not fit, cost
-    # no epsilon. It is scored after the last step and not before.
+    # Before a step is charged: a split that cannot be read, or features of it that do not fit, cost no
+    # epsilon. Both are scored after the last step and not before. They come before the training split,
+    # of which another rank computes the features meanwhile where ranks share a cache.
     test = inputs("test") if leader is not None else None
+    validation = inputs("validation") if leader is not None and assignment.baseline else None
+    train = inputs("train")
     trainer = build_trainer(assignment, begun_from, train, team)
     if assignment.checkpoint is not None:
         resume(trainer, assignment.checkpoint)
@@ -138,14 +140,14 @@ def _train(
     result = leader.release(assignment, trainer, extractor, test, seconds)
     if assignment.by_class:
         evaluation = Evaluation(private=scores_of(trainer, test), group=assignment.dataset.group)
-        if assignment.baseline:
+        if validation is not None:
             evaluation = with_baseline(
                 evaluation,
                 test,
                 lambda: train_baseline(
                     assignment,
                     train=train,
-                    validation=inputs("validation"),
+                    validation=validation,
                     checkpoint=begun_from,
                     device=team.device,
                     is_unwanted=lambda: leader.is_cancelled,

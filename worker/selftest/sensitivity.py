@@ -2,16 +2,18 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tan_core.errors import AuditError, ParameterError
 from tan_core.mechanism import Mechanism
-from tan_core.models import extractor_of, scatter
-from tan_core.spec.models import MODEL_TYPES, Model, PythonModel, ScatterLinearModel
+from tan_core.models import build, extractor_of, scatter
+from tan_core.models.extractor import Extractor
+from tan_core.models.pretrained import FrozenBackbone
+from tan_core.spec.models import MODEL_TYPES, Model, ModelSpec, PythonModel, ScatterLinearModel
 from tan_core.spec.train import Precision
 from worker.selftest.finding import Finding, for_certain
 from worker.selftest.rig import SECRET_BYTES, Lab, Setup, weights
@@ -29,11 +31,13 @@ _TABLE, _IMAGE = (20,), (3, 8, 8)
 _SMALLER: Final[Mapping[str, dict[str, Any]]] = {"nf-resnet-50": {"width": 1}}
 """Options of models that would take a minute as they are; the layers are the same."""
 _SLOW: Final = frozenset({"wrn-40-4", "wrn-28-10", "nf-resnet-50"})
-_EXTRACTORS: Final = {
+_SCATTERED: Final = {
     "scattering": ScatterLinearModel(),
     "flip_invariant": ScatterLinearModel(flip_invariant=True),
     "whitened": ScatterLinearModel(normalization="whitened"),
 }
+_BACKBONES: Final = ("wrn-16-4", "vit-tiny")
+"""With initial weights: what a checkpoint would put in their place changes no layer."""
 _ROUNDING: Final = 1e-4
 _TRAPS: Final = ("batch_norm", "centred")
 _FAR: Final = 100
@@ -55,8 +59,7 @@ def registered_models(lab: Lab, *, quick: bool) -> Iterator[Finding]:
 
 def frozen_features(lab: Lab) -> Iterator[Finding]:
     """Features are computed before anything is clipped: what they mixed, no clipping would undo."""
-    for name, spec in _EXTRACTORS.items():
-        extractor = scatter.extractor(spec)
+    for name, extractor in _extractors():
         images = lab.random.random((_NUM_RECORDS, *_IMAGE)).astype(np.float32)
         images[-1] *= _FAR
         with torch.inference_mode():
@@ -70,6 +73,15 @@ def frozen_features(lab: Lab) -> Iterator[Finding]:
             high=_ROUNDING,
             fault="features relative to the mean of the records beside it",
         )
+
+
+def _extractors() -> Iterator[tuple[str, Extractor]]:
+    for name, spec in _SCATTERED.items():
+        yield name, scatter.extractor(spec)
+    for name in _BACKBONES:
+        spec = cast("ModelSpec", _registered(name))
+        whole = build(spec, shape=_IMAGE, num_classes=_NUM_CLASSES, generator=torch.Generator())
+        yield name, FrozenBackbone.of(spec, cast("nn.Sequential", whole))
 
 
 def several_views(lab: Lab) -> Iterator[Finding]:

@@ -108,21 +108,23 @@ def test_nothing_is_told_that_nobody_asked_for_and_only_one_model_is_written(
     assert written == {"model.safetensors"}
 
 
-def test_a_test_split_that_cannot_be_read_costs_no_step(
+@pytest.mark.parametrize("missing", ["test", "validation"])
+def test_a_split_that_cannot_be_read_costs_no_step(
     run: Callable[..., PrivateResult],
     plane: "ControlPlaneServer",
     monkeypatch: pytest.MonkeyPatch,
+    missing: Role,
 ) -> None:
     """Its features may not fit on the disk: that is found out before anything is charged."""
 
     def load(dataset: DatasetRef, split: Role, *rest: Any, **options: Any) -> Split:
-        if split == "test":
+        if split == missing:
             raise DatasetError("no space left")
         return load_inputs(dataset, split, *rest, **options)
 
     monkeypatch.setattr("worker.train_loop.load_inputs", load)
 
     with pytest.raises(DatasetError, match="no space left"):
-        run()
+        run(by_class=True, baseline=True)
 
     assert plane.books.charged == 0
