@@ -122,6 +122,12 @@ CIFAR_SCATTER_CNN = Recipe(
     },
     train={"batch_size": 4096},
 )
+CIFAR_FLIP_INVARIANT_CNN = replace(
+    CIFAR_SCATTER_CNN,
+    model={**CIFAR_SCATTER_CNN.model, "flip_invariant": True},
+    variant="flip-invariant",
+    trials=12,
+)
 CIFAR_TANH_CNN = Recipe(
     dataset="cifar10-jpeg",
     model={"name": "tanh-cnn"},
@@ -207,6 +213,10 @@ ROWS = [
     Row(CIFAR_FLIP_INVARIANT_LINEAR, 1.0),
     Row(CIFAR_FLIP_INVARIANT_LINEAR, 2.0),
     Row(CIFAR_FLIP_INVARIANT_LINEAR, 4.0),
+    Row(CIFAR_FLIP_INVARIANT_CNN, 3.0),
+    Row(CIFAR_FLIP_INVARIANT_CNN, 1.0),
+    Row(CIFAR_FLIP_INVARIANT_CNN, 2.0),
+    Row(CIFAR_FLIP_INVARIANT_CNN, 4.0),
     Row(WIDE_TANH_CNN, 4.0),
     Row(WIDE_TANH_CNN, 3.0),
     Row(CIFAR_TANH_CNN, 3.0),
