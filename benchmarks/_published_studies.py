@@ -92,6 +92,11 @@ TANH_CNN = Recipe(
 WIDE_TANH_CNN = replace(
     TANH_CNN, model={**TANH_CNN.model, "width": 32, "hidden": 64}, variant="wide"
 )
+ANY_WIDTH_TANH_CNN = replace(
+    TANH_CNN,
+    space={**TANH_CNN.space, "width": _choices(16, 32), "hidden": _choices(32, 64)},
+    variant="any-width",
+)
 CIFAR_SCATTER_LINEAR = Recipe(
     dataset="cifar10-jpeg",
     model={"name": "scatter-linear"},
@@ -219,6 +224,8 @@ ROWS = [
     Row(CIFAR_FLIP_INVARIANT_CNN, 4.0),
     Row(WIDE_TANH_CNN, 4.0),
     Row(WIDE_TANH_CNN, 3.0),
+    Row(ANY_WIDTH_TANH_CNN, 4.0),
+    Row(ANY_WIDTH_TANH_CNN, 3.0),
     Row(CIFAR_TANH_CNN, 3.0),
     Row(CIFAR_TANH_CNN, 1.0),
     Row(CIFAR_TANH_CNN, 2.0),
