@@ -97,12 +97,28 @@ def _each(found: Sequence[Group]) -> Iterator[str]:
         for study in group.studies:
             yield _study(study)
     yield ""
+    yield foretold([study for group in found for study in group.studies])
+    yield ""
     yield "What each search chose:"
     yield ""
     for group in found:
         for study in group.studies:
             chosen = ", ".join(f"{key} {_value(value)}" for key, value in study["winner"].items())
             yield f"- `{study['command']}`: {chosen}"
+
+
+def foretold(studies: Sequence[Json]) -> str:
+    """How far private runs ended from what was predicted before them."""
+    errors = [100 * (each["test_accuracy"] - each["prediction"]["accuracy"]) for each in studies]
+    near = sum(abs(error) <= 1 for error in errors)
+    held = sum(
+        each["prediction"]["low"] <= each["test_accuracy"] <= each["prediction"]["high"]
+        for each in studies
+    )
+    return (
+        f"Before their private runs, {near} of {len(studies)} studies were predicted to within a point of the test accuracy, "
+        f"{-mean(errors):+.2f} on average, and {held} of the 90 % intervals held it."
+    )
 
 
 def _study(study: Json) -> str:

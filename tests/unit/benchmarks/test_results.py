@@ -8,7 +8,7 @@ import pytest
 import torch
 from _published_studies import ROWS
 from _results_figures import best_rate, percent
-from _results_studies import groups, shortfalls, spread
+from _results_studies import foretold, groups, shortfalls, spread
 from _small_runs import Reference, trained
 from _stored import runs, studies, study_path, write
 from _units import Units
@@ -81,6 +81,20 @@ class TestRows:
         assert f"`{row.name}`" not in missing
         assert "`mnist-scatter-linear-eps1`" in missing
         assert [group.epsilon for group in groups([found])] == [3.0]
+
+
+def test_predictions_are_counted_by_their_distance_and_by_their_intervals() -> None:
+    def study(reached: float) -> dict:
+        return {
+            "test_accuracy": reached,
+            "prediction": {"accuracy": 0.9, "low": 0.88, "high": 0.92},
+        }
+
+    told = foretold([study(0.905), study(0.915), study(0.93)])
+
+    assert "1 of 3 studies" in told
+    assert "-1.67 on average" in told
+    assert "2 of the 90 % intervals" in told
 
 
 def test_spreads() -> None:
