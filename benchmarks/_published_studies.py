@@ -115,6 +115,11 @@ CIFAR_FLIP_INVARIANT_LINEAR = replace(
     variant="flip-invariant",
     trials=24,
 )
+CIFAR_PATCHES_LINEAR = replace(
+    CIFAR_FLIP_INVARIANT_LINEAR,
+    model={**CIFAR_FLIP_INVARIANT_LINEAR.model, "patches": True},
+    variant="flip-invariant-patches",
+)
 CIFAR_SCATTER_CNN = Recipe(
     dataset="cifar10-jpeg",
     model={"name": "scatter-cnn"},
@@ -218,6 +223,10 @@ ROWS = [
     Row(CIFAR_FLIP_INVARIANT_LINEAR, 1.0),
     Row(CIFAR_FLIP_INVARIANT_LINEAR, 2.0),
     Row(CIFAR_FLIP_INVARIANT_LINEAR, 4.0),
+    Row(CIFAR_PATCHES_LINEAR, 3.0),
+    Row(CIFAR_PATCHES_LINEAR, 1.0),
+    Row(CIFAR_PATCHES_LINEAR, 2.0),
+    Row(CIFAR_PATCHES_LINEAR, 4.0),
     Row(CIFAR_FLIP_INVARIANT_CNN, 3.0),
     Row(CIFAR_FLIP_INVARIANT_CNN, 1.0),
     Row(CIFAR_FLIP_INVARIANT_CNN, 2.0),

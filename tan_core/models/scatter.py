@@ -8,6 +8,7 @@ from torch import nn
 
 from tan_core.models.extractor import Extractor
 from tan_core.models.flip_invariant import FlipInvariant
+from tan_core.models.patches import PatchResponses, WithPatches
 from tan_core.models.scattering import Scattering
 from tan_core.models.shapes import image_shape
 from tan_core.models.whitening import WhitenedScattering, check_size
@@ -69,7 +70,9 @@ def _colour_head(features: Shape, num_classes: int) -> list[nn.Module]:
 def extractor(spec: Spec) -> Extractor:
     """What these models begin with; it is the same wherever :attr:`ScatterModel.features` are."""
     scattering = _scattering()
-    found = WhitenedScattering(scattering) if spec.is_whitened else scattering
+    found: Extractor = WhitenedScattering(scattering) if spec.is_whitened else scattering
+    if spec.patches:
+        found = WithPatches(found)
     return FlipInvariant(found) if spec.flip_invariant else found
 
 
@@ -84,7 +87,8 @@ def _features(spec: Spec, shape: tuple[int, ...]) -> tuple[Extractor, Shape]:
         check_size((channels, height, width))
     scattering = _scattering()
     step = 2**scattering.scales
-    return extractor(spec), (scattering.paths * channels, height // step, width // step)
+    features = scattering.paths * channels + (PatchResponses.channels if spec.patches else 0)
+    return extractor(spec), (features, height // step, width // step)
 
 
 def _normalization(spec: Spec, channels: int) -> list[nn.Module]:

@@ -33,6 +33,8 @@ _VIT_MLP_RATIO = 4
 _SCATTER_PATHS = 81
 _SCATTER_STEP = 4
 """Pixels of a side to one place of the scattering coefficients."""
+_PATCH_RESPONSES = 162
+"""At each place (tan_core.models.patches)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +160,7 @@ def _count_scatter(
     image: tuple[int, int, int],
     num_classes: int,
 ) -> None:
-    inputs = _SCATTER_PATHS * image[0]
+    inputs = _SCATTER_PATHS * image[0] + (_PATCH_RESPONSES if spec.patches else 0)
     before = math.prod(side // _SCATTER_STEP for side in image[1:])
     if spec.normalization == "group":
         tally.activations += inputs * before

@@ -81,21 +81,25 @@ class ScatterModel(Model):
     feature_options: ClassVar[Mapping[str, tuple[OptionValue, ...]]] = {
         "normalization": ("group", "none", "whitened"),
         "flip_invariant": (False, True),
+        "patches": (False, True),
     }
     """What the features depend on, and all that it may be."""
     normalization: Literal["group", "none", "whitened"] = "group"
     """Of the coefficients of each example; without parameters. Whitened: in 27 groups, and then by the moments of images
     made at random, which cost no epsilon; for every candidate, as features are computed once."""
     groups: Literal[1, 3, 9, 27, 81] = 27
-    """GroupNorm groups; they divide the 81 coefficients of each channel. Whitened: 27."""
+    """GroupNorm groups; they divide the 81 coefficients of each channel, and the responses. Whitened: 27."""
     flip_invariant: StrictBool = False
     """The mean of the coefficients of an image and of its mirror image, for images whose label both share; for every
     candidate, as features are computed once."""
+    patches: StrictBool = False
+    """Beside the coefficients 162 responses to patches of images made at random, which cost no epsilon; not whitened. For
+    every candidate, as features are computed once."""
 
     @property
-    def features(self) -> tuple[bool, bool]:
+    def features(self) -> tuple[bool, bool, bool]:
         """Equal where features are: what is computed once, for all candidates."""
-        return self.is_whitened, self.flip_invariant
+        return self.is_whitened, self.flip_invariant, self.patches
 
     def has_features_of(self, options: Mapping[str, OptionValue]) -> bool:
         """Whether features stay the same with these options in place of its own."""
@@ -105,6 +109,13 @@ class ScatterModel(Model):
     def is_whitened(self) -> bool:
         """As asked for by ``normalization``."""
         return self.normalization == "whitened"
+
+    @field_validator("patches")
+    @classmethod
+    def _are_not_whitened(cls, patches: bool, info: ValidationInfo) -> bool:
+        if patches and info.data.get("normalization") == "whitened":
+            raise ValueError("normalization: whitened is of coefficients alone; accepted: false")
+        return patches
 
     @field_validator("groups")
     @classmethod

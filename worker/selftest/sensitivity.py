@@ -34,6 +34,7 @@ _SLOW: Final = frozenset({"wrn-40-4", "wrn-28-10", "nf-resnet-50"})
 _SCATTERED: Final = {
     "scattering": ScatterLinearModel(),
     "flip_invariant": ScatterLinearModel(flip_invariant=True),
+    "patches": ScatterLinearModel(patches=True),
     "whitened": ScatterLinearModel(normalization="whitened"),
 }
 _BACKBONES: Final = ("wrn-16-4", "vit-tiny")

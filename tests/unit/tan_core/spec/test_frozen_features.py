@@ -85,6 +85,8 @@ def test_the_options_of_the_head_can_be_searched() -> None:
         ("normalization", "whitened", {"choices": ["none", "whitened"]}, ".choices.0", "whitened"),
         ("flip_invariant", False, True, "", "false"),
         ("flip_invariant", True, {"choices": [True, False]}, ".choices.1", "true"),
+        ("patches", False, {"choices": [False, True]}, ".choices.1", "false"),
+        ("patches", True, False, "", "true"),
     ],
 )
 def test_all_candidates_have_the_same_features(
@@ -113,6 +115,18 @@ def test_a_value_that_is_no_boolean_is_named_once() -> None:
 
     [problem] = field_problems(caught.value)
     assert problem.path == "search.space.flip_invariant.choices.0"
+
+
+def test_whitened_patches_are_refused() -> None:
+    with pytest.raises(ValidationError) as caught:
+        study(options={"normalization": "whitened", "patches": True})
+
+    [problem] = field_problems(caught.value)
+    assert problem.path == "model.patches"
+    assert "whitened is of coefficients alone; accepted: false" in problem.message
+    # Stored studies name every option.
+    whitened = {"normalization": "whitened"}
+    assert study(options={**whitened, "patches": False}).model == study(options=whitened).model
 
 
 def test_groups_that_no_candidate_reads_are_refused() -> None:
