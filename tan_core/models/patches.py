@@ -40,7 +40,8 @@ _CONTRAST_FLOOR: Final = 1.5e-4
 """Added to the variance of a patch before it is divided by it: the 10 of Coates et al., of pixels up to 255."""
 _WHITENING_FLOOR: Final = 0.01
 """Added to the variances that are made equal."""
-_IMAGES: Final = 2048
+_CHANNELS: Final = 3 * 2048
+"""Of all random images together, up to three in each; images of more channels are fewer, for the memory's sake."""
 _IMAGE_SIDE: Final = 32
 _STRIDE: Final = 3
 """Between the patches of a random image that moments are taken over."""
@@ -158,7 +159,8 @@ class _Dictionary:
 @lru_cache(maxsize=4)
 def _dictionary(channels: int) -> _Dictionary:
     with torch.inference_mode(mode=False), torch.no_grad():
-        images = torch.from_numpy(random_images(_IMAGES, channels, _IMAGE_SIDE, _IMAGE_SIDE))
+        count = _CHANNELS // max(channels, 3)
+        images = torch.from_numpy(random_images(count, channels, _IMAGE_SIDE, _IMAGE_SIDE))
         cut = functional.unfold(images, SIDE, stride=_STRIDE)
         values_MD = cut.transpose(1, 2).flatten(0, 1)
         values_MD = values_MD - values_MD.mean(1, keepdim=True)
