@@ -14,7 +14,7 @@ References:
 # Shape legend: N = images, C = channels, H, W = rows, columns, h, w = those of places where a patch fits;
 # M = patches of random images, D = C * side^2 values of a patch, K = patches in the dictionary.
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -102,7 +102,6 @@ def _deviations(images: Tensor) -> Tensor:
     return (variance + _CONTRAST_FLOOR).sqrt().permute(0, 2, 3, 1)
 
 
-@cache
 def _averages(regions: int, places: int) -> Tensor:
     """[regions, places], float64 on the CPU: the mean over the places in and near each region of a side."""
     matrix = torch.zeros(regions, places, dtype=torch.float64)
