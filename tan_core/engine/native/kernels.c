@@ -228,7 +228,10 @@ static inline uint64_t splitmix(uint64_t *state) {
         }                                                                                      \
     }
 
-/* Two numbers from two words: the radius from the upper 31 bits of one, the angle from the other. */
+/* Two numbers from two words: the radius from the upper 31 bits of one, the angle from the other.
+ *
+ * Arms of a choice are numbers at hand: one that must be computed, or a root that is taken of a choice, is a branch
+ * where vectors have no masks, and the loop over it is not made of vectors then (AVX2: 12.6 ns a number, and 2.6). */
 __attribute__((always_inline)) static inline void box_muller(const uint32_t *words, float *out, int k) {
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
@@ -240,7 +243,7 @@ __attribute__((always_inline)) static inline void box_muller(const uint32_t *wor
     float m = parts.value;
     int32_t is_small = m < 0.707106781186547524f;
     exponent -= is_small;
-    m = is_small ? m + m - 1.0f : m - 1.0f;
+    m = m + (is_small ? m : 0.0f) - 1.0f;
     float y = m * m, e = (float)exponent;
     float p = 7.0376836292e-2f;
     p = p * m - 1.1514610310e-1f;
@@ -252,8 +255,9 @@ __attribute__((always_inline)) static inline void box_muller(const uint32_t *wor
     p = p * m - 2.4999993993e-1f;
     p = p * m + 3.3333331174e-1f;
     float logarithm = m * y * p - 2.12194440e-4f * e - 0.5f * y + m + 0.693359375f * e;
-    float square = -2.0f * logarithm;
-    float radius = sqrtf(square > 0.0f ? square : 0.0f);
+    parts.value = -2.0f * logarithm;
+    parts.bits &= ~(parts.bits >> 31);
+    float radius = sqrtf(parts.value);
     uint32_t word = words[BATCH / 2 + k];
     int32_t quadrant = (int32_t)((word + 0x20000000u) >> 30);
     int32_t rest = (int32_t)(word - ((uint32_t)quadrant << 30));
