@@ -38,10 +38,10 @@ from torch.nn import functional
 from tan_core import models
 from tan_core.engine import SeededRandomness, Trainer, clipped_sum
 from tan_core.engine.bookkeeping import Books
-from tan_core.engine.fast_layers import channels_last
 from tan_core.engine.flat import FlatParameters
 from tan_core.engine.inputs import as_floats
 from tan_core.engine.memory import keep_freed_memory
+from tan_core.engine.ways import channels_last
 from tan_core.execution import PrivateRun, Simulation
 from tan_core.mechanism import Mechanism
 from tan_core.spec.models import MODEL_TYPES

@@ -25,17 +25,20 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tan_core.engine import native
-from tan_core.engine.fast_layers import Methods, Prepare, channels_last, fast_methods
+from tan_core.engine.chain import Chain
+from tan_core.engine.fast_layers import Methods, Prepare, fast_methods
 from tan_core.engine.layers import (
     ChannelSums,
     LayerGradients,
     layer_gradients,
+    linear,
     of_channel_sums,
 )
 from tan_core.engine.layers.any_layer import Call, per_example_gradients
 from tan_core.engine.layers.base import squared_norms
 from tan_core.engine.passes import as_read, check_precision, passes, widened
 from tan_core.engine.units import Unit, units_of
+from tan_core.engine.ways import Way, channels_last
 from tan_core.spec.train import Precision
 
 
@@ -97,6 +100,9 @@ class Books:
         self._may_be_in_place: list[Any] = [
             layer for layer in model.modules() if hasattr(layer, "inplace")
         ]
+        is_float32 = precision is Precision.FLOAT32
+        self._chain = Chain.of(model, self._units) if is_float32 else None
+        self._ways: list[Way] | None = None
         names = {unit.layer: unit.name for unit in self._units if unit.is_plain}
         own_ways = _layers_of_rows(model, self._units)
         self._prepared = [
@@ -183,8 +189,15 @@ class Books:
     @contextmanager
     def opened(self) -> Generator[None]:
         """While the block runs, layers take fast ways and are listened to; parameters must stay."""
-        with self._hastened(listens=True):
+        if self._chain is None or not self._chain.is_unchanged:
+            with self._hastened(listens=True):
+                yield
+            return
+        self._ways = self._chain.ways()
+        try:
             yield
+        finally:
+            self._ways = None
 
     @contextmanager
     def closed(self) -> Generator[None]:
@@ -234,15 +247,63 @@ class Books:
                 first dimension, computes otherwise when it sees one example alone, or its input or
                 output was changed in place: its norms would be wrong.
         """
-        inputs = self._laid_out(inputs)
+        inputs, rows = self._laid_out(inputs), dict[str, Tensor]()
+        if (found := self._by_hand(inputs, labels, views, shares)) is not None:
+            losses_V, kept = found
+        elif self._ways is None:
+            losses_V, kept, rows = self._by_autograd(inputs, labels, views, shares)
+        else:
+            with self._hastened(listens=True):
+                losses_V, kept, rows = self._by_autograd(inputs, labels, views, shares)
+
+        def weighted_sum(weights_B: Tensor) -> Iterator[tuple[str, Tensor]]:
+            for name, of_all in rows.items():
+                yield name, torch.tensordot(weights_B, of_all, 1)
+            for unit, of_layer in kept:
+                for own, value in of_layer.weighted_sum(weights_B).items():
+                    yield unit.parameters[own], value
+
+        squared = [of_layer.squared_norms for _, of_layer in kept]
+        squared += [squared_norms(of_all[..., None].flatten(1)) for of_all in rows.values()]
+        return BatchGradients(
+            norms=reduce(torch.add, squared).sqrt(),
+            losses=_of_examples(losses_V, views, shares),
+            weighted_sum=weighted_sum,
+        )
+
+    def _by_hand(
+        self, inputs: Tensor, labels: Tensor, views: int, shares: Tensor | None
+    ) -> tuple[Tensor, list[tuple[Unit, LayerGradients]]] | None:
+        """Losses [V] and the gradients of each unit; None where the model is no chain or cannot read these inputs."""
+        if self._chain is None or self._ways is None:
+            return None
+        with torch.no_grad():
+            run = self._chain.there(self._ways, inputs)
+            if run is None:
+                return None
+            losses_V, g_VO = _losses(run.logits, labels, views, shares)
+            kept: list[tuple[Unit, LayerGradients]] = []
+            for unit, entered, g, passed in self._chain.back(run, g_VO):
+                if passed.sums is not None and passed.sums.of_views is not None:
+                    of_unit = _summed(unit, [passed.sums], len(inputs), views)
+                elif passed.squared_inputs is not None:
+                    assert isinstance(unit.layer, nn.Linear)  # noqa: S101 no other layer takes them
+                    of_unit = linear(unit.layer, entered, g, views, passed.squared_inputs)
+                else:
+                    of_unit = layer_gradients(unit.layer, entered, g, views)
+                kept.append((unit, of_unit))
+        return losses_V, kept[::-1]
+
+    def _by_autograd(
+        self, inputs: Tensor, labels: Tensor, views: int, shares: Tensor | None
+    ) -> tuple[Tensor, list[tuple[Unit, LayerGradients]], dict[str, Tensor]]:
+        """Losses [V], the gradients of each unit, and of those that are not plain by name, [B, ...]."""
         with torch.enable_grad():
             with self._recorded() as record, self.passes():
                 logits = self._model(inputs)
             logits = logits.to(self.dtype)
-            losses_V, g_VO = _losses(logits.detach(), _labels_of_views(labels, views))
+            losses_V, g_VO = _losses(logits.detach(), labels, views, shares)
             self._check(record)
-            if views > 1:
-                g_VO *= 1 / views if shares is None else shares.reshape(-1, 1)
             runs = _differentiated(logits, g_VO, record)
         kept: list[tuple[Unit, LayerGradients]] = []
         rows: dict[str, Tensor] = {}
@@ -262,21 +323,7 @@ class Books:
             with self.passes(is_cached=False):
                 of_examples = _rows(unit, of_unit, num_views=num_views, views=views)
             _add(rows, of_examples)
-
-        def weighted_sum(weights_B: Tensor) -> Iterator[tuple[str, Tensor]]:
-            for name, of_all in rows.items():
-                yield name, torch.tensordot(weights_B, of_all, 1)
-            for unit, of_layer in kept:
-                for own, value in of_layer.weighted_sum(weights_B).items():
-                    yield unit.parameters[own], value
-
-        squared = [of_layer.squared_norms for _, of_layer in kept]
-        squared += [squared_norms(of_all[..., None].flatten(1)) for of_all in rows.values()]
-        return BatchGradients(
-            norms=reduce(torch.add, squared).sqrt(),
-            losses=_of_examples(losses_V, views, shares),
-            weighted_sum=weighted_sum,
-        )
+        return losses_V, kept, rows
 
     def _listening(
         self,
@@ -371,8 +418,17 @@ def _of_examples(losses_V: Tensor, views: int, shares: Tensor | None) -> Tensor:
     return losses_BK.mean(1) if shares is None else (losses_BK * shares).sum(1)
 
 
-def _losses(logits_VO: Tensor, labels_V: Tensor) -> tuple[Tensor, Tensor]:
-    """Cross-entropies [V] and their gradients by the logits, [V, O]."""
+def _losses(
+    logits_VO: Tensor, labels: Tensor, views: int, shares: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Cross-entropies [V] and the gradients by the logits, [V, O], of the mean over each example's views."""
+    losses_V, g_VO = _cross_entropies(logits_VO, _labels_of_views(labels, views))
+    if views > 1:
+        g_VO *= 1 / views if shares is None else shares.reshape(-1, 1)
+    return losses_V, g_VO
+
+
+def _cross_entropies(logits_VO: Tensor, labels_V: Tensor) -> tuple[Tensor, Tensor]:
     # The kernel reads 64 bits for each row; torch says what is wrong with other labels.
     is_read = labels_V.is_cpu and labels_V.dtype == torch.int64
     is_row_by_row = logits_VO.dim() == 2 and labels_V.shape == logits_VO.shape[:1]
@@ -380,9 +436,10 @@ def _losses(logits_VO: Tensor, labels_V: Tensor) -> tuple[Tensor, Tensor]:
         found = native.cross_entropies(logits_VO, labels_V)
         if found is not None:
             return found
-    logits_VO.requires_grad_()
-    losses_V = functional.cross_entropy(logits_VO, labels_V, reduction="none")
-    (g_VO,) = torch.autograd.grad(losses_V.sum(), logits_VO)
+    with torch.enable_grad():
+        logits_VO = logits_VO.detach().requires_grad_()
+        losses_V = functional.cross_entropy(logits_VO, labels_V, reduction="none")
+        (g_VO,) = torch.autograd.grad(losses_V.sum(), logits_VO)
     return losses_V.detach(), g_VO
 
 

@@ -75,5 +75,6 @@ __all__ = [
     "is_changed",
     "is_known",
     "layer_gradients",
+    "linear",
     "of_channel_sums",
 ]

@@ -20,22 +20,26 @@ from tan_core.engine.layers.base import (
 from tan_core.engine.onednn import product
 
 
-def linear(layer: nn.Linear, a: Tensor, g: Tensor, views: int) -> LayerGradients:
-    """The weight of an example sees the sum of outer products over its positions."""
+def linear(
+    layer: nn.Linear, a: Tensor, g: Tensor, views: int, squared_inputs: Tensor | None = None
+) -> LayerGradients:
+    """The weight of an example sees the sum of outer products over its positions.
+
+    ``squared_inputs`` are the squared norms of ``a``, [V] in float64, where the way there took them.
+    """
     has_bias = getattr(layer, "bias", None) is not None
     if views * math.prod(a.shape[1:-1]) == 1:
-        return _alone(layer, a.flatten(0, -2), g.flatten(0, -2), has_bias=has_bias)
+        own = vars(layer).get("squared_inputs")
+        of_a = own(a) if own and squared_inputs is None else squared_inputs
+        return _alone(a.flatten(0, -2), g.flatten(0, -2), of_a, has_bias=has_bias)
     a_BTI, g_BTO = as_positions(a, views), as_positions(g, views)
     sizes = a_BTI.shape[1], layer.in_features, layer.out_features
     is_ghost = can_be_ghost(g) and ghost_is_cheaper(*sizes)
     return (_ghost if is_ghost else _instantiated)(a_BTI, g_BTO, has_bias=has_bias)
 
 
-def _alone(layer: nn.Linear, a_BI: Tensor, g_BO: Tensor, *, has_bias: bool) -> LayerGradients:
+def _alone(a_BI: Tensor, g_BO: Tensor, of_a: Tensor | None, *, has_bias: bool) -> LayerGradients:
     """One position: one outer product. A bias is a weight of one more input, which is 1."""
-    # The way there may have taken the norms already: tan_core.engine.fast_layers.
-    squared_inputs = vars(layer).get("squared_inputs")
-    of_a = squared_inputs(a_BI) if squared_inputs else None
     if of_a is None and native.accepts(a_BI, g_BO):
         squared_B = native.outer_norms(a_BI, g_BO, ones=int(has_bias))
     else:

@@ -175,7 +175,7 @@ class TestConvolution:
         x.requires_grad_()
 
         got = fast(layer)(x)
-        assert "_Convolution" in type(got.grad_fn).__name__
+        assert "_ByHand" in type(got.grad_fn).__name__
         (own,) = torch.autograd.grad(got, x, g)
 
         tolerance = 1e-4 if dtype == torch.float32 else 1e-11
@@ -212,7 +212,7 @@ class TestConvolution:
 
         got = fast(layer)(x)
 
-        assert "_Convolution" not in type(got.grad_fn).__name__
+        assert "_ByHand" not in type(got.grad_fn).__name__
         assert torch.allclose(got, layer(x), atol=1e-5)
 
     def test_a_bias_of_another_type_is_refused_by_torch(self) -> None:
@@ -410,9 +410,11 @@ class TestFastMethods:
 class TestOpened:
     @pytest.mark.parametrize("layer", [nn.Linear(2, 2), nn.Conv2d(1, 2, 1), nn.GroupNorm(1, 2)])
     def test_layers_are_as_before_after_the_block_even_if_it_fails(self, layer) -> None:
+        # A model that is layers one after the other needs nothing of them.
+        model = nn.ModuleList([layer])
         before = dict(vars(layer))
 
-        with pytest.raises(ZeroDivisionError), Books(layer).opened():
+        with pytest.raises(ZeroDivisionError), Books(model).opened():
             fail(vars(layer)["forward"])
 
         assert vars(layer) == before
