@@ -57,6 +57,9 @@ WHITENED_LINEAR = Recipe(
     space={"learning_rate": _log(0.03, 1.0), "steps": _choices(600, 1200), **_SHARED},
     train={"batch_size": 4096, "momentum": 0.9},
 )
+PATCHES_LINEAR = replace(
+    SCATTER_LINEAR, model={**SCATTER_LINEAR.model, "patches": True}, variant="patches"
+)
 CIFAR_WHITENED_LINEAR = Recipe(
     dataset="cifar10-jpeg",
     model=WHITENED_LINEAR.model,
@@ -215,6 +218,10 @@ ROWS = [
     Row(WHITENED_LINEAR, 3.0),
     Row(WHITENED_LINEAR, 4.0),
     Row(WHITENED_LINEAR, 1.0),
+    Row(PATCHES_LINEAR, 4.0),
+    Row(PATCHES_LINEAR, 3.0),
+    Row(PATCHES_LINEAR, 2.0),
+    Row(PATCHES_LINEAR, 1.0),
     Row(CIFAR_WHITENED_LINEAR, 3.0),
     Row(CIFAR_WHITENED_LINEAR, 1.0),
     Row(CIFAR_WHITENED_LINEAR, 2.0),
