@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tan_core import _validate
-from tan_core.engine import native
+from tan_core.engine import native, onednn
 from tan_core.engine.averaging import average
 from tan_core.engine.clipping import ClippingRule, clipping_rule
 from tan_core.engine.divergence import is_diverged
@@ -27,7 +27,6 @@ from tan_core.engine.ensemble_checks import (
 )
 from tan_core.engine.inputs import Array, as_floats, as_tensor
 from tan_core.engine.layers.base import squared_norms
-from tan_core.engine.onednn import product
 from tan_core.engine.optimizers import make_optimizer
 from tan_core.engine.randomness import Randomness
 from tan_core.engine.trainer import StepStats
@@ -161,7 +160,7 @@ class LinearEnsemble:
         num_correct_A = torch.zeros(len(released), dtype=torch.int64)
         for start in range(0, len(labels), self._microbatch_size):
             chunk = slice(start, start + self._microbatch_size)
-            logits_BN = product(self._floats(inputs[chunk]), weights_NF, biases_N)
+            logits_BN = onednn.product(self._floats(inputs[chunk]), weights_NF, biases_N)
             predicted_BA = logits_BN.unflatten(1, (-1, self._num_classes)).argmax(2)
             num_correct_A += (predicted_BA == labels[chunk, None]).sum(0)
         for t, num_correct in zip(self._running, num_correct_A.tolist(), strict=True):
@@ -265,7 +264,9 @@ class _Products:
         self._weights_NF, outputs = weights_NF, len(weights_NF)
         self.sum_NF = torch.zeros_like(weights_NF)
         self._packed_FN: Tensor | None = None
-        if native.accepts(weights_NF) and outputs % _TOGETHER == 0:
+        # Where torch multiplies as fast as the processor can, kernels of our own are no faster.
+        is_slow = native.accepts(weights_NF) and onednn.is_faster_here()
+        if is_slow and outputs % _TOGETHER == 0:
             packed_FN = weights_NF.new_zeros(weights_NF.shape[1], native.padded(outputs))
             packed_FN[:, :outputs] = weights_NF.t()
             self._packed_FN = packed_FN
@@ -273,13 +274,13 @@ class _Products:
     def scores(self, x_BF: Tensor) -> Tensor:
         """[B, N], without biases."""
         if self._packed_FN is None:
-            return product(x_BF, self._weights_NF)
+            return onednn.product(x_BF, self._weights_NF)
         return native.ensemble_scores(x_BF, self._packed_FN)[:, : len(self._weights_NF)]
 
     def add(self, x_BF: Tensor, g_BN: Tensor) -> None:
         """Add what the examples weigh to ``sum_NF``."""
         if self._packed_FN is None:
-            self.sum_NF += product(g_BN.t(), x_BF.t())
+            self.sum_NF.addmm_(g_BN.t(), x_BF)
         else:
             native.add_ensemble_sums(x_BF, g_BN, self.sum_NF)
 

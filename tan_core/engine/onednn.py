@@ -43,12 +43,12 @@ def is_faster(x: Tensor, weight: Tensor) -> bool:
         and weight.is_cpu
         and x.dtype == weight.dtype == torch.float32
         and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-        and _is_faster_here()
+        and is_faster_here()
     )
 
 
 @cache
-def _is_faster_here() -> bool:
+def is_faster_here() -> bool:
     """Whether this processor multiplies much faster by oneDNN, found out once, in some 20 ms."""
     x, weight = torch.ones(256, 1024), torch.ones(256, 1024)
     own = _seconds(lambda: functional.linear(x, weight))

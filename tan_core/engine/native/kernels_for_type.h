@@ -349,19 +349,22 @@ static int FOR_TARGET(linear)(int64_t rows, int64_t inputs, int64_t outputs, con
  * from memory there and back, is read once.
  */
 #define BLOCK 32
-#define ACROSS (MOST_SUMS >= 24 ? 4 : 3)
+/* Outputs and vectors of columns at once: the columns of an ensemble are a whole number of them, and of ten
+ * outputs none is left. */
+#define SUMMED 5
+#define ACROSS (MOST_SUMS >= 24 ? 4 : 2)
 
 /* sum[o][k] += scales[r][o] x[r][k] over the rows; what is left of outputs and columns one at a time. Rows
  * of the sum are `step` apart. */
 static void FOR_TARGET(add_scaled)(int64_t rows, const REAL *const *x, const REAL *scales, int64_t inputs,
                                    int64_t outputs, REAL *sum, int64_t step) {
-    for (int64_t first = 0; first < outputs; first += AT_ONCE) {
+    for (int64_t first = 0; first < outputs; first += SUMMED) {
         int64_t k = 0;
-        if (first + AT_ONCE <= outputs)
+        if (first + SUMMED <= outputs)
             for (; k + ACROSS * LANES <= inputs; k += ACROSS * LANES) {
-                Vector sums[AT_ONCE][ACROSS];
+                Vector sums[SUMMED][ACROSS];
                 REAL *place = sum + first * step + k;
-                _Pragma("GCC unroll 8") for (int o = 0; o < AT_ONCE; o++)
+                _Pragma("GCC unroll 8") for (int o = 0; o < SUMMED; o++)
                     _Pragma("GCC unroll 8") for (int part = 0; part < ACROSS; part++)
                         sums[o][part] = *(const Vector *)(place + o * step + part * LANES);
                 for (int64_t r = 0; r < rows; r++) {
@@ -369,15 +372,15 @@ static void FOR_TARGET(add_scaled)(int64_t rows, const REAL *const *x, const REA
                     Vector seen[ACROSS];
                     _Pragma("GCC unroll 8") for (int part = 0; part < ACROSS; part++)
                         seen[part] = *(const Vector *)(x[r] + k + part * LANES);
-                    _Pragma("GCC unroll 8") for (int o = 0; o < AT_ONCE; o++)
+                    _Pragma("GCC unroll 8") for (int o = 0; o < SUMMED; o++)
                         _Pragma("GCC unroll 8") for (int part = 0; part < ACROSS; part++)
                             sums[o][part] += seen[part] * scale[o];
                 }
-                _Pragma("GCC unroll 8") for (int o = 0; o < AT_ONCE; o++)
+                _Pragma("GCC unroll 8") for (int o = 0; o < SUMMED; o++)
                     _Pragma("GCC unroll 8") for (int part = 0; part < ACROSS; part++)
                         *(Vector *)(place + o * step + part * LANES) = sums[o][part];
             }
-        for (int64_t o = first; o < outputs && o < first + AT_ONCE; o++)
+        for (int64_t o = first; o < outputs && o < first + SUMMED; o++)
             for (int64_t r = 0; r < rows; r++)
                 for (int64_t rest = k; rest < inputs; rest++)
                     sum[o * step + rest] += scales[r * outputs + o] * x[r][rest];
@@ -532,6 +535,7 @@ static int FOR_TARGET(ensemble_sums)(int64_t columns, int64_t rows, int64_t inpu
 #undef MOST
 
 #undef BLOCK
+#undef SUMMED
 #undef ACROSS
 #undef AT_ONCE
 

@@ -11,7 +11,7 @@ from tan_core.engine.onednn import linear, product
 @pytest.fixture(autouse=True)
 def _is_faster_here(monkeypatch) -> None:
     """Whatever this processor prefers."""
-    monkeypatch.setattr(onednn, "_is_faster_here", lambda: True)
+    monkeypatch.setattr(onednn, "is_faster_here", lambda: True)
 
 
 def make_operands(dtype=torch.float32):
