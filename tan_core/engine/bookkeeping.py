@@ -100,8 +100,8 @@ class Books:
         self._may_be_in_place: list[Any] = [
             layer for layer in model.modules() if hasattr(layer, "inplace")
         ]
-        is_float32 = precision is Precision.FLOAT32
-        self._chain = Chain.of(model, self._units) if is_float32 else None
+        is_by_hand = precision is Precision.FLOAT32 and native.accepts(*trainable.values())
+        self._chain = Chain.of(model, self._units) if is_by_hand else None
         self._ways: list[Way] | None = None
         names = {unit.layer: unit.name for unit in self._units if unit.is_plain}
         own_ways = _layers_of_rows(model, self._units)
@@ -280,6 +280,8 @@ class Books:
         with torch.no_grad():
             run = self._chain.there(self._ways, inputs)
             if run is None:
+                # What it cannot read now it will not read in the next step.
+                self._chain = None
                 return None
             losses_V, g_VO = _losses(run.logits, labels, views, shares)
             kept: list[tuple[Unit, LayerGradients]] = []

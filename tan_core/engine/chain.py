@@ -57,7 +57,7 @@ class Seen(NamedTuple):
 class Chain:
     """The layers of a model that is a chain."""
 
-    containers: Sequence[nn.Module]
+    model: nn.Module
     before: Sequence[nn.Module]
     """Ahead of the first layer that is trained: no gradient goes there."""
     links: Sequence[_Link]
@@ -65,7 +65,7 @@ class Chain:
     @classmethod
     def of(cls, model: nn.Module, units: Sequence[Unit]) -> "Chain | None":
         """The chain of a model; None where it is none."""
-        containers, layers = _taken_apart(model)
+        _, layers = _taken_apart(model)
         by_layer = {unit.layer: unit for unit in units if unit.is_plain}
         at = next((at for at, layer in enumerate(layers) if layer in by_layer), len(layers))
         links = [_Link(layer, by_layer.get(layer)) for layer in layers[at:]]
@@ -75,17 +75,16 @@ class Chain:
         is_in_place = any(
             getattr(inner, "inplace", False) for layer in layers[:at] for inner in layer.modules()
         )
-        return (
-            cls(containers, layers[:at], links)
-            if is_once and is_whole and not is_in_place
-            else None
-        )
+        return cls(model, layers[:at], links) if is_once and is_whole and not is_in_place else None
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether nobody listens to its layers or has replaced what they do."""
-        layers = (*self.containers, *self.before, *(link.layer for link in self.links))
-        return not any(vars(layer).get(name) for layer in layers for name in _HOOKS)
+        """Whether nobody listens to its layers, has put others in their place, or replaced what they do."""
+        containers, layers = _taken_apart(self.model)
+        if layers != [*self.before, *(link.layer for link in self.links)]:
+            return False
+        every = (*containers, *layers)
+        return not any(vars(layer).get(name) for layer in every for name in _HOOKS)
 
     def ways(self) -> list[Way]:
         """Through each link, while the parameters stay as they are."""

@@ -161,6 +161,22 @@ class TestChain:
 
         assert_same(*both(models, *make_batch(4, 1)))
 
+    def test_a_layer_that_is_put_in_the_place_of_another_is_refused(self) -> None:
+        model = nn.Sequential(nn.Flatten(), nn.Linear(768, 20), nn.Tanh(), nn.Linear(20, 5))
+        books = Books(model)
+        model[3] = nn.Linear(20, 5)
+
+        with pytest.raises(RuntimeError, match="layer '3' did not run"):
+            clipped_sum(books, *make_batch(4, 1), clip_norm=0.5)
+
+    def test_a_layer_that_its_way_does_not_know_is_left_to_autograd(self) -> None:
+        layers = [nn.Conv2d(3, 4, 3, padding="same"), nn.MaxPool2d(2, dilation=2), nn.Flatten()]
+        models = two([*layers, nn.Linear(4 * 7 * 7, 5)])
+        assert is_chain(models[0])
+
+        # Eight examples, two at a time: the first ones are enough to know.
+        assert_same(*both(models, *make_batch(8, 1), microbatch_size=2))
+
     @pytest.mark.parametrize("shape", [(4, 3, 2, 2), (4, 2, 16, 16), (4, 768)])
     def test_inputs_that_do_not_fit_are_refused_by_torch(self, shape) -> None:
         books = Books(nn.Sequential(*CHAINS["small convolutions"]()))
