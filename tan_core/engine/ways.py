@@ -15,7 +15,7 @@ from torch.nn.grad import conv2d_input
 from tan_core.engine import native
 from tan_core.engine.layers.affine import ChannelSums
 from tan_core.engine.layers.convolution import kernel_of
-from tan_core.engine.onednn import product
+from tan_core.engine.onednn import is_faster, product
 
 _SMALL: Final = 8192
 """Numbers of a convolution's weight that fit into the nearest cache."""
@@ -208,7 +208,9 @@ def _linear(layer: nn.Linear) -> Way:
     def way(x: Tensor) -> Passed | None:
         if x.dtype != weight.dtype or x.shape[-1] != weight.shape[1]:
             return None
-        return Passed(product(x, weight, bias), (), lambda g: product(g, weight.t()))
+        if is_faster(x, weight):
+            return Passed(product(x, weight, bias), (), lambda g: product(g, weight.t()))
+        return Passed(functional.linear(x, weight, bias), (weight,), torch.matmul)
 
     return way
 
