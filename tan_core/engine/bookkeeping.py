@@ -102,7 +102,7 @@ class Books:
         ]
         is_by_hand = precision is Precision.FLOAT32 and native.accepts(*trainable.values())
         self._chain = Chain.of(model, self._units) if is_by_hand else None
-        self._ways: list[Way] | None = None
+        self._ways: list[Way | None] | None = None
         names = {unit.layer: unit.name for unit in self._units if unit.is_plain}
         own_ways = _layers_of_rows(model, self._units)
         self._prepared = [

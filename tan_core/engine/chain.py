@@ -12,22 +12,18 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from tan_core.engine import native
+from tan_core.engine.layers import is_changed
 from tan_core.engine.units import Unit
-from tan_core.engine.ways import Passed, Way, has_way, way_through
+from tan_core.engine.ways import Passed, Prepare, Way, way_through
 
-_HOOKS = (
-    "forward",
-    "_forward_hooks",
-    "_forward_pre_hooks",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-)
-"""What may make a call of a layer, or a gradient through it, more than its class says."""
+_BACKWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
 
 
 @dataclass(frozen=True, slots=True)
 class _Link:
     layer: nn.Module
+    prepare: Prepare | None
+    """None of a layer without a way."""
     unit: Unit | None
     """None of a layer that is not trained."""
 
@@ -58,7 +54,7 @@ class Chain:
     """The layers of a model that is a chain."""
 
     model: nn.Module
-    before: Sequence[nn.Module]
+    before: Sequence[_Link]
     """Ahead of the first layer that is trained: no gradient goes there."""
     links: Sequence[_Link]
 
@@ -68,42 +64,45 @@ class Chain:
         _, layers = _taken_apart(model)
         by_layer = {unit.layer: unit for unit in units if unit.is_plain}
         at = next((at for at, layer in enumerate(layers) if layer in by_layer), len(layers))
-        links = [_Link(layer, by_layer.get(layer)) for layer in layers[at:]]
+        every = [_Link(layer, way_through(layer), by_layer.get(layer)) for layer in layers]
+        before, links = every[:at], every[at:]
         is_once = len({id(link.layer) for link in links}) == len(links)
         trained = sum(link.unit is not None for link in links)
-        is_whole = trained == len(units) > 0 and all(has_way(link.layer) for link in links)
+        is_whole = trained == len(units) > 0 and all(link.prepare for link in links)
         is_in_place = any(
             getattr(inner, "inplace", False) for layer in layers[:at] for inner in layer.modules()
         )
-        return cls(model, layers[:at], links) if is_once and is_whole and not is_in_place else None
+        return cls(model, before, links) if is_once and is_whole and not is_in_place else None
 
     @property
     def is_unchanged(self) -> bool:
         """Whether nobody listens to its layers, has put others in their place, or replaced what they do."""
         containers, layers = _taken_apart(self.model)
-        if layers != [*self.before, *(link.layer for link in self.links)]:
+        if layers != [link.layer for link in (*self.before, *self.links)]:
             return False
-        every = (*containers, *layers)
-        return not any(vars(layer).get(name) for layer in every for name in _HOOKS)
+        return not any(
+            is_changed(layer) or any(vars(layer).get(hooks) for hooks in _BACKWARD_HOOKS)
+            for layer in (*containers, *layers)
+        )
 
-    def ways(self) -> list[Way]:
-        """Through each link, while the parameters stay as they are."""
-        return [way_through(link.layer) for link in self.links]
+    def ways(self) -> list[Way | None]:
+        """Through each layer, while the parameters stay as they are; None where it is called as it is."""
+        return [link.prepare and link.prepare() for link in (*self.before, *self.links)]
 
-    def there(self, ways: Sequence[Way], inputs: Tensor) -> Run | None:
+    def there(self, ways: Sequence[Way | None], inputs: Tensor) -> Run | None:
         """From the inputs, [V, ...], to the logits; None where a way cannot read what reaches it."""
         if not native.accepts(inputs):
             return None
-        x = inputs
-        for layer in self.before:
-            run = way_through(layer)(x) if has_way(layer) else None
-            x = layer(x) if run is None else run.output
+        x, first = inputs, len(self.before)
+        for link, way in zip(self.before, ways[:first], strict=True):
+            run = way and way(x)
+            x = run.output if run else link.layer(x)
         # What is not trained may make anything of its inputs.
         if not (isinstance(x, Tensor) and len(x) == len(inputs)):  # pyright: ignore[reportUnnecessaryIsInstance]
             return None
         passed: list[tuple[_Link, Tensor, Passed]] = []
-        for link, way in zip(self.links, ways, strict=True):
-            run = way(x)
+        for link, way in zip(self.links, ways[first:], strict=True):
+            run = way and way(x)
             if run is None:
                 return None
             passed.append((link, x, run))

@@ -48,6 +48,8 @@ class Passed(NamedTuple):
 Way: TypeAlias = Callable[[Tensor], Passed | None]
 """None where it cannot read the input: torch says what is wrong with it, or takes a way of its own."""
 
+Prepare: TypeAlias = Callable[[], Way]
+
 
 class Convolution:
     """A convolution in two dimensions and its weight, laid out for the kernels or for oneDNN.
@@ -200,9 +202,13 @@ def _pair(value: int | tuple[int, ...]) -> tuple[int, int]:
     return rows, columns
 
 
-def _linear(layer: nn.Linear) -> Way:
+def _linear(layer: nn.Linear) -> Prepare:
     if has_few_outputs(layer):
-        return lambda x: few_outputs(x, layer)
+        return lambda: lambda x: few_outputs(x, layer)
+    return lambda: _product(layer)
+
+
+def _product(layer: nn.Linear) -> Way:
     weight, bias = layer.weight.detach(), layer.bias
 
     def way(x: Tensor) -> Passed | None:
@@ -232,37 +238,39 @@ def _flatten(x: Tensor) -> Passed | None:
     return Passed(x.flatten(1), (), lambda g: g.view(shape))
 
 
-def _convolution(layer: nn.Conv2d) -> Way:
-    own = Convolution(layer, small_kernel(layer))
-    return lambda x: own.by_kernels(x) or own.by_torch(x)
+def _convolution(layer: nn.Conv2d) -> Prepare:
+    kernel = small_kernel(layer)
+
+    def prepare() -> Way:
+        own = Convolution(layer, kernel)
+        return lambda x: own.by_kernels(x) or own.by_torch(x)
+
+    return prepare
 
 
-def _max_pool(layer: nn.MaxPool2d) -> Way:
+def _max_pool(layer: nn.MaxPool2d) -> Prepare:
     kernel = pool_window(layer)
-    return lambda x: None if kernel is None else max_pool(x, kernel)
+    return lambda: lambda x: None if kernel is None else max_pool(x, kernel)
 
 
-def _flatten_layer(layer: nn.Flatten) -> Way:
-    return _flatten if (layer.start_dim, layer.end_dim) == (1, -1) else lambda _: None
+def _flatten_layer(layer: nn.Flatten) -> Prepare:
+    is_known = (layer.start_dim, layer.end_dim) == (1, -1)
+    return lambda: _flatten if is_known else lambda _: None
 
 
-_KINDS: Final[dict[type[nn.Module], Callable[[Any], Way]]] = {
+_KINDS: Final[dict[type[nn.Module], Callable[[Any], Prepare]]] = {
     nn.Conv2d: _convolution,
     nn.Linear: _linear,
-    nn.GroupNorm: lambda layer: lambda x: group_norm(x, layer),
+    nn.GroupNorm: lambda layer: lambda: lambda x: group_norm(x, layer),
     nn.MaxPool2d: _max_pool,
     nn.Flatten: _flatten_layer,
-    nn.Tanh: lambda _: _tanh,
-    nn.ReLU: lambda _: _relu,
-    nn.Identity: lambda _: lambda x: Passed(x, (), lambda g: g),
+    nn.Tanh: lambda _: lambda: _tanh,
+    nn.ReLU: lambda _: lambda: _relu,
+    nn.Identity: lambda _: lambda: lambda x: Passed(x, (), lambda g: g),
 }
 
 
-def has_way(layer: nn.Module) -> bool:
-    """Whether there is one through layers of this very type."""
-    return type(layer) in _KINDS
-
-
-def way_through(layer: nn.Module) -> Way:
-    """The way through a layer that has one; made anew when its parameters change."""
-    return _KINDS[type(layer)](layer)
+def way_through(layer: nn.Module) -> Prepare | None:
+    """Makes the way through a layer, anew when its parameters change; None where its very type has none."""
+    kind = _KINDS.get(type(layer))
+    return None if kind is None else kind(layer)
