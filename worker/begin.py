@@ -20,6 +20,7 @@ from tan_core.models import (
 from tan_core.models.checkpoint_file import read
 from tan_core.models.extractor import Extractor
 from tan_core.spec import ModelSpec
+from tan_core.spec.features import feature_models
 from tan_core.spec.fields import field_of
 from tan_core.spec.train import UNAUGMENTED
 from tan_core.wire import PrivateAssignment, SearchAssignment
@@ -52,6 +53,16 @@ def extractor_for(
         num_classes=assignment.dataset.num_classes,
         checkpoint=checkpoint,
     )
+
+
+def extractors_for(
+    assignment: SearchAssignment, checkpoint: Checkpoint | None
+) -> dict[tuple[bool, ...], Extractor | None]:
+    """:func:`extractor_for` for each kind of features that candidates may read, by ``Model.features``."""
+    if assignment.model.feature_options:
+        models = feature_models(assignment.model, assignment.search.space)
+        return {model.features: extractor_of(model) for model in models}
+    return {assignment.model.features: extractor_for(assignment, checkpoint)}
 
 
 def model_for(

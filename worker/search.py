@@ -1,5 +1,6 @@
 """The search: an assignment becomes trials in Tune, and their scores reports."""
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -13,7 +14,7 @@ from ray.tune.stopper import CombinedStopper
 from tan_core.data import verify
 from tan_core.engine.features import load_inputs
 from tan_core.wire import SearchAssignment, TrialRecord, TrialState
-from worker.begin import checkpoint_of, extractor_for
+from worker.begin import checkpoint_of, extractors_for
 from worker.budget import BudgetStopper
 from worker.curves import CurveStopper
 from worker.driver import Driver, Outcome, connect
@@ -24,6 +25,8 @@ from worker.schedule import build_scheduler
 from worker.searcher import ConstantTanSearch, wanted_repeat
 from worker.settings import WorkerSettings
 from worker.trial import SimulatedTrial, TrialData
+
+log = logging.getLogger(__name__)
 
 LOST_WORKERS_PER_TRIAL = 3
 
@@ -120,15 +123,16 @@ def _load(assignment: SearchAssignment, settings: WorkerSettings) -> TrialData:
     dataset, cache_dir, storage = assignment.dataset, settings.cache_dir, settings.storage
     verify(dataset, storage=storage)
     checkpoint = checkpoint_of(assignment, settings)
-    extractor = extractor_for(assignment, checkpoint)
-    inputs = partial(
-        load_inputs, dataset, extractor=extractor, cache_dir=cache_dir, storage=storage
-    )
-    return TrialData(
-        train=inputs("train"),
-        validation=inputs("validation"),
-        checkpoint=checkpoint,
-    )
+    splits: dict[tuple[bool, ...], ray.ObjectRef] = {}
+    for features, extractor in extractors_for(assignment, checkpoint).items():
+        inputs = partial(
+            load_inputs, dataset, extractor=extractor, cache_dir=cache_dir, storage=storage
+        )
+        # One at a time through this process; Ray keeps on disk what does not fit into its memory.
+        splits[features] = ray.put((inputs("train"), inputs("validation")))
+        if extractor is not None:
+            log.info("features are there: %s", extractor.fingerprint)
+    return TrialData(splits=splits, checkpoint=checkpoint)
 
 
 def verdict(records: Iterable[TrialRecord]) -> Outcome:

@@ -1,6 +1,6 @@
 """The search space as Optuna asks it: dimension by dimension, and only those that a candidate reads."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from optuna.distributions import (
@@ -11,9 +11,9 @@ from optuna.distributions import (
 )
 
 from tan_core.spec import Choices, ModelSpec, Range, Scalar, SearchSpec, TrainerConfig
-from tan_core.spec.fields import Place, field_of
+from tan_core.spec.fields import Place, field_of, needs_of
+from tan_core.spec.needs import Need
 from tan_core.spec.space import Dimension
-from tan_core.spec.train import Need, needs_of
 
 
 def distribution(dimension: Dimension) -> BaseDistribution:
@@ -30,8 +30,8 @@ def distribution(dimension: Dimension) -> BaseDistribution:
 class Space:
     """Dimensions in the order in which they are asked: what others depend on comes first.
 
-    A trainer field that another one makes idle, as ``beta2`` under SGD, is left out of the candidates
-    that would not read it, so that the sampler does not learn from values without effect.
+    A field that another one makes idle, as ``beta2`` under SGD or ``groups`` of whitened features, is left out
+    of the candidates that would not read it, so that the sampler does not learn from values without effect.
 
     Args:
         search: its ``space``.
@@ -40,38 +40,36 @@ class Space:
     """
 
     def __init__(self, search: SearchSpec, trainer: TrainerConfig, model: ModelSpec) -> None:
-        self._trainer = trainer
-        places = {key: field_of(key, model) for key in search.space}
-        ordered = sorted(search.space, key=lambda key: len(_needs(places[key])))
+        # What a need asks is no part of it: Tune writes its searchers down.
+        self._trainer, self._model = trainer, model
+        self._places = {key: field_of(key, model) for key in search.space}
+        ordered = sorted(search.space, key=lambda key: len(needs_of(self._places[key], model)))
         self.distributions = {key: distribution(search.space[key]) for key in ordered}
-        self._places = places
 
     @property
     def is_conditional(self) -> bool:
         """Whether some candidates lack some dimension."""
         searched = {place for place in self._places.values() if place is not None}
-        return any(
-            ("train", need.other) in searched
-            for place in self._places.values()
-            for need in _needs(place)
-        )
+        return any(other in searched for key in self._places for other, _ in self._needed(key))
 
     def is_read(self, key: str, chosen: Mapping[str, Scalar]) -> bool:
         """Whether a candidate with these values of earlier keys reads the dimension."""
-        return all(
-            need.is_met(self._value(need.other, chosen)) for need in _needs(self._places[key])
-        )
+        return all(need.is_met(self._value(other, chosen)) for other, need in self._needed(key))
 
     def of(self, params: Mapping[str, Scalar]) -> dict[str, BaseDistribution]:
         """The dimensions that these parameters have values of."""
         return {key: self.distributions[key] for key in params if key in self.distributions}
 
-    def _value(self, field: str, chosen: Mapping[str, Scalar]) -> Any:
+    def _needed(self, key: str) -> Iterator[tuple[Place, Need]]:
+        """The fields that decide whether a dimension is read."""
+        place = self._places[key]
+        if place is not None:
+            for need in needs_of(place, self._model):
+                yield (place[0], need.other), need
+
+    def _value(self, place: Place, chosen: Mapping[str, Scalar]) -> Any:
         for key, value in chosen.items():
-            if self._places.get(key) == ("train", field):
+            if self._places.get(key) == place:
                 return value
-        return getattr(self._trainer, field)
-
-
-def _needs(place: Place | None) -> list[Need]:
-    return [] if place is None else needs_of(*place)
+        section, field = place
+        return getattr(self._trainer if section == "train" else self._model, field)

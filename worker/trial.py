@@ -8,8 +8,10 @@ import logging
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
+import ray
 import torch
 from numpy.typing import NDArray
 from ray.tune import Trainable
@@ -32,10 +34,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialData:
-    """What a simulation may read, as the head of its model reads it: never the test split."""
+    """What simulations may read: never the test split."""
 
-    train: Split
-    validation: Split
+    splits: Mapping[tuple[bool, ...], ray.ObjectRef]
+    """Train and validation, as the heads of models with these features read them, in Ray's object store."""
     checkpoint: Checkpoint | None = None
 
 
@@ -60,12 +62,8 @@ class SimulatedTrial(Trainable):
         torch.set_num_threads(1)
         keep_freed_memory()
         self._assignment = assignment
-        self._data = Data(
-            train=_tensors(data.train),
-            validation=_tensors(data.validation),
-            users=None if data.train.users is None else _tensor(data.train.users),
-            checkpoint=data.checkpoint,
-        )
+        self._shared = data
+        self._data_of = lru_cache(maxsize=1)(self._read)
         self._begin(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -106,14 +104,25 @@ class SimulatedTrial(Trainable):
         if self._run is None:
             # Calibrating a searched number of steps takes a moment: once per trial.
             self._candidate = self._candidate or chosen(self._assignment, self._params)
+            data = self._data_of(self._candidate.model.features)
             self._run = RungRun(
-                self._assignment, self._candidate, self._rung, self._data, seed=self._seed
+                self._assignment, self._candidate, self._rung, data, seed=self._seed
             )
         run = self._run
         score = run.advance()
         if run.is_over:
             self._rung, self._run = self._rung + 1, None
         return score, run.diverged
+
+    def _read(self, features: tuple[bool, ...]) -> Data:
+        """Both splits with these features; they lie in memory that all trials of a node share."""
+        train, validation = ray.get(self._shared.splits[features])
+        return Data(
+            train=_tensors(train),
+            validation=_tensors(validation),
+            users=None if train.users is None else _tensor(train.users),
+            checkpoint=self._shared.checkpoint,
+        )
 
     def _report(
         self, score: RungScore | None, outcome: TrialState, reason: str | None = None

@@ -8,6 +8,7 @@ from service.datasets.service import Protection
 from service.db.tables import Dataset
 from service.ledger.schemas import AdmissionRule
 from tan_core.spec import FieldProblem, SearchAccounting, StudySpec
+from tan_core.spec.features import feature_models
 from tan_core.spec.models import PythonModel, ScatterModel, too_large_to_whiten
 
 MAX_CLASSES_TOLD = 1000
@@ -163,16 +164,27 @@ def _model_faults(spec: StudySpec, dataset: Dataset) -> Iterator[FieldProblem]:
             f"{dataset.name!r} has {shape[1]}x{shape[2]}",
             value=name,
         )
-    elif isinstance(spec.model, ScatterModel) and spec.model.is_whitened:
-        problem = too_large_to_whiten(shape)
-        if problem:
-            yield FieldProblem(
-                path="model.normalization",
-                message=f"{dataset.name!r}: {problem}",
-                value=spec.model.normalization,
-            )
+    elif isinstance(spec.model, ScatterModel):
+        yield from _whitening_faults(spec, dataset)
     if len(shape) != 3:
         yield from _augmentation_faults(spec, dataset)
+
+
+def _whitening_faults(spec: StudySpec, dataset: Dataset) -> Iterator[FieldProblem]:
+    """Whitened features, of the study or of one of its candidates, whose moments would fill the memory."""
+    place = ("model", "normalization")
+    searched = next((k for k in spec.search.space if spec.field_of(k) == place), None)
+    for model in feature_models(spec.model, spec.search.space):
+        if not (isinstance(model, ScatterModel) and model.is_whitened):
+            continue
+        problem = too_large_to_whiten(dataset.shape, has_patches=model.patches)
+        if problem:
+            yield FieldProblem(
+                path=f"search.space.{searched}" if searched else "model.normalization",
+                message=f"{dataset.name!r}: {problem}",
+                value=model.normalization,
+            )
+            return
 
 
 def _evaluation_faults(spec: StudySpec, private: Dataset) -> Iterator[FieldProblem]:

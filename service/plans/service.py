@@ -23,8 +23,9 @@ from service.warm_start import service as warm_start
 from tan_core.accounting import price
 from tan_core.errors import TooHardError
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
-from tan_core.planner import Plan, model_cost, plan_mechanism, plan_study, reservations
+from tan_core.planner import ModelCost, Plan, model_cost, plan_mechanism, plan_study, reservations
 from tan_core.spec import FieldProblem, StudySpec
+from tan_core.spec.features import feature_models
 
 PRV_EFFORT_SECONDS = 30.0
 """A process for every answer, and a calibration asks for several."""
@@ -125,13 +126,23 @@ async def _plan_registered(context: Context, spec: StudySpec, tenant: str | None
             num_examples=private.num_train,
             search_num_examples=search.num_train,
             neighboring_relation=relation,
-            model=model_cost(spec.model, shape=private.shape, num_classes=private.num_classes),
+            model=_largest(spec, private),
             private_run_rate=rates.private_run,
             search_rate=rates.search,
         ),
     )
     budget = protected.budget if protected else None
     return _Planned(spec=spec, plan=plan, dataset=private, search_dataset=search, budget=budget)
+
+
+def _largest(spec: StudySpec, dataset: Dataset) -> ModelCost | None:
+    """The size of the model, where candidates are trained on unlike features of the one with most of them."""
+    costs = [
+        model_cost(model, shape=dataset.shape, num_classes=dataset.num_classes)
+        for model in feature_models(spec.model, spec.search.space)
+    ]
+    known = [cost for cost in costs if cost is not None]
+    return max(known, key=lambda cost: cost.num_parameters, default=None)
 
 
 async def _with_foreign_parts(

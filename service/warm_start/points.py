@@ -6,13 +6,15 @@ from itertools import zip_longest
 from typing import Any
 
 from tan_core.spec import Choices, ModelSpec, Range, Scalar, SearchSpec, StudySpec
-from tan_core.spec.fields import Place, field_of
+from tan_core.spec.fields import Place, field_of, needs_of
 from tan_core.spec.space import Dimension
-from tan_core.spec.train import needs_of
 from tan_core.wire import KnownPoint
 
 FEWEST_TRIALS = 4
 """Of a search that is seeded without being asked to: a shorter one would hardly look for itself."""
+
+SCALE_KEYS = frozenset({"normalization", "model.normalization"})
+"""How a space may name what puts learning rates on another scale."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,19 +69,32 @@ def _translated(
     params: dict[str, Scalar] = {}
     for key, dimension in search.space.items():
         place = field_of(key, model)
+        is_read = _is_read(place, model, known)
+        if place is not None and place[0] == "model" and not is_read:
+            continue  # an option that another one makes idle may not fit beside it
         value = _in_dimension(known.get(place), dimension)
         if value is not None:
             params[key] = value
-        elif _is_read(place, known):
+        elif is_read:
             return None
-    return params
+    # Where features are whitened, learning rates are on another scale.
+    is_on_its_scale = _is_whitened(model, params) == _is_whitened(source.spec.model, chosen)
+    return params if is_on_its_scale else None
 
 
-def _is_read(place: Place | None, known: Mapping[Place | None, Any]) -> bool:
+def _is_whitened(model: ModelSpec, params: Mapping[str, Scalar]) -> bool:
+    """Whether the features of a candidate are."""
+    places = ((field_of(key, model), value) for key, value in params.items())
+    options = {place[1]: value for place, value in places if place and place[0] == "model"}
+    return model.model_copy(update=options).is_whitened
+
+
+def _is_read(place: Place | None, model: ModelSpec, known: Mapping[Place | None, Any]) -> bool:
     """Whether a candidate with these values reads the field at all."""
     return all(
-        need.is_met(known.get(("train", need.other)))
-        for need in (needs_of(*place) if place is not None else ())
+        need.is_met(known.get((place[0], need.other)))
+        for need in needs_of(place, model)
+        if place is not None
     )
 
 

@@ -2,11 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import exists, func, select
+from sqlalchemy import exists, func, or_, select
+from sqlalchemy.dialects.postgresql import array
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Study, Trial
+from service.warm_start.points import SCALE_KEYS
 from tan_core.spec import ModelSpec, Scalar
+from tan_core.spec.features import feature_models
+from tan_core.spec.space import Dimension
 
 
 async def named(
@@ -26,21 +30,27 @@ async def newest_alike(
     tenant: str,
     search_dataset: str,
     model: ModelSpec,
+    space: Mapping[str, Dimension],
     other_than: str,
     limit: int,
 ) -> Sequence[Study]:
     """The newest studies of the tenant that searched the dataset for this model and have a completed trial.
 
-    Where features are whitened, learning rates are on another scale: such studies learn from each other alone.
+    Where features are whitened, learning rates are on another scale: such studies learn from each other alone,
+    and from those whose trials differ in it.
     """
     features = func.coalesce(Study.spec["model"]["normalization"].astext, "")
+    possible = [each.is_whitened for each in feature_models(model, space)]
     query = (
         select(Study)
         .where(
             Study.tenant == tenant,
             Study.search_dataset == search_dataset,
             Study.spec["model"]["name"].astext == model.name,
-            (features == "whitened") == model.is_whitened,
+            or_(
+                (features == "whitened").in_(possible),
+                Study.spec["search"]["space"].has_any(array(sorted(SCALE_KEYS))),
+            ),
             Study.id != other_than,
             exists().where(Trial.study_id == Study.id, Trial.state == "completed"),
         )

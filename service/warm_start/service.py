@@ -8,8 +8,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Study
 from service.warm_start import repository
-from service.warm_start.points import FEWEST_TRIALS, Source, points_of
+from service.warm_start.points import FEWEST_TRIALS, SCALE_KEYS, Source, points_of
 from tan_core.spec import FieldProblem, StudySpec
+from tan_core.spec.features import feature_models
 from tan_core.wire import KnownPoint
 
 log = logging.getLogger(__name__)
@@ -46,7 +47,9 @@ def _refusal(source: Study | None, spec: StudySpec, search_dataset: str) -> str 
     model = source.spec["model"]
     if model["name"] != spec.model.name:
         return f"it is a study of model {model['name']}; accepted: studies of {spec.model.name}"
-    if (model.get("normalization") == "whitened") != spec.model.is_whitened:
+    is_searched = SCALE_KEYS & source.spec["search"]["space"].keys()
+    possible = {each.is_whitened for each in feature_models(spec.model, spec.search.space)}
+    if not is_searched and (model.get("normalization") == "whitened") not in possible:
         ours, theirs = ("are", "are not") if spec.model.is_whitened else ("are not", "are")
         return (
             f"its features {theirs} whitened, and those of this study {ours}, so learning rates are on "
@@ -72,6 +75,7 @@ async def _sources(session: AsyncSession, study: Study, spec: StudySpec) -> list
             tenant=study.tenant,
             search_dataset=study.search_dataset,
             model=spec.model,
+            space=spec.search.space,
             other_than=study.id,
             limit=NEWEST_STUDIES,
         )

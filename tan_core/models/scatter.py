@@ -11,7 +11,7 @@ from tan_core.models.flip_invariant import FlipInvariant
 from tan_core.models.patches import PatchResponses, WithPatches
 from tan_core.models.scattering import Scattering
 from tan_core.models.shapes import image_shape
-from tan_core.models.whitening import WhitenedScattering, check_size
+from tan_core.models.whitening import Whitened, check_size
 from tan_core.spec.models import ScatterCnnModel, ScatterLinearModel
 
 Spec = ScatterLinearModel | ScatterCnnModel
@@ -69,10 +69,9 @@ def _colour_head(features: Shape, num_classes: int) -> list[nn.Module]:
 
 def extractor(spec: Spec) -> Extractor:
     """What these models begin with; it is the same wherever :attr:`ScatterModel.features` are."""
-    scattering = _scattering()
-    found: Extractor = WhitenedScattering(scattering) if spec.is_whitened else scattering
-    if spec.patches:
-        found = WithPatches(found)
+    found: Extractor = WithPatches(_scattering()) if spec.patches else _scattering()
+    if spec.is_whitened:
+        found = Whitened(found)
     return FlipInvariant(found) if spec.flip_invariant else found
 
 
@@ -84,7 +83,7 @@ def _features(spec: Spec, shape: tuple[int, ...]) -> tuple[Extractor, Shape]:
     """The extractor, and the shape of what it makes of an image."""
     channels, height, width = image_shape(spec, shape)
     if spec.is_whitened:
-        check_size((channels, height, width))
+        check_size((channels, height, width), has_patches=spec.patches)
     scattering = _scattering()
     step = 2**scattering.scales
     features = scattering.paths * channels + (PatchResponses.channels if spec.patches else 0)

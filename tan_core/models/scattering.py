@@ -65,11 +65,6 @@ class Scattering(Extractor):
         return f"scattering-1 scales={self.scales} angles={self.angles} colours={colours}"
 
     @property
-    def options(self) -> tuple[int, int, bool]:
-        """Scales, angles, and whether colours are opponent ones."""
-        return self.scales, self.angles, self.opponent_colours
-
-    @property
     def paths(self) -> int:
         """Coefficients of each channel and place: 1 + LJ + L²J(J - 1)/2, 81 by default."""
         first = self.scales * self.angles

@@ -1,4 +1,4 @@
-r"""Scattering coefficients whitened by what images made at random say of them.
+r"""Features of images whitened by what images made at random say of them.
 
 Coefficients of neighbouring places and angles say nearly the same, so gradients of a head point into few
 directions and private noise, which knows no directions, drowns the rest. Whitening by the data's own
@@ -11,8 +11,8 @@ References:
     Processes", arXiv:2306.06076: random images in place of records, there to pre-train networks.
 """
 
-# Shape legend: N = records, M = random images, F = coefficients of an image, R = directions (below M).
-from dataclasses import dataclass
+# Shape legend: N = records, M = random images, F = features of an image, R = directions (below M).
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
@@ -22,8 +22,8 @@ from torch.nn import functional
 
 from tan_core.errors import ParameterError
 from tan_core.models.extractor import Extractor
+from tan_core.models.patches import WithPatches
 from tan_core.models.random_images import random_images
-from tan_core.models.scattering import Scattering
 from tan_core.spec.models import WHITENED_GROUPS, too_large_to_whiten
 
 _COUNT: Final = 2048
@@ -38,24 +38,24 @@ _CHUNK: Final = 32
 """Random images at once."""
 
 
-class WhitenedScattering(Extractor):
-    r"""Scattering, a normalisation of each example, and a fixed symmetric matrix.
+class Whitened(Extractor):
+    r"""Features, a normalisation of each example, and a fixed symmetric matrix.
 
     .. math::
 
         z = \big(\Sigma / \mathrm{tr} \Sigma + f\big)^{-1/4} f^{1/4} (s - \mu)
 
-    with mean :math:`\mu` and covariance :math:`\Sigma` of the coefficients s of random images. The matrix
+    with mean :math:`\mu` and covariance :math:`\Sigma` of the normalised features s of random images. The matrix
     is symmetric: it depends on no choice of eigenvectors, where eigenvalues are close. There are no
     parameters and no buffers; the moments are computed when first needed, once for each shape of image.
 
     Args:
-        scattering: whose coefficients are whitened.
+        extractor: whose features are whitened; [N, C', h, w], with channels in 27 equal groups.
     """
 
-    def __init__(self, scattering: Scattering) -> None:
+    def __init__(self, extractor: Extractor) -> None:
         super().__init__()
-        self._scattering = scattering
+        self._extractor = extractor
 
     @property
     def records_at_once(self) -> int:
@@ -65,15 +65,23 @@ class WhitenedScattering(Extractor):
     @property
     def fingerprint(self) -> str:
         """What is whitened, and the version of how."""
-        return f"{self._scattering.fingerprint} whitened-1"
+        return f"{self._extractor.fingerprint} whitened-1"
 
     def forward(self, images: Tensor) -> Tensor:
-        """[N, C, H, W] in [0, 1] -> [N, C * paths, H // 2^J, W // 2^J]."""
-        options, shape = self._scattering.options, tuple(images.shape[1:])
-        moments = _moments(options, shape, images.device, images.dtype)
-        chunks = images.split(self._scattering.records_at_once)
-        normalized = torch.cat([_normalized(self._scattering, chunk) for chunk in chunks])
+        """[N, C, H, W] in [0, 1] -> as the extractor has it, [N, C', h, w]."""
+        source = _Source(self._extractor.fingerprint, self._extractor)
+        moments = _moments(source, tuple(images.shape[1:]), images.device, images.dtype)
+        chunks = images.split(self._extractor.records_at_once)
+        normalized = torch.cat([_normalized(self._extractor, chunk) for chunk in chunks])
         return moments.whiten(normalized)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """An extractor by what it computes: equal ones share their moments."""
+
+    fingerprint: str
+    extractor: Extractor = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,42 +95,37 @@ class _Moments:
     changes: Tensor
     """[R], what is added along each direction; all others stay as they are."""
 
-    def whiten(self, coefficients: Tensor) -> Tensor:
+    def whiten(self, features: Tensor) -> Tensor:
         """[N, ...] -> the same shape."""
-        centred_NF = coefficients.flatten(1) - self.mean
+        centred_NF = features.flatten(1) - self.mean
         along_NR = (centred_NF @ self.directions) * self.changes
-        return centred_NF.addmm(along_NR, self.directions.T).view_as(coefficients)
+        return centred_NF.addmm(along_NR, self.directions.T).view_as(features)
 
 
-def check_size(shape: tuple[int, ...]) -> None:
+def check_size(shape: tuple[int, int, int], *, has_patches: bool) -> None:
     """Refuse images whose moments would fill the memory, before any of it is used.
 
     Raises:
-        ParameterError: there are too many coefficients.
+        ParameterError: there are too many features.
     """
-    problem = too_large_to_whiten(shape)
+    problem = too_large_to_whiten(shape, has_patches=has_patches)
     if problem:
         raise ParameterError(problem, field="model.normalization")
 
 
 @lru_cache(maxsize=2)
 def _moments(
-    options: tuple[int, int, bool],
-    shape: tuple[int, int, int],
-    device: torch.device,
-    dtype: torch.dtype,
+    source: _Source, shape: tuple[int, int, int], device: torch.device, dtype: torch.dtype
 ) -> _Moments:
     """Kept where they are used, as up to 0.5 GB would be copied there for each block of records."""
-    check_size(shape)
-    scales, angles, opponent_colours = options
-    scattering = Scattering(scales, angles, opponent_colours=opponent_colours)
+    check_size(shape, has_patches=isinstance(source.extractor, WithPatches))
     images = torch.from_numpy(random_images(_COUNT, *shape))
     with torch.inference_mode(mode=False), torch.no_grad():
-        coefficients_MF = torch.cat(
-            [_normalized(scattering, chunk).flatten(1) for chunk in images.split(_CHUNK)]
+        features_MF = torch.cat(
+            [_normalized(source.extractor, chunk).flatten(1) for chunk in images.split(_CHUNK)]
         )
-        mean_F = coefficients_MF.mean(0)
-        centred_MF = coefficients_MF - mean_F
+        mean_F = features_MF.mean(0)
+        centred_MF = features_MF - mean_F
         # F may be 15,552: what M images span is found among M.
         variances_R, among_MR = torch.linalg.eigh(centred_MF @ centred_MF.T)
         is_there = variances_R > _NEGLIGIBLE * variances_R[-1]
@@ -133,5 +136,5 @@ def _moments(
         return _Moments(*(each.to(device, dtype) for each in (mean_F, directions_FR, changes_R)))
 
 
-def _normalized(scattering: Scattering, images: Tensor) -> Tensor:
-    return functional.group_norm(scattering(images), WHITENED_GROUPS)
+def _normalized(extractor: Extractor, images: Tensor) -> Tensor:
+    return functional.group_norm(extractor(images), WHITENED_GROUPS)

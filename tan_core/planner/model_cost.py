@@ -9,6 +9,9 @@ from tan_core import _validate
 from tan_core.errors import ParameterError
 from tan_core.spec import ModelSpec
 from tan_core.spec.models import (
+    PATCH_RESPONSES,
+    SCATTER_PATHS,
+    SCATTER_STEP,
     LinearModel,
     MlpModel,
     NfResNetModel,
@@ -30,11 +33,6 @@ _NF_BOTTLENECK = 4
 _NF_SMALL_SIDE = 64
 """Below it NF-ResNet has another stem (tan_core.models.nf_resnet)."""
 _VIT_MLP_RATIO = 4
-_SCATTER_PATHS = 81
-_SCATTER_STEP = 4
-"""Pixels of a side to one place of the scattering coefficients."""
-_PATCH_RESPONSES = 162
-"""At each place (tan_core.models.patches)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,21 +158,21 @@ def _count_scatter(
     image: tuple[int, int, int],
     num_classes: int,
 ) -> None:
-    inputs = _SCATTER_PATHS * image[0] + (_PATCH_RESPONSES if spec.patches else 0)
-    before = math.prod(side // _SCATTER_STEP for side in image[1:])
+    inputs = SCATTER_PATHS * image[0] + (PATCH_RESPONSES if spec.patches else 0)
+    before = math.prod(side // SCATTER_STEP for side in image[1:])
     if spec.normalization == "group":
         tally.activations += inputs * before
     if isinstance(spec, ScatterLinearModel):
         tally.linear(inputs * before, num_classes)
     elif image[0] == 1:
-        after = math.prod((side // _SCATTER_STEP + 1) // 2 for side in image[1:])
+        after = math.prod((side // SCATTER_STEP + 1) // 2 for side in image[1:])
         _count_tanh_convolution(tally, inputs, 16, pixels=after)
         _count_tanh_convolution(tally, 16, 32, pixels=after)
         tally.linear(32 * after, 32)
         tally.activations += 32
         tally.linear(32, num_classes)
     else:
-        after = math.prod(side // _SCATTER_STEP // 2 for side in image[1:])
+        after = math.prod(side // SCATTER_STEP // 2 for side in image[1:])
         _count_tanh_convolution(tally, inputs, 64, pixels=before)
         tally.activations += 64 * after  # the pool
         _count_tanh_convolution(tally, 64, 64, pixels=after)

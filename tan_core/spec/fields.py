@@ -3,7 +3,8 @@
 from typing import Literal, get_origin
 
 from tan_core.spec.models import ModelSpec
-from tan_core.spec.train import TrainerConfig
+from tan_core.spec.needs import Need
+from tan_core.spec.train import NEEDS, TrainerConfig
 
 STEPS_KEYS = frozenset({"steps", "train.steps"})
 """How a space may name the number of steps, the one field that changes what a candidate costs."""
@@ -38,3 +39,11 @@ def model_options(model: ModelSpec) -> set[str]:
         for name, field in fields.items()
         if name not in ("name", "pretrained") and get_origin(field.annotation) not in (list, dict)
     }
+
+
+def needs_of(place: Place | None, model: ModelSpec) -> list[Need]:
+    """What a field needs to be read, of fields of its own section; empty where it always is."""
+    if place is None:
+        return []
+    section, field = place
+    return [need for need in (NEEDS if section == "train" else model.needs) if need.field == field]

@@ -3,7 +3,7 @@
 ``tan_core.models`` builds each of these; a test holds the two lists together.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from tan_core.spec.base import Frozen, listed
+from tan_core.spec.needs import Need
 from tan_core.spec.pretrained import Pretrained
 
 OptionValue = bool | int | float | str
@@ -31,8 +32,17 @@ class Model(Frozen):
     """Of the images that it reads, in pixels; None: it is not bound to images."""
     has_frozen_features: ClassVar[bool] = False
     """Whether it begins with a fixed extractor, whose features are computed once: no augmentation."""
+    feature_options: ClassVar[frozenset[str]] = frozenset()
+    """What those features depend on."""
+    needs: ClassVar[tuple[Need, ...]] = ()
+    """Of options that another option makes idle."""
     pretrained: Pretrained | None = Field(default=None, exclude_if=lambda value: value is None)
     """Weights to begin from; None: they are drawn at random."""
+
+    @property
+    def features(self) -> tuple[bool, ...]:
+        """Equal where features are, of models of one name."""
+        return ()
 
     @property
     def is_whitened(self) -> bool:
@@ -78,44 +88,27 @@ class ScatterModel(Model):
 
     smallest_side = 8
     has_frozen_features = True
-    feature_options: ClassVar[Mapping[str, tuple[OptionValue, ...]]] = {
-        "normalization": ("group", "none", "whitened"),
-        "flip_invariant": (False, True),
-        "patches": (False, True),
-    }
-    """What the features depend on, and all that it may be."""
+    feature_options = frozenset(["normalization", "flip_invariant", "patches"])
+    needs = (Need("groups", "normalization", lambda value: value == "group", "group"),)
     normalization: Literal["group", "none", "whitened"] = "group"
-    """Of the coefficients of each example; without parameters. Whitened: in 27 groups, and then by the moments of images
-    made at random, which cost no epsilon; for every candidate, as features are computed once."""
+    """Of the features of each example; without parameters. Whitened: in 27 groups, and then by the moments of images
+    made at random, which cost no epsilon."""
     groups: Literal[1, 3, 9, 27, 81] = 27
     """GroupNorm groups; they divide the 81 coefficients of each channel, and the responses. Whitened: 27."""
     flip_invariant: StrictBool = False
-    """The mean of the coefficients of an image and of its mirror image, for images whose label both share; for every
-    candidate, as features are computed once."""
+    """The mean of the features of an image and of its mirror image, for images whose label both share."""
     patches: StrictBool = False
-    """Beside the coefficients 162 responses to patches of images made at random, which cost no epsilon; not whitened. For
-    every candidate, as features are computed once."""
+    """Beside the coefficients 162 responses to patches of images made at random, which cost no epsilon."""
 
     @property
-    def features(self) -> tuple[bool, bool, bool]:
-        """Equal where features are: what is computed once, for all candidates."""
+    def features(self) -> tuple[bool, ...]:
+        """Whitened, flip-invariant, beside responses to patches."""
         return self.is_whitened, self.flip_invariant, self.patches
-
-    def has_features_of(self, options: Mapping[str, OptionValue]) -> bool:
-        """Whether features stay the same with these options in place of its own."""
-        return self.model_copy(update=options).features == self.features
 
     @property
     def is_whitened(self) -> bool:
         """As asked for by ``normalization``."""
         return self.normalization == "whitened"
-
-    @field_validator("patches")
-    @classmethod
-    def _are_not_whitened(cls, patches: bool, info: ValidationInfo) -> bool:
-        if patches and info.data.get("normalization") == "whitened":
-            raise ValueError("normalization: whitened is of coefficients alone; accepted: false")
-        return patches
 
     @field_validator("groups")
     @classmethod
@@ -129,18 +122,22 @@ class ScatterModel(Model):
 
 
 _MOST_WHITENED = 2**16
-"""Coefficients of an image, about 3x64x64 pixels; their moments take some gigabytes to compute."""
+"""Features of an image, about 3x64x64 pixels of coefficients; their moments take some gigabytes to compute."""
+
+SCATTER_PATHS, SCATTER_STEP, PATCH_RESPONSES = 81, 4, 162
+"""Coefficients of each channel and region, pixels of a region's side, and responses of each region."""
 
 
-def too_large_to_whiten(shape: Sequence[int]) -> str | None:
+def too_large_to_whiten(shape: Sequence[int], *, has_patches: bool) -> str | None:
     """Why images [C, H, W] are too large for ``normalization: whitened``; None: they are not."""
     channels, height, width = shape
-    coefficients = 81 * channels * (height // 4) * (width // 4)
-    if coefficients <= _MOST_WHITENED:
+    of_region = SCATTER_PATHS * channels + (PATCH_RESPONSES if has_patches else 0)
+    features = of_region * (height // SCATTER_STEP) * (width // SCATTER_STEP)
+    if features <= _MOST_WHITENED:
         return None
     return (
-        f"whitened reads at most {_MOST_WHITENED:,} coefficients of an image, {channels}x{height}x{width} "
-        f"pixels have {coefficients:,}; accepted: group, none, or smaller images"
+        f"whitened reads at most {_MOST_WHITENED:,} features of an image, {channels}x{height}x{width} "
+        f"pixels have {features:,}; accepted: group, none, or smaller images"
     )
 
 

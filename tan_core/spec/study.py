@@ -12,7 +12,7 @@ from tan_core.accounting import SearchAccounting
 from tan_core.mechanism import Accountant
 from tan_core.spec.base import Frozen
 from tan_core.spec.fields import Place, field_of, searchable_keys
-from tan_core.spec.models import ModelSpec, ScatterModel
+from tan_core.spec.models import ModelSpec
 from tan_core.spec.space import Choices, Dimension, Range, Scalar, probes
 from tan_core.spec.train import NEEDS, UNAUGMENTED, Clipping, Need, TrainerConfig, TrainSpec
 
@@ -270,7 +270,6 @@ class StudySpec(Frozen):
         return [
             *self._clipping_faults(),
             *self._augmentation_faults(),
-            *self._features_faults(),
             *self._idle_faults(),
         ]
 
@@ -289,28 +288,6 @@ class StudySpec(Frozen):
                     )
                     faults.setdefault(path, _fault(path, value, problem))
         return list(faults.values())
-
-    def _features_faults(self) -> list[InitErrorDetails]:
-        """All candidates read the same features."""
-        if not isinstance(self.model, ScatterModel):
-            return []
-        faults: list[InitErrorDetails] = []
-        for key, dimension in self.search.space.items():
-            section, name = self.field_of(key) or ("", "")
-            if section != "model" or name not in self.model.feature_options:
-                continue
-            values = self.model.feature_options[name]
-            kept = [value for value in values if self.model.has_features_of({name: value})]
-            problem = (
-                f"features are computed once for all candidates, as model.{name} says, which is "
-                f"{_written(getattr(self.model, name))}; accepted: {', '.join(map(_written, kept))}"
-            )
-            faults += [
-                _fault(_place_of(key, suffix), value, problem)
-                for suffix, value in probes(dimension)
-                if value in values and value not in kept
-            ]
-        return faults
 
     def _clipping_faults(self) -> list[InitErrorDetails]:
         """Every study ends in a private run, which clips."""
@@ -358,11 +335,6 @@ class StudySpec(Frozen):
 def _idle(need: Need, others: list[Any]) -> str:
     found = " or ".join(dict.fromkeys(str(other) for other in others))
     return f"has no effect: {need.other} must be {need.wanted}, got {found}"
-
-
-def _written(value: Scalar) -> str:
-    """As in YAML."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _place_of(key: str, suffix: str = "") -> tuple[int | str, ...]:

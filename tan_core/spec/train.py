@@ -1,13 +1,13 @@
 """How a model is trained: what a user fixes under ``train:`` and what a trial may vary."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, StrictBool
 
 from tan_core.spec.base import Frozen
+from tan_core.spec.needs import Need
 
 PositiveFloat = Annotated[float, Field(gt=0, le=1e9)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
@@ -124,16 +124,6 @@ class TrainerConfig(Frozen):
         return any(getattr(self, name) not in accepted for name, accepted in UNAUGMENTED.items())
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
-    """What ``field`` has to find in ``other`` to be read at all."""
-
-    field: str
-    other: str
-    is_met: Callable[[Any], bool]
-    wanted: str
-
-
 def _is_adam(value: object) -> bool:
     return value in (Optimizer.ADAM, Optimizer.ADAMW)
 
@@ -155,11 +145,6 @@ NEEDS: Final = (
     ),
 )
 """Each is decided by the ends of a range, so the ends are all that a study has to ask."""
-
-
-def needs_of(section: str, field: str) -> list[Need]:
-    """What a field of ``train`` or ``model`` needs to be read; empty where it always is."""
-    return [need for need in NEEDS if section == "train" and need.field == field]
 
 
 class TrainSpec(TrainerConfig):

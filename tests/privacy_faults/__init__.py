@@ -155,8 +155,8 @@ FAULTS = (
     Fault(
         "features relative to the records beside them", "sensitivity.features.whitened",
         (Edit("tan_core.models.whitening", "_normalized",
-              "return functional.group_norm(scattering(images), WHITENED_GROUPS)",
-              "found = functional.group_norm(scattering(images), WHITENED_GROUPS)\n    return found - found.mean(0)"),),
+              "return functional.group_norm(extractor(images), WHITENED_GROUPS)",
+              "found = functional.group_norm(extractor(images), WHITENED_GROUPS)\n    return found - found.mean(0)"),),
         checks=("sensitivity.features",),
     ),
     Fault(

@@ -36,6 +36,7 @@ _SCATTERED: Final = {
     "flip_invariant": ScatterLinearModel(flip_invariant=True),
     "patches": ScatterLinearModel(patches=True),
     "whitened": ScatterLinearModel(normalization="whitened"),
+    "whitened_patches": ScatterLinearModel(normalization="whitened", patches=True),
 }
 _BACKBONES: Final = ("wrn-16-4", "vit-tiny")
 """With initial weights: what a checkpoint would put in their place changes no layer."""

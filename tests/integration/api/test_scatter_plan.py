@@ -23,3 +23,20 @@ async def test_augmentation_is_refused_by_its_path(client):
     (error,) = response.json()["errors"]
     assert error["path"] == "train.horizontal_flip"
     assert "computed once" in error["message"]
+
+
+async def test_a_plan_holds_the_largest_features_that_are_searched(client):
+    plain = make_spec(model={"name": "scatter-linear"})
+    searched = make_spec(model={"name": "scatter-linear"})
+    searched["search"]["space"] = {
+        **searched["search"]["space"],
+        "patches": {"choices": [False, True]},
+        "normalization": {"choices": ["group", "whitened"]},
+    }
+
+    of_plain, of_searched = [
+        (await client.post("/plans", json=spec)).json()["cost"]["memory_bytes"]
+        for spec in (plain, searched)
+    ]
+
+    assert of_searched > 2 * of_plain

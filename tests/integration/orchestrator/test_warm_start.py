@@ -114,6 +114,22 @@ class TestAuto:
 
         assert found == {f"{made[is_whitened]} trial 0": 1.0}
 
+    async def test_a_search_over_normalizations_learns_from_both_and_teaches_both(
+        self, history: History
+    ) -> None:
+        plain = {"name": "scatter-linear"}
+        whitened = {**plain, "normalization": "whitened"}
+        both = {**SPACE, "normalization": {"choices": ["group", "whitened"]}}
+        first = [await history.study({0: (1.0, 0.9)}, model=each) for each in (plain, whitened)]
+
+        found = await history.points(model=plain, search={"space": both})
+
+        assert found == {f"{each} trial 0": 1.0 for each in first}
+        mixed = await history.study({0: (2.0, 0.9)}, model=plain, search={"space": both})
+        # Its trial has the normalization that its model fixes, and is of that scale.
+        assert f"{mixed} trial 0" in await history.points(model=plain)
+        assert f"{mixed} trial 0" not in await history.points(model=whitened)
+
     @pytest.mark.parametrize(("trials", "count"), [(3, 0), (4, 1)])
     async def test_a_search_of_a_few_trials_looks_for_itself(
         self, history: History, trials: int, count: int

@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 from tan_core.data import load_split
 from tan_core.engine.inputs import as_floats, as_tensor
 from tan_core.models import build
-from tan_core.spec import TrainerConfig
+from tan_core.spec import SearchSpec, TrainerConfig
 from tan_core.spec.models import ScatterLinearModel
-from tan_core.wire import PrivateAssignment, SearchAssignment
+from tan_core.wire import PrivateAssignment, SearchAssignment, TrialState
 
 if TYPE_CHECKING:
     from conftest import Books, ControlPlaneServer, Start
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(280)]
 
 MODEL = ScatterLinearModel()
+SEARCH = {"accounting": "public_proxy"}
 
 
 def test_a_search_and_two_ranks_read_the_same_features(
@@ -54,6 +55,42 @@ def test_a_search_and_two_ranks_read_the_same_features(
     accuracy = accuracy_on_images(private, Path(finish.result.model_path))
     assert accuracy == pytest.approx(finish.result.test_accuracy, abs=0.01)
     assert accuracy > 0.5
+
+
+def test_trials_that_differ_in_their_features_each_read_their_own(
+    plane: "ControlPlaneServer",
+    start: "Start",
+    search_of: Callable[..., SearchAssignment],
+    new_books: Callable[..., "Books"],
+    tmp_path: Path,
+) -> None:
+    """Trials of both kinds in the same processes, one after the other; groups where they are read alone."""
+    space = {
+        "normalization": {"choices": ["group", "whitened"]},
+        "patches": {"choices": [False, True]},
+        "groups": {"choices": [9, 81]},
+        "learning_rate": {"low": 0.25, "high": 1.0, "log": True},
+    }
+    assignment = search_of(model=MODEL)
+    search = assignment.search.model_copy(
+        update={"space": SearchSpec.model_validate({**SEARCH, "space": space}).space, "trials": 12}
+    )
+    plane.books = books = new_books(assignment.model_copy(update={"search": search}))
+
+    driver = start("worker.simulate", TAN_CACHE_DIR=str(tmp_path))
+    out, _ = driver.communicate(timeout=270)
+
+    assert driver.returncode == 0, out
+    assert len(made(tmp_path)) == 2 * 4
+    trials = books.trials.values()
+    assert not [trial for trial in trials if trial.state is TrialState.FAILED]
+    read = {(trial.params["normalization"], trial.params["patches"]) for trial in trials}
+    assert len(read) >= 3
+    assert all(
+        ("groups" in trial.params) == (trial.params["normalization"] == "group") for trial in trials
+    )
+    # 0.1 by guessing; heads on features that are not theirs would not fit, or learn nothing.
+    assert all(trial.scores[0].accuracy > 0.4 for trial in trials if trial.scores[0].accuracy)
 
 
 def made(cache: Path) -> dict[str, int]:

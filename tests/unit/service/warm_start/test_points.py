@@ -63,6 +63,29 @@ class TestValues:
         found = points(space, source, model={"name": "tanh-cnn"})
         assert found == [{"learning_rate": 2.0, "model.width": 32}]
 
+    def test_trials_are_learnt_from_at_their_own_scale_without_options_that_they_do_not_read(
+        self,
+    ) -> None:
+        model = {"name": "scatter-linear"}
+        options = {
+            "normalization": {"choices": ["group", "whitened"]},
+            "groups": {"choices": [9, 27, 81]},
+            "learning_rate": {"low": 0.1, "high": 4.0},
+        }
+        trials = (
+            {"normalization": "whitened", "learning_rate": 0.5},
+            {"normalization": "group", "groups": 81, "learning_rate": 0.25},
+        )
+        source = make_source(*trials, model=model, search={"space": options})
+
+        assert points(options, source, model=model) == [*trials]
+        fixed = {"learning_rate": options["learning_rate"], "groups": options["groups"]}
+        of_groups = [{"learning_rate": 0.25, "groups": 81}]
+        assert points(fixed, source, model=model) == of_groups
+        whitened = {**model, "normalization": "whitened"}
+        space = {"learning_rate": options["learning_rate"]}
+        assert points(space, source, model=whitened) == [{"learning_rate": 0.5}]
+
     def test_steps_that_were_left_to_the_plan_are_those_it_came_to(self) -> None:
         source = make_source({"learning_rate": 1.0}, steps=300, train={"steps": "auto"})
         space = {"steps": {"low": 100, "high": 400}}

@@ -6,6 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from tan_core.spec import StudySpec, field_problems
+from tan_core.spec.features import feature_models
+from tan_core.spec.fields import needs_of
 
 
 def study(
@@ -77,36 +79,44 @@ def test_the_options_of_the_head_can_be_searched() -> None:
 
 
 @pytest.mark.parametrize("name", ["scatter-linear", "scatter-cnn"])
-@pytest.mark.parametrize(
-    ("option", "own", "searched", "place", "accepted"),
-    [
-        ("normalization", "group", "whitened", "", "group, none"),
-        ("normalization", "group", {"choices": ["group", "whitened"]}, ".choices.1", "group, none"),
-        ("normalization", "whitened", {"choices": ["none", "whitened"]}, ".choices.0", "whitened"),
-        ("flip_invariant", False, True, "", "false"),
-        ("flip_invariant", True, {"choices": [True, False]}, ".choices.1", "true"),
-        ("patches", False, {"choices": [False, True]}, ".choices.1", "false"),
-        ("patches", True, False, "", "true"),
-    ],
-)
-def test_all_candidates_have_the_same_features(
-    name: str, option: str, own: str | bool, searched: Any, place: str, accepted: str
-) -> None:
-    with pytest.raises(ValidationError) as caught:
-        study(name, {option: searched}, {option: own})
+def test_features_can_be_searched(name: str) -> None:
+    """A model for each kind of features, and no more: group and none read the same ones."""
+    spec = study(
+        name,
+        {
+            "normalization": {"choices": ["group", "none", "whitened"]},
+            "model.patches": {"choices": [False, True]},
+            "flip_invariant": True,
+            "groups": {"choices": [9, 81]},
+        },
+    )
 
-    [problem] = field_problems(caught.value)
-    assert problem.path == f"search.space.{option}{place}"
-    assert "features are computed once for all candidates" in problem.message
-    assert f"which is {str(own).lower()}; accepted: {accepted}" in problem.message
+    found = feature_models(spec.model, spec.search.space)
+
+    assert [(each.is_whitened, each.features) for each in found] == [
+        (False, (False, True, False)),
+        (False, (False, True, True)),
+        (True, (True, True, False)),
+        (True, (True, True, True)),
+    ]
 
 
-def test_what_keeps_the_features_may_stand_in_the_space() -> None:
-    space = {"normalization": {"choices": ["group", "none"]}, "flip_invariant": True}
+def test_a_space_without_features_has_those_of_the_model() -> None:
+    spec = study(options={"patches": True}, space={"groups": {"choices": [9, 81]}})
 
-    spec = study(space=space, options={"flip_invariant": True})
+    assert feature_models(spec.model, spec.search.space) == [spec.model]
 
-    assert spec.field_of("flip_invariant") == ("model", "flip_invariant")
+
+def test_groups_are_read_where_coefficients_are_normalised_in_groups_alone() -> None:
+    spec = study(space={"normalization": {"choices": ["group", "whitened"]}, "groups": 9})
+
+    [need] = needs_of(spec.field_of("groups"), spec.model)
+
+    assert need.other == "normalization"
+    assert [need.is_met(value) for value in ("group", "none", "whitened")] == [True, False, False]
+    # Other models have groups, too.
+    wide = study("wrn-16-4").model
+    assert needs_of(("model", "groups"), wide) == []
 
 
 def test_a_value_that_is_no_boolean_is_named_once() -> None:
@@ -117,18 +127,6 @@ def test_a_value_that_is_no_boolean_is_named_once() -> None:
     assert problem.path == "search.space.flip_invariant.choices.0"
 
 
-def test_whitened_patches_are_refused() -> None:
-    with pytest.raises(ValidationError) as caught:
-        study(options={"normalization": "whitened", "patches": True})
-
-    [problem] = field_problems(caught.value)
-    assert problem.path == "model.patches"
-    assert "whitened is of coefficients alone; accepted: false" in problem.message
-    # Stored studies name every option.
-    whitened = {"normalization": "whitened"}
-    assert study(options={**whitened, "patches": False}).model == study(options=whitened).model
-
-
 def test_groups_that_no_candidate_reads_are_refused() -> None:
     whitened = {"normalization": "whitened"}
     with pytest.raises(ValidationError) as caught:
@@ -137,6 +135,15 @@ def test_groups_that_no_candidate_reads_are_refused() -> None:
     [problem] = field_problems(caught.value)
     assert problem.path == "search.space.groups.choices.0"
     assert study(options=whitened).model == study(space=whitened, options=whitened).model
+
+
+def test_groups_that_some_whitened_candidate_would_have_are_refused() -> None:
+    with pytest.raises(ValidationError) as caught:
+        study(space={"normalization": {"choices": ["group", "whitened"]}}, options={"groups": 81})
+
+    [problem] = field_problems(caught.value)
+    assert problem.path == "search.space.normalization.choices.1"
+    assert "accepted: leave it out, or 27" in problem.message
 
 
 def test_groups_that_the_whitening_does_not_have_are_refused() -> None:
