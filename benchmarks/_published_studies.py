@@ -60,6 +60,17 @@ WHITENED_LINEAR = Recipe(
 PATCHES_LINEAR = replace(
     SCATTER_LINEAR, model={**SCATTER_LINEAR.model, "patches": True}, variant="patches"
 )
+_ANY_FEATURES: Space = {
+    "normalization": _choices("group", "whitened"),
+    "patches": _choices(False, True),
+}
+ANY_FEATURES_LINEAR = replace(
+    SCATTER_LINEAR,
+    variant="any-features",
+    trials=32,
+    space={**SCATTER_LINEAR.space, "learning_rate": _log(0.03, 2.0), **_ANY_FEATURES},
+)
+"""What is trained on is the search's own choice."""
 CIFAR_WHITENED_LINEAR = Recipe(
     dataset="cifar10-jpeg",
     model=WHITENED_LINEAR.model,
@@ -122,6 +133,17 @@ CIFAR_PATCHES_LINEAR = replace(
     CIFAR_FLIP_INVARIANT_LINEAR,
     model={**CIFAR_FLIP_INVARIANT_LINEAR.model, "patches": True},
     variant="flip-invariant-patches",
+)
+CIFAR_ANY_FEATURES_LINEAR = replace(
+    CIFAR_SCATTER_LINEAR,
+    variant="any-features",
+    trials=32,
+    space={
+        **CIFAR_SCATTER_LINEAR.space,
+        "learning_rate": _log(0.03, 2.0),
+        **_ANY_FEATURES,
+        "flip_invariant": _choices(False, True),
+    },
 )
 CIFAR_SCATTER_CNN = Recipe(
     dataset="cifar10-jpeg",
@@ -222,6 +244,14 @@ ROWS = [
     Row(PATCHES_LINEAR, 3.0),
     Row(PATCHES_LINEAR, 2.0),
     Row(PATCHES_LINEAR, 1.0),
+    Row(ANY_FEATURES_LINEAR, 4.0),
+    Row(ANY_FEATURES_LINEAR, 3.0),
+    Row(ANY_FEATURES_LINEAR, 2.0),
+    Row(ANY_FEATURES_LINEAR, 1.0),
+    Row(CIFAR_ANY_FEATURES_LINEAR, 3.0),
+    Row(CIFAR_ANY_FEATURES_LINEAR, 1.0),
+    Row(CIFAR_ANY_FEATURES_LINEAR, 2.0),
+    Row(CIFAR_ANY_FEATURES_LINEAR, 4.0),
     Row(CIFAR_WHITENED_LINEAR, 3.0),
     Row(CIFAR_WHITENED_LINEAR, 1.0),
     Row(CIFAR_WHITENED_LINEAR, 2.0),
