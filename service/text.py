@@ -96,6 +96,25 @@ def interval(low: float, high: float) -> str:
     return f"[{100 * low:.1f}, {100 * high:.1f}]"
 
 
+def learnt(prediction: dict[str, Any]) -> str:
+    """What part of a prediction comes from earlier studies; nothing where there were none.
+
+    Example:
+        >>> learnt({"shift": 0.0042, "shift_studies": 5})
+        ', 0.4 points of it up as 5 earlier studies on these data ended above their predictions'
+        >>> learnt({"shift": 0.0, "shift_studies": 0})
+        ''
+    """
+    count = prediction.get("shift_studies", 0)
+    points = round(100 * prediction.get("shift", 0.0), 1)
+    if not count or not points:
+        return ""
+    way, side = ("up", "above") if points > 0 else ("down", "below")
+    whose = "1 earlier study" if count == 1 else f"{count} earlier studies"
+    theirs = "its prediction" if count == 1 else "their predictions"
+    return f", {abs(points):.1f} points of it {way} as {whose} on these data ended {side} {theirs}"
+
+
 def deviation(error: float) -> str:
     """An accuracy less the one that was predicted, in points.
 

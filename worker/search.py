@@ -23,7 +23,6 @@ from worker.report import TrialReporter
 from worker.resources import of_trial
 from worker.schedule import build_scheduler
 from worker.searcher import ConstantTanSearch, wanted_repeat
-from worker.settings import WorkerSettings
 from worker.trial import SimulatedTrial, TrialData
 
 log = logging.getLogger(__name__)
@@ -37,7 +36,9 @@ def search(assignment: SearchAssignment, driver: Driver) -> Outcome:
     if _is_unfinished(assignment, records):
         connect(assignment.run_id)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        data = _load(assignment, driver.settings)
+        data = _load(assignment, driver)
+        if data is None:
+            return Outcome(outcome="cancelled")
         # Tune replaces the worker of a running trial, but gives up one that was lost just before its
         # trial began: such a trial runs again in a round of its own.
         for lives in range(LOST_WORKERS_PER_TRIAL, -1, -1):
@@ -118,13 +119,16 @@ def _run_trials(
     return sorted(records.values(), key=lambda trial: trial.number)
 
 
-def _load(assignment: SearchAssignment, settings: WorkerSettings) -> TrialData:
-    """The train and validation splits. The test split is never read by a search."""
+def _load(assignment: SearchAssignment, driver: Driver) -> TrialData | None:
+    """The train and validation splits, None if nobody waits for them; never the test split."""
+    settings, beats = driver.settings, driver.heartbeats
     dataset, cache_dir, storage = assignment.dataset, settings.cache_dir, settings.storage
     verify(dataset, storage=storage)
     checkpoint = checkpoint_of(assignment, settings)
     splits: dict[tuple[bool, ...], ray.ObjectRef] = {}
     for features, extractor in extractors_for(assignment, checkpoint).items():
+        if beats.cancelled.is_set() or beats.paused.is_set():
+            return None
         inputs = partial(
             load_inputs, dataset, extractor=extractor, cache_dir=cache_dir, storage=storage
         )

@@ -8,10 +8,10 @@ import logging
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import ray
+import ray.exceptions
 import torch
 from numpy.typing import NDArray
 from ray.tune import Trainable
@@ -63,7 +63,7 @@ class SimulatedTrial(Trainable):
         keep_freed_memory()
         self._assignment = assignment
         self._shared = data
-        self._data_of = lru_cache(maxsize=1)(self._read)
+        self._data: tuple[tuple[bool, ...], Data] | None = None
         self._begin(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -87,7 +87,9 @@ class SimulatedTrial(Trainable):
         """Take a part of a rung and report how it goes, or why it does not."""
         try:
             score, diverged = self._advance()
-        except Exception as error:  # whatever it was, it fails this trial only
+        except ray.exceptions.RayError:
+            raise  # what Ray lost or cannot hold is no fault of the trial: it runs again
+        except Exception as error:  # whatever else it was, it fails this trial only
             log.exception("failed")
             return self._report(None, TrialState.FAILED, last_line(error))
         if diverged is not None:
@@ -104,9 +106,12 @@ class SimulatedTrial(Trainable):
         if self._run is None:
             # Calibrating a searched number of steps takes a moment: once per trial.
             self._candidate = self._candidate or chosen(self._assignment, self._params)
-            data = self._data_of(self._candidate.model.features)
             self._run = RungRun(
-                self._assignment, self._candidate, self._rung, data, seed=self._seed
+                self._assignment,
+                self._candidate,
+                self._rung,
+                self._read(self._candidate.model.features),
+                seed=self._seed,
             )
         run = self._run
         score = run.advance()
@@ -116,13 +121,18 @@ class SimulatedTrial(Trainable):
 
     def _read(self, features: tuple[bool, ...]) -> Data:
         """Both splits with these features; they lie in memory that all trials of a node share."""
-        train, validation = ray.get(self._shared.splits[features])
-        return Data(
-            train=_tensors(train),
-            validation=_tensors(validation),
-            users=None if train.users is None else _tensor(train.users),
-            checkpoint=self._shared.checkpoint,
-        )
+        if self._data is None or self._data[0] != features:
+            # Let go of the old ones first: the store may need their room.
+            self._data = None
+            train, validation = ray.get(self._shared.splits[features])
+            data = Data(
+                train=_tensors(train),
+                validation=_tensors(validation),
+                users=None if train.users is None else _tensor(train.users),
+                checkpoint=self._shared.checkpoint,
+            )
+            self._data = features, data
+        return self._data[1]
 
     def _report(
         self, score: RungScore | None, outcome: TrialState, reason: str | None = None

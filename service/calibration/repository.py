@@ -7,6 +7,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Run, Study
 
+_NEWEST = 100
+"""Studies that predictions learn from."""
+
 
 async def predicted_and_reached(
     session: AsyncSession,
@@ -63,3 +66,32 @@ async def predicted_and_reached(
     if model is not None:
         query = query.where(model_name == model)
     return (await session.execute(query)).mappings().all()
+
+
+async def earlier_errors(session: AsyncSession, study: Study) -> Sequence[float]:
+    """What the newest private runs of the tenant reached less what was predicted of them, the newest first.
+
+    Of those that were searched and trained on the very datasets of ``study``, which tell what simulations are
+    scored on and what a private run is measured on differ by. What such a prediction had learnt itself is no
+    part of it.
+    """
+    own = func.coalesce(Study.prediction["shift"].astext.cast(Double), 0.0)
+    predicted = Study.prediction["accuracy"].astext.cast(Double) - own
+    reached = Run.result["test_accuracy"].astext.cast(Double)
+    query = (
+        select(reached - predicted)
+        .select_from(Study)
+        .join(Run, and_(Run.study_id == Study.id, Run.kind == "private"))
+        .where(
+            Study.state == "completed",
+            Study.prediction.is_not(None),
+            reached.is_not(None),
+            Study.tenant == study.tenant,
+            Study.dataset == study.dataset,
+            Study.search_dataset == study.search_dataset,
+            Study.id != study.id,
+        )
+        .order_by(Study.finished_at.desc(), Study.id.desc())
+        .limit(_NEWEST)
+    )
+    return (await session.scalars(query)).all()

@@ -187,7 +187,14 @@ def _make_environment() -> Environment:
     names: dict[str, Any] = {"asset": asset_address, "TERMINAL": TERMINAL}
     names |= {
         function.__name__: function
-        for function in (text.basis, text.counted, text.coverage, text.deviation, text.interval)
+        for function in (
+            text.basis,
+            text.counted,
+            text.coverage,
+            text.deviation,
+            text.interval,
+            text.learnt,
+        )
     }
     made.filters.update(filters)
     made.globals.update(names)

@@ -1,10 +1,12 @@
 """What the search proposes for the private run, and what is promoted: kept with the study, with reasons."""
 
 import asyncio
+from dataclasses import dataclass
 from typing import Literal
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from service.calibration.repository import earlier_errors
 from service.db.tables import Dataset, Study
 from service.studies.repository import trial_record
 from service.studies.schemas import Prediction, PromotionView, StandingView
@@ -15,26 +17,49 @@ from tan_core.wire import clean_reason
 MAX_STANDINGS = 100
 
 
-async def propose(session: AsyncSession, study: Study) -> Promotion | None:
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A choice, and what its predictions know of the sets that accuracies are taken on."""
+
+    promotion: Promotion
+    evaluation: Evaluation
+
+    @property
+    def winner(self) -> Standing:
+        """What is promoted."""
+        return self.promotion.winner
+
+    @property
+    def reason(self) -> str:
+        """A sentence."""
+        return self.promotion.reason
+
+
+async def propose(session: AsyncSession, study: Study) -> Proposal | None:
     """The choice of a search that has ended, written down as undecided; None without any."""
     found = [trial_record(trial) for trial in await trials.every(session, study.id)]
     search_dataset = await session.get_one(Dataset, study.search_dataset)
     dataset = await session.get_one(Dataset, study.dataset)
-    proposed = await asyncio.to_thread(
+    evaluation = Evaluation(
+        num_validation=search_dataset.num_validation,
+        num_test=dataset.num_test,
+        errors=await earlier_errors(session, study),
+    )
+    promotion = await asyncio.to_thread(
         choose_winner,
         found,
         expected_batch_size=Plan.model_validate(study.plan).reference.expected_batch_size,
-        evaluation=Evaluation(
-            num_validation=search_dataset.num_validation, num_test=dataset.num_test
-        ),
+        evaluation=evaluation,
     )
-    if proposed is not None:
-        reason = clean_reason(proposed.reason)
-        _write(study, proposed, trial=proposed.winner.trial, by=None, reason=reason)
+    if promotion is None:
+        return None
+    proposed = Proposal(promotion, evaluation)
+    reason = clean_reason(promotion.reason)
+    _write(study, proposed, trial=promotion.winner.trial, by=None, reason=reason)
     return proposed
 
 
-def settle(study: Study, proposed: Promotion, *, trial: int) -> str:
+def settle(study: Study, proposed: Proposal, *, trial: int) -> str:
     """The reason why this trial is promoted after all; written down with who decided it."""
     is_asked = study.promote_requested or study.spec["promotion"] == "manual"
     reason = proposed.reason
@@ -47,21 +72,22 @@ def settle(study: Study, proposed: Promotion, *, trial: int) -> str:
 
 def _write(
     study: Study,
-    proposed: Promotion,
+    proposed: Proposal,
     *,
     trial: int,
     by: Literal["search", "user"] | None,
     reason: str,
 ) -> None:
+    standings = proposed.promotion.standings
     promotion = PromotionView(
         trial=trial,
         by=by,
         reason=reason,
-        standings=[_standing_view(each) for each in proposed.standings[:MAX_STANDINGS]],
+        standings=[_standing_view(each) for each in standings[:MAX_STANDINGS]],
     )
     study.promotion = promotion.model_dump(mode="json")
-    standing = next((each for each in proposed.standings if each.trial == trial), None)
-    study.prediction = _prediction(study, standing) if standing else None
+    standing = next((each for each in standings if each.trial == trial), None)
+    study.prediction = _prediction(study, standing, proposed.evaluation) if standing else None
 
 
 def _standing_view(standing: Standing) -> StandingView:
@@ -76,7 +102,7 @@ def _standing_view(standing: Standing) -> StandingView:
     )
 
 
-def _prediction(study: Study, standing: Standing) -> dict[str, object]:
+def _prediction(study: Study, standing: Standing, evaluation: Evaluation) -> dict[str, object]:
     shown = standing.prediction
     return Prediction(
         accuracy=shown.accuracy,
@@ -90,4 +116,6 @@ def _prediction(study: Study, standing: Standing) -> dict[str, object]:
         method=shown.method,
         slope=shown.slope,
         caution=shown.caution,
+        shift=evaluation.shift,
+        shift_studies=len(evaluation.errors),
     ).model_dump(mode="json")

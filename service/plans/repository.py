@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, select, type_coerce
+from sqlalchemy import ColumnElement, and_, null, select, type_coerce
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -84,9 +84,20 @@ async def trained(session: AsyncSession, spec: StudySpec, dataset: str) -> list[
 
 
 def _is_model_of(spec: StudySpec) -> ColumnElement[bool]:
-    """Name and options: a wider network is another one."""
+    """Name and options: a wider network is another one, and so is one on features of several kinds."""
     model = spec.model.model_dump(mode="json")
-    return type_coerce(Study.spec["model"], JSONB) == type_coerce(model, JSONB)
+    space = spec.model_dump(mode="json")["search"]["space"]
+    is_it = type_coerce(Study.spec["model"], JSONB) == type_coerce(model, JSONB)
+    for option in sorted(spec.model.feature_options):
+        for key in (option, f"model.{option}"):
+            searched = type_coerce(Study.spec["search"]["space"][key], JSONB)
+            own = (
+                searched.is_(null())
+                if key not in space
+                else searched == type_coerce(space[key], JSONB)
+            )
+            is_it = and_(is_it, own)
+    return is_it
 
 
 def _views(params: Mapping[str, Any], train: Mapping[str, Any]) -> int:

@@ -142,7 +142,8 @@ def _largest(spec: StudySpec, dataset: Dataset) -> ModelCost | None:
         for model in feature_models(spec.model, spec.search.space)
     ]
     known = [cost for cost in costs if cost is not None]
-    return max(known, key=lambda cost: cost.num_parameters, default=None)
+    size = lambda cost: (cost.num_parameters, cost.activation_floats_per_example or 0)  # noqa: E731
+    return max(known, key=size, default=None)
 
 
 async def _with_foreign_parts(

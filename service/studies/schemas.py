@@ -110,6 +110,10 @@ class Prediction(BaseModel):
     """Accuracy per doubling of the batch."""
     caution: str | None
     """Why to trust it less."""
+    shift: float = 0.0
+    """Part of ``accuracy``: what earlier private runs on the same data ended above their predictions."""
+    shift_studies: int = 0
+    """That this was learnt from."""
 
 
 class PredictionView(Prediction):

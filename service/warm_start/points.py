@@ -13,9 +13,6 @@ from tan_core.wire import KnownPoint
 FEWEST_TRIALS = 4
 """Of a search that is seeded without being asked to: a shorter one would hardly look for itself."""
 
-SCALE_KEYS = frozenset({"normalization", "model.normalization"})
-"""How a space may name what puts learning rates on another scale."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
@@ -67,34 +64,39 @@ def _translated(
     """A trial of the source in the names of this space; None where it is not in the space."""
     known = _values(source, chosen)
     params: dict[str, Scalar] = {}
-    for key, dimension in search.space.items():
-        place = field_of(key, model)
-        is_read = _is_read(place, model, known)
-        if place is not None and place[0] == "model" and not is_read:
+    # What others depend on comes first.
+    places = {key: field_of(key, model) for key in search.space}
+    for key in sorted(places, key=lambda key: len(needs_of(places[key], model))):
+        place = places[key]
+        if place is not None and place[0] == "model" and not _reads(model, place, params):
             continue  # an option that another one makes idle may not fit beside it
-        value = _in_dimension(known.get(place), dimension)
+        value = _in_dimension(known.get(place), search.space[key])
         if value is not None:
             params[key] = value
-        elif is_read:
+        elif _is_read(place, model, known):
             return None
     # Where features are whitened, learning rates are on another scale.
-    is_on_its_scale = _is_whitened(model, params) == _is_whitened(source.spec.model, chosen)
-    return params if is_on_its_scale else None
+    own, theirs = candidate_model(model, params), candidate_model(source.spec.model, chosen)
+    return params if own.is_whitened == theirs.is_whitened else None
 
 
-def _is_whitened(model: ModelSpec, params: Mapping[str, Scalar]) -> bool:
-    """Whether the features of a candidate are."""
+def candidate_model(model: ModelSpec, params: Mapping[str, Scalar]) -> ModelSpec:
+    """The model with the options that a trial chose."""
     places = ((field_of(key, model), value) for key, value in params.items())
     options = {place[1]: value for place, value in places if place and place[0] == "model"}
-    return model.model_copy(update=options).is_whitened
+    return model.model_copy(update=options)
+
+
+def _reads(model: ModelSpec, place: Place, params: Mapping[str, Scalar]) -> bool:
+    """Whether a candidate with these values so far reads an option of the model."""
+    own = candidate_model(model, params)
+    return all(need.is_met(getattr(own, need.other)) for need in needs_of(place, model))
 
 
 def _is_read(place: Place | None, model: ModelSpec, known: Mapping[Place | None, Any]) -> bool:
-    """Whether a candidate with these values reads the field at all."""
-    return all(
-        need.is_met(known.get((place[0], need.other)))
-        for need in needs_of(place, model)
-        if place is not None
+    """Whether a candidate with these values of a source reads the field at all."""
+    return place is None or all(
+        need.is_met(known.get((place[0], need.other))) for need in needs_of(place, model)
     )
 
 

@@ -1,16 +1,12 @@
 """Queries over the studies that a search may learn from."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
-from sqlalchemy import exists, func, or_, select
-from sqlalchemy.dialects.postgresql import array
+from sqlalchemy import ColumnElement, exists, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Study, Trial
-from service.warm_start.points import SCALE_KEYS
 from tan_core.spec import ModelSpec, Scalar
-from tan_core.spec.features import feature_models
-from tan_core.spec.space import Dimension
 
 
 async def named(
@@ -30,29 +26,22 @@ async def newest_alike(
     tenant: str,
     search_dataset: str,
     model: ModelSpec,
-    space: Mapping[str, Dimension],
+    scales: Set[bool],
     other_than: str,
     limit: int,
 ) -> Sequence[Study]:
     """The newest studies of the tenant that searched the dataset for this model and have a completed trial.
 
-    Where features are whitened, learning rates are on another scale: such studies learn from each other alone,
-    and from those whose trials differ in it.
+    Where features are whitened, learning rates are on another scale: only trials of one of ``scales`` count.
     """
-    features = func.coalesce(Study.spec["model"]["normalization"].astext, "")
-    possible = [each.is_whitened for each in feature_models(model, space)]
     query = (
         select(Study)
         .where(
             Study.tenant == tenant,
             Study.search_dataset == search_dataset,
             Study.spec["model"]["name"].astext == model.name,
-            or_(
-                (features == "whitened").in_(possible),
-                Study.spec["search"]["space"].has_any(array(sorted(SCALE_KEYS))),
-            ),
             Study.id != other_than,
-            exists().where(Trial.study_id == Study.id, Trial.state == "completed"),
+            exists().where(Trial.study_id == Study.id, Trial.state == "completed", _is_of(scales)),
         )
         .order_by(Study.created_at.desc(), Study.id.desc())
         .limit(limit)
@@ -61,16 +50,29 @@ async def newest_alike(
 
 
 async def best_trials(
-    session: AsyncSession, study: Study, *, limit: int
+    session: AsyncSession, study: Study, *, scales: Set[bool], limit: int
 ) -> list[tuple[int, Mapping[str, Scalar]]]:
     """Completed trials with their parameters: as the study's standings rank them, else by value."""
-    query = select(Trial.number, Trial.params).where(
-        Trial.study_id == study.id, Trial.state == "completed"
+    query = (
+        select(Trial.number, Trial.params)
+        .join(Study, Study.id == Trial.study_id)
+        .where(Trial.study_id == study.id, Trial.state == "completed", _is_of(scales))
     )
     if study.promotion is None:
         query = query.where(Trial.value.is_not(None)).order_by(Trial.value.desc(), Trial.number)
         return [(number, params) for number, params in await session.execute(query.limit(limit))]
-    ranked = [standing["trial"] for standing in study.promotion["standings"][:limit]]
+    ranked = [standing["trial"] for standing in study.promotion["standings"]]
     rows = await session.execute(query.where(Trial.number.in_(ranked)))
-    params_of = dict(rows.all())
-    return [(number, params_of[number]) for number in ranked if number in params_of]
+    params_of: dict[int, Mapping[str, Scalar]] = dict(rows.all())
+    return [(number, params_of[number]) for number in ranked if number in params_of][:limit]
+
+
+def _is_of(scales: Set[bool]) -> ColumnElement[bool]:
+    """Whether a trial's features are whitened, or are not, as asked for: by its own choice, else by its study's."""
+    normalization = func.coalesce(
+        Trial.params["normalization"].astext,
+        Trial.params["model.normalization"].astext,
+        Study.spec["model"]["normalization"].astext,
+        "",
+    )
+    return (normalization == "whitened").in_(sorted(scales))

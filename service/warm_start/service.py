@@ -1,16 +1,17 @@
 """Which studies a search is seeded from, and with what."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pydantic import ValidationError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Study
 from service.warm_start import repository
-from service.warm_start.points import FEWEST_TRIALS, SCALE_KEYS, Source, points_of
+from service.warm_start.points import FEWEST_TRIALS, Source, points_of
 from tan_core.spec import FieldProblem, StudySpec
-from tan_core.spec.features import feature_models
+from tan_core.spec.features import scales
 from tan_core.wire import KnownPoint
 
 log = logging.getLogger(__name__)
@@ -47,15 +48,23 @@ def _refusal(source: Study | None, spec: StudySpec, search_dataset: str) -> str 
     model = source.spec["model"]
     if model["name"] != spec.model.name:
         return f"it is a study of model {model['name']}; accepted: studies of {spec.model.name}"
-    is_searched = SCALE_KEYS & source.spec["search"]["space"].keys()
-    possible = {each.is_whitened for each in feature_models(spec.model, spec.search.space)}
-    if not is_searched and (model.get("normalization") == "whitened") not in possible:
-        ours, theirs = ("are", "are not") if spec.model.is_whitened else ("are not", "are")
+    theirs, ours = _scales(source.spec), scales(spec.model, spec.search.space)
+    if theirs and not theirs & ours:
+        word, own = ("are", "are not") if theirs == {True} else ("are not", "are")
         return (
-            f"its features {theirs} whitened, and those of this study {ours}, so learning rates are on "
-            f"another scale; accepted: studies whose features {ours}"
+            f"its features {word} whitened, and those of this study {own}, so learning rates are on another "
+            f"scale; accepted: studies whose features {own}"
         )
     return None
+
+
+def _scales(document: Mapping[str, Any]) -> set[bool]:
+    """:func:`scales` of a stored study; none where it cannot be read any more."""
+    try:
+        spec = StudySpec.model_validate(document)
+    except ValidationError:
+        return set()
+    return scales(spec.model, spec.search.space)
 
 
 async def points(session: AsyncSession, study: Study) -> list[KnownPoint]:
@@ -66,7 +75,7 @@ async def points(session: AsyncSession, study: Study) -> list[KnownPoint]:
 
 
 async def _sources(session: AsyncSession, study: Study, spec: StudySpec) -> list[Source]:
-    asked = spec.search.warm_start
+    asked, own_scales = spec.search.warm_start, scales(spec.model, spec.search.space)
     if asked == "none" or (asked == "auto" and spec.search.trials < FEWEST_TRIALS):
         return []
     if asked == "auto":
@@ -75,18 +84,18 @@ async def _sources(session: AsyncSession, study: Study, spec: StudySpec) -> list
             tenant=study.tenant,
             search_dataset=study.search_dataset,
             model=spec.model,
-            space=spec.search.space,
+            scales=own_scales,
             other_than=study.id,
             limit=NEWEST_STUDIES,
         )
     else:
         known = await repository.named(session, asked, tenant=None)
         chosen = [known[study_id] for study_id in dict.fromkeys(asked)]
-    found = [await _source(session, each) for each in chosen]
+    found = [await _source(session, each, own_scales) for each in chosen]
     return [source for source in found if source is not None]
 
 
-async def _source(session: AsyncSession, study: Study) -> Source | None:
+async def _source(session: AsyncSession, study: Study, own_scales: set[bool]) -> Source | None:
     try:
         spec = StudySpec.model_validate(study.spec)
     except ValidationError:
@@ -97,5 +106,7 @@ async def _source(session: AsyncSession, study: Study) -> Source | None:
         study_id=study.id,
         spec=spec,
         steps=study.plan["reference"]["steps"],
-        trials=await repository.best_trials(session, study, limit=TRIALS_PER_STUDY),
+        trials=await repository.best_trials(
+            session, study, scales=own_scales, limit=TRIALS_PER_STUDY
+        ),
     )

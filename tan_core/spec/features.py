@@ -9,9 +9,9 @@ from tan_core.spec.space import Choices, Dimension, Scalar
 
 
 def feature_models(model: ModelSpec, space: Mapping[str, Dimension]) -> list[ModelSpec]:
-    """A model for each kind of features that candidates may read; the study's own, where there is one kind.
+    """A model for each combination of options that features depend on; what else may vary is as ``model`` has it.
 
-    What else a candidate may vary is as ``model`` has it.
+    Some may share their features, as ``Model.features`` says.
 
     Args:
         model: the fixed values of ``model``.
@@ -28,11 +28,15 @@ def feature_models(model: ModelSpec, space: Mapping[str, Dimension]) -> list[Mod
         for key, dimension in space.items()
         if (place := field_of(key, model)) is not None and _is_of_features(model, place)
     }
-    found: dict[object, ModelSpec] = {}
-    for values in product(*options.values()):
-        own = model.model_copy(update=dict(zip(options, values, strict=True)))
-        found.setdefault(own.features, own)
-    return list(found.values())
+    return [
+        model.model_copy(update=dict(zip(options, values, strict=True)))
+        for values in product(*options.values())
+    ]
+
+
+def scales(model: ModelSpec, space: Mapping[str, Dimension]) -> set[bool]:
+    """Whether features of candidates are whitened, which puts learning rates on another scale: one answer, or both."""
+    return {each.is_whitened for each in feature_models(model, space)}
 
 
 def _is_of_features(model: Model, place: tuple[str, str]) -> bool:

@@ -137,7 +137,7 @@ def too_large_to_whiten(shape: Sequence[int], *, has_patches: bool) -> str | Non
         return None
     return (
         f"whitened reads at most {_MOST_WHITENED:,} features of an image, {channels}x{height}x{width} "
-        f"pixels have {features:,}; accepted: group, none, or smaller images"
+        f"pixels have {features:,}{' with patches' if has_patches else ''}; accepted: group, none, or smaller images"
     )
 
 

@@ -1,11 +1,12 @@
 """``study.yaml`` as a value: what a user may ask for, checked before anything else sees it."""
 
 import json
+from collections.abc import Sequence
 from enum import StrEnum
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, StrictBool, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, StrictBool, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from tan_core.accounting import SearchAccounting
@@ -13,8 +14,9 @@ from tan_core.mechanism import Accountant
 from tan_core.spec.base import Frozen
 from tan_core.spec.fields import Place, field_of, searchable_keys
 from tan_core.spec.models import ModelSpec
+from tan_core.spec.needs import Need
 from tan_core.spec.space import Choices, Dimension, Range, Scalar, probes
-from tan_core.spec.train import NEEDS, UNAUGMENTED, Clipping, Need, TrainerConfig, TrainSpec
+from tan_core.spec.train import NEEDS, UNAUGMENTED, Clipping, TrainerConfig, TrainSpec
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 
@@ -253,7 +255,8 @@ class StudySpec(Frozen):
         section, field = self.field_of(key) or ("", "")
         try:
             if section == "model":
-                type(self.model).model_validate({**self.model.model_dump(), field: value})
+                options = {**self.model.model_dump(), **self._beside(field), field: value}
+                type(self.model).model_validate(options)
             elif field == "steps":
                 TrainSpec.model_validate({"steps": value})
                 if value == "auto":
@@ -264,6 +267,16 @@ class StudySpec(Frozen):
             # The last one: before it may stand "should be 'auto'", which no dimension can be.
             return error.errors()[-1]["msg"].removeprefix("Value error, ")
         return None
+
+    def _beside(self, option: str) -> dict[str, Any]:
+        """What other options are in a candidate that reads this one, where some may."""
+        return {
+            need.other: value
+            for need in self.model.needs
+            if need.field == option
+            for value in self._possible("model", need.other)[1]
+            if need.is_met(value)
+        }
 
     def _faults_of_values(self) -> list[InitErrorDetails]:
         """What is told of a space whose every value is accepted by its field."""
@@ -279,7 +292,7 @@ class StudySpec(Frozen):
             return []
         faults: dict[tuple[str, ...], InitErrorDetails] = {}
         for field, accepted in UNAUGMENTED.items():
-            path, values = self._possible(field)
+            path, values = self._possible("train", field)
             for value in values:
                 if value not in accepted:
                     problem = (
@@ -291,30 +304,42 @@ class StudySpec(Frozen):
 
     def _clipping_faults(self) -> list[InitErrorDetails]:
         """Every study ends in a private run, which clips."""
-        path, values = self._possible("clipping")
+        path, values = self._possible("train", "clipping")
         if Clipping.NONE not in values:
             return []
         problem = "a private run without clipping has no epsilon; accepted: per_example, automatic"
         return [_fault(path, Clipping.NONE.value, problem)]
 
     def _idle_faults(self) -> list[InitErrorDetails]:
-        """A trainer field that no candidate could read, for what another field is in all of them."""
+        """A field that no candidate could read, for what another field is in all of them.
+
+        An option of the model that is not searched does no harm.
+        """
         faults: dict[tuple[str, ...], InitErrorDetails] = {}
-        for need in NEEDS:
-            path, values = self._possible(need.field)
-            if all(value == TrainerConfig.model_fields[need.field].default for value in values):
-                continue
-            _, others = self._possible(need.other)
-            if not any(need.is_met(other) for other in others):
-                faults.setdefault(path, _fault(path, values[-1], _idle(need, others)))
+        sections: tuple[tuple[Literal["train", "model"], type[BaseModel], Sequence[Need]], ...] = (
+            ("train", TrainerConfig, NEEDS),
+            ("model", type(self.model), self.model.needs),
+        )
+        for section, kind, needs in sections:
+            for need in needs:
+                path, values = self._possible(section, need.field)
+                is_harmless = section == "model" and path[0] == "model"
+                default = kind.model_fields[need.field].default
+                if is_harmless or all(value == default for value in values):
+                    continue
+                _, others = self._possible(section, need.other)
+                if not any(need.is_met(other) for other in others):
+                    faults.setdefault(path, _fault(path, values[-1], _idle(need, others)))
         return list(faults.values())
 
-    def _possible(self, field: str) -> tuple[tuple[str, ...], list[Any]]:
-        """Where the user wrote a trainer field, and its fixed value or the edges of its dimension."""
+    def _possible(
+        self, section: Literal["train", "model"], field: str
+    ) -> tuple[tuple[str, ...], list[Any]]:
+        """Where the user wrote a field, and its fixed value or the edges of its dimension."""
         for key, dimension in self.search.space.items():
-            if self.field_of(key) == ("train", field):
+            if self.field_of(key) == (section, field):
                 return ("search", "space", key), [value for _, value in probes(dimension)]
-        return ("train", field), [getattr(self.train, field)]
+        return (section, field), [getattr(self.train if section == "train" else self.model, field)]
 
     def field_of(self, key: str) -> Place | None:
         """Where a key of the space points: ``("train", field)`` or ``("model", option)``."""

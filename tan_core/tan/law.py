@@ -37,7 +37,7 @@ NOTE: observations of a candidate that was chosen by those very accuracies are t
 prediction: by about 2 points for the best of 24 at a seed deviation of 0.9. Observe the chosen candidate
 again, with fresh seeds.
 
-Accuracies and prediction are of one evaluation set: another one's sampling error comes on top, and may be
+Accuracies and prediction are of one evaluation set: what another one differs by comes on top, and may be
 given. Nothing here is private.
 
 References:
@@ -62,7 +62,6 @@ PRIOR = VariancePrior(std=0.005, weight=3.0)
 BEND = 0.002  # std of the change of slope beyond the rungs, per doubling
 PUBLISHED_SLOPE, PUBLISHED_SLOPE_STD = -0.011, 0.011  # of the eight curves, per doubling
 LONGEST_CHECKED = 5.0  # doublings from the last rung to the farthest published point
-LEVEL_SLOPE = 0.0005  # per doubling: below it a line is level; no published one rises faster
 SATURATION_POWER, SATURATION_STD = 1.0, 0.5  # of the loss that dies away; of the rise that is left
 
 
@@ -161,7 +160,12 @@ class Law:
     cautions: tuple[str, ...]
 
     def predict(
-        self, expected_batch_size: float, *, level: float = 0.9, evaluation_std: float = 0.0
+        self,
+        expected_batch_size: float,
+        *,
+        level: float = 0.9,
+        evaluation_shift: float = 0.0,
+        evaluation_std: float = 0.0,
     ) -> Prediction:
         """The accuracy of one run of a new seed at this batch size, with its interval.
 
@@ -169,20 +173,22 @@ class Law:
             expected_batch_size: B > 0, examples. Between rungs it is an interpolation; even where it
                 equals a rung, the run to come scatters like a new one.
             level: probability in (0, 1) that the interval holds the run.
-            evaluation_std: of the difference between the accuracies on the set that was observed and on
-                the set that the run will be measured on; 0 where they are one set.
+            evaluation_shift: accuracy on the set that the run will be measured on, less that on the set that was
+                observed; 0 where they are one set.
+            evaluation_std: how uncertain that difference is.
 
         Raises:
             ParameterError: an argument is outside its domain.
         """
         _validate.positive(expected_batch_size=expected_batch_size)
         _validate.probability(open_ends=True, level=level)
+        _validate.in_range(-1.0, 1.0, evaluation_shift=evaluation_shift)
         _validate.in_range(0.0, 1.0, evaluation_std=evaluation_std)
         at = math.log2(expected_batch_size)
         outside = max(at - self.largest, self.smallest - at, 0.0)
         run = self.regression.new_observation(
             self._row(at),
-            drift=self.assumed_slope * (at - self.origin),
+            drift=self.assumed_slope * (at - self.origin) + evaluation_shift,
             drift_std=math.hypot(self.slope_std * outside, self._rise_std(at), evaluation_std),
         )
         slope = self._slope(at)
@@ -300,8 +306,8 @@ class _Rungs:
         )
 
     def rise(self) -> bool:
-        """Whether the line through them does."""
-        return float(np.polyfit(self.doublings, self.means, 1)[0]) > LEVEL_SLOPE
+        """Whether the line through them does. A level one and a curve that does not rise say the same."""
+        return float(np.polyfit(self.doublings, self.means, 1)[0]) > 0
 
     def are_off(self, method: LawMethod) -> bool:
         """Whether their scatter is far above the usual, and no small part of all they differ by."""

@@ -2,8 +2,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import inspect
 
-from service.db.tables import Run, Study
+from service.calibration.repository import earlier_errors
+from service.db.tables import Dataset, Run, Study
 from service.studies.schemas import Prediction
 from tests.fixtures.api import make_spec
 
@@ -164,3 +166,49 @@ class TestPredictionOfAStudy:
             "error": None,
             "inside": None,
         }
+
+
+class TestEarlierErrors:
+    @staticmethod
+    async def errors(database, study_id: str) -> list[float]:
+        async with database.session() as session:
+            study = await session.get_one(Study, study_id)
+            return [round(error, 6) for error in await earlier_errors(session, study)]
+
+    async def test_they_are_those_of_studies_on_the_same_data_the_newest_first(
+        self, client, database, finished
+    ) -> None:
+        await finished(accuracy=0.95, reached=0.97, minutes=1)
+        await finished(accuracy=0.95, reached=0.94, minutes=2)
+        await finished(accuracy=None, reached=0.94)
+        await finished(reached=None)
+        await finished(reached=0.5, state="failed")
+        new = (await client.post("/studies", json=make_spec())).json()["id"]
+
+        assert await self.errors(database, new) == [-0.01, 0.02]
+
+    async def test_what_a_prediction_had_learnt_itself_is_no_part_of_its_error(
+        self, client, database, finished
+    ) -> None:
+        """Else what studies learn would be learnt away again."""
+        earlier = await finished(accuracy=0.95, reached=0.95)
+        async with database.session() as session:
+            study = await session.get_one(Study, earlier)
+            study.prediction = {**study.prediction, "shift": 0.01, "shift_studies": 3}
+        new = (await client.post("/studies", json=make_spec())).json()["id"]
+
+        assert await self.errors(database, new) == [0.01]
+
+    async def test_other_data_and_tenants_tell_nothing(self, client, database, finished) -> None:
+        elsewhere, foreign = [await finished(reached=0.97) for _ in range(2)]
+        new = (await client.post("/studies", json=make_spec())).json()["id"]
+        async with database.session() as session:
+            source = await session.get_one(Dataset, "digits")
+            columns = {one.key: getattr(source, one.key) for one in inspect(Dataset).column_attrs}
+            own = {"name": "elsewhere", "content_sha256": "0" * 64, "public": True}
+            session.add(Dataset(**{**columns, **own}))
+            await session.flush()
+            (await session.get_one(Study, elsewhere)).search_dataset = "elsewhere"
+            (await session.get_one(Study, foreign)).tenant = "another"
+
+        assert await self.errors(database, new) == []

@@ -40,3 +40,14 @@ async def test_a_plan_holds_the_largest_features_that_are_searched(client):
     ]
 
     assert of_searched > 2 * of_plain
+
+
+async def test_the_order_of_choices_does_not_matter_to_a_plan(client):
+    """As many parameters with a normalization as without, and more activations."""
+    plans = []
+    for choices in (["group", "none"], ["none", "group"]):
+        spec = make_spec(model={"name": "scatter-linear"})
+        spec["search"]["space"]["normalization"] = {"choices": choices}
+        plans.append((await client.post("/plans", json=spec)).json()["cost"]["memory_bytes"])
+
+    assert plans[0] == plans[1]

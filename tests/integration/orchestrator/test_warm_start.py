@@ -130,6 +130,66 @@ class TestAuto:
         assert f"{mixed} trial 0" in await history.points(model=plain)
         assert f"{mixed} trial 0" not in await history.points(model=whitened)
 
+    async def test_trials_of_another_scale_crowd_nobody_out(
+        self, history: History, database: Database
+    ) -> None:
+        """Of a study of both kinds the best trials of the wanted one count, and of those without one none."""
+        plain = {"name": "scatter-linear"}
+        both = {**SPACE, "normalization": {"choices": ["group", "whitened"]}}
+        oldest = await history.study({0: (0.5, 0.9)}, model=plain)
+        mixed = [
+            await history.study(
+                {0: (1.0, 0.95), 1: (2.0, 0.94), 2: (4.0, 0.8)}, model=plain, search={"space": both}
+            )
+            for _ in range(5)
+        ]
+        async with database.session() as session:
+            for study_id in mixed:
+                for number in (0, 1, 2):
+                    trial = await session.get_one(Trial, (study_id, number))
+                    is_last = number == 2 and study_id == mixed[0]
+                    own = "group" if is_last else "whitened"
+                    trial.params = {**trial.params, "normalization": own}
+
+        found = await history.points(model=plain)
+
+        assert found == {f"{oldest} trial 0": 0.5, f"{mixed[0]} trial 2": 4.0}
+
+    @pytest.mark.parametrize(
+        ("theirs", "ours", "space", "word"),
+        [
+            (
+                {},
+                {},
+                {"normalization": "whitened"},
+                "are not whitened, and those of this study are",
+            ),
+            (
+                {"normalization": "whitened"},
+                {"normalization": "whitened"},
+                {"normalization": {"choices": ["group", "none"]}},
+                "are whitened, and those of this study are not",
+            ),
+        ],
+    )
+    async def test_a_study_of_another_scale_is_refused_for_what_it_is(
+        self,
+        history: History,
+        theirs: dict[str, Any],
+        ours: dict[str, Any],
+        space: dict[str, Any],
+        word: str,
+    ) -> None:
+        name = {"name": "scatter-linear"}
+        source = await history.study({0: (1.0, 0.9)}, model={**name, **theirs})
+
+        response = await history.submit(
+            {"warm_start": [source], "space": {**SPACE, **space}}, model={**name, **ours}
+        )
+
+        assert response.status_code == 422
+        assert word in response.json()["errors"][0]["message"]
+
     @pytest.mark.parametrize(("trials", "count"), [(3, 0), (4, 1)])
     async def test_a_search_of_a_few_trials_looks_for_itself(
         self, history: History, trials: int, count: int

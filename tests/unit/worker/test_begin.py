@@ -1,7 +1,8 @@
 """What a run begins from, and how an attempt ends whose checkpoint is not to be had."""
 
+from itertools import product
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pytest
@@ -16,15 +17,15 @@ from tan_core.engine.features import load_inputs
 from tan_core.engine.inputs import as_floats
 from tan_core.errors import PretrainedError
 from tan_core.mechanism import Mechanism
-from tan_core.models import build
+from tan_core.models import build, extractor_of
 from tan_core.models.pretrained import FrozenBackbone
 from tan_core.spec import TrainerConfig
-from tan_core.spec.models import MODEL_TYPES, TanhCnnModel
+from tan_core.spec.models import MODEL_TYPES, ScatterLinearModel, TanhCnnModel
 from tan_core.wire import DatasetRef, MechanismMessage, PrivateAssignment, SearchAssignment
 from tests.support.assignments import search_assignment
 from tests.support.datasets import dataset_ref
 from worker import driver
-from worker.begin import checkpoint_of, extractor_for, model_for
+from worker.begin import checkpoint_of, extractor_for, extractors_for, model_for
 from worker.driver import Driver, Outcome
 from worker.rung import Data, chosen, run_rung
 from worker.settings import WorkerSettings
@@ -224,6 +225,41 @@ class TestFeatures:
         assert extractor_for(assignment, checkpoint) is None
         assert state.keys() == checkpoint.weights.keys()
         assert torch.equal(state["0.weight"], checkpoint.weights["0.weight"])
+
+
+class TestKindsOfFeatures:
+    SPACE: ClassVar = {
+        "normalization": {"choices": ["group", "none", "whitened"]},
+        "patches": {"choices": [False, True]},
+        "model.flip_invariant": {"choices": [False, True]},
+    }
+
+    def test_every_candidate_finds_its_own_and_each_is_there_once(self, digits: DatasetRef) -> None:
+        assignment = search_of(digits, ScatterLinearModel(), space=self.SPACE)
+
+        extractors = extractors_for(assignment, None)
+
+        assert len({each.fingerprint for each in extractors.values() if each}) == 8
+        for values in product(*(each["choices"] for each in self.SPACE.values())):
+            params = dict(zip(self.SPACE, values, strict=True))
+            model = chosen(assignment, params).model
+            found, own = extractors[model.features], extractor_of(model)
+            assert found is not None
+            assert own is not None
+            assert found.fingerprint == own.fingerprint
+
+    def test_the_private_run_reads_those_of_the_promoted_trial(self, digits: DatasetRef) -> None:
+        assignment = search_of(digits, ScatterLinearModel(), space=self.SPACE)
+        params = {"normalization": "whitened", "patches": True, "model.flip_invariant": True}
+        promoted = chosen(assignment, params).model
+
+        found = extractor_for(private_of(digits, promoted), None)
+
+        assert found is not None
+        assert found.fingerprint == extractors_for(assignment, None)[promoted.features].fingerprint  # type: ignore[union-attr]
+
+    def test_other_models_have_one(self, digits: DatasetRef) -> None:
+        assert extractors_for(search_of(digits, SPEC), None) == {(): None}
 
 
 def begun(assignment: Any, checkpoint: Any) -> nn.Module:

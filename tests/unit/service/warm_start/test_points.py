@@ -86,6 +86,25 @@ class TestValues:
         space = {"learning_rate": options["learning_rate"]}
         assert points(space, source, model=whitened) == [{"learning_rate": 0.5}]
 
+    def test_an_option_is_taken_over_where_the_new_candidate_reads_it(self) -> None:
+        model = {"name": "scatter-linear"}
+        rate = {"low": 0.1, "high": 4.0}
+        source = make_source(
+            {"learning_rate": 0.5, "groups": 27},
+            model=model,
+            search={"space": {"learning_rate": rate, "groups": {"choices": [9, 27]}}},
+        )
+        # Nobody asks for groups where nothing is normalised in groups.
+        space = {
+            "normalization": {"choices": ["none", "group"]},
+            "groups": {"choices": [9, 81]},
+            "learning_rate": rate,
+        }
+        assert points(space, source, model=model) == []
+        assert points({**space, "normalization": "none", "groups": 27}, source, model=model) == [
+            {"normalization": "none", "learning_rate": 0.5}
+        ]
+
     def test_steps_that_were_left_to_the_plan_are_those_it_came_to(self) -> None:
         source = make_source({"learning_rate": 1.0}, steps=300, train={"steps": "auto"})
         space = {"steps": {"low": 100, "high": 400}}

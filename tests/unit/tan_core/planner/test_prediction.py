@@ -1,6 +1,7 @@
 """What each trial would reach as the private run, from all its seeds and none that was luck."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tan_core.planner import Evaluation, Standing, rests_on, standings
-from tan_core.planner.prediction import LUCK, SHIFT_STD
+from tan_core.planner.prediction import ERROR_STD, LUCK, SHIFT_STD
 from tan_core.tan import Observation, Prediction, fit_law
 from tan_core.wire import TrialRecord, TrialState
 from tests.support.trials import RUNGS, make_trial
@@ -154,6 +155,39 @@ class TestEvaluation:
         std = Evaluation(num_validation=num_validation, num_test=num_test).std(accuracy)
 
         assert std == pytest.approx(math.hypot(differences.std(), SHIFT_STD), rel=0.02)
+
+    @given(errors=st.lists(st.floats(-0.02, 0.02), max_size=30))
+    def test_what_sets_differ_by_is_learnt_as_of_normal_numbers(self, errors: list[float]) -> None:
+        """Against the posterior on a grid."""
+        evaluation = Evaluation(num_validation=10**12, num_test=10**12, errors=errors)
+        grid = np.linspace(-0.05, 0.05, 20_001)
+        log_density = -((grid / SHIFT_STD) ** 2) / 2
+        for error in errors:
+            log_density = log_density - ((error - grid) / ERROR_STD) ** 2 / 2
+        weights = np.exp(log_density - log_density.max())
+        weights /= weights.sum()
+        mean = float(weights @ grid)
+        std = math.sqrt(float(weights @ (grid - mean) ** 2))
+
+        assert evaluation.shift == pytest.approx(mean, abs=1e-6)
+        assert evaluation.std(0.9) == pytest.approx(std, abs=1e-6)
+
+    def test_what_was_learnt_moves_the_prediction_and_no_choice(self) -> None:
+        trials = [
+            make_trial(0, OWN, {1: FIRST, 2: SECOND}),
+            make_trial(1, tuple(each - 0.01 for each in OWN), {1: FIRST, 2: FIRST}),
+        ]
+        learnt = replace(ENDLESS, errors=[0.01] * 9)
+
+        before, after = standing(*trials), standing(*trials, evaluation=learnt)
+
+        assert [one.trial for one in before] == [one.trial for one in after]
+        for own, moved in zip(before, after, strict=True):
+            gained = moved.prediction.accuracy - own.prediction.accuracy
+            assert gained == pytest.approx(learnt.shift, abs=1e-6)
+            assert learnt.shift == pytest.approx(0.009)
+            width = own.prediction.high - own.prediction.low
+            assert moved.prediction.high - moved.prediction.low < width
 
     def test_an_accuracy_of_one_is_no_certainty(self) -> None:
         few = Evaluation(num_validation=20, num_test=20)

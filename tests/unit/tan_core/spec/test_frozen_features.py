@@ -80,7 +80,7 @@ def test_the_options_of_the_head_can_be_searched() -> None:
 
 @pytest.mark.parametrize("name", ["scatter-linear", "scatter-cnn"])
 def test_features_can_be_searched(name: str) -> None:
-    """A model for each kind of features, and no more: group and none read the same ones."""
+    """Of the three normalizations two read the same features."""
     spec = study(
         name,
         {
@@ -93,12 +93,15 @@ def test_features_can_be_searched(name: str) -> None:
 
     found = feature_models(spec.model, spec.search.space)
 
-    assert [(each.is_whitened, each.features) for each in found] == [
-        (False, (False, True, False)),
-        (False, (False, True, True)),
-        (True, (True, True, False)),
-        (True, (True, True, True)),
+    assert len(found) == 6
+    assert [(each.is_whitened, each.patches) for each in found[::2]] == [
+        (False, False),
+        (False, False),
+        (True, False),
     ]
+    assert {each.features for each in found} == {
+        (is_whitened, True, patches) for is_whitened in (False, True) for patches in (False, True)
+    }
 
 
 def test_a_space_without_features_has_those_of_the_model() -> None:
@@ -144,6 +147,36 @@ def test_groups_that_some_whitened_candidate_would_have_are_refused() -> None:
     [problem] = field_problems(caught.value)
     assert problem.path == "search.space.normalization.choices.1"
     assert "accepted: leave it out, or 27" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("options", "normalization"),
+    [
+        ({"normalization": "whitened"}, {"choices": ["group", "whitened"]}),
+        ({"normalization": "whitened"}, "group"),
+        ({"normalization": "none"}, {"choices": ["none", "group"]}),
+    ],
+)
+def test_groups_are_held_against_the_normalization_that_reads_them(
+    options: dict[str, Any], normalization: Any
+) -> None:
+    groups = {"choices": [9, 27]}
+
+    spec = study(space={"normalization": normalization, "groups": groups}, options=options)
+
+    assert spec.searchable()
+
+
+def test_groups_that_nobody_would_ask_for_are_refused() -> None:
+    """Every candidate would be the same."""
+    with pytest.raises(ValidationError) as caught:
+        study(space={"groups": {"choices": [9, 81]}}, options={"normalization": "none"})
+
+    [problem] = field_problems(caught.value)
+    assert problem.path == "search.space.groups"
+    assert "has no effect: normalization must be group, got none" in problem.message
+    # Fixed ones do no harm, and stored studies name every option.
+    assert study(options={"normalization": "none", "groups": 9}).model.groups == 9
 
 
 def test_groups_that_the_whitening_does_not_have_are_refused() -> None:
