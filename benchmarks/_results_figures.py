@@ -113,7 +113,8 @@ def law_of(found: Iterable[Json]) -> Law:
                 expected_batch_size=each["batch_size"], accuracy=each["test"], seed=each["seed"]
             )
             for each in found
-        ]
+        ],
+        guessing=0.1,
     )
 
 

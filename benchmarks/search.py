@@ -20,6 +20,8 @@ them; nothing is cut.
 *peer*: Optuna and Opacus at full batch, for as long as our search and private run took. Their clock counts
 their own CPU seconds and ours all that passes, so a busy machine favours them; a trial that has begun is finished.
 
+Predictions know, as those of a service do, how studies before them on the same dataset ended.
+
 In the tables *cost* is examples and *time* seconds, over one private run's; *ceiling* is what validation and test
 accuracy of the very same runs agree to; *full batch* is what our own engine would find at full batch in that time.
 
@@ -33,6 +35,7 @@ import json
 import os
 import tempfile
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -144,15 +147,20 @@ class Bench:
         rungs = "-".join(map(str, self.task.plan().rungs))
         return self._once(f"study/{rungs}/{seed}", lambda: self._searched(seed))
 
-    def result(self, seed: int) -> StudyResult:
-        """What a study promoted, and what became of it."""
+    def result(self, seed: int, errors: Sequence[float] = ()) -> StudyResult:
+        """What a study promoted, and what became of it; ``errors`` are those of studies before it on its dataset."""
         found = self.study(seed)
         trials = [TrialRecord.model_validate(trial) for trial in found["trials"]]
         ref = self.task.ref
         promotion = choose_winner(
             trials,
             expected_batch_size=self.task.batch_size,
-            evaluation=Evaluation(num_validation=ref.num_validation, num_test=ref.num_test),
+            evaluation=Evaluation(
+                num_validation=ref.num_validation,
+                num_test=ref.num_test,
+                num_classes=ref.num_classes,
+                errors=errors,
+            ),
         )
         assert promotion is not None
         winner = promotion.winner
@@ -192,8 +200,8 @@ class Bench:
             ),
         )
 
-    def findings(self) -> Findings:
-        """All stages, in figures."""
+    def findings(self, errors: list[float]) -> Findings:
+        """All stages, in figures; ``errors`` are those on the dataset so far, and get the new ones."""
         truth = self.truth()
         rungs = self.task.plan().rungs
         return Findings(
@@ -202,10 +210,17 @@ class Bench:
             validated=[each["validation"] for each in truth],
             seconds=self.seconds,
             contenders=self.contenders(),
-            studies=[self.result(seed) for seed in self.seeds],
+            studies=[self._learning(seed, errors) for seed in self.seeds],
             simulated={rung: self.rung(rung) for rung in rungs},
             peer=self.peer(),
         )
+
+    def _learning(self, seed: int, errors: list[float]) -> StudyResult:
+        """A study that knows of those before it, and is known to those after it."""
+        found = self.result(seed, tuple(errors))
+        plain = self.result(seed)
+        errors.append(plain.reached[0] - plain.prediction.accuracy)
+        return found
 
     def _once(self, name: str, work: Callable[[], Result]) -> Result:
         return self.units.once(f"{self.task.name}/{name}", work)
@@ -298,7 +313,8 @@ def main() -> None:
                 STAGES[stage](bench)
         rows: list[dict[str, Any]] = []
         if not options.stage:
-            findings = [bench.findings() for bench in benches]
+            errors: dict[str, list[float]] = defaultdict(list)
+            findings = [bench.findings(errors[bench.task.dataset]) for bench in benches]
             print_tables(findings)
             rows = overall(findings)
     if options.json:

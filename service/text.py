@@ -96,23 +96,26 @@ def interval(low: float, high: float) -> str:
     return f"[{100 * low:.1f}, {100 * high:.1f}]"
 
 
-def learnt(prediction: dict[str, Any]) -> str:
-    """What part of a prediction comes from earlier studies; nothing where there were none.
+def beside_the_law(prediction: dict[str, Any]) -> str:
+    """What parts of a prediction do not come from the law: released weights, and earlier studies.
 
     Example:
-        >>> learnt({"shift": 0.0042, "shift_studies": 5})
-        ', 0.4 points of it up as 5 earlier studies on these data ended above their predictions'
-        >>> learnt({"shift": 0.0, "shift_studies": 0})
+        >>> beside_the_law({"ahead": -0.012, "shift": 0.0042, "shift_studies": 5})
+        '; released weights are 1.2 points below the mean that is scored, and 5 earlier studies on these data ended 0.4 above'
+        >>> beside_the_law({"ahead": 0.0002, "shift": 0.0, "shift_studies": 0})
         ''
     """
+    ahead, shift = (round(100 * prediction.get(name, 0.0), 1) for name in ("ahead", "shift"))
     count = prediction.get("shift_studies", 0)
-    points = round(100 * prediction.get("shift", 0.0), 1)
-    if not count or not points:
-        return ""
-    way, side = ("up", "above") if points > 0 else ("down", "below")
-    whose = "1 earlier study" if count == 1 else f"{count} earlier studies"
-    theirs = "its prediction" if count == 1 else "their predictions"
-    return f", {abs(points):.1f} points of it {way} as {whose} on these data ended {side} {theirs}"
+    told: list[str] = []
+    if ahead:
+        side = "above" if ahead > 0 else "below"
+        told.append(f"released weights are {abs(ahead):.1f} points {side} the mean that is scored")
+    if count and shift:
+        whose = "1 earlier study" if count == 1 else f"{count} earlier studies"
+        side = "above" if shift > 0 else "below"
+        told.append(f"{whose} on these data ended {abs(shift):.1f} {side}")
+    return f"; {', and '.join(told)}" if told else ""
 
 
 def deviation(error: float) -> str:

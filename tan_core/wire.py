@@ -145,7 +145,10 @@ class RungScore(Frozen):
     views: Annotated[int, Field(ge=1, le=MAX_COUNT)] = 1
     """K, of each example."""
     accuracy: Annotated[float, Field(ge=0, le=1)] | None
-    """On the validation split; None where the simulation was given up."""
+    """On the validation split, of the mean of its last weights; None where the simulation was given up."""
+    released: Annotated[float, Field(ge=0, le=1)] | None = None
+    """The same of the weights that a run like it would release: the last ones, or their moving average. None where
+    the simulation was given up, or comes from a worker that did not tell."""
     train_loss: float | None = None
     seconds: Amount
     curve: list[CurvePoint] = Field(default_factory=list[CurvePoint])

@@ -5,7 +5,8 @@ two trials differ by their hyper-parameters alone.
 
 What is scored is the mean of the weights over the last quarter of the steps. A small batch shakes the
 weights by its own draw as the private batch hardly does: the mean is steadier, and ranks trials as the
-private batch does (docs/decisions/0018-score-the-mean-of-the-last-weights.md).
+private batch does (docs/decisions/0018-score-the-mean-of-the-last-weights.md). What it would release is
+measured beside it, for the prediction.
 """
 
 import math
@@ -110,6 +111,7 @@ class RungRun:
         self._first_loss: float | None = None
         self._losses: deque[float] = deque(maxlen=_RECENT)
         self._accuracy: float | None = None
+        self._released: float | None = None
         self._seconds = time.monotonic() - started
 
     @property
@@ -148,6 +150,7 @@ class RungRun:
             steps=self._trainer.steps_done,
             views=self._views,
             accuracy=self._accuracy,
+            released=self._released,
             train_loss=recent if recent is not None and math.isfinite(recent) else None,
             seconds=self._seconds,
             curve=self._curve,
@@ -191,6 +194,7 @@ class RungRun:
             )
         elif is_last:
             self._accuracy = accuracy
+            self._released = self._trainer.evaluate(inputs, labels)
 
     def _is_no_better_than_chance(self, accuracy: float, num_labels: int) -> bool:
         """The loss is above its start, and the accuracy cannot be told from guessing."""

@@ -19,7 +19,8 @@ from optuna.trial import TrialState as OptunaState
 from ray.tune.search import Searcher
 from ray.tune.search.optuna import OptunaSearch
 
-from tan_core.planner import Repeat, next_repeat
+from tan_core.mechanism import Mechanism
+from tan_core.planner import Goal, Repeat, next_repeat
 from tan_core.spec.study import Sampler
 from tan_core.wire import RungScore, SearchAssignment, TrialRecord, TrialState
 from worker.rung import CURVE_POINTS
@@ -220,6 +221,11 @@ def wanted_repeat(
             if trial.state is TrialState.COMPLETED
         },
         max_examples=assignment.max_examples,
+        goal=Goal(
+            expected_batch_size=assignment.num_examples
+            * Mechanism.from_json(assignment.reference.event).sampling_rate,
+            guessing=1 / assignment.dataset.num_classes,
+        ),
     )
 
 

@@ -193,7 +193,7 @@ def _make_environment() -> Environment:
             text.coverage,
             text.deviation,
             text.interval,
-            text.learnt,
+            text.beside_the_law,
         )
     }
     made.filters.update(filters)

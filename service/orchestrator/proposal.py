@@ -43,6 +43,7 @@ async def propose(session: AsyncSession, study: Study) -> Proposal | None:
     evaluation = Evaluation(
         num_validation=search_dataset.num_validation,
         num_test=dataset.num_test,
+        num_classes=dataset.num_classes,
         errors=await earlier_errors(session, study),
     )
     promotion = await asyncio.to_thread(
@@ -116,6 +117,8 @@ def _prediction(study: Study, standing: Standing, evaluation: Evaluation) -> dic
         method=shown.method,
         slope=shown.slope,
         caution=shown.caution,
+        guessing=evaluation.guessing,
+        ahead=standing.ahead,
         shift=evaluation.shift,
         shift_studies=len(evaluation.errors),
     ).model_dump(mode="json")

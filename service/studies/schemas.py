@@ -110,6 +110,10 @@ class Prediction(BaseModel):
     """Accuracy per doubling of the batch."""
     caution: str | None
     """Why to trust it less."""
+    guessing: float = 0.0
+    """Accuracy of it, which the law's curve begins from."""
+    ahead: float = 0.0
+    """Part of ``accuracy``: what the weights that a run releases are ahead of the mean that simulations are scored by."""
     shift: float = 0.0
     """Part of ``accuracy``: what earlier private runs on the same data ended above their predictions."""
     shift_studies: int = 0

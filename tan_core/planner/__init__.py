@@ -4,7 +4,7 @@ from tan_core.planner.build import plan_mechanism, plan_study
 from tan_core.planner.candidates import Candidate, Target, candidate, simulation
 from tan_core.planner.climb import may_climb, most_examples
 from tan_core.planner.cost import MeasuredRate
-from tan_core.planner.finals import Repeat, next_repeat
+from tan_core.planner.finals import Goal, Repeat, next_repeat
 from tan_core.planner.model_cost import ModelCost, model_cost
 from tan_core.planner.plan import Plan
 from tan_core.planner.prediction import Evaluation, Standing, observed, rests_on, standings
@@ -16,6 +16,7 @@ from tan_core.planner.segments import Segments, reserved_mechanism, segment_rule
 __all__ = [
     "Candidate",
     "Evaluation",
+    "Goal",
     "MeasuredRate",
     "ModelCost",
     "Plan",

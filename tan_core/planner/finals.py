@@ -7,11 +7,13 @@ result, and asks again after a crash.
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from statistics import fmean
 
 import scipy
 
+from tan_core.planner.prediction import foreseen
 from tan_core.wire import RungScore, TrialRecord, TrialState
 
 MAX_FINALISTS = 4
@@ -26,6 +28,22 @@ _PRIOR_STD, _PRIOR_DEGREES = 0.005, 2
 """What is known of differences between paired runs before any was seen, as worth so many."""
 
 _CONFIDENCE = 0.95
+
+_MOST_FORESEEN = 16
+"""Trials that may become finalists, the best at the largest rung: a law takes milliseconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """What trials are compared for.
+
+    Args:
+        expected_batch_size: B of the private run.
+        guessing: the accuracy of it, 0 where that is not known.
+    """
+
+    expected_batch_size: float
+    guessing: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +61,13 @@ def next_repeat(
     running: Collection[Repeat],
     costs: Mapping[int, int],
     max_examples: int,
+    goal: Goal | None = None,
 ) -> Repeat | None:
     """What to simulate next once every trial has finished; None: nothing, or nothing more.
 
-    The finalists are the best completed trials, at most :data:`MAX_FINALISTS`, whose score at the largest
-    rung is not yet clearly below the best one's. Each round gives every contender one seed more; a
+    Trials are compared by what each of their ladders alone foresees of the private run: at the largest rung those
+    that are slow, or far behind in small batches, are not the best yet. The finalists are the best completed
+    trials, at most :data:`MAX_FINALISTS`, that are not yet clearly below the best one. Each round gives every contender one seed more; a
     contender that is significantly below the best (paired, one-sided t test at 95 %, on top of a prior
     deviation of 0.5 points) drops out. One that diverges was no finalist: the next best takes its place. A
     single contender goes on to :data:`ENOUGH_SEEDS`.
@@ -66,6 +86,7 @@ def next_repeat(
         running: repetitions under way.
         costs: examples of one ladder, by trial.
         max_examples: of the whole search, exploration included.
+        goal: of the search; None: the score at the largest rung counts.
 
     Example:
         >>> def score(accuracy):
@@ -86,7 +107,7 @@ def next_repeat(
         >>> first, next_repeat(trials, running=[first], **ask)
         (Repeat(trial=1, seed=1), Repeat(trial=2, seed=1))
     """
-    contenders = _contenders(trials, num_rungs)
+    contenders = _contenders(trials, num_rungs, goal)
     seeds = MAX_SEEDS if len(contenders) > 1 else ENOUGH_SEEDS
     wanted = [
         repeat
@@ -115,7 +136,9 @@ def _begun(trials: Sequence[TrialRecord], num_rungs: int) -> dict[Repeat, bool]:
     }
 
 
-def _contenders(trials: Sequence[TrialRecord], num_rungs: int) -> list[TrialRecord]:
+def _contenders(
+    trials: Sequence[TrialRecord], num_rungs: int, goal: Goal | None
+) -> list[TrialRecord]:
     """Who may still win, the best of the search first."""
     explored = {trial.number: _at_the_top(trial.scores, num_rungs) for trial in trials}
     completed = [
@@ -123,9 +146,19 @@ def _contenders(trials: Sequence[TrialRecord], num_rungs: int) -> list[TrialReco
         for trial in trials
         if trial.state is TrialState.COMPLETED and explored[trial.number] and not _gave_up(trial)
     ]
-    ranked = sorted(completed, key=lambda one: (-explored[one.number][0], one.number))
+    best_first = lambda one: (-explored[one.number][0], one.number)  # noqa: E731
+    ranked = sorted(completed, key=best_first)
+    if goal is not None:
+        ranked = ranked[:_MOST_FORESEEN]
+        explored = {each.number: _foreseen(each.scores, num_rungs, goal) for each in ranked}
+        ranked = sorted(ranked, key=best_first)
     finalists = _not_below_best(ranked[:MAX_FINALISTS], explored)
-    fresh = {trial.number: _at_the_top(trial.repeats, num_rungs) for trial in finalists}
+    fresh = {
+        trial.number: _at_the_top(trial.repeats, num_rungs)
+        if goal is None
+        else _foreseen(trial.repeats, num_rungs, goal)
+        for trial in finalists
+    }
     return _not_below_best(finalists, fresh)
 
 
@@ -164,6 +197,33 @@ def _at_the_top(scores: Sequence[RungScore], num_rungs: int) -> dict[int, float]
         for score in scores
         if score.rung == num_rungs - 1 and score.accuracy is not None
     }
+
+
+def _foreseen(scores: Sequence[RungScore], num_rungs: int, goal: Goal) -> dict[int, float]:
+    """What whole ladders say of the private run, by seed."""
+    found: dict[int, float] = {}
+    for seed in _at_the_top(scores, num_rungs):
+        own = [score for score in scores if score.seed == seed]
+        key = tuple((one.expected_batch_size, one.accuracy, one.released) for one in own)
+        said = _said(_Ladder(key, own), goal)
+        if said is not None:
+            found[seed] = said
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Ladder:
+    """Scores by what they say; the same ones are asked after every result."""
+
+    key: tuple[tuple[float, float | None, float | None], ...]
+    scores: Sequence[RungScore] = field(compare=False)
+
+
+@lru_cache(maxsize=1024)
+def _said(ladder: _Ladder, goal: Goal) -> float | None:
+    return foreseen(
+        ladder.scores, expected_batch_size=goal.expected_batch_size, guessing=goal.guessing
+    )
 
 
 def _is_complete(trial: TrialRecord, seed: int, num_rungs: int) -> bool:

@@ -46,8 +46,9 @@ class PredictionChart:
 def prediction_chart(prediction: PredictionView, trial: TrialRecord) -> PredictionChart | None:
     """The chart of a trial and its prediction; None without an accuracy.
 
-    The line or curve is fitted anew, so that of a study that an older law predicted may end beside the
-    prediction.
+    The line or curve is that of simulations, on the validation split: a prediction that also knows what released
+    weights are ahead by, or what earlier studies taught, stands beside its end. It is fitted anew, so that of a
+    study that an older law predicted may, too.
     """
     fitted = _fitted(prediction, trial)
     if not fitted:
@@ -62,7 +63,7 @@ def prediction_chart(prediction: PredictionView, trial: TrialRecord) -> Predicti
         ]
         for is_fitted in (True, False)
     ]
-    curve = list(_curve(fitted, batch))
+    curve = list(_curve(fitted, batch, prediction.guessing))
     ahead = [(batch, prediction.accuracy)]
     reached = [] if prediction.reached is None else [(batch, prediction.reached)]
     x = doublings_scale(min(size for size, _ in (*seen, *rest)), batch)
@@ -95,9 +96,9 @@ def _fitted(prediction: PredictionView, trial: TrialRecord) -> list[Observation]
     return [one for one in found if one.seed] if is_older else found
 
 
-def _curve(fitted: Sequence[Observation], batch: float) -> Iterator[Place]:
+def _curve(fitted: Sequence[Observation], batch: float, guessing: float) -> Iterator[Place]:
     """The law of these observations, from the smallest batch that it was fitted on."""
-    law = fit_law(fitted)
+    law = fit_law(fitted, guessing=guessing)
     doublings = math.log2(batch) - law.smallest
     for i in range(_PIECES + 1):
         size = 2.0 ** (law.smallest + doublings * i / _PIECES)

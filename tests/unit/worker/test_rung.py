@@ -90,6 +90,16 @@ def test_parts_make_the_same_run_as_one_sweep(
     assert (parts.accuracy, parts.train_loss) == (whole.accuracy, whole.train_loss)
 
 
+def test_what_would_be_released_is_measured_beside_the_score(
+    digits: DatasetRef, data: Data
+) -> None:
+    run = simulate(digits, data, learning_rate=4.0)
+    score = run.score
+
+    assert score.released == run.trainer.evaluate(*data.validation)
+    assert score.released != score.accuracy
+
+
 def test_examples_count_every_view(digits: DatasetRef, data: Data) -> None:
     score = simulate(digits, data, learning_rate=2.0, augmentation_multiplicity=2).score
     assert score.views == 2
@@ -109,6 +119,7 @@ def test_a_run_that_noise_drives_off_is_given_up_early(digits: DatasetRef, data:
     assert result.diverged is not None
     assert "chance level" in result.diverged
     assert result.score.accuracy is None
+    assert result.score.released is None
     assert result.score.steps == STEPS // CURVE_POINTS
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tan_core.planner import Repeat, next_repeat
+from tan_core.planner import Goal, Repeat, next_repeat
 from tan_core.planner.finals import ENOUGH_SEEDS, MAX_FINALISTS, MAX_REPEATS, MAX_SEEDS
 from tan_core.wire import TrialRecord, TrialState
 from tests.support.trials import LADDER, RUNGS, ladder, make_trial
@@ -286,3 +286,47 @@ def test_whatever_is_found_it_ends_in_time_and_in_budget(
     assert 1 <= len(begun) <= MAX_REPEATS
     total = sum(trial.examples for trial in records.values())
     assert total <= max_examples + LADDER
+
+
+class TestForesight:
+    GOAL = Goal(expected_batch_size=4096, guessing=0.1)
+
+    @staticmethod
+    def asked_for(goal: Goal | None, *trials: TrialRecord) -> int | None:
+        repeat = next_repeat(
+            trials,
+            num_rungs=len(RUNGS),
+            running=(),
+            costs={trial.number: LADDER for trial in trials},
+            max_examples=10**9,
+            goal=goal,
+        )
+        return None if repeat is None else repeat.trial
+
+    def test_the_first_to_be_repeated_is_who_would_be_best_at_the_private_batch(self) -> None:
+        """Tanh networks on CIFAR-10 (JPEG): what is slower in small batches overtakes."""
+        level, rising = make_trial(0, [0.46, 0.465, 0.465]), make_trial(1, [0.36, 0.43, 0.46])
+
+        assert self.asked_for(None, level, rising) == 0
+        assert self.asked_for(self.GOAL, level, rising) == 1
+
+    def test_what_would_be_released_counts(self) -> None:
+        steady = make_trial(0, [0.46, 0.465, 0.465])
+        shaken = make_trial(1, [0.46, 0.467, 0.467])
+        shaken = shaken.model_copy(
+            update={
+                "scores": [
+                    score.model_copy(update={"released": (score.accuracy or 0) - 0.03})
+                    for score in shaken.scores
+                ]
+            }
+        )
+
+        assert self.asked_for(None, steady, shaken) == 1
+        assert self.asked_for(self.GOAL, steady, shaken) == 0
+
+    @given(points=st.lists(st.integers(50, 90), min_size=2, max_size=6, unique=True))
+    def test_level_ladders_are_compared_as_by_their_scores(self, points: list[int]) -> None:
+        trials = [make_trial(n, [each / 100] * len(RUNGS)) for n, each in enumerate(points)]
+
+        assert self.asked_for(self.GOAL, *trials) == self.asked_for(None, *trials)

@@ -172,6 +172,52 @@ class TestEvaluation:
         assert evaluation.shift == pytest.approx(mean, abs=1e-6)
         assert evaluation.std(0.9) == pytest.approx(std, abs=1e-6)
 
+    def test_what_released_weights_are_ahead_by_is_followed_to_the_private_batch(self) -> None:
+        """Two thirds of a gap that the draw makes are gone at twice the batch, and what noise makes stays."""
+        plain = make_trial(0, OWN, {1: FIRST, 2: SECOND})
+        # Of the draw: 0.04 at 64, 0.02 at 128, 0.01 at 256; of the noise 0.005.
+        shaken = plain.model_copy(
+            update={
+                name: [
+                    score.model_copy(
+                        update={
+                            "released": score.accuracy
+                            - 0.005
+                            - 0.04 * 64 / score.expected_batch_size
+                        }
+                    )
+                    for score in getattr(plain, name)
+                ]
+                for name in ("scores", "repeats")
+            }
+        )
+        assert [score.expected_batch_size for score in plain.scores] == list(RUNGS)
+
+        (before,), (after,) = standing(plain), standing(shaken)
+
+        expected = -0.005 - 0.04 * 64 / BATCH
+        assert before.ahead == 0
+        assert after.ahead == pytest.approx(expected, abs=1e-9)
+        moved = after.prediction.accuracy - before.prediction.accuracy
+        assert moved == pytest.approx(expected, abs=1e-4)
+        width = before.prediction.high - before.prediction.low
+        assert after.prediction.high - after.prediction.low > width
+
+    def test_a_trial_that_learns_on_is_ahead_of_its_mean(self) -> None:
+        trial = make_trial(0, OWN, {1: FIRST, 2: SECOND})
+        learning = trial.model_copy(
+            update={
+                "scores": [
+                    score.model_copy(update={"released": (score.accuracy or 0) + 0.01})
+                    for score in trial.scores
+                ]
+            }
+        )
+
+        (found,) = standing(learning)
+
+        assert found.ahead == pytest.approx(0.01)
+
     def test_what_was_learnt_moves_the_prediction_and_no_choice(self) -> None:
         trials = [
             make_trial(0, OWN, {1: FIRST, 2: SECOND}),

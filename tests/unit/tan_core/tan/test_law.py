@@ -5,16 +5,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from scipy import stats
 
 from tan_core.errors import ParameterError
 from tan_core.tan import Law, LawMethod, Observation, Prediction, fit_law
 from tan_core.tan.law import (
     BEND,
+    LEAST_LEFT,
     PRIOR,
     PUBLISHED_SLOPE,
     PUBLISHED_SLOPE_STD,
-    SATURATION_POWER,
     SATURATION_STD,
 )
 
@@ -41,8 +43,9 @@ IMAGENET = [name for name in FITTED if name.startswith("imagenet")]
 CIFAR = [name for name in FITTED if name.startswith("cifar")]
 
 
-def law_of(points: list[tuple[float, float]], *, seed: int = 0) -> Law:
-    return fit_law([Observation(expected_batch_size=b, accuracy=a, seed=seed) for b, a in points])
+def law_of(points: list[tuple[float, float]], *, seed: int = 0, guessing: float = 0.0) -> Law:
+    observed = [Observation(expected_batch_size=b, accuracy=a, seed=seed) for b, a in points]
+    return fit_law(observed, guessing=guessing)
 
 
 def ladder(
@@ -234,24 +237,72 @@ class TestSaturation:
 
     @pytest.mark.parametrize(("rungs", "reached"), LADDERS)
     def test_a_rise_dies_away(self, rungs: tuple[float, float], reached: float) -> None:
-        ahead = law_of(list(zip((32, 128), rungs, strict=True))).predict(2048)
+        ahead = law_of(list(zip((32, 128), rungs, strict=True)), guessing=0.1).predict(2048)
 
         assert ahead.method is LawMethod.SATURATION
-        assert ahead.accuracy == pytest.approx(reached, abs=0.7 * POINT)
+        assert ahead.accuracy == pytest.approx(reached, abs=0.8 * POINT)
         assert ahead.low < reached < ahead.high
 
     def test_is_neither_too_high_nor_too_low_on_the_whole(self) -> None:
         missed = [
-            law_of(list(zip((32, 128), rungs, strict=True))).predict(2048).accuracy - reached
+            law_of(list(zip((32, 128), rungs, strict=True)), guessing=0.1).predict(2048).accuracy
+            - reached
             for rungs, reached in self.LADDERS
         ]
 
         assert sum(missed) / len(missed) == pytest.approx(0, abs=0.15 * POINT)
 
+    STEEP = (
+        ((0.391, 0.465), 0.492),
+        ((0.357, 0.463), 0.515),
+        ((0.357, 0.447), 0.493),
+        ((0.354, 0.452), 0.492),
+        ((0.377, 0.446), 0.493),
+    )
+    """The same of tanh-cnn on CIFAR-10 (JPEG) at epsilon 3, of the mean weights at 2048, too."""
+
+    def test_a_steep_rise_dies_away_the_later(self) -> None:
+        missed = [
+            law_of(list(zip((32, 128), rungs, strict=True)), guessing=0.1).predict(2048).accuracy
+            - reached
+            for rungs, reached in self.STEEP
+        ]
+
+        assert max(map(abs, missed)) < 2 * POINT
+        assert sum(missed) / len(missed) == pytest.approx(0, abs=0.5 * POINT)
+
+    @given(
+        limit=st.floats(0.2, 0.99),
+        guessing=st.sampled_from([0.0, 0.1, 0.01]),
+        lost=st.floats(1e-4, 0.25),
+        steps=st.lists(st.integers(1, 3), min_size=1, max_size=4),
+    )
+    def test_finds_the_curve_that_rungs_lie_on(
+        self, limit: float, guessing: float, lost: float, steps: list[int]
+    ) -> None:
+        """Whatever is lost at the largest rung, where the smallest one still knows half of that."""
+        below = np.cumsum([0, *steps])[::-1].astype(float)
+        shares = lost * 2.0**below
+
+        def curve(share: np.ndarray) -> np.ndarray:
+            return (limit + share * guessing) / (1 + share)
+
+        known = curve(shares) - guessing
+        assume(known[0] > LEAST_LEFT * known[-1])
+        batches = 1024 * 2.0**-below
+        law = law_of(
+            list(zip(batches.tolist(), curve(shares).tolist(), strict=True)), guessing=guessing
+        )
+
+        assert law.accuracy(16384) == pytest.approx(float(curve(np.array(lost / 16))), abs=1e-6)
+
     def test_is_the_curve_that_it_says(self) -> None:
         batches = np.array([64, 256, 1024, 4096])
-        accuracies = 0.9 - 0.002 * (1024 / batches) ** SATURATION_POWER
-        law = law_of(list(zip(batches[:3].tolist(), accuracies[:3].tolist(), strict=True)))
+        lost = 0.002 * 1024 / batches
+        accuracies = (0.9 + 0.1 * lost) / (1 + lost)
+        law = law_of(
+            list(zip(batches[:3].tolist(), accuracies[:3].tolist(), strict=True)), guessing=0.1
+        )
 
         assert [law.accuracy(int(batch)) for batch in batches[1:]] == pytest.approx(accuracies[1:])
         assert law.predict(4096).slope == pytest.approx((accuracies[3] - accuracies[2]) / 2)

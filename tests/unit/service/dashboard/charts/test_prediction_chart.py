@@ -13,7 +13,6 @@ from service.dashboard.charts.scale import SIZE
 from service.studies.schemas import Prediction, PredictionView
 from tan_core.planner import rests_on
 from tan_core.tan import fit_law
-from tan_core.tan.law import SATURATION_POWER
 from tan_core.wire import RungScore, TrialRecord, TrialState
 from tests.unit.service.dashboard.charts.marks import bars, dots, line
 
@@ -77,7 +76,7 @@ class TestLine:
         assert dots(chart.predicted) == [(to_x, to_y)]
 
     def test_a_rise_is_followed_through_the_rungs_to_where_it_dies_away(self) -> None:
-        rising = [0.95 - 0.2 * (64 / batch) ** SATURATION_POWER for batch in BATCHES]
+        rising = [0.95 / (1 + 0.2 * 64 / batch) for batch in BATCHES]
 
         chart = drawn(trial(ladder(rising), []))
 
