@@ -35,7 +35,8 @@ _STUDIES = """## Studies: published accuracies
 Each row is a study as a user submits it: the search chose the hyper-parameters from the space in
 `benchmarks/_published_studies.py`, no value in it was chosen by hand, and the private run followed by itself.
 What a space leaves fixed was, and is what a hand chose: the batch; momentum 0.9 for scatter-linear; for tanh-cnn crops padded
-by 2 on MNIST and random flips on CIFAR-10; and where a model's name has an addition, that ("what did not work" says how).
+by 2 on MNIST and random flips on CIFAR-10; and where a model's name has an addition, that ("what did not work" says how), but for
+`any-features`, of which the search chose what it is trained on, and `any-width`.
 The searches read the private data and are **not accounted**, as in the papers beside them; every statement says so.
 ε is by PLD, the product's default, of the mechanism that ran; the second table has what other accountants say, and what
 the classical conversion of RDP says, by which most papers report. At equal ε by *that* conversion our noise would have to be

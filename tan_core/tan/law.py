@@ -69,7 +69,7 @@ PUBLISHED_SLOPE, PUBLISHED_SLOPE_STD = -0.011, 0.011  # of the eight curves, per
 LONGEST_CHECKED = 5.0  # doublings from the last rung to the farthest published point
 SATURATION_STD = 0.5  # of the rise that is left
 LEAST_LEFT = (
-    0.5  # of what the largest rung knows: a rung that has less counts as one that has so much
+    0.7  # of what the largest rung knows: none was checked with less, and counts as so much
 )
 
 
@@ -375,7 +375,9 @@ def _loss_per_rise(below: Any, left: Any) -> Any:
         below: doublings from a batch to the largest rung's.
         left: what is known there, of what is known at the largest rung.
     """
-    return -(2.0**below) * np.clip(left, LEAST_LEFT, 1 / LEAST_LEFT)
+    # Rungs close together and far apart in accuracy are no curve: at least the loss must fall as the root of 1 / B.
+    least = np.maximum(LEAST_LEFT, 2.0 ** -(np.maximum(below, 0) / 2) * (np.asarray(below) > 0))
+    return -(2.0**below) * np.clip(left, least, 1 / LEAST_LEFT)
 
 
 def _fitted(method: LawMethod, observations: Sequence[Observation], rungs: _Rungs) -> Law:

@@ -280,7 +280,7 @@ class TestSaturation:
     def test_finds_the_curve_that_rungs_lie_on(
         self, limit: float, guessing: float, lost: float, steps: list[int]
     ) -> None:
-        """Whatever is lost at the largest rung, where the smallest one still knows half of that."""
+        """Whatever is lost at the largest rung, where the others still know most of it."""
         below = np.cumsum([0, *steps])[::-1].astype(float)
         shares = lost * 2.0**below
 
@@ -288,13 +288,21 @@ class TestSaturation:
             return (limit + share * guessing) / (1 + share)
 
         known = curve(shares) - guessing
-        assume(known[0] > LEAST_LEFT * known[-1])
+        assume(np.all(known[:-1] > np.maximum(LEAST_LEFT, 2.0 ** (-below[:-1] / 2)) * known[-1]))
         batches = 1024 * 2.0**-below
         law = law_of(
             list(zip(batches.tolist(), curve(shares).tolist(), strict=True)), guessing=guessing
         )
 
         assert law.accuracy(16384) == pytest.approx(float(curve(np.array(lost / 16))), abs=1e-6)
+
+    @pytest.mark.parametrize("batches", [(8, 16), (32, 45), (64, 65)])
+    def test_rungs_side_by_side_that_are_worlds_apart_have_a_curve(
+        self, batches: tuple[int, int]
+    ) -> None:
+        ahead = law_of(list(zip(batches, (0.0, 0.9), strict=True))).predict(4096)
+
+        assert 0.9 <= ahead.accuracy <= 1
 
     def test_is_the_curve_that_it_says(self) -> None:
         batches = np.array([64, 256, 1024, 4096])
