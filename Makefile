@@ -7,6 +7,7 @@ STUDY ?= examples/digits.yaml
 PYTEST ?= $(BIN)/python -m pytest
 # A worker per core; each takes up to 2 GB. PARALLEL= runs one after the other, with -x and --pdb.
 PARALLEL ?= --numprocesses logical --maxprocesses 8 --dist worksteal
+OF_ONE_PROCESS := tests/unit tests/statistical
 BENCH ?= --quick
 TORCH_VERSION := 2.13.0
 # What only torch's CUDA build needs. `torch` pins these itself; the lock stays free of them.
@@ -18,7 +19,7 @@ COMPILE = uv pip compile pyproject.toml --quiet --python-version 3.11 --universa
 	--no-header --no-emit-index-url --no-emit-find-links $(addprefix --no-emit-package ,$(CUDA_PACKAGES))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-heavy test-long test-accuracy test-all fuzz mutants faults-privacy screenshots bench results lint fmt types arch lock clean
+.PHONY: help setup demo test test-slow test-heavy test-long test-accuracy test-all fuzz mutants faults-privacy screenshots bench results lint fmt types arch lock clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -36,9 +37,12 @@ demo: setup  ## Run one study end to end on this machine (STUDY=examples/mnist.y
 test: setup  ## The default tests: fast, real PostgreSQL, no GPU, on every core
 	$(PYTEST) $(PARALLEL)
 
+test-slow: setup  ## What `make test` leaves out and starts no service: statistics, large models; on every core
+	$(PYTEST) $(PARALLEL) -m "(slow or statistical) and not (gpu or long)" $(OF_ONE_PROCESS)
+
 # One after the other: they start whole services and need the machine for themselves.
-test-heavy: setup  ## What `make test` leaves out: Ray, faults, browser, statistics, whole studies
-	$(PYTEST) -m "(slow or ray or browser or statistical) and not gpu and not long"
+test-heavy: setup  ## What else it leaves out: Ray, faults, browser, whole studies
+	$(PYTEST) -m "(slow or ray or browser or statistical) and not gpu and not long" $(addprefix --ignore=,$(OF_ONE_PROCESS))
 
 test-long: setup  ## Minutes each: 10,000 requests of the contract, hosts cut off and killed
 	$(PYTEST) -m long
@@ -58,7 +62,7 @@ screenshots: setup  ## Take the pictures of docs/guide.md from a service that ru
 test-accuracy: setup  ## Published accuracies on real data, minutes each (TAN_DATA_DIR)
 	$(PYTEST) -m accuracy
 
-test-all: test test-heavy test-long test-accuracy  ## Every test that this machine can run
+test-all: test test-slow test-heavy test-long test-accuracy  ## Every test that this machine can run
 
 bench: setup  ## Every benchmark, quickly (BENCH= for the full size)
 	@set -e; for each in $(filter-out benchmarks/results.py,$(wildcard benchmarks/[a-z]*.py)); do echo "$$each"; $(BIN)/python $$each $(BENCH); done
