@@ -141,8 +141,8 @@ def _standing(
         prediction=law.predict(
             expected_batch_size,
             level=LEVEL,
-            evaluation_shift=evaluation.shift + ahead,
-            evaluation_std=math.hypot(evaluation.std(rough.accuracy), ahead_std),
+            evaluation_shift=min(max(evaluation.shift + ahead, -1.0), 1.0),
+            evaluation_std=min(math.hypot(evaluation.std(rough.accuracy), ahead_std), 1.0),
         ),
         seeds=len({one.seed for one in observations}),
         is_fresh=any(one.seed for one in observations),
@@ -167,7 +167,9 @@ def _ahead(scores: Sequence[RungScore], expected_batch_size: float) -> tuple[flo
     left = 0.0
     if lower:
         rise = max(found - fmean(gaps[lower[-1]]), 0.0)
-        left = rise / (top / lower[-1] - 1) * max(1 - top / expected_batch_size, 0.0)
+        # Of rungs side by side no more than what is between them is left.
+        share = min(1 / (top / lower[-1] - 1), 1.0)
+        left = rise * share * max(1 - top / expected_batch_size, 0.0)
     return found + left, AHEAD_STD * math.hypot(found, left)
 
 

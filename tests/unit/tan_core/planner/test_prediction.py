@@ -203,6 +203,23 @@ class TestEvaluation:
         width = before.prediction.high - before.prediction.low
         assert after.prediction.high - after.prediction.low > width
 
+    def test_rungs_side_by_side_promise_nothing_impossible(self) -> None:
+        """A gap that closes within a step of the ladder: followed to B it was 64 times itself."""
+        scores = [
+            score.model_copy(
+                update={"expected_batch_size": batch, "accuracy": 0.9, "released": own}
+            )
+            for score, batch, own in zip(
+                make_trial(0, [0.9, 0.9]).scores, (64, 65), (0.1, 0.89), strict=True
+            )
+        ]
+        trial = make_trial(0, [0.9, 0.9]).model_copy(update={"scores": scores})
+
+        (found,) = standing(trial)
+
+        assert abs(found.ahead) < 1
+        assert found.prediction.low < found.prediction.accuracy <= found.prediction.high <= 1
+
     def test_a_trial_that_learns_on_is_ahead_of_its_mean(self) -> None:
         trial = make_trial(0, OWN, {1: FIRST, 2: SECOND})
         learning = trial.model_copy(
