@@ -33,6 +33,9 @@ Rungs = Annotated[
 
 
 StudyId = Annotated[str, Field(pattern=r"^s-[0-9a-f]{12}$")]
+_LONGEST_WITH_GAPS = 1000
+"""Fields that take some whole numbers only take none so far apart."""
+
 WarmStart = Literal["auto", "none"] | Annotated[list[StudyId], Field(min_length=1, max_length=16)]
 
 
@@ -237,8 +240,10 @@ class StudySpec(Frozen):
             for suffix, value in probes(dimension)
             if (problem := self._refusal(key, value)) is not None
         ]
-        if faults or not isinstance(dimension, Range) or dimension.is_integer:
+        if faults or not isinstance(dimension, Range):
             return faults
+        if dimension.is_integer:
+            return self._gap_faults(key, dimension)
         if self._refusal(key, dimension.inside) is not None:
             ends = f"low={dimension.low!r}, high={dimension.high!r}"
             return [
@@ -249,6 +254,17 @@ class StudySpec(Frozen):
                 )
             ]
         return []
+
+    def _gap_faults(self, key: str, dimension: Range) -> list[InitErrorDetails]:
+        """What is told of a range whose ends a field accepts and not all that lies between."""
+        between = range(int(dimension.low), int(dimension.high) + 1)
+        if len(between) > _LONGEST_WITH_GAPS:
+            return []
+        accepted = [value for value in between if self._refusal(key, value) is None]
+        if len(accepted) == len(between):
+            return []
+        problem = f"this field takes some of these numbers only; write choices: {accepted}"
+        return [_fault(_place_of(key), f"low={dimension.low}, high={dimension.high}", problem)]
 
     def _refusal(self, key: str, value: Scalar) -> str | None:
         """Why the field does not accept this value, or None."""

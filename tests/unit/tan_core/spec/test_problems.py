@@ -141,6 +141,24 @@ class TestFieldProblems:
 
         assert [problem.path for problem in found] == [f"search.space.{key}"]
 
+    def test_a_range_over_numbers_that_the_field_does_not_take_names_those_that_it_does(
+        self,
+    ) -> None:
+        (found,) = problems(
+            {
+                "model": {"name": "wrn-16-4"},
+                "search/space": {"groups": {"low": 1, "high": 8}},
+            }
+        )
+
+        assert (found.path, found.value) == ("search.space.groups", "low=1, high=8")
+        assert found.message.endswith("write choices: [1, 2, 4, 8]")
+
+    def test_a_range_between_neighbours_that_the_field_takes_is_one(self) -> None:
+        between = {"model": {"name": "wrn-16-4"}, "search/space": {"groups": {"low": 1, "high": 2}}}
+
+        assert "groups" in StudySpec.model_validate(with_values(between)).search.space
+
     @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), "x" * 10_000])
     def test_a_value_is_small_and_safe_as_json(self, value: Any) -> None:
         (found,) = problems({"privacy/delta": value})
