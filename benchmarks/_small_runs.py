@@ -60,6 +60,7 @@ def trained(
     steps: int,
     seed: int,
     cache_dir: Path,
+    records: int | None = None,
     shrink: int = 1,
     change: Callable[[nn.Module], None] = lambda _: None,
 ) -> dict[str, Any]:
@@ -74,10 +75,12 @@ def trained(
         steps: S.
         seed: of weights, draws and noise.
         cache_dir: of features.
+        records: of the training split, the first so many; None: all.
         shrink: squares of so many pixels a side are averaged.
         change: is made to the model once it is built.
     """
     train, validation, test = _inputs(task, shrink, cache_dir)
+    train = Split(inputs=train.inputs[:records], labels=train.labels[:records])
     module = build(
         model,
         shape=train.inputs.shape[1:],
