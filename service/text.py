@@ -101,7 +101,7 @@ def beside_the_law(prediction: dict[str, Any]) -> str:
 
     Example:
         >>> beside_the_law({"ahead": -0.012, "shift": 0.0042, "shift_studies": 5})
-        '; released weights are 1.2 points below the mean that is scored, and 5 earlier studies on these data ended 0.4 above'
+        '; released weights are 1.2 points below the mean that is scored, and 5 earlier studies on these data count for 0.4 points more'
         >>> beside_the_law({"ahead": 0.0002, "shift": 0.0, "shift_studies": 0})
         ''
     """
@@ -113,8 +113,9 @@ def beside_the_law(prediction: dict[str, Any]) -> str:
         told.append(f"released weights are {abs(ahead):.1f} points {side} the mean that is scored")
     if count and shift:
         whose = "1 earlier study" if count == 1 else f"{count} earlier studies"
-        side = "above" if shift > 0 else "below"
-        told.append(f"{whose} on these data ended {abs(shift):.1f} {side}")
+        verb = "counts" if count == 1 else "count"
+        side = "more" if shift > 0 else "less"
+        told.append(f"{whose} on these data {verb} for {abs(shift):.1f} points {side}")
     return f"; {', and '.join(told)}" if told else ""
 
 

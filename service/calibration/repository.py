@@ -6,6 +6,7 @@ from sqlalchemy import Double, RowMapping, and_, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Run, Study
+from tan_core.tan import LawMethod
 
 _NEWEST = 100
 """Studies that predictions learn from."""
@@ -73,13 +74,14 @@ async def earlier_errors(session: AsyncSession, study: Study) -> Sequence[float]
 
     Of those that were searched and trained on the very datasets of ``study``, which tell what simulations are
     scored on and what a private run is measured on differ by. What such a prediction had learnt itself is no
-    part of it.
+    part of it. Left out is what was wrong for another reason: predictions without fresh seeds, those that assume a
+    slope, and those that ended at 0 or 1, where what they had learnt is unknown.
     """
     own = func.coalesce(Study.prediction["shift"].astext.cast(Double), 0.0)
-    predicted = Study.prediction["accuracy"].astext.cast(Double) - own
+    accuracy = Study.prediction["accuracy"].astext.cast(Double)
     reached = Run.result["test_accuracy"].astext.cast(Double)
     query = (
-        select(reached - predicted)
+        select(reached - (accuracy - own))
         .select_from(Study)
         .join(Run, and_(Run.study_id == Study.id, Run.kind == "private"))
         .where(
@@ -90,6 +92,10 @@ async def earlier_errors(session: AsyncSession, study: Study) -> Sequence[float]
             Study.dataset == study.dataset,
             Study.search_dataset == study.search_dataset,
             Study.id != study.id,
+            Study.prediction["is_fresh"].as_boolean(),
+            Study.prediction["method"].astext != LawMethod.LARGEST_RUNG.value,
+            accuracy > 0,
+            accuracy < 1,
         )
         .order_by(Study.finished_at.desc(), Study.id.desc())
         .limit(_NEWEST)

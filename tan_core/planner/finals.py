@@ -6,6 +6,7 @@ result, and asks again after a crash.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -122,8 +123,13 @@ def next_repeat(
             return repeat
     if not wanted or len(begun) == MAX_REPEATS:
         return None
+    done = _examples(trials)
     left = max_examples - sum(trial.examples for trial in trials)
-    left -= sum(costs[repeat.trial] for repeat, is_complete in begun.items() if not is_complete)
+    left -= sum(
+        costs[repeat.trial] - done[repeat]
+        for repeat, is_complete in begun.items()
+        if not is_complete
+    )
     return wanted[0] if not begun or costs[wanted[0].trial] <= left else None
 
 
@@ -134,6 +140,15 @@ def _begun(trials: Sequence[TrialRecord], num_rungs: int) -> dict[Repeat, bool]:
         for trial in trials
         for score in trial.repeats
     }
+
+
+def _examples(trials: Sequence[TrialRecord]) -> dict[Repeat, int]:
+    """What the rungs of each ladder that have a score processed; 0 for one without."""
+    found: dict[Repeat, int] = defaultdict(int)
+    for trial in trials:
+        for score in trial.repeats:
+            found[Repeat(trial=trial.number, seed=score.seed)] += score.examples
+    return found
 
 
 def _contenders(

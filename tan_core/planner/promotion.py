@@ -32,7 +32,8 @@ def choose_winner(
 
     Among predictions within :data:`TIE` of the best the highest lower bound wins: of equal promises the
     surer one. Trials repeated with fresh seeds come before those that were not, unless their whole interval
-    lies below one of those: a trial that collapses under another seed was luck.
+    lies below one of those: a trial that collapses under another seed was luck. What earlier studies taught about
+    the evaluation sets is shown and chooses nothing.
 
     Args:
         trials: of one search, in any order.
@@ -46,10 +47,9 @@ def choose_winner(
     tied = [
         one
         for one in ranked
-        if one.is_fresh == best.is_fresh
-        and best.prediction.accuracy - one.prediction.accuracy <= TIE
+        if one.is_fresh == best.is_fresh and best.compared.accuracy - one.compared.accuracy <= TIE
     ]
-    winner = max(tied, key=lambda one: (one.prediction.low, -one.trial))
+    winner = max(tied, key=lambda one: (one.compared.low, -one.trial))
     return Promotion(
         winner=winner,
         standings=ranked,
@@ -61,7 +61,7 @@ def _best(ranked: Sequence[Standing]) -> Standing:
     """The first, unless it collapsed under fresh seeds and one that was not repeated is surely better."""
     first = ranked[0]
     rivals = [one for one in ranked if one.is_fresh != first.is_fresh]
-    if rivals and rivals[0].prediction.low > first.prediction.high:
+    if rivals and rivals[0].compared.low > first.compared.high:
         return rivals[0]
     return first
 
@@ -85,7 +85,7 @@ def _reason(
         return f"{told}; trial {second.trial} fell surely below it under fresh seeds"
     if second.is_fresh != winner.is_fresh:
         return f"{told}; no other trial was repeated with fresh seeds"
-    ahead = 100 * (shown.accuracy - second.prediction.accuracy)
+    ahead = 100 * (winner.compared.accuracy - second.compared.accuracy)
     return f"{told}; {ahead:.2f} points above trial {second.trial}"
 
 

@@ -199,6 +199,21 @@ class TestEarlierErrors:
 
         assert await self.errors(database, new) == [0.01]
 
+    @pytest.mark.parametrize(
+        "told", [{"is_fresh": False}, {"method": "largest_rung"}, {"accuracy": 1.0, "shift": 0.02}]
+    )
+    async def test_what_was_wrong_for_another_reason_is_not_learnt(
+        self, client, database, finished, told
+    ) -> None:
+        """Luck of the trial that was chosen, an assumed slope, and what lies past 1."""
+        earlier = await finished(accuracy=0.95, reached=0.97)
+        async with database.session() as session:
+            study = await session.get_one(Study, earlier)
+            study.prediction = {**study.prediction, **told}
+        new = (await client.post("/studies", json=make_spec())).json()["id"]
+
+        assert await self.errors(database, new) == []
+
     async def test_other_data_and_tenants_tell_nothing(self, client, database, finished) -> None:
         elsewhere, foreign = [await finished(reached=0.97) for _ in range(2)]
         new = (await client.post("/studies", json=make_spec())).json()["id"]

@@ -212,7 +212,8 @@ class TestBudget:
     def test_and_is_paid_in_full_before_another_begins(self) -> None:
         crashed, other = explored(0, 0.9, s1=[0.92]), explored(1, 0.9)
         running = [Repeat(trial=0, seed=1)]
-        budget = crashed.examples + other.examples + 2 * LADDER
+        begun = sum(score.examples for score in crashed.repeats)
+        budget = crashed.examples + other.examples + LADDER - begun + LADDER
 
         assert asked(crashed, other, running=running, max_examples=budget) == (1, 1)
         assert asked(crashed, other, running=running, max_examples=budget - 1) is None

@@ -1,5 +1,6 @@
 """Which trial becomes the private run, and the sentence that says why."""
 
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -77,7 +78,31 @@ class TestWinner:
         promotion = chosen(higher, surer)
 
         assert promotion.winner.trial == 0
-        assert promotion.winner.prediction.low < promotion.standings[1].prediction.low
+        widths = [one.prediction.high - one.prediction.low for one in promotion.standings]
+        assert widths[0] > 1.05 * widths[1]
+
+    @pytest.mark.parametrize("errors", [[0.0] * 100, [0.05] * 9, [-0.05] * 9])
+    def test_what_earlier_studies_taught_chooses_nothing(self, errors: list[float]) -> None:
+        """It narrows intervals and moves past 1, by which trials would be told apart."""
+        trials = [
+            make_trial(0, (0.95, 0.965, 0.97), {1: (0.92, 0.93, 0.94)}),
+            make_trial(1, (0.955, 0.968, 0.974)),
+            make_trial(2, (0.94, 0.955, 0.96), {1: (0.94, 0.955, 0.96)}),
+            make_trial(3, (0.99, 0.992, 0.993), {1: (0.99, 0.992, 0.993)}),
+            make_trial(4, (0.985, 0.99, 0.992), {1: (0.985, 0.99, 0.992)}),
+        ]
+        known = replace(EVALUATION, errors=errors)
+
+        for few in (trials[:2], trials[:3], trials):
+            plain, taught = (
+                choose_winner(few, expected_batch_size=4096, evaluation=evaluation)
+                for evaluation in (EVALUATION, known)
+            )
+
+            assert plain is not None
+            assert taught is not None
+            assert taught.winner.trial == plain.winner.trial
+            assert [one.trial for one in taught.standings] == [one.trial for one in plain.standings]
 
     def test_of_equal_trials_it_is_the_earlier_in_any_order(self) -> None:
         trials = [repeated(number, 0.9) for number in (7, 3, 5)]

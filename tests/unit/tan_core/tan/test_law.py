@@ -258,6 +258,9 @@ class TestSaturation:
         ((0.357, 0.447), 0.493),
         ((0.354, 0.452), 0.492),
         ((0.377, 0.446), 0.493),
+        ((0.305, 0.442), 0.508),
+        ((0.334, 0.440), 0.495),
+        ((0.324, 0.443), 0.509),
     )
     """The same of tanh-cnn on CIFAR-10 (JPEG) at epsilon 3, of the mean weights at 2048, too."""
 
@@ -354,6 +357,29 @@ class TestFallback:
         assert ahead.low < 0.56 < ahead.high
         assert ahead.caution is not None
         assert "too far from any" in ahead.caution
+
+    @pytest.mark.parametrize(
+        ("fitted", "above"),
+        [
+            ((0.900, 0.9425, 0.930), (0.901, 0.9445, 0.931)),
+            ((0.55, 0.6225, 0.62), (0.551, 0.6245, 0.621)),
+        ],
+    )
+    def test_rungs_that_rise_are_not_told_to_fall(
+        self, fitted: tuple[float, ...], above: tuple[float, ...]
+    ) -> None:
+        """A little above a ladder that is a curve yet: better at every rung, and 4.5 points worse it was."""
+        batches = (64, 256, 1024)
+        curve, fallback = (
+            law_of(list(zip(batches, rungs, strict=True)), guessing=0.1)
+            for rungs in (fitted, above)
+        )
+
+        assert curve.method is LawMethod.SATURATION
+        assert fallback.method is LawMethod.LARGEST_RUNG
+        ahead = fallback.predict(4096)
+        assert ahead.accuracy > curve.predict(4096).accuracy - 1.5 * POINT
+        assert "slope is none" in (ahead.caution or "")
 
     def test_is_wider_than_the_line_it_replaces(self) -> None:
         line = law_of(ladder([0.61, 0.60, 0.59])).predict(16384)
@@ -482,6 +508,24 @@ def _posterior_cdf(
             total += prior * density
             below += prior * density * stats.norm.cdf(np.array(values) - 0.6, mean, std)
     return below / total
+
+
+class TestRoom:
+    def test_spreads_are_those_of_a_frequency(self) -> None:
+        """The same ladder at the middle and near 1, where a tenth of the room is left."""
+        middle, near_one = (
+            law_of(ladder([top - 0.002, top - 0.001, top])).predict(4096) for top in (0.5, 0.9975)
+        )
+
+        assert width(near_one) / width(middle) == pytest.approx(
+            2 * math.sqrt(0.995 * 0.005), rel=0.3
+        )
+
+    @pytest.mark.parametrize("accuracy", [0.0, 1.0])
+    def test_there_is_always_some(self, accuracy: float) -> None:
+        ahead = law_of([(64, accuracy), (256, accuracy), (1024, accuracy)]).predict(4096)
+
+        assert 0.001 < width(ahead) < 0.02
 
 
 class TestCoverage:
