@@ -74,6 +74,7 @@ class Team:
         context = ray.train.get_context()
         self.rank: int = context.get_world_rank()
         self.size: int = context.get_world_size()
+        self.is_first_of_node: bool = context.get_local_rank() == 0
         self.device: torch.device = ray.train.torch.get_device()
         self.threads = max(1, len(os.sched_getaffinity(0)) // context.get_local_world_size())
 
@@ -106,7 +107,8 @@ def _train(
         storage=settings.storage,
         device=team.device,
     )
-    if team.rank == 0:
+    # Nodes may hold copies of their own, and ranks share out records by their place.
+    if team.is_first_of_node:
         verify(assignment.dataset, storage=settings.storage)
     # Before a step is charged: a split that cannot be read, or features of it that do not fit, cost no
     # epsilon. Both are scored after the last step and not before. They come before the training split,

@@ -291,7 +291,8 @@ def _check_content(ref: DatasetRef, path: str | None) -> None:
     if actual != ref.content_sha256:
         raise DatasetError(
             f"dataset {ref.name!r} is not the one that was registered: its content is "
-            f"sha256 {actual[:16]}..., registered was {ref.content_sha256[:16]}...",
+            f"sha256 {actual[:16]}..., registered was {ref.content_sha256[:16]}...; files that were renamed "
+            "must stay in the order of their names",
             field="content_sha256",
         )
 
@@ -324,9 +325,23 @@ def _place(ref: DatasetRef, storage: Storage) -> str | None:
 
 
 def _with_members(split: Split, ref: DatasetRef, name: Role, storage: Storage) -> Split:
-    """A split that was kept, with whose and which group's its records are: these are not kept."""
+    """A split that was kept, with whose and which group's its records are: these are not kept.
+
+    Raises:
+        DatasetError: what is kept is not of the records that are stored now.
+    """
     wanted = {"train": ref.unit != RECORD, "test": ref.group is not None}
-    return _with_those_of(*_stored(ref, storage), split, name) if wanted.get(name) else split
+    if not wanted.get(name):
+        return split
+    parts, indices = _stored(ref, storage)
+    role, own = indices[name]
+    if not np.array_equal(split.labels, parts[role].labels[own]):
+        raise DatasetError(
+            f"dataset {ref.name!r}: what is kept of {name} has other labels than its files; delete "
+            "what TAN_CACHE_DIR holds, and put back the files as they were registered",
+            field="cache_dir",
+        )
+    return _with_those_of(parts, indices, split, name)
 
 
 def _with_those_of(parts: Parts, indices: SplitIndices, split: Split, name: Role) -> Split:
@@ -479,14 +494,16 @@ def _check_groups(parts: Parts) -> None:
 
 
 def _content_sha256(source: Source, files: Sequence[_File]) -> str:
-    """SHA-256 over (role, digest of the file) of every file, sorted: renaming a file changes nothing.
+    """SHA-256 over (role, digest of the file) of every file, by role and in the order in which they are read.
 
-    The class folder of an image is part of its role, because there it is the label. The bundled
-    ``digits`` are known by their own digest.
+    Records are known by their place: which are cut off for another split, which are a user's, and which a cache
+    or another node holds there. Renaming files changes nothing as long as it leaves their order. The class
+    folder of an image is part of its role, because there it is the label. The bundled ``digits`` are known
+    by their own digest.
     """
     if source == "digits":
         return files[0].sha256
-    entries = sorted(f"{file.role}:{file.sha256}" for file in files)
+    entries = [f"{file.role}:{file.sha256}" for file in sorted(files, key=lambda file: file.role)]
     return hashlib.sha256("\n".join(entries).encode()).hexdigest()
 
 

@@ -10,6 +10,7 @@ class OneRank(Team):
 
     def __init__(self) -> None:
         self.rank, self.size, self.threads = 0, 1, 1
+        self.is_first_of_node = True
         self.device = torch.device("cpu")
 
     def told(self, values: list[int]) -> list[int]:

@@ -527,6 +527,28 @@ class TestInspect:
         assert hashes[0] == hashes[1]
         assert hashes[0] != hashes[2]
 
+    def test_the_content_hash_follows_the_order_in_which_files_are_read(
+        self, tmp_path: Path
+    ) -> None:
+        """Which records are cut off for a split, and whose a kept one is, goes by their place."""
+        names = {
+            "stored": ("train-2", "train-10"),
+            "padded": ("train-02", "train-10"),
+            "renamed": ("train-b", "train-a"),
+        }
+        for folder, files in names.items():
+            for seed, name in enumerate(files):
+                write_images(
+                    tmp_path / folder / f"{name}.parquet", grey_images(20, seed=seed), [0, 1] * 10
+                )
+        stored = make_ref(data.inspect(str(tmp_path / "stored")), tmp_path / "stored")
+
+        data.verify(stored.model_copy(update={"path": str(tmp_path / "renamed")}))
+        with pytest.raises(DatasetError, match="must stay in the order of their names") as error:
+            data.verify(stored.model_copy(update={"path": str(tmp_path / "padded")}))
+
+        assert error.value.field == "content_sha256"
+
     def test_swapped_roles_change_the_content_hash_and_not_the_digests_of_the_files(
         self, tmp_path: Path
     ) -> None:

@@ -206,6 +206,22 @@ class TestSources:
         assert load("test").groups is not None
         assert load("train").groups is None
 
+    def test_what_is_kept_is_not_joined_with_users_in_another_order(self, tmp_path: Path) -> None:
+        """A person over more units than one would cost more than is said."""
+        rows = rows_of(60)
+        for name, part in (("train-2", rows[::2]), ("train-10", rows[1::2])):
+            write(tmp_path / "a", part, f"{name}.csv")
+        ref = ref_of(tmp_path / "a")
+        data.load_split(ref, "train", cache_dir=tmp_path / "kept")
+
+        (tmp_path / "a/train-2.csv").rename(tmp_path / "a/train-02.csv")
+
+        with pytest.raises(DatasetError, match="other labels than its files") as error:
+            data.load_split(ref, "train", cache_dir=tmp_path / "kept")
+        assert error.value.field == "cache_dir"
+        with pytest.raises(DatasetError, match="not the one that was registered"):
+            data.verify(ref)
+
     def test_one_column_more_makes_other_splits_and_other_kept_files(self, tmp_path: Path) -> None:
         folder, kept = write(tmp_path / "a", rows_of(40)), tmp_path / "kept"
         records = dataset_ref(data.inspect(str(folder)), name="made", path=folder)
