@@ -15,8 +15,9 @@ the other; simulated at batch 64. Of each stage's learning rates the one that is
 0 is kept, and repeated with more seeds.
 
 The last two train a wide ResNet of depth 10 and width 1, the registered network's own code, on images of 16 pixels a
-side (means of 2 x 2): small enough for a CPU. Their simulations read the first 2,500 records, each 26 times on
-average, as often as those of Figure 5 (B = 512, 2,500 steps, 50,000 records); *order* is shown with all of them, 1.4 times, too.
+side (means of 2 x 2): small enough for a CPU. What views are worth depends on how often each record is met: *order* reads
+the first 2,500 records, each 26 times on average, as often as the simulations of Figure 5 (B = 512, 2,500 steps, 50,000
+records), 10,000 of them, and all, 1.4 times; *ablation* reads 10,000.
 One thread. Every run is kept in ``benchmarks/results/FIGURE.jsonl`` when it is done, and not run again.
 """
 
