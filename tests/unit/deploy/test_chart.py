@@ -224,6 +224,23 @@ class TestNetworks:
 
         assert policy(documents, "ray")["egress"][-1] == {"to": [peer], "ports": [{"port": 443}]}
 
+    def test_the_head_alone_reaches_kubernetes_by_its_ports_or_where_it_is_told(
+        self, documents: list[Document], tmp_path: Path
+    ) -> None:
+        peer = {"ipBlock": {"cidr": "10.0.0.10/32"}}
+        told = rendered({"networkPolicy": {"kubernetesTo": [peer]}}, folder=tmp_path)
+        ports = [{"port": 443}, {"port": 6443}]
+
+        head = policy(documents, "ray-head")["podSelector"]["matchLabels"]
+        assert head == policy(documents, "ray")["podSelector"]["matchLabels"] | {
+            "ray.io/node-type": "head"
+        }
+        assert policy(documents, "ray-head")["egress"] == [{"ports": ports}]
+        assert policy(told, "ray-head")["egress"] == [{"ports": ports, "to": [peer]}]
+        for document in told:
+            if document["kind"] == "NetworkPolicy":
+                kubernetes_validate.validate(document, KUBERNETES, strict=True)
+
     def test_the_policies_are_for_pods_that_there_are(self, documents: list[Document]) -> None:
         labels = [pod["metadata"]["labels"].items() for pod in pods(documents).values()]
         for name in ("ray", "orchestrator", "api"):
