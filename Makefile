@@ -89,7 +89,7 @@ arch: setup  ## Import contracts only
 
 lock:  ## Resolve the locks again (needs uv); LOCK_ARGS="--upgrade" takes newer releases
 	$(COMPILE) --extra all --group dev $(LOCK_ARGS) -o requirements.lock
-	$(COMPILE) --extra service --extra embedded -c requirements.lock -o deploy/requirements-service.lock
+	$(COMPILE) --extra service --extra embedded --extra otel -c requirements.lock -o deploy/requirements-service.lock
 	$(COMPILE) --extra worker -c requirements.lock -o deploy/requirements-worker.lock
 
 clean:  ## Remove the virtual environment and everything that was built
