@@ -19,6 +19,7 @@ from service.settings import Settings
 ROOT = Path(__file__).parents[3]
 COMPOSE = ROOT / "docker-compose.yml"
 DEPLOY = ROOT / "deploy"
+RUNBOOK = (DEPLOY / "README.md").read_text()
 TAN = yaml.safe_load(COMPOSE.read_text())
 SERVICES = TAN["services"]
 RAY = {"ray-head", "ray-worker", "ray-worker-gpu"}
@@ -74,6 +75,25 @@ class TestSettings:
 
         assert (program, flag) == ("python", "-m")
         assert importlib.util.find_spec(module) is not None
+
+    def test_every_variable_of_the_file_is_documented(self) -> None:
+        asked = set(re.findall(r"\$\{(\w+)", COMPOSE.read_text()))
+
+        assert asked
+        assert {name for name in asked if f"`{name}`" not in RUNBOOK} == set()
+
+    def test_what_an_override_is_shown_with_are_settings_and_networks(self) -> None:
+        shown = re.search(r"```yaml\n(.*?)```", RUNBOOK, re.DOTALL)
+        assert shown
+
+        for name, each in yaml.safe_load(shown[1])["services"].items():
+            known = {
+                field.validation_alias or f"TAN_{key.upper()}"
+                for key, field in Settings.model_fields.items()
+            }
+            assert each["environment"].keys() <= known
+            assert set(each.get("networks", [])) <= TAN["networks"].keys()
+            assert networks(name) <= set(each.get("networks", networks(name)))
 
     def test_ray_knows_no_setting_of_ours(self) -> None:
         assert not [key for name in RAY for key in SERVICES[name]["environment"] if "TAN" in key]
