@@ -59,7 +59,11 @@ def add(
     public: Annotated[bool, typer.Option("--public", help="Public data: no budget.")] = False,
     allow: Annotated[
         list[str] | None,
-        typer.Option(metavar="MODE", help="A search.accounting mode to allow; may be repeated."),
+        typer.Option(
+            metavar="MODE",
+            help="A search.accounting mode to allow: public_proxy, or declared_unaccounted beside a --waiver; "
+            "may be repeated. Default: public_proxy, and what a waiver allows.",
+        ),
     ] = None,
     waiver: Annotated[
         str | None,

@@ -3,7 +3,15 @@
 from datetime import datetime
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, StrictBool, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    StrictBool,
+    StringConstraints,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from service.ledger.schemas import AdmissionRule
@@ -17,7 +25,26 @@ from tan_core.wire import RECORD
 
 SUPPORTED_MODES = (SearchAccounting.PUBLIC_PROXY, SearchAccounting.DECLARED_UNACCOUNTED)
 """The ``search.accounting`` modes that a study can be run under today."""
+ACCEPTED_MODES = " and ".join(SUPPORTED_MODES)
 
+
+def _supported(value: object) -> object:
+    """A mode that studies can be run under: what a dataset allows is said once, for ever."""
+    if value not in SUPPORTED_MODES:
+        raise PydanticCustomError(
+            "dataset",
+            "no study can be run under it, and what a dataset allows cannot be changed later; "
+            "accepted today: {accepted}",
+            {"accepted": ACCEPTED_MODES},
+        )
+    return value
+
+
+AllowedMode = Annotated[
+    SearchAccounting,
+    BeforeValidator(_supported),
+    WithJsonSchema({"type": "string", "enum": [*map(str, SUPPORTED_MODES)]}),
+]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=r"^[^\x00]+$")]
 Column = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^\x00]+$")]
 Source = Literal["digits", "parquet", "image_folder", "npz", "table"]
@@ -51,7 +78,7 @@ class DatasetRegistration(Frozen):
     """What decides whether the budget holds one more study; ``renyi_filter`` also holds where plans
     depend on earlier private results."""
     public: StrictBool = False
-    allow: list[SearchAccounting] | None = None
+    allow: list[AllowedMode] | None = None
     """Modes of ``search.accounting``; default: public_proxy, and what a waiver allows."""
     waiver: Annotated[str, StringConstraints(max_length=2000)] | None = None
     """``owner: reason``: who accepts that a search on this data is not accounted, and why."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from service.datasets.schemas import SUPPORTED_MODES
+from service.datasets.schemas import ACCEPTED_MODES, SUPPORTED_MODES
 from service.datasets.service import Protection
 from service.db.tables import Dataset
 from service.ledger.schemas import AdmissionRule
@@ -62,10 +62,9 @@ def mode_faults(spec: StudySpec) -> Iterator[FieldProblem]:
     """Modes that no dataset can be searched under today."""
     mode = spec.search.accounting
     if mode not in SUPPORTED_MODES:
-        accepted = " and ".join(each.value for each in SUPPORTED_MODES)
         yield FieldProblem(
             path="search.accounting",
-            message=f"{mode.value} is not supported yet; accepted today: {accepted}",
+            message=f"{mode.value} is not supported yet; accepted today: {ACCEPTED_MODES}",
             value=mode.value,
         )
 

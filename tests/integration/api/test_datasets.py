@@ -90,6 +90,9 @@ class TestRegister:
             ({"waiver": ": reason"}, "waiver"),
             ({"allow": ["declared_unaccounted"]}, "waiver"),
             ({"allow": ["anything"]}, "allow.0"),
+            ({"allow": ["accounted"]}, "allow.0"),
+            ({"allow": ["public_proxy", "private_selection"]}, "allow.1"),
+            ({"allow": ["disjoint_split"], "public": True}, "allow.0"),
             ({"label": "target"}, "label"),
             ({"features": ["zzz"]}, "features"),
             ({"source": "parquet"}, "path"),
@@ -113,6 +116,28 @@ class TestRegister:
         assert response.status_code == 422, response.text
         assert path in [error["path"] for error in response.json()["errors"]], response.text
         assert [d["name"] for d in (await client.get("/datasets")).json()["items"]] == ["digits"]
+
+    async def test_a_mode_that_no_study_runs_under_is_named_with_what_is_accepted(
+        self, client, table
+    ):
+        response = await client.post("/datasets", json=make_body(table, allow=["accounted"]))
+
+        (error,) = response.json()["errors"]
+        assert (error["path"], error["value"]) == ("allow.0", "accounted")
+        assert error["message"].endswith("accepted today: public_proxy and declared_unaccounted")
+
+    async def test_a_mode_that_an_earlier_version_let_through_is_told_as_it_is(
+        self, client, table, database
+    ):
+        await client.post("/datasets", json=make_body(table))
+        stored = ["public_proxy", "accounted"]
+        async with database.session() as session:
+            (await repository.find(session, "table")).allowed_modes = stored
+
+        view = (await client.get("/datasets/table")).json()
+
+        assert view["allowed_modes"] == stored
+        assert view in (await client.get("/datasets")).json()["items"]
 
     async def test_of_users_it_is_told_how_many_and_that_they_are_protected(self, client, tmp_path):
         rows = "\n".join(f"u{i % 60},{'mf'[i % 2]},{i / 7:.3f},{i % 2}" for i in range(200))

@@ -174,6 +174,20 @@ def test_a_fault_exits_2_with_its_path_and_stores_nothing(
     assert json.loads(cli("list", "--json").out) == []
 
 
+def test_a_mode_that_no_study_runs_under_is_not_allowed_for_ever(cli: Cli, tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("a,label\n" + "".join(f"{i},{i % 2}\n" for i in range(100)))
+    add = ("dataset", "add", "table", "--path", str(table), "--epsilon", "1", "--delta", "1e-5")
+
+    refused = cli(*add, "--allow", "accounted")
+
+    assert refused.code == 2
+    for words in ("allow", "accounted", "public_proxy and declared_unaccounted"):
+        assert words in " ".join(refused.err.split())
+    assert cli("dataset", "show", "table").code == 1
+    assert cli(*add, "--allow", "public_proxy").code == 0
+
+
 def test_over_budget_exits_3_and_stores_nothing(cli: Cli, tmp_path: Path) -> None:
     done = cli("submit", edited(tmp_path, "epsilon: 3.0", "epsilon: 400.0"))
     assert done.code == 3, done.err
