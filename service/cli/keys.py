@@ -13,7 +13,7 @@ Json = dict[str, Any]
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 ExpectedKeyId = Annotated[
-    str | None, typer.Option(help="The signing key that --verify expects, known from elsewhere.")
+    str | None, typer.Option(help="The key that must have signed, known from elsewhere.")
 ]
 ExpectedKey = Annotated[
     Path | None, typer.Option(help="The same as a PEM file, from `tan-cli key export`.")
