@@ -39,13 +39,13 @@ def statement(
         bool,
         typer.Option(
             "--verify",
-            help="Compute ε again from the events, check the signature and the ledger's chain; "
-            "exit 1 if anything does not hold.",
+            help="Compute ε again from the events, check the signature and, with a server, the ledger's "
+            "chain; exit 1 if anything does not hold.",
         ),
     ] = False,
     file: Annotated[
         Path | None,
-        typer.Option(help="A statement kept in a file. It is verified without any server."),
+        typer.Option(help="A statement kept in a file, to show or to --verify without any server."),
     ] = None,
     key_id: ExpectedKeyId = None,
     key: ExpectedKey = None,
