@@ -10,6 +10,7 @@ import yaml
 from service.cli.main import app
 from service.cli.template import STUDY
 from service.settings import Settings
+from tan_core.planner.rungs import batch_ladder
 from tan_core.spec import SearchSpec, StudySpec, TrainSpec
 from tan_core.spec.yaml import load_study
 
@@ -73,6 +74,21 @@ class TestExamples:
     )
     def test_every_example_is_a_valid_study(self, path: Path) -> None:
         assert load_study(path.read_text()).name
+
+    @pytest.mark.parametrize(
+        "path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda p: p.name
+    )
+    def test_the_rungs_that_its_comment_names_are_those_of_its_plan(self, path: Path) -> None:
+        study = load_study(path.read_text())
+        batch = study.train.batch_size
+        assert batch != "auto"
+        (comment,) = re.findall(r"^  rungs: .*#(.*)", path.read_text(), re.MULTILINE)
+
+        rungs = study.search.rungs
+        if rungs == "auto":
+            rungs = batch_ladder(batch, trials=study.search.trials)
+
+        assert re.findall(r"B/(\d+)", comment) == [f"{batch / rung:g}" for rung in rungs]
 
     def test_the_template_is_the_first_example(self) -> None:
         assert (ROOT / "examples" / "digits.yaml").read_text() == STUDY
