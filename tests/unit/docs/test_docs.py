@@ -13,6 +13,7 @@ from service.settings import Settings
 from tan_core.planner.rungs import batch_ladder
 from tan_core.spec import SearchSpec, StudySpec, TrainSpec
 from tan_core.spec.yaml import load_study
+from tests.privacy_faults import FAULTS
 
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text()
@@ -101,6 +102,13 @@ class TestExamples:
             *(name for name in StudySpec.model_fields if name not in ("search", "train", "model")),
         ]
         assert [key for key in keys if key not in text] == []
+
+
+def test_every_fault_that_the_self_test_must_find_is_in_its_table() -> None:
+    page = (ROOT / "docs" / "selftest.md").read_text()
+    rows = re.findall(r"^\| ([^|]+) \| `([a-z0-9_.]+)` \| .* \|$", page, re.MULTILINE)
+
+    assert [(fault.name, fault.finding) for fault in FAULTS] == rows
 
 
 class TestDecisions:
