@@ -14,6 +14,7 @@ from service.auth.secrets import run_token
 from service.db.clock import clock
 from service.db.session import Database
 from service.db.tables import Attempt, Run, Study
+from service.ledger import repository as ledger
 from service.ledger.service import Ledger
 from service.logs.redact import redact
 from service.logs.text import last_lines
@@ -21,6 +22,7 @@ from service.orchestrator import assignments, claims, compute, endings, promote
 from service.orchestrator.decide import PAUSED, Action, AttemptView, Decision, decide
 from service.orchestrator.launcher import Job, JobInfo, Launcher, LauncherUnavailableError
 from service.orchestrator.look import Look, look
+from service.publication.published import Published
 from service.settings import Settings
 from service.statements.service import attest_weights, make_statement
 from service.studies import line
@@ -83,6 +85,7 @@ class Reconciler:
         self._owner = owner
         self._lease = lease
         self._ledger = Ledger()
+        self._published = Published(settings.home_path)
         self._statement_not_before: dict[str, float] = {}
         self._decide = partial(
             decide,
@@ -184,6 +187,7 @@ class Reconciler:
         """State what the finished private run cost; outside of any lock, for pricing takes time."""
         if time.monotonic() < self._statement_not_before.get(study_id, 0.0):
             return
+        await self._leave(study_id)
         try:
             statement = await make_statement(self._database, study_id, self._settings)
         except TanError as error:
@@ -298,7 +302,7 @@ class Reconciler:
                 study.reason = decision.reason
             case Action.SUBMIT if attempt is not None:
                 job = self._job(study, run, attempt)
-                return lambda: self._submit(job)
+                return lambda: self._submit(job, study.id if run.kind == "private" else None)
             case Action.STOP if attempt is not None:
                 if attempt.stop_requested_at is None:
                     attempt.stop_requested_at, attempt.reason = scene.now, decision.reason
@@ -410,7 +414,10 @@ class Reconciler:
             metadata={"study": study.id, "run": run.id, "attempt": str(attempt.number)},
         )
 
-    async def _submit(self, job: Job) -> None:
+    async def _submit(self, job: Job, marked: str | None) -> None:
+        """Start it; where its steps are charged (``marked``: the study) with a mark of the ledger first."""
+        if marked is not None:
+            await self._leave(marked)
         await self._launcher.submit(job)
         async with self._database.session() as session:
             attempt = await session.scalar(
@@ -421,6 +428,19 @@ class Reconciler:
 
     def _stopping(self, submission_id: str) -> FollowUp:
         return lambda: self._launcher.stop(submission_id)
+
+    # What is known outside the database
+
+    async def _leave(self, study_id: str) -> None:
+        """Mark the ledger that a private run is charged to: an older backup is found by it.
+
+        After the commit of what it marks, and repeatable: whatever dies in between marks it again.
+        """
+        async with self._database.session() as session:
+            study = await session.get_one(Study, study_id)
+            if study.reservation_id is not None:
+                held = await ledger.reservation(session, study.reservation_id)
+                await self._published.leave_head(session, held.scope_id)
 
     # Rows
 

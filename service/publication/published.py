@@ -1,7 +1,7 @@
 """What left the service about each ledger, kept outside the database: an old backup cannot hide.
 
-``home/published.json`` has, for every scope, the newest entry that left in a statement or an export. A
-database whose journal no longer holds that entry was restored from before it, or rewritten: what was
+``home/published.json`` has, for every scope, the newest entry that was there when something left that
+cost a budget: a statement, an export, a model, or a private run's attempt to the cluster. A database whose journal no longer holds that entry was restored from before it, or rewritten: what was
 spent since is not in it, so nothing may be spent on it until somebody takes that upon themselves.
 """
 
@@ -80,6 +80,14 @@ class Published:
         before = (await to_thread.run_sync(self.marks)).get(scope_id)
         if before is None or await holds(session, scope_id, before):
             await to_thread.run_sync(self.record, scope_id, mark)
+
+    async def leave_head(self, session: AsyncSession, scope_id: str) -> None:
+        """Note that all that a ledger holds by now leaves, or stands behind what does.
+
+        For a transaction that has appended nothing itself: a mark of what is then rolled back would
+        keep the service from serving for ever.
+        """
+        await self.leave(session, scope_id, await ledger.head(session, scope_id))
 
     def record(self, scope_id: str, mark: Head) -> None:
         """Write a mark down, unless a newer one is there."""
@@ -160,8 +168,8 @@ async def refuse_restored(request: Request) -> None:
 def _restored(scope_id: str, mark: Head) -> str:
     name = scope_id.removeprefix("dataset:")
     return (
-        f"the ledger of {scope_id} has no entry {mark.seq} of hash {mark.hash[:16]}, which left in a "
-        "statement or an export: an old backup was restored, or the journal was rewritten. What was "
+        f"the ledger of {scope_id} has no entry {mark.seq} of hash {mark.hash[:16]}, which stood "
+        "when a statement, an export, a model or a private run last left: an old backup was restored, or the journal was rewritten. What was "
         "spent since then is not in it, so nothing is served. Put a newer backup back; or look with "
         f"`tan-cli ledger verify {name}` and go on without those entries with "
         f'`tan-cli ledger verify {name} --accept-restored-backup "WHO: REASON"`'

@@ -201,15 +201,15 @@ async def statement(context: Context, study_id: str) -> dict[str, Any]:
         study = await _find(session, study_id)
         if study.statement is None:
             raise NotFoundError(_not_yet(study, "privacy statement"))
-        if left := study.statement.get("ledger"):
-            published = Published(context.settings.home_path)
-            mark = Head.model_validate(left["entry"])
-            await published.leave(session, left["scope"], mark)
+        await _leave(context, session, study.statement)
     return study.statement
 
 
 async def model(context: Context, study_id: str) -> ReleasedModel:
-    """The released weights. Only a file below the storage directory is ever served."""
+    """The released weights. Only a file below the storage directory is ever served.
+
+    The ledger that paid for them is marked first: no older database is served from then on.
+    """
     async with context.database.session() as session:
         study = await _find(session, study_id)
         run = await repository.run_of(session, study_id, "private")
@@ -218,6 +218,8 @@ async def model(context: Context, study_id: str) -> ReleasedModel:
     path = _below(context.settings.storage_path, run.result["model_path"])
     if path is None:
         raise NotFoundError(f"the model of study {study_id!r} is no longer on storage")
+    async with context.database.session() as session:
+        await _leave(context, session, study.statement or {})
     return ReleasedModel(name=study.name, path=path, sha256=run.result["model_sha256"])
 
 
@@ -270,6 +272,17 @@ async def _find(session: AsyncSession, study_id: str, *, lock: bool = False) -> 
 
 def _no_such(study_id: str) -> NotFoundError:
     return NotFoundError(f"there is no study {study_id!r}")
+
+
+async def _leave(context: Context, session: AsyncSession, statement: dict[str, Any]) -> None:
+    """Mark the entry that a statement names, and the newest one, before what it covers leaves.
+
+    The named one too: a journal without it was rewritten, and is found by that.
+    """
+    if left := statement.get("ledger"):
+        published = Published(context.settings.home_path)
+        await published.leave(session, left["scope"], Head.model_validate(left["entry"]))
+        await published.leave_head(session, left["scope"])
 
 
 async def _again(session: AsyncSession, known: IdempotencyKey) -> StudyView:

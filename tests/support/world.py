@@ -93,11 +93,16 @@ class World:
         """A study whose private run has just reported its end."""
         study_id = await self.to_training(**changes)
         await self.begin_segment(study_id, 0, 100)
+        await self.finish_private(study_id)
+        return study_id
+
+    async def finish_private(self, study_id: str, model_path: str = "/x/model.safetensors") -> None:
+        """Let the private run of 100 steps report its end."""
         result = {
             "steps": 100,
             "test_accuracy": 0.9,
             "num_test": 359,
-            "model_path": "/x/model.safetensors",
+            "model_path": model_path,
             "model_sha256": "cd" * 32,
             "train_seconds": 1.0,
             "software": {},
@@ -105,7 +110,6 @@ class World:
         await self.report(
             f"{study_id}-private", "POST", "/finish", outcome="succeeded", result=result
         )
-        return study_id
 
     async def begin_segment(self, study_id: str, start: int, steps: int, fence: int = 1) -> Any:
         return await self.report(

@@ -17,6 +17,7 @@ from service.settings import Settings
 from tan_core.mechanism import Mechanism
 from tests.fixtures.api import make_settings, open_client
 from tests.fixtures.postgres import DatabaseUrls, Server
+from tests.support.world import World
 
 LEDGER = "/datasets/digits/ledger"
 SMALL = Mechanism(sampling_rate=0.02, noise_multiplier=2.0, clip_norm=1.0, steps=10)
@@ -90,6 +91,70 @@ async def test_a_rewritten_journal_stays_refused_however_long_it_is_and_whatever
         assert (await served.get("/readyz")).status_code == 503
     await rewritten.close()
     postgres_server.drop(other.name)
+
+
+async def test_a_private_run_marks_its_ledger_when_it_starts_and_when_it_has_succeeded(
+    client: httpx.AsyncClient, settings: Settings, database: Database
+) -> None:
+    world = World(client, settings, database)
+    study_id = await world.submit()
+    await world.tick(3)
+    assert Published(settings.home_path).marks() == {}  # a search charges nothing
+    await world.finish_search(study_id)
+    await world.tick(3)
+    assert world.launcher.submitted[-1].submission_id == f"{study_id}-private-a1"
+    assert await last_marked(client, settings) == "acquire"
+
+    await world.begin_segment(study_id, 0, 100)
+    assert await last_marked(client, settings) == "acquire"
+    await world.finish_private(study_id)
+    await world.tick(2)
+    assert (await world.study(study_id))["state"] == "completed"
+    assert await last_marked(client, settings) == "attest"
+
+
+async def test_a_backup_from_before_a_private_run_is_refused_once_its_model_was_downloaded(
+    client: httpx.AsyncClient,
+    settings: Settings,
+    database: Database,
+    database_urls: DatabaseUrls,
+    postgres_server: Server,
+) -> None:
+    world = World(client, settings, database)
+    study_id = await world.to_training()
+    await database.close()  # a copy needs it unused
+    backup = postgres_server.create(f"{database_urls.name}_backup", database_urls.name)
+    model = settings.storage_path / "model.safetensors"
+    model.parent.mkdir(parents=True, exist_ok=True)
+    model.write_bytes(b"weights")
+    await world.begin_segment(study_id, 0, 100)
+    await world.finish_private(study_id, model_path=str(model))
+    await world.tick(2)
+    await reserve(database, "after")  # the study's own entries are no longer the newest
+    (settings.home_path / FILE).unlink()  # what the orchestrator left: a download marks by itself
+
+    answer = await client.get(f"/studies/{study_id}/model")
+    assert answer.content == b"weights"
+    head = (await client.get(LEDGER)).json()["head"]
+    assert Published(settings.home_path).marks() == {"dataset:digits": Head.model_validate(head)}
+
+    restored = Database(backup.app)
+    async with open_client(settings, restored) as served:
+        for path in ("/readyz", "/studies", f"/studies/{study_id}"):
+            refused = await served.get(path)
+            assert (refused.status_code, refused.json()["type"]) == (
+                503,
+                "/problems/restored-backup",
+            )
+    await restored.close()
+    postgres_server.drop(backup.name)
+
+
+async def last_marked(client: httpx.AsyncClient, settings: Settings) -> str:
+    """The kind of the entry that is marked."""
+    mark = Published(settings.home_path).marks()["dataset:digits"]
+    entries = (await client.get(f"{LEDGER}?entries=1000")).json()["entries"]
+    return next(entry["kind"] for entry in entries if entry["seq"] == mark.seq)
 
 
 async def test_nothing_is_accepted_without_a_reason(client: httpx.AsyncClient) -> None:
