@@ -37,7 +37,10 @@ def record(statement: Mapping[str, Any]) -> dict[str, Any]:
                 "data_domain": f"All datasets of records like those of {statement['dataset']['name']} "
                 f"(sha256 {statement['dataset']['sha256']}).",
                 "unprotected_quantities": " ".join(
-                    [f"The number of training {statement['unit']}s.", *statement["coverage"][1:]]
+                    [
+                        f"The number of training {statement['unit']}s, and which they are.",
+                        *statement["coverage"][1:],
+                    ]
                 ),
             },
             "privacy_loss": _privacy_loss(statement),

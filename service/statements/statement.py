@@ -25,6 +25,8 @@ ASSUMPTIONS = (
     "noise_multiplier * clip_norm is added, once per step over all workers.",
     "Noise is floating-point Gaussian; attacks on its representation are outside the accountant's model.",
     "The number of training {unit}s N is treated as public.",
+    "Which {unit}s are in the training split is treated as fixed and public: neighbouring datasets differ in "
+    "one {unit} of that split.",
     "The number of steps was fixed before the run; crashes are taken not to depend on the records.",
     "Re-executed steps of crashed attempts used fresh noise and fresh batches, and are in the events.",
 )

@@ -189,6 +189,16 @@ class TestBuild:
         assert bad_checks(sign(said, key)) == ["evaluation"]
         assert "evaluation" not in build(facts)
 
+    @pytest.mark.parametrize(("column", "unit"), [("record", "record"), ("writer", "user")])
+    def test_the_training_split_is_taken_as_fixed_and_public(self, column, unit):
+        [said] = [
+            each
+            for each in build(make_facts(unit=column, records_per_unit=1))["assumptions"]
+            if "training split" in each
+        ]
+        assert said.startswith(f"Which {unit}s are in the training split is treated as fixed")
+        assert f"neighbouring datasets differ in one {unit} of that split" in said
+
     def test_fewer_charged_than_released_steps_are_refused(self):
         with pytest.raises(StatementError, match="99 steps were charged, 100 are in the weights"):
             build(make_facts(released=100, charged=99))
