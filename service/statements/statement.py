@@ -23,7 +23,10 @@ ASSUMPTIONS = (
     "drawn from a cryptographic generator keyed by the operating system's entropy.",
     "Each {unit}'s gradient is scaled to a norm of at most clip_norm before Gaussian noise of standard deviation "
     "noise_multiplier * clip_norm is added, once per step over all workers.",
-    "Noise is floating-point Gaussian; attacks on its representation are outside the accountant's model.",
+    "Gradients are scaled and summed in float32, where round-off may let one {unit} move a sum by slightly more than "
+    "clip_norm: by less than a hundredth of it in sums of up to 65,536 gradients that all point one way, as measured.",
+    "Noise is floating-point Gaussian; attacks on its representation are outside the accountant's model. Its tail ends "
+    "at 8.57 standard deviations, which counts at noise multipliers below about 0.4 alone.",
     "The number of training {unit}s N is treated as public.",
     "Which {unit}s are in the training split is treated as fixed and public: neighbouring datasets differ in "
     "one {unit} of that split.",

@@ -1,7 +1,7 @@
 """What the sharp edges say of accountants, samplings and the law, held to the code."""
 
 from dataclasses import replace
-from math import ceil, sqrt
+from math import ceil, erfc, log, sqrt
 
 import dp_accounting
 import pytest
@@ -99,6 +99,18 @@ class TestSampling:
             num_examples=N,
         )
         assert naive < 0.5 * epsilon(fixed, by=Accountant.RDP)
+
+
+class TestFloatingPoint:
+    TAIL = sqrt(2 * 53 * log(2))  # of the generator itself: engine/test_randomness.py
+
+    def test_no_noise_is_beyond_the_deviations_named(self) -> None:
+        assert f"{self.TAIL:.2f}" == "8.57"
+
+    @pytest.mark.parametrize(("sigma", "named"), [(2 / 5, 7e-10), (3 / 10, 9e-8), (1 / 5, 2e-4)])
+    def test_its_end_counts_where_noise_is_small(self, sigma: float, named: float) -> None:
+        beyond = erfc((self.TAIL - 1 / sigma) / sqrt(2)) / 2
+        assert 0.8 * named < beyond < named
 
 
 class TestSearch:

@@ -199,6 +199,11 @@ class TestBuild:
         assert said.startswith(f"Which {unit}s are in the training split is treated as fixed")
         assert f"neighbouring datasets differ in one {unit} of that split" in said
 
+    def test_the_limits_of_floating_point_are_among_the_assumptions(self):
+        said = " ".join(build(make_facts())["assumptions"])
+        assert "one record move a sum by slightly more than clip_norm" in said
+        assert "tail ends at 8.57 standard deviations" in said
+
     def test_fewer_charged_than_released_steps_are_refused(self):
         with pytest.raises(StatementError, match="99 steps were charged, 100 are in the weights"):
             build(make_facts(released=100, charged=99))
