@@ -15,6 +15,7 @@ from tan_core.accounting import MIN_DELTA, SEARCH_NOTES, price
 from tan_core.errors import TanError
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 from tan_core.spec import SearchAccounting
+from tan_core.spec.models import PythonModel
 from tan_core.spec.train import Precision
 from tan_core.wire import RECORD
 
@@ -46,6 +47,18 @@ OF_A_CAP = (
 IN_BFLOAT16 = (
     "The passes through the model ran in bfloat16. The norm of each {unit}'s gradient and the sum that it bounds were "
     "made in float32 of the same rounded numbers, so what the passes round does not enter the bound.",
+)
+OF_RANDOM_WEIGHTS = "weights start from a random initialisation"
+OF_CODE = (
+    "weights start as they were made by the code of {}, which was not checked and may have loaded anything; "
+    "epsilon is that of the training that began there, and says nothing of what went into them before"
+)
+OF_A_FILE = (
+    "declared by whoever submitted the study and not checked; epsilon is that of the training that began from "
+    "this file, and says nothing of what the file was trained on"
+)
+OF_CODE_AROUND_IT = (
+    "what is not in the file was made by the code of {}, which was not checked either"
 )
 COVERAGE = (
     "Covered: the released weights, every checkpoint, and everything computed from them alone.",
@@ -203,13 +216,15 @@ def _search(facts: Facts) -> dict[str, Any]:
 
 
 def _pretraining(facts: Facts) -> dict[str, Any]:
-    pretrained = facts.spec.model.pretrained
+    """Where the weights began. Of code that is not ours nothing can be said: it may have loaded anything."""
+    model = facts.spec.model
+    pretrained = model.pretrained
+    code = model.module if isinstance(model, PythonModel) else None
     if pretrained is None:
-        return {"data": None, "note": "weights start from a random initialisation"}
+        return {"data": None, "note": OF_RANDOM_WEIGHTS if code is None else OF_CODE.format(code)}
     return {
         "data": pretrained.data,
-        "note": "declared by whoever submitted the study and not checked; epsilon is that of the "
-        "training that began from this file, and says nothing of what the file was trained on",
+        "note": OF_A_FILE if code is None else f"{OF_A_FILE}; {OF_CODE_AROUND_IT.format(code)}",
         "sha256": pretrained.sha256,
         "trained": pretrained.train,
     }

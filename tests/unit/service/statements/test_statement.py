@@ -129,6 +129,21 @@ class TestBuild:
         assert bad_checks(document) != []
         assert build(make_facts())["pretraining"]["data"] is None
 
+    @pytest.mark.parametrize("has_file", [False, True])
+    def test_weights_that_foreign_code_made_are_not_said_to_be_random(self, has_file):
+        spec = make_spec().model_dump(mode="json")
+        pretrained = {"path": "a.pt", "data": "ImageNet; public", "sha256": "12" * 32}
+        spec["model"] = {"name": "python:lab.models:small"}
+        spec["model"] |= {"pretrained": pretrained} if has_file else {}
+
+        declared = build(make_facts(spec=StudySpec.model_validate(spec)))["pretraining"]
+
+        assert "made by the code of lab.models, which was not checked" in declared["note"]
+        assert "random" not in declared["note"]
+        assert declared["data"] == ("ImageNet; public" if has_file else None)
+        ours = build(make_facts())["pretraining"]
+        assert ours == {"data": None, "note": "weights start from a random initialisation"}
+
     def test_the_precision_is_named_and_epsilon_does_not_depend_on_it(self, key):
         exact, rounded = (build(make_facts(precision=precision)) for precision in Precision)
 
