@@ -7,11 +7,13 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel
 
-from tan_core.wire import Evaluation, Scores, Tally
+from tan_core.wire import LEAST_TOLD, OTHER, Evaluation, Scores, Tally
 
 LEVEL = 0.95
 NOTE = (
-    "Counts on the test split, which no epsilon covers. The baseline is the same training without noise and "
+    "Counts on the test split, which no epsilon covers. Classes and groups of fewer than "
+    f"{LEAST_TOLD} test records are counted together as {OTHER}, with the next smallest where these are still fewer. "
+    "The baseline is the same training without noise and "
     "clipping: it read the training and validation data without privacy, no epsilon covers it, and its "
     "weights were not kept."
 )
@@ -54,6 +56,7 @@ class PartView(BaseModel):
     """A class or a group."""
 
     name: str
+    """``(other)``: all that have too few test records to be told of one by one, together."""
     private: Share
     baseline: Share | None
     """Of the model without privacy; None: there is none."""

@@ -357,13 +357,52 @@ class Tally(Frozen):
         return self
 
 
+LEAST_TOLD = 10
+"""Test records of the smallest part that is told of."""
+OTHER = "(other)"
+"""What the parts are called that are too small to be told of one by one."""
+
+
+def pool_small(parts: list[Tally]) -> list[Tally]:
+    """The parts, those of fewer than :data:`LEAST_TOLD` records together as the last one, :data:`OTHER`.
+
+    Where these are too few even together, the next smallest part joins them: a sum over too few records
+    could be told from the whole and the other parts. Which parts are told depends on their sizes alone, so
+    it is the same for every model; to pool twice changes nothing. Nothing is left where all are too few.
+
+    Example:
+        >>> sizes = {"a": 200, "b": 12, "c": 9, "d": 40}
+        >>> [(part.name, part.num) for part in pool_small([
+        ...     Tally(name=name, num=num, correct=0) for name, num in sizes.items()])]
+        [('a', 200), ('d', 40), ('(other)', 21)]
+    """
+    # A part that has the name of the pool is of the pool.
+    rising = sorted(
+        enumerate(parts), key=lambda at: (at[1].name != OTHER, at[1].num, at[1].name, at[0])
+    )
+    count = sum(part.name == OTHER or part.num < LEAST_TOLD for part in parts)
+    if count == 0:
+        return parts
+    while count < len(parts) and sum(part.num for _, part in rising[:count]) < LEAST_TOLD:
+        count += 1
+    pooled = [part for _, part in rising[:count]]
+    num = sum(part.num for part in pooled)
+    if num < LEAST_TOLD:
+        return []
+    other = Tally(name=OTHER, num=num, correct=sum(part.correct for part in pooled))
+    return [*(part for _, part in sorted(rising[count:], key=lambda at: at[0])), other]
+
+
+Parts = Annotated[list[Tally], AfterValidator(pool_small)]
+
+
 class Scores(Tally):
-    """Of the whole test split, and of its parts."""
+    """Of the whole test split, and of its parts: the small ones together, whoever counted them."""
 
     name: Exact = "all"
-    classes: list[Tally]
-    """By label, those that have a record."""
-    groups: list[Tally] = Field(default_factory=list[Tally])
+    classes: Parts
+    """By label, those that have enough records."""
+    groups: Parts = Field(default_factory=list[Tally])
     """Empty where the dataset names no column of groups."""
 
 

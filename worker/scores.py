@@ -1,4 +1,4 @@
-"""How a model does on the test split, by class and by group: counts, and nothing else of a record."""
+"""How a model does on the test split, by class and by group: counts of many records, and nothing of few."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from tan_core.wire import Scores, Tally
 
 
 def scores_of(trainer: Trainer, test: Split) -> Scores:
-    """Of the weights that a trainer releases."""
+    """Of the weights that a trainer releases. Small classes and groups are told of together, by ``Scores``."""
     hits = trainer.hits(test.inputs, test.labels).numpy()
     names = [str(label) for label in range(int(test.labels.max()) + 1)]
     groups = test.groups

@@ -4,7 +4,7 @@ import pytest
 from scipy.stats import binomtest
 
 from service.evaluation import LEVEL, evaluation_view, wilson
-from tests.support.evaluations import evaluation
+from tests.support.evaluations import evaluation, with_small_parts
 
 
 @pytest.mark.parametrize("num", [1, 2, 10, 37, 360, 10_000])
@@ -43,6 +43,19 @@ class TestView:
         assert view is not None
         assert view.baseline_reason == "its weights diverged"
         assert all(part.baseline is None for part in (view.all, *view.classes, *view.groups))
+
+    def test_small_parts_are_shown_together_also_where_they_were_stored_one_by_one(self) -> None:
+        view = evaluation_view({"evaluation": with_small_parts()})
+
+        assert view is not None
+        assert [(part.name, part.private.num) for part in view.classes] == [
+            ("0", 200), ("(other)", 160),
+        ]  # fmt: skip
+        assert [(part.name, part.private.num) for part in view.groups] == [
+            ("right", 240), ("(other)", 120),
+        ]  # fmt: skip
+        assert "X. Y." not in view.model_dump_json()
+        assert "fewer than 10 test records are counted together as (other)" in view.note
 
     @pytest.mark.parametrize("result", [None, {}, {"evaluation": None}])
     def test_nothing_is_made_of_nothing(self, result: dict | None) -> None:

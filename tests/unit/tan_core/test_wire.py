@@ -4,12 +4,17 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tan_core.wire import (
+    LEAST_TOLD,
     MAX_REASON_LENGTH,
+    OTHER,
     Finish,
+    Scores,
     SegmentRequest,
+    Tally,
     TrialRecord,
     TrialState,
     clean_reason,
+    pool_small,
 )
 
 
@@ -35,6 +40,66 @@ class TestCleanReason:
 
         assert b"\x00" not in cleaned.encode()
         assert clean_reason(cleaned) == cleaned
+
+
+def tallies(**nums: int) -> list[Tally]:
+    return [Tally(name=name, num=num, correct=num // 2) for name, num in nums.items()]
+
+
+def sizes(parts: list[Tally]) -> dict[str, int]:
+    return {part.name: part.num for part in parts}
+
+
+class TestPoolSmall:
+    @pytest.mark.parametrize(
+        ("given", "told"),
+        [
+            ({"a": 10, "b": 200}, {"a": 10, "b": 200}),
+            ({"a": 9, "b": 200, "c": 8}, {"b": 200, OTHER: 17}),
+            # Nine records are what the whole has beyond the others: the next smallest hides them.
+            ({"a": 9, "b": 200, "c": 10}, {"b": 200, OTHER: 19}),
+            ({"a": 1, "b": 200}, {OTHER: 201}),
+            ({"a": 4, "b": 5}, {}),
+            ({OTHER: 300, "b": 200, "c": 1}, {"b": 200, OTHER: 301}),  # a group of that name
+            ({}, {}),
+        ],
+    )
+    def test_what_is_too_small_is_told_together(self, given, told):
+        assert sizes(pool_small(tallies(**given))) == told
+
+    parts = st.lists(
+        st.builds(
+            Tally,
+            name=st.sampled_from(["a", "b", "c", OTHER]),
+            num=st.integers(5, 30),
+            correct=st.integers(0, 5),
+        ),
+        max_size=8,
+    )
+
+    @given(parts)
+    def test_no_sum_over_few_records_can_be_told_and_none_is_lost(self, parts):
+        told = pool_small(parts)
+
+        assert all(part.num >= LEAST_TOLD for part in told)
+        assert pool_small(told) == told
+        assert sum(part.name == OTHER for part in told) <= 1
+        whole = sum(part.num for part in parts)
+        assert sum(part.num for part in told) == (whole if whole >= LEAST_TOLD else 0)
+        if told:
+            assert sum(part.correct for part in told) == sum(part.correct for part in parts)
+
+    @given(parts)
+    def test_what_is_told_depends_on_sizes_alone(self, parts):
+        other = [part.model_copy(update={"correct": 0}) for part in parts]
+        assert [(part.name, part.num) for part in pool_small(parts)] == [
+            (part.name, part.num) for part in pool_small(other)
+        ]
+
+    def test_whoever_counts_and_whenever_it_was_stored(self):
+        stored = {"num": 30, "correct": 20, "groups": []}
+        stored |= {"classes": [{"name": "0", "num": 3, "correct": 3}, {"name": "1", "num": 27, "correct": 17}]}  # fmt: skip
+        assert sizes(Scores.model_validate(stored).classes) == {OTHER: 30}
 
 
 class TestReports:

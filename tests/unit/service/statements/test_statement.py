@@ -20,7 +20,7 @@ from tan_core.mechanism import Mechanism, NeighboringRelation, Sampling
 from tan_core.spec import StudySpec
 from tan_core.spec.train import Precision
 from tan_core.wire import Evaluation, PrivateResult
-from tests.support.evaluations import evaluation
+from tests.support.evaluations import evaluation, with_small_parts
 
 MECHANISM = Mechanism(sampling_rate=0.1, noise_multiplier=3.0, clip_norm=1.0, steps=104)
 
@@ -203,6 +203,17 @@ class TestBuild:
         place[last] = value
         assert bad_checks(sign(said, key)) == ["evaluation"]
         assert "evaluation" not in build(facts)
+
+    def test_small_classes_and_groups_are_stated_together_and_add_up(self, key):
+        facts = make_facts()
+        told = Evaluation.model_validate(with_small_parts())
+        result = facts.result.model_copy(update={"evaluation": told})
+        document = sign(build(replace(facts, result=result)), key)
+
+        for parts in (document["evaluation"]["classes"], document["evaluation"]["groups"]):
+            assert all(part["private"]["num"] >= 10 for part in parts)
+            assert parts[-1]["name"] == "(other)"
+        assert bad_checks(document) == []
 
     @pytest.mark.parametrize(("column", "unit"), [("record", "record"), ("writer", "user")])
     def test_the_training_split_is_taken_as_fixed_and_public(self, column, unit):

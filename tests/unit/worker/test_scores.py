@@ -1,0 +1,39 @@
+"""What is counted of the test split, and what of it is told."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from tan_core.data import Split
+from tan_core.data.part import Members
+from tan_core.wire import OTHER
+from worker.scores import scores_of
+
+
+class Judge:
+    """A trainer whose weights are right where a record says so."""
+
+    def hits(self, inputs: np.ndarray, labels: np.ndarray) -> torch.Tensor:
+        del labels
+        return torch.from_numpy(inputs[:, 0] > 0)
+
+
+def test_classes_and_groups_of_few_records_are_told_together() -> None:
+    labels = np.repeat([0, 1, 2, 3], [40, 30, 6, 5])
+    names = ("a village", "left", "right")
+    of = np.where(np.arange(81) < 3, 0, 1 + np.arange(81) % 2)
+    inputs = np.ones((81, 1), dtype=np.float32)
+    inputs[labels == 2] = -1
+    split: Any = Split(inputs=inputs, labels=labels, groups=Members(of=of, names=names))
+
+    scores = scores_of(Judge(), split)  # pyright: ignore[reportArgumentType]
+
+    assert (scores.num, scores.correct) == (81, 75)
+    assert [(each.name, each.num, each.correct) for each in scores.classes] == [
+        ("0", 40, 40), ("1", 30, 30), (OTHER, 11, 5),
+    ]  # fmt: skip
+    [only, pooled] = scores.groups  # the village has three: the smaller hand joins it
+    assert only.num + pooled.num == 81
+    assert pooled.name == OTHER
+    assert "village" not in scores.model_dump_json()
