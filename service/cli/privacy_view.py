@@ -35,7 +35,7 @@ def ledger(account: Json, dataset: Json) -> RenderableType:
                 ("admission", scope.get("admission")),
                 ("caps", _caps(account.get("caps") or [])),
                 ("protects", f"one {scope['unit']}, neighbours {scope['neighboring_relation']}"),
-                ("search", _search_note(dataset)),
+                ("search", _search_note(account, dataset)),
                 ("head", f"entry {account['head']['seq']}, hash {account['head']['hash']}"),
             ],
         ),
@@ -174,7 +174,10 @@ def _entries(entries: Sequence[Json], head: int) -> RenderableType:
     return made
 
 
-def _search_note(dataset: Json) -> str:
+def _search_note(account: Json, dataset: Json) -> str:
+    if count := account.get("unaccounted_searches"):
+        studies = "study" if count == 1 else "studies"
+        return f"{account['search_note']}: of {count} {studies}; these figures hold no search"
     if "declared_unaccounted" in dataset["allowed_modes"]:
         return f"where a study declared it unaccounted: {UNACCOUNTED}; these figures hold no search"
     return "no search reads this data without being accounted"

@@ -103,9 +103,15 @@ def _check_ledger(client: "Client", document: Json) -> "list[Check]":
         return [Check("ledger", True, "none: the data is public")]
     dataset, seq = said["dataset"]["name"], signed["entry"]["seq"]
     report = client.verify_ledger(dataset)
-    entries = client.get_ledger(dataset, entries=1, until=seq).entries
-    kept = [one.hash for one in entries if one.seq == seq]
-    return check_ledger(said, entry_hash=kept[0] if kept else None, chain=report)
+    account = client.get_ledger(dataset, entries=1, until=seq)
+    kept = [one.hash for one in account.entries if one.seq == seq]
+    held = {one.reservation_id: one.search_accounting for one in account.reservations}
+    return check_ledger(
+        said,
+        entry_hash=kept[0] if kept else None,
+        chain=report,
+        search_accounting=held.get(signed.get("reservation")),
+    )
 
 
 def _show(document: Json, found: "list[Check]", *, as_json: bool, verify: bool) -> None:

@@ -76,8 +76,13 @@ async def _against_ledger(session: AsyncSession, document: dict[str, Any]) -> li
     except NotFoundError as error:
         return [Check("ledger entry", False, error.detail)]
     kept = await ledger.find_entry(session, scope_id, document["ledger"]["entry"]["seq"])
+    held = {
+        each.reservation_id: each.search_accounting
+        for each in await ledger.reservations(session, scope_id)
+    }
     return check_ledger(
         document,
         entry_hash=kept.hash if kept else None,
         chain=await Ledger().verify_chain(session, scope_id),
+        search_accounting=held.get(document["ledger"].get("reservation")),
     )

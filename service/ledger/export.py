@@ -8,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from service.db.clock import clock
 from service.ledger import repository
 from service.ledger.schemas import EXPORT_SCHEMA
+from service.ledger.service import search_note
 
 
 async def document(session: AsyncSession, scope_id: str, dataset: str) -> dict[str, Any]:
@@ -27,9 +28,11 @@ async def document(session: AsyncSession, scope_id: str, dataset: str) -> dict[s
         else part.model_dump(mode="json")
         for name, part in parts.items()
     }
+    unaccounted = await repository.unaccounted_searches(session, scope_id)
     return {
         "schema": EXPORT_SCHEMA,
         "dataset": dataset,
+        "search": {"unaccounted": unaccounted, "note": search_note(unaccounted)},
         "exported_at": (await clock(session)).isoformat(timespec="seconds"),
         **json.loads(json.dumps(plain)),
     }

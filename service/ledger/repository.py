@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.ledger.errors import BY_SQLSTATE, UnknownReservationError
 from service.ledger.schemas import Cap, Commitment, Entry, Evaluation, Head, Reservation, Scope
+from tan_core.accounting import SearchAccounting
 
 _ENTRY = (
     "SELECT seq, kind, reservation_id, body, encode(prev_hash, 'hex') AS prev_hash,"
@@ -109,6 +110,22 @@ async def commitments(session: AsyncSession, scope_id: str) -> list[Commitment]:
     )
     rows = (await session.execute(query, {"scope": scope_id})).mappings()
     return [Commitment.model_validate(dict(row)) for row in rows]
+
+
+async def unaccounted_searches(session: AsyncSession, scope_id: str) -> int:
+    """Studies that declared their search on the scope's data unaccounted, whatever became of them.
+
+    By the journal, whose entries once did not say; and by the studies, whose rows may be edited.
+    """
+    query = text(
+        "SELECT count(*) FROM ("
+        " SELECT study_id FROM ledger_reservation"
+        "  WHERE scope_id = :scope AND search_accounting = :mode"
+        " UNION SELECT study.id FROM study JOIN dataset ON dataset.name = study.dataset"
+        "  WHERE dataset.scope_id = :scope AND study.search_accounting = :mode) AS searched"
+    )
+    mode = SearchAccounting.DECLARED_UNACCOUNTED.value
+    return await session.scalar(query, {"scope": scope_id, "mode": mode}) or 0
 
 
 async def charged_steps(session: AsyncSession, reservation_ids: Sequence[str]) -> dict[str, int]:

@@ -28,6 +28,10 @@ EXPORT_SCHEMA = "tan-search/ledger/1"
 """Of a whole ledger as it is exported."""
 
 
+_WhereKnown = Field(exclude_if=lambda value: value is None)
+"""Left out where there is nothing to say, as services of before leave it out."""
+
+
 class View(BaseModel):
     """A frozen answer of the ledger."""
 
@@ -89,6 +93,8 @@ class Reservation(View):
     """``Mechanism.to_json`` of the whole reservation, as text."""
     divergences: list[float | None] | None = None
     """Of one step at ``renyi.ORDERS``, as the database computed them; None where no bound is known."""
+    search_accounting: Annotated[str | None, _WhereKnown] = None
+    """How the study's search touches the private data; None: the entry is of before that was said."""
     reserved_steps: int
     charged_steps: int
     released_steps: int
@@ -215,6 +221,10 @@ class Burndown(View):
     accountant: str
     """``rdp``: bounds that are quickly had, above what ``/ledger`` says by PLD."""
     head: Head
+    unaccounted_searches: Annotated[int | None, _WhereKnown] = None
+    """Studies whose search on the private data is in no figure here, as in an account."""
+    search_note: Annotated[str | None, _WhereKnown] = None
+    """What has to be said beside every epsilon where there are any."""
     points: list[BurndownPoint]
 
 
@@ -260,6 +270,12 @@ class Account(View):
     """Of the steps that have begun."""
     remaining_epsilon: float
     """The budget's epsilon above what is committed."""
+    unaccounted_searches: Annotated[int | None, _WhereKnown] = None
+    """Studies whose search on the private data is in no figure here, those that were cancelled or failed
+    included: by the journal, and for entries of before it said so by the studies themselves. None: a
+    service of before, which did not count them."""
+    search_note: Annotated[str | None, _WhereKnown] = None
+    """What has to be said beside every epsilon where there are any."""
     head: Head
     caps: list[Cap] = []
     reservations: list[Reservation]

@@ -43,7 +43,7 @@ from service.ledger.schemas import (
     Scope,
     Totals,
 )
-from tan_core.accounting import Price, price
+from tan_core.accounting import SEARCH_NOTES, Price, SearchAccounting, price
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 
 __all__ = [
@@ -73,6 +73,7 @@ class _Request:
     mechanism: Mechanism
     actor: str
     tenant: str = LOCAL_TENANT
+    search_accounting: SearchAccounting | None = None
     instead_of: str | None = None
 
     @property
@@ -163,12 +164,15 @@ class Ledger:
         held = await repository.reservations(session, scope_id)
         committed = await self._epsilon((each.committed for each in held), scope)
         charged = await self._epsilon((each.charged for each in held), scope)
+        unaccounted = await repository.unaccounted_searches(session, scope_id)
         return Account(
             scope=scope,
             accountant=self._accountant_of(scope).value,
             committed_epsilon=committed,
             charged_epsilon=charged,
             remaining_epsilon=max(0.0, scope.epsilon - committed),
+            unaccounted_searches=unaccounted,
+            search_note=search_note(unaccounted),
             head=head,
             caps=await repository.caps(session, scope_id),
             reservations=held,
@@ -203,11 +207,13 @@ class Ledger:
         actor: str,
         tenant: str = LOCAL_TENANT,
         delta: float | None = None,
+        search_accounting: SearchAccounting | None = None,
     ) -> Admission:
         """Reserve ``mechanism`` (the plan and its spare steps) if the budget holds it.
 
         The same ``reservation_id`` with the same request is answered again, reserved once. ``delta``
-        is the study's; it may not be above the scope's.
+        is the study's; it may not be above the scope's. ``search_accounting`` is what the journal says of
+        the study's search; None: nothing.
 
         Raises:
             BudgetExceededError: the budget, or the tenant's cap in it, does not hold it.
@@ -219,7 +225,7 @@ class Ledger:
             session,
             _Request(
                 scope_id=scope_id, reservation_id=reservation_id, study_id=study_id,
-                mechanism=mechanism, actor=actor, tenant=tenant,
+                mechanism=mechanism, actor=actor, tenant=tenant, search_accounting=search_accounting,
             ),
             delta,
         )  # fmt: skip
@@ -236,7 +242,8 @@ class Ledger:
     ) -> str:
         """Release a reservation and hold another mechanism in its place; the new identifier.
 
-        Both or neither: where the new one does not fit, the old one stays.
+        Both or neither: where the new one does not fit, the old one stays. What the old one said of the
+        search the new one says too.
 
         Raises:
             BudgetExceededError: it does not fit, even with what the old one frees.
@@ -251,6 +258,7 @@ class Ledger:
             _Request(
                 scope_id=old.scope_id, reservation_id=new_reservation_id, study_id=study_id,
                 mechanism=mechanism, actor=actor, tenant=old.tenant, instead_of=reservation_id,
+                search_accounting=SearchAccounting(old.search_accounting) if old.search_accounting else None,
             ),
         )  # fmt: skip
         return admission.reservation_id
@@ -506,6 +514,11 @@ def _priced(merged: tuple[Mechanism, ...], delta: float, accountant: Accountant)
     return price(merged, delta=delta, accountant=accountant).epsilon
 
 
+def search_note(unaccounted: int) -> str | None:
+    """What stands beside every epsilon of a scope on whose data so many searches were not accounted for."""
+    return SEARCH_NOTES[SearchAccounting.DECLARED_UNACCOUNTED] if unaccounted else None
+
+
 def merge(mechanisms: Iterable[Mechanism]) -> tuple[Mechanism, ...]:
     """The same composition with equal mechanisms joined, in an order of its own."""
     steps: dict[Mechanism, int] = {}
@@ -580,6 +593,7 @@ async def _reserve(session: AsyncSession, request: _Request, expected_seq: int |
     (seq,) = await repository.call(
         session, "ledger_reserve", request.scope_id, expected_seq, request.reservation_id,
         request.study_id, request.tenant, request.event, request.mechanism.steps, request.actor,
+        None if request.search_accounting is None else SearchAccounting(request.search_accounting).value,
     )  # fmt: skip
     entry = await repository.entry(session, request.scope_id, seq)
     return Admission(

@@ -31,7 +31,8 @@ def what(entry: Entry) -> str:
             epsilon, delta = (float.fromhex(body[name]) for name in ("epsilon", "delta"))
             return f"budget of ε {epsilon:g} at δ {delta:g}"
         case "reserve":
-            return f"holds {body['steps']:,} steps"
+            mode = body.get("search_accounting")
+            return f"holds {body['steps']:,} steps" + (f"; search {mode}" if mode else "")
         case "acquire":
             return f"attempt {body['epoch']} may charge"
         case "begin":

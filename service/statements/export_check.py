@@ -20,8 +20,18 @@ from service.ledger.schemas import (
 )
 from service.statements.check import Check
 from service.statements.verify import MALFORMED, TOLERANCE, check_signature, epsilon_of_events
+from tan_core.accounting import SEARCH_NOTES, SearchAccounting
 
 _MALFORMED = (*MALFORMED, RecursionError)
+
+
+class _Search(BaseModel):
+    """What the export says of searches that are in no figure of it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    unaccounted: int
+    note: str | None
 
 
 class _Exported(BaseModel):
@@ -34,6 +44,8 @@ class _Exported(BaseModel):
     caps: list[Cap]
     reservations: list[Reservation]
     entries: list[Entry]
+    search: _Search | None = None
+    """None: the export is of before it said so."""
 
 
 def verify_export(document: Mapping[str, Any], *, key_id: str | None = None) -> list[Check]:
@@ -66,7 +78,34 @@ def _check_content(document: Mapping[str, Any]) -> list[Check]:
         ]
     except _MALFORMED as error:
         return [Check("hash chain", False, f"the ledger cannot be read: {type(error).__name__}")]
-    return [_chain(report), *(_check_budget(ledger) if report.is_valid else ())]
+    good = (_check_search(ledger), *_check_budget(ledger)) if report.is_valid else ()
+    return [_chain(report), *good]
+
+
+def _check_search(ledger: _Exported) -> Check:
+    """What stands beside every epsilon here: how many searches are in none of them.
+
+    The journal's entries say it of each study since they have it, and the document may not say less.
+    """
+    modes = [held.search_accounting for held in ledger.reservations]
+    by_journal = {
+        held.study_id
+        for held in ledger.reservations
+        if held.search_accounting == SearchAccounting.DECLARED_UNACCOUNTED
+    }
+    stated = ledger.search.unaccounted if ledger.search else 0
+    count = max(stated, len(by_journal))
+    note = SEARCH_NOTES[SearchAccounting.DECLARED_UNACCOUNTED]
+    said = (
+        f"{note} of {count} {'study' if count == 1 else 'studies'}" if count else "none unaccounted"
+    )
+    if silent := modes.count(None):
+        said += f"; {silent} of {len(modes)} reservations are of before the journal said it"
+    is_less = ledger.search is not None and stated < len(by_journal)
+    if is_less:
+        said = f"{said}, of which the document says {stated}"
+    is_silent = bool(stated) and ledger.search is not None and ledger.search.note != note
+    return Check("search", not (is_less or is_silent), said)
 
 
 def _chain(report: ChainReport) -> Check:

@@ -82,6 +82,22 @@ async def _facts(session: AsyncSession, study: Study) -> Facts:
     )
 
 
+def _expect_search(study: Study, reserved: str | None) -> None:
+    """What is stated of the search must be what the journal was told before it began.
+
+    Entries of before they said it (None) bind nothing: there the study's row has to do.
+
+    Raises:
+        StatementError: the study's row or its spec was changed since.
+    """
+    said = {study.search_accounting, study.spec["search"]["accounting"]}
+    if said != {reserved or study.search_accounting}:
+        raise StatementError(
+            f"study {study.id!r} now says {' and '.join(sorted(said))} of its search, the ledger's entry "
+            f"says {reserved or 'nothing'}: what would be stated is not what was declared"
+        )
+
+
 async def _finished_run(session: AsyncSession, study: Study) -> tuple[Run, PrivateResult]:
     run = await studies.run_of(session, study.id, "private")
     if run is None or run.result is None:
@@ -102,6 +118,7 @@ async def _charge(session: AsyncSession, study: Study, run: Run, result: Private
         raise StatementError(
             f"the ledger holds another mechanism for study {study.id!r} than the one that was run"
         )
+    _expect_search(study, held.search_accounting)
     scope = await ledger.scope(session, held.scope_id)
     entry = await ledger.last_entry_of(session, study.reservation_id)
     return Charge(

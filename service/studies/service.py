@@ -305,6 +305,7 @@ async def _store(session: AsyncSession, prepared: Prepared, by: Principal) -> St
             actor=by.actor,
             delta=spec.privacy.delta,
             tenant=by.tenant,
+            search_accounting=spec.search.accounting,
         )
     study = Study(
         id=study_id,

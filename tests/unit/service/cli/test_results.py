@@ -115,6 +115,15 @@ class TestLedger:
         ):
             assert words in shown
 
+    def test_searches_that_are_in_no_figure_are_counted_beside_them(
+        self, cli: Cli, answers: dict
+    ) -> None:
+        counted = {**ACCOUNT, "unaccounted_searches": 2, "search_note": NOTE}
+        answers["GET /datasets/digits/ledger"] = (200, counted)
+        assert f"{NOTE}: of 2 studies" in cli("ledger", "digits").out
+        said = json.loads(cli("ledger", "digits", "--json").out)
+        assert (said["unaccounted_searches"], said["search_note"]) == (2, NOTE)
+
     def test_a_broken_chain_exits_1_and_names_the_entry(self, cli: Cli, answers: dict) -> None:
         assert cli("ledger", "digits", "--verify").code == 0
         answers["GET /datasets/digits/ledger/verify"] = (200, BROKEN)
@@ -149,6 +158,19 @@ class TestStatement:
         assert "BAD" not in done.out
         for check in ("signature", "epsilon", "steps", "ledger entry", "hash chain"):
             assert f" {check} " in done.out
+
+    @pytest.mark.parametrize(
+        ("mode", "code"), [(None, 0), ("declared_unaccounted", 0), ("public_proxy", 1)]
+    )
+    def test_its_search_must_be_the_one_in_the_journal(
+        self, cli: Cli, answers: dict, mode: str | None, code: int
+    ) -> None:
+        held = {**ACCOUNT["reservations"][0], "search_accounting": mode}
+        held["reservation_id"] = DOCUMENT["ledger"]["reservation"]
+        answers["GET /datasets/digits/ledger"] = (200, {**ACCOUNT, "reservations": [held]})
+        done = cli("statement", STUDY["id"], "--verify", "--key-id", KEY_ID)
+        assert done.code == code
+        assert (f"declared_unaccounted, but {mode} in the journal" in done.out) is bool(code)
 
     def test_a_true_statement_verifies_without_any_server(
         self, cli: Cli, server: RecordedServer

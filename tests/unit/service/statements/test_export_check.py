@@ -104,6 +104,45 @@ def test_a_good_one_says_what_was_committed_and_charged(export: dict[str, Any]) 
         assert exact * (1 - 1e-3) <= said <= exact + 2e-3
 
 
+UNACCOUNTED = "search on private data NOT accounted"
+
+
+@pytest.mark.parametrize(
+    ("modes", "search", "is_good", "said"),
+    [
+        ((None, None), None, True, "none unaccounted; 2 of 2 reservations are of before"),
+        (("public_proxy", "public_proxy"), {"unaccounted": 0, "note": None}, True, "none unaccounted"),
+        (("declared_unaccounted", None), {"unaccounted": 2, "note": UNACCOUNTED}, True, f"{UNACCOUNTED} of 2 studies"),
+        (("declared_unaccounted", None), {"unaccounted": 0, "note": None}, False, "of which the document says 0"),
+        (("declared_unaccounted", None), {"unaccounted": 1, "note": None}, False, f"{UNACCOUNTED} of 1 study"),
+    ],
+)  # fmt: skip
+def test_searches_that_are_in_no_figure_stand_beside_them(
+    key: Ed25519PrivateKey,
+    modes: tuple[str | None, str | None],
+    search: dict[str, Any] | None,
+    is_good: bool,
+    said: str,
+) -> None:
+    document = make_export()
+    for seq, mode in zip((2, 3), modes, strict=True):
+        _say_again(document, seq, search_accounting=mode)
+        document["reservations"][seq - 2]["search_accounting"] = mode
+    if search is not None:
+        document["search"] = search
+    checks = {check.name: check for check in verify_export(sign(document, key))}
+    assert checks["hash chain"].is_good, checks["hash chain"].detail
+    assert checks["search"].is_good is is_good
+    assert said in checks["search"].detail
+
+
+def test_a_mode_that_is_not_the_journal_s_is_found(key: Ed25519PrivateKey) -> None:
+    document = make_export()
+    _say_again(document, 2, search_accounting="declared_unaccounted")
+    document["reservations"][0]["search_accounting"] = "public_proxy"
+    assert bad(sign(document, key)) == ["hash chain"]
+
+
 def test_any_change_breaks_the_signature(export: dict[str, Any]) -> None:
     assert bad({**export, "exported_at": "2026-11-23T10:00:01+00:00"}) == ["signature"]
 
@@ -178,9 +217,14 @@ def test_a_filter_must_hold_too_where_plans_may_depend_on_outputs(
 
 def _open_again(document: dict[str, Any], **said: Any) -> None:
     """Another first entry, and a chain that is whole again."""
+    _say_again(document, 1, **said)
+
+
+def _say_again(document: dict[str, Any], seq: int, **said: Any) -> None:
+    """Another entry, and a chain that is whole again."""
     before = ""
     for entry in document["entries"]:
-        if entry["kind"] == "open":
+        if entry["seq"] == seq:
             entry["body"] = json.dumps({**json.loads(entry["body"]), **said})
         entry["prev_hash"] = before
         entry["hash"] = before = entry_hash(
