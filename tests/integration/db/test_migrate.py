@@ -69,6 +69,36 @@ def test_an_upgrade_repeats_harmlessly(database_urls: DatabaseUrls) -> None:
     assert row == (head_revision(),)
 
 
+@pytest.mark.parametrize(
+    "forbidden",
+    [
+        "UPDATE dataset_file SET dataset = 'other'",
+        "DELETE FROM dataset_file",
+        "DELETE FROM dataset",
+    ],
+)
+def test_the_service_cannot_let_go_of_what_is_registered(
+    database_urls: DatabaseUrls, forbidden: str
+) -> None:
+    with psycopg.connect(database_urls.owner) as connection:  # as versions of before granted
+        connection.execute(f"GRANT UPDATE, DELETE ON dataset, dataset_file TO {APP}".encode())
+    upgrade(database_urls.owner, APP)
+    with psycopg.connect(database_urls.app) as connection:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute(forbidden.encode())
+        connection.rollback()
+        connection.execute("SELECT count(*) FROM dataset_file")
+
+
+def test_an_owner_that_serves_keeps_what_later_upgrades_need(
+    empty_database: DatabaseUrls,
+) -> None:
+    role = normalise_url(empty_database.owner).username
+    upgrade(empty_database.owner, role)
+    with psycopg.connect(empty_database.owner) as connection:
+        connection.execute("DELETE FROM dataset_file")
+
+
 async def test_starters_that_race_migrate_once(empty_database: DatabaseUrls) -> None:
     await asyncio.gather(*(asyncio.to_thread(upgrade, empty_database.owner, APP) for _ in range(4)))
     with psycopg.connect(empty_database.app) as connection:
