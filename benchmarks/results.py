@@ -60,8 +60,8 @@ _ORDER = """## Order of layers, and views
 
 Their Figure 5: a wide ResNet (depth 10, width 1) on CIFAR-10 (JPEG) shrunk to 16 pixels a side, ε = 8 at B = 4096 and
 S = 1,000, simulated at B = 64, learning rate 2: `python benchmarks/figures.py --only order`. Test accuracy in percent. The
-published runs (WRN-16-4, B = 4096 and simulated at 512) go over their records 205 and 26 times, as do those over the first
-2,500 records here; the same steps go 6.4 times over 10,000 and 1.4 times over all."""
+published runs (WRN-16-4, B = 4096, and simulated at 512) go over their records 205 and 26 times; here the same steps go 26
+times over the first 2,500 records, 6.4 times over 10,000 and 1.4 times over all."""
 
 _ABLATION = """## De et al.'s ablation
 
