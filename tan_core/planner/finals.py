@@ -6,7 +6,7 @@ result, and asks again after a crash.
 """
 
 import math
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -142,9 +142,9 @@ def _begun(trials: Sequence[TrialRecord], num_rungs: int) -> dict[Repeat, bool]:
     }
 
 
-def _examples(trials: Sequence[TrialRecord]) -> dict[Repeat, int]:
+def _examples(trials: Sequence[TrialRecord]) -> Counter[Repeat]:
     """What the rungs of each ladder that have a score processed; 0 for one without."""
-    found: dict[Repeat, int] = defaultdict(int)
+    found: Counter[Repeat] = Counter()
     for trial in trials:
         for score in trial.repeats:
             found[Repeat(trial=trial.number, seed=score.seed)] += score.examples

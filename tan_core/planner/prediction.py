@@ -168,12 +168,14 @@ def _ahead(scores: Sequence[RungScore], expected_batch_size: float) -> tuple[flo
     draw of a small batch shakes dies away with 1 / B, as in the law; what private noise does stays. Nothing is
     said of a ladder whose largest rung was not measured: at small batches the draw is nearly all.
     """
-    scored = [score for score in scores if score.accuracy is not None]
+    largest = 0.0
     gaps: dict[float, list[float]] = defaultdict(list)
-    for score in scored:
-        if score.released is not None:
-            gaps[score.expected_batch_size].append(score.released - (score.accuracy or 0.0))
-    if max(gaps, default=0.0) < max((score.expected_batch_size for score in scored), default=1.0):
+    for score in scores:
+        if score.accuracy is not None:
+            largest = max(largest, score.expected_batch_size)
+            if score.released is not None:
+                gaps[score.expected_batch_size].append(score.released - score.accuracy)
+    if largest not in gaps:
         return 0.0, 0.0
     *lower, top = sorted(gaps)
     found = fmean(gaps[top])

@@ -258,7 +258,9 @@ class StudySpec(Frozen):
     def _gap_faults(self, key: str, dimension: Range) -> list[InitErrorDetails]:
         """What is told of a range whose ends a field accepts and not all that lies between."""
         between = range(int(dimension.low), int(dimension.high) + 1)
-        if len(between) > _LONGEST_WITH_GAPS:
+        section, _ = self.field_of(key) or ("", "")
+        # The trainer's numbers have no gaps, and their ranges, of steps above all, are long.
+        if section == "train" or len(between) > _LONGEST_WITH_GAPS:
             return []
         accepted = [value for value in between if self._refusal(key, value) is None]
         if len(accepted) == len(between):
