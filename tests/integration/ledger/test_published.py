@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import httpx
@@ -23,6 +25,28 @@ LEDGER = "/datasets/digits/ledger"
 SMALL = Mechanism(sampling_rate=0.02, noise_multiplier=2.0, clip_norm=1.0, steps=10)
 
 
+Copy = Callable[[], Awaitable[Database]]
+
+
+@pytest.fixture
+async def copied(
+    database: Database, database_urls: DatabaseUrls, postgres_server: Server
+) -> AsyncIterator[Copy]:
+    """Copies the database as it is when it is called, once: a backup, or what somebody rewrites."""
+    copy = f"{database_urls.name}_copy"
+    async with AsyncExitStack() as stack:
+
+        async def made() -> Database:
+            await database.close()  # a copy needs it unused
+            urls = postgres_server.create(copy, database_urls.name)
+            stack.callback(postgres_server.drop, copy)
+            found = Database(urls.app)
+            stack.push_async_callback(found.close)
+            return found
+
+        yield made
+
+
 async def reserve(database: Database, name: str) -> None:
     async with database.session() as session:
         await Ledger().admit_and_reserve(
@@ -35,19 +59,16 @@ async def test_a_backup_from_before_an_export_is_refused_and_can_be_accepted_by_
     client: httpx.AsyncClient,
     settings: Settings,
     database: Database,
-    database_urls: DatabaseUrls,
-    postgres_server: Server,
+    copied: Copy,
 ) -> None:
     await reserve(database, "before")
-    await database.close()  # a copy needs it unused
-    backup = postgres_server.create(f"{database_urls.name}_backup", database_urls.name)
+    restored = await copied()
     await reserve(database, "after")
     exported = (await client.get(f"{LEDGER}/export")).json()
     assert is_signed(exported)
     assert [entry["kind"] for entry in exported["entries"]] == ["open", "reserve", "reserve"]
     assert (await client.get("/readyz")).status_code == 200
 
-    restored = Database(backup.app)
     async with open_client(settings, restored) as served:
         refusals = [await served.get(path) for path in ("/readyz", "/studies", "/")]
         assert [one.status_code for one in refusals] == [503] * 3
@@ -67,30 +88,23 @@ async def test_a_backup_from_before_an_export_is_refused_and_can_be_accepted_by_
         assert (await served.get(f"{LEDGER}/verify")).json()["is_valid"]
         again = await served.post(f"{LEDGER}/restored-backup", json={"reason": "again"})
         assert again.status_code == 409
-    await restored.close()
-    postgres_server.drop(backup.name)
 
 
 async def test_a_rewritten_journal_stays_refused_however_long_it_is_and_whatever_is_exported_of_it(
     client: httpx.AsyncClient,
     settings: Settings,
     database: Database,
-    database_urls: DatabaseUrls,
-    postgres_server: Server,
+    copied: Copy,
 ) -> None:
-    await database.close()  # a copy needs it unused
-    other = postgres_server.create(f"{database_urls.name}_other", database_urls.name)
+    rewritten = await copied()
     await reserve(database, "true")
     await client.get(f"{LEDGER}/export")
-    rewritten = Database(other.app)
     for number in range(3):
         await reserve(rewritten, f"false-{number}")
     async with open_client(settings, rewritten) as served:
         assert (await served.get("/readyz")).status_code == 503
         assert (await served.get(f"{LEDGER}/export")).json()["head"]["seq"] == 4
         assert (await served.get("/readyz")).status_code == 503
-    await rewritten.close()
-    postgres_server.drop(other.name)
 
 
 async def test_a_private_run_marks_its_ledger_when_it_starts_and_when_it_has_succeeded(
@@ -117,13 +131,11 @@ async def test_a_backup_from_before_a_private_run_is_refused_once_its_model_was_
     client: httpx.AsyncClient,
     settings: Settings,
     database: Database,
-    database_urls: DatabaseUrls,
-    postgres_server: Server,
+    copied: Copy,
 ) -> None:
     world = World(client, settings, database)
     study_id = await world.to_training()
-    await database.close()  # a copy needs it unused
-    backup = postgres_server.create(f"{database_urls.name}_backup", database_urls.name)
+    restored = await copied()
     model = settings.storage_path / "model.safetensors"
     model.parent.mkdir(parents=True, exist_ok=True)
     model.write_bytes(b"weights")
@@ -138,7 +150,6 @@ async def test_a_backup_from_before_a_private_run_is_refused_once_its_model_was_
     head = (await client.get(LEDGER)).json()["head"]
     assert Published(settings.home_path).marks() == {"dataset:digits": Head.model_validate(head)}
 
-    restored = Database(backup.app)
     async with open_client(settings, restored) as served:
         for path in ("/readyz", "/studies", f"/studies/{study_id}"):
             refused = await served.get(path)
@@ -146,8 +157,6 @@ async def test_a_backup_from_before_a_private_run_is_refused_once_its_model_was_
                 503,
                 "/problems/restored-backup",
             )
-    await restored.close()
-    postgres_server.drop(backup.name)
 
 
 async def last_marked(client: httpx.AsyncClient, settings: Settings) -> str:
