@@ -132,15 +132,18 @@ def deviation(error: float) -> str:
     return f"{abs(points):.1f} {'above' if points > 0 else 'below'}"
 
 
-def basis(prediction: dict[str, Any], num_batch_sizes: int) -> str:
+def basis(prediction: dict[str, Any], plan: dict[str, Any]) -> str:
     """What a prediction rests on.
 
     Example:
-        >>> basis({"method": "line", "seeds": 2, "is_fresh": True}, 3)
+        >>> plan = {"simulations": [{}, {}], "confirmation": {}}
+        >>> basis({"method": "line", "seeds": 2, "is_fresh": True}, plan)
         '3 batch sizes, 2 seeds'
-        >>> basis({"method": "largest_rung", "seeds": 1, "is_fresh": False}, 3)
-        'the largest of 3 batch sizes, 1 seed that also chose the trial'
+        >>> basis({"method": "largest_rung", "seeds": 1, "is_fresh": False}, plan)
+        'the largest of 2 batch sizes, 1 seed that also chose the trial'
     """
+    is_confirmed = prediction["is_fresh"] and plan.get("confirmation") is not None
+    num_batch_sizes = len(plan["simulations"]) + is_confirmed
     sizes = counted(num_batch_sizes, "batch size")
     if prediction["method"] == "largest_rung" and num_batch_sizes > 1:
         sizes = f"the largest of {sizes}"

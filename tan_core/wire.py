@@ -183,7 +183,7 @@ class TrialRecord(Frozen):
     repeats: Annotated[list[RungScore], AfterValidator(_of_the_finals)] = Field(
         default_factory=list[RungScore]
     )
-    """The rungs again with fresh seeds, where the trial is a finalist; by seed, then rung."""
+    """Where the trial is a finalist, with fresh seeds: the rungs again, or one above them; by seed, then rung."""
     value: float | None = None
     """Accuracy at the highest rung reached."""
     source: Exact | None = None
@@ -235,8 +235,11 @@ class SearchAssignment(Frozen):
     """N of the private run: with the mechanism's q it gives B."""
     rungs: list[int]
     """Simulated expected batch sizes, smallest first."""
+    confirmation: int | None = None
+    """Above the rungs: the expected batch size at which finalists are simulated once with each fresh seed. None: they
+    climb the rungs again."""
     max_examples: int
-    """What the whole search may process. Trials are never cut for it: the finals end by it."""
+    """What the whole search may process: trials climb and finalists are repeated while there is room."""
     points: list[KnownPoint] = Field(default_factory=list[KnownPoint])
     """Tried before the sampler is asked; only points of the space."""
     dataset: DatasetRef
@@ -245,6 +248,16 @@ class SearchAssignment(Frozen):
     """Everything known from earlier attempts, in order of number."""
     microbatch_size: int = 256
     max_concurrent: int | None = None
+
+    @property
+    def levels(self) -> list[int]:
+        """All batch sizes that are simulated, by the rung of their scores: the rungs, and the confirmation above them."""
+        return self.rungs if self.confirmation is None else [*self.rungs, self.confirmation]
+
+    @property
+    def repetition(self) -> list[int]:
+        """The batch sizes that a finalist is simulated at with each fresh seed."""
+        return self.rungs if self.confirmation is None else [self.confirmation]
 
 
 class Checkpoint(Frozen):

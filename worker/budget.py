@@ -14,6 +14,8 @@ from tan_core.wire import RungScore, SearchAssignment, TrialRecord
 class BudgetStopper(Stopper):
     """Holds the search to its budget, or to what its trials were planned to cost where that is more.
 
+    A confirmation is planned only where the budget holds it, so there the budget is all.
+
     Args:
         assignment: of the search.
         records: every trial by number, kept up to date by whoever sees results; read here.
@@ -21,7 +23,10 @@ class BudgetStopper(Stopper):
 
     def __init__(self, assignment: SearchAssignment, records: Mapping[int, TrialRecord]) -> None:
         self._rungs, self._num_trials = assignment.rungs, assignment.search.trials
-        self._max_examples = max(assignment.max_examples, _planned(assignment))
+        self._repetition = sum(assignment.repetition)
+        self._max_examples = assignment.max_examples
+        if assignment.confirmation is None:
+            self._max_examples = max(self._max_examples, _planned(assignment))
         self._records = records
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
@@ -39,6 +44,7 @@ class BudgetStopper(Stopper):
             rungs=self._rungs,
             num_trials=self._num_trials,
             max_examples=self._max_examples,
+            repetition=self._repetition,
         ):
             return False
         batch = self._rungs[score.rung + 1]

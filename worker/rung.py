@@ -82,7 +82,7 @@ class RungRun:
     Args:
         assignment: of the search.
         candidate: as :func:`chosen`.
-        rung: index into ``assignment.rungs``.
+        rung: index into ``assignment.levels``.
         seed: 0 in the search, above it in the finals.
         data: what is read.
     """
@@ -235,7 +235,7 @@ def _trainer(
             checkpoint=data.checkpoint,
         ),
         execution=simulation(
-            candidate, expected_batch_size=assignment.rungs[rung], num_examples=data.num_units
+            candidate, expected_batch_size=assignment.levels[rung], num_examples=data.num_units
         ),
         config=candidate.trainer,
         inputs=inputs,

@@ -214,9 +214,12 @@ def wanted_repeat(
         trials,
         num_rungs=len(assignment.rungs),
         running=running,
-        # A completed trial climbed one whole ladder.
+        is_confirmed=assignment.confirmation is not None,
+        # A completed trial climbed one whole ladder: what it costs for each of its batches is known.
         costs={
             trial.number: sum(score.examples for score in trial.scores)
+            * sum(assignment.repetition)
+            // sum(assignment.rungs)
             for trial in trials
             if trial.state is TrialState.COMPLETED
         },

@@ -79,7 +79,9 @@ class SimulatedTrial(Trainable):
             score.rung: score for score in map(RungScore.model_validate, config["scores"])
         }
         self._candidate: Candidate | None = None
-        self._rung = 0
+        levels = self._assignment.levels
+        self._last = len(levels if self._seed else self._assignment.rungs) - 1
+        self._rung = len(levels) - len(self._assignment.repetition) if self._seed else 0
         self._run: RungRun | None = None
         log.info("begins with seed %d: %s", self._seed, self._params)
 
@@ -96,7 +98,7 @@ class SimulatedTrial(Trainable):
             return self._report(score, TrialState.DIVERGED, diverged)
         if score.accuracy is None:
             return self._report(score, TrialState.RUNNING)
-        is_last = score.rung == len(self._assignment.rungs) - 1
+        is_last = score.rung == self._last
         return self._report(score, TrialState.COMPLETED if is_last else TrialState.RUNNING)
 
     def _advance(self) -> tuple[RungScore, str | None]:

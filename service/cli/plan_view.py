@@ -24,7 +24,7 @@ def plan(document: Json) -> RenderableType:
         Text(),
         _privacy(document["privacy"]),
         Text(),
-        _simulations(document["simulations"]),
+        _simulations(document["simulations"], document.get("confirmation")),
         *_steps(document.get("step_candidates") or []),
         *_cost(document.get("cost")),
         *_search_privacy(document.get("search_privacy")),
@@ -106,8 +106,8 @@ def _privacy(privacy: Json) -> RenderableType:
     )
 
 
-def _simulations(simulations: list[Json]) -> RenderableType:
-    """The rungs, and how many trials are expected to climb to each."""
+def _simulations(simulations: list[Json], confirmation: Json | None) -> RenderableType:
+    """The rungs, how many trials are expected to climb to each, and where the best are simulated once more."""
     columns = ("batch size", "noise σ", "B/b", "trials")
     made = _compact(
         "Simulations: same TAN, steps, learning rate",
@@ -120,6 +120,11 @@ def _simulations(simulations: list[Json]) -> RenderableType:
                 for name in ("expected_batch_size", "noise_multiplier", "scale_factor", "trials")
             ),
             NOT_PRIVATE,
+        )
+    if confirmation is not None:
+        known = ("expected_batch_size", "noise_multiplier", "scale_factor")
+        made.add_row(
+            *(text.number(confirmation.get(name)) for name in known), "the best", NOT_PRIVATE
         )
     return made
 

@@ -203,7 +203,7 @@ def _predicted(prediction: Json, plan: Json) -> str:
         f"predicted {text.percent(prediction['accuracy'])} "
         f"{text.interval(prediction['low'], prediction['high'])} "
         f"at B = {text.number(prediction['expected_batch_size'])} "
-        f"from {text.basis(prediction, len(plan['simulations']))}{text.beside_the_law(prediction)}"
+        f"from {text.basis(prediction, plan)}{text.beside_the_law(prediction)}"
     )
 
 

@@ -36,6 +36,7 @@ async def search_run(session: AsyncSession, study: Study) -> Run:
             "target": target.to_json() if target else None,
             "num_examples": reference.num_examples,
             "rungs": plan.rungs,
+            "confirmation": plan.confirmation_batch,
             "max_examples": math.ceil(spec.search.budget * plan.cost.private_run_examples),
             "points": [point.model_dump(mode="json") for point in points],
             "dataset": await dataset_ref(session, study.search_dataset),

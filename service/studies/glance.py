@@ -28,7 +28,7 @@ SELECT jsonb_build_object(
     {", ".join(f"'{state}', count(*) FILTER (WHERE state = '{state}')" for state in TrialState)},
     'best', max(value) FILTER (WHERE state = 'completed'),
     'repeats', coalesce(sum((SELECT count(*) FROM jsonb_array_elements(repeats) AS score
-        WHERE (score -> 'rung')::integer = jsonb_array_length(study.plan -> 'simulations') - 1
+        WHERE (score -> 'rung')::integer >= jsonb_array_length(study.plan -> 'simulations') - 1
         OR score ->> 'accuracy' IS NULL)), 0))
 FROM trial WHERE study_id = study.id
 """  # noqa: S608 - names of an enum
@@ -133,7 +133,7 @@ def standings(found: dict[str, dict[str, Any]] | None) -> dict[str, RunStanding]
 
 def with_trial(counts: dict[str, Any], record: TrialRecord, *, last_rung: int) -> dict[str, Any]:
     """The counts of a study's other trials with one more, counted as the database would."""
-    repeats = sum(score.rung == last_rung or score.accuracy is None for score in record.repeats)
+    repeats = sum(score.rung >= last_rung or score.accuracy is None for score in record.repeats)
     values = [counts["best"]]
     if record.state is TrialState.COMPLETED:
         values.append(record.value)

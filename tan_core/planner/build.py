@@ -12,7 +12,7 @@ from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 from tan_core.planner.candidates import simulation_of
 from tan_core.planner.cap import check_cap
 from tan_core.planner.cost import ComputeLimit, MeasuredRate, Rates, Workload, planned_cost
-from tan_core.planner.finals import MAX_REPEATS
+from tan_core.planner.finals import most_simulations
 from tan_core.planner.memory import memory_bytes
 from tan_core.planner.model_cost import ModelCost
 from tan_core.planner.plan import (
@@ -23,7 +23,7 @@ from tan_core.planner.plan import (
 )
 from tan_core.planner.privacy import Promise, planned_privacy
 from tan_core.planner.reservations import runs_to_choose
-from tan_core.planner.rungs import expected_trials, one_rung
+from tan_core.planner.rungs import one_rung
 from tan_core.planner.search_privacy import search_privacy
 from tan_core.planner.segments import segment_rule
 from tan_core.planner.shape import Shape, choose_shape, largest, refuse_batch_above
@@ -203,7 +203,7 @@ def _assemble(
 ) -> Plan:
     """Everything that follows from what has been decided."""
     run, mechanism = shape.run, shape.run.mechanism
-    rungs = workload.rungs_of(shape.batch)
+    rungs, confirmation = workload.rungs_of(shape.batch), workload.confirmation_of(shape.batch)
     _refuse_rungs_above(shape.batch, rungs)
     segments = segment_rule(mechanism.steps)
     privacy, privacy_warnings = planned_privacy(run, promise)
@@ -226,15 +226,17 @@ def _assemble(
         ),
         simulations=[
             _simulation(shape, workload, rung, trials)
-            for rung, trials in zip(rungs, expected_trials(workload.trials, rungs), strict=True)
+            for rung, trials in zip(rungs, workload.trials_of(shape.batch), strict=True)
         ],
+        confirmation=_simulation(shape, workload, confirmation, 1) if confirmation else None,
         step_candidates=step_candidates(shape, promise, workload),
         search_privacy=search_privacy(
             runs,
             promise,
-            workload.trials + (0 if workload.budget is None else MAX_REPEATS),
+            dict.fromkeys(rungs, workload.trials)
+            if workload.budget is None
+            else most_simulations(workload.trials, rungs, confirmation),
             workload.search_num_examples,
-            rungs,
             mode=mode,
         ),
         cost=planned_cost(

@@ -19,11 +19,12 @@ def may_climb(
     rungs: Sequence[int],
     num_trials: int,
     max_examples: int,
+    repetition: int | None = None,
 ) -> bool:
     """Whether a trial may begin its next rung.
 
     Free for climbing is what is left by the first rungs of all trials, those to come taken to cost what
-    others did, and by one ladder for the first repetition of the winner. A trial that is the best so far at
+    others did, and by the first repetition of the winner. A trial that is the best so far at
     its rung may take of all that is free; another one only while less is taken than is due after so many of
     the trials. So those that come late, and are the better for what was learnt, still find something.
 
@@ -40,6 +41,7 @@ def may_climb(
         rungs: simulated batch sizes, smallest first.
         num_trials: of the search.
         max_examples: of the whole search, finals included.
+        repetition: batch sizes of one repetition in the finals, in all; None: those of the rungs.
     """
     height, everyone = len(trial.scores), (trial, *others)
     active = [other for other in others if not other.state.is_finished]
@@ -54,8 +56,8 @@ def may_climb(
     at_first = sum(rung == 0 for rung, _ in begun) + num_trials - len(everyone)
 
     first = sum(score.examples for score in seen if score.rung == 0) + at_first * usual * rungs[0]
-    repetition = max(costs.get(each.number, usual) for each in (trial, *completed)) * sum(rungs)
-    free = max_examples - first - repetition
+    dearest = max(costs.get(each.number, usual) for each in (trial, *completed))
+    free = max_examples - first - dearest * (sum(rungs) if repetition is None else repetition)
     taken = sum(score.examples for score in seen if score.rung > 0)
     taken += sum(cost * rungs[rung] for rung, cost in begun if rung > 0)
     rest = 0 if completed else usual * sum(rungs[max(rivals, default=height) + 1 :])

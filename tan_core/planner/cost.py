@@ -8,7 +8,7 @@ from typing import Literal, Self
 from tan_core import _validate
 from tan_core.planner.finals import MAX_REPEATS
 from tan_core.planner.plan import PlannedCost
-from tan_core.planner.rungs import batch_ladder, ladder_cost
+from tan_core.planner.rungs import batch_ladder, confirmation_batch, expected_trials, held_trials
 
 _SECONDS_PER_HOUR = 3600
 
@@ -78,25 +78,45 @@ class Workload:
             )
         return list(self.rungs)
 
+    def confirmation_of(self, batch: float) -> int | None:
+        """What finalists are simulated at above the rungs, where the planner chooses these and the budget holds it."""
+        if self.rungs != "auto" or self.budget is None:
+            return None
+        return confirmation_batch(
+            batch,
+            self.rungs_of(batch),
+            trials=self.trials,
+            budget=self.budget,
+            search_num_examples=self.search_num_examples,
+        )
+
+    def trials_of(self, batch: float) -> list[float]:
+        """Trials that are expected to reach each rung."""
+        rungs, confirmation = self.rungs_of(batch), self.confirmation_of(batch)
+        if confirmation is None or self.budget is None:
+            return expected_trials(self.trials, rungs)
+        return held_trials(self.trials, rungs, self.budget * batch - confirmation)
+
     def private_run_examples(self, batch: float, steps: int) -> int:
         """Of the private run."""
         return round(batch * steps * self.views)
 
     def search_examples(self, batch: float, steps: int) -> int:
-        """Of all trials, as many at each rung as ASHA is expected to leave."""
-        return math.ceil(ladder_cost(self.trials, self.rungs_of(batch)) * steps * self.views)
+        """Of all trials, as many at each rung as ASHA is expected to leave and the budget holds."""
+        reached = zip(self.rungs_of(batch), self.trials_of(batch), strict=True)
+        return math.ceil(sum(rung * num for rung, num in reached) * steps * self.views)
 
     def max_examples(self, batch: float, steps: int) -> int:
         """What the whole search may process before it stops repeating finalists."""
         return math.ceil((self.budget or 0.0) * self.private_run_examples(batch, steps))
 
     def finals_examples(self, batch: float, steps: int) -> int:
-        """Of the finals, at most: what the trials leave of the budget, and one ladder in any case."""
+        """Of the finals, at most: what the trials leave of the budget, and one repetition in any case."""
         if self.budget is None:
             return 0
-        ladder = sum(self.rungs_of(batch)) * steps * self.views
+        one = (self.confirmation_of(batch) or sum(self.rungs_of(batch))) * steps * self.views
         left = self.max_examples(batch, steps) - self.search_examples(batch, steps)
-        return min(MAX_REPEATS * ladder, max(ladder, left))
+        return min(MAX_REPEATS * one, max(one, left))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

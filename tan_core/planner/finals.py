@@ -34,6 +34,18 @@ _MOST_FORESEEN = 16
 """Trials that may become finalists, the best at the largest rung: a law takes milliseconds."""
 
 
+def most_simulations(trials: int, rungs: Sequence[int], confirmation: int | None) -> dict[int, int]:
+    """How often a search with finals simulates each batch size at most.
+
+    Example:
+        >>> most_simulations(24, [32, 128], None), most_simulations(24, [32, 128], 512)
+        ({32: 44, 128: 44}, {32: 24, 128: 24, 512: 20})
+    """
+    if confirmation is None:
+        return dict.fromkeys(rungs, trials + MAX_REPEATS)
+    return {**dict.fromkeys(rungs, trials), confirmation: MAX_REPEATS}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
     """What trials are compared for.
@@ -63,6 +75,7 @@ def next_repeat(
     costs: Mapping[int, int],
     max_examples: int,
     goal: Goal | None = None,
+    is_confirmed: bool = False,
 ) -> Repeat | None:
     """What to simulate next once every trial has finished; None: nothing, or nothing more.
 
@@ -85,9 +98,10 @@ def next_repeat(
         trials: every trial of the search, finished.
         num_rungs: of a complete ladder.
         running: repetitions under way.
-        costs: examples of one ladder, by trial.
+        costs: examples of one repetition, by trial.
         max_examples: of the whole search, exploration included.
         goal: of the search; None: the score at the largest rung counts.
+        is_confirmed: whether a repetition is one rung above the ladder, and not the ladder again.
 
     Example:
         >>> def score(accuracy):
@@ -108,16 +122,17 @@ def next_repeat(
         >>> first, next_repeat(trials, running=[first], **ask)
         (Repeat(trial=1, seed=1), Repeat(trial=2, seed=1))
     """
-    contenders = _contenders(trials, num_rungs, goal)
+    last = num_rungs if is_confirmed else num_rungs - 1
+    contenders = _contenders(trials, num_rungs, last, goal)
     seeds = MAX_SEEDS if len(contenders) > 1 else ENOUGH_SEEDS
     wanted = [
         repeat
         for seed in range(1, seeds + 1)
         for trial in contenders
         if (repeat := Repeat(trial=trial.number, seed=seed)) not in running
-        and not _is_complete(trial, seed, num_rungs)
+        and not _is_complete(trial, seed, last)
     ]
-    begun = _begun(trials, num_rungs) | dict.fromkeys(running, False)
+    begun = _begun(trials, last) | dict.fromkeys(running, False)
     for repeat in wanted:
         if repeat in begun:
             return repeat
@@ -133,10 +148,10 @@ def next_repeat(
     return wanted[0] if not begun or costs[wanted[0].trial] <= left else None
 
 
-def _begun(trials: Sequence[TrialRecord], num_rungs: int) -> dict[Repeat, bool]:
+def _begun(trials: Sequence[TrialRecord], last: int) -> dict[Repeat, bool]:
     """Every ladder with a score of its own, and whether it is complete."""
     return {
-        Repeat(trial=trial.number, seed=score.seed): _is_complete(trial, score.seed, num_rungs)
+        Repeat(trial=trial.number, seed=score.seed): _is_complete(trial, score.seed, last)
         for trial in trials
         for score in trial.repeats
     }
@@ -152,10 +167,10 @@ def _examples(trials: Sequence[TrialRecord]) -> Counter[Repeat]:
 
 
 def _contenders(
-    trials: Sequence[TrialRecord], num_rungs: int, goal: Goal | None
+    trials: Sequence[TrialRecord], num_rungs: int, last: int, goal: Goal | None
 ) -> list[TrialRecord]:
     """Who may still win, the best of the search first."""
-    explored = {trial.number: _at_the_top(trial.scores, num_rungs) for trial in trials}
+    explored = {trial.number: _at(num_rungs - 1, trial.scores) for trial in trials}
     completed = [
         trial
         for trial in trials
@@ -165,15 +180,18 @@ def _contenders(
     ranked = sorted(completed, key=best_first)
     if goal is not None:
         ranked = ranked[:_MOST_FORESEEN]
-        explored = {each.number: _foreseen(each.scores, num_rungs, goal) for each in ranked}
+        explored = {each.number: _foreseen(each.scores, num_rungs - 1, goal) for each in ranked}
         ranked = sorted(ranked, key=best_first)
     finalists = _not_below_best(ranked[:MAX_FINALISTS], explored)
-    fresh = {
-        trial.number: _at_the_top(trial.repeats, num_rungs)
-        if goal is None
-        else _foreseen(trial.repeats, num_rungs, goal)
-        for trial in finalists
-    }
+    fresh: dict[int, dict[int, float]] = {}
+    for trial in finalists:
+        # One rung above the ladder says little without the ladder.
+        below = trial.scores if last >= num_rungs else ()
+        fresh[trial.number] = (
+            _at(last, trial.repeats)
+            if goal is None
+            else _foreseen(trial.repeats, last, goal, below=below)
+        )
     return _not_below_best(finalists, fresh)
 
 
@@ -205,20 +223,22 @@ def _gave_up(trial: TrialRecord) -> bool:
     return any(score.accuracy is None for score in trial.repeats)
 
 
-def _at_the_top(scores: Sequence[RungScore], num_rungs: int) -> dict[int, float]:
-    """Accuracies at the largest rung, by seed."""
+def _at(rung: int, scores: Sequence[RungScore]) -> dict[int, float]:
+    """Accuracies at a rung, by seed."""
     return {
         score.seed: score.accuracy
         for score in scores
-        if score.rung == num_rungs - 1 and score.accuracy is not None
+        if score.rung == rung and score.accuracy is not None
     }
 
 
-def _foreseen(scores: Sequence[RungScore], num_rungs: int, goal: Goal) -> dict[int, float]:
-    """What whole ladders say of the private run, by seed."""
+def _foreseen(
+    scores: Sequence[RungScore], last: int, goal: Goal, *, below: Sequence[RungScore] = ()
+) -> dict[int, float]:
+    """What each seed that was scored at the last rung, with the scores below it, says of the private run."""
     found: dict[int, float] = {}
-    for seed in _at_the_top(scores, num_rungs):
-        own = [score for score in scores if score.seed == seed]
+    for seed in _at(last, scores):
+        own = [*below, *(score for score in scores if score.seed == seed)]
         key = tuple((one.expected_batch_size, one.accuracy, one.released) for one in own)
         said = _said(_Ladder(key, own), goal)
         if said is not None:
@@ -241,7 +261,7 @@ def _said(ladder: _Ladder, goal: Goal) -> float | None:
     )
 
 
-def _is_complete(trial: TrialRecord, seed: int, num_rungs: int) -> bool:
-    """Whether this seed needs no more: it was scored at every rung, or given up on the way."""
+def _is_complete(trial: TrialRecord, seed: int, last: int) -> bool:
+    """Whether this seed needs no more: it was scored at the last rung, or given up on the way."""
     rungs = [score for score in trial.repeats if score.seed == seed]
-    return any(score.rung == num_rungs - 1 or score.accuracy is None for score in rungs)
+    return any(score.rung == last or score.accuracy is None for score in rungs)

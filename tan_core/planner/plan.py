@@ -66,7 +66,8 @@ class PlannedSimulation(Frozen):
     noise_multiplier: float
     steps: int
     trials: float
-    """Expected to reach it, as ASHA cuts; the curves of a rung end some of them earlier."""
+    """Expected to reach it, as ASHA cuts and the budget holds; the curves of a rung end some of them earlier. Of a
+    confirmation, how often it is simulated in any case."""
     learning_rate_factor: float = 1.0
     """The private run's learning rate over the simulation's: constant TAN leaves it alone."""
     private: Literal[False] = False
@@ -103,7 +104,7 @@ class PlannedSearchPrivacy(Frozen):
     accountant: Accountant = Accountant.PLD
     """Whose figures these are."""
     simulations: int
-    """All that ``epsilon_if_accounted`` composes: every trial and the most repetitions at every rung."""
+    """All that ``epsilon_if_accounted`` composes: every trial at every rung, and the most repetitions."""
     note: str
     """The words that belong to these figures."""
 
@@ -113,7 +114,7 @@ class PlannedCost(Frozen):
 
     private_run_examples: int
     search_examples: int
-    """Of all trials, as many at each rung as ASHA is expected to leave."""
+    """Of all trials, as many at each rung as ASHA is expected to leave and the budget holds."""
     finals_examples: int = 0
     """Of the finalists' repetitions with fresh seeds, at most."""
     full_search_examples: int
@@ -141,6 +142,9 @@ class Plan(Frozen):
     privacy: PlannedPrivacy
     reservation: PlannedReservation
     simulations: list[PlannedSimulation]
+    """The rungs, the smallest batch first."""
+    confirmation: PlannedSimulation | None = None
+    """What finalists are simulated at once more, above the rungs; None: they climb the rungs again."""
     step_candidates: list[PlannedStepCandidate] = Field(default_factory=list[PlannedStepCandidate])
     search_privacy: PlannedSearchPrivacy | None = None
     cost: PlannedCost
@@ -166,3 +170,8 @@ class Plan(Frozen):
     def rungs(self) -> list[int]:
         """Simulated expected batch sizes, smallest first."""
         return [round(simulation.expected_batch_size) for simulation in self.simulations]
+
+    @property
+    def confirmation_batch(self) -> int | None:
+        """Expected batch size of the confirmation, if there is one."""
+        return None if self.confirmation is None else round(self.confirmation.expected_batch_size)

@@ -223,25 +223,28 @@ def observed(scores: Sequence[RungScore]) -> list[Observation]:
 
 
 def _of_whole_ladders(trial: TrialRecord) -> list[RungScore]:
-    """Repeats without the seeds whose ladder was left on the way: low rungs alone promise too much."""
+    """Repeats without the seeds that were left on the way: low rungs alone promise too much.
+
+    A seed is whole where it has every rung of the trial, or one above them.
+    """
     ladder = {score.rung for score in trial.scores if score.accuracy is not None}
     climbed: dict[int, set[int]] = defaultdict(set)
     for score in trial.repeats:
         if score.accuracy is not None:
             climbed[score.seed].add(score.rung)
-    return [score for score in trial.repeats if climbed[score.seed] == ladder]
+    top = max(ladder, default=0)
+    whole = {seed for seed, rungs in climbed.items() if rungs >= ladder or max(rungs) > top}
+    return [score for score in trial.repeats if score.seed in whole and score.accuracy is not None]
 
 
 def _without_luck(
     explored: Sequence[Observation], fresh: Sequence[Observation]
 ) -> Sequence[Observation]:
-    """The search's own ladder, lowered as a whole by what its largest rung is too far above the fresh ones."""
-    if not fresh:
+    """The search's own ladder, lowered as a whole by what its largest rung is too far above the fresh ones there."""
+    top = max((one.expected_batch_size for one in explored), default=0.0)
+    again = [one.accuracy for one in fresh if one.expected_batch_size == top]
+    if not again:
         return explored
-    top = max(one.expected_batch_size for one in explored)
-    own, repeated = (
-        fmean(one.accuracy for one in each if one.expected_batch_size == top)
-        for each in (explored, fresh)
-    )
-    luck = max(own - repeated - LUCK, 0.0)
+    own = fmean(one.accuracy for one in explored if one.expected_batch_size == top)
+    luck = max(own - fmean(again) - LUCK, 0.0)
     return [replace(one, accuracy=max(one.accuracy - luck, 0.0)) for one in explored]

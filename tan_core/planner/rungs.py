@@ -19,6 +19,12 @@ loses no candidate that learns fast at B and diverges in small batches."""
 
 _CHEAPEST_FACTOR, _CHEAPEST_RATIO = 32, 4
 
+CONFIRMATION_FACTOR = 4
+"""B over the batch at which finalists are simulated once more, where that is above the ladder."""
+
+_LEAST_SHARE = 0.5
+"""Of the trials that would climb, what has to be left for a confirmation to be worth its place."""
+
 
 def one_rung(expected_batch_size: float, *, search_num_examples: int) -> int:
     """B/16, at least ``MIN_RUNG``, at most B or the search's data."""
@@ -78,6 +84,40 @@ def batch_ladder(
     return [first, _CHEAPEST_RATIO * first]
 
 
+def confirmation_batch(
+    expected_batch_size: float,
+    rungs: Sequence[int],
+    *,
+    trials: int,
+    budget: float,
+    search_num_examples: int | None = None,
+) -> int | None:
+    """The batch at which finalists are simulated once more: B/4, where that is worth it; else None.
+
+    A prediction from B/4 is off by a third of what one from B/16 is (decision 25). It is worth it where it is at
+    least twice the largest rung, and the budget holds it beside all first rungs and half of the trials that
+    would climb.
+
+    Args:
+        expected_batch_size: B of the private run, >= 1.
+        rungs: simulated batch sizes, smallest first.
+        trials: of the search.
+        budget: of the search, in private runs.
+        search_num_examples: examples that the simulations read; None: as many as needed.
+
+    Example:
+        >>> confirmation_batch(2048, [32, 128], trials=24, budget=1.0)
+        512
+        >>> confirmation_batch(2048, [32, 128, 512], trials=4, budget=1.0)
+        >>> confirmation_batch(2048, [32, 128], trials=24, budget=0.7)
+    """
+    batch = int(expected_batch_size // CONFIRMATION_FACTOR)
+    if batch < 2 * rungs[-1] or (search_num_examples is not None and batch > search_num_examples):
+        return None
+    free = budget * expected_batch_size - batch
+    return batch if _share_climbing(trials, rungs, free) >= _LEAST_SHARE else None
+
+
 def reduction_factor(rungs: Sequence[float]) -> float:
     """How many trials enter a rung for each one that leaves it.
 
@@ -114,6 +154,25 @@ def expected_trials(trials: int, rungs: Sequence[float]) -> list[float]:
         harmonic = _harmonic(entered) - 1
         reached.append(min(entered, 1.0) + rest * kept + max(harmonic, 0.0) * (1 - 2 * kept))
     return reached
+
+
+def held_trials(trials: int, rungs: Sequence[float], examples_per_step: float) -> list[float]:
+    """:func:`expected_trials`, with no more of them above the first rung than the examples are enough for.
+
+    Example:
+        >>> [round(reached, 1) for reached in held_trials(24, [32, 128], 2048 - 512)]
+        [24, 6.0]
+    """
+    first, *above = expected_trials(trials, rungs)
+    share = _share_climbing(trials, rungs, examples_per_step)
+    return [first, *(share * reached for reached in above)]
+
+
+def _share_climbing(trials: int, rungs: Sequence[float], examples_per_step: float) -> float:
+    """Of what is expected above the first rung, the part that is held beside all first rungs."""
+    first = trials * rungs[0]
+    climbing = ladder_cost(trials, rungs) - first
+    return min(max((examples_per_step - first) / climbing, 0.0), 1.0) if climbing > 0 else 1.0
 
 
 def ladder_cost(trials: int, rungs: Sequence[float]) -> float:

@@ -1,7 +1,7 @@
 """What the search of one plan would cost in each way in which it may touch private data."""
 
 from tan_core.accounting import SearchAccounting
-from tan_core.planner.finals import MAX_REPEATS
+from tan_core.planner.finals import most_simulations
 from tan_core.planner.plan import Plan, PlannedSearchPrivacy
 from tan_core.planner.privacy import Promise
 from tan_core.planner.reservations import runs_to_choose
@@ -28,8 +28,9 @@ def search_privacy_by_mode(
         target_epsilon=spec.privacy.epsilon,
     )
     runs = runs_to_choose(spec, plan.private_run())
-    trials = spec.search.trials + MAX_REPEATS
+    confirmation = plan.confirmation_batch
+    simulations = most_simulations(spec.search.trials, plan.rungs, confirmation)
     return [
-        search_privacy(runs, promise, trials, search_num_examples, plan.rungs, mode=mode)
+        search_privacy(runs, promise, simulations, search_num_examples, mode=mode)
         for mode in SearchAccounting
     ]

@@ -1,6 +1,6 @@
 """What the search of a plan would cost in privacy, were it charged."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tan_core.accounting import SEARCH_NOTES, SearchAccounting, price_search, round_up
 from tan_core.accounting.effort import spare_effort
@@ -25,16 +25,15 @@ _COSTLIEST = "every trial at the searched steps that cost most"
 def search_privacy(
     runs: Sequence[PrivateRun],
     promise: Promise,
-    trials: int,
+    simulated: Mapping[int, int],
     search_num_examples: int,
-    rungs: Sequence[int],
     *,
     mode: SearchAccounting | None,
 ) -> PlannedSearchPrivacy:
     """The price of search and run in the study's mode, and with every trial charged.
 
     Every trial is counted at each planned rung with its own real noise, though a search may cut trials
-    short, and so are as many repetitions of finalists as there may be; the run with its slack. Where steps are searched, all trials have the steps that cost
+    short, and so are as many repetitions of finalists as there may be, each where it would be simulated; the run with its slack. Where steps are searched, all trials have the steps that cost
     most: fewer steps need less noise, and their simulations lie further behind the wall. Scores on
     private validation data are no part of the figures, and the note says so.
 
@@ -51,9 +50,8 @@ def search_privacy(
     Args:
         runs: the planned run first, and those at other steps that the search may choose.
         promise: the study's delta and accountant; a study by PRV is priced by PLD here.
-        trials: of the search, repetitions of finalists among them.
+        simulated: batch sizes, and how often each is simulated at most, finals included.
         search_num_examples: examples that the simulations read.
-        rungs: simulated batch sizes.
         mode: ``search.accounting``; None where a mechanism was planned, and no study.
     """
     words = [SEARCH_NOTES[mode]] if mode else []
@@ -65,14 +63,15 @@ def search_privacy(
             for run, simulations in zip(runs, searches, strict=True)
         )
 
-    searches = [_simulations(run, trials, search_num_examples, rungs) for run in runs]
+    searches = [_simulations(run, simulated, search_num_examples) for run in runs]
+    count = sum(simulated.values())
     if mode is SearchAccounting.PUBLIC_PROXY:
         return PlannedSearchPrivacy(
             mode=mode,
             epsilon=total(mode),
             epsilon_if_accounted=None,
             accountant=accountant,
-            simulations=trials * len(rungs),
+            simulations=count,
             note=words[0],
         )
     charged, of_mode, obstacle = None, None, _obstacle(searches)
@@ -93,20 +92,20 @@ def search_privacy(
         epsilon=of_mode,
         epsilon_if_accounted=charged,
         accountant=accountant,
-        simulations=trials * len(rungs),
+        simulations=count,
         note="; ".join([*words, obstacle or _UNPRICED_SCORES]),
     )
 
 
 def _simulations(
-    run: PrivateRun, trials: int, num_examples: int, rungs: Sequence[int]
+    run: PrivateRun, simulated: Mapping[int, int], num_examples: int
 ) -> list[Mechanism]:
-    """What the trials do to the data; all trials of a rung are one mechanism of so many more steps."""
+    """What the trials do to the data; all simulations of a batch are one mechanism of so many more steps."""
     return [
-        dynamics.with_steps(dynamics.steps * trials)
-        for rung in rungs
+        dynamics.with_steps(dynamics.steps * times)
+        for batch, times in simulated.items()
         for dynamics in [
-            simulation_of(run, expected_batch_size=rung, num_examples=num_examples).dynamics
+            simulation_of(run, expected_batch_size=batch, num_examples=num_examples).dynamics
         ]
     ]
 

@@ -22,6 +22,7 @@ from tan_core.planner.plan import PlannedCost
 from tan_core.planner.privacy import eta_of
 from tan_core.planner.segments import segment_rule
 from tan_core.planner.shape import refuse_batch_above
+from tan_core.spec import SearchSpec
 from tan_core.tan import epsilon_tan
 
 TOLERANCE = 1.10
@@ -258,7 +259,7 @@ def _costs(dials: Dials) -> tuple[BatchCost, ...]:
         views=1,
         search_num_examples=dials.num_examples,
         workers=1,
-        budget=None,
+        budget=SearchSpec.model_fields["budget"].default,
     )
     batch = dials.expected_batch_size
     sizes = {batch} | {round(batch * 2.0**k) for k in range(-_DOUBLINGS, _DOUBLINGS + 1)}

@@ -71,7 +71,8 @@ PUBLISHED_SLOPE, PUBLISHED_SLOPE_STD = -0.011, 0.011  # of the eight curves, per
 LONGEST_CHECKED = 5.0  # doublings from the last rung to the farthest published point
 SATURATION_STD = 0.5  # of the rise that is left
 LEAST_LEFT = 0.7
-"""Of what the largest rung knows; a rung that knows less counts as one that does. Checked down to 0.6."""
+"""Of what the largest rung knows. Of three rungs and more that rise, one that knows less is left out while two
+remain: where most is lost the curve is no longer one. Of two rungs it counts as one that does; checked down to 0.6."""
 
 
 class LawMethod(StrEnum):
@@ -151,7 +152,7 @@ class Law:
 
     Args:
         method: the line, the curve, or the named fallback.
-        num_batch_sizes: observed, fitted or not.
+        num_batch_sizes: that were counted, fitted or not.
         smallest: log2 of the smallest batch fitted.
         largest: log2 of the largest.
         origin: log2 of the batch from which a line counts its doublings.
@@ -273,6 +274,8 @@ def fit_law(observations: Sequence[Observation], *, guessing: float = 0.0) -> La
     ======================================  ====================================================
     one batch size                          the largest rung, with a caution
     two batch sizes                         line or curve, with a caution: nothing tells of a bend
+    three or more rise, and the smallest    it is left out, with a caution; so is the next, while
+    knows less than 0.7 of the largest      two remain
     rungs far off line and curve, as with   the largest rung, with a caution; the two largest
     a collapsed one among them              rungs' own slope widens the interval
     ======================================  ====================================================
@@ -302,13 +305,36 @@ def fit_law(observations: Sequence[Observation], *, guessing: float = 0.0) -> La
     if not observations:
         raise ParameterError("observations must hold at least one, got none", field="observations")
     _validate.in_range(0.0, 1.0, guessing=guessing)
+    if len({one.expected_batch_size for one in observations}) == 1:
+        rungs = _Rungs.of(observations, guessing)
+        return _from_largest_rung(observations, rungs, "only one batch size was simulated", [])
+    observations, left_out = _without_the_ignorant(observations, guessing)
     rungs = _Rungs.of(observations, guessing)
-    if len(rungs.means) == 1:
-        return _from_largest_rung(observations, rungs, "only one batch size was simulated")
     method = LawMethod.SATURATION if rungs.rise() else LawMethod.LINE
     if rungs.are_off(method):
-        return _from_largest_rung(observations, rungs, f"the rungs are too far from any {method}")
-    return _fitted(method, observations, rungs)
+        off = f"the rungs are too far from any {method}"
+        return _from_largest_rung(observations, rungs, off, left_out)
+    return _fitted(method, observations, rungs, left_out)
+
+
+def _without_the_ignorant(
+    observations: Sequence[Observation], guessing: float
+) -> tuple[Sequence[Observation], list[str]]:
+    """What is left by rungs that know too little, and a clause on those."""
+    left_out: list[float] = []
+    while True:
+        rungs = _Rungs.of(observations, guessing)
+        if len(rungs.means) <= 2 or not rungs.rise() or rungs.left[0] >= LEAST_LEFT:
+            break
+        smallest = float(rungs.doublings[0])
+        left_out.append(2**smallest)
+        observations = [
+            one for one in observations if math.log2(one.expected_batch_size) > smallest
+        ]
+    if not left_out:
+        return observations, []
+    batches = " and ".join(f"{batch:g}" for batch in left_out)
+    return observations, [f"what was simulated at batch {batches} knows too little to be counted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +367,11 @@ class _Rungs:
         return known if known > 0 else 1.0
 
     @property
+    def left(self) -> Array:
+        """What each rung knows, of what the largest does."""
+        return (self.means - self.guessing) / self.top
+
+    @property
     def room(self) -> float:
         """What spreads are here of those at an accuracy of one half."""
         top = min(max(float(self.means[-1]), _LEAST_ROOM), 1 - _LEAST_ROOM)
@@ -350,8 +381,7 @@ class _Rungs:
         """What the second coefficient is multiplied by, for each rung."""
         if method is LawMethod.LINE:
             return self.doublings
-        below = self.doublings[-1] - self.doublings
-        return _loss_per_rise(below, (self.means - self.guessing) / self.top)
+        return _loss_per_rise(self.doublings[-1] - self.doublings, self.left)
 
     def rise(self) -> bool:
         """Whether the line through them does. A level one and a curve that does not rise say the same."""
@@ -397,10 +427,12 @@ def _loss_per_rise(below: Any, left: Any) -> Any:
     return -(2.0**below) * np.clip(left, least, 1 / LEAST_LEFT)
 
 
-def _fitted(method: LawMethod, observations: Sequence[Observation], rungs: _Rungs) -> Law:
+def _fitted(
+    method: LawMethod, observations: Sequence[Observation], rungs: _Rungs, left_out: Sequence[str]
+) -> Law:
     at = np.log2([one.expected_batch_size for one in observations])
     origin, largest = float(at.mean()), float(rungs.doublings[-1])
-    few = ("two batch sizes cannot tell a bend from a line",) if len(rungs.means) == 2 else ()
+    few = ["two batch sizes cannot tell a bend from a line"] if len(rungs.means) == 2 else []
     of_rung = np.searchsorted(rungs.doublings, at)
     regressor = rungs.regressors(method)[of_rung]
     if method is LawMethod.LINE:
@@ -416,11 +448,13 @@ def _fitted(method: LawMethod, observations: Sequence[Observation], rungs: _Rung
         regression=_regress(observations, np.stack([np.ones_like(at), regressor], axis=1), rungs),
         assumed_slope=0.0,
         slope_std=BEND * rungs.room,
-        cautions=few,
+        cautions=(*left_out, *few),
     )
 
 
-def _from_largest_rung(observations: Sequence[Observation], rungs: _Rungs, why: str) -> Law:
+def _from_largest_rung(
+    observations: Sequence[Observation], rungs: _Rungs, why: str, left_out: Sequence[str]
+) -> Law:
     largest = float(rungs.doublings[-1])
     kept = [one for one in observations if math.log2(one.expected_batch_size) == largest]
     last = rungs.last_slope()
@@ -440,7 +474,7 @@ def _from_largest_rung(observations: Sequence[Observation], rungs: _Rungs, why: 
         regression=_regress(kept, np.ones((len(kept), 1)), rungs),
         assumed_slope=slope,
         slope_std=max(PUBLISHED_SLOPE_STD, surprise),
-        cautions=(f"{why}: the slope is {whose}",),
+        cautions=(*left_out, f"{why}: the slope is {whose}"),
     )
 
 

@@ -49,6 +49,22 @@ def assert_finals(books: "Books") -> None:
         assert all(later[: len(first)] == first for first, later in pairwise(kept))
 
 
+def test_finalists_are_simulated_one_rung_above_the_ladder(
+    plane: "ControlPlaneServer", start: "Start", search_of: SearchOf, new_books: NewBooks
+) -> None:
+    plane.books = books = new_books(search_of(confirmation=256, max_examples=0))
+    driver = start("worker.simulate")
+    out, _ = driver.communicate(timeout=200)
+    assert driver.returncode == 0, out
+    (finalist,) = [trial for trial in books.trials.values() if trial.repeats]
+    (score,) = finalist.repeats
+    assert (score.seed, score.rung) == (1, 2)
+    assert score.expected_batch_size == pytest.approx(256)
+    assert score.noise_multiplier == pytest.approx(4 * finalist.scores[1].noise_multiplier)
+    assert score.accuracy is not None
+    assert score.accuracy > 0.5
+
+
 def test_a_search_that_was_cut_off_in_the_finals_goes_on_with_them(
     plane: "ControlPlaneServer", start: "Start", search_of: SearchOf, new_books: NewBooks
 ) -> None:

@@ -18,13 +18,14 @@ PLANNED = FIRSTS + (3 * RUNGS[1] + 2 * RUNGS[2]) * STEPS + LADDER
 """ASHA is expected to let 2.3 of 4 trials climb, and 1.5 of these further."""
 
 
-def assignment_of(*, max_examples: int) -> SearchAssignment:
+def assignment_of(*, max_examples: int, **changes: Any) -> SearchAssignment:
     return search_assignment(
         dataset_ref(inspect(None, source="digits")),
         mechanism=Mechanism(sampling_rate=0.1, noise_multiplier=2.0, clip_norm=1.0, steps=STEPS),
         search={"trials": NUM_TRIALS, "space": {"learning_rate": 1.0}},
         rungs=list(RUNGS),
         max_examples=max_examples,
+        **changes,
     )
 
 
@@ -95,3 +96,12 @@ def test_it_reads_the_records_as_they_are_then() -> None:
     assert not stopper("t", result(2, 0.9))
     records |= {each.number: each for each in FULL}
     assert stopper("t", result(2, 0.9))
+
+
+def test_with_a_confirmation_the_budget_is_all_there_is_and_holds_it() -> None:
+    records = {each.number: each for each in [*FULL, begun(2)]}
+    needed = sum(each.examples for each in FULL) + (RUNGS[0] + RUNGS[1] + 2048) * STEPS
+
+    for less in (0, 1):
+        assignment = assignment_of(max_examples=needed - less, confirmation=2048)
+        assert BudgetStopper(assignment, records)("t", result(2, 0.9)) == (less == 1)

@@ -51,6 +51,20 @@ class TestBudget:
         assert asked(best, first, max_examples=needed)
         assert not asked(best, first, max_examples=needed - 1)
 
+    def test_a_repetition_of_another_size_is_kept_back_as_it_is(self) -> None:
+        first, best = make_trial(0, [0.8, 0.8, 0.8]), running(1, 0.9)
+        needed = FIRSTS + (LADDER - RUNGS[0] * STEPS) + CLIMB + 2048 * STEPS
+
+        for less in (0, 1):
+            assert may_climb(
+                best,
+                [first],
+                rungs=RUNGS,
+                num_trials=NUM_TRIALS,
+                max_examples=needed - less,
+                repetition=2048,
+            ) == (less == 0)
+
     def test_what_climbs_beside_it_is_paid_and_so_is_the_rest_of_one_ladder(self) -> None:
         beside, best = running(0, 0.8), running(1, 0.9)
         needed = FIRSTS + 2 * CLIMB + RUNGS[2] * STEPS + LADDER

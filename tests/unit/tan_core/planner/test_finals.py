@@ -331,3 +331,74 @@ class TestForesight:
         trials = [make_trial(n, [each / 100] * len(RUNGS)) for n, each in enumerate(points)]
 
         assert self.asked_for(self.GOAL, *trials) == self.asked_for(None, *trials)
+
+
+class TestConfirmation:
+    """Finalists are simulated once with each fresh seed, one rung above the ladder."""
+
+    CONFIRMATION = 1024
+    COST = CONFIRMATION * 100
+    GOAL = Goal(expected_batch_size=4096, guessing=0.1)
+
+    def asked(
+        self, *trials: TrialRecord, max_examples: int = 10**9, goal: Goal | None = GOAL
+    ) -> tuple[int, int] | None:
+        repeat = next_repeat(
+            trials,
+            num_rungs=len(RUNGS),
+            running=(),
+            costs={trial.number: self.COST for trial in trials},
+            max_examples=max_examples,
+            goal=goal,
+            is_confirmed=True,
+        )
+        return None if repeat is None else (repeat.trial, repeat.seed)
+
+    def told(self, trial: TrialRecord, seed: int, accuracy: float | None) -> TrialRecord:
+        score = ladder([0.5])[0].model_copy(
+            update={
+                "rung": len(RUNGS),
+                "seed": seed,
+                "expected_batch_size": self.CONFIRMATION,
+                "accuracy": accuracy,
+            }
+        )
+        return trial.model_copy(update={"repeats": [*trial.repeats, score]})
+
+    @pytest.mark.parametrize("goal", [GOAL, None])
+    def test_one_simulation_is_a_whole_repetition(self, goal: Goal | None) -> None:
+        best = explored(0, 0.9)
+
+        assert self.asked(best, goal=goal) == (0, 1)
+        best = self.told(best, 1, 0.9)
+        assert self.asked(best, goal=goal) == (0, 2)
+        assert self.asked(self.told(best, 2, 0.9), goal=goal) is None
+
+    def test_the_ladder_again_would_not_be_one(self) -> None:
+        assert self.asked(explored(0, 0.9, s1=level(0.9))) == (0, 1)
+
+    @pytest.mark.parametrize("goal", [GOAL, None])
+    def test_who_is_behind_there_drops_out(self, goal: Goal | None) -> None:
+        best, other = self.told(explored(0, 0.9), 1, 0.90), explored(1, 0.899)
+
+        assert self.asked(best, other, goal=goal) == (1, 1)
+        assert self.asked(best, self.told(other, 1, 0.86), goal=goal) == (0, 2)
+        assert self.asked(best, self.told(other, 1, 0.899), goal=goal) == (0, 2)
+        twice = self.told(best, 2, 0.90)
+        assert self.asked(twice, self.told(other, 1, 0.86), goal=goal) is None
+        assert self.asked(twice, self.told(other, 1, 0.899), goal=goal) == (1, 2)
+
+    def test_the_first_is_given_whatever_it_costs_and_no_second(self) -> None:
+        rivals = [explored(0, 0.9), explored(1, 0.9)]
+        spent = sum(trial.examples for trial in rivals)
+
+        assert self.asked(*rivals, max_examples=0) == (0, 1)
+        first = self.told(rivals[0], 1, 0.9)
+        budget = spent + 2 * self.COST
+        assert self.asked(first, rivals[1], max_examples=budget) == (1, 1)
+        assert self.asked(first, rivals[1], max_examples=budget - 1) is None
+
+    def test_one_that_diverges_gives_its_place_to_the_next(self) -> None:
+        lost = self.told(explored(0, 0.95), 1, None)
+
+        assert self.asked(lost, explored(1, 0.9)) == (1, 1)

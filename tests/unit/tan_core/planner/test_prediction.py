@@ -302,3 +302,40 @@ class TestEvaluation:
         assert small.prediction.high - small.prediction.low > 2 * 1.6 * sampling
         assert small.prediction.low < whole.prediction.low
         assert small.prediction.high > whole.prediction.high
+
+
+class TestConfirmation:
+    """A fresh seed one rung above the ladder."""
+
+    def confirmed(self, accuracy: float | None) -> TrialRecord:
+        trial = make_trial(0, OWN, {1: OWN})
+        score = trial.repeats[-1].model_copy(
+            update={"rung": len(RUNGS), "expected_batch_size": 2048, "accuracy": accuracy}
+        )
+        return trial.model_copy(update={"repeats": [score]})
+
+    def test_it_counts_with_the_ladder_that_chose_the_trial(self) -> None:
+        (found,) = standing(self.confirmed(0.89))
+
+        observations = [
+            Observation(expected_batch_size=batch, accuracy=accuracy, seed=seed)
+            for batch, accuracy, seed in [
+                *((batch, own, 0) for batch, own in zip(RUNGS, OWN, strict=True)),
+                (2048, 0.89, 1),
+            ]
+        ]
+        assert_same(
+            found.prediction, fit_law(observations).predict(BATCH, evaluation_std=SHIFT_STD)
+        )
+        assert (found.seeds, found.is_fresh) == (2, True)
+
+    def test_it_narrows_the_interval(self) -> None:
+        (alone,), (found,) = standing(make_trial(0, OWN)), standing(self.confirmed(0.9))
+
+        assert (
+            found.prediction.high - found.prediction.low
+            < alone.prediction.high - alone.prediction.low
+        )
+
+    def test_one_that_diverges_there_is_no_winner(self) -> None:
+        assert standing(self.confirmed(None)) == []

@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 
 from tan_core.errors import ParameterError
 from tan_core.planner import batch_ladder, reduction_factor
-from tan_core.planner.rungs import MIN_RUNG, expected_trials
+from tan_core.planner.rungs import (
+    CONFIRMATION_FACTOR,
+    MIN_RUNG,
+    confirmation_batch,
+    expected_trials,
+    held_trials,
+)
 
 
 @pytest.mark.parametrize(
@@ -83,3 +89,54 @@ def asha(trials: int, rungs: list[int], random: np.random.Generator) -> list[int
             if not goes_on:
                 break
     return [len(scores) for scores in seen]
+
+
+class TestConfirmation:
+    """One batch above the ladder, where the budget holds it."""
+
+    @pytest.mark.parametrize(
+        ("rungs", "trials", "budget", "found"),
+        [
+            ([32, 128], 24, 1.0, 512),
+            ([32, 128, 512], 4, 1.0, None),
+            ([32, 128], 24, 0.8, None),
+            ([32, 128], 48, 1.0, None),
+            ([32, 128], 48, 2.0, 512),
+            ([128, 256], 4, 1.0, 512),
+            ([128, 257], 4, 1.0, None),
+        ],
+    )
+    def test_it_is_a_quarter_of_the_private_batch(
+        self, rungs: list[int], trials: int, budget: float, found: int | None
+    ) -> None:
+        assert confirmation_batch(2048, rungs, trials=trials, budget=budget) == found
+
+    def test_it_reads_no_more_than_there_is(self) -> None:
+        ask = {"trials": 24, "budget": 1.0}
+        assert confirmation_batch(2048, [32, 128], search_num_examples=512, **ask) == 512
+        assert confirmation_batch(2048, [32, 128], search_num_examples=511, **ask) is None
+
+    @given(batch=st.integers(16, 10**6), trials=st.integers(1, 300), budget=st.floats(0.05, 20))
+    def test_the_budget_holds_it_and_at_least_half_of_those_that_would_climb(
+        self, batch: int, trials: int, budget: float
+    ) -> None:
+        rungs = batch_ladder(batch, trials=trials)
+        found = confirmation_batch(batch, rungs, trials=trials, budget=budget)
+        if found is None:
+            return
+
+        assert 2 * rungs[-1] <= found <= batch / CONFIRMATION_FACTOR
+        held = held_trials(trials, rungs, budget * batch - found)
+        expected = expected_trials(trials, rungs)
+        assert held[0] == trials
+        assert all(a >= 0.499 * b for a, b in zip(held, expected, strict=True))
+        cost = sum(rung * num for rung, num in zip(rungs, held, strict=True))
+        assert cost + found <= budget * batch * (1 + 1e-9)
+
+    @given(trials=st.integers(1, 300), examples=st.floats(0, 1e6))
+    def test_no_more_climb_than_asha_lets(self, trials: int, examples: float) -> None:
+        held = held_trials(trials, [32, 128, 512], examples)
+
+        assert held[0] == trials
+        for number, most in zip(held, expected_trials(trials, [32, 128, 512]), strict=True):
+            assert 0 <= number <= most

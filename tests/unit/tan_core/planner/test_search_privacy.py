@@ -5,11 +5,16 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDp
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
-from tan_core.mechanism import Accountant, NeighboringRelation
+from tan_core.accounting import SearchAccounting
+from tan_core.execution import PrivateRun
+from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 from tan_core.planner import Plan, plan_mechanism, plan_study
 from tan_core.planner import privacy as privacy_section
-from tan_core.planner.finals import MAX_REPEATS
+from tan_core.planner.finals import MAX_REPEATS, most_simulations
 from tan_core.planner.plan import PlannedSearchPrivacy
+from tan_core.planner.privacy import Promise
+from tan_core.planner.search_privacy import search_privacy
+from tan_core.planner.segments import reserved_mechanism
 from tan_core.spec import StudySpec
 
 N = 50_000
@@ -97,6 +102,35 @@ def test_every_repetition_that_the_finals_may_begin_is_charged_as_a_trial() -> N
         oracle.compose(SelfComposedDpEvent(event, steps * times))
     assert priced(plan).simulations == 5 + MAX_REPEATS
     assert priced(plan).epsilon == pytest.approx(oracle.get_epsilon(1e-5), rel=1e-2)
+
+
+def test_so_is_every_confirmation_where_the_finals_are_one_rung_above_the_ladder() -> None:
+    mechanism = Mechanism(sampling_rate=2048 / N, noise_multiplier=16.0, clip_norm=1.0, steps=100)
+    found = search_privacy(
+        [PrivateRun(mechanism=mechanism, num_examples=N)],
+        Promise(delta=1e-5, accountant=Accountant.RDP, target_epsilon=None),
+        most_simulations(24, [32, 128], 512),
+        N,
+        mode=SearchAccounting.ACCOUNTED,
+    )
+
+    oracle = RdpAccountant()
+    for batch, times in ((32, 24), (128, 24), (512, MAX_REPEATS), (2048, 1)):
+        steps = 100 * times if times > 1 else reserved_mechanism(mechanism).steps
+        event = PoissonSampledDpEvent(batch / N, GaussianDpEvent(16.0 * batch / 2048))
+        oracle.compose(SelfComposedDpEvent(event, steps))
+    assert found.simulations == 48 + MAX_REPEATS
+    assert found.epsilon == pytest.approx(oracle.get_epsilon(1e-5), rel=1e-2)
+
+
+def test_a_plan_prices_its_confirmation_and_not_the_ladder_again() -> None:
+    spec = study_spec("declared_unaccounted")
+    search = spec.search.model_copy(update={"rungs": "auto", "trials": 24})
+    train = spec.train.model_copy(update={"batch_size": 2048})
+    plan = plan_study(spec.model_copy(update={"search": search, "train": train}), num_examples=N)
+
+    assert (plan.rungs, plan.confirmation_batch) == ([32, 128], 512)
+    assert priced(plan).simulations == 2 * 24 + MAX_REPEATS
 
 
 def test_a_mechanism_has_no_mode_and_so_no_figure_of_one() -> None:
