@@ -1,6 +1,6 @@
 """TAN, the total amount of noise: what it is, what it hides, and what leaves it unchanged."""
 
-from tan_core.tan.law import Law, LawMethod, Observation, Prediction, fit_law
+from tan_core.tan.law import Law, LawMethod, Observation, Prediction, counted, fit_law
 from tan_core.tan.noise import epsilon_tan, signal_to_noise, total_noise
 from tan_core.tan.pairs import paired_runs_needed
 from tan_core.tan.scaling import (
@@ -20,6 +20,7 @@ __all__ = [
     "Setting",
     "WallPoint",
     "constant_tan_curve",
+    "counted",
     "epsilon_tan",
     "fit_law",
     "keep_epochs",

@@ -317,6 +317,20 @@ def fit_law(observations: Sequence[Observation], *, guessing: float = 0.0) -> La
     return _fitted(method, observations, rungs, left_out)
 
 
+def counted(observations: Sequence[Observation], *, guessing: float = 0.0) -> list[Observation]:
+    """Those that :func:`fit_law` looks at: without small batches that know too little of what the largest does.
+
+    Example:
+        >>> rungs = [
+        ...     Observation(expected_batch_size=batch, accuracy=accuracy, seed=0)
+        ...     for batch, accuracy in [(32, 0.25), (128, 0.44), (512, 0.50)]
+        ... ]
+        >>> [one.expected_batch_size for one in counted(rungs, guessing=0.1)]
+        [128, 512]
+    """
+    return list(_without_the_ignorant(observations, guessing)[0])
+
+
 def _without_the_ignorant(
     observations: Sequence[Observation], guessing: float
 ) -> tuple[Sequence[Observation], list[str]]:

@@ -10,7 +10,7 @@ from service.dashboard.charts.scale import Frame, Scale, accuracy_scale, dots, d
 from service.dashboard.charts.table import Cell, Table
 from service.studies.schemas import PredictionView
 from tan_core.planner import observed, rests_on
-from tan_core.tan import Observation, fit_law
+from tan_core.tan import Observation, counted, fit_law
 from tan_core.wire import TrialRecord
 
 Place = tuple[float, float]
@@ -53,6 +53,7 @@ def prediction_chart(prediction: PredictionView, trial: TrialRecord) -> Predicti
     fitted = _fitted(prediction, trial)
     if not fitted:
         return None
+    fitted = counted(fitted, guessing=prediction.guessing)
     simulated = [*observed(trial.scores), *observed(trial.repeats)]
     batch = prediction.expected_batch_size
     seen, rest = [

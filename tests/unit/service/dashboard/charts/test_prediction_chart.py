@@ -93,6 +93,13 @@ class TestLine:
 
         assert line(chart.line)[0] == dots(chart.fitted)[-1]
 
+    def test_a_rung_that_knows_too_little_is_no_part_of_it(self) -> None:
+        chart = drawn(trial(ladder([0.25, 0.44, 0.50]), []))
+
+        assert len(dots(chart.fitted)) == 2
+        assert len(dots(chart.others)) == 1
+        assert line(chart.line)[0][0] == dots(chart.fitted)[0][0]
+
     def test_what_an_older_law_predicted_stays_where_it_was(self) -> None:
         record = trial(ladder([0.95, 0.94, 0.93]), [])
         older = predicted(record).model_copy(update={"accuracy": 0.90, "low": 0.88})
