@@ -113,19 +113,11 @@ def _simulations(simulations: list[Json], confirmation: Json | None) -> Renderab
         "Simulations: same TAN, steps, learning rate",
         *columns, "privacy", right=columns,
     )  # fmt: skip
-    for rung in simulations:
-        made.add_row(
-            *(
-                text.number(rung.get(name))
-                for name in ("expected_batch_size", "noise_multiplier", "scale_factor", "trials")
-            ),
-            NOT_PRIVATE,
-        )
-    if confirmation is not None:
+    climbed = [(rung, text.number(rung.get("trials"))) for rung in simulations]
+    confirmed = [] if confirmation is None else [(confirmation, "the best")]
+    for rung, trials in climbed + confirmed:
         known = ("expected_batch_size", "noise_multiplier", "scale_factor")
-        made.add_row(
-            *(text.number(confirmation.get(name)) for name in known), "the best", NOT_PRIVATE
-        )
+        made.add_row(*(text.number(rung.get(name)) for name in known), trials, NOT_PRIVATE)
     return made
 
 

@@ -305,16 +305,24 @@ def fit_law(observations: Sequence[Observation], *, guessing: float = 0.0) -> La
     if not observations:
         raise ParameterError("observations must hold at least one, got none", field="observations")
     _validate.in_range(0.0, 1.0, guessing=guessing)
-    if len({one.expected_batch_size for one in observations}) == 1:
-        rungs = _Rungs.of(observations, guessing)
-        return _from_largest_rung(observations, rungs, "only one batch size was simulated", [])
-    observations, left_out = _without_the_ignorant(observations, guessing)
-    rungs = _Rungs.of(observations, guessing)
+    kept = counted(observations, guessing=guessing)
+    law = _law_of(kept, _Rungs.of(kept, guessing))
+    left_out = {one.expected_batch_size for one in observations}
+    left_out -= {one.expected_batch_size for one in kept}
+    if not left_out:
+        return law
+    batches = " and ".join(f"{batch:g}" for batch in sorted(left_out))
+    why = f"what was simulated at batch {batches} knows too little to be counted"
+    return replace(law, cautions=(why, *law.cautions))
+
+
+def _law_of(observations: Sequence[Observation], rungs: "_Rungs") -> Law:
+    if len(rungs.means) == 1:
+        return _from_largest_rung(observations, rungs, "only one batch size was simulated")
     method = LawMethod.SATURATION if rungs.rise() else LawMethod.LINE
     if rungs.are_off(method):
-        off = f"the rungs are too far from any {method}"
-        return _from_largest_rung(observations, rungs, off, left_out)
-    return _fitted(method, observations, rungs, left_out)
+        return _from_largest_rung(observations, rungs, f"the rungs are too far from any {method}")
+    return _fitted(method, observations, rungs)
 
 
 def counted(observations: Sequence[Observation], *, guessing: float = 0.0) -> list[Observation]:
@@ -328,27 +336,13 @@ def counted(observations: Sequence[Observation], *, guessing: float = 0.0) -> li
         >>> [one.expected_batch_size for one in counted(rungs, guessing=0.1)]
         [128, 512]
     """
-    return list(_without_the_ignorant(observations, guessing)[0])
-
-
-def _without_the_ignorant(
-    observations: Sequence[Observation], guessing: float
-) -> tuple[Sequence[Observation], list[str]]:
-    """What is left by rungs that know too little, and a clause on those."""
-    left_out: list[float] = []
+    kept = list(observations)
     while True:
-        rungs = _Rungs.of(observations, guessing)
+        rungs = _Rungs.of(kept, guessing)
         if len(rungs.means) <= 2 or not rungs.rise() or rungs.left[0] >= LEAST_LEFT:
-            break
-        smallest = float(rungs.doublings[0])
-        left_out.append(2**smallest)
-        observations = [
-            one for one in observations if math.log2(one.expected_batch_size) > smallest
-        ]
-    if not left_out:
-        return observations, []
-    batches = " and ".join(f"{batch:g}" for batch in left_out)
-    return observations, [f"what was simulated at batch {batches} knows too little to be counted"]
+            return kept
+        smallest = min(one.expected_batch_size for one in kept)
+        kept = [one for one in kept if one.expected_batch_size > smallest]
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,12 +435,10 @@ def _loss_per_rise(below: Any, left: Any) -> Any:
     return -(2.0**below) * np.clip(left, least, 1 / LEAST_LEFT)
 
 
-def _fitted(
-    method: LawMethod, observations: Sequence[Observation], rungs: _Rungs, left_out: Sequence[str]
-) -> Law:
+def _fitted(method: LawMethod, observations: Sequence[Observation], rungs: _Rungs) -> Law:
     at = np.log2([one.expected_batch_size for one in observations])
     origin, largest = float(at.mean()), float(rungs.doublings[-1])
-    few = ["two batch sizes cannot tell a bend from a line"] if len(rungs.means) == 2 else []
+    few = ("two batch sizes cannot tell a bend from a line",) if len(rungs.means) == 2 else ()
     of_rung = np.searchsorted(rungs.doublings, at)
     regressor = rungs.regressors(method)[of_rung]
     if method is LawMethod.LINE:
@@ -462,13 +454,11 @@ def _fitted(
         regression=_regress(observations, np.stack([np.ones_like(at), regressor], axis=1), rungs),
         assumed_slope=0.0,
         slope_std=BEND * rungs.room,
-        cautions=(*left_out, *few),
+        cautions=few,
     )
 
 
-def _from_largest_rung(
-    observations: Sequence[Observation], rungs: _Rungs, why: str, left_out: Sequence[str]
-) -> Law:
+def _from_largest_rung(observations: Sequence[Observation], rungs: _Rungs, why: str) -> Law:
     largest = float(rungs.doublings[-1])
     kept = [one for one in observations if math.log2(one.expected_batch_size) == largest]
     last = rungs.last_slope()
@@ -488,7 +478,7 @@ def _from_largest_rung(
         regression=_regress(kept, np.ones((len(kept), 1)), rungs),
         assumed_slope=slope,
         slope_std=max(PUBLISHED_SLOPE_STD, surprise),
-        cautions=(*left_out, f"{why}: the slope is {whose}"),
+        cautions=(f"{why}: the slope is {whose}",),
     )
 
 
