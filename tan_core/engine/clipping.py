@@ -12,7 +12,7 @@ from torch import Tensor
 from tan_core.spec.train import Clipping, TrainerConfig
 
 ClippingRule = Callable[[Tensor, float | Tensor], Tensor]
-"""Norms [B], all finite, and C > 0 -> weights [B]; or [T, B] and [T, 1], of T trials."""
+"""Norms [B], all finite, and C > 0 -> weights [B]; or [B, T] and [T], of T trials."""
 
 
 def clipping_rule(config: TrainerConfig) -> ClippingRule:

@@ -8,6 +8,7 @@ noise, optimiser, schedule, average.
 # Shape legend: B = examples (varies, may be 0), F = features, O = classes, P = (F + 1) * O parameters of
 # a trial, T = trials, A = those that go on, N = A * O.
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import torch
@@ -36,7 +37,10 @@ from tan_core.spec.schedules import scheduled_learning_rate
 from tan_core.spec.train import TrainerConfig
 
 _IN_CACHE: Final = 2**19
-"""Numbers of inputs that are scored and summed while they are in a cache."""
+"""Numbers of inputs that torch scores and sums while they are in a cache."""
+
+_READ_AHEAD: Final = 2**21
+"""The same for the kernels."""
 
 _FEWEST: Final = 64
 """Examples at once, whatever they are."""
@@ -105,7 +109,6 @@ class LinearEnsemble:
         self._names = [[name for name, _ in model.named_parameters()] for model in models]
         self._randomness, self._noises = randomness, noises
         self._microbatch_size = microbatch_size
-        self._at_once = min(max(_IN_CACHE // self._num_features, _FEWEST), microbatch_size)
         self._steps_done = 0
         # ||(x, 1)||^2 of every example, as a bias is a weight of the input 1.
         self._squares_N = 1 + torch.cat(
@@ -179,27 +182,25 @@ class LinearEnsemble:
         losses: list[Tensor] = []
         norms: list[Tensor] = []
         is_any, rules = self._running and len(drawn_B) > 0, self._rules()
-        for chunk_B in drawn_B.split(self._at_once) if is_any else ():
-            squares_B = self._squares_N[chunk_B]
-            x_BF = self._floats(self._inputs.index_select(0, chunk_B))
-            logits_NB = products.scores(x_BF).t().contiguous().add_(own_AO.view(-1, 1))
-            losses_AB, g_AOB = _output_gradients(
-                logits_NB.unflatten(0, own_AO.shape), self._labels[chunk_B]
-            )
-            norms_AB = (g_AOB.square().sum(1, dtype=torch.float64) * squares_B).sqrt_()
-            is_finite_AB = norms_AB.isfinite() & losses_AB.isfinite()
-            if not bool(is_finite_AB.all()):
+        in_cache = _READ_AHEAD if products.by_kernels else _IN_CACHE
+        at_once = min(max(in_cache // self._num_features, _FEWEST), self._microbatch_size)
+        for chunk_B in drawn_B.split(at_once) if is_any else ():
+            squares_B1, labels_B = self._squares_N[chunk_B, None], self._labels[chunk_B]
+            x = self._chosen(chunk_B, as_they_lie=products.by_kernels)
+            losses_BA, g_BN, squared_BA = _output_gradients(products.scores(x), own_AO, labels_B)
+            norms_BA = squared_BA.mul_(squares_B1).sqrt_()
+            g_BAO, finite_BA = g_BN.unflatten(1, own_AO.shape), norms_BA
+            is_finite_BA = norms_BA.isfinite() & losses_BA.isfinite()
+            if not bool(is_finite_BA.all()):
                 # 0 * NaN is NaN: what is left out must not meet its weight.
-                x_BF = x_BF.masked_fill(~squares_B.isfinite()[:, None], 0)
-                g_AOB.masked_fill_(~is_finite_AB[:, None], 0)
-            weights_AB, finite_AB = torch.empty_like(norms_AB), norms_AB.where(is_finite_AB, 0)
-            for rule, rows, clip_norms in rules:
-                weights_AB[rows] = rule(finite_AB[rows], clip_norms)
-            g_AOB *= weights_AB[:, None].to(g_AOB.dtype)
-            products.add(x_BF, g_AOB.flatten(0, 1).t().contiguous())
-            sum_AO += g_AOB.sum(2)
-            losses.append(losses_AB)
-            norms.append(norms_AB)
+                x = _Chosen(x.inputs().masked_fill(~squares_B1.isfinite(), 0))
+                g_BAO.masked_fill_(~is_finite_BA[..., None], 0)
+                finite_BA = norms_BA.where(is_finite_BA, 0)
+            g_BAO *= _weights(rules, finite_BA).to(g_BN.dtype)[..., None]
+            products.add(x, g_BN)
+            sum_AO += g_BAO.sum(0)
+            losses.append(losses_BA)
+            norms.append(norms_BA)
         stats = self._stats(len(drawn_B), losses, norms)
         return products.sum_NF.view_as(own_AOF), sum_AO, stats
 
@@ -208,14 +209,14 @@ class LinearEnsemble:
         return of_all if len(self._running) == len(of_all) else of_all[self._running]
 
     def _rules(self) -> list[tuple[ClippingRule, list[int], Tensor]]:
-        """What gradients are multiplied by: rules, the trials among those that go on, and their C, [., 1]."""
+        """What gradients are multiplied by: rules, the trials among those that go on, and their C."""
         rows: dict[object, list[int]] = {}
         for row, t in enumerate(self._running):
             rows.setdefault(self._trials[t].kind_of_rule, []).append(row)
         found: list[tuple[ClippingRule, list[int], Tensor]] = []
         for own in rows.values():
             trials = [self._trials[self._running[row]] for row in own]
-            clip_norms = torch.tensor([[each.clip_norm] for each in trials], dtype=torch.float64)
+            clip_norms = torch.tensor([each.clip_norm for each in trials], dtype=torch.float64)
             found.append((trials[0].rule, own, clip_norms))
         return found
 
@@ -228,12 +229,12 @@ class LinearEnsemble:
             for t in self._running:
                 stats[t] = StepStats(step=step, num_drawn=num_drawn)
             return tuple(stats)
-        clip_norms_A1 = torch.tensor([[self._trials[t].clip_norm] for t in self._running])
-        is_clipped_AB = torch.cat(norms, dim=1) > clip_norms_A1
+        clip_norms_A = torch.tensor([self._trials[t].clip_norm for t in self._running])
+        is_clipped_BA = torch.cat(norms) > clip_norms_A
         for t, loss, fraction in zip(
             self._running,
-            torch.cat(losses, dim=1).mean(1).tolist(),
-            is_clipped_AB.float().mean(1).tolist(),
+            torch.cat(losses).mean(0).tolist(),
+            is_clipped_BA.float().mean(0).tolist(),
             strict=True,
         ):
             stats[t] = StepStats(
@@ -252,9 +253,30 @@ class LinearEnsemble:
             for t in self._running
         ]
 
+    def _chosen(self, chunk_B: Tensor, *, as_they_lie: bool) -> "_Chosen":
+        """Some examples; where they lie, if they are to be read so and can be."""
+        inputs = self._inputs
+        if as_they_lie and inputs.dtype == self._weights_TOF.dtype and inputs.is_contiguous():
+            return _Chosen(inputs.flatten(1), chunk_B)
+        return _Chosen(self._floats(inputs.index_select(0, chunk_B)))
+
     def _floats(self, inputs: Tensor) -> Tensor:
         """[B, F] in the dtype of the weights."""
         return as_floats(inputs.flatten(1), self._weights_TOF.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """Some examples, in the dtype of the weights."""
+
+    values: Tensor
+    """[B, F], or all records, [., F]."""
+    rows: Tensor | None = None
+    """[B]: which records; None: all values."""
+
+    def inputs(self) -> Tensor:
+        """[B, F]."""
+        return self.values if self.rows is None else self.values.index_select(0, self.rows)
 
 
 class _Products:
@@ -267,22 +289,28 @@ class _Products:
         # Where torch multiplies as fast as the processor can, kernels of our own are no faster.
         is_slow = native.accepts(weights_NF) and onednn.is_faster_here()
         if is_slow and outputs % _TOGETHER == 0:
-            packed_FN = weights_NF.new_zeros(weights_NF.shape[1], native.padded(outputs))
+            packed_FN = weights_NF.new_empty(weights_NF.shape[1], native.padded(outputs))
             packed_FN[:, :outputs] = weights_NF.t()
+            packed_FN[:, outputs:] = 0
             self._packed_FN = packed_FN
 
-    def scores(self, x_BF: Tensor) -> Tensor:
-        """[B, N], without biases."""
-        if self._packed_FN is None:
-            return onednn.product(x_BF, self._weights_NF)
-        return native.ensemble_scores(x_BF, self._packed_FN)[:, : len(self._weights_NF)]
+    @property
+    def by_kernels(self) -> bool:
+        """Whether they are made by kernels, which read examples where they lie."""
+        return self._packed_FN is not None
 
-    def add(self, x_BF: Tensor, g_BN: Tensor) -> None:
+    def scores(self, x: _Chosen) -> Tensor:
+        """[B, N] or more columns, which do not count; without biases."""
+        if self._packed_FN is None:
+            return onednn.product(x.inputs(), self._weights_NF)
+        return native.ensemble_scores(x.values, self._packed_FN, x.rows)
+
+    def add(self, x: _Chosen, g_BN: Tensor) -> None:
         """Add what the examples weigh to ``sum_NF``."""
         if self._packed_FN is None:
-            self.sum_NF.addmm_(g_BN.t(), x_BF)
+            self.sum_NF.addmm_(g_BN.t(), x.inputs())
         else:
-            native.add_ensemble_sums(x_BF, g_BN, self.sum_NF)
+            native.add_ensemble_sums(x.values, g_BN, self.sum_NF, x.rows)
 
 
 class _Trial:
@@ -329,10 +357,30 @@ class _Trial:
             average(mean, own, decay=self._config.ema_decay, step=step)
 
 
-def _output_gradients(logits_AOB: Tensor, labels_B: Tensor) -> tuple[Tensor, Tensor]:
-    """Losses [A, B] and their gradients by the logits [A, O, B]: probabilities minus the one-hot label."""
-    log_p_AOB = logits_AOB.log_softmax(1)
-    labels_A1B = labels_B.expand(len(logits_AOB), 1, -1)
-    losses_A1B = -log_p_AOB.gather(1, labels_A1B)
-    minus_one = log_p_AOB.new_full((), -1).expand_as(losses_A1B)
-    return losses_A1B.squeeze(1), log_p_AOB.exp_().scatter_add_(1, labels_A1B, minus_one)
+def _output_gradients(
+    scores: Tensor, biases_AO: Tensor, labels_B: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Losses [B, A], their gradients by the logits [B, N], and the squared norms of those, [B, A] in float64.
+
+    The gradients are probabilities minus the one-hot label. Of ``scores``, [B, .], the first N count.
+    """
+    if native.accepts(scores, biases_AO):
+        return native.ensemble_gradients(scores, biases_AO, labels_B)
+    trials, classes = biases_AO.shape
+    log_p_BAO = (scores[:, : trials * classes].view(-1, trials, classes) + biases_AO).log_softmax(2)
+    labels_BA1 = labels_B[:, None, None].expand(-1, trials, 1)
+    losses_BA1 = -log_p_BAO.gather(2, labels_BA1)
+    minus_one = log_p_BAO.new_full((), -1).expand_as(losses_BA1)
+    g_BAO = log_p_BAO.exp_().scatter_add_(2, labels_BA1, minus_one)
+    return losses_BA1.squeeze(2), g_BAO.flatten(1), g_BAO.square().sum(2, dtype=torch.float64)
+
+
+def _weights(rules: list[tuple[ClippingRule, list[int], Tensor]], norms_BA: Tensor) -> Tensor:
+    """What each gradient is multiplied by, [B, A] in float64."""
+    if len(rules) == 1:
+        ((rule, _, clip_norms_A),) = rules
+        return rule(norms_BA, clip_norms_A)
+    weights_BA = torch.empty_like(norms_BA)
+    for rule, columns, clip_norms in rules:
+        weights_BA[:, columns] = rule(norms_BA[:, columns], clip_norms)
+    return weights_BA

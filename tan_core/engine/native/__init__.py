@@ -78,8 +78,9 @@ _SIGNATURES: Final = {
     "linear": "nnnppppp",
     "linear_classifier": "nnndpppppppp",
     "cross_entropies": "nnpppp",
-    "ensemble_scores": "nnnppp",
-    "ensemble_sums": "nnnnppp",
+    "ensemble_scores": "nnnpppp",
+    "ensemble_gradients": "nnnnpppppp",
+    "ensemble_sums": "nnnnpppp",
     "max_pool": "pnppp",
     "max_pool_backward": "pnppp",
 }
@@ -385,27 +386,68 @@ def cross_entropies(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor] | N
     return None if failed else (losses, g)
 
 
-def ensemble_scores(x: Tensor, weight_FN: Tensor) -> Tensor:
-    """[B, N]: of some hundred examples [B, F] at once; dense, and N :func:`is_whole`."""
-    y = x.new_zeros(x.shape[0], weight_FN.shape[1])
+def ensemble_scores(x: Tensor, weight_FN: Tensor, rows: Tensor | None = None) -> Tensor:
+    """[B, N]: of some hundred examples at once.
+
+    Args:
+        x: [B, F], dense; or all records, [., F].
+        weight_FN: [F, N], dense, N :func:`is_whole`.
+        rows: [B], int64: which records, read where they lie; None: all of ``x``.
+    """
+    examples = len(x) if rows is None else len(rows)
+    y = x.new_zeros(examples, weight_FN.shape[1])
     function, outputs = _function("ensemble_scores", x), weight_FN.shape[1]
 
     def compute(first: int, count: int) -> int:
-        return function(count, x.shape[1], outputs, _at(x, first), _at(weight_FN), _at(y, first))
+        at_x = _at(x, first if rows is None else 0)
+        return function(
+            count, x.shape[1], outputs, at_x, _at(rows, first), _at(weight_FN), _at(y, first)
+        )
 
-    _over_examples(compute, x.shape[0])
+    _over_examples(compute, examples)
     return y
 
 
-def add_ensemble_sums(x: Tensor, g: Tensor, total_NF: Tensor) -> None:
-    """Add g' x to the total, of some hundred examples [B, F] and [B, N] at once; all are dense."""
-    function, (rows, inputs), outputs = _function("ensemble_sums", x), x.shape, g.shape[1]
+def ensemble_gradients(
+    scores: Tensor, biases_TO: Tensor, labels: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Losses [B, T], their gradients by the logits [B, T * O], and the squared norms of those, [B, T] in float64.
+
+    Args:
+        scores: [B, N], dense, of which the first T * O count.
+        biases_TO: [T, O], dense, added to the scores.
+        labels: [B], int64 in [0, O).
+    """
+    (examples, step), (trials, classes) = scores.shape, biases_TO.shape
+    g = scores.new_empty(examples, trials * classes)
+    losses, function = scores.new_empty(examples, trials), _function("ensemble_gradients", scores)
+    squared = torch.empty(examples, trials, dtype=torch.float64)
+
+    def compute(first: int, count: int) -> int:
+        outputs = (_at(each, first) for each in (g, losses, squared))
+        inputs = (_at(scores, first), _at(biases_TO), _at(labels, first))
+        return function(count, trials, classes, step, *inputs, *outputs)
+
+    _over_examples(compute, examples)
+    return losses, g, squared
+
+
+def add_ensemble_sums(x: Tensor, g: Tensor, total_NF: Tensor, rows: Tensor | None = None) -> None:
+    """Add g' x to the total, of some hundred examples at once; all are dense.
+
+    Args:
+        x: as in :func:`ensemble_scores`.
+        g: [B, N].
+        total_NF: [N, F].
+        rows: as in :func:`ensemble_scores`.
+    """
+    function, (examples, outputs), inputs = _function("ensemble_sums", x), g.shape, x.shape[1]
     size = x.element_size()
 
     # Columns are split among threads: their sums do not meet.
     def compute(first: int, count: int) -> int:
         at_x, at_total = (own.data_ptr() + first * size for own in (x, total_NF))
-        return function(count, rows, inputs, outputs, at_x, _at(g), at_total)
+        return function(count, examples, inputs, outputs, at_x, _at(rows), _at(g), at_total)
 
     _over_examples(compute, inputs)
 

@@ -444,10 +444,17 @@ static int FOR_TARGET(linear_classifier)(int64_t rows, int64_t inputs, int64_t o
 /* ---- Many linear classifiers on the same examples ------------------------------------------------
  *
  * Two products of a few examples, [B, F], and many outputs: both go as fast as the processor multiplies, for
- * what they read over and over stays near it: a part of the weights there, some columns of x back.
+ * what they read over and over stays near it: a part of the weights there, some columns of x back. Examples
+ * are read where they lie among all records, the next ones while those before are multiplied.
  */
+#define LINE ((int64_t)(64 / sizeof(REAL)))
+static inline const REAL *FOR_TARGET(picked)(const REAL *x, const int64_t *which, int64_t row, int64_t inputs) {
+    return x + (which ? which[row] : row) * inputs;
+}
+
 #define PART 512
-#define COLUMNS 64
+#define COLUMNS 128
+#define ROWS 64
 #define MOST 5 /* vectors of outputs, and rows, at once */
 
 #define SCORE(name, NUM_VECTORS)                                                               \
@@ -477,16 +484,20 @@ SCORE(score_5, 5)
 #endif
 #undef SCORE
 
-/* y += x w; w is [F, O], O a whole number of vectors. */
+/* y += x w, of some rows of x or, where which is NULL, the first ones; w is [F, O], O a whole number of vectors. */
 static int FOR_TARGET(ensemble_scores)(int64_t rows, int64_t inputs, int64_t outputs, const REAL *x,
-                                       const REAL *w, REAL *y) {
+                                       const int64_t *which, const REAL *w, REAL *y) {
     REAL *nothing = calloc(outputs, sizeof(REAL));
     for (int64_t start = 0; start < inputs && nothing; start += PART) {
         int64_t size = inputs - start < PART ? inputs - start : PART;
         for (int64_t row = 0; row < rows; row += MOST) {
             const REAL *of_x[MOST];
             for (int64_t i = 0; i < MOST; i++)
-                of_x[i] = x + (row + i < rows ? row + i : row) * inputs + start;
+                of_x[i] = FOR_TARGET(picked)(x, which, row + i < rows ? row + i : row, inputs) + start;
+            for (int64_t next = row + MOST; next < row + 2 * MOST && next < rows; next++) {
+                const REAL *of_next = FOR_TARGET(picked)(x, which, next, inputs) + start;
+                for (int64_t k = 0; k < size; k += LINE) __builtin_prefetch(of_next + k, 0, 2);
+            }
             for (int64_t o = 0; o < outputs;) {
                 int64_t left = (outputs - o) / LANES, vectors = left >= 2 ? 2 : 1;
 #if MOST_SUMS >= 24
@@ -510,28 +521,70 @@ static int FOR_TARGET(ensemble_scores)(int64_t rows, int64_t inputs, int64_t out
     return !nothing;
 }
 
-/* Adds g' x to sum, [O, F], in some of its columns; g is [B, O]. */
-static int FOR_TARGET(ensemble_sums)(int64_t columns, int64_t rows, int64_t inputs, int64_t outputs,
-                                     const REAL *x, const REAL *g, REAL *sum) {
-    REAL *near = malloc(sizeof(REAL) * rows * COLUMNS);
-    const REAL **of_row = malloc(sizeof(REAL *) * rows);
-    for (int64_t row = 0; row < rows && of_row; row++) of_row[row] = near + row * COLUMNS;
-    for (int64_t k = 0; k < columns && near && of_row; k += COLUMNS) {
-        int64_t size = columns - k < COLUMNS ? columns - k : COLUMNS;
-        for (int64_t row = 0; row < rows; row++) {
-            const REAL *from = x + row * inputs + k;
-            memcpy(near + row * COLUMNS, from, sizeof(REAL) * size);
-            for (int64_t next = COLUMNS; next < 2 * COLUMNS && k + next < columns; next += 64 / sizeof(REAL))
-                __builtin_prefetch(from + next);
+/* Losses, [B, T], the gradients of each by its own logits y + bias, [B, T * O], and the squared norms of those,
+ * [B, T]. Rows of y are `step` apart. */
+static int FOR_TARGET(ensemble_gradients)(int64_t rows, int64_t trials, int64_t classes, int64_t step,
+                                          const REAL *y, const REAL *bias, const int64_t *labels, REAL *g,
+                                          REAL *losses, double *squared) {
+    int64_t outputs = trials * classes;
+    for (int64_t row = 0; row < rows; row++, y += step, g += outputs) {
+        int64_t label = labels[row];
+        for (int64_t o = 0; o < outputs; o++) g[o] = y[o] + bias[o];
+        for (int64_t trial = 0; trial < trials; trial++) {
+            REAL *own = g + trial * classes, highest = own[0];
+            for (int64_t o = 1; o < classes; o++) highest = own[o] > highest ? own[o] : highest;
+            for (int64_t o = 0; o < classes; o++) own[o] -= highest;
+            losses[row * trials + trial] = -own[label];
         }
-        FOR_TARGET(add_scaled)(rows, of_row, g, size, outputs, sum + k, inputs);
+        FOR_TARGET(exponentials)(outputs, g);
+        for (int64_t trial = 0; trial < trials; trial++) {
+            REAL *own = g + trial * classes, total = 0;
+            for (int64_t o = 0; o < classes; o++) total += own[o];
+            REAL factor = 1 / total;
+            for (int64_t o = 0; o < classes; o++) own[o] *= factor;
+            own[label] -= 1;
+            losses[row * trials + trial] += LOG(total);
+            squared[row * trials + trial] = FOR_TARGET(squares)(own, classes);
+        }
     }
-    int failed = !near || !of_row;
-    free(near), free(of_row);
-    return failed;
+    return 0;
 }
+
+/* Adds g' x to sum, [O, F], in some of its columns; g is [B, O], and x as in ensemble_scores. Sums of many examples are
+ * made side by side: where rows of the sum are a power of two apart, a cache has room for few of them. */
+static int FOR_TARGET(ensemble_sums)(int64_t columns, int64_t rows, int64_t inputs, int64_t outputs,
+                                     const REAL *x, const int64_t *which, const REAL *g, REAL *sum) {
+    int is_many = rows > ROWS;
+    REAL near[ROWS * COLUMNS], *own = malloc(is_many ? sizeof(REAL) * outputs * COLUMNS : 1);
+    const REAL *of_row[ROWS];
+    for (int64_t row = 0; row < ROWS; row++) of_row[row] = near + row * COLUMNS;
+    for (int64_t k = 0; k < columns && own; k += COLUMNS) {
+        int64_t size = columns - k < COLUMNS ? columns - k : COLUMNS;
+        if (is_many) memset(own, 0, sizeof(REAL) * outputs * COLUMNS);
+        for (int64_t start = 0; start < rows; start += ROWS) {
+            int64_t count = rows - start < ROWS ? rows - start : ROWS;
+            for (int64_t row = 0; row < count; row++) {
+                memcpy(near + row * COLUMNS, FOR_TARGET(picked)(x, which, start + row, inputs) + k,
+                       sizeof(REAL) * size);
+                /* What is read next: as many rows further on, or their next columns. */
+                int64_t next = start + ROWS + row, on = next < rows ? 0 : COLUMNS;
+                const REAL *from = FOR_TARGET(picked)(x, which, next < rows ? next : row, inputs) + k;
+                for (int64_t i = on; i < on + COLUMNS && k + i < columns; i += LINE)
+                    __builtin_prefetch(from + i, 0, 2);
+            }
+            FOR_TARGET(add_scaled)(count, of_row, g + start * outputs, size, outputs,
+                                   is_many ? own : sum + k, is_many ? COLUMNS : inputs);
+        }
+        for (int64_t o = 0; is_many && o < outputs; o++)
+            for (int64_t i = 0; i < size; i++) sum[o * inputs + k + i] += own[o * COLUMNS + i];
+    }
+    free(own);
+    return !own;
+}
+#undef LINE
 #undef PART
 #undef COLUMNS
+#undef ROWS
 #undef MOST
 
 #undef BLOCK

@@ -11,7 +11,10 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
+from torch.nn import functional
 
 from tan_core.engine import native
 from tan_core.kernels_version import KERNELS_VERSION
@@ -289,21 +292,27 @@ class TestCrossEntropies:
 class TestEnsembles:
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
     @pytest.mark.parametrize("threads", [1, 3])
+    @pytest.mark.parametrize("are_picked", [False, True])
     @pytest.mark.parametrize(
-        ("rows", "inputs", "outputs"), [(7, 65, 16), (128, 513, 80), (1, 64, 112), (20, 1100, 160)]
+        ("rows", "inputs", "outputs"), [(7, 65, 16), (128, 513, 80), (1, 64, 112), (200, 1100, 160)]
     )
-    def test_both_products_are_those_of_torch(self, rows, inputs, outputs, threads, dtype) -> None:
+    def test_both_products_are_those_of_torch(
+        self, rows, inputs, outputs, are_picked, threads, dtype
+    ) -> None:
         generator = torch.Generator().manual_seed(0)
+        records = 2 * rows if are_picked else rows
         x, w, g, total = (
             torch.randn(shape, generator=generator, dtype=dtype)
-            for shape in ((rows, inputs), (inputs, outputs), (rows, outputs), (outputs, inputs))
+            for shape in ((records, inputs), (inputs, outputs), (rows, outputs), (outputs, inputs))
         )
-        truth = x.double() @ w.double(), total.double() + g.double().t() @ x.double()
+        picked = torch.randperm(records, generator=generator)[:rows] if are_picked else None
+        own = x.double() if picked is None else x.double()[picked]
+        truth = own @ w.double(), total.double() + g.double().t() @ own
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
-            scores = native.ensemble_scores(x, w)
-            native.add_ensemble_sums(x, g, total)
+            scores = native.ensemble_scores(x, w, picked)
+            native.add_ensemble_sums(x, g, total, picked)
         finally:
             torch.set_num_threads(before)
 
@@ -320,16 +329,65 @@ class TestEnsembles:
         assert scores[:5].eq(20).all()
         assert scores[5].isnan().all()
 
+    @settings(max_examples=30)
+    @given(
+        rows=st.integers(1, 9),
+        trials=st.integers(1, 5),
+        classes=st.integers(1, 20),
+        beside=st.integers(0, 3),
+        size=st.sampled_from([0.1, 10.0, 500.0]),
+        dtype=st.sampled_from([torch.float32, torch.float64]),
+    )
+    def test_gradients_are_those_of_autograd(
+        self, rows, trials, classes, beside, size, dtype
+    ) -> None:
+        generator = torch.Generator().manual_seed(rows)
+        scores, biases = (
+            size * torch.randn(shape, generator=generator, dtype=dtype)
+            for shape in ((rows, trials * classes + beside), (trials, classes))
+        )
+        labels = torch.randint(0, classes, (rows,), generator=generator)
+
+        losses, g, squared = native.ensemble_gradients(scores, biases, labels)
+
+        logits = (scores[:, : trials * classes].view(rows, trials, classes) + biases).double()
+        logits.requires_grad_()
+        expected = functional.cross_entropy(
+            logits.flatten(0, 1), labels.repeat_interleave(trials), reduction="none"
+        )
+        (truth,) = torch.autograd.grad(expected.sum(), logits)
+        tolerance = {"rtol": 2e-6, "atol": 2e-6} if dtype == torch.float32 else {}
+        expected = expected.detach().view(rows, trials)
+        torch.testing.assert_close(losses.double(), expected, **tolerance)
+        torch.testing.assert_close(g.view(truth.shape).double(), truth, **tolerance)
+        torch.testing.assert_close(squared, truth.square().sum(2), **tolerance)
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    @pytest.mark.parametrize("poison", [torch.nan, torch.inf, -torch.inf])
+    def test_a_logit_that_is_not_finite_is_told_by_that_trial_alone(self, poison, dtype) -> None:
+        scores = torch.zeros(2, 8, dtype=dtype)
+        scores[1, 5] = poison
+
+        losses, g, squared = native.ensemble_gradients(
+            scores, torch.zeros(2, 4, dtype=dtype), torch.tensor([0, 1])
+        )
+
+        is_told = ~(losses.isfinite() & squared.isfinite())
+        assert is_told.tolist() == [[False, False], [False, True]]
+        assert g[:, :4].isfinite().all()
+        assert g[0].isfinite().all()
+
 
 class TestVersion:
-    INTERFACES: ClassVar = {2: "6d73317c5aeff853", 3: "6d73317c5aeff853", 4: "6d73317c5aeff853"}
+    INTERFACES: ClassVar = {5: "48c475c0451cdb8f"}
     """By version: what the structures and prototypes of kernels.c hash to."""
 
     def test_it_is_another_one_whenever_the_interface_is(self) -> None:
         """A new row here, and KERNELS_VERSION and kernels_version() with it: else a stale library is believed."""
         source = re.sub(r"/\*.*?\*/|\\\n", " ", KERNELS.read_text(), flags=re.DOTALL)
         parts = re.findall(r"typedef struct \{.*?\} \w+;|enum \{.*?\};", source, re.DOTALL)
-        parts += re.findall(r"^(?: *)(?:int|void|int64_t) \w+\([^;{]*?\) \{", source, re.MULTILINE)
+        parts += re.findall(r"\b(?:int|void|int64_t) \w+(?:_##real)?\([^;{]*?\) \{", source)
+        assert any("ensemble_scores_##real" in part for part in parts)
         digest = hashlib.sha256(" ".join(" ".join(parts).split()).encode()).hexdigest()[:16]
 
         assert self.INTERFACES.get(KERNELS_VERSION) == digest
