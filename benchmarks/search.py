@@ -10,7 +10,7 @@ be drawn again. The 8 best by test accuracy of seed 0 get two seeds more; the ot
 Linear heads share each draw; the first one is trained by itself too, for the time that a run takes.
 
 *search*: the worker's own search (Tune, ASHA over the planner's rungs, finals, promotion) one trial at a
-time, over those very candidates, and over candidates of Optuna's own choice.
+time, over those very candidates in an order of the study's seed, and over candidates of Optuna's own choice.
 
 *reached*: what is promoted is trained at full batch, with seeds that the search never saw.
 
@@ -42,6 +42,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from _report import circumstances
 from _search_report import Findings, StudyResult, overall, print_tables
@@ -164,8 +165,10 @@ class Bench:
         )
         assert promotion is not None
         winner = promotion.winner
+        promoted = winner.trial
         if seed in self.given:
-            reached = self.tests(winner.trial)
+            promoted = _order(seed)[winner.trial]
+            reached = self.tests(promoted)
         else:
             params = next(each.params for each in trials if each.number == winner.trial)
             run = self._once(
@@ -175,7 +178,7 @@ class Bench:
         return StudyResult(
             name=f"{self.task.name}, {'given' if seed in self.given else 'free'} {seed}",
             is_given=seed in self.given,
-            promoted=winner.trial,
+            promoted=promoted,
             prediction=winner.prediction,
             reached=reached,
             examples=sum(trial.examples for trial in trials),
@@ -262,9 +265,14 @@ class Bench:
     def _searched(self, seed: int) -> Result:
         from _search_study import assignment, searched
 
-        given = candidates() if seed in self.given else []
+        given = [candidates()[index] for index in _order(seed)] if seed in self.given else []
         work = assignment(self.task, self.reference, seed=seed, given=given)
         return searched(work, self.cache_dir)
+
+
+def _order(seed: int) -> list[int]:
+    """Of the candidates of a study: the first trial always climbs, and must not be the same one every time."""
+    return np.random.default_rng(seed).permutation(len(candidates())).tolist()
 
 
 STAGES: dict[str, Callable[[Bench], object]] = {
