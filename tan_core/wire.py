@@ -28,7 +28,8 @@ from tan_core.spec.models import ModelSpec
 from tan_core.spec.study import SearchSpec
 from tan_core.spec.train import TrainerConfig
 
-WIRE_VERSION = 2
+WIRE_VERSION = 3
+"""Of the messages below, held by a test: raised whenever one of them changes. A worker of another version says so."""
 
 RECORD = "record"
 """The unit of privacy unless it is a user; then the unit is the column that names them."""

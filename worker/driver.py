@@ -17,6 +17,7 @@ from worker.report import (
     FencedError,
     Heartbeats,
     RefusedError,
+    VersionError,
     leave,
 )
 from worker.settings import WorkerSettings
@@ -58,7 +59,12 @@ def drive(kind: type[TAssignment], work: Callable[[TAssignment, Driver], Outcome
     write_log(settings.log_format, run_id=settings.run_id, attempt=settings.fence)
     try:
         with closing(ControlPlane(settings)) as control:
-            assignment = control.assignment()
+            try:
+                assignment = control.assignment()
+            except VersionError as error:
+                # Told, or the study would only know that this process ended.
+                control.finish("failed", reason=str(error))
+                raise
             if not isinstance(assignment, kind):
                 raise RefusedError(
                     f"{settings.run_id} is a {assignment.kind} run: this driver runs {kind.__name__}"

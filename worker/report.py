@@ -21,6 +21,7 @@ from pydantic import BaseModel, TypeAdapter
 from tan_core.errors import TanError
 from tan_core.wire import (
     HEARTBEAT_PAUSE,
+    WIRE_VERSION,
     Assignment,
     Checkpoint,
     Finish,
@@ -57,6 +58,10 @@ class FencedError(ControlPlaneError):
 
 class RefusedError(ControlPlaneError):
     """401 or another answer that repeating cannot change."""
+
+
+class VersionError(ControlPlaneError):
+    """The control plane speaks another version of the messages."""
 
 
 class UnreachableError(ControlPlaneError):
@@ -103,8 +108,18 @@ class ControlPlane:
         self._http.close()
 
     def assignment(self) -> SearchAssignment | PrivateAssignment:
-        """What this attempt is to do."""
+        """What this attempt is to do.
+
+        Raises:
+            VersionError: it is in messages of another version, of which some may not be understood.
+        """
         response = self._request("GET", "", params={"fence": self._fence})
+        theirs = response.json().get("wire_version")
+        if theirs != WIRE_VERSION:
+            raise VersionError(
+                f"this worker speaks version {WIRE_VERSION} of the messages and the control plane version "
+                f"{theirs}: install the same tan-search on both"
+            )
         return TypeAdapter[SearchAssignment | PrivateAssignment](Assignment).validate_json(
             response.content
         )

@@ -1,17 +1,28 @@
+import hashlib
+import json
+from typing import Any, ClassVar
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from tan_core.wire import (
     LEAST_TOLD,
     MAX_REASON_LENGTH,
     OTHER,
+    WIRE_VERSION,
+    Assignment,
     Finish,
+    Heartbeat,
+    HeartbeatReply,
     Scores,
+    SegmentEnd,
+    SegmentGrant,
     SegmentRequest,
     Tally,
     TrialRecord,
+    TrialReport,
     TrialState,
     clean_reason,
     pool_small,
@@ -21,6 +32,27 @@ from tan_core.wire import (
 def make_record(**changes: object) -> TrialRecord:
     fields = {"number": 0, "state": "failed", "params": {"learning_rate": 1.0}, **changes}
     return TrialRecord.model_validate(fields)
+
+
+class TestVersion:
+    MESSAGES = (Assignment, Heartbeat, HeartbeatReply, TrialReport, SegmentRequest, SegmentGrant, SegmentEnd, Finish)  # fmt: skip
+    DIGEST: ClassVar = {3: "93d15df9d2a8cf37"}
+    """By version: what the fields of all messages hash to."""
+
+    def test_it_is_another_one_whenever_a_message_is(self) -> None:
+        """A new row here, and WIRE_VERSION with it: else a worker of another day meets fields that it does not know."""
+        fields = [_fields(TypeAdapter(message).json_schema()) for message in self.MESSAGES]
+        digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
+
+        assert self.DIGEST.get(WIRE_VERSION) == digest
+
+
+def _fields(schema: Any) -> Any:
+    """The names in a JSON schema, without words and limits."""
+    if not isinstance(schema, dict):
+        return None
+    parts = {**schema.get("properties", {}), **schema.get("$defs", {})}
+    return {name: _fields(each) for name, each in parts.items()}
 
 
 class TestCleanReason:

@@ -11,7 +11,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from pydantic import SecretStr
 
-from tan_core.wire import HEARTBEAT_PAUSE, Checkpoint, TrialRecord, TrialState
+from tan_core.wire import (
+    HEARTBEAT_PAUSE,
+    WIRE_VERSION,
+    Checkpoint,
+    SearchAssignment,
+    TrialRecord,
+    TrialState,
+)
+from worker.driver import EXIT_FAILED, drive
 from worker.report import (
     EXIT_FENCED,
     EXIT_REFUSED,
@@ -22,6 +30,7 @@ from worker.report import (
     RefusedError,
     TrialReporter,
     UnreachableError,
+    VersionError,
 )
 from worker.settings import WorkerSettings
 
@@ -118,6 +127,38 @@ def test_a_request_carries_the_fence_and_the_run_token(plane: Plane, control: Co
 
 def test_the_token_shows_in_no_representation_of_the_settings() -> None:
     assert "secret" not in repr(settings("http://127.0.0.1:1"))
+
+
+@pytest.mark.parametrize("version", [WIRE_VERSION - 1, WIRE_VERSION + 1, None])
+def test_messages_of_another_version_are_refused_before_they_are_read(
+    plane: Plane, control: ControlPlane, version: int | None
+) -> None:
+    plane.reply = {"kind": "search", "wire_version": version, "of_the_other_version": 1}
+
+    with pytest.raises(VersionError, match=f"version {WIRE_VERSION} .* version {version}: install"):
+        control.assignment()
+
+
+def test_a_driver_of_another_version_says_so_as_the_end_of_its_attempt(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plane.reply = {"kind": "search", "wire_version": WIRE_VERSION + 1}
+    for name, value in {
+        "TAN_API_URL": plane.url,
+        "TAN_RUN_ID": "s1-search",
+        "TAN_FENCE": "1",
+        "TAN_RUN_TOKEN": "secret",
+    }.items():
+        monkeypatch.setenv(name, value)
+
+    code = drive(SearchAssignment, lambda *_: pytest.fail("it began"))
+
+    assert code == EXIT_FAILED
+    method, path, body = plane.seen[-1]
+    assert (method, path) == ("POST", "/worker/runs/s1-search/finish")
+    assert body is not None
+    assert (body["outcome"], body["retryable"]) == ("failed", True)
+    assert "install the same tan-search on both" in str(body["reason"])
 
 
 def test_server_errors_are_retried_until_the_answer(plane: Plane, control: ControlPlane) -> None:
