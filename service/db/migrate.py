@@ -28,11 +28,9 @@ from tan_core.errors import TanError
 logger = logging.getLogger(__name__)
 
 ADVISORY_LOCK = 0x7A4E_5EA2C4
-APPEND_ONLY = frozenset({"audit_event", "dataset_file"})
-"""State tables whose rows are never changed, not even by the service: a file that is let go could be
-registered again for a fresh budget."""
-NEVER_DELETED = frozenset({"dataset"})
-"""State tables that lose no row."""
+APPEND_ONLY = frozenset({"audit_event", "dataset", "dataset_file"})
+"""State tables whose rows are never changed, not even by the service: a file that is let go could be registered again
+for a fresh budget, and a dataset's row says which budget it has, what is protected and what its owner waived."""
 _WAIT_FOR_OTHERS = "120s"
 _WAIT_FOR_TABLES = "15s"
 
@@ -156,7 +154,6 @@ def _grant(connection: Connection, role: str) -> None:
     if connection.scalar(text("SELECT current_user")) != role:  # an owner's rights are for upgrades
         # Versions of before granted more.
         connection.execute(text(f"REVOKE UPDATE, DELETE ON {', '.join(APPEND_ONLY)} FROM {name}"))
-        connection.execute(text(f"REVOKE DELETE ON {', '.join(NEVER_DELETED)} FROM {name}"))
     connection.execute(text(f"GRANT SELECT ON alembic_version TO {name}"))
     for table in _ledger_tables(connection):
         connection.execute(text(f"GRANT SELECT ON {table} TO {name}"))

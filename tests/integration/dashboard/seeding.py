@@ -5,13 +5,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import yaml
-from sqlalchemy import func, update
+from sqlalchemy import func
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.context import Context
 from service.datasets.service import ensure_digits
-from service.db.tables import Attempt, Dataset, Run, Study, Trial
+from service.db.tables import Attempt, Run, Study, Trial
 from service.ledger.service import Ledger
 from service.orchestrator.proposal import propose, settle
 from service.studies import repository
@@ -22,6 +23,7 @@ from service.trials import repository as trial_rows
 from tan_core.spec import StudySpec
 from tan_core.spec.train import TrainerConfig
 from tan_core.wire import RungScore
+from tests.fixtures.postgres import DatabaseUrls
 from tests.support.evaluations import evaluation
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits.yaml"
@@ -342,9 +344,9 @@ async def end(context: Context, study_id: str, state: str) -> None:
         await append_state(session, study)
 
 
-async def make_public(context: Context, name: str = "digits") -> None:
-    """Forget a dataset's budget, as if it had been registered as public."""
-    async with context.database.session() as session:
-        await session.execute(
-            update(Dataset).where(Dataset.name == name).values(public=True, scope_id=None)
+def make_public(urls: DatabaseUrls, name: str = "digits") -> None:
+    """Forget a dataset's budget, as if it had been registered as public: by the owner of the tables, as nobody else may."""
+    with psycopg.connect(urls.owner) as connection:
+        connection.execute(
+            "UPDATE dataset SET public = true, scope_id = NULL WHERE name = %s", (name,)
         )

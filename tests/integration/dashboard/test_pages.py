@@ -13,6 +13,7 @@ from service.context import Context
 from service.dashboard.listing import STUDIES_PER_PAGE
 from service.dashboard.trials_table import TRIALS_PER_PAGE
 from tan_core.accounting import SEARCH_NOTES, SearchAccounting
+from tests.fixtures.postgres import DatabaseUrls
 from tests.integration.dashboard import seeding
 from tests.integration.dashboard.page import Page, get
 
@@ -383,10 +384,10 @@ class TestDatasetPages:
         assert account["head"]["hash"] in page.text["journal"]
 
     async def test_public_data_has_no_budget_to_show(
-        self, client: httpx.AsyncClient, context: Context
+        self, client: httpx.AsyncClient, context: Context, database_urls: DatabaseUrls
     ) -> None:
         await seeding.submitted(context)
-        await seeding.make_public(context)
+        seeding.make_public(database_urls)
 
         for path in ("/ui/datasets", "/ui/datasets/digits"):
             assert "public data: no budget" in (await client.get(path)).text

@@ -14,6 +14,7 @@ from service.ledger.service import Ledger
 from service.publication.keys import signing_key
 from service.publication.signing import sign
 from tan_core.mechanism import Mechanism
+from tests.fixtures.postgres import DatabaseUrls
 from tests.integration.dashboard import seeding
 from tests.integration.dashboard.page import get
 
@@ -137,10 +138,10 @@ class TestChain:
         assert "<html" not in part
 
     async def test_there_is_none_for_public_data(
-        self, client: httpx.AsyncClient, context: Context
+        self, client: httpx.AsyncClient, context: Context, database_urls: DatabaseUrls
     ) -> None:
         await seeding.submitted(context)
-        await seeding.make_public(context)
+        seeding.make_public(database_urls)
 
         assert (await client.get("/ui/datasets/digits/chain")).status_code == 404
         page = await get(client, "/ui/datasets/digits")

@@ -75,6 +75,10 @@ def test_an_upgrade_repeats_harmlessly(database_urls: DatabaseUrls) -> None:
         "UPDATE dataset_file SET dataset = 'other'",
         "DELETE FROM dataset_file",
         "DELETE FROM dataset",
+        "UPDATE dataset SET public = true, scope_id = NULL",
+        "UPDATE dataset SET waiver = 'me: no reason', allowed_modes = '[]'",
+        "UPDATE dataset SET num_train = 1000000",
+        "SELECT 1 FROM dataset FOR UPDATE",
     ],
 )
 def test_the_service_cannot_let_go_of_what_is_registered(

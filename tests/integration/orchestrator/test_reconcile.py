@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select, update
 
 from service.db.session import Database
-from service.db.tables import Attempt, Dataset, Event, Run, Study, Trial
+from service.db.tables import Attempt, Event, Run, Study, Trial
 from service.ledger.service import BudgetExceededError, Ledger
 from service.orchestrator import claims, endings, reconcile
 from service.orchestrator.launcher import JobStatus
@@ -138,12 +138,12 @@ class TestPromotion:
         assert prediction["reached"] is prediction["error"] is prediction["inside"] is None
 
     async def test_the_interval_holds_the_sampling_error_of_both_splits(
-        self, world: World, database: Database
+        self, world: World, database_urls: DatabaseUrls
     ) -> None:
         widths: list[float] = []
         for num_test in (359, 10):
-            async with database.session() as session:
-                await session.execute(update(Dataset).values(num_test=num_test))
+            with psycopg.connect(database_urls.owner) as connection:
+                connection.execute("UPDATE dataset SET num_test = %s", (num_test,))
             study_id = await world.submit(promotion="manual")
             await world.tick(3)
             await world.finish_search(study_id)
