@@ -1,6 +1,8 @@
 import asyncio
 
+import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
@@ -127,12 +129,12 @@ class TestRegister:
         assert error["message"].endswith("accepted today: public_proxy and declared_unaccounted")
 
     async def test_a_mode_that_an_earlier_version_let_through_is_told_as_it_is(
-        self, client, table, database
+        self, client, table, database_urls
     ):
         await client.post("/datasets", json=make_body(table))
         stored = ["public_proxy", "accounted"]
-        async with database.session() as session:
-            (await repository.find(session, "table")).allowed_modes = stored
+        with psycopg.connect(database_urls.owner) as connection:
+            connection.execute("UPDATE dataset SET allowed_modes = %s", (Jsonb(stored),))
 
         view = (await client.get("/datasets/table")).json()
 
