@@ -111,6 +111,11 @@ async def _charge(session: AsyncSession, study: Study, run: Run, result: Private
     """What the ledger charged; on public data, what was released."""
     mechanism = Mechanism.from_json(run.assignment["mechanism"]["event"])
     if study.reservation_id is None:
+        dataset = await session.get_one(Dataset, study.dataset)
+        if dataset.scope_id is not None:
+            raise StatementError(
+                f"nothing is reserved for study {study.id!r} of the budget of {dataset.scope_id!r}, on whose data it trained"
+            )
         return Charge(mechanism=mechanism, charged_steps=result.steps, reserved_steps=None)
     held = await ledger.reservation(session, study.reservation_id)
     reserved = Mechanism.from_json(json.loads(held.event))

@@ -382,6 +382,18 @@ class TestSegments:
         study = (await client.get(f"/studies/{study_id}")).json()
         assert study["privacy"]["charged_steps"] == 10
 
+    async def test_without_a_reservation_private_data_are_not_taken_for_public(
+        self, client, settings, database, private, study_id
+    ):
+        """The service's role may change a study; what its dataset is it may not."""
+        async with database.session() as session:
+            (await session.get_one(Study, study_id)).reservation_id = None
+
+        response = await Driver(client, settings, private).segment(0, 10, "r1")
+
+        assert response.status_code == 409
+        assert "nothing is reserved of it: no steps are granted" in response.json()["detail"]
+
     async def test_a_checkpoint_is_where_the_successor_goes_on(
         self, client, settings, database, private, study_id
     ):
