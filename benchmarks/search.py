@@ -146,7 +146,10 @@ class Bench:
     def study(self, seed: int) -> Result:
         """The trials of one search over the planner's rungs."""
         rungs = "-".join(map(str, self.task.plan().rungs))
-        return self._once(f"study/{rungs}/{seed}", lambda: self._searched(seed))
+        kind = (
+            "ordered/" if seed in self.given else ""
+        )  # an older file had them in one order for all
+        return self._once(f"study/{rungs}/{kind}{seed}", lambda: self._searched(seed))
 
     def result(self, seed: int, errors: Sequence[float] = ()) -> StudyResult:
         """What a study promoted, and what became of it; ``errors`` are those of studies before it on its dataset."""

@@ -62,7 +62,9 @@ def drive(kind: type[TAssignment], work: Callable[[TAssignment, Driver], Outcome
             try:
                 assignment = control.assignment()
             except VersionError as error:
-                # Told, or the study would only know that this process ended.
+                # Told, or the study would only know that this process ended; said here too, should the other
+                # version not understand even that.
+                log.error("%s", error)
                 control.finish("failed", reason=str(error))
                 raise
             if not isinstance(assignment, kind):

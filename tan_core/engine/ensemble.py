@@ -93,7 +93,7 @@ class LinearEnsemble:
         layers = linear_layers(models)
         self._num_classes, self._num_features = layers[0].weight.shape
         self._shared = simulations[0]
-        self._inputs, self._labels = as_tensor(inputs), as_tensor(labels).long()
+        self._inputs, self._labels = as_tensor(inputs), as_tensor(labels).long().clone()
         check_data(self._inputs, self._labels, layers[0], simulations[0])
         for trial, (config, simulation) in enumerate(zip(configs, simulations, strict=True)):
             check_config(trial, config, simulation, self._inputs)
@@ -182,11 +182,12 @@ class LinearEnsemble:
         losses: list[Tensor] = []
         norms: list[Tensor] = []
         is_any, rules = self._running and len(drawn_B) > 0, self._rules()
-        in_cache = _READ_AHEAD if products.by_kernels else _IN_CACHE
+        as_they_lie = products.by_kernels and self._are_readable
+        in_cache = _READ_AHEAD if as_they_lie else _IN_CACHE
         at_once = min(max(in_cache // self._num_features, _FEWEST), self._microbatch_size)
         for chunk_B in drawn_B.split(at_once) if is_any else ():
             squares_B1, labels_B = self._squares_N[chunk_B, None], self._labels[chunk_B]
-            x = self._chosen(chunk_B, as_they_lie=products.by_kernels)
+            x = self._chosen(chunk_B, as_they_lie=as_they_lie)
             losses_BA, g_BN, squared_BA = _output_gradients(products.scores(x), own_AO, labels_B)
             norms_BA = squared_BA.mul_(squares_B1).sqrt_()
             g_BAO, finite_BA = g_BN.unflatten(1, own_AO.shape), norms_BA
@@ -254,11 +255,15 @@ class LinearEnsemble:
         ]
 
     def _chosen(self, chunk_B: Tensor, *, as_they_lie: bool) -> "_Chosen":
-        """Some examples; where they lie, if they are to be read so and can be."""
-        inputs = self._inputs
-        if as_they_lie and inputs.dtype == self._weights_TOF.dtype and inputs.is_contiguous():
-            return _Chosen(inputs.flatten(1), chunk_B)
-        return _Chosen(self._floats(inputs.index_select(0, chunk_B)))
+        """Some examples, gathered or where they lie."""
+        if as_they_lie:
+            return _Chosen(self._inputs.flatten(1), chunk_B)
+        return _Chosen(self._floats(self._inputs.index_select(0, chunk_B)))
+
+    @property
+    def _are_readable(self) -> bool:
+        """Whether the kernels can read the examples where they lie."""
+        return self._inputs.dtype == self._weights_TOF.dtype and self._inputs.is_contiguous()
 
     def _floats(self, inputs: Tensor) -> Tensor:
         """[B, F] in the dtype of the weights."""

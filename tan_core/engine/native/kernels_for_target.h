@@ -20,7 +20,7 @@ static inline Vector FOR_TARGET(exponential)(Vector x) {
     return (p * r * r + r + 1.0f) * power;
 }
 
-/* The exponentials of numbers that are not above 0, in their place. Below -87 it is e^-87: 1.6e-38. */
+/* The exponentials of numbers that are not above 0, in their place; nothing below e^-87, so that none is subnormal. */
 static void FOR_TARGET(exponentials)(int64_t size, float *x) {
     const Vector least = (Vector){0} - 87.0f;
     for (int64_t k = 0; k < size; k += LANES) {
@@ -30,6 +30,7 @@ static void FOR_TARGET(exponentials)(int64_t size, float *x) {
         else memcpy(&of_x, x + k, sizeof(float) * left);
         Mask is_less = (Mask)(of_x < least);
         of_x = FOR_TARGET(exponential)((Vector)(((Mask)least & is_less) | ((Mask)of_x & ~is_less)));
+        of_x = (Vector)((Mask)of_x & ~is_less);
         if (left >= LANES) *(Vector *)(x + k) = of_x;
         else memcpy(x + k, &of_x, sizeof(float) * left);
     }

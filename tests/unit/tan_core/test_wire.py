@@ -36,23 +36,31 @@ def make_record(**changes: object) -> TrialRecord:
 
 class TestVersion:
     MESSAGES = (Assignment, Heartbeat, HeartbeatReply, TrialReport, SegmentRequest, SegmentGrant, SegmentEnd, Finish)  # fmt: skip
-    DIGEST: ClassVar = {3: "93d15df9d2a8cf37"}
-    """By version: what the fields of all messages hash to."""
+    DIGEST: ClassVar = {3: "886795c0d713708f"}
+    """By version: what the fields of all messages and their types hash to."""
 
     def test_it_is_another_one_whenever_a_message_is(self) -> None:
         """A new row here, and WIRE_VERSION with it: else a worker of another day meets fields that it does not know."""
-        fields = [_fields(TypeAdapter(message).json_schema()) for message in self.MESSAGES]
+        fields = [_shape(TypeAdapter(message).json_schema()) for message in self.MESSAGES]
         digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
         assert self.DIGEST.get(WIRE_VERSION) == digest
 
 
-def _fields(schema: Any) -> Any:
-    """The names in a JSON schema, without words and limits."""
+SHAPE = {"$defs", "$ref", "additionalProperties", "anyOf", "const", "enum", "items", "oneOf", "properties", "required", "type"}  # fmt: skip
+
+
+def _shape(schema: Any) -> Any:
+    """A JSON schema without words, limits and defaults."""
+    if isinstance(schema, list):
+        return [_shape(each) for each in schema]
     if not isinstance(schema, dict):
-        return None
-    parts = {**schema.get("properties", {}), **schema.get("$defs", {})}
-    return {name: _fields(each) for name, each in parts.items()}
+        return schema
+    found = {key: _shape(each) for key, each in schema.items() if key in SHAPE}
+    for key in ("properties", "$defs"):
+        if key in found:
+            found[key] = {name: _shape(each) for name, each in schema[key].items()}
+    return found
 
 
 class TestCleanReason:

@@ -2,6 +2,7 @@
 
 import ctypes
 import hashlib
+import math
 import re
 import subprocess
 import sys
@@ -376,6 +377,15 @@ class TestEnsembles:
         assert is_told.tolist() == [[False, False], [False, True]]
         assert g[:, :4].isfinite().all()
         assert g[0].isfinite().all()
+
+    def test_what_is_all_but_impossible_is_nothing(self) -> None:
+        """A subnormal number times a weight takes some processors a hundred times as long."""
+        scores = torch.tensor([[0.0, -200.0, -88.0, -3e38, -torch.inf, -80.0]])
+
+        _, g, _ = native.ensemble_gradients(scores, torch.zeros(1, 6), torch.tensor([0]))
+
+        assert g[0, 1:5].tolist() == [0, 0, 0, 0]
+        assert g[0, 5] == pytest.approx(math.exp(-80), rel=1e-6)
 
 
 class TestVersion:
