@@ -146,10 +146,9 @@ class Bench:
     def study(self, seed: int) -> Result:
         """The trials of one search over the planner's rungs."""
         rungs = "-".join(map(str, self.task.plan().rungs))
-        kind = (
-            "ordered/" if seed in self.given else ""
-        )  # an older file had them in one order for all
-        return self._once(f"study/{rungs}/{kind}{seed}", lambda: self._searched(seed))
+        # Files of before know given candidates in one order for all studies.
+        order = "ordered/" if seed in self.given else ""
+        return self._once(f"study/{rungs}/{order}{seed}", lambda: self._searched(seed))
 
     def result(self, seed: int, errors: Sequence[float] = ()) -> StudyResult:
         """What a study promoted, and what became of it; ``errors`` are those of studies before it on its dataset."""
@@ -168,11 +167,11 @@ class Bench:
         )
         assert promotion is not None
         winner = promotion.winner
-        promoted = winner.trial
         if seed in self.given:
             promoted = _order(seed)[winner.trial]
             reached = self.tests(promoted)
         else:
+            promoted = winner.trial
             params = next(each.params for each in trials if each.number == winner.trial)
             run = self._once(
                 f"reached/{seed}/{winner.trial}", lambda: self._trained(params, _FULL_SEED)

@@ -16,7 +16,7 @@ from itertools import chain
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.db.tables import Dataset
+from service.db.tables import Dataset, Study
 from service.errors import InvalidInputError, NotFoundError
 from service.ledger import journal, renyi, repository
 from service.ledger.errors import (
@@ -497,6 +497,17 @@ async def scope_id_of(session: AsyncSession, dataset: str) -> str:
     if found.scope_id is None:
         raise NotFoundError(f"dataset {dataset!r} is public: it has no budget and no ledger")
     return found.scope_id
+
+
+async def missing_reservation(session: AsyncSession, study: Study) -> str | None:
+    """What is wrong with a study without a reservation; None where its data are public, as the dataset's own row says."""
+    scope_id = (await session.get_one(Dataset, study.dataset)).scope_id
+    if scope_id is None:
+        return None
+    return (
+        f"study {study.id!r} trains on {study.dataset!r}, whose budget is that of {scope_id!r}, and nothing is "
+        "reserved of it"
+    )
 
 
 def _epsilon(mechanisms: Iterable[Mechanism | None], scope: Scope, accountant: Accountant) -> float:

@@ -17,9 +17,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from service.auth.secrets import run_token
 from service.context import Context
 from service.db.clock import clock
-from service.db.tables import Attempt, Dataset, Run, Study
+from service.db.tables import Attempt, Run, Study
 from service.errors import ConflictError, InvalidInputError, StaleFenceError, UnauthorizedError
-from service.ledger.service import Ledger
+from service.ledger.service import Ledger, missing_reservation
 from service.runs import repository
 from service.studies import repository as studies
 from service.studies.events import append_event
@@ -131,8 +131,8 @@ async def begin_segment(context: Context, driver: Driver, ask: SegmentRequest) -
         if scene.study.cancel_requested:
             raise ConflictError("the study is being cancelled: no further steps are charged")
         reservation_id = scene.study.reservation_id
-        if reservation_id is None:
-            await _expect_public(session, scene.study)
+        if reservation_id is None and (fault := await missing_reservation(session, scene.study)):
+            raise ConflictError(f"{fault}: no steps are granted")
         mechanism = Mechanism.from_json(scene.run.assignment["mechanism"]["event"])
     _check_start(ask, mechanism.steps)
     wanted = min(ask.num_steps, mechanism.steps - ask.start_step)
@@ -148,16 +148,6 @@ async def begin_segment(context: Context, driver: Driver, ask: SegmentRequest) -
             request_id=ask.request_id,
         )
     return SegmentGrant(segment=segment, num_steps=granted)
-
-
-async def _expect_public(session: AsyncSession, study: Study) -> None:
-    """Refuse steps on data with a budget that nothing was reserved of: the row of a study may be changed, that of a dataset not."""
-    scope = (await session.get_one(Dataset, study.dataset)).scope_id
-    if scope is not None:
-        raise ConflictError(
-            f"study {study.id!r} trains on {study.dataset!r}, whose budget is that of {scope!r}, and nothing is "
-            "reserved of it: no steps are granted"
-        )
 
 
 async def end_segment(context: Context, driver: Driver, segment: int, end: SegmentEnd) -> None:

@@ -11,7 +11,7 @@ from service.db.clock import clock
 from service.db.session import Database
 from service.db.tables import Dataset, Run, Study
 from service.ledger import repository as ledger
-from service.ledger.service import Ledger
+from service.ledger.service import Ledger, missing_reservation
 from service.publication.keys import signing_key
 from service.publication.signing import sign
 from service.settings import Settings
@@ -111,11 +111,8 @@ async def _charge(session: AsyncSession, study: Study, run: Run, result: Private
     """What the ledger charged; on public data, what was released."""
     mechanism = Mechanism.from_json(run.assignment["mechanism"]["event"])
     if study.reservation_id is None:
-        dataset = await session.get_one(Dataset, study.dataset)
-        if dataset.scope_id is not None:
-            raise StatementError(
-                f"nothing is reserved for study {study.id!r} of the budget of {dataset.scope_id!r}, on whose data it trained"
-            )
+        if fault := await missing_reservation(session, study):
+            raise StatementError(fault)
         return Charge(mechanism=mechanism, charged_steps=result.steps, reserved_steps=None)
     held = await ledger.reservation(session, study.reservation_id)
     reserved = Mechanism.from_json(json.loads(held.event))

@@ -155,6 +155,19 @@ async def test_the_row_and_the_spec_must_say_the_same(
         await make_statement(database, study_id, settings)
 
 
+async def test_a_reservation_that_is_missing_is_not_taken_for_public_data(
+    client: httpx.AsyncClient, settings: Settings, database: Database
+) -> None:
+    world = World(client, settings, database)
+    study_id = await world.trained()
+    await world.tick(1)
+    async with database.session() as session:
+        (await session.get_one(Study, study_id)).reservation_id = None
+
+    with pytest.raises(StatementError, match="nothing is reserved of it"):
+        await make_statement(database, study_id, settings)
+
+
 async def test_what_is_reserved_in_its_place_says_the_same(
     database: Database, ledger: Ledger, scope: str, mechanism: Mechanism
 ) -> None:
