@@ -1,8 +1,9 @@
 """Verification of a privacy statement by anyone: no database, no service, only the document.
 
 Epsilon is computed again from the mechanism events in the document with dp-accounting alone. This
-module shares no code with ``tan_core.accounting``: it is the second voice that every statement
-must agree with before it is issued.
+module shares no code with the accountants of ``tan_core.accounting``: it is the second voice that every
+statement must agree with before it is issued. What it is handed may be anybody's: every number in it is
+bounded before it is reckoned with.
 """
 
 import math
@@ -12,11 +13,13 @@ from typing import Any
 
 import dp_accounting
 import numpy as np
-from dp_accounting.pld import PLDAccountant
+from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.rdp import RdpAccountant
 
 from service.publication.signing import is_signed
 from service.statements.check import Check
+from tan_core.accounting.effort import check_effort
+from tan_core.errors import TooHardError
 
 SCHEMA = "tan-search/privacy-statement/1"
 TOLERANCE = 1e-3
@@ -26,7 +29,12 @@ OVERSTATEMENT = 1e-3
 PRV_SLACK = 0.02
 """PRV answers within an additive error of its own."""
 
+MAX_STEPS = 10_000_000
+"""Of one event, as of one study: what is above was not issued by a service, and could take for ever."""
+
 _GRID_FRACTION = 0.04
+_MAX_SIZE = 10**12  # examples
+_MAX_POINTS = 2**25  # that the library may look at; the ones who issue statements stop at a quarter
 _RELATIONS = {
     "add_or_remove_one": dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE,
     "zero_out": dp_accounting.NeighboringRelation.REPLACE_SPECIAL,
@@ -66,22 +74,22 @@ def epsilon_of_events(
     """PLD epsilon of the events as stored, straight from their JSON.
 
     Raises:
-        EventError: an event of an unknown kind, codec, sampling or relation.
+        EventError: an event of an unknown kind, codec, sampling or relation, or one that nobody could price.
+        TooHardError: it took more time than it was given (:mod:`tan_core.accounting.effort`).
     """
     relation = _relation(neighboring_relation)
     decoded = [_decode(event, neighboring_relation) for event in events]
     if not decoded:
         raise EventError("there are no events")
-    accountant = PLDAccountant(
-        neighboring_relation=relation,
-        value_discretization_interval=_grid(decoded, relation),
-    )
+    grid = _grid(decoded, relation)
     with np.errstate(all="ignore"):
+        losses = pld.identity(value_discretization_interval=grid)
         for event in decoded:
-            accountant.compose(event.step, event.steps)
+            check_effort("pld")
+            losses = losses.compose(event.losses(grid, relation))
         # What Fourier space may lose of delta, a rounding a step, is not there to be spent.
         lost = np.finfo(np.float64).eps * sum(event.steps for event in decoded)
-        return float(accountant.get_epsilon(max(delta - lost, delta / 2)))
+        return float(losses.get_epsilon_for_delta(max(delta - lost, delta / 2)))
 
 
 def rdp_epsilon_of_events(
@@ -131,7 +139,7 @@ def _check_epsilon(statement: Mapping[str, Any]) -> list[Check]:
             neighboring_relation=statement["neighboring_relation"],
         )
         accountant = str(privacy["accountant"])
-    except MALFORMED as error:
+    except (*MALFORMED, TooHardError) as error:
         return [Check("epsilon", False, f"cannot be computed again: {error}")]
     detail = f"stated {stated:.6g} ({accountant}), computed again {recomputed:.6g} (pld)"
     return [
@@ -202,17 +210,44 @@ class _Event:
 
     @property
     def step(self) -> dp_accounting.DpEvent:
-        """One step, as dp-accounting knows it."""
-        if self.sizes is None:
-            gaussian = dp_accounting.GaussianDpEvent(self.noise)
-            return dp_accounting.PoissonSampledDpEvent(self.rate, gaussian)
-        num_examples, cap = self.sizes
-        return dp_accounting.TruncatedSubsampledGaussianDpEvent(
-            dataset_size=num_examples,
-            sampling_probability=self.rate,
-            truncated_batch_size=cap,
-            noise_multiplier=self.noise,
+        """One step, as dp-accounting knows it: of whole Poisson batches."""
+        if self.sizes is not None:
+            raise EventError("batches with a cap have no price by rdp")
+        return dp_accounting.PoissonSampledDpEvent(
+            self.rate, dp_accounting.GaussianDpEvent(self.noise)
         )
+
+    def losses(
+        self, grid: float, relation: dp_accounting.NeighboringRelation
+    ) -> pld.PrivacyLossDistribution:
+        """The privacy loss of all its steps."""
+        if self.sizes is None:
+            step = pld.from_gaussian_mechanism(
+                standard_deviation=self.noise,
+                value_discretization_interval=grid,
+                sampling_prob=self.rate,
+                neighboring_relation=relation,
+            )
+        else:
+            num_examples, cap = self.sizes
+            step = pld.from_truncated_subsampled_gaussian_mechanism(
+                dataset_size=num_examples,
+                sampling_probability=self.rate,
+                truncated_batch_size=cap,
+                noise_multiplier=self.noise,
+                value_discretization_interval=grid,
+                neighboring_relation=relation,
+            )
+        return _in_arrays(step).self_compose(self.steps)
+
+
+def _in_arrays(step: pld.PrivacyLossDistribution) -> pld.PrivacyLossDistribution:
+    """Kept otherwise, the library takes the number of points to the power of steps, in one endless call."""
+    one_way, other_way = step._pmf_remove, step._pmf_add  # pyright: ignore[reportPrivateUsage]
+    symmetric = one_way is other_way
+    return pld.PrivacyLossDistribution(
+        one_way.to_dense_pmf(), None if symmetric else other_way.to_dense_pmf()
+    )
 
 
 def _decode(event: Mapping[str, Any], relation: str) -> _Event:
@@ -232,7 +267,7 @@ def _decode(event: Mapping[str, Any], relation: str) -> _Event:
         raise EventError(f"malformed event: {error}") from error
     if not (0 < rate <= 1 and 0 < noise < math.inf):
         raise EventError(f"out of domain: q = {rate}, sigma = {noise}")
-    return _Event(rate, noise, _count(event, "steps"), _sizes(event, relation))
+    return _Event(rate, noise, _count(event, "steps", MAX_STEPS), _sizes(event, relation))
 
 
 def _sizes(event: Mapping[str, Any], relation: str) -> tuple[int, int] | None:
@@ -241,13 +276,13 @@ def _sizes(event: Mapping[str, Any], relation: str) -> tuple[int, int] | None:
         return None
     if relation == "add_or_remove_one":
         raise EventError(f"batches with a cap have no price under {relation!r}")
-    return _count(event, "num_examples"), _count(event, "max_batch_size")
+    return _count(event, "num_examples", _MAX_SIZE), _count(event, "max_batch_size", _MAX_SIZE)
 
 
-def _count(event: Mapping[str, Any], name: str) -> int:
+def _count(event: Mapping[str, Any], name: str, most: int) -> int:
     value = event.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise EventError(f"out of domain: {name} = {value!r}")
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+        raise EventError(f"out of domain: {name} = {value!r:.40}, expected 1 to {most:,}")
     return value
 
 
@@ -260,15 +295,23 @@ def _relation(name: str) -> dp_accounting.NeighboringRelation:
 def _grid(events: Sequence[_Event], relation: dp_accounting.NeighboringRelation) -> float:
     """Fine against one step's loss, coarse enough to compose within seconds. Rounds up on any grid."""
     moved = 2.0 if relation is dp_accounting.NeighboringRelation.REPLACE_ONE else 1.0
-    finest, variance, span = math.inf, 0.0, 0.0
+    finest, variance, span, points = math.inf, 0.0, 0.0, 0.0
     for event in events:
         shift = moved / event.noise
         exact = (
             event.rate * math.sqrt(math.expm1(event.noise**-2)) if event.noise > 0.04 else math.inf
         )
         deviation = min(exact, math.sqrt(event.rate * (shift**4 / 4 + shift**2)))
+        reach = shift**2 / 2 + 12 * shift
         finest = min(finest, exact)
         variance += event.steps * deviation**2
-        span = max(span, shift**2 / 2 + 12 * shift)
+        span = max(span, reach)
+        # A sum's tails are cut by tilts of at least one over the length of what is summed.
+        length = reach if reach > 700 else math.log1p(event.rate * math.expm1(reach))
+        points += event.steps * deviation**2 / length
     wanted = min(max(_GRID_FRACTION * finest, 1e-6), 1e-2)
-    return max(wanted, span / 2**18, 12 * math.sqrt(variance) / 2**21)
+    grid = max(wanted, span / 2**18, 12 * math.sqrt(variance) / 2**21)
+    if points / grid > _MAX_POINTS:
+        steps = sum(event.steps for event in events)
+        raise EventError(f"{steps:,} steps of so little noise are more than can be priced")
+    return grid

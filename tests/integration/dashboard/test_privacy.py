@@ -203,6 +203,16 @@ class TestVerifying:
         assert "the document was changed" in said
         assert "computed again" in said
 
+    async def test_numbers_that_could_hold_up_the_service_are_refused(
+        self, client: httpx.AsyncClient, statement: dict[str, Any]
+    ) -> None:
+        statement["events"][0]["steps"] = 10**9
+
+        said = await self.verdict(client, json.dumps(statement))
+
+        assert "does not hold" in said
+        assert "expected 1 to 10,000,000" in said
+
     async def test_a_stranger_s_key_is_named(
         self, client: httpx.AsyncClient, statement: dict[str, Any], tmp_path: Path
     ) -> None:

@@ -1,13 +1,16 @@
 import copy
+import math
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from dp_accounting.pld.pld_pmf import SparsePLDPmf
 
 from service.evaluation import NOTE
 from service.publication.keys import signing_key
 from service.publication.signing import sign
 from service.statements import statement as statements
+from service.statements import verify
 from service.statements.facts import Charge, Facts, LedgerEntry
 from service.statements.statement import OF_A_CAP, OF_USERS, StatementError, build
 from service.statements.verify import (
@@ -16,6 +19,8 @@ from service.statements.verify import (
     epsilon_of_events,
     verify_statement,
 )
+from tan_core.accounting import gdp_epsilon
+from tan_core.accounting.effort import limited_effort
 from tan_core.mechanism import Mechanism, NeighboringRelation, Sampling
 from tan_core.spec import StudySpec
 from tan_core.spec.train import Precision
@@ -394,6 +399,46 @@ class TestEpsilonOfEvents:
                 delta=1e-5,
                 neighboring_relation="add_or_remove_one",
             )
+
+    @pytest.mark.parametrize("steps", [10_000_001, 10**9, 10**400])
+    def test_more_steps_than_anyone_is_granted_are_refused_unpriced(self, steps, monkeypatch):
+        monkeypatch.setattr(verify, "_grid", lambda *_: pytest.fail("priced"))
+
+        with pytest.raises(EventError, match=r"out of domain: steps = 10+.*, expected 1 to 10,000"):
+            epsilon_of_events(
+                [MECHANISM.to_json() | {"steps": steps}],
+                delta=1e-5,
+                neighboring_relation="add_or_remove_one",
+            )
+
+    def test_as_many_as_a_study_may_ask_for_are_priced(self):
+        """By the closed form of the Gaussian limit; and in no power of integers that no one can stop."""
+        event = Mechanism(
+            sampling_rate=1e-3, noise_multiplier=5.0, clip_norm=1.0, steps=verify.MAX_STEPS
+        )
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(SparsePLDPmf, "self_compose", lambda *_, **__: pytest.fail("a power"))
+            found = epsilon_of_events(
+                [event.to_json()], delta=1e-5, neighboring_relation="add_or_remove_one"
+            )
+
+        mu = 1e-3 * math.sqrt(verify.MAX_STEPS * math.expm1(1 / 25))
+        limit = gdp_epsilon(mu=mu, delta=1e-5)
+        assert limit < found < limit + 0.005
+
+    def test_what_would_take_minutes_is_refused(self):
+        event = MECHANISM.to_json() | {"noise_multiplier": (0.1).hex(), "steps": verify.MAX_STEPS}
+
+        with pytest.raises(EventError, match="10,000,000 steps of so little noise"):
+            epsilon_of_events([event], delta=1e-5, neighboring_relation="add_or_remove_one")
+
+    def test_the_time_it_was_given_holds(self, document):
+        with limited_effort(0.0):
+            (bad,) = [each for each in verify_statement(document) if not each.is_good]
+
+        assert bad.name == "epsilon"
+        assert "processor time" in bad.detail
 
     def test_no_events_are_refused(self):
         with pytest.raises(EventError, match="no events"):

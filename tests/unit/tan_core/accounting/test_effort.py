@@ -4,7 +4,6 @@ import math
 import time
 
 import pytest
-from dp_accounting.pld import PLDAccountant
 
 from tan_core.accounting import calibrate_noise_multiplier, effort, loss_distribution, pld, price
 from tan_core.accounting.effort import (
@@ -84,7 +83,7 @@ def test_a_calibration_is_stopped_on_its_way() -> None:
 def test_a_composition_that_would_need_gigabytes_is_refused_before_it_is_made(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(PLDAccountant, "compose", lambda *_: pytest.fail("composed"))
+    monkeypatch.setattr(pld, "_of_event", lambda *_, **__: pytest.fail("composed"))
     with pytest.raises(AccountantError, match=r"points for 10,000,000 steps"):
         price([run(0.5, 0.02, 10_000_000)], delta=1e-5)
 

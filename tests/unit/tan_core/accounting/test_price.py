@@ -5,6 +5,8 @@ from typing import Any
 
 import mpmath
 import pytest
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.pld.pld_pmf import SparsePLDPmf
 from dp_accounting.rdp import RdpAccountant
 
 from tan_core.accounting import (
@@ -18,10 +20,11 @@ from tan_core.accounting import (
     round_up,
 )
 from tan_core.accounting.check import check_agreement
-from tan_core.accounting.pld import PldProfile
+from tan_core.accounting.events import pld_event, relation_of
+from tan_core.accounting.pld import PldProfile, _composed, _grid, _load
 from tan_core.accounting.rdp import ORDERS, rdp_profile
 from tan_core.errors import AccountantError, ParameterError, UnsupportedEventError
-from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
+from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation, Sampling
 
 
 def run_of(
@@ -167,6 +170,46 @@ class TestPrice:
     def test_nothing_has_no_price(self) -> None:
         with pytest.raises(ParameterError, match="at least one"):
             price([], delta=1e-5)
+
+
+class TestLongRuns:
+    @pytest.mark.parametrize("steps", [1, 2, 9, 99, 100, 2500, 200_000])
+    @pytest.mark.parametrize("relation", list(NeighboringRelation))
+    @pytest.mark.parametrize("sampling", [Sampling.POISSON, Sampling.TRUNCATED_POISSON])
+    def test_they_are_composed_into_what_the_library_composes(
+        self, steps: int, relation: NeighboringRelation, sampling: Sampling
+    ) -> None:
+        sizes: dict[str, Any] = {}
+        if sampling is Sampling.TRUNCATED_POISSON:
+            if relation is NeighboringRelation.ADD_OR_REMOVE_ONE:
+                pytest.skip("no accountant prices it")
+            sizes = {"num_examples": 10_000, "max_batch_size": 130}
+        run = Mechanism(
+            sampling_rate=0.01,
+            noise_multiplier=3.0,
+            clip_norm=1.0,
+            steps=steps,
+            neighboring_relation=relation,
+            sampling=sampling,
+            **sizes,
+        )
+        library = PLDAccountant(relation_of([run]), _grid([_load(run)]))
+        library.compose(*pld_event(run))
+
+        found = _composed([run])
+
+        for delta in (1e-3, 1e-7):
+            assert found.get_epsilon_for_delta(delta) == library.get_epsilon(delta)
+
+    @pytest.mark.parametrize("steps", [10_000, 10_000_000])
+    def test_none_of_them_is_a_power_of_integers_that_no_one_can_stop(
+        self, steps: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def endless(_: SparsePLDPmf, num_times: int, *__: Any, **___: Any) -> Any:
+            pytest.fail(f"points to the power of {num_times}")
+
+        monkeypatch.setattr(SparsePLDPmf, "self_compose", endless)
+        assert pld(run_of(q=1e-3, sigma=5.0, steps=steps)) > 0
 
 
 class TestRdp:
