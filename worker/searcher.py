@@ -6,7 +6,9 @@ learnt from and never run again; a trial that a dead driver left behind, or one 
 lost, waits under its own number, is asked for first, and keeps the rungs that were scored.
 """
 
+import json
 import warnings
+import zlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -22,7 +24,7 @@ from ray.tune.search.optuna import OptunaSearch
 from tan_core.mechanism import Mechanism
 from tan_core.planner import Goal, Repeat, next_repeat
 from tan_core.spec.study import Sampler
-from tan_core.wire import RungScore, SearchAssignment, TrialRecord, TrialState
+from tan_core.wire import KnownPoint, RungScore, SearchAssignment, TrialRecord, TrialState
 from worker.rung import CURVE_POINTS
 from worker.space import Space
 
@@ -111,7 +113,7 @@ class ConstantTanSearch(OptunaSearch):
             mode="max",
             sampler=sampler(
                 search.sampler,
-                seed=_sampler_seed(search.seed, known),
+                seed=_sampler_seed(search.seed, known, assignment.points),
                 is_conditional=self._space_of_trials.is_conditional,
             ),
             study_name=STUDY,
@@ -158,8 +160,15 @@ class ConstantTanSearch(OptunaSearch):
         params = super().suggest(trial_id)
         number: int = self._ot_trials[trial_id].number
         self._exploring.add(trial_id)
-        known = self._records.get(number)
-        return _config(number, params or {}, 0, known.scores if known else [])
+        return _config(number, params or {}, 0, self._known_scores(number, params or {}))
+
+    def _known_scores(self, number: int, params: Mapping[str, Any]) -> Sequence[RungScore]:
+        """Of this trial; else of another with its parameters, which the same seed would give once more."""
+        own = self._records.get(number)
+        if own is not None and own.scores:
+            return own.scores
+        twins = (trial.scores for trial in self._records.values() if trial.params == params)
+        return max(twins, key=len, default=())
 
     def _ask(self, trial: OptunaTrial) -> None:
         """The parameters of a new trial; those that it would not read are left out."""
@@ -268,6 +277,11 @@ def _config(
     return {"number": number, "params": dict(params), "seed": seed, "scores": kept}
 
 
-def _sampler_seed(seed: int, known: Sequence[TrialRecord]) -> int:
-    """Reproducible, but another one after each restart: else TPE would draw its first points twice."""
-    return int(np.random.SeedSequence([seed, len(known)]).generate_state(1)[0])
+def _sampler_seed(seed: int, known: Sequence[TrialRecord], points: Sequence[KnownPoint]) -> int:
+    """Reproducible, but another one after each restart: else TPE would draw its first points twice.
+
+    And another one than that of the study whose points are tried first: they are what its seed drew.
+    """
+    tried = json.dumps([point.params for point in points], sort_keys=True).encode()
+    learnt = [zlib.crc32(tried)] if points else []
+    return int(np.random.SeedSequence([seed, len(known), *learnt]).generate_state(1)[0])

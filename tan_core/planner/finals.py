@@ -81,7 +81,7 @@ def next_repeat(
 
     Trials are compared by what each of their ladders alone foresees of the private run: at the largest rung those
     that are slow, or far behind in small batches, are not the best yet. The finalists are the best completed
-    trials, at most :data:`MAX_FINALISTS`, that are not yet clearly below the best one. Each round gives every
+    trials of unlike parameters, at most :data:`MAX_FINALISTS`, that are not yet clearly below the best one. Each round gives every
     contender one seed more; a contender that is significantly below the best (paired, one-sided t test at 95 %,
     on top of a prior deviation of 0.5 points) drops out. One that diverges was no finalist: the next best takes
     its place. A single contender goes on to :data:`ENOUGH_SEEDS`.
@@ -114,7 +114,7 @@ def next_repeat(
         ...         seconds=1.0,
         ...     )
         >>> trials = [
-        ...     TrialRecord(number=n, state="completed", params={}, scores=[score(accuracy)])
+        ...     TrialRecord(number=n, state="completed", params={"rate": n}, scores=[score(accuracy)])
         ...     for n, accuracy in enumerate([0.90, 0.94, 0.935])
         ... ]
         >>> ask = {"num_rungs": 1, "costs": {0: 3200, 1: 3200, 2: 3200}, "max_examples": 20_000}
@@ -172,9 +172,7 @@ def _contenders(
     """Who may still win, the best of the search first."""
     explored = {trial.number: _at(num_rungs - 1, trial.scores) for trial in trials}
     completed = [
-        trial
-        for trial in trials
-        if trial.state is TrialState.COMPLETED and explored[trial.number] and not _gave_up(trial)
+        trial for trial in _without_twins(trials) if explored[trial.number] and not _gave_up(trial)
     ]
     best_first = lambda one: (-explored[one.number][0], one.number)  # noqa: E731
     ranked = sorted(completed, key=best_first)
@@ -193,6 +191,15 @@ def _contenders(
             else _foreseen(trial.repeats, last, goal, below=below)
         )
     return _not_below_best(finalists, fresh)
+
+
+def _without_twins(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """The first completed trial of each choice of parameters: what another one says is the same."""
+    first: dict[frozenset[tuple[str, object]], TrialRecord] = {}
+    for trial in sorted(trials, key=lambda trial: trial.number):
+        if trial.state is TrialState.COMPLETED:
+            first.setdefault(frozenset(trial.params.items()), trial)
+    return list(first.values())
 
 
 def _not_below_best(

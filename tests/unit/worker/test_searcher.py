@@ -348,6 +348,41 @@ def test_known_points_are_tried_first_and_finished_ones_not_again() -> None:
     assert (first["number"], first["params"]["learning_rate"]) == (1, 5.0)
 
 
+def test_a_seed_does_not_draw_again_what_it_drew_in_the_study_that_is_learnt_from() -> None:
+    source = searching(trials=12)
+    drawn = [suggest(source, f"t{n}")["params"] for n in range(4)]
+    points = [KnownPoint(params=params, source="s") for params in (drawn[2], drawn[0])]
+
+    warm = searching(trials=12, points=points)
+
+    tried = [suggest(warm, f"t{n}")["params"] for n in range(10)]
+    assert tried[:2] == [drawn[2], drawn[0]]
+    again = {params["learning_rate"] for params in tried[2:]}
+    assert not again & {params["learning_rate"] for params in drawn}
+
+
+def test_of_parameters_that_were_simulated_every_score_is_known() -> None:
+    """Of so few choices some come again; the same seed would score them the same."""
+    space = {"optimizer": {"choices": ["sgd", "adam"]}}
+    known = [
+        TrialRecord(
+            number=n,
+            state=TrialState.COMPLETED,
+            params={"optimizer": name},
+            scores=[score_of(rung, 0.5 + 0.1 * rung) for rung in range(rungs)],
+            value=0.5,
+        )
+        for n, (name, rungs) in enumerate([("sgd", 3), ("adam", 2)])
+    ]
+    searcher = searching(known, trials=12, space=space)
+
+    for turn in range(10):
+        suggestion = suggest(searcher, f"t{turn}")
+        (twin,) = [one for one in known if one.params == suggestion["params"]]
+        assert suggestion["number"] == 2 + turn
+        assert [RungScore.model_validate(one) for one in suggestion["scores"]] == twin.scores
+
+
 FINISHED = [
     record(0, TrialState.COMPLETED, learning_rate=2.0, accuracies=(0.5, 0.6, 0.700)),
     record(1, TrialState.COMPLETED, learning_rate=3.0, accuracies=(0.5, 0.6, 0.705)),

@@ -83,6 +83,22 @@ class TestFinalists:
         assert asked(ended, explored(1, 0.9)) == (1, 1)
         assert asked(ended) is None
 
+    def test_one_choice_of_parameters_is_one_of_them(self) -> None:
+        """However often it was tried: its twins have the same scores with every seed."""
+        twins = [
+            explored(n, 0.9).model_copy(update={"params": {"learning_rate": 9.0}}) for n in (0, 2)
+        ]
+
+        repeats = played([*twins, explored(1, 0.9)], lambda _: level(0.9), max_examples=10**9)
+
+        assert {repeat.trial for repeat in repeats} == {0, 1}
+
+    def test_a_choice_that_diverged_in_the_finals_has_no_second_chance(self) -> None:
+        gave_up = explored(0, 0.95, s1=[None]).model_copy(update={"params": {}})
+        twin = explored(1, 0.95).model_copy(update={"params": {}})
+
+        assert asked(gave_up, twin, explored(2, 0.9)) == (2, 1)
+
     def test_of_equal_trials_the_earlier_is_first(self) -> None:
         assert asked(explored(3, 0.9), explored(1, 0.9)) == (1, 1)
 
