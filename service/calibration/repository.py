@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import Double, RowMapping, and_, func, select
+from sqlalchemy import Double, RowMapping, and_, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import aliased
 
 from service.db.tables import Run, Study
 from tan_core.tan import LawMethod
@@ -75,8 +76,15 @@ async def earlier_errors(session: AsyncSession, study: Study) -> Sequence[float]
     Of those that were searched and trained on the very datasets of ``study``, which tell what simulations are
     scored on and what a private run is measured on differ by. What such a prediction had learnt itself is no
     part of it. Left out is what was wrong for another reason: predictions without fresh seeds, those that assume a
-    slope, and those that ended at 0 or 1, where what they had learnt is unknown.
+    slope, and those that ended at 0 or 1, where what they had learnt is unknown. And whatever ended after the
+    search of ``study`` did: what was proposed then is what is promoted, however long a person thinks it over.
     """
+    search = aliased(Run)
+    ended = (
+        select(search.finished_at)
+        .where(search.study_id == study.id, search.kind == "search")
+        .scalar_subquery()
+    )
     own = func.coalesce(Study.prediction["shift"].astext.cast(Double), 0.0)
     accuracy = Study.prediction["accuracy"].astext.cast(Double)
     reached = Run.result["test_accuracy"].astext.cast(Double)
@@ -92,6 +100,7 @@ async def earlier_errors(session: AsyncSession, study: Study) -> Sequence[float]
             Study.dataset == study.dataset,
             Study.search_dataset == study.search_dataset,
             Study.id != study.id,
+            or_(ended.is_(None), Study.finished_at <= ended),
             Study.prediction["is_fresh"].as_boolean(),
             Study.prediction["method"].astext != LawMethod.LARGEST_RUNG.value,
             accuracy > 0,

@@ -214,6 +214,25 @@ class TestEarlierErrors:
 
         assert await self.errors(database, new) == []
 
+    async def test_what_was_proposed_is_what_is_approved_whatever_ended_meanwhile(
+        self, client, database, finished
+    ) -> None:
+        await finished(accuracy=0.95, reached=0.97, minutes=1)
+        await finished(accuracy=0.95, reached=0.94, minutes=3)
+        waiting = (await client.post("/studies", json=make_spec())).json()["id"]
+        async with database.session() as session:
+            search = Run(
+                id=f"{waiting}-search",
+                study_id=waiting,
+                kind="search",
+                state="succeeded",
+                assignment={},
+                finished_at=NOON + timedelta(minutes=2),
+            )
+            session.add(search)
+
+        assert await self.errors(database, waiting) == [0.02]
+
     async def test_other_data_and_tenants_tell_nothing(self, client, database, finished) -> None:
         elsewhere, foreign = [await finished(reached=0.97) for _ in range(2)]
         new = (await client.post("/studies", json=make_spec())).json()["id"]
