@@ -81,15 +81,19 @@ def epsilon_of_events(
     decoded = [_decode(event, neighboring_relation) for event in events]
     if not decoded:
         raise EventError("there are no events")
+    # What Fourier space may lose of delta, a rounding a step, is not there to be spent.
+    lost = np.finfo(np.float64).eps * sum(event.steps for event in decoded)
+    if lost > delta / 2:
+        raise EventError(
+            f"so many steps lose {lost:.1g} to round-off: no epsilon at delta = {delta:.3g}"
+        )
     grid = _grid(decoded, relation)
     with np.errstate(all="ignore"):
         losses = pld.identity(value_discretization_interval=grid)
         for event in decoded:
             check_effort("pld")
             losses = losses.compose(event.losses(grid, relation))
-        # What Fourier space may lose of delta, a rounding a step, is not there to be spent.
-        lost = np.finfo(np.float64).eps * sum(event.steps for event in decoded)
-        return float(losses.get_epsilon_for_delta(max(delta - lost, delta / 2)))
+        return float(losses.get_epsilon_for_delta(delta - lost))
 
 
 def rdp_epsilon_of_events(

@@ -433,6 +433,12 @@ class TestEpsilonOfEvents:
         with pytest.raises(EventError, match="10,000,000 steps of so little noise"):
             epsilon_of_events([event], delta=1e-5, neighboring_relation="add_or_remove_one")
 
+    def test_a_delta_that_round_off_could_hide_in_is_refused(self):
+        event = MECHANISM.to_json() | {"noise_multiplier": (300.0).hex(), "steps": 1_000_000}
+
+        with pytest.raises(EventError, match="round-off: no epsilon at delta = 1e-10"):
+            epsilon_of_events([event], delta=1e-10, neighboring_relation="add_or_remove_one")
+
     def test_the_time_it_was_given_holds(self, document):
         with limited_effort(0.0):
             (bad,) = [each for each in verify_statement(document) if not each.is_good]
