@@ -57,6 +57,28 @@ class TestLooking:
                     found += [f"{path} {width}: {each}" for each in await violations(page)]
         assert found == []
 
+    async def test_a_line_of_one_value_is_seen(self, service: Service, tab: Tab) -> None:
+        """A run that was over before its driver told its speed twice."""
+        done = await seeding.completed(service.context)
+        await rich.report_steps(service.context, done, last=0)
+        inside = """canvas => {
+            const { width, height } = canvas;
+            const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
+            const style = getComputedStyle(document.documentElement);
+            const accent = style.getPropertyValue("--accent").trim();
+            const [r, g, b] = accent.match(/[0-9a-f]{2}/gi).map(each => parseInt(each, 16));
+            let found = 0;
+            for (let i = 0; i < data.length; i += 4)
+                found += data[i] === r && data[i + 1] === g && data[i + 2] === b && data[i + 3] === 255;
+            return found;
+        }"""
+
+        async with tab.open(f"/ui/studies/{done}", scheme="light") as page:
+            chart = page.locator("#run-speed canvas")
+            await chart.scroll_into_view_if_needed()
+
+            assert await chart.evaluate(inside) > 10
+
     @pytest.mark.parametrize("width", [360, 1280, 2560, 3840])
     async def test_nothing_sticks_out(self, service: Service, tab: Tab, width: int) -> None:
         study_id = await searching(service.context)

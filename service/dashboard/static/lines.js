@@ -15,6 +15,9 @@ function size(host) {
   return { width, height: Math.round(Math.min(HEIGHT.most, Math.max(HEIGHT.least, width * HEIGHT.share))) };
 }
 
+/** A line of a single value has no length to be seen by. */
+const isAlone = (plot, index) => plot.data[index].filter((value) => value != null).length === 1;
+
 function seriesOf({ label, kind, tone }, index, show) {
   const stroke = colour(tone ?? SEQUENCE[index % SEQUENCE.length]);
   const common = { label, stroke, width: 2, spanGaps: true, value: (_, value) => show(value) };
@@ -22,7 +25,7 @@ function seriesOf({ label, kind, tone }, index, show) {
     return { ...common, paths: () => null, points: { show: true, size: 5, width: 0, fill: stroke, stroke } };
   }
   const paths = kind === "stairs" ? uPlot.paths.stepped({ align: 1 }) : uPlot.paths.linear();
-  return { ...common, paths, points: { show: false } };
+  return { ...common, paths, points: { show: isAlone, size: 7, fill: stroke } };
 }
 
 function axis(label, more) {
