@@ -5,11 +5,12 @@ import math
 import secrets
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, get_type_hints
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
@@ -18,7 +19,7 @@ from starlette.routing import compile_path
 from service.errors import Problem, ServiceError
 from tan_core.errors import AccountantError, ParameterError, TanError, UnsupportedEventError
 from tan_core.spec import FieldProblem
-from tan_core.spec.problems import in_words
+from tan_core.spec.problems import problems_of
 
 MEDIA_TYPE = "application/problem+json"
 MAX_DETAIL = 4000
@@ -137,23 +138,44 @@ async def _database_error(request: Request, error: Exception) -> JSONResponse:
     return of_failure(error, request.url.path)
 
 
-def validation_problems(error: RequestValidationError) -> list[FieldProblem]:
+def validation_problems(error: RequestValidationError, request: Request) -> list[FieldProblem]:
     """What is wrong with the fields of a request."""
-    return [
-        FieldProblem(
-            path=".".join(str(part) for part in detail["loc"][1:]) or str(detail["loc"][0]),
-            message="unknown key" if detail["type"] == "extra_forbidden" else in_words(detail),
-            value=detail.get("input") if detail["type"] != "missing" else None,
-        )
-        for detail in error.errors()
+    model = _model_asked_for(request)
+    found: list[FieldProblem] = []
+    for place, details in _by_place(error).items():
+        # A fault of the whole has no path: the place stands for it.
+        found += [
+            p if p.path else p.model_copy(update={"path": place})
+            for p in problems_of(details, model)
+        ]
+    return found
+
+
+def _by_place(error: RequestValidationError) -> dict[str, list[dict[str, Any]]]:
+    """The faults of the body, of the query and so on, each located within its place."""
+    places: dict[str, list[dict[str, Any]]] = {}
+    for detail in error.errors():
+        place, *loc = detail["loc"]
+        places.setdefault(str(place), []).append({**detail, "loc": tuple(loc)})
+    return places
+
+
+def _model_asked_for(request: Request) -> type[BaseModel] | None:
+    """What the route reads the body or the query into; None: neither, or both."""
+    hints = get_type_hints(request.scope["endpoint"])
+    models = [
+        kind
+        for name, kind in hints.items()
+        if name != "return" and isinstance(kind, type) and issubclass(kind, BaseModel)
     ]
+    return models[0] if len(models) == 1 else None
 
 
-async def _validation_error(_: Request, error: Exception) -> JSONResponse:
+async def _validation_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this type only
     if any(detail["type"] == "json_invalid" for detail in error.errors()):
         return problem_response(400, "the body is not JSON")
-    errors = validation_problems(error)
+    errors = validation_problems(error, request)
     return problem_response(422, "; ".join(f"{e.path}: {e.message}" for e in errors), errors=errors)
 
 

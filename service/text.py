@@ -164,6 +164,19 @@ def coverage(inside: int, studies: int, *, level: float, mean_error: float) -> s
     )
 
 
+def reserved_steps(planned: int, spare: int) -> str:
+    """What the ledger reserves for a run, beside what the run promises.
+
+    Example:
+        >>> reserved_steps(40, 2)
+        '42 steps: the 40 planned, whose ε is promised, and 2 to spare for what a crash has to repeat; what is not used is given back'
+    """
+    return (
+        f"{planned + spare:,} steps: the {planned:,} planned, whose ε is promised, and {spare:,} to spare "
+        "for what a crash has to repeat; what is not used is given back"
+    )
+
+
 def counted(count: int, thing: str) -> str:
     """So many things.
 

@@ -18,6 +18,7 @@ from typing import IO, Literal
 LogFormat = Literal["json", "text"]
 
 _TEXT = "%(asctime)s %(levelname)s %(name)s %(message)s"
+_TEXT_OF_ERROR = re.compile(r"\d{4}-\d\d-\d\d [\d:,]+ ERROR \S+ (?P<message>.+?)( \[\w+=[^\]]*\])?")
 _SECRETS = (
     (re.compile(r"(?<=://)([^\s:/@]*):[^\s@/]+@"), r"\1:***@"),
     (re.compile(r"\b(tan_[0-9a-f]+)_[0-9a-f]{64}\b"), r"\1_***"),
@@ -95,6 +96,23 @@ def configure(
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
     logging.captureWarnings(True)
+
+
+def error_message(line: str) -> str | None:
+    """What a record of an error says, from its line in either format; None where it is no such record.
+
+    Example:
+        >>> error_message("2026-11-25 14:14:48,232 ERROR worker.driver no answer [run_id=s-1 attempt=2]")
+        'no answer'
+    """
+    if written := _TEXT_OF_ERROR.fullmatch(line):
+        return written["message"]
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):  # a driver may print anything
+        return None
+    is_error = isinstance(record, dict) and record.get("level") == "error"
+    return str(record.get("message")) if is_error else None
 
 
 def without_secrets(text: str) -> str:

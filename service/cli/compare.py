@@ -67,7 +67,8 @@ def _differ(values: Sequence[Any]) -> bool:
 def _outcomes(studies: Sequence[Json]) -> "RenderableType":
     from service.cli.tables import table
 
-    made = table(None, "", *(study["name"] for study in studies))
+    names = [study["name"] for study in studies]
+    made = table(None, "", *names, prose=names)
     rows = zip(*(_facts(study) for study in studies), strict=True)
     for row in rows:
         made.add_row(row[0][0], *(value for _, value in row))
@@ -110,7 +111,8 @@ def _specs(
     if not shown:
         return Text("their YAML says the same")
     title = "How their YAML differs" if shown is differing else "Their YAML; * where it differs"
-    made = table(title, "key", *(study["name"] for study in studies))
+    names = [study["name"] for study in studies]
+    made = table(title, "key", *names, prose=names)
     for key, values in shown.items():
         mark = " *" if key in differing and shown is not differing else ""
         made.add_row(f"{key}{mark}", *map(_written, values))

@@ -2,19 +2,36 @@
 
 import contextlib
 import json
-from collections.abc import Generator
+import re
+from collections.abc import Generator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
-from service.cli.errors import ApiError, CliError, InputError, UnknownStudyError
+from service.cli.errors import (
+    EXPORT_AGAIN,
+    ApiError,
+    CliError,
+    Exit,
+    InputError,
+    UnknownStudyError,
+)
 from service.cli.settings import ClientSettings
-from service.client import Client, ClientError, LostAnswerError, ProblemError, UnreachableError
+from service.client import (
+    Client,
+    ClientError,
+    LostAnswerError,
+    ProblemError,
+    UnreachableError,
+    UnsendableTokenError,
+)
 
 Json = dict[str, Any]
 
-STUDY_SECTIONS = ("privacy", "model", "search", "train")
+SENT_BESIDE = frozenset({"Idempotency-Key"})
+"""What goes with a study and is no key of it."""
 MAX_SEARCHED = 1000
 """So many of the newest studies are looked through for the beginning of an id."""
 
@@ -25,6 +42,8 @@ def open_client(settings: ClientSettings | None = None) -> Generator[Client]:
     settings = settings or ClientSettings.from_environment()
     try:
         client = Client(settings.api_url, token=settings.token)
+    except UnsendableTokenError as error:
+        raise InputError(f"TAN_API_TOKEN {error.fault}", hint=EXPORT_AGAIN) from error
     except ValueError as error:
         raise InputError(
             f"TAN_API_URL is not an address: {settings.api_url!r} ({error})"
@@ -41,10 +60,7 @@ def readable(error: ClientError) -> CliError:
     match error:
         case ProblemError():
             problem = error.problem.model_dump(mode="json")
-            refusal = ApiError(error.status, problem, path=error.path)
-            if any(fault.path.startswith(STUDY_SECTIONS) for fault in refusal.faults):
-                refusal.hint = "tan-cli schema explains every key of a study.yaml"
-            return refusal
+            return ApiError(error.status, problem, path=error.path)
         case LostAnswerError():
             return CliError(
                 f"the server at {error.url} took the study and did not answer ({error.cause}): "
@@ -60,6 +76,49 @@ def readable(error: ClientError) -> CliError:
             )
         case _:
             return CliError(str(error), hint="tan-cli doctor")
+
+
+@contextlib.contextmanager
+def study_sent(study: Json) -> Generator[None]:
+    """What the server refuses of a study comes with the next command about its keys, or about its dataset."""
+    try:
+        yield
+    except ProblemError as error:
+        refusal = readable(error)
+        if refusal.exit_code is Exit.OVER_BUDGET:
+            refusal.hint = f"tan-cli ledger show {study['dataset']} shows who holds the budget"
+        elif any(fault.path not in SENT_BESIDE for fault in refusal.faults):
+            refusal.hint = "tan-cli schema explains every key of a study.yaml"
+        raise refusal from error
+
+
+@contextlib.contextmanager
+def sent_by_options(options: Mapping[str, str]) -> Generator[None]:
+    """What the server refuses is told by the options that said it.
+
+    Args:
+        options: by what the API calls them. Of these names only those that are no English are replaced
+            within messages.
+    """
+    technical = "|".join(re.escape(name) for name in options if re.search("[_:]", name))
+
+    def said(text: str) -> str:
+        return re.sub(rf"\b({technical})\b", lambda name: options[name[0]], text)
+
+    try:
+        yield
+    except ProblemError as error:
+        refusal = readable(error)
+        refusal.message = said(refusal.message)
+        refusal.faults = [
+            replace(
+                fault,
+                path=options.get(fault.path.partition(".")[0], fault.path),
+                message=said(fault.message),
+            )
+            for fault in refusal.faults
+        ]
+        raise refusal from error
 
 
 def document(answer: BaseModel) -> Json:

@@ -11,6 +11,24 @@ Json = dict[str, Any]
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
+OPTIONS = {
+    "name": "NAME",
+    "num_classes": "--classes",
+    "features": "--feature",
+    "neighboring_relation": "--relation",
+    "records_per_unit": "--records-per-unit",
+    "split_seed": "--split-seed",
+    "public: true": "--public",
+    **{
+        field: f"--{field}"
+        for field in (
+            *("path", "source", "label", "unit", "group", "epsilon", "delta"),
+            *("public", "allow", "waiver", "admission"),
+        )
+    },
+}
+"""Of ``dataset add``, by what a registration calls them."""
+
 NewName = Annotated[str, typer.Argument(metavar="NAME", help="The name studies use.")]
 
 
@@ -67,7 +85,9 @@ def add(
     ] = None,
     waiver: Annotated[
         str | None,
-        typer.Option(help='"owner: reason", needed to allow declared_unaccounted.'),
+        typer.Option(
+            help='"owner: reason", needed to allow declared_unaccounted; it cannot be given later.'
+        ),
     ] = None,
     relation: Annotated[
         str | None, typer.Option(help="Neighbouring relation; default: add_or_remove_one.")
@@ -103,9 +123,9 @@ def add(
         "admission": admission,
         "split_seed": split_seed,
     }
-    from service.cli.connect import document, open_client
+    from service.cli.connect import document, open_client, sent_by_options
 
-    with open_client() as client:
+    with open_client() as client, sent_by_options(OPTIONS):
         made = document(client.register_dataset(stated(registration)))
     _show_one(made, as_json=as_json)
 
@@ -123,9 +143,9 @@ def list_datasets(as_json: JsonFlag = False) -> None:
         show_json(items)
     else:
         from service.cli import views
-        from service.cli.output import console, show
+        from service.cli.output import show
 
-        show(views.datasets(items, width=console().width))
+        show(views.datasets(items))
 
 
 @app.command("show")

@@ -66,6 +66,8 @@ class UnknownStudyError(CliError):
         super().__init__(message, hint="tan-cli list shows the studies and their ids")
 
 
+EXPORT_AGAIN = "export TAN_API_TOKEN=... as `tan-cli token create` printed it, without quotes or line ends in it"
+"""What to do about a token that was damaged on its way here."""
 OVER_BUDGET = "/problems/over-budget"
 """Type of the ledger's refusal, among the conflicts."""
 
@@ -79,7 +81,7 @@ class ApiError(CliError):
         super().__init__(
             detail,
             faults=_faults(problem),
-            hint="tan-cli ledger DATASET shows who holds the budget" if is_over_budget
+            hint="tan-cli dataset list shows the budgets" if is_over_budget
             else _next(status, path),
         )  # fmt: skip
         self.status = status

@@ -14,10 +14,11 @@ from service import text
 from service.cli.picture import plots
 from service.cli.progress import StudyProgress, of_study
 from service.cli.story import Story
-from service.cli.tables import NARROW
 
 BAR_WIDTH = 32
 NARROW_BAR_WIDTH = 10
+NARROW = 72
+"""Below so many columns words stand below their bars."""
 WIDE = 90
 """From so many columns on there is room for whole bars."""
 PLAIN_SECONDS = 5.0

@@ -23,6 +23,7 @@ def plan(document: Json) -> RenderableType:
         _reference(document["reference"]),
         Text(),
         _privacy(document["privacy"]),
+        *_reservation(document["reference"], document.get("reservation")),
         Text(),
         _simulations(document["simulations"], document.get("confirmation")),
         *_steps(document.get("step_candidates") or []),
@@ -74,15 +75,17 @@ def _pairs(title: str | None, rows: list[tuple[str, str | None]]) -> RenderableT
     return grid if title is None else Group(Text(title, style="bold"), grid)
 
 
-def _compact(title: str, *columns: str, right: Sequence[str]) -> Table:
+def _compact(title: str, *columns: str, right: Sequence[str], prose: Sequence[str] = ()) -> Table:
     """A table without blank lines around it."""
-    made = table(title, *columns, right=right)
+    made = table(title, *columns, right=right, prose=prose)
     made.show_edge = False
     return made
 
 
 def _privacy(privacy: Json) -> RenderableType:
-    made = _compact(f"Privacy at δ = {privacy['delta']:g}", "accountant", "ε", "", right=("ε",))
+    made = _compact(
+        f"Privacy at δ = {privacy['delta']:g}", "accountant", "ε", "", right=("ε",), prose=("",)
+    )
     chosen = privacy["accountant"]
     figures = {chosen: privacy["epsilon"], **privacy.get("epsilon_by_accountant", {})}
     for name, value in figures.items():
@@ -104,6 +107,13 @@ def _privacy(privacy: Json) -> RenderableType:
         ),
         *([Text(f"search: {note}")] if isinstance(note, str) else []),
     )
+
+
+def _reservation(run: Json, reservation: Json | None) -> Iterator[RenderableType]:
+    """Why more is reserved than is promised."""
+    if reservation:
+        words = text.reserved_steps(run["steps"], reservation["slack_steps"])
+        yield Text(f"reserved in the ledger are {words}")
 
 
 def _simulations(simulations: list[Json], confirmation: Json | None) -> RenderableType:
@@ -190,7 +200,7 @@ def _search_privacy(found: Json | None) -> Iterator[RenderableType]:
         return
     yield Text()
     yield facts(
-        "Privacy of search and run",
+        "Privacy of search and run, spare steps included",
         [
             ("search.accounting", found["mode"]),
             ("ε in this mode", _optional_epsilon(found["epsilon"])),

@@ -160,11 +160,11 @@ def _plan_there(study_yaml: str, shape: Json) -> Json:
         raise InputError(
             f"{', '.join(given)}: a STUDY.yaml says this itself; leave the options out"
         )
-    from service.cli.connect import document, open_client
+    from service.cli.connect import document, open_client, study_sent
     from service.cli.study_file import read_study
 
     study = read_study(study_yaml)
-    with open_client() as client:
+    with open_client() as client, study_sent(study):
         return document(client.make_plan(study))
 
 

@@ -104,7 +104,7 @@ def statement(document: Json) -> RenderableType:
             ("protects", f"one {said['unit']} of {said['dataset']['name']}" if said["protects"] else "nothing: the data is public"),
             ("search", f"{search['accounting']}: {search['note']}"),
             ("waiver", search.get("waiver")),
-            ("ε by accountant", _by_accountant(privacy.get("epsilon_by_accountant") or {})),
+            ("accountants", _by_accountant(privacy.get("epsilon_by_accountant") or {})),
             *(("mechanism", _mechanism(event)) for event in said["events"]),
             ("precision", (said.get("training") or {}).get("precision")),
             ("steps", ", ".join(f"{n} {word}" for word, n in said["steps"].items() if n is not None)),
@@ -123,7 +123,7 @@ def statement(document: Json) -> RenderableType:
 
 def checks(found: "Sequence[Check]") -> RenderableType:
     """What was checked, one line each."""
-    made = table("Checks", "check", "verdict", "")
+    made = table("Checks", "check", "verdict", "", prose=("",))
     for check in found:
         style = None if check.is_good else "red"
         made.add_row(check.name, "good" if check.is_good else "BAD", check.detail, style=style)
@@ -159,8 +159,9 @@ def _entries(entries: Sequence[Json], head: int) -> RenderableType:
     which = f"the newest {len(entries)}" if last == head else f"{len(entries)} up to {last}"
     title = "Journal" if len(entries) == head else f"Journal, {which} of {head}"
     made = table(
-        title, "entry", "when (UTC)", "kind", "reservation", "what", "by", "hash", right=("entry",)
-    )
+        title, "entry", "when (UTC)", "kind", "reservation", "what", "by", "hash",
+        right=("entry",), prose=("what",),
+    )  # fmt: skip
     for one in map(Entry.model_validate, entries):
         made.add_row(
             str(one.seq),

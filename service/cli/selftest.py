@@ -48,7 +48,7 @@ def privacy(
 
     A minute or two; exit code 1 if a check fails. docs/selftest.md says what each one proves.
     """
-    from service.cli.output import console, show, show_json
+    from service.cli.output import show, show_json
 
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
@@ -63,7 +63,7 @@ def privacy(
     else:
         from service.cli import selftest_view
 
-        show(selftest_view.findings(document, width=console().width))
+        show(selftest_view.findings(document))
     if not document["passed"]:
         raise typer.Exit(Exit.FAILED)
 

@@ -1,27 +1,32 @@
 """The findings of a self-test as a table that a person can read."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from service.cli.tables import table
+from service.cli.tables import FirstThatFits, FittingTable, table
 
 Json = dict[str, Any]
 
 
-WIDE = 110
-"""Columns of a terminal that has room for the power of each check, and what it is against."""
-
-
-def findings(document: Json, *, width: int) -> RenderableType:
+def findings(document: Json) -> RenderableType:
     """Every check with its value and what is accepted; then each failure in words."""
-    is_wide = width >= WIDE
+    found = document["findings"]
+    failed = [finding for finding in found if not finding["passed"]]
+    return Group(
+        FirstThatFits(_table(found, is_wide=True), _table(found, is_wide=False)),
+        *(Text(_failure(finding), style="red") for finding in failed),
+        Text(_verdict(document, len(failed))),
+    )
+
+
+def _table(found: Sequence[Json], *, is_wide: bool) -> FittingTable:
+    """One check a line; with its power, and what that is against, where there is room."""
     power = ("power", "against") if is_wide else ()
     made = table(None, "check", "value", "accepted", "p", *power, "", right=("value", "p", "power"))
-    for column in made.columns:
-        column.no_wrap = True
-    for finding in document["findings"]:
+    for finding in found:
         made.add_row(
             finding["check"],
             _number(finding["value"]),
@@ -30,12 +35,7 @@ def findings(document: Json, *, width: int) -> RenderableType:
             *([_power(finding["power"]), finding["fault"]] if is_wide else []),
             Text("ok", style="green") if finding["passed"] else Text("FAILED", style="bold red"),
         )
-    failed = [finding for finding in document["findings"] if not finding["passed"]]
-    return Group(
-        made,
-        *(Text(_failure(finding), style="red") for finding in failed),
-        Text(_verdict(document, len(failed))),
-    )
+    return made
 
 
 def _verdict(document: Json, num_failed: int) -> str:

@@ -55,10 +55,10 @@ def list_studies(
         show_json(items[:limit])
     else:
         from service.cli import views
-        from service.cli.output import console, show
+        from service.cli.output import show
 
         is_filtered = any((state, dataset, tag, search, archived))
-        show(views.studies(items[:limit], width=console().width, is_filtered=is_filtered))
+        show(views.studies(items[:limit], is_filtered=is_filtered))
         if len(items) > limit:
             show(f"the first {limit}; --limit shows more")
 

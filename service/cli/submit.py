@@ -74,11 +74,12 @@ def send(
     client: "Client", spec: Json, *, idempotency_key: str | None = None, quiet: bool = False
 ) -> Json:
     """The study that the server stored, announced on standard output unless ``quiet``."""
-    from service.cli.connect import document, label
+    from service.cli.connect import document, label, study_sent
     from service.cli.output import show
 
     try:
-        study = document(client.submit_study(spec, idempotency_key=idempotency_key))
+        with study_sent(spec):
+            study = document(client.submit_study(spec, idempotency_key=idempotency_key))
     except ValueError as error:
         raise InputError(f"--idempotency-key: {error}") from error
     if not quiet:

@@ -17,6 +17,14 @@ Json = dict[str, Any]
 
 SECONDS = {"h": 3600, "d": 86_400, "w": 7 * 86_400}
 
+OPTIONS = {
+    "name": "NAME",
+    "scopes": "--scope",
+    "tenant": "--tenant",
+    "expires_in_seconds": "--expires",
+}
+"""Of ``token create``, by what the API calls them."""
+
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 
@@ -50,10 +58,10 @@ def create(
         request["tenant"] = tenant
     if expires is not None:
         request["expires_in_seconds"] = lifetime_seconds(expires)
-    from service.cli.connect import document, open_client
+    from service.cli.connect import document, open_client, sent_by_options
     from service.cli.output import show, show_json
 
-    with open_client() as client:
+    with open_client() as client, sent_by_options(OPTIONS):
         made = document(client.create_token(request))
     if as_json:
         show_json(made)
@@ -147,7 +155,10 @@ def _token_table(items: Sequence[Json]) -> "RenderableType":
             "no tokens: whoever reaches this server is admin; `tan-cli token create NAME --scope "
             "admin` makes the first one"
         )
-    made = table(None, "id", "name", "tenant", "scopes", "created", "last used", "state")
+    made = table(
+        None, "id", "name", "tenant", "scopes", "created", "last used", "state",
+        prose=("name", "scopes"),
+    )  # fmt: skip
     for item in items:
         made.add_row(
             *(item["id"], item["name"], item["tenant"], _scopes(item)),

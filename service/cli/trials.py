@@ -13,12 +13,10 @@ from service.cli.options import JsonFlag, StudyReference
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from service.cli.tables import FittingTable
+
 Json = dict[str, Any]
 
-WIDE = 100
-"""From so many columns on there is room for the accuracy at each rung."""
-BESIDE, GAP = 55, 3
-"""Columns for what every trial has, and between two of them."""
 TRIAL_STATES = ("running", "completed", "pruned", "diverged", "failed", "interrupted")
 
 
@@ -51,7 +49,7 @@ def trials(
     if as_csv and as_json:
         raise InputError("give --csv or --json, not both")
     from service.cli.connect import documents, find_study, open_client
-    from service.cli.output import console, show, show_json
+    from service.cli.output import show, show_json
 
     at_most = limit if limit is not None or as_csv or as_json else 20
     with open_client() as client:
@@ -63,7 +61,7 @@ def trials(
     elif as_csv:
         write_csv(items)
     else:
-        show(_table(found, items, width=console().width))
+        show(_table(found, items))
 
 
 def write_csv(items: Sequence[Json]) -> None:
@@ -86,47 +84,53 @@ def write_csv(items: Sequence[Json]) -> None:
         )
 
 
-def _table(study: Json, items: Sequence[Json], *, width: int) -> "RenderableType":
-    from rich.console import Group
+def _table(study: Json, items: Sequence[Json]) -> "RenderableType":
     from rich.text import Text
 
-    from service import text
-    from service.cli.tables import table
-    from service.cli.views import NOT_PRIVATE
+    from service.cli.tables import FirstThatFits
 
     total = study["progress"]["trials_finished"] + study["progress"]["trials_running"]
     if not items:
         which = "such trials" if total else "trials yet"
         return Text(f"{study['name']} has no {which}; it is {study['state']}")
+    notes = [f"{len(items)} of {total}; --limit shows more, --csv all"] * (len(items) < total)
+    return FirstThatFits(
+        *(
+            _laid_out(study["name"], items, notes, has_rungs=has_rungs, is_split=is_split)
+            for has_rungs in (True, False)
+            for is_split in (True, False)
+        )
+    )
+
+
+def _laid_out(
+    name: str, items: Sequence[Json], notes: Sequence[str], *, has_rungs: bool, is_split: bool
+) -> "FittingTable":
+    """One trial a row: with its accuracy at each rung or without, its parameters in a column each or in one."""
+    from service import text
+    from service.cli.tables import table
+    from service.cli.views import NOT_PRIVATE
+
     names = _parameter_names(items)
     batches = {s["rung"]: s["expected_batch_size"] for item in items for s in item["scores"]}
-    shown = sorted(batches) if width >= WIDE else ()
-    rungs = {rung: f"B = {text.number(batches[rung])}" for rung in shown}
-    # A column each while there is room for their names, else one for all.
-    needed = BESIDE + sum(len(name) + GAP for name in (*names, *rungs.values()))
-    is_narrow = needed > width
-    columns = ["parameters"] if is_narrow else names
+    rungs = {rung: f"B = {text.number(batches[rung])}" for rung in sorted(batches) if has_rungs}
     made = table(
-        f"Trials of {study['name']} (simulations, {NOT_PRIVATE})",
-        *("trial", "state", "accuracy", *columns, *rungs.values(), ""),
-        right=("trial", "accuracy", *(() if is_narrow else names), *rungs.values()),
-    )
-    for column in made.columns[: 4 if is_narrow else 3]:
-        column.no_wrap = True
-    # Tall rows have room for a reason in several lines.
-    made.columns[-1].no_wrap, made.columns[-1].overflow = not is_narrow, "ellipsis"
+        f"Trials of {name} (simulations, {NOT_PRIVATE})",
+        *("trial", "state", "accuracy", *(names if is_split else ["parameters"]), *rungs.values(), ""),
+        right=("trial", "accuracy", *(names if is_split else ()), *rungs.values()),
+        prose=("",),
+        notes=notes,
+    )  # fmt: skip
     for item in items:
         by_rung = _by_rung(item)
         values = {name: _shown(item["params"].get(name)) for name in names}
         together = "\n".join(f"{name}={value}" for name, value in values.items())
         made.add_row(
             *(str(item["number"]), item["state"], text.percent(item["value"])),
-            *([together] if is_narrow else values.values()),
+            *(values.values() if is_split else [together]),
             *(text.percent(by_rung.get(rung)) for rung in rungs),
             item["reason"] or "",
         )
-    if len(items) < total:
-        return Group(made, Text(f"{len(items)} of {total}; --limit shows more, --csv all"))
     return made
 
 

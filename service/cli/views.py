@@ -11,12 +11,10 @@ from service import text
 from service.cli.live import finals_line, steps_line, trials_line
 from service.cli.progress import of_study
 from service.cli.story import NOT_PRIVATE
-from service.cli.tables import table
+from service.cli.tables import FirstThatFits, FittingTable, table
 
 Json = dict[str, Any]
 
-WIDE = 130
-"""From so many columns on a list of studies has all of its columns."""
 UNACCOUNTED = "search on private data NOT accounted"
 CHOSEN_BY = {"search": "by the search", "user": "by a user", None: "proposed, waits for approval"}
 
@@ -32,21 +30,20 @@ def facts(title: str | None, rows: Iterable[tuple[str, str | None]]) -> Renderab
     return grid if title is None else Group(Text(title, style="bold"), grid)
 
 
-def studies(
-    items: Sequence[Json], *, width: int = WIDE, is_filtered: bool = False
-) -> RenderableType:
+def studies(items: Sequence[Json], *, is_filtered: bool = False) -> RenderableType:
     """A list of studies. ε stands beside δ and how the search was accounted."""
     if not items and is_filtered:
         return Text("no study fits; `tan-cli list` shows all that are not archived")
     if not items:
         return Text("no studies yet; `tan-cli submit examples/digits.yaml` makes one")
-    if width < WIDE:
-        return _narrow_studies(items)
+    return FirstThatFits(_wide_studies(items), _narrow_studies(items))
+
+
+def _wide_studies(items: Sequence[Json]) -> FittingTable:
     made = table(
         None, "id", "name", "state", "dataset", "best trial", "test", "ε", "δ", "search", "created", "tags",
-        right=("best trial", "test", "ε", "δ"),
+        right=("best trial", "test", "ε", "δ"), prose=("tags",), notes=_legend(items),
     )  # fmt: skip
-    made.columns[0].no_wrap = True
     for item in items:
         delta = item.get("delta")
         made.add_row(
@@ -62,14 +59,15 @@ def studies(
             text.when(item.get("created_at")),
             ", ".join(item["tags"]),
         )
-    return Group(made, *map(Text, _legend(items)))
+    return made
 
 
-def _narrow_studies(items: Sequence[Json]) -> RenderableType:
+def _narrow_studies(items: Sequence[Json]) -> FittingTable:
     """What matters most of each, a line long; a star stands for the words below."""
-    made = table(None, "id", "name", "state", "test", "ε at δ", right=("test", "ε at δ"))
-    for column in made.columns:
-        column.no_wrap = column.header != "name"
+    made = table(
+        None, "id", "name", "state", "test", "ε at δ", right=("test", "ε at δ"),
+        notes=[line.replace("declared_unaccounted", "*") for line in _legend(items)],
+    )  # fmt: skip
     for item in items:
         star = "*" if item["search_accounting"] == "declared_unaccounted" else ""
         made.add_row(
@@ -79,8 +77,7 @@ def _narrow_studies(items: Sequence[Json]) -> RenderableType:
             text.percent(item.get("test_accuracy")),
             f"{_epsilon_of(item)}{star} at {item['delta']:g}",
         )
-    lines = [line.replace("declared_unaccounted", "*") for line in _legend(items)]
-    return Group(made, *map(Text, lines))
+    return made
 
 
 def _epsilon_of(item: Json) -> str:
@@ -228,15 +225,18 @@ def ledger_line(privacy: Json) -> str | None:
     return line
 
 
-def datasets(items: Sequence[Json], *, width: int = WIDE) -> RenderableType:
+def datasets(items: Sequence[Json]) -> RenderableType:
     """Registered datasets and their budgets."""
     if not items:
         return Text("no datasets yet; `tan-cli dataset add` registers one")
-    if width < WIDE:
-        return _narrow_datasets(items)
+    return FirstThatFits(_wide_datasets(items), _narrow_datasets(items))
+
+
+def _wide_datasets(items: Sequence[Json]) -> FittingTable:
     made = table(
         None, "name", "source", "classes", "train", "validation", "test", "budget ε", "δ", "relation",
         "search modes", right=("classes", "train", "validation", "test", "budget ε", "δ"),
+        prose=("search modes",),
     )  # fmt: skip
     for item in items:
         budget = item.get("budget")
@@ -255,18 +255,21 @@ def datasets(items: Sequence[Json], *, width: int = WIDE) -> RenderableType:
     return made
 
 
-def _narrow_datasets(items: Sequence[Json]) -> RenderableType:
+def _narrow_datasets(items: Sequence[Json]) -> FittingTable:
     """What matters most of each, a line long."""
-    made = table(None, "name", "classes", "train", "budget", right=("classes", "train"))
+    relations = sorted({r for item in items if (r := item.get("neighboring_relation"))})
+    note = f"budgets are totals, for neighbours {', '.join(relations)}; `tan-cli dataset show NAME`"
+    made = table(
+        None, "name", "classes", "train", "budget", right=("classes", "train"),
+        notes=[note] if relations else [],
+    )  # fmt: skip
     for item in items:
         budget = item.get("budget")
         total = f"ε = {budget['epsilon']:g} at δ = {budget['delta']:g}" if budget else "public"
         made.add_row(
             item["name"], text.number(item["num_classes"]), text.number(item["num_train"]), total
         )
-    relations = sorted({r for item in items if (r := item.get("neighboring_relation"))})
-    note = f"budgets are totals, for neighbours {', '.join(relations)}; `tan-cli dataset show NAME`"
-    return Group(made, Text(note)) if relations else made
+    return made
 
 
 def dataset(item: Json) -> RenderableType:
@@ -286,7 +289,7 @@ def dataset(item: Json) -> RenderableType:
                 f"{item['num_train_records']:,} train, {item['num_validation']:,} validation, "
                 f"{item['num_test']:,} test",
             ),
-            ("unit of privacy", _unit(item)),
+            ("privacy unit", _unit(item)),
             ("group", item.get("group")),
             (
                 "budget",

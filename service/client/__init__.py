@@ -11,7 +11,13 @@ Example::
 """
 
 from service.client.client import Client
-from service.client.errors import ClientError, LostAnswerError, ProblemError, UnreachableError
+from service.client.errors import (
+    ClientError,
+    LostAnswerError,
+    ProblemError,
+    UnreachableError,
+    UnsendableTokenError,
+)
 from service.client.stream import Event
 
 __all__ = [
@@ -21,4 +27,5 @@ __all__ = [
     "LostAnswerError",
     "ProblemError",
     "UnreachableError",
+    "UnsendableTokenError",
 ]

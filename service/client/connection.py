@@ -1,6 +1,7 @@
 """How the client's requests are made: answers become models, problems become errors."""
 
 import contextlib
+import re
 from collections.abc import Generator, Mapping
 from typing import Any, Self
 from urllib.parse import quote, urlsplit
@@ -9,7 +10,12 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from service.client.answers import Model, understood
-from service.client.errors import ClientError, ProblemError, UnreachableError
+from service.client.errors import (
+    ClientError,
+    ProblemError,
+    UnreachableError,
+    UnsendableTokenError,
+)
 from service.errors import Problem
 from service.hosts import is_loopback
 
@@ -21,6 +27,8 @@ SILENCE_SECONDS = 45.0
 """A stream that says nothing for so long, not even a keep-alive, is taken for dead."""
 SLOW_SECONDS = 600.0
 """For what reads a whole dataset or prices a whole ledger."""
+_SENDABLE = re.compile(r"[!-~]+(?: +[!-~]+)*")
+"""What a header carries as it is."""
 
 
 class Connection:
@@ -34,6 +42,7 @@ class Connection:
 
     Raises:
         ValueError: the address is none.
+        UnsendableTokenError: the token cannot stand in a header. Its value is in no message.
     """
 
     def __init__(
@@ -48,8 +57,7 @@ class Connection:
         try:
             self._http = httpx.Client(
                 base_url=url,
-                headers={"Accept": "application/json"}
-                | ({"Authorization": f"Bearer {token}"} if token else {}),
+                headers={"Accept": "application/json"} | (_authorization(token) if token else {}),
                 timeout=httpx.Timeout(timeout, connect=CONNECT_SECONDS),
                 transport=transport,
                 # A proxy for the outside world has no business with this machine's own server.
@@ -163,6 +171,15 @@ def part(text: str) -> str:
 def study_path(study_id: str) -> str:
     """Where a study is."""
     return f"/studies/{part(study_id)}"
+
+
+def _authorization(token: str) -> dict[str, str]:
+    """The header; checked here, since what httpx says of one that it cannot send repeats it."""
+    carried = _SENDABLE.match(token)
+    end = carried.end() if carried else 0
+    if end < len(token):
+        raise UnsendableTokenError(end + 1)
+    return {"Authorization": f"Bearer {token}"}
 
 
 def _problem(response: httpx.Response) -> Problem:

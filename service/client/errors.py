@@ -4,6 +4,9 @@ ClientError               what came back is no answer of a TAN Search service
 ├── UnreachableError      nothing answered, or not in time
 │   └── LostAnswerError   a study was sent, and sent again, and no answer came back
 └── ProblemError          the service said no, and why
+
+ValueError
+└── UnsendableTokenError  the token cannot be sent: nothing was asked
 """
 
 from service.errors import Problem
@@ -11,6 +14,18 @@ from service.errors import Problem
 
 class ClientError(Exception):
     """A request that was not answered as it was meant to be."""
+
+
+class UnsendableTokenError(ValueError):
+    """The token holds a character that a header cannot carry: the ``position``-th. The token itself is not told."""
+
+    def __init__(self, position: int) -> None:
+        self.fault = (
+            f"holds a character that a header cannot carry, at place {position}; accepted: visible "
+            "ASCII characters, with spaces between them only"
+        )
+        super().__init__(f"the token {self.fault}")
+        self.position = position
 
 
 class UnreachableError(ClientError):

@@ -194,6 +194,7 @@ def _make_environment() -> Environment:
             text.deviation,
             text.interval,
             text.beside_the_law,
+            text.reserved_steps,
         )
     }
     made.filters.update(filters)

@@ -81,7 +81,8 @@ class DatasetRegistration(Frozen):
     allow: list[AllowedMode] | None = None
     """Modes of ``search.accounting``; default: public_proxy, and what a waiver allows."""
     waiver: Annotated[str, StringConstraints(max_length=2000)] | None = None
-    """``owner: reason``: who accepts that a search on this data is not accounted, and why."""
+    """``owner: reason``: who accepts that a search on this data is not accounted, and why. It cannot be
+    given later."""
     split_seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
     @model_validator(mode="after")

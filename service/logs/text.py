@@ -3,9 +3,13 @@
 import re
 import unicodedata
 
+from tan_core.log_records import error_message
+
 LAST_LINES = 20
 MAX_LAST_CHARACTERS = 4000
 _STYLE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_TRACEBACK = "Traceback (most recent call last):"
+_EXCEPTION = re.compile(r"(\w+\.)*\w*(Error|Exception)(\(\w+\))?: \S")
 _RAYS_OWN_LINE = re.compile(r"^Running entrypoint for job |\b(INFO|WARNING) \w+\.py:\d+ -- ")
 
 
@@ -30,3 +34,19 @@ def last_lines(text: str, lines: int = LAST_LINES) -> str:
     """The end of a log, without empty lines and without what Ray itself says in it."""
     said = [line for line in text.splitlines() if line.strip() and not _RAYS_OWN_LINE.search(line)]
     return "\n".join(said[-lines:])[-MAX_LAST_CHARACTERS:]
+
+
+def last_words(text: str) -> str | None:
+    r"""The error that a log ends with: the message of a record, or the last line of a traceback.
+
+    None where no error stands for itself. KeyboardInterrupt does not: it says that somebody stopped the
+    program, and not why.
+
+    Example:
+        >>> last_words("step 7\nTraceback (most recent call last):\n  File ...\nValueError: no such column")
+        'ValueError: no such column'
+    """
+    ending = last_lines(text).rpartition(_TRACEBACK)[-1].splitlines()
+    if ending and (message := error_message(ending[-1])):
+        return message
+    return next((line for line in reversed(ending) if _EXCEPTION.match(line)), None)

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 
 from service.orchestrator.launcher import JobInfo, JobStatus
+from service.text import counted
 
 START_GRACE = timedelta(seconds=180)
 """A driver has to import torch and ray, and a busy cluster may queue it, before its first heartbeat."""
@@ -95,7 +96,9 @@ def decide(
     if last is not None and not last.retryable:
         return Decision(action=Action.FAIL)
     if in_vain >= max_attempts:
-        return Decision(action=Action.FAIL, reason=f"gave up after {in_vain} attempts in vain")
+        return Decision(
+            action=Action.FAIL, reason=f"gave up after {counted(in_vain, 'attempt')} in vain"
+        )
     if is_paused:
         return Decision(action=Action.SUSPEND, reason=PAUSED)
     return Decision(action=Action.START_ATTEMPT)
@@ -129,7 +132,8 @@ def _live(
         return Decision(action=Action.STOP, reason="asked to end")
     if silence is not None:
         return Decision(
-            action=Action.STOP, reason=f"no heartbeat for {silence.total_seconds():.0f} s"
+            action=Action.STOP,
+            reason=f"the driver sent no heartbeat for {silence.total_seconds():.0f} s",
         )
     return _pausing(attempt, is_paused, now, listening_since)
 

@@ -17,7 +17,7 @@ from service.db.tables import Attempt, Run, Study
 from service.ledger import repository as ledger
 from service.ledger.service import Ledger
 from service.logs.redact import redact
-from service.logs.text import last_lines
+from service.logs.text import last_words
 from service.orchestrator import assignments, claims, compute, endings, promote
 from service.orchestrator.decide import PAUSED, Action, AttemptView, Decision, decide
 from service.orchestrator.launcher import Job, JobInfo, Launcher, LauncherUnavailableError
@@ -49,7 +49,8 @@ class Scene:
     run: Run
     attempt: Attempt | None
     job: JobInfo | None
-    last_words: str
+    last_words: str | None
+    """The error that the driver's log ends with, where it has ended."""
     now: datetime
 
 
@@ -232,25 +233,25 @@ class Reconciler:
         )
         return decision.action is Action.WAIT and decision.reason == seen.reason
 
-    async def _look_at(self, submission_id: str | None) -> tuple[JobInfo | None, str]:
+    async def _look_at(self, submission_id: str | None) -> tuple[JobInfo | None, str | None]:
         """What the cluster says of the live attempt, and the driver's last words if it ended."""
         if submission_id is None:
-            return None, ""
+            return None, None
         job = await self._launcher.status(submission_id)
         if job is None or not job.status.is_terminal:
-            return job, ""
+            return job, None
         try:
-            said = last_lines(await self._launcher.log(submission_id), lines=3)
+            words = last_words(await self._launcher.log(submission_id))
         except LauncherUnavailableError:
-            return job, ""  # it lay on the node that died with the driver
-        return job, redact(said, known=[run_token(self._secret, submission_id)])
+            return job, None  # it lay on the node that died with the driver
+        return job, words and redact(words, known=[run_token(self._secret, submission_id)])
 
     async def _advance_run(
         self,
         study_id: str,
         run_id: str,
         job: JobInfo | None,
-        last_words: str,
+        last_words: str | None,
         listening_since: datetime,
     ) -> FollowUp | None:
         async with self._database.session() as session:
@@ -351,10 +352,10 @@ class Reconciler:
         await self._announce(scene, fresh, last.reason if last else None)
 
     async def _lose(self, scene: Scene, attempt: Attempt, decision: Decision) -> None:
-        asked = attempt.reason if attempt.stop_requested_at else None
-        reason = asked or decision.reason or "lost"
-        if scene.last_words:
-            reason = f"{reason}: {scene.last_words}"
+        if attempt.stop_requested_at and attempt.reason:
+            reason = attempt.reason  # what the driver said after that is how it was stopped
+        else:
+            reason = ": ".join(filter(None, [decision.reason, scene.last_words])) or "lost"
         attempt.state, attempt.finished_at = "lost", scene.now
         attempt.reason = clean_reason(reason)
         log.warning("attempt lost: %s: %s", attempt.submission_id, attempt.reason)

@@ -78,8 +78,9 @@ def _mode_faults(spec: StudySpec, private: Dataset, search: Dataset) -> Iterator
         yield FieldProblem(
             path="search.accounting",
             message=(
-                f"the owner of dataset {private.name!r} has not waived the accounting of searches; "
-                f'register it with: tan-cli dataset add {private.name} ... --waiver "owner: reason"'
+                f"the owner of dataset {private.name!r} gave no waiver of the accounting of searches when "
+                "it was registered (tan-cli dataset add --waiver), and none can be given later; "
+                f"accepted here: {_modes_left(private)}"
             ),
             value=mode.value,
         )
@@ -94,6 +95,15 @@ def _mode_faults(spec: StudySpec, private: Dataset, search: Dataset) -> Iterator
         )
     if mode is SearchAccounting.PUBLIC_PROXY:
         yield from _proxy_faults(private, search)
+
+
+def _modes_left(private: Dataset) -> str:
+    """What a dataset without a waiver can be searched under. Its bytes cannot be registered again."""
+    if SearchAccounting.PUBLIC_PROXY.value not in private.allowed_modes:
+        return "none"
+    if private.public:
+        return "public_proxy"
+    return "public_proxy, with search.dataset: a public dataset of the same shape and classes"
 
 
 def _admission_faults(

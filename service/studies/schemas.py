@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     AwareDatetime,
     BaseModel,
     BeforeValidator,
@@ -285,6 +286,14 @@ Tag = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:/-]+$", max_lengt
 NamePart = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$", max_length=100)]
 
 
+def _once_each(tags: list[str]) -> list[str]:
+    """A tag is there or not: said twice, it is there, at its first place."""
+    return list(dict.fromkeys(tags))
+
+
+Tags = Annotated[list[Tag], Field(max_length=20), AfterValidator(_once_each)]
+
+
 def _is_written_out(value: object) -> object:
     """Pydantic takes a bare number for seconds since 1970: as an address says it, that is a slip."""
     if isinstance(value, str) and ":" not in value:
@@ -304,7 +313,7 @@ class StudyListing(BaseModel):
     dataset: NamePart | None = Field(default=None, description="Of the private run")
     name: NamePart | None = Field(default=None, description="The whole name")
     name_contains: NamePart | None = Field(default=None, description="In any case of letters")
-    tag: list[Tag] = Field(default=[], max_length=20, description="All of these")
+    tag: Tags = Field(default=[], description="All of these")
     created_after: Moment | None = Field(default=None, description="With its UTC offset")
     created_before: Moment | None = Field(default=None, description="With its UTC offset")
     archived: Archived = Archived.EXCLUDE
@@ -340,8 +349,8 @@ class StudyEdit(Frozen):
     )
 
     name: Name | None = None
-    tags: Annotated[list[Tag], Field(max_length=20)] | None = None
-    """All of them: these take the place of those that it had."""
+    tags: Tags | None = None
+    """All of them: these take the place of those that it had. One that is repeated counts once."""
     archived: StrictBool | None = None
     """Lists leave an archived study out unless they are asked for it. Only a final one can be."""
 

@@ -93,7 +93,11 @@ class PlannedStepCandidate(Frozen):
 
 
 class PlannedSearchPrivacy(Frozen):
-    """What the search and the private run cost together. Every epsilon is rounded up."""
+    """What the search and the private run cost together, the run with the slack of the reservation.
+
+    So even under public_proxy it is above what is promised, which is of the planned steps. Every epsilon
+    is rounded up.
+    """
 
     mode: SearchAccounting | None
     """``search.accounting``; None where a mechanism was planned, and no study."""

@@ -1,10 +1,11 @@
 """What is wrong with a user's input: the path, the value, and what would be accepted."""
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from typing import Annotated, Any, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Tag, ValidationError
 
 from tan_core.spec.models import ACCEPTED_NAMES, MODEL_TAGS
 
@@ -20,6 +21,11 @@ class FieldProblem(BaseModel):
 
 
 _SCALARS = frozenset(["bool", "int", "float", "str"])
+_FREE = frozenset(["space", "options", "params"])
+"""Mappings whose keys are the user's own, and whose values may be any scalar."""
+_ABSENT = frozenset(["missing", "spec", "dataset"])
+"""Kinds of fault whose input is None where nothing was written: the last two are told of whole studies and
+registrations."""
 _MESSAGES = {
     "extra_forbidden": "unknown key",
     "missing": "a value is needed here",
@@ -32,24 +38,48 @@ _PATTERNS = {
     "digit, 100 at most",
     r"^[A-Za-z0-9._-]+$": "expected letters, digits and . _ - only",
     r"^[A-Za-z0-9._:/-]+$": "expected letters, digits and . _ : / - only",
+    r"^[A-Za-z0-9][A-Za-z0-9._@ -]*$": "expected letters, digits, blanks and . _ @ - only, the first a letter or "
+    "a digit",
     r"^[a-z0-9][a-z0-9-]*$": "expected small letters, digits and - only, the first no -",
 }
 _AUTO = "Input should be 'auto'"
 _MAX_VALUE_LENGTH = 200
+_MOST_EXPLAINED = 100
+"""Unknown keys beyond so many are only called so: a body may hold a hundred thousand."""
+_CLOSE = 0.7
+"""Of 1, how much alike a key is to the one that it is taken for: width is not meant by depth."""
 
 
 def field_problems(error: ValidationError, *, prefix: tuple[str, ...] = ()) -> list[FieldProblem]:
     """Every fault of a pydantic error, once per path, in the user's own words."""
+    return problems_of(error.errors(include_url=False), _model_named(error.title), prefix=prefix)
+
+
+def problems_of(
+    details: Sequence[Any], model: type[BaseModel] | None, *, prefix: tuple[str, ...] = ()
+) -> list[FieldProblem]:
+    """The same of faults as pydantic lists them, of a value that was to be a ``model``; None: not known."""
     problems: dict[str, FieldProblem] = {}
-    for detail in error.errors(include_url=False):
+    nulls: set[str] = set()
+    for detail in details:
         problem = _problem(detail, (*prefix, *detail["loc"]))
+        if detail["type"] == "extra_forbidden" and model and len(problems) < _MOST_EXPLAINED:
+            message = _unknown_key(str(detail["loc"][-1]), _accepted(model, detail["loc"]))
+            problem = problem.model_copy(update={"message": message})
+        if detail["input"] is None and detail["type"] not in _ABSENT:
+            nulls.add(problem.path)
         known = problems.get(problem.path)
         if known is None or (_is_auto(known) and isinstance(detail["input"], list)):
             problems[problem.path] = problem
         elif problem.message not in known.message:
             message = f"{known.message}; or: {problem.message}"
             problems[problem.path] = known.model_copy(update={"message": message})
-    return [p for p in problems.values() if not _is_other_branch(p, problems)]
+    found = [p for p in problems.values() if not _is_other_branch(p, problems)]
+    # As a value, null cannot be told from none.
+    return [
+        p.model_copy(update={"message": f"{p.message}, got null"}) if p.path in nulls else p
+        for p in found
+    ]
 
 
 def in_words(detail: Any) -> str:
@@ -78,9 +108,9 @@ def _problem(detail: Any, loc: tuple[int | str, ...]) -> FieldProblem:
             message=f"{found}; accepted: {', '.join(ACCEPTED_NAMES)}",
             value=_short(name),
         )
-    parts = _user_path(loc)
+    parts = _user_path(loc, is_written=kind == "extra_forbidden")
     message = in_words(detail)
-    if len(parts) < len(loc) and loc[-1] in _SCALARS:
+    if len(parts) < len(loc) and loc[-1] in _SCALARS and not _FREE.isdisjoint(loc[:-2]):
         message = (
             "expected a finite number"
             if parts[-1] in ("low", "high")
@@ -93,24 +123,26 @@ def _problem(detail: Any, loc: tuple[int | str, ...]) -> FieldProblem:
     )
 
 
-def _user_path(loc: Sequence[int | str]) -> list[str]:
-    """The location without what pydantic adds: validators, list types and members of unions."""
+def _user_path(loc: Sequence[int | str], *, is_written: bool) -> list[str]:
+    """The location without what pydantic adds: validators, list types and members of unions.
+
+    ``is_written``: its last part is a key of the user's, whatever it is called.
+    """
     parts: list[str] = []
     space_at: int | None = None  # where the key of search.space stands in ``loc``
     for index, part in enumerate(loc):
         text, parent = str(part), str(loc[index - 1]) if index else ""
+        if is_written and index == len(loc) - 1:
+            parts.append(text)
+            continue
         if text.startswith(("literal[", "constrained-", "function-", "union[", "list[", "lax-or-")):
             continue
         if parent == "space" and space_at is None:
             space_at = index
-        is_member = parent == "model" and text in MODEL_TAGS
-        if index > 1 and loc[index - 2] == "options":
-            is_member = text in _SCALARS
-        if space_at is not None:
-            is_kind = index == space_at + 1 and _is_tag(text, loc[index + 1 :])
-            is_type = space_at < index == len(loc) - 1 and text in _SCALARS
-            is_member = is_member or is_kind or is_type
-        if not is_member:
+        is_type = index == len(loc) - 1 and text in _SCALARS and parent not in _FREE
+        is_model = parent == "model" and text in MODEL_TAGS
+        is_kind = space_at is not None and index == space_at + 1 and _is_tag(text, loc[index + 1 :])
+        if not (is_type or is_model or is_kind):
             parts.append(text)
     return parts
 
@@ -120,6 +152,62 @@ def _is_tag(text: str, rest: Sequence[int | str]) -> bool:
     if text == "choices":
         return bool(rest) and isinstance(rest[0], str)
     return text in ("range", "fixed")
+
+
+def _unknown_key(key: str, accepted: Sequence[str]) -> str:
+    """What is said of a key that its section does not have: those that it has, the nearest first.
+
+    Example:
+        >>> _unknown_key("step", ["batch_size", "steps"])
+        'unknown key: did you mean steps? accepted: batch_size, steps'
+    """
+    meant = get_close_matches(key, accepted, n=1, cutoff=_CLOSE)
+    nearest = f": did you mean {meant[0]}?" if meant else ";"
+    return f"unknown key{nearest} accepted: {', '.join(accepted)}"
+
+
+def _accepted(model: type[BaseModel], loc: Sequence[int | str]) -> list[str]:
+    """The keys of the section that a location ends in."""
+    sections = {model.__name__: model}
+    for part in loc[:-1]:
+        inner = {
+            tag: found
+            for section in sections.values()
+            if part in section.model_fields
+            for tag, found in _sections(section.model_fields[str(part)].annotation)
+        }
+        if inner:
+            sections = inner
+        elif part in sections:  # which of several is meant
+            sections = {str(part): sections[str(part)]}
+    return list(dict.fromkeys(key for each in sections.values() for key in each.model_fields))
+
+
+def _sections(kind: Any, tag: str | None = None) -> Iterator[tuple[str, type[BaseModel]]]:
+    """The models that a type is made of, each by what a location calls it: its tag in a union, or its name."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        yield tag or kind.__name__, kind
+        return
+    inner = get_args(kind)
+    if get_origin(kind) is Annotated:
+        tag = next((each.tag for each in inner[1:] if isinstance(each, Tag)), tag)
+        inner = inner[:1]
+    for each in inner:
+        yield from _sections(each, tag)
+
+
+def _model_named(name: str) -> type[BaseModel] | None:
+    """The one model of this name that refuses unknown keys: an error of pydantic has the name, not the model."""
+    found, waiting = list[type[BaseModel]](), [BaseModel]
+    while waiting:
+        inner = waiting.pop().__subclasses__()
+        waiting += inner
+        found += [
+            each
+            for each in inner
+            if each.__name__ == name and each.model_config.get("extra") == "forbid"
+        ]
+    return found[0] if len(found) == 1 else None
 
 
 def _is_other_branch(problem: FieldProblem, problems: dict[str, FieldProblem]) -> bool:

@@ -30,7 +30,7 @@ class MemoryLauncher:
 
     async def log(self, submission_id: str) -> str:
         self._expect_up()
-        return self.logs.get(submission_id, "out of memory")
+        return self.logs.get(submission_id, "")
 
     def end(self, submission_id: str, status: JobStatus, exit_code: int | None) -> None:
         """The driver ends."""

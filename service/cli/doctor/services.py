@@ -14,8 +14,15 @@ from urllib.parse import urlsplit
 import httpx
 
 from service.cli.doctor.check import PROGRAM_SECONDS, Finding, failure, ok, unanswered, warning
+from service.cli.errors import EXPORT_AGAIN
 from service.cli.settings import ClientSettings, running_server
-from service.client import Client, ClientError, ProblemError, UnreachableError
+from service.client import (
+    Client,
+    ClientError,
+    ProblemError,
+    UnreachableError,
+    UnsendableTokenError,
+)
 from service.hosts import is_loopback
 from service.settings import Settings
 
@@ -40,6 +47,8 @@ def api(settings: ClientSettings) -> Finding:
             f"{settings.api_url} cannot serve: {error.problem.detail}",
             "see the database check; the log of the service says more",
         )
+    except UnsendableTokenError as error:
+        return failure(f"TAN_API_TOKEN {error.fault}", EXPORT_AGAIN)
     except (ClientError, ValueError) as error:
         return failure(str(error), "TAN_API_URL names a server: http://HOST:PORT")
 

@@ -72,6 +72,12 @@ class TestEdit:
         edited = await client.patch(path, json={"name": "n"}, headers={"If-Match": "*"})
         assert (edited.json()["tags"], edited.json()["name"]) == (["a"], "n")
 
+    async def test_a_tag_that_is_repeated_counts_once_at_its_first_place(self, client, path):
+        tags = {"tags": ["b", "a", "b", "a", "c"]}
+        edited = await client.patch(path, json=tags, headers={"If-Match": "*"})
+        assert edited.json()["tags"] == ["b", "a", "c"]
+        assert (await client.get(path)).json()["tags"] == ["b", "a", "c"]
+
     async def test_of_two_edits_of_one_version_the_second_is_refused(self, client, path):
         tag = (await client.get(path)).headers["etag"]
         first = await client.patch(path, json={"name": "a"}, headers={"If-Match": tag})

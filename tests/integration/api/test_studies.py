@@ -148,12 +148,23 @@ class TestSubmit:
         assert "budget" in response.json()["detail"]
         assert await count_rows(database) == before
 
-    async def test_without_a_waiver_an_unaccounted_search_is_refused(self, client, tmp_path):
+    async def test_without_a_waiver_an_unaccounted_search_is_refused_and_the_way_out_is_one(
+        self, client, tmp_path
+    ):
         await register_table(client, tmp_path, epsilon=10.0, delta=1e-4)
+        await register_table(client, tmp_path, name="public", shift=0.5, public=True)
+
         response = await client.post("/studies", json=make_spec(dataset="table"))
+
         (error,) = response.json()["errors"]
         assert error["path"] == "search.accounting"
-        assert "--waiver" in error["message"]
+        assert "register it" not in error["message"]
+        assert "none can be given later" in error["message"]
+        assert "accepted here: public_proxy, with search.dataset: a public" in error["message"]
+        proxied = {"accounting": "public_proxy", "dataset": "public"}
+        spec = make_spec(dataset="table", search=proxied, train={"batch_size": 16})
+        followed = await client.post("/studies", json=spec)
+        assert followed.status_code == 201, followed.text
 
     async def test_a_baseline_that_nobody_declared_is_refused(self, client, tmp_path):
         await register_table(client, tmp_path, name="public", public=True)

@@ -126,6 +126,12 @@ class TestPlan:
         ]  # fmt: skip
         figures = page.data["plan-modes"]
         assert plan["search_privacy"]["epsilon"] in figures
+        assert "spare steps included" in page.text["plan-modes"]
+        reservation = plan["reservation"]
+        assert (
+            f"Reserved in the ledger are {reservation['steps']} steps: the {run['steps']} planned, whose ε is "
+            f"promised, and {reservation['slack_steps']} to spare"
+        ) in page.text["plan-reserved"]
 
     async def test_of_registered_data_is_checked_against_it(
         self, client: httpx.AsyncClient, context: Context

@@ -84,6 +84,7 @@ async def test_no_secret_stays_in_a_log_or_a_reason(world: World, keeper: LogKee
     token = run_token(server_secret(world.settings.home_path), job)
     world.launcher.logs[job] = (
         f"env {token}\nAuthorization: Bearer abcdefgh12345678\ntan_ab12_{'x' * 43}\n"
+        "RuntimeError: Bearer abcdefgh12345678\n"
     )
     world.launcher.end(job, JobStatus.FAILED, 1)
     await world.tick(1)
@@ -91,6 +92,7 @@ async def test_no_secret_stays_in_a_log_or_a_reason(world: World, keeper: LogKee
 
     (attempt,) = await attempts(world, study_id)
     shown = (await logs(world, study_id)).text + attempt["last_lines"] + attempt["reason"]
+    assert attempt["reason"].endswith(": RuntimeError: Bearer ***")
 
     for secret in (token, "abcdefgh12345678", "x" * 43):
         assert secret not in shown

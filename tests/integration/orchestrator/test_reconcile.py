@@ -1,6 +1,7 @@
 """The reconciler on a real database; the cluster is in memory and the test plays the drivers."""
 
 import asyncio
+import re
 from datetime import timedelta
 from pathlib import Path
 
@@ -327,9 +328,51 @@ class TestDeadDrivers:
             states = await session.scalars(select(Trial.state).order_by(Trial.number))
             lost = await session.get_one(Attempt, (run_id, 1))
         assert list(states) == ["completed", "interrupted"]
-        assert lost.reason is not None
-        assert "137" in lost.reason
-        assert "out of memory" in lost.reason
+        assert lost.reason == "the driver ended with exit code 137 without a final report (failed)"
+
+    async def test_a_driver_that_an_exception_ended_says_which_without_its_frames(
+        self, world: World
+    ) -> None:
+        study_id = await world.submit()
+        await world.tick(3)
+        job = f"{study_id}-search-a1"
+        world.launcher.logs[job] = (
+            "Traceback (most recent call last):\n"
+            '  File "worker/simulate.py", line 9, in <module>\n'
+            "    import ray\n"
+            "ModuleNotFoundError: No module named 'ray'\n"
+        )
+        world.launcher.end(job, JobStatus.FAILED, 1)
+
+        await world.tick(1)
+
+        attempts = (await world.client.get(f"/studies/{study_id}/attempts")).json()["items"]
+        assert attempts[0]["reason"] == (
+            "the driver ended with exit code 1 without a final report (failed): "
+            "ModuleNotFoundError: No module named 'ray'"
+        )
+
+    async def test_a_silent_driver_is_named_so_and_not_by_how_it_was_stopped(
+        self, world: World, database: Database
+    ) -> None:
+        study_id = await world.submit()
+        await world.tick(3)
+        world.launcher.logs[f"{study_id}-search-a1"] = (
+            "Traceback (most recent call last):\n"
+            '  File "httpcore/_backends/sync.py", line 128, in read\n'
+            "    return self._sock.recv(max_bytes)\n"
+            "httpx.ReadError: cut off\n"
+            "KeyboardInterrupt\n"
+        )
+        async with database.session() as session:
+            attempt = (await session.scalars(select(Attempt))).one()
+            attempt.submitted_at = attempt.created_at - timedelta(hours=1)
+
+        await world.tick(2)
+
+        attempts = (await world.client.get(f"/studies/{study_id}/attempts")).json()["items"]
+        assert attempts[0]["state"] == "lost"
+        assert re.fullmatch(r"the driver sent no heartbeat for 36\d\d s", attempts[0]["reason"])
 
     async def test_a_run_that_keeps_dying_fails_and_gives_its_budget_back(
         self, world: World

@@ -88,3 +88,12 @@ def test_no_secret_is_written(stream, log_format):
     }
     assert "tan_app:***@127.0.0.1" in text
     assert "Bearer ***" in text
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_the_message_of_an_error_is_read_back_from_its_line(stream, log_format):
+    log_records.configure(log_format, stream=stream, run_id="s-1-private", attempt=2)
+    log.error("no answer [yet]")
+    log.warning("slow")
+    lines = stream.getvalue().splitlines()
+    assert [log_records.error_message(line) for line in lines] == ["no answer [yet]", None]

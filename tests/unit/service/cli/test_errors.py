@@ -1,9 +1,11 @@
 """What a refusal becomes: an exit code, and the next command."""
 
+from typing import Any
+
 import pytest
 
-from service.cli.connect import readable
-from service.cli.errors import ApiError, Exit
+from service.cli.connect import readable, study_sent
+from service.cli.errors import OVER_BUDGET, ApiError, CliError, Exit
 from service.client import ClientError, LostAnswerError, ProblemError, UnreachableError
 from service.errors import Problem
 from tan_core.spec import FieldProblem
@@ -37,10 +39,32 @@ def test_every_error_of_the_client_names_a_command(error: ClientError) -> None:
     assert "tan-cli doctor" in (readable(error).hint or "")
 
 
-def test_a_fault_in_a_study_names_where_its_keys_are_explained() -> None:
-    errors = [FieldProblem(path="train.steps", message="no", value="128")]
-    problem = Problem(title="No", status=422, detail="no", errors=errors)
-    assert "tan-cli schema" in (readable(ProblemError(problem)).hint or "")
+class TestStudySent:
+    def refusal(self, study: dict[str, Any], *paths: str, **fields: Any) -> CliError:
+        errors = [FieldProblem(path=path, message="no") for path in paths]
+        problem = Problem(title="No", detail="no", errors=errors, **fields)
+        with pytest.raises(CliError) as caught, study_sent(study):
+            raise ProblemError(problem)
+        return caught.value
+
+    @pytest.mark.parametrize(
+        "path",
+        ["train.steps", "foo", "name", "dataset", "promotion", "priority", "evaluation.by_class"],
+    )
+    def test_a_fault_in_a_study_names_where_its_keys_are_explained(self, path: str) -> None:
+        error = self.refusal({}, path, status=422)
+        assert (error.exit_code, "tan-cli schema" in (error.hint or "")) == (Exit.BAD_INPUT, True)
+
+    def test_what_is_sent_beside_it_is_no_key_of_a_study(self) -> None:
+        assert self.refusal({}, "Idempotency-Key", status=422).hint is None
+
+    def test_a_budget_that_is_exhausted_is_that_of_the_dataset(self) -> None:
+        error = self.refusal({"dataset": "mnist"}, status=409, type=OVER_BUDGET)
+        assert error.exit_code is Exit.OVER_BUDGET
+        assert (error.hint or "").startswith("tan-cli ledger show mnist ")
+
+    def test_where_no_dataset_is_known_none_is_made_up(self) -> None:
+        assert "DATASET" not in (ApiError(409, {"type": OVER_BUDGET, "detail": "no"}).hint or "")
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 409, 412, 429, 500, 503])

@@ -63,6 +63,24 @@ class TestServerAway:
         assert done.code == 1
         assert "localhost" in done.err
 
+    @pytest.mark.parametrize("token", ["sekret\r", "sékret", "sekret "])
+    @pytest.mark.parametrize("verb", ["list", "calibration"])
+    def test_a_token_that_cannot_be_sent_is_named_and_not_told(
+        self,
+        cli: Cli,
+        server: RecordedServer,
+        monkeypatch: pytest.MonkeyPatch,
+        verb: str,
+        token: str,
+    ) -> None:
+        monkeypatch.setenv("TAN_API_TOKEN", token)
+        done = cli(verb)
+        assert (done.code, done.out, server.requests) == (2, "", [])
+        assert "error: TAN_API_TOKEN holds a character that a header cannot carry" in done.err
+        assert "next: export TAN_API_TOKEN=" in done.err
+        assert "kret" not in done.err
+        assert "TAN_API_URL" not in done.err
+
     def test_something_that_is_not_our_server_is_recognised(
         self, cli: Cli, server: RecordedServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -120,6 +120,20 @@ class TestScreen:
 
         assert any("about 2.3 GB per worker" in line for line in screen(document))
 
+    def test_what_is_reserved_is_told_apart_from_what_is_promised(self) -> None:
+        document = made(steps=40)
+        document["search_privacy"] |= {"mode": "public_proxy", "epsilon": 1.0}
+
+        lines = screen(document)
+
+        words = " ".join("\n".join(lines).split())
+        assert (
+            "reserved in the ledger are 42 steps: the 40 planned, whose ε is promised, and 2 to spare for what "
+            "a crash has to repeat; what is not used is given back"
+        ) in words
+        assert "Privacy of search and run, spare steps included" in lines
+        assert max(map(len, lines)) <= 80
+
     def test_the_search_is_priced_beside_the_words_about_it(self) -> None:
         document = made()
         document["search_privacy"] = {

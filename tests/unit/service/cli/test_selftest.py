@@ -131,7 +131,7 @@ class TestView:
         document = {"findings": [PASSED, FAILED], "passed": False, "false_alarm": 1e-4}
         screen = Console(width=width)
         with screen.capture() as captured:
-            screen.print(view(document, width=width))
+            screen.print(view(document))
         return captured.get()
 
     def test_a_power_is_never_rounded_up(self) -> None:

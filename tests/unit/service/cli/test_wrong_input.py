@@ -4,11 +4,15 @@ from pathlib import Path
 
 import httpx
 import pytest
+import typer.main
 from pydantic import BaseModel, ValidationError
 
 from service.access.schemas import TokenRequest
-from service.cli.errors import ApiError
+from service.cli import datasets, tokens
+from service.cli.errors import OVER_BUDGET, ApiError
+from service.cli.main import app
 from service.client import Client, ClientError
+from service.datasets.schemas import DatasetRegistration
 from service.studies.schemas import StudyEdit, StudyQuery
 from tan_core.spec import field_problems
 from tests.unit.service.cli.conftest import Cli
@@ -218,6 +222,73 @@ class TestFiles:
         assert "cannot write" in refused.err
 
 
+class TestOptions:
+    """What the API refuses of a registration or a token is told by the options that said it."""
+
+    def refuse(self, server: RecordedServer, path: str, *errors: tuple[str, str]) -> None:
+        server.answers[f"POST {path}"] = (
+            422,
+            {
+                "detail": "; ".join(f"{field}: {message}" for field, message in errors),
+                "errors": [{"path": field, "message": message} for field, message in errors],
+            },
+        )
+
+    def test_a_dataset_is_added_by_options(self, cli: Cli, server: RecordedServer) -> None:
+        self.refuse(
+            server,
+            "/datasets",
+            ("num_classes", "at least 2 classes are needed, got num_classes 1"),
+            ("neighboring_relation", "no such relation"),
+            ("allow.0", "no study can be run under it"),
+            ("features.1", "there is no such column"),
+            ("name", "expected letters"),
+            ("epsilon", "a private dataset needs its total epsilon; public data: public: true"),
+            ("admission", "no bound is known under neighboring_relation replace_one"),
+        )
+        done = cli("dataset", "add", "x", "--path", "x")
+        assert done.code == 2
+        assert done.err.splitlines()[:8] == [
+            "error: the input was refused (7 faults)",
+            "  --classes: at least 2 classes are needed, got --classes 1",
+            "  --relation: no such relation",
+            "  --allow: no study can be run under it",
+            "  --feature: there is no such column",
+            "  NAME: expected letters",
+            "  --epsilon: a private dataset needs its total epsilon; public data: --public",
+            "  --admission: no bound is known under --relation replace_one",
+        ]
+
+    def test_a_token_is_made_by_options(self, cli: Cli, server: RecordedServer) -> None:
+        self.refuse(server, "/tokens", ("expires_in_seconds", "too long"), ("scopes.0", "none"))
+        done = cli("token", "create", "x", "--scope", "read", "--expires", "9999w")
+        assert done.code == 2
+        assert "  --expires: too long\n  --scope: none\n" in done.err
+
+    @pytest.mark.parametrize(
+        ("words", "options", "model"),
+        [
+            (("dataset", "add"), datasets.OPTIONS, DatasetRegistration),
+            (("token", "create"), tokens.OPTIONS, TokenRequest),
+        ],
+    )
+    def test_every_field_has_its_option(
+        self, words: tuple[str, str], options: dict[str, str], model: type[BaseModel]
+    ) -> None:
+        group = typer.main.get_command(app).commands[words[0]]
+        known = {name for each in group.commands[words[1]].params for name in each.opts}
+        assert set(model.model_fields) <= set(options)
+        assert set(options.values()) - {"NAME"} <= known
+
+
+def test_a_budget_that_is_exhausted_is_shown_by_its_name(
+    cli: Cli, server: RecordedServer, study_yaml: str
+) -> None:
+    server.answers["POST /studies"] = (409, {"type": OVER_BUDGET, "detail": "over the budget"})
+    done = cli("submit", study_yaml)
+    assert (done.code, "next: tan-cli ledger show digits " in done.err) == (3, True)
+
+
 @pytest.mark.parametrize(
     ("model", "value"),
     [
@@ -225,6 +296,7 @@ class TestFiles:
         (StudyQuery, {"tag": ["a b"]}),
         (StudyEdit, {"name": "a b"}),
         (TokenRequest, {"name": "x", "scopes": ["read"], "tenant": "A b"}),
+        (TokenRequest, {"name": "!", "scopes": ["read"]}),
     ],
 )
 def test_what_a_name_may_hold_is_said_in_words(model: type[BaseModel], value: dict) -> None:
@@ -232,4 +304,4 @@ def test_what_a_name_may_hold_is_said_in_words(model: type[BaseModel], value: di
         model.model_validate(value)
     (problem,) = field_problems(refused.value)
     assert problem.message.startswith("expected ")
-    assert "digits and" in problem.message
+    assert "digits" in problem.message

@@ -1,5 +1,6 @@
 from datetime import UTC, datetime, timedelta
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,7 @@ from service.orchestrator.decide import (
     STOP_GRACE,
     Action,
     AttemptView,
+    Decision,
     decide,
 )
 from service.orchestrator.launcher import JobInfo, JobStatus
@@ -34,7 +36,7 @@ def job(status: JobStatus, exit_code: int | None = None) -> JobInfo:
     return JobInfo(status=status, exit_code=exit_code, message=None)
 
 
-def action(
+def decided(
     last: AttemptView | None,
     info: JobInfo | None = None,
     *,
@@ -43,7 +45,7 @@ def action(
     max_attempts: int = 3,
     in_vain: int = 0,
     listening_since: datetime = NOW - timedelta(days=1),
-) -> Action:
+) -> Decision:
     return decide(
         last=last,
         job=info,
@@ -54,7 +56,11 @@ def action(
         now=NOW,
         listening_since=listening_since,
         heartbeat_timeout=TIMEOUT,
-    ).action
+    )
+
+
+def action(*args: Any, **wanted: Any) -> Action:
+    return decided(*args, **wanted).action
 
 
 class TestBeforeAndAfterAttempts:
@@ -78,6 +84,10 @@ class TestBeforeAndAfterAttempts:
     def test_only_attempts_in_vain_count(self) -> None:
         assert action(attempt(state="lost", number=7), in_vain=2) is Action.START_ATTEMPT
         assert action(attempt(state="lost", number=7), in_vain=3) is Action.FAIL
+
+    def test_a_single_attempt_is_told_as_one(self) -> None:
+        lost = decided(attempt(state="lost"), max_attempts=1, in_vain=1)
+        assert lost.reason == "gave up after 1 attempt in vain"
 
     def test_an_attempt_that_stopped_by_itself_ends_no_study(self) -> None:
         assert action(attempt(state="cancelled")) is Action.START_ATTEMPT

@@ -1,11 +1,25 @@
 import json
 import math
+import time
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from tan_core.spec import FieldProblem, StudySpec, field_problems
+from tan_core.spec import (
+    MODEL_TYPES,
+    BudgetSpec,
+    FieldProblem,
+    PrivacySpec,
+    Range,
+    SearchSpec,
+    StudySpec,
+    TrainSpec,
+    field_problems,
+)
+from tan_core.spec.models import MODEL_SOURCES
+from tan_core.spec.pretrained import Pretrained
+from tan_core.spec.study import EvaluationSpec
 
 STUDY: dict[str, Any] = {
     "name": "study",
@@ -62,7 +76,7 @@ class TestFieldProblems:
             ),
             ("model", "mlp", "model", "a mapping"),
             ("model/width", 0, "model.width", "greater than or equal to 1"),
-            ("model/depth", 3, "model.depth", "unknown key"),
+            ("model/depth", 3, "model.depth", "unknown key; accepted: pretrained, name, width, hidden"),
             ("model", {"name": "mlp", "hidden": [8, 0]}, "model.hidden.1", "greater"),
             ("search/rungs", [64, 32], "search.rungs", "rise strictly"),
             ("search/rungs", "many", "search.rungs", "'auto'; or: "),
@@ -95,7 +109,10 @@ class TestFieldProblems:
             ("privacy/epsilon", None, "privacy.epsilon", "a target is needed"),
             ("privacy/epsilon", float("inf"), "privacy.epsilon", "finite"),
             ("train/batch_size", 0, "train.batch_size", "greater"),
-            ("surplus", {}, "surplus", "unknown key"),
+            ("surplus", {}, "surplus", "unknown key; accepted: name, privacy, dataset, model, search, "),
+            ("evaluation/by_class", "maybe", "evaluation.by_class", "'auto'; or: Input should be a valid boolean"),
+            ("search/space/int", 3, "search.space.int", "not a trainer or model field"),
+            ("train/int", 3, "train.int", "unknown key; accepted: learning_rate, "),
         ],
     )  # fmt: skip
     def test_a_fault_has_the_path_that_the_user_wrote(
@@ -105,6 +122,101 @@ class TestFieldProblems:
 
         assert [problem.path for problem in found] == [path]
         assert fragment in found[0].message
+
+    def test_a_union_is_no_part_of_a_path_and_its_members_are_no_scalars(self) -> None:
+        (found,) = problems({"evaluation/by_class": [True]})
+
+        assert found.path == "evaluation.by_class"
+        assert "a number, a text" not in found.message
+
+    @pytest.mark.parametrize(
+        ("section", "kind"),
+        [
+            ("", StudySpec),
+            ("privacy/", PrivacySpec),
+            ("model/pretrained/", Pretrained),
+            ("search/", SearchSpec),
+            ("search/space/learning_rate/", Range),
+            ("train/", TrainSpec),
+            ("budget/", BudgetSpec),
+            ("evaluation/", EvaluationSpec),
+        ],
+    )
+    def test_an_unknown_key_says_what_its_section_accepts(
+        self, section: str, kind: type[BaseModel]
+    ) -> None:
+        path = f"{section}unheard_of"
+        said = {problem.path: problem.message for problem in problems({path: 3})}
+
+        accepted = ", ".join(kind.model_fields)
+        assert said[path.replace("/", ".")] == f"unknown key; accepted: {accepted}"
+
+    @pytest.mark.parametrize("name", [*MODEL_TYPES, "timm:vgg11", "python:lab.cnn:make"])
+    def test_an_unknown_option_says_what_the_model_that_is_named_accepts(self, name: str) -> None:
+        (found,) = problems({"model": {"name": name, "unheard_of": 4}})
+
+        kind = MODEL_TYPES.get(name) or MODEL_SOURCES[name.partition(":")[0]]
+        assert found.message == f"unknown key; accepted: {', '.join(kind.model_fields)}"
+
+    def test_choices_have_no_other_key(self) -> None:
+        (found,) = problems({"search/space/learning_rate": {"choices": [1.0], "low": 3}})
+
+        assert found.path == "search.space.learning_rate.low"
+        assert found.message == "unknown key; accepted: choices"
+
+    @pytest.mark.parametrize(
+        ("path", "near"),
+        [
+            ("evaluation/by_clas", "by_class"),
+            ("train/batchsize", "batch_size"),
+            ("train/learning-rate", "learning_rate"),
+            ("model/widths", "width"),
+            ("search/space/learning_rate/hihg", "high"),
+            ("privacies", "privacy"),
+        ],
+    )
+    def test_a_key_that_is_close_to_one_is_taken_for_a_slip(self, path: str, near: str) -> None:
+        found = {problem.path: problem.message for problem in problems({path: 1})}
+
+        said = found[path.replace("/", ".")]
+        assert said.startswith(f"unknown key: did you mean {near}? accepted: ")
+
+    @pytest.mark.parametrize(
+        "path",
+        [
+            "dataset", "privacy", "privacy/delta", "privacy/accountant", "model", "search/space",
+            "search/rungs", "evaluation/by_class", "search/space/learning_rate", "promotion",
+        ],
+    )  # fmt: skip
+    def test_null_is_shown_where_it_is_no_value(self, path: str) -> None:
+        (found,) = problems({path: None})
+
+        assert found.path == path.replace("/", ".")
+        assert found.message.endswith(", got null")
+        assert found.message.count("null") == 1
+
+    def test_what_was_left_out_is_not_said_to_be_null(self) -> None:
+        missing = problems({"privacy": {}})
+        no_target = problems({"privacy/epsilon": None})
+
+        assert not any("null" in problem.message for problem in (*missing, *no_target))
+
+    def test_a_model_that_is_not_known_by_its_name_alone_has_no_keys_to_list(self) -> None:
+        error = ValidationError.from_exception_data(
+            "Nothing", [{"type": "extra_forbidden", "loc": ("a",), "input": 1}]
+        )
+
+        assert [problem.message for problem in field_problems(error)] == ["unknown key"]
+
+    def test_a_body_full_of_unknown_keys_is_answered_at_once(self) -> None:
+        train = {f"key_{number}_of_many_that_nobody_knows": 1 for number in range(20_000)}
+        start = time.process_time()
+        found = problems({"train": train})
+
+        assert time.process_time() - start < 5
+        assert len(found) == len(train)
+        assert found[0].message.startswith("unknown key; accepted: ")
+        assert found[-1].message == "unknown key"
 
     def test_a_missing_section_is_named(self) -> None:
         study = {key: value for key, value in STUDY.items() if key != "privacy"}

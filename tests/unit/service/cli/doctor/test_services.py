@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,16 @@ class TestApi:
         server.answers["GET /studies"] = (status, REFUSED)
         found = services.api(known)
         assert (found.verdict, "token create" in (found.next or "")) == ("failure", True)
+
+    @pytest.mark.parametrize("token", ["sekret\r", "sékret"])
+    def test_a_token_that_cannot_be_sent_is_not_told(
+        self, known: ClientSettings, token: str
+    ) -> None:
+        found = services.api(replace(known, token=token))
+        assert found.verdict == "failure"
+        assert found.found.startswith("TAN_API_TOKEN holds a character that a header cannot carry")
+        assert "kret" not in f"{found.found} {found.next}"
+        assert (found.next or "").startswith("export TAN_API_TOKEN=")
 
     def test_an_api_that_cannot_serve_says_why(
         self, known: ClientSettings, server: RecordedServer
