@@ -188,9 +188,9 @@ class Mechanism:
             raise ParameterError(f"unknown keys in event: {sorted(unknown)}", field="event")
         try:
             return cls(
-                sampling_rate=float.fromhex(data["sampling_rate"]),
-                noise_multiplier=float.fromhex(data["noise_multiplier"]),
-                clip_norm=float.fromhex(data["clip_norm"]),
+                sampling_rate=_from_hex(data["sampling_rate"]),
+                noise_multiplier=_from_hex(data["noise_multiplier"]),
+                clip_norm=_from_hex(data["clip_norm"]),
                 steps=data["steps"],
                 sampling=Sampling(data["sampling"]),
                 neighboring_relation=NeighboringRelation(data["neighboring_relation"]),
@@ -205,3 +205,10 @@ class Mechanism:
         """SHA-256 of the canonical JSON, as hex: what the ledger and the checkpoints compare."""
         text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _from_hex(written: object) -> float:
+    """Python would read a decimal 10 as 16: what is not marked as hexadecimal is malformed."""
+    if not isinstance(written, str) or not written.startswith("0x"):
+        raise ValueError(f"{written!r:.40} is no hexadecimal number such as {(0.5).hex()!r}")
+    return float.fromhex(written)

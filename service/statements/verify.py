@@ -265,13 +265,20 @@ def _decode(event: Mapping[str, Any], relation: str) -> _Event:
             f"the event is for {event.get('neighboring_relation')!r}, not {relation!r}"
         )
     try:
-        rate = float.fromhex(event["sampling_rate"])
-        noise = float.fromhex(event["noise_multiplier"])
+        rate = _from_hex(event["sampling_rate"])
+        noise = _from_hex(event["noise_multiplier"])
     except (KeyError, TypeError, ValueError) as error:
         raise EventError(f"malformed event: {error}") from error
     if not (0 < rate <= 1 and 0 < noise < math.inf):
         raise EventError(f"out of domain: q = {rate}, sigma = {noise}")
     return _Event(rate, noise, _count(event, "steps", MAX_STEPS), _sizes(event, relation))
+
+
+def _from_hex(written: object) -> float:
+    """Python would read a decimal 10 as 16: what is not marked as hexadecimal is malformed."""
+    if not isinstance(written, str) or not written.startswith("0x"):
+        raise ValueError(f"{written!r:.40} is no hexadecimal number")
+    return float.fromhex(written)
 
 
 def _sizes(event: Mapping[str, Any], relation: str) -> tuple[int, int] | None:

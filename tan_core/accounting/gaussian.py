@@ -97,11 +97,15 @@ def _squared_mu(event: SampledGaussian) -> float:
 def gdp_delta(*, mu: float, epsilon: float) -> float:
     """The smallest delta at which a mu-GDP mechanism is (epsilon, delta)-private.
 
+    Raises:
+        ParameterError: mu is not a finite number > 0, or epsilon none >= 0.
+
     Example:
         >>> f"{gdp_delta(mu=1.0, epsilon=1.0):.4f}"
         '0.1269'
     """
     _validate.positive(mu=mu)
+    _validate.in_range(0, math.inf, epsilon=epsilon)
     return math.exp(_log_delta(mu, epsilon))
 
 

@@ -91,6 +91,7 @@ def price(
         >>> price([run], delta=1e-5, accountant=Accountant.RDP).conversion
         'rdp improved'
     """
+    mechanisms = tuple(mechanisms)
     shared_relation(mechanisms)
     if (delta is None) == (epsilon is None):
         raise ParameterError("give exactly one of delta and epsilon", field="delta")

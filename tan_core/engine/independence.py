@@ -1,7 +1,7 @@
 """What no rule about layers can see: a forward pass that mixes examples, draws, or keeps a state."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,8 @@ def check_independence(model: nn.Module, shape: Sequence[int]) -> None:
     """Refuse a model whose output for one example depends on anything but that example.
 
     A copy of it runs on random inputs, so this reads no data and costs no privacy. Parameters that
-    are zero get random values first: a branch that starts at zero would hide what it mixes.
+    are zero get random values first: a branch that starts at zero would hide what it mixes. It runs once more
+    with every parameter redrawn, for a branch that starts small hides it as well, and grows.
 
     Args:
         model: reads [B, *shape] floats.
@@ -59,12 +60,25 @@ def check_independence(model: nn.Module, shape: Sequence[int]) -> None:
             "generator, or keeps a state",
             field="model",
         )
-    if _differ(once[0], beside[0]):
+    if _differ(once[0], beside[0]) or _mixes_elsewhere(probe, random, batch, same_first):
         raise ParameterError(
             "the model mixes the examples of a batch: its output for one changes with the others, so "
             "no per-example gradient exists",
             field="model",
         )
+
+
+def _mixes_elsewhere(
+    probe: nn.Module, random: Callable[[Sequence[int]], Tensor], batch: Tensor, same_first: Tensor
+) -> bool:
+    """Whether the outputs for the first example differ at weights that are nothing but random."""
+    for parameter in probe.parameters():
+        parameter.copy_(_INSTEAD_OF_ZERO * random(parameter.shape))
+    try:
+        once, beside = probe(batch), probe(same_first)
+    except (RuntimeError, ValueError):  # not every model takes any weights, and it ran with its own
+        return False
+    return _differ(once[0], beside[0])
 
 
 def _differ(one: Tensor, other: Tensor) -> bool:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tan_core.data import Records
+from tan_core.errors import ParameterError
 
 Array = NDArray[Any] | Tensor
 Inputs = Array | Records
@@ -68,6 +69,23 @@ def as_tensor(values: Array) -> Tensor:
     if isinstance(values, Tensor):
         return values
     return torch.from_numpy(values if values.flags.writeable else values.copy())
+
+
+def as_indices(values: Array, *, field: str, num: int | None = None) -> Tensor:
+    """[N], int64: labels of classes, or numbers of users.
+
+    Raises:
+        ParameterError: they are no integers in one dimension, or not ``num`` of them.
+    """
+    found = as_tensor(values)
+    if found.ndim != 1 or found.is_floating_point() or found.is_complex():
+        raise ParameterError(
+            f"{field} must be integers of shape [N], got {found.dtype} of shape {list(found.shape)}",
+            field=field,
+        )
+    if num is not None and len(found) != num:
+        raise ParameterError(f"{num} inputs but {len(found)} {field}", field=field)
+    return found.long()
 
 
 def as_inputs(values: Inputs) -> Tensor | ByIndex:

@@ -35,8 +35,8 @@ from tan_core.engine.inputs import (
     Inputs,
     Picked,
     as_floats,
+    as_indices,
     as_inputs,
-    as_tensor,
 )
 from tan_core.engine.linear_classifier import linear_classifier, scores
 from tan_core.engine.optimizers import make_optimizer
@@ -163,8 +163,8 @@ class Trainer:
         self._execution = execution
         self._mechanism = _mechanism_of(execution)
         self._config = config
-        self._inputs, self._labels = as_inputs(inputs), as_tensor(labels).long()
-        self._users = None if users is None else Users(as_tensor(users).long())
+        self._inputs, self._labels = as_inputs(inputs), as_indices(labels, field="labels")
+        self._users = None if users is None else Users(as_indices(users, field="users"))
         self._check_arguments(randomness, world_size, all_reduce)
         check_model(model)
         if isinstance(execution, PrivateRun):
@@ -172,6 +172,7 @@ class Trainer:
             check_coverage(model, self._inputs.shape[1:], config.precision)
         else:
             check_once(model, self._inputs.shape[1:], config.precision)
+        self._check_classes(model)
         self._randomness = randomness
         self._microbatch_size = microbatch_size
         self._rank, self._world_size, self._all_reduce = rank, world_size, all_reduce
@@ -249,7 +250,8 @@ class Trainer:
 
     def hits(self, inputs: Inputs, labels: Array, *, weights: Tensor | None = None) -> Tensor:
         """[N], bool: which records of a split are told right, by the weights of :meth:`evaluate`."""
-        read, labels = as_inputs(inputs), as_tensor(labels)
+        read = as_inputs(inputs)
+        labels = as_indices(labels, field="labels", num=len(read))
         if len(labels) == 0:
             raise ParameterError("cannot evaluate on an empty split", field="inputs")
         hits: list[Tensor] = []
@@ -326,6 +328,17 @@ class Trainer:
         self._steps_done = int(state.meta["step"])
         if self._trace is not None:
             self._trace.load_state(state.meta.get("updates", []))  # an older one has none
+
+    @torch.no_grad()
+    def _check_classes(self, model: nn.Module) -> None:
+        """Before a step: one label too large would end the run in the middle, with what it cost, and be told."""
+        zeros = torch.zeros(1, *self._inputs.shape[1:]).to(next(model.parameters()))
+        width = model(zeros).shape[-1]
+        if len(self._labels) and not 0 <= self._labels.min() <= self._labels.max() < width:
+            raise ParameterError(
+                f"labels must be >= 0 and below {width}, the classes that the model tells apart",
+                field="labels",
+            )
 
     def _check_arguments(
         self, randomness: Randomness, world_size: int, all_reduce: AllReduce | None

@@ -384,6 +384,8 @@ class TestEpsilonOfEvents:
             {"neighboring_relation": "replace_one"},
             {"sampling_rate": "nan"},
             {"sampling_rate": 0.5},
+            {"sampling_rate": "0.1"},
+            {"noise_multiplier": "10"},
             {"noise_multiplier": "-0x1p0"},
             {"noise_multiplier": "inf"},
             {"steps": 0},

@@ -197,6 +197,14 @@ class TestSizes:
 
         assert caught.value.field == field
 
+    @pytest.mark.parametrize("name", ["sampling_rate", "noise_multiplier", "clip_norm"])
+    def test_a_number_that_is_not_marked_as_hexadecimal_is_refused(self, name: str) -> None:
+        """Python would read the 10 of an event that was written by hand as 16: a price too low."""
+        written = run_of(Sampling.POISSON, q=0.5).to_json()
+
+        with pytest.raises(ParameterError, match="'10' is no hexadecimal number"):
+            Mechanism.from_json({**written, name: "10"})
+
     def test_the_sizes_travel_with_the_event(self) -> None:
         for run in (
             truncated(4200),

@@ -41,12 +41,12 @@ class Counts(Does):
         return out
 
 
-class StartsAtZero(nn.Module):
-    """A branch that mixes, and adds nothing as long as its gain is zero."""
+class StartsSmall(nn.Module):
+    """A branch that mixes, and adds (almost) nothing as long as its gain is (almost) zero."""
 
-    def __init__(self) -> None:
+    def __init__(self, gain: float) -> None:
         super().__init__()
-        self.gain = Gain(initial=0.0)
+        self.gain = Gain(initial=gain)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.gain(x - x.mean(0))
@@ -61,12 +61,23 @@ REFUSED = [
     (Does(lambda x: x / x.norm()), "mixes the examples"),
     (Does(lambda x: x.flip(0)), "mixes the examples"),
     (Does(batch_norm), "mixes the examples"),
-    (Does(StartsAtZero()), "mixes the examples"),
+    (Does(StartsSmall(0.0)), "mixes the examples"),
+    (Does(StartsSmall(1e-6)), "mixes the examples"),
     (Does(functional.dropout), "two outputs for the same inputs"),
     (Does(lambda x: x + torch.randn(3)), "two outputs for the same inputs"),
     (Counts(), "buffer 'mean' of the model changes"),
 ]
-IDS = ["mean", "norm", "order", "batch-norm", "zero-gain", "dropout", "noise", "buffer"]
+IDS = [
+    "mean",
+    "norm",
+    "order",
+    "batch-norm",
+    "zero-gain",
+    "small-gain",
+    "dropout",
+    "noise",
+    "buffer",
+]
 
 
 class TestCheckIndependence:
@@ -94,6 +105,20 @@ class TestCheckIndependence:
     def test_the_trainer_asks_before_it_reads_any_data(self, model, message: str) -> None:
         with pytest.raises(ParameterError, match=message):
             make_trainer(model=model)
+
+    def test_a_model_that_takes_its_own_weights_alone_passes(self) -> None:
+        """As one that inverts a matrix of them."""
+
+        class Particular(nn.Linear):
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                if self.bias.max() > 0:
+                    raise RuntimeError("these are not mine")
+                return super().forward(x)
+
+        model = Particular(4, 3)
+        nn.init.constant_(model.bias, -1.0)
+
+        check_independence(model, (4,))
 
     def test_a_model_of_zeros_passes(self) -> None:
         model = nn.Linear(4, 3)

@@ -393,10 +393,15 @@ class TestArguments:
             ({"rank": 1}, "rank"),
             ({"inputs": make_data(59)[0]}, "inputs"),
             ({"labels": make_data(59)[1]}, "labels"),
+            ({"labels": make_data()[1][:, None]}, "labels"),
+            ({"labels": make_data()[1] + 0.5}, "labels"),
+            ({"labels": make_data()[1] + 1}, "labels"),
+            ({"labels": make_data()[1] - 1}, "labels"),
+            ({"users": make_data()[1] + 0.5}, "users"),
             ({"microbatch_size": 0}, "microbatch_size"),
             ({"model": torch.nn.Sequential(torch.nn.Flatten(), torch.nn.BatchNorm1d(64))}, "model"),
         ],
-        ids=lambda value: value if isinstance(value, str) else "",
+        ids=[str(n) for n in range(14)],
     )
     def test_what_does_not_fit_is_refused_by_name(self, changes, field: str) -> None:
         with pytest.raises(ParameterError) as error:
@@ -409,6 +414,27 @@ class TestArguments:
         inputs.flags.writeable = labels.flags.writeable = False
 
         run(make_trainer(inputs=inputs, labels=labels), 1)
+
+    @pytest.mark.parametrize(
+        "change",
+        [lambda y: y[:, None], lambda y: y[:1], lambda y: y + 0.5],
+        ids=["column", "one", "floats"],
+    )
+    def test_labels_that_are_not_one_each_are_no_accuracy(self, change) -> None:
+        inputs, labels = make_data()
+
+        with pytest.raises(ParameterError, match="labels"):
+            make_trainer().evaluate(inputs, change(labels))
+
+    def test_a_refused_label_is_not_told(self) -> None:
+        """A message may be read by others than the data."""
+        labels = make_data()[1]
+        labels[7] = 48151
+
+        with pytest.raises(ParameterError, match="labels must be >= 0 and below 3") as error:
+            make_trainer(labels=labels)
+
+        assert "48151" not in str(error.value)
 
     def test_an_empty_split_cannot_be_evaluated(self) -> None:
         inputs, labels = make_data()
