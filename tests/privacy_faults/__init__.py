@@ -209,7 +209,8 @@ FAULTS = (
         (
             Edit("tan_core.engine.check", "_reasons", "isinstance(layer, _BATCH_NORMS)", "False"),
             Edit("tan_core.engine.independence", "check_independence",
-                 "_differ(once[0], beside[0])", "False"),
+                 "_differ(once[0], beside[0]) or _mixes_elsewhere(probe, random, batch, same_first)",
+                 "False"),
             NO_AUDIT,
         ),
         checks=("sensitivity.mixing",),
