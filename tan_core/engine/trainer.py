@@ -332,7 +332,7 @@ class Trainer:
     @torch.no_grad()
     def _check_classes(self, model: nn.Module) -> None:
         """Before a step: one label too large would end the run in the middle, with what it cost, and be told."""
-        zeros = torch.zeros(1, *self._inputs.shape[1:]).to(next(model.parameters()))
+        zeros = torch.zeros(2, *self._inputs.shape[1:]).to(next(model.parameters()))
         width = model(zeros).shape[-1]
         if len(self._labels) and not 0 <= self._labels.min() <= self._labels.max() < width:
             raise ParameterError(
