@@ -355,10 +355,7 @@ class Trainer:
                 f"{len(self._inputs)} inputs but {self._users.num_in_all} users of them",
                 field="users",
             )
-        if len(self._labels) != len(self._inputs):
-            raise ParameterError(
-                f"{len(self._inputs)} inputs but {len(self._labels)} labels", field="labels"
-            )
+        as_indices(self._labels, field="labels", num=len(self._inputs))
         if self._config.clip_norm != self._mechanism.clip_norm:
             raise ParameterError(
                 f"config.clip_norm is {self._config.clip_norm!r}, the mechanism's is "

@@ -81,10 +81,10 @@ def next_repeat(
 
     Trials are compared by what each of their ladders alone foresees of the private run: at the largest rung those
     that are slow, or far behind in small batches, are not the best yet. The finalists are the best completed
-    trials of unlike parameters, at most :data:`MAX_FINALISTS`, that are not yet clearly below the best one. Each round gives every
-    contender one seed more; a contender that is significantly below the best (paired, one-sided t test at 95 %,
-    on top of a prior deviation of 0.5 points) drops out. One that diverges was no finalist: the next best takes
-    its place. A single contender goes on to :data:`ENOUGH_SEEDS`.
+    trials of unlike parameters, at most :data:`MAX_FINALISTS`, that are not yet clearly below the best one. Each
+    round gives every contender one seed more; a contender that is significantly below the best (paired, one-sided
+    t test at 95 %, on top of a prior deviation of 0.5 points) drops out. One that diverges was no finalist: the
+    next best takes its place. A single contender goes on to :data:`ENOUGH_SEEDS`.
 
     Formal guarantees:
 
