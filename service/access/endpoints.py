@@ -41,10 +41,9 @@ async def create_token(
 ) -> NewToken:
     """Make a token. Its secret is in this answer and nowhere else."""
     known = context.authenticator
+    has_bootstrap = await known.has_bootstrap_token()
     async with context.database.session() as session:
-        made = await service.create(
-            session, request, by=principal, has_bootstrap=known.has_bootstrap_token
-        )
+        made = await service.create(session, request, by=principal, has_bootstrap=has_bootstrap)
     known.forget()
     response.headers["Location"] = f"{base_of(connection)}/tokens/{made.id}"
     return made
@@ -67,8 +66,9 @@ async def list_tokens(context: ContextDep) -> TokenList:
 async def revoke_token(token_id: TokenId, context: ContextDep) -> None:
     """End a token and its sessions for good. Doing so twice is harmless."""
     known = context.authenticator
+    has_bootstrap = await known.has_bootstrap_token()
     async with context.database.session() as session:
-        await service.revoke(session, token_id, has_bootstrap=known.has_bootstrap_token)
+        await service.revoke(session, token_id, has_bootstrap=has_bootstrap)
     known.forget()
 
 

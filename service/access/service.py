@@ -79,9 +79,18 @@ async def revoke(session: AsyncSession, token_id: str, *, has_bootstrap: bool) -
     await repository.revoke(session, token)
 
 
-async def make_first(database: Database) -> str | None:
-    """The text of a new admin token, if there is no admin's that is good; else None."""
+async def make_first(database: Database, *, stated: str | None = None) -> str | None:
+    """The text of a new admin token, if nobody could come in as an admin; else None.
+
+    Args:
+        database: where tokens are kept.
+        stated: TAN_API_TOKEN of the server. It lets an admin in, unless it is one of the database's
+            tokens itself.
+    """
     async with database.session() as session:
+        token = Token.parse(stated) if stated else None
+        if stated and not (token and await repository.is_stored(session, token)):
+            return None
         if _admins(await repository.every(session), await repository.now(session)):
             return None
         request = TokenRequest(name=FIRST_TOKEN_NAME, scopes=[Scope.ADMIN])

@@ -46,6 +46,9 @@ class Authenticator:
         """Of tokens, that this process has made: what was read before the last one is not kept."""
         self._touched: dict[str, float] = {}
         self._bootstrap = _bootstrap_credential(settings)
+        self._stated = _stated_token(settings)
+        self._not_stored_at: float | None = None
+        """When the database was last seen without the token that TAN_API_TOKEN says."""
         self._is_exposed = settings.serves_others
 
     @cached_property
@@ -53,14 +56,13 @@ class Authenticator:
         """Signs sessions; its key is made on first use."""
         return Signer(server_secret(self._settings.home_path))
 
-    @property
-    def has_bootstrap_token(self) -> bool:
-        """Whether TAN_API_TOKEN lets somebody in as admin."""
-        return self._bootstrap is not None
+    async def has_bootstrap_token(self) -> bool:
+        """Whether TAN_API_TOKEN lets somebody in as admin, whatever the database says."""
+        return await self._always_good() is not None
 
     async def asks_for_tokens(self) -> bool:
         """Whether somebody without a token is refused: everywhere but in local single-user mode."""
-        if self._is_exposed or self._bootstrap is not None:
+        if self._is_exposed or await self._always_good() is not None:
             return True
         now = time.monotonic()
         if self._in_use is not None and now - self._in_use[0] <= CACHE_SECONDS:
@@ -81,8 +83,9 @@ class Authenticator:
         seconds = self._failures.wait(address)
         if seconds > 0:
             raise TooManyRequestsError("too many wrong tokens from this address", seconds)
-        if self._bootstrap and is_same(digest(text), self._bootstrap.digest):
-            return self._bootstrap
+        bootstrap = await self._always_good()
+        if bootstrap and is_same(digest(text), bootstrap.digest):
+            return bootstrap
         token = Token.parse(text)
         known = await self._known(token.id) if token else None
         given = token.digest if token else digest(text)
@@ -121,9 +124,26 @@ class Authenticator:
         self._cached.clear()
         self._in_use = None
 
+    async def _always_good(self) -> Credential | None:
+        """TAN_API_TOKEN as a token of its own; None where it is not set, or is one that the database has.
+
+        A shell that has exported a token for tan-cli may start the server too. Such a token keeps its own
+        scopes, its own name in the audit, and its end.
+        """
+        if self._bootstrap is None or self._stated is None:
+            return self._bootstrap
+        now = time.monotonic()
+        if self._not_stored_at is None or now - self._not_stored_at > CACHE_SECONDS:
+            async with self._database.session() as session:
+                is_stored = await repository.is_stored(session, self._stated)
+            if is_stored:
+                self._bootstrap = None  # for good: tokens end, and stay in their table
+            self._not_stored_at = now
+        return self._bootstrap
+
     async def _known(self, token_id: str) -> Credential | None:
         if token_id == BOOTSTRAP:
-            return self._bootstrap
+            return await self._always_good()
         now = time.monotonic()
         since, credential = self._cached.get(token_id, (now, None))
         if credential is not None and now - since <= CACHE_SECONDS:
@@ -158,6 +178,11 @@ class Authenticator:
 
 def _credential(row: ApiToken) -> Credential:
     return Credential(Principal.of(row.id, row.tenant, row.scopes), row.secret_sha256)
+
+
+def _stated_token(settings: Settings) -> Token | None:
+    """What TAN_API_TOKEN says, where it has the form of the tokens that are made here."""
+    return Token.parse(settings.api_token.get_secret_value()) if settings.api_token else None
 
 
 def _bootstrap_credential(settings: Settings) -> Credential | None:

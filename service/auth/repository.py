@@ -6,6 +6,7 @@ from datetime import datetime
 from sqlalchemy import exists, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from service.auth.tokens import Token, is_same
 from service.db.clock import clock
 from service.db.tables import ApiToken, AuditEvent
 
@@ -29,6 +30,12 @@ async def find_good(session: AsyncSession, token_id: str) -> ApiToken | None:
         return None
     is_over = token.expires_at is not None and token.expires_at <= await clock(session)
     return None if is_over else token
+
+
+async def is_stored(session: AsyncSession, token: Token) -> bool:
+    """Whether this very token was made here, whatever has become of it."""
+    row = await find(session, token.id)
+    return row is not None and is_same(token.digest, row.secret_sha256)
 
 
 async def lock(session: AsyncSession) -> None:

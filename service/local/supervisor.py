@@ -230,8 +230,7 @@ class Supervisor:
             app, owner_url = self._postgres.url_app, self._postgres.url_owner
         self._say("migrating the database")
         upgrade(owner_url, app_role=_user_of(app))
-        needs_admin = settings.api_token is None and settings.serves_others
-        self._first_token = asyncio.run(_fill(app, make_admin=needs_admin))
+        self._first_token = asyncio.run(_fill(app, settings))
         return app
 
     def _start_ray(self) -> tuple[RayHead, Child] | None:
@@ -336,12 +335,15 @@ class Supervisor:
             self._socket.close()
 
 
-async def _fill(url: str, *, make_admin: bool) -> str | None:
-    """Register the bundled data; the token of an admin, where one is wanted and nobody has one."""
+async def _fill(url: str, settings: Settings) -> str | None:
+    """Register the bundled data; the token of an admin, where everybody is asked and nobody has one."""
     database = Database(url)
     try:
         await ensure_digits(database)
-        return await make_first(database) if make_admin else None
+        if not settings.serves_others:
+            return None
+        stated = settings.api_token.get_secret_value() if settings.api_token else None
+        return await make_first(database, stated=stated)
     finally:
         await database.close()
 

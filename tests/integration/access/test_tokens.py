@@ -187,3 +187,75 @@ async def test_the_bootstrap_token_may_look_like_any_other(tmp_path, database):
     async with serving(settings, database) as app:
         assert (await Caller(app, text_).get("/tokens")).status_code == 200
         assert (await Caller(app, BOOTSTRAP).get("/tokens")).status_code == 401
+
+
+class TestEnvironment:
+    """A shell that has exported a token for tan-cli starts the server too."""
+
+    @pytest.fixture
+    async def made(self, tmp_path, database):
+        """Two admins' tokens, and one that reads."""
+        settings = make_settings(tmp_path / "home", host="0.0.0.0", api_token=BOOTSTRAP)
+        async with serving(settings, database) as app:
+            admin = Caller(app, BOOTSTRAP)
+            scopes = {"first": "admin", "second": "admin", "reader": "read"}
+            return {name: await admin.new_token(name, [scope]) for name, scope in scopes.items()}
+
+    @pytest.fixture
+    def started(self, tmp_path, database):
+        def start(token: str, **changes):
+            changes = {"host": "0.0.0.0", **changes}
+            return serving(make_settings(tmp_path / "home", api_token=token, **changes), database)
+
+        return start
+
+    async def test_a_token_that_was_revoked_opens_nothing(self, made, started):
+        async with started(made["first"]["token"]) as app:
+            exported, other = (Caller(app, made[name]["token"]) for name in ("first", "second"))
+            assert (await exported.get("/tokens")).status_code == 200
+            answer = await exported.post(
+                "/ui/sign-in",
+                data={"token": made["first"]["token"]},
+                headers={"Origin": str(exported.base_url).rstrip("/")},
+            )
+            session = {"Cookie": answer.headers["set-cookie"].partition(";")[0]}
+            assert (await Caller(app).get("/studies", headers=session)).status_code == 200
+
+            await other.delete(f"/tokens/{made['first']['id']}")
+
+            assert (await exported.get("/tokens")).status_code == 401
+            assert (await Caller(app).get("/studies", headers=session)).status_code == 401
+        async with started(made["first"]["token"]) as app:
+            assert (await Caller(app, made["first"]["token"]).get("/tokens")).status_code == 401
+
+    async def test_the_audit_names_it(self, made, started):
+        async with started(made["first"]["token"]) as app:
+            caller = Caller(app, made["first"]["token"])
+            await caller.new_token()
+            events = (await caller.get("/audit")).json()["items"]
+            assert events[0]["token_id"] == made["first"]["id"]
+
+    async def test_it_may_no_more_than_before(self, made, started):
+        async with started(made["reader"]["token"]) as app:
+            caller = Caller(app, made["reader"]["token"])
+            assert (await caller.get("/studies")).status_code == 200
+            assert (await caller.get("/tokens")).status_code == 403
+
+    async def test_it_keeps_no_door_open_for_the_last_admin(self, made, started):
+        async with started(made["first"]["token"]) as app:
+            caller = Caller(app, made["first"]["token"])
+            assert (await caller.delete(f"/tokens/{made['second']['id']}")).status_code == 204
+            assert (await caller.delete(f"/tokens/{made['first']['id']}")).status_code == 409
+
+    async def test_a_secret_of_the_same_form_is_good_as_before(self, made, started):
+        secret = str(Token(made["first"]["id"], "0" * 64))
+        async with started(secret, host="127.0.0.1") as app:
+            assert (await Caller(app, secret).get("/tokens")).status_code == 200
+            assert (await Caller(app).get("/tokens")).status_code == 401
+
+    async def test_an_admin_is_made_where_nobody_could_come_in(self, made, database):
+        stated = made["first"]["token"]
+        assert await service.make_first(database, stated=stated) is None
+        await rows_updated(database, "UPDATE api_token SET revoked_at = now()")
+        assert await service.make_first(database, stated="a-secret") is None
+        assert Token.parse(await service.make_first(database, stated=stated) or "")
