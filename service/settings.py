@@ -27,6 +27,10 @@ def _absolute(folder: Path) -> Path:
     return folder.resolve()
 
 
+def _none_if_empty(text: object) -> object:
+    return text or None
+
+
 DataDirectories = Annotated[
     tuple[Annotated[Path, AfterValidator(_absolute)], ...], BeforeValidator(listed)
 ]
@@ -114,6 +118,8 @@ class Settings(BaseSettings):
     """File with the key of their signatures. Unset: ``home/webhook_secret``, made on first use."""
     heartbeat_timeout_seconds: float = Field(default=30.0, gt=0)
     tick_seconds: float = Field(default=0.5, gt=0)
+    pulse_file: Annotated[Path | None, BeforeValidator(_none_if_empty)] = None
+    """File that the orchestrator touches as long as it goes round: for a probe. Unset: none."""
     event_retention_days: float | None = Field(default=None, gt=0)
     """Events of studies that have been over for longer are forgotten. Unset: they are kept."""
     otlp_endpoint: str | None = Field(default=None, validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT")

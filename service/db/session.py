@@ -24,6 +24,15 @@ DRIVER = "postgresql+psycopg"
 _POOL_TIMEOUT_SECONDS = 5.0
 """A request that has waited so long for a connection is turned away: its caller can try again."""
 _RECONNECT_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
+_NETWORK: dict[str, Any] = {
+    "connect_timeout": 10,
+    "tcp_user_timeout": 10_000,  # milliseconds
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+}
+"""Of every connection: a server that vanishes without a word, as in a failover, is given up within
+seconds. The kernel's own patience is a quarter of an hour for what was sent, and hours for silence."""
 
 
 def normalise_url(url: str) -> URL:
@@ -64,7 +73,7 @@ class Database:
             max_overflow=0,
             pool_timeout=_POOL_TIMEOUT_SECONDS,
             pool_recycle=1800,
-            connect_args={"connect_timeout": 10, "application_name": "tan-search"},
+            connect_args={**_NETWORK, "application_name": "tan-search"},
         )
         event.listen(self.engine.sync_engine, "checkout", _refuse_if_closed)
         self._sessions = async_sessionmaker(self.engine, expire_on_commit=False)
@@ -112,10 +121,7 @@ class Database:
             self.url.set(drivername="postgresql").render_as_string(hide_password=False),
             autocommit=True,
             application_name="tan-listen",
-            connect_timeout=10,
-            keepalives_idle=30,
-            keepalives_interval=10,
-            keepalives_count=3,
+            **_NETWORK,
         )
         try:
             await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))

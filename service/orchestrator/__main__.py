@@ -60,7 +60,7 @@ async def run(settings: Settings) -> None:
         lease=LEASE,
     )
     published = Published(settings.home_path)
-    pulse = Pulse(database, owner)
+    pulse = Pulse(database, owner, settings.pulse_file)
     retention = Retention(database, settings.event_retention_days)
     # Beside the ticks: neither a long log nor a slow receiver holds up a study.
     beside = [

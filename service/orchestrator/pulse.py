@@ -1,10 +1,14 @@
-"""What an orchestrator tells of itself: through the database, where every API replica finds it."""
+"""What an orchestrator tells of itself: through the database, where every API replica finds it.
+
+And by a file, whose age tells whoever keeps this process running that it goes round.
+"""
 
 import logging
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 
 from sqlalchemy import delete, func
 from sqlalchemy.dialects.postgresql import insert
@@ -21,11 +25,18 @@ log = logging.getLogger(__name__)
 
 
 class Pulse:
-    """Counts and times the ticks of one orchestrator, and writes them down now and then."""
+    """Counts and times the ticks of one orchestrator, and writes them down now and then.
 
-    def __init__(self, database: Database, owner: str) -> None:
+    Args:
+        database: the control plane's database.
+        owner: name of this orchestrator.
+        file: touched at every beat, with a database or without one.
+    """
+
+    def __init__(self, database: Database, owner: str, file: Path | None = None) -> None:
         self._database = database
         self._owner = owner
+        self._file = file
         self._ticks = 0
         self._seconds = 0.0
         self._last_seconds = 0.0
@@ -48,6 +59,7 @@ class Pulse:
         if now < self._not_before:
             return
         self._not_before = now + PERIOD_SECONDS
+        self._touch()
         told = {
             "ticks": self._ticks,
             "tick_seconds": self._seconds,
@@ -64,3 +76,10 @@ class Pulse:
                 await session.execute(delete(OrchestratorPulse).where(old))
         except (SQLAlchemyError, OSError) as error:
             log.warning("the pulse is not written: %r", error)
+
+    def _touch(self) -> None:
+        try:
+            if self._file is not None:
+                self._file.touch()
+        except OSError as error:
+            log.warning("TAN_PULSE_FILE is not touched: %s", error)

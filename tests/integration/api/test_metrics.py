@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import os
 from datetime import timedelta
 
 import httpx
@@ -189,6 +190,16 @@ async def test_an_orchestrator_is_seen_by_its_pulse(client, database):
     await Pulse(database, "host-2").beat()
     async with database.session() as session:
         assert list(await session.scalars(select(OrchestratorPulse.owner))) == ["host-2"]
+
+
+async def test_a_pulse_touches_its_file_with_a_database_or_without_one(tmp_path):
+    file, nobody = tmp_path / "pulse", Database("postgresql://tan@127.0.0.1:1/none")
+    await Pulse(nobody, "host-1", file).beat()
+    os.utime(file, (0, 0))
+    await Pulse(nobody, "host-1", file).beat()
+    assert file.stat().st_mtime > 0
+    await Pulse(nobody, "host-1", tmp_path / "no" / "folder").beat()  # is no reason to stop
+    await nobody.close()
 
 
 async def test_a_stream_that_lags_is_seen(client, context):

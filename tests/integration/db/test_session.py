@@ -1,7 +1,10 @@
 """Sessions and listening on a real PostgreSQL."""
 
 import asyncio
-from contextlib import aclosing
+import os
+import socket
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 
 import psycopg
 import pytest
@@ -16,6 +19,7 @@ INSERT = text(
     " VALUES (:name, 'digits', 'label', :name, 10, '[1]', 1, 1, 1, 1, 'record', true, '[]')"
 )
 COUNT = text("SELECT count(*) FROM dataset")
+Opened = AbstractAsyncContextManager[psycopg.AsyncConnection]
 
 
 async def test_a_session_commits_at_its_end(database: Database) -> None:
@@ -58,6 +62,36 @@ async def test_a_listener_hears_commits_and_comes_back_after_a_break(
         assert await anext(heard) == ""
         await _notify(database, "two")
         assert await anext(heard) == "two"
+
+
+@asynccontextmanager
+async def pooled(database: Database) -> AsyncGenerator[psycopg.AsyncConnection]:
+    async with database.engine.connect() as connection:
+        raw = await connection.get_raw_connection()
+        yield raw.driver_connection  # type: ignore[misc]
+
+
+@asynccontextmanager
+async def listening(database: Database) -> AsyncGenerator[psycopg.AsyncConnection]:
+    async with await database._listener("room") as connection:  # pyright: ignore[reportPrivateUsage]
+        yield connection
+
+
+@pytest.mark.parametrize("opened", [pooled, listening])
+async def test_a_server_that_vanishes_without_a_word_is_given_up_in_seconds(
+    database: Database, opened: Callable[[Database], Opened]
+) -> None:
+    async with opened(database) as connection:
+        with socket.socket(fileno=os.dup(connection.pgconn.socket)) as tcp:
+            assert tcp.family in (socket.AF_INET, socket.AF_INET6)
+            patience = tcp.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+            silence = [
+                tcp.getsockopt(socket.IPPROTO_TCP, option)
+                for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            ]
+
+    assert patience == 10_000  # milliseconds
+    assert silence == [10, 5, 3]
 
 
 async def test_a_new_event_wakes_its_study(database: Database, database_urls: DatabaseUrls) -> None:
