@@ -74,8 +74,9 @@ def verify_ledger(
         str | None,
         typer.Option(
             "--accept-restored-backup",
-            metavar="REASON",
-            help='Go on with a restored database; "who: reason" stays in the ledger for ever.',
+            metavar='"WHO: REASON"',
+            help="Go on with a restored database. Who does and why stays in the ledger for ever, and beside "
+            "every ε.",
         ),
     ] = None,
     file: Annotated[

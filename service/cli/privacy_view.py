@@ -36,6 +36,7 @@ def ledger(account: Json, dataset: Json) -> RenderableType:
                 ("caps", _caps(account.get("caps") or [])),
                 ("protects", f"one {scope['unit']}, neighbours {scope['neighboring_relation']}"),
                 ("search", _search_note(account, dataset)),
+                ("restored", _restored_note(account)),
                 ("head", f"entry {account['head']['seq']}, hash {account['head']['hash']}"),
             ],
         ),
@@ -182,6 +183,12 @@ def _search_note(account: Json, dataset: Json) -> str:
     if "declared_unaccounted" in dataset["allowed_modes"]:
         return f"where a study declared it unaccounted: {UNACCOUNTED}; these figures hold no search"
     return "no search reads this data without being accounted"
+
+
+def _restored_note(account: Json) -> str | None:
+    count = account.get("restored_backups")
+    times = "once" if count == 1 else f"{count} times"
+    return f"{account['restored_note']} (accepted {times})" if count else None
 
 
 def _by_accountant(figures: Json) -> str | None:

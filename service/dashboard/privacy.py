@@ -70,7 +70,6 @@ async def show_dataset(
     async with context.database.session() as session:
         row = await datasets.find(session, name)
         item = await datasets.view(session, row)
-        unaccounted = (await queries.unaccounted_searches(session)).get(name, 0)
         if row.scope_id is None:
             return _public(request, item)
         evidence = await _evidence(session, row.scope_id)
@@ -96,7 +95,7 @@ async def show_dataset(
         holders=holders,
         stated=stated,
         notes=SEARCH_NOTES,
-        unaccounted=unaccounted,
+        unaccounted=account.unaccounted_searches,
         note=UNACCOUNTED_NOTE,
     )
 

@@ -14,7 +14,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from service.ledger.schemas import AdmissionRule
+from service.ledger.schemas import AdmissionRule, names_who_and_why
 from tan_core.accounting import MIN_DELTA
 from tan_core.data.users import MAX_RECORDS_PER_UNIT
 from tan_core.mechanism import NeighboringRelation
@@ -132,8 +132,7 @@ class DatasetRegistration(Frozen):
 
     def _waiver_faults(self) -> list[InitErrorDetails]:
         if self.waiver is not None:
-            owner, colon, reason = self.waiver.partition(":")
-            if not (colon and owner.strip() and reason.strip()) or "\x00" in self.waiver:
+            if not names_who_and_why(self.waiver):
                 return [_fault("waiver", self.waiver, 'expected "owner: reason", both stated')]
         elif self.allow and SearchAccounting.DECLARED_UNACCOUNTED in self.allow:
             return [

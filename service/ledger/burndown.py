@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.ledger import renyi, repository
 from service.ledger.schemas import Burndown, BurndownPoint, Entry, Head, Scope
-from service.ledger.service import merge, search_note
+from service.ledger.service import merge
 from tan_core.accounting import price
 from tan_core.mechanism import Mechanism
 
@@ -31,9 +31,7 @@ async def burndown(session: AsyncSession, scope_id: str) -> Burndown:
         entries = await repository.entries(session, scope_id)
         known = await asyncio.to_thread(compute, scope, head, entries)
         _cache[scope_id] = known
-    unaccounted = await repository.unaccounted_searches(session, scope_id)
-    said = {"unaccounted_searches": unaccounted, "search_note": search_note(unaccounted)}
-    return known.model_copy(update=said)
+    return known.model_copy(update=dict(await repository.beside(session, scope_id)))
 
 
 def compute(scope: Scope, head: Head, entries: Sequence[Entry]) -> Burndown:

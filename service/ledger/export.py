@@ -8,7 +8,6 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from service.db.clock import clock
 from service.ledger import repository
 from service.ledger.schemas import EXPORT_SCHEMA
-from service.ledger.service import search_note
 
 
 async def document(session: AsyncSession, scope_id: str, dataset: str) -> dict[str, Any]:
@@ -28,11 +27,12 @@ async def document(session: AsyncSession, scope_id: str, dataset: str) -> dict[s
         else part.model_dump(mode="json")
         for name, part in parts.items()
     }
-    unaccounted = await repository.unaccounted_searches(session, scope_id)
+    beside = await repository.beside(session, scope_id)
     return {
         "schema": EXPORT_SCHEMA,
         "dataset": dataset,
-        "search": {"unaccounted": unaccounted, "note": search_note(unaccounted)},
+        "search": {"unaccounted": beside.unaccounted_searches, "note": beside.search_note},
+        "restored": {"backups": beside.restored_backups, "note": beside.restored_note},
         "exported_at": (await clock(session)).isoformat(timespec="seconds"),
         **json.loads(json.dumps(plain)),
     }

@@ -9,7 +9,17 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.ledger.errors import BY_SQLSTATE, UnknownReservationError
-from service.ledger.schemas import Cap, Commitment, Entry, Evaluation, Head, Reservation, Scope
+from service.ledger.notes import RESTORED, restored_note, search_note
+from service.ledger.schemas import (
+    Beside,
+    Cap,
+    Commitment,
+    Entry,
+    Evaluation,
+    Head,
+    Reservation,
+    Scope,
+)
 from tan_core.accounting import SearchAccounting
 
 _ENTRY = (
@@ -126,6 +136,28 @@ async def unaccounted_searches(session: AsyncSession, scope_id: str) -> int:
     )
     mode = SearchAccounting.DECLARED_UNACCOUNTED.value
     return await session.scalar(query, {"scope": scope_id, "mode": mode}) or 0
+
+
+async def restored_backups(session: AsyncSession, scope_id: str) -> int:
+    """How often somebody went on with a database that was restored from an older backup."""
+    query = text(
+        "SELECT count(*) FROM ledger_entry WHERE scope_id = :scope AND kind = 'attest'"
+        " AND reservation_id IS NULL"
+        " AND CAST(body AS json) -> 'note' -> CAST(:fact AS text) IS NOT NULL"
+    )
+    return await session.scalar(query, {"scope": scope_id, "fact": RESTORED}) or 0
+
+
+async def beside(session: AsyncSession, scope_id: str) -> Beside:
+    """What has to be said beside every epsilon of a scope."""
+    unaccounted = await unaccounted_searches(session, scope_id)
+    restored = await restored_backups(session, scope_id)
+    return Beside(
+        unaccounted_searches=unaccounted,
+        search_note=search_note(unaccounted),
+        restored_backups=restored,
+        restored_note=restored_note(restored),
+    )
 
 
 async def charged_steps(session: AsyncSession, reservation_ids: Sequence[str]) -> dict[str, int]:

@@ -4,7 +4,7 @@ import json
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from tan_core.choice import Choice
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
@@ -201,6 +201,21 @@ class Repricing(View):
     items: list[Repriced]
 
 
+class Beside(View):
+    """What has to be said beside every epsilon of a scope: what is in none of its figures."""
+
+    unaccounted_searches: Annotated[int | None, _WhereKnown] = None
+    """Studies whose search on the private data is in no figure here, those that were cancelled or failed
+    included: by the journal, and for entries of before it said so by the studies themselves. None: a
+    service of before, which did not count them."""
+    search_note: Annotated[str | None, _WhereKnown] = None
+    """What has to be said beside every epsilon where there are any."""
+    restored_backups: Annotated[int | None, _WhereKnown] = None
+    """How often somebody went on with a database that was restored from an older backup."""
+    restored_note: Annotated[str | None, _WhereKnown] = None
+    """What has to be said beside every epsilon where anybody did: steps that ran may be in none."""
+
+
 class BurndownPoint(View):
     """Where the budget stood after an entry; every epsilon is at the scope's delta."""
 
@@ -212,7 +227,7 @@ class BurndownPoint(View):
     """Epsilon of what each study was charged, by itself: they compose to less than their sum."""
 
 
-class Burndown(View):
+class Burndown(Beside):
     """How a budget was used up: at most so many points, the newest entry among them."""
 
     scope_id: str
@@ -221,10 +236,6 @@ class Burndown(View):
     accountant: str
     """``rdp``: bounds that are quickly had, above what ``/ledger`` says by PLD."""
     head: Head
-    unaccounted_searches: Annotated[int | None, _WhereKnown] = None
-    """Studies whose search on the private data is in no figure here, as in an account."""
-    search_note: Annotated[str | None, _WhereKnown] = None
-    """What has to be said beside every epsilon where there are any."""
     points: list[BurndownPoint]
 
 
@@ -251,15 +262,29 @@ class RepricingRequest(View):
     ]
 
 
+def names_who_and_why(text: str) -> bool:
+    """Whether it is a ``who: reason``, both stated."""
+    who, colon, reason = text.partition(":")
+    return bool(colon and who.strip() and reason.strip()) and "\x00" not in text
+
+
 class RestoredBackupRequest(View):
     """Who goes on with a restored ledger, and why."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    reason: Annotated[str, Field(min_length=1, max_length=2000, pattern=r"^[^\x00]+$")]
+    reason: Annotated[str, Field(min_length=1, max_length=2000)]
+    """``who: reason``; it stays in the ledger for ever."""
+
+    @field_validator("reason")
+    @classmethod
+    def _says_who(cls, reason: str) -> str:
+        if not names_who_and_why(reason):
+            raise ValueError('expected "who: reason", both stated')
+        return reason
 
 
-class Account(View):
+class Account(Beside):
     """A scope's budget and where it went; every epsilon is at the scope's delta."""
 
     scope: Scope
@@ -270,12 +295,6 @@ class Account(View):
     """Of the steps that have begun."""
     remaining_epsilon: float
     """The budget's epsilon above what is committed."""
-    unaccounted_searches: Annotated[int | None, _WhereKnown] = None
-    """Studies whose search on the private data is in no figure here, those that were cancelled or failed
-    included: by the journal, and for entries of before it said so by the studies themselves. None: a
-    service of before, which did not count them."""
-    search_note: Annotated[str | None, _WhereKnown] = None
-    """What has to be said beside every epsilon where there are any."""
     head: Head
     caps: list[Cap] = []
     reservations: list[Reservation]

@@ -43,7 +43,7 @@ from service.ledger.schemas import (
     Scope,
     Totals,
 )
-from tan_core.accounting import SEARCH_NOTES, Price, SearchAccounting, price
+from tan_core.accounting import Price, SearchAccounting, price
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 
 __all__ = [
@@ -164,15 +164,14 @@ class Ledger:
         held = await repository.reservations(session, scope_id)
         committed = await self._epsilon((each.committed for each in held), scope)
         charged = await self._epsilon((each.charged for each in held), scope)
-        unaccounted = await repository.unaccounted_searches(session, scope_id)
+        beside = await repository.beside(session, scope_id)
         return Account(
+            **beside.model_dump(),
             scope=scope,
             accountant=self._accountant_of(scope).value,
             committed_epsilon=committed,
             charged_epsilon=charged,
             remaining_epsilon=max(0.0, scope.epsilon - committed),
-            unaccounted_searches=unaccounted,
-            search_note=search_note(unaccounted),
             head=head,
             caps=await repository.caps(session, scope_id),
             reservations=held,
@@ -523,11 +522,6 @@ def _epsilon(mechanisms: Iterable[Mechanism | None], scope: Scope, accountant: A
 def _priced(merged: tuple[Mechanism, ...], delta: float, accountant: Accountant) -> float:
     """Clients that race for one budget, and pages that show it, ask for the same few figures."""
     return price(merged, delta=delta, accountant=accountant).epsilon
-
-
-def search_note(unaccounted: int) -> str | None:
-    """What stands beside every epsilon of a scope on whose data so many searches were not accounted for."""
-    return SEARCH_NOTES[SearchAccounting.DECLARED_UNACCOUNTED] if unaccounted else None
 
 
 def merge(mechanisms: Iterable[Mechanism]) -> tuple[Mechanism, ...]:

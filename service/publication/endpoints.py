@@ -12,6 +12,7 @@ from service.body import read_mapping, validate
 from service.context import ContextDep
 from service.errors import ConflictError
 from service.ledger import export, repository
+from service.ledger.notes import RESTORED
 from service.ledger.schemas import Head, RestoredBackupRequest
 from service.ledger.service import Ledger, scope_id_of
 from service.openapi import request_body
@@ -79,7 +80,7 @@ async def accept_restored_backup(
             raise ConflictError(f"the ledger of {name!r} holds all that left: nothing to accept")
         head = await repository.head(session, scope_id)
         note: dict[str, Any] = {
-            "restored_backup": {
+            RESTORED: {
                 "published": mark.model_dump(),
                 "head": head.model_dump(),
                 "reason": asked.reason,

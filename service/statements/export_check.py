@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from service import text
 from service.ledger import journal, renyi
+from service.ledger.notes import RESTORED_NOTE, count_restored
 from service.ledger.schemas import (
     EXPORT_SCHEMA,
     AdmissionRule,
@@ -34,6 +35,15 @@ class _Search(BaseModel):
     note: str | None
 
 
+class _Restored(BaseModel):
+    """What the export says of backups that somebody went on with."""
+
+    model_config = ConfigDict(frozen=True)
+
+    backups: int
+    note: str | None
+
+
 class _Exported(BaseModel):
     """What an export holds beside its signature."""
 
@@ -46,6 +56,8 @@ class _Exported(BaseModel):
     entries: list[Entry]
     search: _Search | None = None
     """None: the export is of before it said so."""
+    restored: _Restored | None = None
+    """None: the export is of before it said so; its journal says it all the same."""
 
 
 def verify_export(document: Mapping[str, Any], *, key_id: str | None = None) -> list[Check]:
@@ -78,7 +90,11 @@ def _check_content(document: Mapping[str, Any]) -> list[Check]:
         ]
     except _MALFORMED as error:
         return [Check("hash chain", False, f"the ledger cannot be read: {type(error).__name__}")]
-    good = (_check_search(ledger), *_check_budget(ledger)) if report.is_valid else ()
+    good = (
+        (_check_search(ledger), _check_restored(ledger), *_check_budget(ledger))
+        if report.is_valid
+        else ()
+    )
     return [_chain(report), *good]
 
 
@@ -106,6 +122,23 @@ def _check_search(ledger: _Exported) -> Check:
         said = f"{said}, of which the document says {stated}"
     is_silent = bool(stated) and ledger.search is not None and ledger.search.note != note
     return Check("search", not (is_less or is_silent), said)
+
+
+def _check_restored(ledger: _Exported) -> Check:
+    """Whether entries may be missing: the journal says it, and the document may not say less."""
+    count = count_restored(
+        json.loads(entry.body)
+        for entry in ledger.entries
+        if entry.kind == "attest" and entry.reservation_id is None
+    )
+    stated = ledger.restored
+    if count == 0 and (stated is None or stated.backups == 0):
+        return Check("restored backups", True, "none was accepted")
+    times = "once" if count == 1 else f"{count} times"
+    said = f"accepted {times}: {RESTORED_NOTE}"
+    if stated is not None and (stated.backups, stated.note) != (count, RESTORED_NOTE):
+        return Check("restored backups", False, f"{said}; the document says {stated.backups}")
+    return Check("restored backups", True, said)
 
 
 def _chain(report: ChainReport) -> Check:

@@ -10,12 +10,14 @@ import httpx
 import pytest
 
 from service.db.session import Database
+from service.ledger.notes import RESTORED_NOTE
 from service.ledger.schemas import Head
 from service.ledger.service import Ledger
 from service.publication import keys
 from service.publication.published import FILE, Published, RestoredBackupError
 from service.publication.signing import is_signed
 from service.settings import Settings
+from service.statements.export_check import verify_export
 from tan_core.mechanism import Mechanism
 from tests.fixtures.api import make_settings, open_client
 from tests.fixtures.postgres import DatabaseUrls, Server
@@ -77,6 +79,12 @@ async def test_a_backup_from_before_an_export_is_refused_and_can_be_accepted_by_
         assert "tan-cli ledger verify digits --accept-restored-backup" in problem["detail"]
         assert (await served.get(f"{LEDGER}/verify")).json()["is_valid"]
 
+        account = (await served.get(LEDGER)).json()
+        assert (account["restored_backups"], account.get("restored_note")) == (0, None)
+        for reason in ("noname", ": why", "dpo:"):
+            refused = await served.post(f"{LEDGER}/restored-backup", json={"reason": reason})
+            assert refused.status_code == 422
+            assert "who: reason" in refused.text
         answer = await served.post(f"{LEDGER}/restored-backup", json={"reason": "dpo: disk lost"})
         assert answer.json()["seq"] == 3
         assert (await served.get("/readyz")).status_code == 200
@@ -86,8 +94,23 @@ async def test_a_backup_from_before_an_export_is_refused_and_can_be_accepted_by_
         note = json.loads(entry["body"])["note"]["restored_backup"]
         assert (note["reason"], note["published"]) == ("dpo: disk lost", exported["head"])
         assert (await served.get(f"{LEDGER}/verify")).json()["is_valid"]
-        again = await served.post(f"{LEDGER}/restored-backup", json={"reason": "again"})
+        again = await served.post(f"{LEDGER}/restored-backup", json={"reason": "dpo: again"})
         assert again.status_code == 409
+        await expect_the_note_beside_every_epsilon(served)
+
+
+async def expect_the_note_beside_every_epsilon(client: httpx.AsyncClient) -> None:
+    """What was spent since the backup is in no sum: an epsilon of this ledger is a lower bound for ever."""
+    for path in (LEDGER, f"{LEDGER}/burndown"):
+        told = (await client.get(path)).json()
+        assert (told["restored_backups"], told["restored_note"]) == (1, RESTORED_NOTE)
+    exported = (await client.get(f"{LEDGER}/export")).json()
+    assert exported["restored"] == {"backups": 1, "note": RESTORED_NOTE}
+    checks = {check.name: check for check in verify_export(exported)}
+    assert checks["restored backups"].is_good
+    assert checks["restored backups"].detail == f"accepted once: {RESTORED_NOTE}"
+    for page in ("/ui/datasets", "/ui/datasets/digits"):
+        assert RESTORED_NOTE in (await client.get(page)).text
 
 
 async def test_a_rewritten_journal_stays_refused_however_long_it_is_and_whatever_is_exported_of_it(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from service.ledger.notes import RESTORED_NOTE
 from tests.unit.service.cli.conftest import Cli
 from tests.unit.service.cli.recorded import STUDY, RecordedServer
 
@@ -16,7 +17,7 @@ KEY_ID = DOCUMENT["signature"]["key_id"]
 ENTRY = DOCUMENT["ledger"]["entry"]
 NOTE = "search on private data NOT accounted"
 HEAD = {"seq": ENTRY["seq"], "hash": ENTRY["hash"]}
-ACCOUNT = {
+ACCOUNT: dict[str, Any] = {
     "scope": {
         "scope_id": "dataset:digits",
         "name": "digits",
@@ -123,6 +124,13 @@ class TestLedger:
         assert f"{NOTE}: of 2 studies" in cli("ledger", "digits").out
         said = json.loads(cli("ledger", "digits", "--json").out)
         assert (said["unaccounted_searches"], said["search_note"]) == (2, NOTE)
+
+    def test_a_restored_backup_is_told_beside_the_figures(self, cli: Cli, answers: dict) -> None:
+        assert "restored" not in cli("ledger", "digits").out
+        restored = {**ACCOUNT, "restored_backups": 2, "restored_note": RESTORED_NOTE}
+        answers["GET /datasets/digits/ledger"] = (200, restored)
+        shown = " ".join(cli("ledger", "digits").out.split())
+        assert f"{RESTORED_NOTE} (accepted 2 times)" in shown
 
     def test_a_broken_chain_exits_1_and_names_the_entry(self, cli: Cli, answers: dict) -> None:
         assert cli("ledger", "digits", "--verify").code == 0

@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from service.ledger import renyi
 from service.ledger.journal import entry_hash
+from service.ledger.notes import RESTORED_NOTE
 from service.ledger.schemas import EXPORT_SCHEMA
 from service.publication.keys import signing_key
 from service.publication.signing import sign
@@ -22,7 +23,7 @@ DELTA = 1e-3
 CHARGED = 60
 
 
-def make_export() -> dict[str, Any]:
+def make_export(*, restored: int = 0) -> dict[str, Any]:
     """A ledger with two reservations of one mechanism: one that was charged and released, one held."""
     entries: list[dict[str, Any]] = []
 
@@ -50,6 +51,9 @@ def make_export() -> dict[str, Any]:
     append("acquire", "a", epoch=1)
     append("begin", "a", epoch=1, segment=1, start_step=0, num_steps=CHARGED)
     append("release", "a", actor="me", reason="done", released_steps=RUN.steps - CHARGED)
+    for number in range(restored):
+        note = {"restored_backup": {"reason": f"dpo: {number}"}}
+        append("attest", None, actor="me", note=note)
     append("cap", None, actor="me", tenant="team", epsilon=(2.0).hex())
     held = {
         "scope_id": "s", "tenant": "team", "event": json.dumps(RUN.to_json()),
@@ -134,6 +138,31 @@ def test_searches_that_are_in_no_figure_stand_beside_them(
     assert checks["hash chain"].is_good, checks["hash chain"].detail
     assert checks["search"].is_good is is_good
     assert said in checks["search"].detail
+
+
+@pytest.mark.parametrize(
+    ("restored", "stated", "is_good", "said"),
+    [
+        (0, None, True, "none was accepted"),
+        (0, {"backups": 0, "note": None}, True, "none was accepted"),
+        (1, None, True, f"accepted once: {RESTORED_NOTE}"),
+        (2, {"backups": 2, "note": RESTORED_NOTE}, True, f"accepted 2 times: {RESTORED_NOTE}"),
+        (2, {"backups": 1, "note": RESTORED_NOTE}, False, "the document says 1"),
+        (1, {"backups": 0, "note": None}, False, "the document says 0"),
+        (1, {"backups": 1, "note": None}, False, f"accepted once: {RESTORED_NOTE}"),
+        (0, {"backups": 1, "note": RESTORED_NOTE}, False, "the document says 1"),
+    ],
+)
+def test_a_restored_backup_is_read_off_the_journal_whatever_the_document_says(
+    key: Ed25519PrivateKey, restored: int, stated: dict[str, Any] | None, is_good: bool, said: str
+) -> None:
+    document = make_export(restored=restored)
+    if stated is not None:
+        document["restored"] = stated
+    checks = {check.name: check for check in verify_export(sign(document, key))}
+    assert checks["hash chain"].is_good, checks["hash chain"].detail
+    assert checks["restored backups"].is_good is is_good
+    assert said in checks["restored backups"].detail
 
 
 def test_a_mode_that_is_not_the_journal_s_is_found(key: Ed25519PrivateKey) -> None:
