@@ -31,7 +31,7 @@ SECURITY = {
         "scheme": "bearer",
         "description": "A token of `tan-cli token create`, or TAN_API_TOKEN. It is asked for where the "
         "service listens beyond this machine or any token exists. Beside an operation stands the scope "
-        "that it needs: read, submit, approve or admin.",
+        "that it needs: read, submit, approve, audit or admin.",
     },
     "attempt": {
         "type": "http",

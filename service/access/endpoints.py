@@ -1,4 +1,4 @@
-"""``/tokens`` and ``/audit``: for admins."""
+"""``/tokens`` and ``/audit``: for admins; auditors may read them."""
 
 from typing import Annotated
 
@@ -49,7 +49,7 @@ async def create_token(
     return made
 
 
-@router.get("/tokens", dependencies=[needs(Scope.ADMIN)])
+@router.get("/tokens", dependencies=[needs(Scope.AUDIT)])
 async def list_tokens(context: ContextDep) -> TokenList:
     """Every token, also those that have ended; the newest first."""
     async with context.database.session() as session:
@@ -72,7 +72,7 @@ async def revoke_token(token_id: TokenId, context: ContextDep) -> None:
     known.forget()
 
 
-@router.get("/audit", dependencies=[needs(Scope.ADMIN)], responses=described(422))
+@router.get("/audit", dependencies=[needs(Scope.AUDIT)], responses=described(422))
 async def read_audit(
     context: ContextDep,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,

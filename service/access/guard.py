@@ -40,8 +40,9 @@ class Guard:
         principal = principal_of(request)
         if not principal.may(self.scope):
             raise ForbiddenError(f"this needs a token with the scope {self.scope.value!r}")
-        if self.of_study and principal.sees is not None:
-            await expect_study(context, request.path_params["study_id"], principal.sees)
+        only = principal.sees if self.scope is Scope.READ else principal.reaches
+        if self.of_study and only is not None:
+            await expect_study(context, request.path_params["study_id"], only)
 
 
 async def expect_study(context: Context, study_id: str, tenant: str) -> None:

@@ -33,7 +33,7 @@ class TokenRequest(BaseModel):
     name: Annotated[str, Field(min_length=1, max_length=100, pattern=NAME)]
     """Whose or what for; it need not be unique."""
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=len(Scope))]
-    """``admin`` implies all, ``submit`` and ``approve`` imply ``read``."""
+    """``admin`` implies all; ``submit``, ``approve`` and ``audit`` imply ``read``."""
     tenant: Annotated[str, Field(min_length=1, max_length=63, pattern=TENANT)] | None = None
     """Whose studies it sees and makes. Unset: the tenant of who asks."""
     expires_in_seconds: Annotated[int, Field(ge=60, le=MAX_LIFETIME_SECONDS)] | None = None

@@ -177,7 +177,9 @@ class Authenticator:
 
 
 def _credential(row: ApiToken) -> Credential:
-    return Credential(Principal.of(row.id, row.tenant, row.scopes), row.secret_sha256)
+    return Credential(
+        Principal.of(row.id, row.tenant, row.scopes, name=row.name), row.secret_sha256
+    )
 
 
 def _stated_token(settings: Settings) -> Token | None:
@@ -188,5 +190,5 @@ def _stated_token(settings: Settings) -> Token | None:
 def _bootstrap_credential(settings: Settings) -> Credential | None:
     if settings.api_token is None:
         return None
-    principal = Principal.of(BOOTSTRAP, LOCAL_TENANT, [Scope.ADMIN])
+    principal = Principal.of(BOOTSTRAP, LOCAL_TENANT, [Scope.ADMIN], name="TAN_API_TOKEN")
     return Credential(principal, digest(settings.api_token.get_secret_value()))

@@ -17,6 +17,8 @@ class Scope(StrEnum):
     """Spend: submit studies, edit and cancel them."""
     APPROVE = "approve"
     """Let the private run of a study begin that waits for approval."""
+    AUDIT = "audit"
+    """See everything in every tenant, tokens and the audit too, and change nothing."""
     ADMIN = "admin"
     """Everything, in every tenant: datasets and their budgets, tokens, the audit."""
 
@@ -25,6 +27,7 @@ _IMPLIED = {
     Scope.READ: frozenset({Scope.READ}),
     Scope.SUBMIT: frozenset({Scope.SUBMIT, Scope.READ}),
     Scope.APPROVE: frozenset({Scope.APPROVE, Scope.READ}),
+    Scope.AUDIT: frozenset({Scope.AUDIT, Scope.READ}),
     Scope.ADMIN: frozenset(Scope),
 }
 
@@ -37,12 +40,16 @@ class Principal:
     """Of the token; ``bootstrap`` for TAN_API_TOKEN, ``local`` where no token is asked for."""
     tenant: str
     scopes: frozenset[Scope]
+    name: str
+    """Of the token, for people: two tokens may have the same."""
 
     @classmethod
-    def of(cls, id_: str, tenant: str, scopes: Iterable[str]) -> "Principal":
-        """The principal with these scopes and all that they imply."""
+    def of(
+        cls, id_: str, tenant: str, scopes: Iterable[str], *, name: str | None = None
+    ) -> "Principal":
+        """The principal with these scopes and all that they imply; named by its id where it has no name."""
         implied = (_IMPLIED[Scope(scope)] for scope in scopes)
-        return cls(id_, tenant, frozenset[Scope]().union(*implied))
+        return cls(id_, tenant, frozenset[Scope]().union(*implied), name or id_)
 
     def may(self, scope: Scope) -> bool:
         """Whether the scope was given, by name or by a wider one."""
@@ -54,8 +61,23 @@ class Principal:
         return f"token:{self.id}"
 
     @property
+    def widest(self) -> list[Scope]:
+        """Its scopes without those that another one of them implies."""
+        return [
+            scope
+            for scope in Scope
+            if scope in self.scopes
+            and not any(scope in _IMPLIED[other] for other in self.scopes - {scope})
+        ]
+
+    @property
     def sees(self) -> str | None:
         """The only tenant whose studies are visible; None: every tenant's."""
+        return None if self.may(Scope.AUDIT) else self.tenant
+
+    @property
+    def reaches(self) -> str | None:
+        """The only tenant whose studies it may change, or start from; None: every tenant's."""
         return None if self.may(Scope.ADMIN) else self.tenant
 
 

@@ -34,6 +34,7 @@ class ScopeName(StrEnum):
     READ = "read"
     SUBMIT = "submit"
     APPROVE = "approve"
+    AUDIT = "audit"
     ADMIN = "admin"
 
 

@@ -74,7 +74,7 @@ async def take_study(request: Request, context: ContextDep, principal: Principal
             study, _ = await studies.submit(context, spec, by=principal)
             address = f"{base_of(request)}/ui/studies/{study.id}"
             return Response(status_code=204, headers={"HX-Redirect": address})
-        prepared = await prepare(context, spec, tenant=principal.sees)
+        prepared = await prepare(context, spec, tenant=principal.reaches)
     except (ServiceError, TanError) as error:
         faults = await to_thread.run_sync(faults_of, error, text)
         return _editor(request, text, faults=faults, status=422)

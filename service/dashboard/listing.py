@@ -229,8 +229,8 @@ async def _try(
     context: Context, principal: Principal, action: str, study_id: str, tags: list[str]
 ) -> ServiceError | None:
     try:
-        if principal.sees is not None:
-            await expect_study(context, study_id, principal.sees)
+        if principal.reaches is not None:
+            await expect_study(context, study_id, principal.reaches)
         if action == "cancel":
             await studies.cancel(context, study_id)
         elif action in ("tag", "untag"):

@@ -102,7 +102,7 @@ async def show_planner(
             problems.append(_problem(error))
     plan = None
     if certified and answer is not None:
-        plan = await _certified(context, question, tenant=principal.sees)
+        plan = await _certified(context, question, tenant=principal.reaches)
     # A part that is asked for is exchanged only where it is good: it says itself what is wrong.
     is_part = "hx-request" in request.headers
     return page(

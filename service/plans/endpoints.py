@@ -28,4 +28,4 @@ async def make_plan(request: Request, context: ContextDep, principal: PrincipalD
     The body is a study.yaml, a study.yaml with ``num_examples`` (or ``dataset: {num_examples: N}``) for
     data that is not registered, or ``{"mechanism": {...}, "delta": ...}``.
     """
-    return await plan_body(context, await read_mapping(request), tenant=principal.sees)
+    return await plan_body(context, await read_mapping(request), tenant=principal.reaches)

@@ -62,7 +62,7 @@ async def submit(
         async with context.database.session() as session:
             if (known := await idempotency.known(session, request)) is not None:
                 return await _again(session, known), False
-    prepared = await prepare(context, spec, tenant=by.sees)
+    prepared = await prepare(context, spec, tenant=by.reaches)
     async with context.database.session() as session:
         if request is not None and (known := await idempotency.claim(session, request)) is not None:
             return await _again(session, known), False

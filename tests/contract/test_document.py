@@ -83,7 +83,7 @@ class TestOperation:
         if path.startswith("/worker"):
             assert scheme == {"attempt": []}
         elif scheme:
-            assert scheme["token"][0] in {"read", "submit", "approve", "admin"}
+            assert scheme["token"][0] in {"read", "submit", "approve", "audit", "admin"}
         else:
             assert operation["tags"][0] in {"health", "keys"}
         assert set(scheme) <= set(DOCUMENT["components"]["securitySchemes"])

@@ -52,15 +52,33 @@ class TestPrincipal:
             (["submit"], "submit read"),
             (["approve"], "approve read"),
             (["submit", "approve"], "submit approve read"),
-            (["admin"], "read submit approve admin"),
+            (["audit"], "audit read"),
+            (["admin"], "read submit approve audit admin"),
         ],
     )
     def test_scopes_imply_others(self, given, implied):
         assert Principal.of("id", "acme", given).scopes == set(map(Scope, implied.split()))
 
-    def test_only_an_admin_sees_every_tenant(self):
+    def test_only_admins_and_auditors_see_every_tenant(self):
         assert Principal.of("id", "acme", ["submit", "approve"]).sees == "acme"
+        assert Principal.of("id", "acme", ["audit"]).sees is None
         assert Principal.of("id", "acme", ["admin"]).sees is None
+
+    def test_only_an_admin_reaches_every_tenant(self):
+        assert Principal.of("id", "acme", ["audit", "submit", "approve"]).reaches == "acme"
+        assert Principal.of("id", "acme", ["admin"]).reaches is None
+
+    @pytest.mark.parametrize(
+        ("given", "widest"),
+        [
+            (["read"], ["read"]),
+            (["submit", "read"], ["submit"]),
+            (["audit", "approve"], ["approve", "audit"]),
+            (["admin", "audit"], ["admin"]),
+        ],
+    )
+    def test_it_is_told_by_its_widest_scopes(self, given, widest):
+        assert Principal.of("id", "acme", given).widest == widest
 
 
 class TestSession:
