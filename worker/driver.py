@@ -3,7 +3,7 @@
 import logging
 import signal
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
@@ -62,10 +62,10 @@ def drive(kind: type[TAssignment], work: Callable[[TAssignment, Driver], Outcome
             try:
                 assignment = control.assignment()
             except VersionError as error:
-                # Told, or the study would only know that this process ended; said here too, should the other
-                # version not understand even that.
-                log.error("%s", error)
-                control.finish("failed", reason=str(error))
+                # Told, or the study would only know that this process ended. The other version may not
+                # understand even that: then it is what the log ends with.
+                with suppress(RefusedError):
+                    control.finish("failed", reason=str(error))
                 raise
             if not isinstance(assignment, kind):
                 raise RefusedError(

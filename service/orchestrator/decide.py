@@ -14,6 +14,12 @@ STOP_GRACE = timedelta(seconds=90)
 PAUSE_GRACE = timedelta(minutes=30)
 """For a paused driver to come to its next checkpoint. One that does not is stopped, and what it had
 begun runs again."""
+FIRST_PAUSE = timedelta(seconds=5)
+LONGEST_PAUSE = timedelta(minutes=5)
+PAUSE_GROWTH = 4
+"""Between two attempts without progress: what made the one before end may need its time to heal."""
+OTHER_VERSION = "this worker speaks version "
+"""What the reason of a driver holds that met messages of another version, whichever version it is of."""
 PAUSED = "paused by a user"
 PAUSING = "pausing: the driver goes on to its next checkpoint"
 
@@ -47,6 +53,8 @@ class AttemptView:
     heartbeat_at: datetime | None
     stop_requested_at: datetime | None
     pause_requested_at: datetime | None = None
+    finished_at: datetime | None = None
+    reason: str | None = None
     retryable: bool = True
 
 
@@ -68,10 +76,12 @@ def decide(
     is_to_end: bool,
     is_paused: bool,
     max_attempts: int,
+    tries: int,
     in_vain: int,
     now: datetime,
     listening_since: datetime,
     heartbeat_timeout: timedelta,
+    first_pause: timedelta = FIRST_PAUSE,
 ) -> Decision:
     """The next step for an active run; docs/orchestration.md has it as a table.
 
@@ -81,10 +91,13 @@ def decide(
         is_to_end: whether the study was cancelled, or has used up its compute budget.
         is_paused: whether a user wants the study to rest.
         max_attempts: how many attempts in a row may end without progress.
-        in_vain: how many have by now; those that were told to pause are not among them.
+        tries: how many have by now; those that were told to pause are not among them.
+        in_vain: of those, the ones that count. One that met messages of another version does not: that
+            heals when an upgrade is complete.
         now: the database's clock.
         listening_since: since when heartbeats could arrive: before, silence says nothing.
         heartbeat_timeout: silence after which a driver counts as dead.
+        first_pause: after one attempt without progress; the next ones are longer.
     """
     if last is not None and last.state == "live":
         silence = _silence(last, job, now, listening_since, heartbeat_timeout)
@@ -101,7 +114,21 @@ def decide(
         )
     if is_paused:
         return Decision(action=Action.SUSPEND, reason=PAUSED)
+    if last is not None and (reason := _resting(last, pause_after(tries, first_pause), now)):
+        return Decision(action=Action.WAIT, reason=reason)
     return Decision(action=Action.START_ATTEMPT)
+
+
+def pause_after(tries: int, first: timedelta = FIRST_PAUSE) -> timedelta:
+    """From the end of so many attempts in a row without progress to the next one.
+
+    Example:
+        >>> [pause_after(tries).total_seconds() for tries in range(6)]
+        [0.0, 5.0, 20.0, 80.0, 300.0, 300.0]
+    """
+    if tries == 0:
+        return timedelta(0)
+    return min(LONGEST_PAUSE, first * PAUSE_GROWTH ** min(tries - 1, 10))
 
 
 def _live(
@@ -171,6 +198,17 @@ def _lasted(since: datetime, now: datetime, listening_since: datetime) -> timede
     That time begins anew where the clock jumps. A moment that is to come was before one that put it back.
     """
     return now - (listening_since if since > now else max(since, listening_since))
+
+
+def _resting(last: AttemptView, pause: timedelta, now: datetime) -> str | None:
+    """Why the next attempt does not begin yet; None: it may. Who was told to pause is owed no rest."""
+    if last.finished_at is None or last.pause_requested_at is not None:
+        return None
+    # An end that is to come was before the clock was put back.
+    if not timedelta(0) <= now - last.finished_at < pause:
+        return None
+    why = last.reason or "the one before ended early"
+    return f"attempt {last.number + 1} begins {pause.total_seconds():g} s after the last one: {why}"
 
 
 def _ending(job: JobInfo) -> str:

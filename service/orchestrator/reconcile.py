@@ -19,7 +19,15 @@ from service.ledger.service import Ledger
 from service.logs.redact import redact
 from service.logs.text import last_words
 from service.orchestrator import assignments, claims, compute, endings, promote
-from service.orchestrator.decide import PAUSED, Action, AttemptView, Decision, decide
+from service.orchestrator.decide import (
+    FIRST_PAUSE,
+    OTHER_VERSION,
+    PAUSED,
+    Action,
+    AttemptView,
+    Decision,
+    decide,
+)
 from service.orchestrator.launcher import Job, JobInfo, Launcher, LauncherUnavailableError
 from service.orchestrator.look import Look, look
 from service.publication.published import Published
@@ -65,6 +73,7 @@ class Reconciler:
         secret: the server secret that run tokens are derived from.
         owner: name of this orchestrator in leases.
         lease: how long a study is held between two looks at it.
+        first_pause: between two attempts, where the first made no progress; later ones are longer.
     """
 
     def __init__(
@@ -77,6 +86,7 @@ class Reconciler:
         secret: bytes,
         owner: str,
         lease: timedelta,
+        first_pause: timedelta = FIRST_PAUSE,
     ) -> None:
         self._settings = settings
         self._database = database
@@ -92,6 +102,7 @@ class Reconciler:
             decide,
             max_attempts=settings.max_attempts,
             heartbeat_timeout=timedelta(seconds=settings.heartbeat_timeout_seconds),
+            first_pause=first_pause,
         )
 
     async def advance(self, study_id: str, *, listening_since: datetime) -> None:
@@ -227,7 +238,8 @@ class Reconciler:
             job=job,
             is_to_end=seen.is_to_end,
             is_paused=seen.is_paused,
-            in_vain=0,  # counts when an attempt has ended
+            tries=0,  # these count when an attempt has ended
+            in_vain=0,
             now=seen.now,
             listening_since=listening_since,
         )
@@ -264,12 +276,14 @@ class Reconciler:
             if job is not None and attempt is not None and attempt.submitted_at is None:
                 attempt.submitted_at = now
             is_used_up = await compute.is_used_up(session, study)
+            tries, in_vain = await self._without_progress(session, run)
             decision = self._decide(
                 last=_view(attempt),
                 job=job,
                 is_to_end=study.cancel_requested or is_used_up,
                 is_paused=study.pause_requested,
-                in_vain=await self._in_vain(session, run),
+                tries=tries,
+                in_vain=in_vain,
                 now=now,
                 listening_since=listening_since,
             )
@@ -466,15 +480,17 @@ class Reconciler:
             .with_for_update()
         )
 
-    async def _in_vain(self, session: AsyncSession, run: Run) -> int:
-        """Attempts since the last progress that nobody had told to end."""
-        counted = select(func.count()).where(
+    async def _without_progress(self, session: AsyncSession, run: Run) -> tuple[int, int]:
+        """Attempts since the last progress that nobody had told to end; and those that count of them."""
+        is_version = func.coalesce(Attempt.reason, "").contains(OTHER_VERSION)
+        counted = select(func.count(), func.count().filter(~is_version)).where(
             Attempt.run_id == run.id,
             Attempt.number > run.progress_attempt,
             Attempt.state != "live",
             Attempt.pause_requested_at.is_(None),
         )
-        return await session.scalar(counted) or 0
+        tries, in_vain = (await session.execute(counted)).one()
+        return tries, in_vain
 
     async def _live_submission(self, session: AsyncSession, run_id: str) -> str | None:
         return await session.scalar(
@@ -493,5 +509,7 @@ def _view(attempt: Attempt | None) -> AttemptView | None:
         heartbeat_at=attempt.heartbeat_at,
         stop_requested_at=attempt.stop_requested_at,
         pause_requested_at=attempt.pause_requested_at,
+        finished_at=attempt.finished_at,
+        reason=attempt.reason,
         retryable=attempt.retryable,
     )

@@ -25,6 +25,7 @@ class World:
         self.client, self.settings, self.database = client, settings, database
         self.launcher = MemoryLauncher()
         self.listening_since = datetime(2000, 1, 1, tzinfo=UTC)
+        self.first_pause = timedelta(0)
 
     def reconciler(self, owner: str = "one") -> Reconciler:
         return Reconciler(
@@ -35,6 +36,7 @@ class World:
             secret=server_secret(self.settings.home_path),
             owner=owner,
             lease=LEASE,
+            first_pause=self.first_pause,
         )
 
     async def tick(self, times: int = 1, owner: str = "one") -> None:

@@ -13,6 +13,7 @@ from service.db.session import Database
 from service.db.tables import Attempt, Event, Run, Study, Trial
 from service.ledger.service import BudgetExceededError, Ledger
 from service.orchestrator import claims, endings, reconcile
+from service.orchestrator.decide import FIRST_PAUSE, OTHER_VERSION
 from service.orchestrator.launcher import JobStatus
 from service.statements.verify import verify_statement
 from tan_core.errors import AccountantError
@@ -389,6 +390,49 @@ class TestDeadDrivers:
         assert "gave up after 5 attempts in vain" in study["reason"]
         assert study["error"]["reason"] == study["reason"]
         assert await world.committed() == free
+
+    async def test_between_attempts_without_progress_there_is_a_pause_that_says_why(
+        self, world: World, database: Database
+    ) -> None:
+        world.first_pause = FIRST_PAUSE
+        study_id = await world.submit()
+        run_id = f"{study_id}-search"
+        await world.tick(3)
+        await world.report(run_id, "POST", "/finish", outcome="failed", reason="OSError: stale")
+        await world.tick(3)
+        assert len(world.launcher.submitted) == 1
+        assert (await world.study(study_id))["reason"] == (
+            "attempt 2 begins 5 s after the last one: OSError: stale"
+        )
+
+        async with database.session() as session:
+            attempt = await session.get_one(Attempt, (run_id, 1))
+            attempt.finished_at = attempt.created_at - FIRST_PAUSE
+        await world.tick(3)
+
+        assert len(world.launcher.submitted) == 2
+
+    async def test_an_upgrade_that_takes_long_fails_no_study(
+        self, world: World, database: Database
+    ) -> None:
+        study_id = await world.submit()
+        run_id = f"{study_id}-search"
+        told = f"{OTHER_VERSION}2 of the messages and the control plane version 3: install the same"
+        for number in range(1, 2 * world.settings.max_attempts):
+            await world.tick(3)
+            await world.report(run_id, "POST", "/finish", number, outcome="failed", reason=told)
+        world.first_pause = FIRST_PAUSE
+        await world.tick(2)
+
+        study = await world.study(study_id)
+        assert (study["state"], len(world.launcher.submitted)) == ("simulating", 9)
+        assert study["reason"] == f"attempt 10 begins 300 s after the last one: {told}"
+
+        world.first_pause = timedelta(0)
+        await world.tick(3)
+        await world.finish_search(study_id, fence=10)
+        await world.tick(1)
+        assert (await world.study(study_id))["state"] == "training"
 
     async def test_the_ledger_does_not_repeat_what_a_driver_died_of(self, world: World) -> None:
         study_id = await world.submit()

@@ -11,6 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from pydantic import SecretStr
 
+from service.logs.text import last_words
+from service.orchestrator.decide import OTHER_VERSION
 from tan_core.wire import (
     HEARTBEAT_PAUSE,
     WIRE_VERSION,
@@ -102,6 +104,17 @@ def settings(url: str) -> WorkerSettings:
     return WorkerSettings(api_url=url, run_id="s1-search", fence=1, run_token=SecretStr("secret"))
 
 
+def drive_at(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a driver of this process find the control plane."""
+    for name, value in {
+        "TAN_API_URL": plane.url,
+        "TAN_RUN_ID": "s1-search",
+        "TAN_FENCE": "1",
+        "TAN_RUN_TOKEN": "secret",
+    }.items():
+        monkeypatch.setenv(name, value)
+
+
 def soon(claim: Callable[[], bool], seconds: float = 20.0) -> bool:
     """Whether the claim comes true while waiting for it."""
     deadline = time.monotonic() + seconds
@@ -143,13 +156,7 @@ def test_a_driver_of_another_version_says_so_as_the_end_of_its_attempt(
     plane: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plane.reply = {"kind": "search", "wire_version": WIRE_VERSION + 1}
-    for name, value in {
-        "TAN_API_URL": plane.url,
-        "TAN_RUN_ID": "s1-search",
-        "TAN_FENCE": "1",
-        "TAN_RUN_TOKEN": "secret",
-    }.items():
-        monkeypatch.setenv(name, value)
+    drive_at(plane, monkeypatch)
 
     code = drive(SearchAssignment, lambda *_: pytest.fail("it began"))
 
@@ -159,6 +166,20 @@ def test_a_driver_of_another_version_says_so_as_the_end_of_its_attempt(
     assert body is not None
     assert (body["outcome"], body["retryable"]) == ("failed", True)
     assert "install the same tan-search on both" in str(body["reason"])
+    assert OTHER_VERSION in str(body["reason"])
+
+
+def test_it_says_so_in_its_log_where_the_other_version_does_not_understand_its_report(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plane.reply = {"kind": "search", "wire_version": WIRE_VERSION + 1}
+    plane.statuses = [200, 422]
+    drive_at(plane, monkeypatch)
+
+    code = drive(SearchAssignment, lambda *_: pytest.fail("it began"))
+
+    assert code == EXIT_FAILED
+    assert OTHER_VERSION in (last_words(capsys.readouterr().err) or "")
 
 
 def test_server_errors_are_retried_until_the_answer(plane: Plane, control: ControlPlane) -> None:

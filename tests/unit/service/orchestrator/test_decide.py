@@ -43,6 +43,7 @@ def decided(
     cancel: bool = False,
     pause: bool = False,
     max_attempts: int = 3,
+    tries: int = 0,
     in_vain: int = 0,
     listening_since: datetime = NOW - timedelta(days=1),
 ) -> Decision:
@@ -52,6 +53,7 @@ def decided(
         is_to_end=cancel,
         is_paused=pause,
         max_attempts=max_attempts,
+        tries=tries,
         in_vain=in_vain,
         now=NOW,
         listening_since=listening_since,
@@ -97,6 +99,42 @@ class TestBeforeAndAfterAttempts:
         assert action(attempt(state="failed", retryable=False)) is Action.FAIL
 
 
+class TestRestBetweenAttempts:
+    @pytest.mark.parametrize(("tries", "seconds"), [(1, 5), (2, 20), (3, 80), (4, 300), (99, 300)])
+    def test_it_grows_with_attempts_without_progress(self, tries: int, seconds: int) -> None:
+        young = attempt(state="lost", finished_at=NOW - timedelta(seconds=seconds - 1))
+        old = attempt(state="lost", finished_at=NOW - timedelta(seconds=seconds))
+
+        assert action(young, tries=tries) is Action.WAIT
+        assert action(old, tries=tries) is Action.START_ATTEMPT
+
+    def test_it_says_how_long_and_why(self) -> None:
+        failed = attempt(state="failed", number=2, finished_at=NOW, reason="OSError: stale handle")
+
+        assert decided(failed, tries=2).reason == (
+            "attempt 3 begins 20 s after the last one: OSError: stale handle"
+        )
+
+    def test_after_progress_or_a_pause_there_is_none(self) -> None:
+        lost = attempt(state="lost", finished_at=NOW)
+        paused = attempt(state="cancelled", finished_at=NOW, pause_requested_at=NOW)
+
+        assert action(lost, tries=0) is Action.START_ATTEMPT
+        assert action(paused, tries=3) is Action.START_ATTEMPT
+
+    def test_a_clock_that_was_put_back_prolongs_it_by_nothing(self) -> None:
+        ahead = attempt(state="lost", finished_at=NOW + timedelta(hours=3))
+
+        assert action(ahead, tries=4) is Action.START_ATTEMPT
+
+    def test_nobody_waits_for_it_to_cancel_to_pause_or_to_give_up(self) -> None:
+        lost = attempt(state="lost", finished_at=NOW)
+
+        assert action(lost, tries=1, cancel=True) is Action.CANCEL
+        assert action(lost, tries=1, pause=True) is Action.SUSPEND
+        assert action(lost, tries=3, in_vain=3) is Action.FAIL
+
+
 class TestLiveAttempts:
     def test_one_that_the_cluster_never_saw_is_submitted(self) -> None:
         assert action(attempt(submitted_at=None, heartbeat_at=None)) is Action.SUBMIT
@@ -132,6 +170,7 @@ class TestLiveAttempts:
             is_to_end=False,
             is_paused=False,
             max_attempts=3,
+            tries=0,
             in_vain=0,
             now=NOW,
             listening_since=NOW - timedelta(days=1),

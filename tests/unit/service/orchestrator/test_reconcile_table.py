@@ -31,6 +31,7 @@ LIVE: dict[str, dict[str, Any]] = {
     "live, told to stop 91 s ago": {"stop_requested_at": NOW - timedelta(seconds=91)},
 }
 ENDED: dict[str, dict[str, Any]] = {
+    "ended a moment ago": {"state": "lost", "finished_at": NOW - SECOND},
     "ended early": {"state": "lost"},
     "ended for good": {"state": "failed", "retryable": False},
     "ended once too often": {"state": "failed"},
@@ -90,6 +91,7 @@ def taken(attempt: str, cluster: str, wanted: str) -> Action:
         is_to_end=is_to_end,
         is_paused=is_paused,
         max_attempts=MAX_ATTEMPTS,
+        tries=1,
         in_vain=MAX_ATTEMPTS if attempt == "ended once too often" else 0,
         now=NOW,
         listening_since=NOW - timedelta(days=1),
