@@ -28,6 +28,7 @@ RELATIVE_TOLERANCE = 1e-3
 
 MIN_SAMPLING_RATE = 1e-9
 
+_LEAST_NOISE = 0.02
 _MAX_EVALUATIONS = 60
 _STRIDE = 1.1  # log cost falls by more than 1 per unit of log noise, so this crosses over
 _WIDEST_GAP = 3.0
@@ -84,7 +85,7 @@ def calibrate_noise_multiplier(
     neighboring_relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE,
     num_examples: int | None = None,
     max_batch_size: int | None = None,
-    low: float = 0.02,
+    low: float | None = None,
     high: float = 10_000.0,
     certified: bool = True,
 ) -> float:
@@ -93,7 +94,7 @@ def calibrate_noise_multiplier(
     Formal guarantees:
 
     * ``price(...).epsilon`` at the result is at most ``epsilon``, and at least 0.999 times it
-      (with ``certified``).
+      (with ``certified``), unless the result is ``low``.
     * The same arguments give the same float.
 
     Args:
@@ -107,7 +108,8 @@ def calibrate_noise_multiplier(
         neighboring_relation: which datasets are neighbours.
         num_examples: as in :class:`Mechanism`.
         max_batch_size: as in :class:`Mechanism`.
-        low: the smallest noise multiplier to consider.
+        low: the smallest noise multiplier to consider, and the answer where it meets the target. Without
+            one nothing below 0.02 is considered, and a target that asks for no more is refused.
         high: the largest.
         certified: ask the accountant before answering. Without it our own loss distribution decides
             where it can (of removal, the dearer direction): many times as fast, and epsilon is within a
@@ -127,8 +129,9 @@ def calibrate_noise_multiplier(
         >>> f"{sigma:.2f}"
         '2.58'
     """
-    _validate.positive(low=low, high=high, clip_norm=clip_norm)
-    _validate.in_range(low, math.inf, high=high)
+    least = _LEAST_NOISE if low is None else low
+    _validate.positive(low=least, high=high, clip_norm=clip_norm)
+    _validate.in_range(least, math.inf, high=high)
     probe = Mechanism(
         sampling_rate=sampling_rate,
         noise_multiplier=high,
@@ -139,7 +142,10 @@ def calibrate_noise_multiplier(
         num_examples=num_examples,
         max_batch_size=max_batch_size,
     )
-    return _least_noise(probe, _target(epsilon, delta, accountant, certified), low)
+    target = _target(epsilon, delta, accountant, certified)
+    if low is not None and _exact(replace(probe, noise_multiplier=low), target) <= epsilon:
+        return low
+    return _least_noise(probe, target, least)
 
 
 def calibrate_steps(

@@ -21,6 +21,7 @@ from tan_core.accounting.events import SampledGaussian, sampled_gaussian_event, 
 from tan_core.mechanism import Mechanism, NeighboringRelation
 
 _LARGEST_EPSILON = 1e9
+_LARGEST_MU = 3e4  # its epsilon is half of the square
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,13 +78,14 @@ def gdp_estimate(mechanisms: Sequence[Mechanism], *, delta: float) -> GdpEstimat
         >>> f"{estimate.epsilon:.2f}: {estimate.note}"
         '6.52: central-limit estimate: under-estimates, not a guarantee'
     """
+    relation = shared_relation(mechanisms)
     events = [sampled_gaussian_event(mechanism, "gdp") for mechanism in mechanisms]
     mu = math.sqrt(sum(map(_squared_mu, events)))
     return GdpEstimate(
         epsilon=gdp_epsilon(mu=mu, delta=delta),
         delta=delta,
         mu=mu,
-        neighboring_relation=shared_relation(mechanisms),
+        neighboring_relation=relation,
     )
 
 
@@ -118,11 +120,15 @@ def gdp_epsilon(*, mu: float, delta: float) -> float:
     delta covers mu by itself   0
     ==========================  ======
 
+    Raises:
+        ParameterError: mu is not in (0, 3e4], or delta not in (0, 1).
+
     Example:
         >>> f"{gdp_epsilon(mu=1.0, delta=1e-5):.3f}"
         '4.377'
     """
     _validate.positive(mu=mu)
+    _validate.in_range(0, _LARGEST_MU, mu=mu)
     _validate.probability(open_ends=True, delta=delta)
     log_target = math.log(delta)
     if _log_delta(mu, 0.0) <= log_target:

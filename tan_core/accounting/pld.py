@@ -3,13 +3,18 @@ r"""Epsilon by privacy loss distributions (dp-accounting, connect-the-dots): tig
 The grid of privacy losses is fitted to the mechanism: a fraction of the standard deviation of one
 step's loss. A fixed grid is either slow or, at small sampling rates, far above the truth.
 Connect-the-dots rounds up on any grid, so a coarse one costs tightness and nothing else.
+
+A fine one may cost tightness, too: the library takes a step's probabilities as differences of deltas
+over the width of a cell, and what is round-off in them and positive is kept. Over millions of steps of
+small sampling rates that adds up to a mass above one. There, coarser grids are asked as well: each gives
+an upper bound, and the least of them is the answer.
 """
 
 import math
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -30,7 +35,17 @@ ROUND_OFF_PER_STEP = 2.0**-52
 """Of delta: a power of S in Fourier space carries S roundings of its base."""
 
 _GRID_FRACTION = 0.05  # of one step's standard deviation: epsilon is 0.024 % above its limit
-_FINEST_GRID, _COARSEST_GRID = 1e-9, 2e-3  # below: round-off; above: visible where noise is small
+_FINEST_GRID, _COARSEST_GRID = (
+    2.0**-40,
+    2e-3,
+)  # below: all is 0; above: visible where noise is small
+_STEP_ROUND_OFF = (
+    2.0**-54
+)  # measured: mass above one of a step, times cell^2 over its losses' range
+_NEGLIGIBLE_ROUND_OFF = 0.01  # mass above one of the sum: 0.06 % of epsilon
+_MOST_ROUND_OFF = 40.0  # log of the sum's mass: above, the library's bounds on its tails are none
+_GRID_COST = 0.1  # of epsilon, relative, times the square of the grid's fraction: measured
+_ROUND_OFF_COST = 1 / 16  # of epsilon, relative, for each mass above one: about, at small deltas
 _MAX_STEP_POINTS = 2**19  # of one step's distribution
 _MAX_RUN_POINTS = 2**20  # of the composed one; both bound time to a few seconds
 _MAX_WINDOW_POINTS = 2**23  # that the library would look at for it
@@ -49,13 +64,13 @@ class PldProfile:
     _lost: float
 
     @cached_property
-    def _losses(self) -> "PrivacyLossDistribution":
-        return _composed(self._mechanisms)
+    def _bounds(self) -> "_Bounds":
+        return _bounds(self._mechanisms)
 
     def delta(self, epsilon: float) -> float:
         """The least delta known to hold at an epsilon >= 0."""
-        with _as_accountant_error():
-            return min(float(self._losses.get_delta_for_epsilon(epsilon)) + self._lost, 1.0)
+        least = self._bounds.least(lambda losses: float(losses.get_delta_for_epsilon(epsilon)))
+        return min(least + self._lost, 1.0)
 
     def epsilon(self, delta: float) -> float:
         """The least epsilon >= 0 known to hold at a delta.
@@ -68,8 +83,8 @@ class PldProfile:
                 f"so many steps lose {self._lost:.1g} of delta to round-off: no epsilon at "
                 f"delta = {delta:.3g}; a larger delta, or accountant rdp, has one"
             )
-        with _as_accountant_error():
-            return float(self._losses.get_epsilon_for_delta(delta - self._lost))
+        spendable = delta - self._lost
+        return self._bounds.least(lambda losses: float(losses.get_epsilon_for_delta(spendable)))
 
 
 def pld_profile(mechanisms: Sequence[Mechanism]) -> PldProfile:
@@ -86,26 +101,96 @@ def pld_profile(mechanisms: Sequence[Mechanism]) -> PldProfile:
                 f"pld needs noise_multiplier >= {MIN_NOISE_MULTIPLIER:g}, "
                 f"got {mechanism.noise_multiplier:g}"
             )
-    steps = sum(pld_event(mechanism)[1] for mechanism in mechanisms)
+    steps = sum(_load(mechanism).steps for mechanism in mechanisms)
     return PldProfile(mechanisms, ROUND_OFF_PER_STEP * steps)
 
 
-def _composed(mechanisms: Sequence[Mechanism]) -> "PrivacyLossDistribution":
-    from dp_accounting.pld import privacy_loss_distribution  # see the note in events.py
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """What an answer of :class:`PldProfile` may be above the truth by, beyond its usual 0.03 %.
 
+    Args:
+        relative: of epsilon, by the width of the cells.
+        mass: of all losses above one, by round-off: delta is up to ``exp(mass)`` times the true one.
+    """
+
+    relative: float
+    mass: float
+
+
+def pld_excess(mechanisms: Sequence[Mechanism]) -> Excess:
+    """How loose PLD may be: next to nothing but for millions of steps of small sampling rates."""
     loads = [_load(mechanism) for mechanism in mechanisms]
-    grid = _grid(loads)
-    _refuse_wide(loads, grid)
-    relation = relation_of(mechanisms)
+    spread, round_off = _spread(loads), _round_off(loads)
+
+    def cost(grid: float) -> float:
+        return _GRID_COST * (grid / spread) ** 2 + _ROUND_OFF_COST * round_off / grid**2
+
+    best = min(_grids(loads), key=cost)
+    return Excess(relative=_GRID_COST * (best / spread) ** 2, mass=round_off / best**2)
+
+
+@dataclass
+class _Bounds:
+    """The loss of a composition on each of some grids, finest first; composed when asked for."""
+
+    events: "Counter[dp_accounting.DpEvent]"
+    relation: "dp_accounting.NeighboringRelation"
+    grids: list[float]
+    _known: "dict[float, PrivacyLossDistribution | None]" = field(default_factory=dict)
+
+    def least(self, ask: "Callable[[PrivacyLossDistribution], float]") -> float:
+        """The least answer: what cells and round-off cost together falls and then rises with the grid.
+
+        Raises:
+            AccountantError: the library failed, or round-off leaves nothing on any grid.
+        """
+        least = math.inf
+        with _as_accountant_error():
+            for grid in self.grids:
+                losses = self.on(grid)
+                found = math.inf if losses is None else ask(losses)
+                if found >= least < math.inf:
+                    break
+                least = found
+        if math.isinf(least) and all(losses is None for losses in self._known.values()):
+            raise AccountantError(
+                f"pld loses its digits over {sum(self.events.values()):,} steps of so small a sampling "
+                "rate; fewer steps, or accountant rdp"
+            )
+        return least
+
+    def on(self, grid: float) -> "PrivacyLossDistribution | None":
+        """None where round-off leaves nothing of it."""
+        if grid not in self._known:
+            self._known[grid] = _composed(self.events, grid=grid, relation=self.relation)
+        return self._known[grid]
+
+
+def _bounds(mechanisms: Sequence[Mechanism]) -> _Bounds:
     events: Counter[dp_accounting.DpEvent] = Counter()  # equal steps are composed at once
     for mechanism in mechanisms:
         event, count = pld_event(mechanism)
         events[event] += count
-    with _as_accountant_error():
-        losses = privacy_loss_distribution.identity(value_discretization_interval=grid)
-        for event, count in events.items():
-            check_effort("pld")
-            losses = losses.compose(_of_event(event, count, grid=grid, relation=relation))
+    loads = [_load(mechanism) for mechanism in mechanisms]
+    return _Bounds(events, relation_of(mechanisms), _narrow_enough(loads, _grids(loads)))
+
+
+def _composed(
+    events: "Counter[dp_accounting.DpEvent]",
+    *,
+    grid: float,
+    relation: "dp_accounting.NeighboringRelation",
+) -> "PrivacyLossDistribution | None":
+    from dp_accounting.pld import privacy_loss_distribution  # see the note in events.py
+
+    losses = privacy_loss_distribution.identity(value_discretization_interval=grid)
+    for event, count in events.items():
+        check_effort("pld")
+        of_event = _of_event(event, count, grid=grid, relation=relation)
+        if of_event is None:
+            return None
+        losses = losses.compose(of_event)
     return losses
 
 
@@ -115,8 +200,11 @@ def _of_event(
     *,
     grid: float,
     relation: "dp_accounting.NeighboringRelation",
-) -> "PrivacyLossDistribution":
-    """The loss of so many equal steps, as dp-accounting's own accountant composes them."""
+) -> "PrivacyLossDistribution | None":
+    """The loss of so many equal steps, as dp-accounting's own accountant composes them.
+
+    None where the mass that round-off adds would grow beyond what the library can bound a window for.
+    """
     import dp_accounting
     from dp_accounting.pld import privacy_loss_distribution as pld
 
@@ -146,7 +234,18 @@ def _of_event(
             )
         case _:
             raise AccountantError(f"pld does not know {event}")
-    return (step if count < _MANY else _dense(step)).self_compose(count)
+    if count < _MANY:
+        return step.self_compose(count)
+    dense = _dense(step)
+    return None if count * _mass_above_one(dense) > _MOST_ROUND_OFF else dense.self_compose(count)
+
+
+def _mass_above_one(step: "PrivacyLossDistribution") -> float:
+    """Of the worse direction."""
+    return max(
+        float(np.sum(pmf._probs)) - 1  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage]
+        for pmf in (step._pmf_remove, step._pmf_add)  # pyright: ignore[reportPrivateUsage]
+    )
 
 
 def _dense(step: "PrivacyLossDistribution") -> "PrivacyLossDistribution":
@@ -164,19 +263,21 @@ def _dense(step: "PrivacyLossDistribution") -> "PrivacyLossDistribution":
     )
 
 
-def _refuse_wide(loads: Sequence["_Load"], grid: float) -> None:
-    """Refuse a composition that the library would need minutes and gigabytes for.
+def _narrow_enough(loads: Sequence["_Load"], grids: Sequence[float]) -> list[float]:
+    """The grids on which the library would not need minutes and gigabytes for the composition.
 
     It cuts the tails of a sum by Chernoff's bound at tilts of at least one over the length of a step's
     distribution: so its window is no narrower than the variance of the sum over that length.
     """
-    points = sum(load.steps * load.variance / load.loss_range for load in loads) / grid
-    if points > _MAX_WINDOW_POINTS:
+    window = sum(load.steps * load.variance / load.loss_range for load in loads)
+    fitting = [grid for grid in grids if window <= _MAX_WINDOW_POINTS * grid]
+    if not fitting:
         steps = sum(load.steps for load in loads)
         raise AccountantError(
-            f"pld would need {points:.2g} points for {steps:,} steps, and takes {_MAX_WINDOW_POINTS:,} "
-            "at most; fewer steps, more noise, or accountant rdp"
+            f"pld would need {window / grids[-1]:.2g} points for {steps:,} steps, and takes "
+            f"{_MAX_WINDOW_POINTS:,} at most; fewer steps, or accountant rdp"
         )
+    return fitting
 
 
 @contextmanager
@@ -188,18 +289,34 @@ def _as_accountant_error() -> Generator[None]:
         raise AccountantError(f"pld failed: {error or type(error).__name__}") from error
 
 
-def _grid(loads: Sequence["_Load"]) -> float:
-    """The distance between two losses: as fine as the sum of all steps asks, as coarse as needed.
+def _grids(loads: Sequence["_Load"]) -> list[float]:
+    """Distances between two losses: as fine as the sum of all steps asks, as coarse as needed.
 
-    Every step adds the square of a cell to the variance of the sum, so it is their mean that counts.
+    Mostly one; and doubles of it until round-off is negligible, where it may not be.
     """
-    steps = sum(load.steps for load in loads)
-    deviation = math.sqrt(sum(load.steps * load.variance for load in loads))
-    return max(
-        min(max(_GRID_FRACTION * deviation / math.sqrt(steps), _FINEST_GRID), _COARSEST_GRID),
-        max(load.loss_range for load in loads) / _MAX_STEP_POINTS,
-        12 * deviation / _MAX_RUN_POINTS,
-    )
+    spread, round_off = _spread(loads), _round_off(loads)
+    deviation = spread * math.sqrt(sum(load.steps for load in loads))
+    grids = [
+        max(
+            min(max(_GRID_FRACTION * spread, _FINEST_GRID), _COARSEST_GRID),
+            max(load.loss_range for load in loads) / _MAX_STEP_POINTS,
+            12 * deviation / _MAX_RUN_POINTS,
+        )
+    ]
+    while round_off / grids[-1] ** 2 > _NEGLIGIBLE_ROUND_OFF and grids[-1] < _COARSEST_GRID:
+        grids.append(2 * grids[-1])
+    return grids
+
+
+def _spread(loads: Sequence["_Load"]) -> float:
+    """The root mean square deviation of a step: each adds the square of a cell to the sum's variance."""
+    variance = sum(load.steps * load.variance for load in loads)
+    return max(math.sqrt(variance / sum(load.steps for load in loads)), 1e-30)
+
+
+def _round_off(loads: Sequence["_Load"]) -> float:
+    """The mass above one of all steps together, times the square of a cell. None where no step is sampled."""
+    return _STEP_ROUND_OFF * sum(load.steps * load.loss_range for load in loads)
 
 
 @dataclass(frozen=True, slots=True)

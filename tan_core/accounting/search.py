@@ -27,7 +27,7 @@ class SearchAccounting(Choice):
 
 
 SEARCH_NOTES = {
-    SearchAccounting.PUBLIC_PROXY: "hyper-parameters chosen without private data",
+    SearchAccounting.PUBLIC_PROXY: "hyper-parameters chosen on data registered as public",
     SearchAccounting.ACCOUNTED: "search on private data accounted, every trial of it",
     SearchAccounting.PRIVATE_SELECTION: "search on private data accounted as a private selection",
     SearchAccounting.DISJOINT_SPLIT: "search on a part of the private data that the run does not read",

@@ -10,7 +10,8 @@ implementations (three decimals). The tests read the table and never run this fi
                  sandwich of the truth, from the exact distribution function of one step's loss.
                  Left out above 2,000 steps, where it would need gigabytes, and for compositions.
 
-Row 42 is a run so long that its loss is normal: its ``pld`` is the closed form of the Gaussian limit.
+Rows 42 and 43 are runs so long that their loss is normal: their ``pld`` is the closed form of the
+Gaussian limit. In row 43 a step is so small that what round-off leaves in each would add up to it.
 
 ``releases`` are Gaussian releases beside the run, ``count@noise_multiplier``.
 """

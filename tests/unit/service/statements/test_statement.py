@@ -19,7 +19,7 @@ from service.statements.verify import (
     epsilon_of_events,
     verify_statement,
 )
-from tan_core.accounting import gdp_epsilon
+from tan_core.accounting import gdp_epsilon, price
 from tan_core.accounting.effort import limited_effort
 from tan_core.mechanism import Mechanism, NeighboringRelation, Sampling
 from tan_core.spec import StudySpec
@@ -404,7 +404,7 @@ class TestEpsilonOfEvents:
 
     @pytest.mark.parametrize("steps", [10_000_001, 10**9, 10**400])
     def test_more_steps_than_anyone_is_granted_are_refused_unpriced(self, steps, monkeypatch):
-        monkeypatch.setattr(verify, "_grid", lambda *_: pytest.fail("priced"))
+        monkeypatch.setattr(verify, "_grids", lambda *_: pytest.fail("priced"))
 
         with pytest.raises(EventError, match=r"out of domain: steps = 10+.*, expected 1 to 10,000"):
             epsilon_of_events(
@@ -428,6 +428,28 @@ class TestEpsilonOfEvents:
         mu = 1e-3 * math.sqrt(verify.MAX_STEPS * math.expm1(1 / 25))
         limit = gdp_epsilon(mu=mu, delta=1e-5)
         assert limit < found < limit + 0.005
+
+    @pytest.mark.parametrize(
+        ("rate", "noise", "steps", "delta"),
+        [
+            (1e-4, 4.0, 10_000_000, 1e-5),
+            (1e-5, 4.0, 4_000_000, 1e-5),
+            (1e-6, 4.0, 4_000_000, 1e-5),
+            (1e-5, 1.0, 1_000_000, 1e-5),
+            (6.5e-6, 0.78, 9_322_101, 2.2e-6),
+            (1.0, 1e4, 1_000_000, 1e-9),
+        ],
+    )
+    def test_runs_of_tiny_steps_cost_what_was_promised(self, rate, noise, steps, delta):
+        """One voice used to let the round-off of a step add up where the other did not."""
+        event = Mechanism(sampling_rate=rate, noise_multiplier=noise, clip_norm=1.0, steps=steps)
+        stated = price([event], delta=delta).epsilon
+
+        found = epsilon_of_events(
+            [event.to_json()], delta=delta, neighboring_relation="add_or_remove_one"
+        )
+
+        assert agrees(stated, found, "pld")
 
     def test_what_would_take_minutes_is_refused(self):
         event = MECHANISM.to_json() | {"noise_multiplier": (0.1).hex(), "steps": verify.MAX_STEPS}

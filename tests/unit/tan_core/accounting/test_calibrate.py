@@ -1,3 +1,4 @@
+import math
 from typing import Any
 
 import pytest
@@ -6,6 +7,7 @@ from tan_core.accounting import (
     calibrate_noise_multiplier,
     calibrate_sampling_rate,
     calibrate_steps,
+    gdp_mu,
     price,
 )
 from tan_core.errors import ParameterError, UnreachableTargetError
@@ -187,8 +189,23 @@ class TestCalibrateNoiseMultiplier:
         with pytest.raises(UnreachableTargetError, match=r"the largest is 0\b"):
             calibrate_noise_multiplier(sampling_rate=1e-6, steps=1, epsilon=5.0, delta=1e-5)
 
+    def test_the_least_that_may_be_considered_is_the_answer_where_it_meets_the_target(self) -> None:
+        easy = {"sampling_rate": 0.01, "steps": 1000, "epsilon": 8.0, "delta": 1e-5}
+
+        assert calibrate_noise_multiplier(**easy, low=5.0) == 5.0
+        assert calibrate_noise_multiplier(**easy, low=0.1) == calibrate_noise_multiplier(**easy)
+
 
 class TestCalibrateSteps:
+    @pytest.mark.slow
+    def test_runs_of_millions_of_tiny_steps_are_found(self) -> None:
+        """Where round-off adds up, two accountants seemed to differ in the middle of the search."""
+        found = calibrate_steps(sampling_rate=1e-4, noise_multiplier=4.0, epsilon=0.2, delta=1e-5)
+
+        mu = gdp_mu(epsilon=0.2, delta=1e-5)
+        limit = mu**2 / (1e-8 * math.expm1(1 / 16))
+        assert 0.99 * limit <= found <= limit
+
     def test_one_more_step_would_exceed_the_target(self) -> None:
         steps = calibrate_steps(
             sampling_rate=0.08192, noise_multiplier=3.0, epsilon=6.0, delta=1e-5

@@ -21,7 +21,7 @@ from tan_core.accounting import (
 )
 from tan_core.accounting.check import check_agreement
 from tan_core.accounting.events import pld_event, relation_of
-from tan_core.accounting.pld import PldProfile, _composed, _grid, _load
+from tan_core.accounting.pld import PldProfile, _bounds
 from tan_core.accounting.rdp import ORDERS, rdp_profile
 from tan_core.errors import AccountantError, ParameterError, UnsupportedEventError
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation, Sampling
@@ -193,13 +193,15 @@ class TestLongRuns:
             sampling=sampling,
             **sizes,
         )
-        library = PLDAccountant(relation_of([run]), _grid([_load(run)]))
-        library.compose(*pld_event(run))
+        bounds = _bounds([run])
 
-        found = _composed([run])
-
-        for delta in (1e-3, 1e-7):
-            assert found.get_epsilon_for_delta(delta) == library.get_epsilon(delta)
+        for grid in bounds.grids:
+            library = PLDAccountant(relation_of([run]), grid)
+            library.compose(*pld_event(run))
+            found = bounds.on(grid)
+            assert found is not None
+            for delta in (1e-3, 1e-7):
+                assert found.get_epsilon_for_delta(delta) == library.get_epsilon(delta)
 
     @pytest.mark.parametrize("steps", [10_000, 10_000_000])
     def test_none_of_them_is_a_power_of_integers_that_no_one_can_stop(
@@ -210,6 +212,47 @@ class TestLongRuns:
 
         monkeypatch.setattr(SparsePLDPmf, "self_compose", endless)
         assert pld(run_of(q=1e-3, sigma=5.0, steps=steps)) > 0
+
+    @pytest.mark.parametrize(
+        ("q", "steps", "loose"),
+        [(1e-4, 2_000_000, 0.002), (1e-4, 10_000_000, 0.005), (1e-5, 4_000_000, 0.01)],
+    )
+    def test_round_off_of_tiny_steps_does_not_add_up(
+        self, q: float, steps: int, loose: float
+    ) -> None:
+        """Their sum is normal: the oracle is the closed form of its limit. On one fine grid the last
+        was 9 % above it, and the two accountants differed by more than they may.
+        """
+        limit = gdp_estimate([run_of(q, 4.0, steps)], delta=1e-5).epsilon
+
+        found = pld(run_of(q, 4.0, steps))
+
+        assert limit * (1 - 1e-4) <= found <= limit * (1 + loose)
+
+    @pytest.mark.parametrize(
+        ("q", "steps"),
+        [(1e-9, 1), (1e-9, 1000), (1.5e-9, 1_000_000), (1e-8, 10_000_000), (1e-12, 100)],
+    )
+    def test_the_smallest_sampling_rates_have_a_price(self, q: float, steps: int) -> None:
+        """One failed where log(1 - q) met a cell, others took minutes and all memory."""
+        found = pld(run_of(q, 1.0, steps))
+
+        # No more than a group of all steps that could meet the unit at all.
+        assert 0 <= found <= 1e-3
+
+    def test_a_whole_batch_loses_nothing_to_round_off(self) -> None:
+        found = price([run_of(1.0, 1e4, 1_000_000)], delta=1e-9).epsilon
+
+        assert found == pytest.approx(gdp_epsilon(mu=0.1, delta=1e-9), rel=1e-3)
+
+    def test_a_price_from_below_is_refused_at_any_length(self) -> None:
+        run = run_of(1e-4, 4.0, 10_000_000)
+        exact = gdp_estimate([run], delta=1e-5).epsilon
+
+        check_agreement([run], epsilon=exact * 1.003, delta=1e-5)
+        for wrong in (exact * 0.995, exact * 1.02):
+            with pytest.raises(AccountantError, match="two accountants differ"):
+                check_agreement([run], epsilon=wrong, delta=1e-5)
 
 
 class TestRdp:
