@@ -201,6 +201,8 @@ class ControlPlane:
                     f"{method} {self._root}{path}: no answer in {tries} "
                     f"tries within {patience.deadline_seconds:g} s; the last one: {trouble}"
                 )
+            if tries == 1:
+                log.warning("%s does not answer (%s); trying again", self._http.base_url, trouble)
             time.sleep(pause)
 
 

@@ -7,12 +7,14 @@ import os
 import signal
 import socket
 from datetime import datetime, timedelta
+from urllib.parse import urlsplit
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from service.auth.secrets import server_secret
 from service.db.session import Database
 from service.errors import ServiceError
+from service.hosts import is_loopback, is_only_here
 from service.orchestrator import claims
 from service.orchestrator.hearing import Ear, Hearing
 from service.orchestrator.log_keeper import LogKeeper
@@ -47,6 +49,7 @@ async def run(settings: Settings) -> None:
         settings.ray_address, token_path=settings.ray_token_path, python=settings.worker_python
     )
     api_url = settings.worker_url or f"http://{settings.host}:{settings.port}"
+    _warn_if_only_here(api_url, settings.ray_address)
     hearing = Hearing(api_url)
     ear = Ear(database, hearing)
     secret = server_secret(settings.home_path)
@@ -93,6 +96,17 @@ async def run(settings: Settings) -> None:
         await database.close()
 
 
+def _warn_if_only_here(api_url: str, ray_address: str) -> None:
+    ray_host = urlsplit(ray_address).hostname or ""
+    if is_only_here(urlsplit(api_url).hostname or "") and not is_loopback(ray_host):
+        log.warning(
+            "drivers on %s are told to reach the API at %s, which means their own machine there: set "
+            "TAN_WORKER_URL to an address of the API that they can reach",
+            ray_host,
+            api_url,
+        )
+
+
 async def _may_spend(published: Published, database: Database) -> bool:
     """Whether the ledger holds all that left: on a restored backup nothing is decided."""
     try:
@@ -116,14 +130,18 @@ async def _tick(database: Database, reconciler: Reconciler, ear: Ear, owner: str
         return
     for study_id in studies:
         with log_records.bind(study_id=study_id):
-            await _advance(reconciler, study_id, listening_since)
+            await _advance(reconciler, study_id, listening_since, ear.is_unreached)
 
 
-async def _advance(reconciler: Reconciler, study_id: str, listening_since: datetime) -> None:
+async def _advance(
+    reconciler: Reconciler, study_id: str, listening_since: datetime, is_unreached: bool
+) -> None:
     """One study's step. Trouble with one study is written on it and holds up no other."""
     try:
         try:
-            await reconciler.advance(study_id, listening_since=listening_since)
+            await reconciler.advance(
+                study_id, listening_since=listening_since, is_unreached=is_unreached
+            )
         except TanError as error:
             log.exception("study %s cannot go on", study_id)
             await reconciler.fail(study_id, str(error))

@@ -20,6 +20,7 @@ PAUSE_GROWTH = 4
 """Between two attempts without progress: what made the one before end may need its time to heal."""
 OTHER_VERSION = "this worker speaks version "
 """What the reason of a driver holds that met messages of another version, whichever version it is of."""
+UNREACHED = "the driver was not heard yet, and the API does not answer at TAN_WORKER_URL from the orchestrator either"
 PAUSED = "paused by a user"
 PAUSING = "pausing: the driver goes on to its next checkpoint"
 
@@ -82,6 +83,7 @@ def decide(
     listening_since: datetime,
     heartbeat_timeout: timedelta,
     first_pause: timedelta = FIRST_PAUSE,
+    is_unreached: bool = False,
 ) -> Decision:
     """The next step for an active run; docs/orchestration.md has it as a table.
 
@@ -98,10 +100,13 @@ def decide(
         listening_since: since when heartbeats could arrive: before, silence says nothing.
         heartbeat_timeout: silence after which a driver counts as dead.
         first_pause: after one attempt without progress; the next ones are longer.
+        is_unreached: whether the API never answered where drivers are told to find it.
     """
     if last is not None and last.state == "live":
         silence = _silence(last, job, now, listening_since, heartbeat_timeout)
-        return _live(last, job, is_to_end, is_paused, silence, now, listening_since)
+        decision = _live(last, job, is_to_end, is_paused, silence, now, listening_since)
+        is_waiting_in_vain = decision == WAIT and is_unreached and last.heartbeat_at is None
+        return Decision(action=Action.WAIT, reason=UNREACHED) if is_waiting_in_vain else decision
     if last is not None and last.state == "succeeded":
         return Decision(action=Action.SUCCEED)
     if is_to_end:

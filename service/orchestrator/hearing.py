@@ -15,6 +15,8 @@ LOOK_SECONDS = 1.0
 GAP = timedelta(seconds=5)
 """Longer between two looks, and what happened in between is not known. Nor is it where the clock jumped,
 forward or back."""
+LOOKS_FOR_ANY_ANSWER = 5
+"""An API that has not answered in so many is not just starting."""
 log = logging.getLogger(__name__)
 
 
@@ -27,8 +29,10 @@ class Hearing:
     """
 
     def __init__(self, api_url: str) -> None:
+        self._api_url = api_url
         self._client = httpx.AsyncClient(base_url=api_url, timeout=2.0, trust_env=False)
         self._has_answered = False
+        self._looks_in_vain = 0
         self._since: datetime | None = None
         self._last_look: datetime | None = None
 
@@ -36,6 +40,8 @@ class Hearing:
         """The start of the unbroken time up to ``now`` in which heartbeats could arrive."""
         answers = await self._api_answers()
         self._has_answered |= answers
+        if not self._has_answered:
+            self._count_in_vain()
         has_gap = self._last_look is None or not timedelta(0) <= now - self._last_look <= GAP
         self._last_look = now
         if self._has_answered and not answers:
@@ -45,9 +51,22 @@ class Hearing:
             self._since = now
         return self._since
 
+    @property
+    def is_unreached(self) -> bool:
+        """Whether the API never answered, in looks enough for one that starts."""
+        return not self._has_answered and self._looks_in_vain >= LOOKS_FOR_ANY_ANSWER
+
     async def close(self) -> None:
         """Close the connection."""
         await self._client.aclose()
+
+    def _count_in_vain(self) -> None:
+        self._looks_in_vain += 1
+        if self._looks_in_vain == LOOKS_FOR_ANY_ANSWER:
+            log.warning(
+                "nobody answers at %s, by which drivers are to reach the API: see TAN_WORKER_URL",
+                self._api_url,
+            )
 
     async def _api_answers(self) -> bool:
         try:
@@ -73,6 +92,11 @@ class Ear:
             async with self._database.reading() as session:
                 now = await clock(session)
             return await self._hearing.since(now)
+
+    @property
+    def is_unreached(self) -> bool:
+        """Whether the API never answered."""
+        return self._hearing.is_unreached
 
     async def run(self, stop: asyncio.Event) -> None:
         """Look until told to stop."""

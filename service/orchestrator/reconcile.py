@@ -105,13 +105,17 @@ class Reconciler:
             first_pause=first_pause,
         )
 
-    async def advance(self, study_id: str, *, listening_since: datetime) -> None:
+    async def advance(
+        self, study_id: str, *, listening_since: datetime, is_unreached: bool = False
+    ) -> None:
         """Take the next step for one study that this orchestrator has leased.
 
         Args:
             study_id: the study.
             listening_since: since when heartbeats of drivers could arrive.
+            is_unreached: whether the API never answered where drivers are told to find it.
         """
+        decided = partial(self._decide, listening_since=listening_since, is_unreached=is_unreached)
         async with self._database.reading() as session:
             seen = await look(session, study_id, owner=self._owner)
         if seen is None:
@@ -124,11 +128,9 @@ class Reconciler:
             return
         try:
             job, last_words = await self._look_at(seen.submission_id)
-            if self._is_calm(seen, job, listening_since):
+            if _is_calm(seen, job, decided):
                 return
-            follow_up = await self._advance_run(
-                study_id, seen.run_id, job, last_words, listening_since
-            )
+            follow_up = await self._advance_run(study_id, seen.run_id, job, last_words, decided)
             if follow_up is not None:
                 await follow_up()
         except LauncherUnavailableError as error:
@@ -229,22 +231,6 @@ class Reconciler:
 
     # Studies with a run
 
-    def _is_calm(self, seen: Look, job: JobInfo | None, listening_since: datetime) -> bool:
-        """Whether the driver works, as it should, and all of that is written down already."""
-        if seen.attempt is None or seen.attempt.submitted_at is None:
-            return False
-        decision = self._decide(
-            last=seen.attempt,
-            job=job,
-            is_to_end=seen.is_to_end,
-            is_paused=seen.is_paused,
-            tries=0,  # these count when an attempt has ended
-            in_vain=0,
-            now=seen.now,
-            listening_since=listening_since,
-        )
-        return decision.action is Action.WAIT and decision.reason == seen.reason
-
     async def _look_at(self, submission_id: str | None) -> tuple[JobInfo | None, str | None]:
         """What the cluster says of the live attempt, and the driver's last words if it ended."""
         if submission_id is None:
@@ -264,7 +250,7 @@ class Reconciler:
         run_id: str,
         job: JobInfo | None,
         last_words: str | None,
-        listening_since: datetime,
+        decided: Callable[..., Decision],
     ) -> FollowUp | None:
         async with self._database.session() as session:
             study = await self._locked(session, study_id)
@@ -277,7 +263,7 @@ class Reconciler:
                 attempt.submitted_at = now
             is_used_up = await compute.is_used_up(session, study)
             tries, in_vain = await self._without_progress(session, run)
-            decision = self._decide(
+            decision = decided(
                 last=_view(attempt),
                 job=job,
                 is_to_end=study.cancel_requested or is_used_up,
@@ -285,7 +271,6 @@ class Reconciler:
                 tries=tries,
                 in_vain=in_vain,
                 now=now,
-                listening_since=listening_since,
             )
             scene = Scene(
                 session=session,
@@ -496,6 +481,22 @@ class Reconciler:
         return await session.scalar(
             select(Attempt.submission_id).where(Attempt.run_id == run_id, Attempt.state == "live")
         )
+
+
+def _is_calm(seen: Look, job: JobInfo | None, decided: Callable[..., Decision]) -> bool:
+    """Whether the driver works, as it should, and all of that is written down already."""
+    if seen.attempt is None or seen.attempt.submitted_at is None:
+        return False
+    decision = decided(
+        last=seen.attempt,
+        job=job,
+        is_to_end=seen.is_to_end,
+        is_paused=seen.is_paused,
+        tries=0,  # these count when an attempt has ended
+        in_vain=0,
+        now=seen.now,
+    )
+    return decision.action is Action.WAIT and decision.reason == seen.reason
 
 
 def _view(attempt: Attempt | None) -> AttemptView | None:

@@ -70,6 +70,7 @@ def _checks() -> "dict[str, Check]":
         "database": database.check,
         "clock": lambda: services.clock(client, database.ahead_seconds),
         "ray": lambda: services.ray(settings),
+        "workers": lambda: services.workers(settings),
         "data": lambda: services.data(settings, client),
         "disk": lambda: machine.disk(settings),
         "port": lambda: machine.port(settings),

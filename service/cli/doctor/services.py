@@ -23,7 +23,7 @@ from service.client import (
     UnreachableError,
     UnsendableTokenError,
 )
-from service.hosts import is_loopback
+from service.hosts import is_loopback, is_only_here
 from service.settings import Settings
 
 TIMEOUT_SECONDS = 10.0
@@ -143,6 +143,25 @@ def ray(settings: Settings) -> Finding:
     if running_server(settings.home_path) is None:
         return ok(f"Ray {installed}; no head runs: tan-cli serve starts one")
     return ok(f"Ray {installed}; the running service has a head of its own")
+
+
+def workers(settings: Settings) -> Finding:
+    """Whether drivers can reach the API where they are told to find it, as far as it is seen from here."""
+    url = settings.worker_url
+    if url is None:
+        url = f"http://{settings.host}:{settings.port}"
+        if settings.ray_address is None:
+            return ok("drivers run here and find the API at its own address")
+    ray_host = urlsplit(settings.ray_address or "").hostname or "localhost"
+    advice = "set TAN_WORKER_URL to an address of the API that every Ray node can reach"
+    if is_only_here(urlsplit(url).hostname or "") and not is_loopback(ray_host):
+        return warning(f"drivers on {ray_host} are told {url}, which is their own machine", advice)
+    try:
+        answer = httpx.get(f"{url}/healthz", timeout=TIMEOUT_SECONDS, trust_env=False)
+        answer.raise_for_status()
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        return warning(f"from here nobody answers at {url}, where drivers look ({error})", advice)
+    return ok(f"the API answers at {url}, where drivers look")
 
 
 def data(settings: Settings, client_settings: ClientSettings) -> Finding:

@@ -188,6 +188,15 @@ def test_server_errors_are_retried_until_the_answer(plane: Plane, control: Contr
     assert len(plane.seen) == 4
 
 
+def test_a_control_plane_that_does_not_answer_is_named_at_the_first_try(
+    plane: Plane, control: ControlPlane, caplog: pytest.LogCaptureFixture
+) -> None:
+    plane.statuses = [500, 503, 502]
+    control.report_trial(trial(0))
+
+    assert caplog.messages == [f"{plane.url} does not answer (HTTP 500); trying again"]
+
+
 def test_a_retried_segment_request_keeps_its_request_id(
     plane: Plane, control: ControlPlane
 ) -> None:

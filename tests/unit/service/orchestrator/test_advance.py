@@ -8,7 +8,10 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from service.errors import ConflictError
-from service.orchestrator.__main__ import _advance  # pyright: ignore[reportPrivateUsage]
+from service.orchestrator.__main__ import (
+    _advance,  # pyright: ignore[reportPrivateUsage]
+    _warn_if_only_here,  # pyright: ignore[reportPrivateUsage]
+)
 
 
 class Troubled:
@@ -37,5 +40,26 @@ class Troubled:
 )
 def test_it_hears_what_concerns_it_and_nothing_of_the_database(error: Exception, told: str) -> None:
     reconciler: Any = Troubled(error)
-    asyncio.run(_advance(reconciler, "s-1", datetime.now(UTC)))
+    asyncio.run(_advance(reconciler, "s-1", datetime.now(UTC), is_unreached=False))
     assert reconciler.noted == [told]
+
+
+@pytest.mark.parametrize(
+    ("api", "ray", "is_told"),
+    [
+        ("http://0.0.0.0:8321", "http://ray-head:8265", True),
+        ("http://127.0.0.1:8321", "http://10.0.0.7:8265", True),
+        ("http://[::]:8321", "http://ray-head:8265", True),
+        ("http://api:8321", "http://ray-head:8265", False),
+        ("http://127.0.0.1:8321", "http://127.0.0.1:8265", False),
+        ("http://0.0.0.0:8321", "http://localhost:8265", False),
+    ],
+)
+def test_an_address_that_means_another_machine_to_drivers_is_told(
+    api: str, ray: str, is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    _warn_if_only_here(api, ray)
+
+    assert [api in said and "TAN_WORKER_URL" in said for said in caplog.messages] == [
+        True
+    ] * is_told

@@ -8,6 +8,8 @@ from service.orchestrator.decide import (
     PAUSE_GRACE,
     START_GRACE,
     STOP_GRACE,
+    UNREACHED,
+    WAIT,
     Action,
     AttemptView,
     Decision,
@@ -46,6 +48,7 @@ def decided(
     tries: int = 0,
     in_vain: int = 0,
     listening_since: datetime = NOW - timedelta(days=1),
+    is_unreached: bool = False,
 ) -> Decision:
     return decide(
         last=last,
@@ -58,6 +61,7 @@ def decided(
         now=NOW,
         listening_since=listening_since,
         heartbeat_timeout=TIMEOUT,
+        is_unreached=is_unreached,
     )
 
 
@@ -161,6 +165,16 @@ class TestLiveAttempts:
         waiting = attempt(heartbeat_at=None, submitted_at=NOW - 10 * START_GRACE)
 
         assert action(waiting, job(JobStatus.PENDING)) is Action.WAIT
+
+    def test_one_that_was_not_heard_is_told_of_an_api_that_nobody_reaches(self) -> None:
+        young = attempt(heartbeat_at=None)
+        running = job(JobStatus.RUNNING)
+
+        decision = decided(young, running, is_unreached=True)
+        assert (decision.action, decision.reason) == (Action.WAIT, UNREACHED)
+        assert "TAN_WORKER_URL" in UNREACHED
+        assert decided(young, running) == WAIT
+        assert decided(attempt(), running, is_unreached=True) == WAIT
 
     @pytest.mark.parametrize("status", [JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.STOPPED])
     def test_a_driver_that_ended_without_a_report_is_lost(self, status: JobStatus) -> None:

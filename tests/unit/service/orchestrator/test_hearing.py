@@ -71,3 +71,26 @@ def test_looks_at_the_same_time_see_the_clock_go_on(database: Any) -> None:
         return found
 
     assert set(asyncio.run(many())) == {START + timedelta(seconds=1)}
+
+
+def test_an_api_that_never_answers_is_told_once_with_its_address(
+    database: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers = [False] * 7 + [True]
+
+    async def answer(_: Hearing) -> bool:
+        return answers.pop(0)
+
+    monkeypatch.setattr(Hearing, "_api_answers", answer)
+
+    async def look() -> list[bool]:
+        ear, found = Ear(database, Hearing("http://nowhere:1")), []
+        while answers:
+            await ear.since()
+            found.append(ear.is_unreached)
+        return found
+
+    assert asyncio.run(look()) == [False] * 4 + [True] * 3 + [False]
+    (said,) = caplog.messages
+    assert "nobody answers at http://nowhere:1" in said
+    assert "TAN_WORKER_URL" in said

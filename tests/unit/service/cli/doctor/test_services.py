@@ -100,6 +100,26 @@ class TestRay:
         assert services.ray(Settings(ray_address=server.url)).verdict == "failure"
 
 
+class TestWorkers:
+    def test_the_api_answers_where_drivers_look(self, server: RecordedServer) -> None:
+        server.answers["GET /healthz"] = (200, {"status": "ok"})
+        found = services.workers(Settings(worker_url=server.url))
+        assert (found.verdict, server.url in found.found) == ("ok", True)
+
+    def test_where_nobody_answers_it_is_told(self) -> None:
+        found = services.workers(Settings(worker_url=AWAY))
+        assert (found.verdict, AWAY in found.found) == ("warning", True)
+        assert "TAN_WORKER_URL" in (found.next or "")
+
+    @pytest.mark.parametrize("stated", [{}, {"worker_url": "http://localhost:8321"}])
+    def test_an_address_of_this_machine_alone_is_told(self, stated: dict[str, str]) -> None:
+        found = services.workers(Settings(ray_address="http://ray-head:8265", **stated))
+        assert (found.verdict, "their own machine" in found.found) == ("warning", True)
+
+    def test_drivers_of_this_machine_find_it(self) -> None:
+        assert services.workers(Settings()).verdict == "ok"
+
+
 class TestData:
     def test_files_of_datasets_are_looked_for(
         self, known: ClientSettings, server: RecordedServer, tmp_path: Path
@@ -138,7 +158,7 @@ class TestCommand:
         found = {each["name"]: each for each in report["checks"]}
         assert set(found) == {
             *("settings", "python", "api", "gpu", "kernels", "memory", "database", "clock"),
-            *("ray", "data", "disk", "port", "keys"),
+            *("ray", "workers", "data", "disk", "port", "keys"),
         }
         assert "tan-cli serve" in found["api"]["next"]
         assert "not made yet" in found["database"]["found"]
