@@ -31,6 +31,7 @@ class PrivateRun:
     num_examples: int
 
     def __post_init__(self) -> None:
+        _validate.make_plain(self, "num_examples")
         _check_draw(self.mechanism, self.num_examples)
 
     @property
@@ -60,11 +61,13 @@ class Simulation:
     scale_factor: float
 
     def __post_init__(self) -> None:
+        _validate.make_plain(self, "num_examples", "scale_factor")
         _check_draw(self.dynamics, self.num_examples)
 
     @classmethod
     def of(cls, run: PrivateRun, *, expected_batch_size: float) -> Self:
         """The simulation of ``run`` at a smaller batch, sigma/q exactly as in the run."""
+        expected_batch_size = _validate.plain(expected_batch_size)
         if not 0 < expected_batch_size <= run.expected_batch_size:
             raise ParameterError(
                 f"expected_batch_size must be in (0, {run.expected_batch_size:g}], "

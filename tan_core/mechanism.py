@@ -75,6 +75,8 @@ class Accountant(Choice):
     """Privacy random variables, by Opacus: a third voice."""
 
 
+_FLOATS = ("sampling_rate", "noise_multiplier", "clip_norm")
+_NUMBERS = (*_FLOATS, "steps", "num_examples", "max_batch_size")
 _SIZES: Mapping[Sampling, tuple[str, ...]] = {
     Sampling.TRUNCATED_POISSON: ("num_examples", "max_batch_size"),
     Sampling.FIXED_SIZE: ("num_examples",),
@@ -114,16 +116,14 @@ class Mechanism:
     max_batch_size: int | None = None
 
     def __post_init__(self) -> None:
-        _validate.positive(
-            sampling_rate=self.sampling_rate,
-            noise_multiplier=self.noise_multiplier,
-            clip_norm=self.clip_norm,
-        )
-        _validate.probability(sampling_rate=self.sampling_rate)
+        # What is stored, hashed and written as JSON is a plain number, whatever was given.
+        _validate.make_plain(self, *_NUMBERS)
+        _validate.rate(sampling_rate=self.sampling_rate)
+        _validate.positive(noise_multiplier=self.noise_multiplier, clip_norm=self.clip_norm)
         _validate.positive_integer(steps=self.steps)
         if self.steps > MAX_STEPS:
             raise ParameterError(f"steps must be <= {MAX_STEPS}, got {self.steps}", field="steps")
-        for name in ("sampling_rate", "noise_multiplier", "clip_norm"):
+        for name in _FLOATS:
             object.__setattr__(self, name, float(getattr(self, name)))
         # A plain string is as good as the member; what is neither is refused by name.
         object.__setattr__(self, "sampling", Sampling(self.sampling))
@@ -173,7 +173,15 @@ class Mechanism:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """The mechanism that :meth:`to_json` wrote; anything unknown is refused by name."""
+        """The mechanism that :meth:`to_json` wrote; anything unknown is refused by name.
+
+        Raises:
+            ParameterError: it is none; ``field`` is what is missing or wrong in it.
+        """
+        if not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] JSON may be anything
+            raise ParameterError(
+                f"an event must be a JSON object, got {type(data).__name__}", field="event"
+            )
         if data.get("codec") != CODEC_VERSION or data.get("kind") != "dp_sgd":
             raise ParameterError(
                 f"unknown event codec {data.get('codec')!r} or kind {data.get('kind')!r}; "
@@ -185,20 +193,21 @@ class Mechanism:
             "neighboring_relation", "num_examples", "max_batch_size",
         }  # fmt: skip
         if unknown:
-            raise ParameterError(f"unknown keys in event: {sorted(unknown)}", field="event")
+            raise ParameterError(
+                f"unknown keys in event: {sorted(unknown, key=str)}", field="event"
+            )
         try:
             return cls(
-                sampling_rate=_from_hex(data["sampling_rate"]),
-                noise_multiplier=_from_hex(data["noise_multiplier"]),
-                clip_norm=_from_hex(data["clip_norm"]),
-                steps=data["steps"],
-                sampling=Sampling(data["sampling"]),
-                neighboring_relation=NeighboringRelation(data["neighboring_relation"]),
+                **{name: _from_hex(data, name) for name in _FLOATS},
+                steps=_written(data, "steps"),
+                sampling=Sampling(_written(data, "sampling")),
+                neighboring_relation=NeighboringRelation(_written(data, "neighboring_relation")),
                 num_examples=data.get("num_examples"),
                 max_batch_size=data.get("max_batch_size"),
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ParameterError(f"malformed event {dict(data)!r}: {error}") from error
+        except (TypeError, ValueError, OverflowError) as error:
+            field = error.field if isinstance(error, ParameterError) else "event"
+            raise ParameterError(f"malformed event {dict(data)!r}: {error}", field=field) from error
 
     @property
     def fingerprint(self) -> str:
@@ -207,8 +216,20 @@ class Mechanism:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _from_hex(written: object) -> float:
+def _written(data: Mapping[str, Any], name: str) -> Any:
+    if name not in data:
+        raise ParameterError(f"it has no {name}", field=name)
+    return data[name]
+
+
+def _from_hex(data: Mapping[str, Any], name: str) -> float:
     """Python would read a decimal 10 as 16: what is not marked as hexadecimal is malformed."""
-    if not isinstance(written, str) or not written.startswith("0x"):
-        raise ValueError(f"{written!r:.40} is no hexadecimal number such as {(0.5).hex()!r}")
-    return float.fromhex(written)
+    written = _written(data, name)
+    try:
+        if isinstance(written, str) and written.startswith("0x"):
+            return float.fromhex(written)
+    except (ValueError, OverflowError):  # no number, or one beyond every float
+        pass
+    raise ParameterError(
+        f"{name} {written!r:.40} is no hexadecimal number such as {(0.5).hex()!r}", field=name
+    )

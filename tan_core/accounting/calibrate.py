@@ -73,6 +73,7 @@ _GLANCE: _Stage = (MEDIUM, 1.0008, _NEAR)
 _GOOD: _Stage = (FINE, 1.0, _NEAR)
 
 
+@_validate.plainly
 def calibrate_noise_multiplier(
     *,
     sampling_rate: float,
@@ -148,6 +149,7 @@ def calibrate_noise_multiplier(
     return _least_noise(probe, target, least)
 
 
+@_validate.plainly
 def calibrate_steps(
     *,
     sampling_rate: float,
@@ -214,6 +216,7 @@ def calibrate_steps(
     )
 
 
+@_validate.plainly
 def calibrate_sampling_rate(
     *,
     noise_multiplier: float,

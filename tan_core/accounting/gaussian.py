@@ -58,6 +58,7 @@ class GaussianProfile:
         return gdp_epsilon(mu=self.mu, delta=delta)
 
 
+@_validate.plainly
 def gdp_estimate(mechanisms: Sequence[Mechanism], *, delta: float) -> GdpEstimate:
     r"""The central-limit estimate of a composition: for warm starts.
 
@@ -96,6 +97,7 @@ def _squared_mu(event: SampledGaussian) -> float:
     return event.sampling_rate**2 * event.steps * math.expm1(exponent)
 
 
+@_validate.plainly
 def gdp_delta(*, mu: float, epsilon: float) -> float:
     """The smallest delta at which a mu-GDP mechanism is (epsilon, delta)-private.
 
@@ -111,6 +113,7 @@ def gdp_delta(*, mu: float, epsilon: float) -> float:
     return math.exp(_log_delta(mu, epsilon))
 
 
+@_validate.plainly
 def gdp_epsilon(*, mu: float, delta: float) -> float:
     """The smallest epsilon >= 0 at which a mu-GDP mechanism is (epsilon, delta)-private.
 
@@ -137,6 +140,7 @@ def gdp_epsilon(*, mu: float, delta: float) -> float:
     return _root(lambda epsilon: _log_delta(mu, epsilon) - log_target, 0.0, high)
 
 
+@_validate.plainly
 def gdp_mu(*, epsilon: float, delta: float) -> float:
     """The largest mu that is (epsilon, delta)-private.
 

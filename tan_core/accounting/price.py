@@ -50,6 +50,7 @@ class Price:
     library_version: str
 
 
+@_validate.plainly
 def price(
     mechanisms: Sequence[Mechanism],
     *,

@@ -49,6 +49,21 @@ def steps_between_audits(steps: int) -> int:
     return max(_LEAST_STEPS_BETWEEN, math.ceil(steps / _AUDITS_PER_RUN))
 
 
+def tolerance(model: nn.Module, precision: Precision) -> float:
+    """Of a norm: that of the coarsest numbers that examples pass through.
+
+    A backbone that is frozen in 16 bits rounds as passes in bfloat16 do: two kernels for one such product
+    were seen to move a norm by 3.4 %, and which one it is may depend on the size of a batch.
+
+    Example:
+        >>> tolerance(nn.Linear(3, 2), Precision.FLOAT32)
+        0.01
+    """
+    types = {each.dtype for each in model.parameters() if each.is_floating_point()}
+    is_coarse = any(torch.finfo(each).bits < 32 for each in types)
+    return TOLERANCE[Precision.BFLOAT16 if is_coarse else precision]
+
+
 def audit(
     model: nn.Module,
     inputs: Tensor,
@@ -82,7 +97,7 @@ def audit(
         precision: of the passes in which they got their norms; plain autograd's are in the same.
 
     Raises:
-        AuditError: one of :func:`differences` is above the ``TOLERANCE`` of the precision.
+        AuditError: one of :func:`differences` is above the :func:`tolerance`.
     """
     found = differences(
         model,
@@ -95,7 +110,8 @@ def audit(
         rule=rule,
         precision=precision,
     )
-    if not all(difference <= TOLERANCE[precision] for difference in found):
+    most = tolerance(model, precision)
+    if not all(difference <= most for difference in found):
         raise AuditError(_FAILURE)
 
 

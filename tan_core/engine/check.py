@@ -58,8 +58,16 @@ def check_model(model: nn.Module) -> None:
                 f"parameter {name!r} is {parameter.dtype}: norms and sums need float32 or float64",
                 field="model",
             )
-    if not any(parameter.requires_grad for parameter in model.parameters()):
+    trained = {p.dtype: name for name, p in model.named_parameters() if p.requires_grad}
+    if not trained:
         raise ParameterError("the model has no trainable parameter", field="model")
+    if len(trained) > 1:
+        (one, name), (other, another) = list(trained.items())[:2]
+        raise ParameterError(
+            f"parameter {name!r} is {one} and {another!r} is {other}: what is trained is one vector of "
+            "one type; what is frozen may be in another",
+            field="model",
+        )
 
 
 def _reasons(layer: nn.Module) -> Iterator[str]:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
@@ -19,6 +19,9 @@ from torch import Tensor
 
 from tan_core.engine.trainer import Trainer, TrainerState
 from tan_core.errors import ParameterError
+
+Place: TypeAlias = str | os.PathLike[str]
+"""Of a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,25 +96,25 @@ def _sync(folder: Path) -> None:
         os.close(opened)
 
 
-def draft(path: Path, trainer: Trainer, extra: Mapping[str, Any] | None = None) -> Draft:
+def draft(path: Place, trainer: Trainer, extra: Mapping[str, Any] | None = None) -> Draft:
     """Copy the trainer's state and ``extra`` (JSON) into a checkpoint that is to be kept."""
     state = trainer.state()
     metadata = {"meta": dict(state.meta), "extra": dict(extra or {})}
-    return Draft(path, save_tensors(dict(state.tensors), metadata=_as_strings(metadata)))
+    return Draft(Path(path), save_tensors(dict(state.tensors), metadata=_as_strings(metadata)))
 
 
-def save(path: Path, trainer: Trainer, extra: Mapping[str, Any] | None = None) -> str:
+def save(path: Place, trainer: Trainer, extra: Mapping[str, Any] | None = None) -> str:
     """Write the trainer's state and ``extra`` (JSON), and wait; the SHA-256 of the file, as hex."""
     return draft(path, trainer, extra).keep()
 
 
-def load(path: Path, sha256: str) -> LoadedCheckpoint:
+def load(path: Place, sha256: str) -> LoadedCheckpoint:
     """The checkpoint at ``path``, if it is the very file that ``sha256`` was reported for.
 
     Raises:
         ParameterError: missing, changed or malformed; ``field`` is "checkpoint".
     """
-    content = _read(path, sha256)
+    content = _read(Path(path), sha256)
     try:
         tensors = load_tensors(content)
         metadata = _metadata(content)
@@ -122,10 +125,12 @@ def load(path: Path, sha256: str) -> LoadedCheckpoint:
 
 
 def save_weights(
-    path: Path, weights: Mapping[str, Tensor], metadata: Mapping[str, Any] | None = None
+    path: Place, weights: Mapping[str, Tensor], metadata: Mapping[str, Any] | None = None
 ) -> str:
     """Write released weights by parameter name with JSON ``metadata``; the file's SHA-256, as hex."""
-    return Draft(path, save_tensors(dict(weights), metadata=_as_strings(metadata or {}))).keep()
+    return Draft(
+        Path(path), save_tensors(dict(weights), metadata=_as_strings(metadata or {}))
+    ).keep()
 
 
 def _as_strings(metadata: Mapping[str, Any]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from torch.nn import functional
 from tan_core.engine.bookkeeping import Books
 from tan_core.engine.clipping import no_clipping
 from tan_core.engine.gradients import clipped_sum
+from tan_core.engine.probe import fed, fill_zeros, logits
 from tan_core.errors import ParameterError
 from tan_core.spec.train import Precision
 
@@ -20,7 +21,6 @@ _TOLERANCE = 1e-2
 """Of a parameter's own gradient. A ReLU near a tie may go the other way in another memory layout."""
 _ROUND_OFF = 1e-3
 """Of the longest gradient of all parameters."""
-_INSTEAD_OF_ZERO = 0.1
 
 
 def check_coverage(
@@ -33,7 +33,8 @@ def check_coverage(
     Parameters that are zero get random values first: a branch that starts at zero has no gradient.
 
     Args:
-        model: passes :func:`~tan_core.engine.check.check_model`; reads [B, *shape] floats.
+        model: passes :func:`~tan_core.engine.check.check_model`; reads [B, *shape] floats, in the type of the
+            parameters that are trained, and gives [B, classes].
         shape: of one example.
         precision: of the passes. What a parameter's gradient is made of shows in float32; in a lower one
             the model must run.
@@ -46,12 +47,8 @@ def check_coverage(
         >>> check_coverage(nn.Linear(4, 3), (4,))
     """
     probe, generator = copy.deepcopy(model), torch.Generator().manual_seed(0)
-    like = next(model.parameters())
-    with torch.no_grad():
-        for parameter in probe.parameters():
-            size = int((parameter == 0).sum())
-            random = torch.randn(size, generator=generator)
-            parameter[parameter == 0] = _INSTEAD_OF_ZERO * random.to(like)
+    like = fed(model)
+    fill_zeros(probe, lambda size: torch.randn(size, generator=generator).to(like))
     for examples in _EXAMPLES:
         inputs = torch.randn((examples, *shape), generator=generator).to(like)
         hidden = _hidden(probe, inputs)
@@ -119,7 +116,7 @@ def _is_hidden_in_float64(probe: nn.Module, inputs: Tensor) -> bool:
 def _hidden(probe: nn.Module, inputs: Tensor) -> str | None:
     """The first parameter with another gradient by plain autograd than by the books, by name."""
     with torch.no_grad():
-        labels = torch.arange(len(inputs), device=inputs.device) % probe(inputs).shape[1]
+        labels = torch.arange(len(inputs), device=inputs.device) % logits(probe, inputs).shape[1]
     truth = _by_autograd(probe, inputs, labels)
     try:
         got = clipped_sum(probe, inputs, labels, clip_norm=1.0, rule=no_clipping).sum
@@ -142,6 +139,6 @@ def _by_autograd(model: nn.Module, inputs: Tensor, labels: Tensor) -> dict[str, 
         *((name, p) for name, p in model.named_parameters() if p.requires_grad), strict=True
     )
     with torch.enable_grad():
-        loss = functional.cross_entropy(model(inputs), labels, reduction="sum")
+        loss = functional.cross_entropy(model(inputs).to(inputs.dtype), labels, reduction="sum")
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
     return {name: g.flatten() for name, g in zip(names, gradients, strict=True)}

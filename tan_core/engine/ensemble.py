@@ -26,7 +26,7 @@ from tan_core.engine.ensemble_checks import (
     check_simulations,
     linear_layers,
 )
-from tan_core.engine.inputs import Array, as_floats, as_tensor
+from tan_core.engine.inputs import Array, as_floats, as_indices, as_tensor
 from tan_core.engine.layers.base import squared_norms
 from tan_core.engine.optimizers import make_optimizer
 from tan_core.engine.randomness import Randomness
@@ -87,13 +87,14 @@ class LinearEnsemble:
         noises: Sequence[Randomness] | None = None,
         microbatch_size: int = 2048,
     ) -> None:
+        microbatch_size = _validate.plain(microbatch_size)
         _validate.positive_integer(microbatch_size=microbatch_size)
         check_counts(models, simulations=simulations, configs=configs, noises=noises)
         check_simulations(simulations)
         layers = linear_layers(models)
         self._num_classes, self._num_features = layers[0].weight.shape
         self._shared = simulations[0]
-        self._inputs, self._labels = as_tensor(inputs), as_tensor(labels).long().clone()
+        self._inputs, self._labels = as_tensor(inputs), as_indices(labels, field="labels").clone()
         check_data(self._inputs, self._labels, layers[0], simulations[0])
         for trial, (config, simulation) in enumerate(zip(configs, simulations, strict=True)):
             check_config(trial, config, simulation, self._inputs)
@@ -152,7 +153,7 @@ class LinearEnsemble:
 
         A trial that has diverged has None.
         """
-        inputs, labels = as_tensor(inputs), as_tensor(labels).long()
+        inputs, labels = as_tensor(inputs), as_indices(labels, field="labels")
         if len(labels) == 0:
             raise ParameterError("cannot evaluate on an empty split", field="inputs")
         accuracies: list[float | None] = [None] * len(self._trials)

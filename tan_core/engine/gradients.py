@@ -81,6 +81,7 @@ def clipped_sum(
     Raises:
         ParameterError: the counts do not fit each other, or ``final`` is to be told of nothing.
     """
+    clip_norm, views, microbatch_size = map(_validate.plain, (clip_norm, views, microbatch_size))
     _validate.positive(clip_norm=clip_norm)
     _validate.positive_integer(views=views, microbatch_size=microbatch_size)
     if len(inputs) != views * len(labels):

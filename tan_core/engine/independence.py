@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from tan_core.engine.probe import INSTEAD_OF_ZERO, fed, fill_zeros, is_random, logits
 from tan_core.errors import ParameterError
 
 _TOLERANCE = 1e-3
-_INSTEAD_OF_ZERO = 0.1
 _EXAMPLES = 4
 """Two are too few: batch normalisation makes 1 and -1 of whatever they are."""
 
@@ -23,29 +23,29 @@ def check_independence(model: nn.Module, shape: Sequence[int]) -> None:
     with every parameter redrawn, for a branch that starts small hides it as well, and grows.
 
     Args:
-        model: reads [B, *shape] floats.
+        model: reads [B, *shape] floats, in the type of the parameters that are trained, and gives [B, classes];
+            what is frozen may be in any type.
         shape: of one example.
 
     Raises:
-        ParameterError: a buffer changes when the model runs, the same inputs give two outputs, or an
-            output changes with the other examples of its batch.
+        ParameterError: the model does not run or gives something else, a buffer changes when it runs, the
+            same inputs give two outputs, or an output changes with the other examples of its batch.
 
     Example:
         >>> check_independence(nn.Linear(4, 3), (4,))
     """
     probe, generator = copy.deepcopy(model), torch.Generator().manual_seed(0)
-    like = next(model.parameters())
+    like = fed(model)
 
     def random(size: Sequence[int]) -> Tensor:
         return torch.randn(tuple(size), generator=generator).to(like)
 
-    for parameter in probe.parameters():
-        parameter[parameter == 0] = _INSTEAD_OF_ZERO * random((int((parameter == 0).sum()),))
+    fill_zeros(probe, lambda size: random((size,)))
     batch = random((_EXAMPLES, *shape))
     same_first = torch.cat([batch[:1], random((_EXAMPLES - 1, *shape))])
     kept = {name: buffer.clone() for name, buffer in probe.named_buffers()}
 
-    once, again, beside = probe(batch), probe(batch), probe(same_first)
+    once, again, beside = logits(probe, batch), probe(batch), probe(same_first)
 
     for name, buffer in probe.named_buffers():
         if not torch.equal(buffer, kept[name]):
@@ -72,8 +72,8 @@ def _mixes_elsewhere(
     probe: nn.Module, random: Callable[[Sequence[int]], Tensor], batch: Tensor, same_first: Tensor
 ) -> bool:
     """Whether the outputs for the first example differ at weights that are nothing but random."""
-    for parameter in probe.parameters():
-        parameter.copy_(_INSTEAD_OF_ZERO * random(parameter.shape))
+    for parameter in filter(is_random, probe.parameters()):
+        parameter.copy_(INSTEAD_OF_ZERO * random(parameter.shape))
     try:
         once, beside = probe(batch), probe(same_first)
     except (RuntimeError, ValueError):  # not every model takes any weights, and it ran with its own

@@ -1,9 +1,11 @@
 """A split as tensors, in memory or read by index, and its records as what a model reads."""
 
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -11,9 +13,13 @@ from torch import Tensor
 from tan_core.data import Records
 from tan_core.errors import ParameterError
 
-Array = NDArray[Any] | Tensor
+Array = NDArray[Any] | Tensor | Sequence[Any]
+"""A sequence is one of numbers, or of sequences of equal length."""
 Inputs = Array | Records
 """Records of a split: all of them in memory, or read by index."""
+
+_NUMBERS: Final = "biuf"
+"""Kinds of NumPy's numbers that torch has, up to eight bytes each."""
 
 
 class ByIndex:
@@ -26,6 +32,9 @@ class ByIndex:
         self.shape: Final = torch.Size(records.shape)
         self._ahead = ThreadPoolExecutor(1, thread_name_prefix="ahead")
         self._expected: tuple[Tensor, Future[NDArray[Any]]] | None = None
+
+    def __reduce__(self) -> tuple[type["ByIndex"], tuple[Records]]:
+        return ByIndex, (self._records,)
 
     def __len__(self) -> int:
         return len(self._records)
@@ -64,11 +73,52 @@ class Picked:
         return as_floats(self.source.index_select(0, self.rows), dtype)
 
 
-def as_tensor(values: Array) -> Tensor:
-    """A tensor over the same memory where it can be written to; torch warns of read-only arrays."""
-    if isinstance(values, Tensor):
-        return values
-    return torch.from_numpy(values if values.flags.writeable else values.copy())
+def as_tensor(values: Array, *, field: str = "inputs") -> Tensor:
+    """A tensor over the same memory where torch can read and write it there, else over a copy.
+
+    Raises:
+        ParameterError: they are no real numbers in one block.
+    """
+    found = values if isinstance(values, Tensor) else _as_array(values, field)
+    if found.ndim == 0:
+        raise ParameterError(
+            f"{field} must be one for each record, got {type(values).__name__} without a dimension",
+            field=field,
+        )
+    if not isinstance(found, Tensor):
+        return torch.from_numpy(found)
+    if found.is_complex() or found.is_quantized or found.layout != torch.strided:
+        raise ParameterError(
+            f"{field} must be dense real numbers, got {found.dtype} in layout {found.layout}",
+            field=field,
+        )
+    return found
+
+
+def _as_array(values: object, field: str) -> NDArray[Any]:
+    """An array that torch can share."""
+    try:
+        array = np.asarray(values)
+    except (
+        TypeError,
+        ValueError,
+        RuntimeError,
+    ) as error:  # ragged, or whatever its own type raises
+        raise ParameterError(
+            f"{field} must be an array, a tensor or lists of numbers of equal length, got a "
+            f"{type(values).__name__} that NumPy makes no array of",
+            field=field,
+        ) from error
+    if array.dtype.kind not in _NUMBERS or array.dtype.itemsize > 8:
+        raise ParameterError(
+            f"{field} must be integers or floats of up to 64 bits, got {array.dtype} in "
+            f"{type(values).__name__}",
+            field=field,
+        )
+    # Torch knows one order of bytes, steps forward over whole numbers, and memory to write to.
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
+    is_in_steps = all(step >= 0 and step % array.itemsize == 0 for step in array.strides)
+    return array if is_in_steps and array.flags.writeable else array.copy()
 
 
 def as_indices(values: Array, *, field: str, num: int | None = None) -> Tensor:
@@ -77,8 +127,8 @@ def as_indices(values: Array, *, field: str, num: int | None = None) -> Tensor:
     Raises:
         ParameterError: they are no integers in one dimension, or not ``num`` of them.
     """
-    found = as_tensor(values)
-    if found.ndim != 1 or found.is_floating_point() or found.is_complex():
+    found = as_tensor(values, field=field)
+    if found.ndim != 1 or found.is_floating_point():
         raise ParameterError(
             f"{field} must be integers of shape [N], got {found.dtype} of shape {list(found.shape)}",
             field=field,

@@ -84,6 +84,7 @@ class PrivateRandomness:
     def __init__(self, key: bytes, attempt: int) -> None:
         if not isinstance(key, bytes) or len(key) != KEY_BYTES:  # pyright: ignore[reportUnnecessaryIsInstance] a str key would be a disaster
             raise ParameterError(f"key must be {KEY_BYTES} bytes", field="key")
+        attempt = _validate.plain(attempt)
         _validate.positive_integer(attempt=attempt)
         self._key = key
         self._attempt = attempt

@@ -7,6 +7,7 @@ rounding.
 
 # Shape legend: B = examples of this step (varies, may be 0), P = parameters, flattened, U = units of a
 # chunk, R = the most records that one of them has.
+import copy
 import math
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -40,9 +41,11 @@ from tan_core.engine.inputs import (
 )
 from tan_core.engine.linear_classifier import linear_classifier, scores
 from tan_core.engine.optimizers import make_optimizer
+from tan_core.engine.probe import fed, logits
 from tan_core.engine.randomness import Randomness, SeededRandomness
 from tan_core.engine.reduction import AllReduce, Pieces, Reduction
 from tan_core.engine.trace import Trace
+from tan_core.engine.trainer_checks import check_kinds, device_of
 from tan_core.engine.users import Users
 from tan_core.engine.verdicts import check_once
 from tan_core.errors import ParameterError
@@ -115,17 +118,19 @@ class Trainer:
     * ``torch.manual_seed`` and ``numpy.random.seed`` have no influence.
 
     Args:
-        model: passes :func:`~tan_core.engine.gradients.check_model`,
+        model: reads [N, ...] in the type of its trained parameters and gives [N, classes]; passes
+            :func:`~tan_core.engine.gradients.check_model`,
             :func:`~tan_core.engine.independence.check_independence` and
             :func:`~tan_core.engine.coverage.check_coverage` (in a simulation, once for an
             :func:`~tan_core.engine.verdicts.architecture`); its parameters become views of one vector
-            and always hold the current (not the averaged) weights.
+            and always hold the current (not the averaged) weights. What is frozen may be in another type,
+            such as bfloat16, and takes its inputs in it from the model's forward.
         execution: what is executed; its mechanism is the one that is priced.
         config: optimiser, averaging, augmentation, and the precision of the passes through the model; the
             weights and all that is made of gradients are float32 in both. Its ``clip_norm`` must be the
             mechanism's.
         inputs: the whole training split, uint8 [N, C, H, W] or float [N, F], in memory or not; N is
-            ``execution.num_examples``.
+            ``execution.num_examples``. Lists of numbers are taken for the array that NumPy makes of them.
         labels: [N], integers.
         randomness: equal on all ranks.
         users: [N], whose each record is, by numbers from 0: then users are drawn and not records, a
@@ -158,6 +163,10 @@ class Trainer:
         all_reduce: AllReduce | None = None,
         device: str | torch.device = "cpu",
     ) -> None:
+        check_kinds(model, execution, config)
+        microbatch_size, rank, world_size = map(
+            _validate.plain, (microbatch_size, rank, world_size)
+        )
         _validate.positive_integer(microbatch_size=microbatch_size, world_size=world_size)
         _validate.in_range(0, world_size - 1, rank=rank)
         self._execution = execution
@@ -166,6 +175,7 @@ class Trainer:
         self._inputs, self._labels = as_inputs(inputs), as_indices(labels, field="labels")
         self._users = None if users is None else Users(as_indices(users, field="users"))
         self._check_arguments(randomness, world_size, all_reduce)
+        self._device = device_of(device)
         check_model(model)
         if isinstance(execution, PrivateRun):
             check_independence(model, self._inputs.shape[1:])
@@ -176,7 +186,6 @@ class Trainer:
         self._randomness = randomness
         self._microbatch_size = microbatch_size
         self._rank, self._world_size, self._all_reduce = rank, world_size, all_reduce
-        self._device = torch.device(device)
         self._augmentation = Augmentation.of(
             tuple(self._inputs.shape[1:]),
             multiplicity=config.augmentation_multiplicity,
@@ -251,9 +260,9 @@ class Trainer:
     def hits(self, inputs: Inputs, labels: Array, *, weights: Tensor | None = None) -> Tensor:
         """[N], bool: which records of a split are told right, by the weights of :meth:`evaluate`."""
         read = as_inputs(inputs)
-        labels = as_indices(labels, field="labels", num=len(read))
-        if len(labels) == 0:
+        if len(read) == 0:
             raise ParameterError("cannot evaluate on an empty split", field="inputs")
+        labels = as_indices(labels, field="labels", num=len(read))
         hits: list[Tensor] = []
         used = self.released if weights is None else weights
         classifier = linear_classifier(self._model)
@@ -264,9 +273,23 @@ class Trainer:
                 if classifier is not None and isinstance(read, Tensor):
                     found = scores(classifier, Picked(read, rows[chunk]))
                 if found is None:
-                    found = self._books.predictions(self._normalised(read[chunk]))
+                    found = self._predictions(read[chunk])
                 hits.append(found.argmax(1).cpu() == labels[chunk])
         return torch.cat(hits)
+
+    def _predictions(self, records: Tensor) -> Tensor:
+        """[B, classes]: what the model says of records, which may be of another shape than it was trained on."""
+        try:
+            return self._books.predictions(self._normalised(records))
+        except RuntimeError as error:
+            trained_on, given = list(self._inputs.shape[1:]), list(records.shape[1:])
+            if given == trained_on:
+                raise
+            raise ParameterError(
+                f"the model does not run on records of shape {given}: {error}; accepted: {trained_on}, as it "
+                "was trained on",
+                field="inputs",
+            ) from error
 
     @contextmanager
     def _in_place(self, weights_P: Tensor) -> Generator[None]:
@@ -291,6 +314,30 @@ class Trainer:
             if parameter.requires_grad:
                 weights[name] = released[first_names[parameter]]
         return {name: value.to("cpu", copy=True).contiguous() for name, value in weights.items()}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a copy, here or elsewhere: what stands for parameters or holds on to them is made anew there.
+
+        Raises:
+            TypeError: a private run has no copy, which would add the same noise to other gradients.
+        """
+        if isinstance(self._execution, PrivateRun):
+            raise TypeError(
+                "a private run is never copied or pickled: a copy would draw the same noise again; save a "
+                "checkpoint and go on with another attempt"
+            )
+        model = copy.deepcopy(self._model)
+        for parameter in model.parameters():
+            # Of a view of the vector all of the vector would be written.
+            parameter.data = parameter.data.clone()
+        state = {**vars(self), "_model": model}
+        del state["_flat"], state["_books"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._flat = FlatParameters(self._model)
+        self._books = Books(self._model, self._config.precision)
 
     def state(self) -> TrainerState:
         """A copy of everything the next step depends on beside data and randomness."""
@@ -332,8 +379,8 @@ class Trainer:
     @torch.no_grad()
     def _check_classes(self, model: nn.Module) -> None:
         """Before a step: one label too large would end the run in the middle, with what it cost, and be told."""
-        zeros = torch.zeros(2, *self._inputs.shape[1:]).to(next(model.parameters()))
-        width = model(zeros).shape[-1]
+        zeros = torch.zeros(2, *self._inputs.shape[1:]).to(fed(model))
+        width = logits(model, zeros).shape[-1]
         if len(self._labels) and not 0 <= self._labels.min() <= self._labels.max() < width:
             raise ParameterError(
                 f"labels must be >= 0 and below {width}, the classes that the model tells apart",

@@ -32,6 +32,7 @@ from tan_core.spec import StudySpec
 from tan_core.spec.train import Precision
 
 
+@_validate.plainly
 def plan_study(
     spec: StudySpec,
     *,
@@ -125,6 +126,7 @@ _UNMEASURED = (
 )
 
 
+@_validate.plainly
 def plan_mechanism(
     *,
     num_examples: int,
@@ -142,6 +144,9 @@ def plan_mechanism(
 
     There is no study, so there are no finals, and ``rungs: auto`` shows the one scale of B/16.
 
+    Raises:
+        ParameterError: an argument is out of its domain; B is at least 1, as the smallest simulated batch.
+
     Example:
         >>> plan = plan_mechanism(
         ...     num_examples=50_000,
@@ -155,7 +160,13 @@ def plan_mechanism(
     """
     _validate.positive_integer(num_examples=num_examples, steps=steps, trials=trials)
     _validate.positive(expected_batch_size=expected_batch_size)
-    refuse_batch_above(num_examples, expected_batch_size)
+    if expected_batch_size < 1:
+        raise ParameterError(
+            "expected_batch_size must be at least 1, the smallest batch that can be simulated, got "
+            f"{expected_batch_size!r}",
+            field="expected_batch_size",
+        )
+    refuse_batch_above(num_examples, expected_batch_size, field="expected_batch_size")
     mechanism = Mechanism(
         sampling_rate=expected_batch_size / num_examples,
         noise_multiplier=noise_multiplier,

@@ -32,6 +32,7 @@ def one_rung(expected_batch_size: float, *, search_num_examples: int) -> int:
     return max(1, min(rung, int(expected_batch_size), search_num_examples))
 
 
+@_validate.plainly
 def batch_ladder(
     expected_batch_size: float, *, trials: int, search_num_examples: int | None = None
 ) -> list[int]:

@@ -68,12 +68,11 @@ def choose_shape(
     return _Shaper(spec, num_examples, steps, neighboring_relation, limit).shape(sizes)
 
 
-def refuse_batch_above(num_examples: int, batch: float) -> None:
+def refuse_batch_above(num_examples: int, batch: float, *, field: str = "train.batch_size") -> None:
     """Refuse a batch that is larger than the data."""
     if batch > num_examples:
         raise ParameterError(
-            f"expected batch {batch:g} exceeds the {num_examples} training examples",
-            field="train.batch_size",
+            f"expected batch {batch:g} exceeds the {num_examples} training examples", field=field
         )
 
 

@@ -9,6 +9,7 @@ import math
 from tan_core import _validate
 
 
+@_validate.plainly
 def signal_to_noise(*, sampling_rate: float, noise_multiplier: float, steps: int) -> float:
     r"""The individual signal-to-noise ratio of a whole run.
 
@@ -27,8 +28,8 @@ def signal_to_noise(*, sampling_rate: float, noise_multiplier: float, steps: int
         >>> f"{eta:.4f}"
         '0.9654'
     """
-    _validate.positive(sampling_rate=sampling_rate, noise_multiplier=noise_multiplier)
-    _validate.probability(sampling_rate=sampling_rate)
+    _validate.rate(sampling_rate=sampling_rate)
+    _validate.positive(noise_multiplier=noise_multiplier)
     _validate.positive_integer(steps=steps)
     return sampling_rate * math.sqrt(steps / 2) / noise_multiplier
 
@@ -47,6 +48,7 @@ def total_noise(*, sampling_rate: float, noise_multiplier: float, steps: int) ->
     )
 
 
+@_validate.plainly
 def epsilon_tan(*, signal_to_noise: float, delta: float) -> float:
     r"""The paper's estimate, for plots: neither an upper nor a lower bound of epsilon.
 

@@ -24,7 +24,7 @@ References:
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from tan_core import _validate
 from tan_core.errors import ParameterError
@@ -55,6 +55,7 @@ class Setting:
     warmup_steps: float | None = None
 
     def __post_init__(self) -> None:
+        _validate.make_plain(self, *(each.name for each in fields(self)))
         _validate.positive(
             expected_batch_size=self.expected_batch_size,
             noise_multiplier=self.noise_multiplier,
@@ -69,6 +70,7 @@ class Setting:
             _validate.in_range(0, self.steps, warmup_steps=self.warmup_steps)
 
 
+@_validate.plainly
 def scale_batch(setting: Setting, *, scale_factor: float) -> Setting:
     """(B/k, sigma/k) and all else untouched: the simulation, at 1/k of the cost.
 
@@ -94,6 +96,7 @@ def scale_batch(setting: Setting, *, scale_factor: float) -> Setting:
     )
 
 
+@_validate.plainly
 def trade_steps_for_batch(setting: Setting, *, steps: int) -> Setting:
     """Other steps at equal noise multiplier: B goes with 1/sqrt(S), the learning rate with 1/S.
 
@@ -119,6 +122,7 @@ def trade_steps_for_batch(setting: Setting, *, steps: int) -> Setting:
     )
 
 
+@_validate.plainly
 def trade_steps_for_noise(setting: Setting, *, steps: int) -> Setting:
     """Other steps at equal batch: sigma goes with sqrt(S), the learning rate with 1/S.
 
@@ -137,6 +141,7 @@ def trade_steps_for_noise(setting: Setting, *, steps: int) -> Setting:
     )
 
 
+@_validate.plainly
 def keep_epochs(setting: Setting, *, steps: int) -> Setting:
     """Other steps over equally many examples: B with 1/S, sigma with 1/sqrt(S), learning rate with 1/S.
 

@@ -4,6 +4,7 @@ import sys
 from typing import Any
 
 import mpmath
+import numpy as np
 import pytest
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.pld.pld_pmf import SparsePLDPmf
@@ -343,6 +344,21 @@ class TestDelta:
     def test_an_epsilon_out_of_range_is_refused(self, epsilon: Any) -> None:
         with pytest.raises(ParameterError, match="epsilon"):
             price([run_of()], epsilon=epsilon)
+
+    def test_numbers_of_numpy_are_numbers(self) -> None:
+        found = price([run_of()], delta=np.float64(1e-5))
+        as_single = price([run_of()], epsilon=np.float32(6.5))
+
+        assert (found.epsilon, type(found.delta)) == (pld(run_of()), float)
+        assert type(as_single.epsilon) is float
+        assert gdp_epsilon(mu=np.int64(1), delta=1e-5) == gdp_epsilon(mu=1.0, delta=1e-5)
+
+    def test_a_mu_of_any_size_is_priced_or_refused_by_name(self) -> None:
+        assert gdp_epsilon(mu=3e4, delta=1e-5) > 4.5e8
+        with pytest.raises(ParameterError, match=r"mu must be in \[0, 30000\]"):
+            gdp_epsilon(mu=1e200, delta=1e-5)
+        with pytest.raises(ParameterError, match="at least one mechanism"):
+            gdp_estimate([], delta=1e-5)
 
 
 class TestCheck:

@@ -64,7 +64,7 @@ class TestPublicProxy:
         found = price_search(SearchAccounting.PUBLIC_PROXY, run=RUN, delta=DELTA)
 
         assert found.epsilon == found.epsilon_of_run == epsilon(RUN)
-        assert found.statement == "hyper-parameters chosen without private data"
+        assert found.statement == "hyper-parameters chosen on data registered as public"
 
 
 class TestAccounted:

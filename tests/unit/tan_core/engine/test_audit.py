@@ -235,7 +235,7 @@ class TestAudit:
     def test_the_examples_in_its_docstrings_are_true(self) -> None:
         results = doctest.testmod(import_module("tan_core.engine.audit"))
 
-        assert results.attempted == 4
+        assert results.attempted == 5
         assert not results.failed
 
 

@@ -85,3 +85,16 @@ class TestCheckModel:
     def test_a_model_with_nothing_to_train_is_refused(self) -> None:
         with pytest.raises(ParameterError, match="no trainable parameter"):
             check_model(nn.Linear(3, 3).requires_grad_(False))
+
+    def test_one_with_two_types_of_trained_parameters_is_refused_by_their_names(self) -> None:
+        """Their vector would make all of them the wider one, behind the model's back."""
+        model = nn.Sequential(nn.Linear(3, 3).double(), nn.Linear(3, 3))
+
+        with pytest.raises(
+            ParameterError, match=r"'0\.bias' is torch\.float64 and '1\.bias' is torch\.float32"
+        ) as refused:
+            check_model(model)
+
+        assert refused.value.field == "model"
+        model[1].requires_grad_(False)
+        check_model(model)

@@ -39,6 +39,18 @@ class TestSaveAndLoad:
 
         assert (loaded.step, loaded.extra) == (3, {"segment": 7})
 
+    def test_a_place_may_be_a_string(self, tmp_path: Path) -> None:
+        place, trainer = str(tmp_path / "new" / "c"), run(make_trainer(), 1)
+
+        kept = checkpoint.load(place, checkpoint.save(place, trainer))
+        drafted = checkpoint.load(place, checkpoint.draft(place, trainer).keep())
+        checkpoint.save_weights(f"{place}.weights", trainer.released_weights())
+
+        assert kept.step == drafted.step == 1
+        assert sorted(file.name for file in (tmp_path / "new").iterdir()) == ["c", "c.weights"]
+        with pytest.raises(ParameterError, match="gone: No such file"):
+            checkpoint.load(f"{place}.gone", "0" * 64)
+
     def test_the_run_key_is_not_in_the_file(self, tmp_path: Path) -> None:
         checkpoint.save(tmp_path / "c", run(make_trainer(), 1))
 

@@ -354,6 +354,9 @@ class TestArguments:
             ({"labels": make_labels(29)}, "labels"),
             ({"labels": make_labels() + 1}, "labels"),
             ({"labels": make_labels() - 1}, "labels"),
+            ({"labels": make_labels() + 0.5}, "labels"),
+            ({"labels": [[0], [1, 2]]}, "labels"),
+            ({"inputs": [[0.0], [1.0, 2.0]]}, "inputs"),
             ({"microbatch_size": 0}, "microbatch_size"),
             ({"models": [torch.nn.Linear(7, 3), torch.nn.Linear(7, 3, bias=False)]}, "models"),
             ({"models": [torch.nn.Linear(7, 3), torch.nn.Linear(7, 4)]}, "models"),
@@ -386,6 +389,19 @@ class TestArguments:
 
         with pytest.raises(ParameterError, match="have 2 steps and all are taken"):
             ensemble.step()
+
+    def test_lists_and_numbers_of_numpy_are_taken_for_what_they_are(self) -> None:
+        plain, other = make_arguments([{}, {}]), make_arguments([{}, {}])
+        other |= {"inputs": other["inputs"].tolist(), "labels": other["labels"].tolist()}
+
+        ensembles = LinearEnsemble(**plain), LinearEnsemble(**other, microbatch_size=np.int32(2048))
+        for ensemble in ensembles:
+            run(ensemble, 3)
+
+        one, two = (ensemble.released_weights(1)["1.weight"] for ensemble in ensembles)
+        assert torch.allclose(one, two, rtol=1e-6)
+        data = plain["inputs"], plain["labels"]
+        assert ensembles[0].evaluate(*data) == ensembles[1].evaluate(*(x.tolist() for x in data))
 
     def test_the_models_are_left_alone(self) -> None:
         arguments = make_arguments()

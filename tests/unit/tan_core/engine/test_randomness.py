@@ -177,6 +177,9 @@ class TestPrivateRandomness:
         with pytest.raises(ParameterError, match=r"^key must be 32 bytes$"):
             PrivateRandomness(key, 1)
 
+    def test_an_attempt_may_be_a_number_of_numpy(self) -> None:
+        assert all(same(*(draw(PrivateRandomness(KEY, number)) for number in (2, np.int64(2)))))
+
     def test_attempts_start_at_one(self) -> None:
         with pytest.raises(ParameterError, match="attempt must be an integer >= 1"):
             PrivateRandomness(KEY, 0)

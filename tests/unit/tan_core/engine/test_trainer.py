@@ -1,10 +1,12 @@
 """The step: what is divided by what, who adds noise, what may not change the update."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional
 
 from tan_core import data, models
@@ -409,6 +411,53 @@ class TestArguments:
 
         assert error.value.field == field
 
+    @pytest.mark.parametrize(
+        ("changes", "field", "message"),
+        [
+            ({"config": {}}, "config", "config must be a TrainerConfig, got dict"),
+            (
+                {"execution": make_run().mechanism},
+                "execution",
+                "must be a PrivateRun or Simulation",
+            ),
+            ({"model": "mlp"}, "model", "must be a torch.nn.Module, got str"),
+        ],
+        ids=["config", "execution", "model"],
+    )
+    def test_what_is_of_another_kind_is_refused_by_name(self, changes, field, message) -> None:
+        inputs, labels = make_data()
+        arguments = {
+            "model": nn.Sequential(nn.Flatten(), nn.Linear(64, 3)),
+            "execution": make_run(),
+            "config": TrainerConfig(clip_norm=1.0),
+            "inputs": inputs,
+            "labels": labels,
+            "randomness": PrivateRandomness(KEY, 1),
+        }
+
+        with pytest.raises(ParameterError, match=re.escape(message)) as error:
+            Trainer(**arguments | changes)
+
+        assert error.value.field == field
+
+    @pytest.mark.parametrize("device", ["foo", "cuda:99", "meta", 3.5, None], ids=str)
+    def test_a_device_that_cannot_compute_is_refused_with_those_that_can(self, device) -> None:
+        with pytest.raises(
+            ParameterError, match=r"cannot compute here: .*; accepted: cpu"
+        ) as error:
+            make_trainer(device=device)
+
+        assert error.value.field == "device"
+        assert str(device) in str(error.value)
+
+    def test_numbers_of_numpy_are_numbers(self) -> None:
+        one, two = (
+            run(make_trainer(microbatch_size=size, rank=rank, world_size=world), 2)
+            for size, rank, world in ((7, 0, 1), (np.int32(7), np.int64(0), np.uint8(1)))
+        )
+
+        assert torch.equal(vector(one), vector(two))
+
     def test_read_only_data_is_accepted(self) -> None:
         inputs, labels = make_data()
         inputs.flags.writeable = labels.flags.writeable = False
@@ -441,6 +490,105 @@ class TestArguments:
 
         with pytest.raises(ParameterError, match="empty split"):
             make_trainer().evaluate(inputs[:0], labels[:0])
+
+
+class Says(nn.Module):
+    """A linear classifier, and then something."""
+
+    def __init__(self, something) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 3)
+        self.something = something
+
+    def forward(self, x: torch.Tensor) -> object:
+        return self.something(self.layer(x.flatten(1)))
+
+
+NO_LOGITS = {
+    "tuple": (lambda x: (x, x), "got a tuple"),
+    "mapping": (lambda x: {"logits": x}, "got a dict"),
+    "nothing": (lambda _: None, "got a NoneType"),
+    "classes": (lambda x: x.argmax(1), "got torch.int64"),
+    "two-axes": (lambda x: x[:, None], "got shape [4, 1, 3] for B = 4"),
+    "no-axis": (lambda x: x[:, 0], "got shape [4] for B = 4"),
+    "no-class": (lambda x: x[:, :0], "got shape [4, 0] for B = 4"),
+    "fewer": (lambda x: x[1:], "got shape [3, 3] for B = 4"),
+}
+
+
+class TestModelAndInputs:
+    """A model that does not fit its inputs says so before a step, whatever becomes of them."""
+
+    @pytest.mark.parametrize(("something", "got"), NO_LOGITS.values(), ids=NO_LOGITS)
+    @pytest.mark.parametrize("is_private", [True, False])
+    def test_what_gives_no_logits_is_refused(self, something, got: str, is_private: bool) -> None:
+        execution = make_run() if is_private else Simulation.of(make_run(), expected_batch_size=6)
+
+        with pytest.raises(ParameterError, match=re.escape(got)) as error:
+            make_trainer(execution, model=Says(something))
+
+        assert error.value.field == "model"
+        assert "must give a tensor of logits of shape [B, classes]" in str(error.value)
+
+    @pytest.mark.parametrize("is_private", [True, False])
+    def test_records_of_another_width_are_refused(self, is_private: bool) -> None:
+        execution = make_run() if is_private else Simulation.of(make_run(), expected_batch_size=6)
+        message = (
+            r"does not run on inputs of shape \[B, 7\] in torch\.float32: .* cannot be multiplied"
+        )
+
+        with pytest.raises(ParameterError, match=message) as error:
+            make_trainer(
+                execution, model=nn.Linear(64, 3), inputs=np.zeros((NUM_EXAMPLES, 7), np.float32)
+            )
+
+        assert error.value.field == "model"
+
+    def test_a_model_may_raise_anything(self) -> None:
+        def fails(_: torch.Tensor) -> object:
+            raise KeyError("scale")
+
+        with pytest.raises(ParameterError, match=r"does not run on .*: KeyError: 'scale'") as error:
+            make_trainer(model=Says(fails))
+
+        assert isinstance(error.value.__cause__, KeyError)
+
+    def test_and_what_it_refuses_on_purpose_is_left_as_it_is(self) -> None:
+        def refuses(_: torch.Tensor) -> object:
+            raise ParameterError("groups must be 8", field="model.groups")
+
+        with pytest.raises(ParameterError, match=r"^groups must be 8$") as error:
+            make_trainer(model=Says(refuses))
+
+        assert error.value.field == "model.groups"
+
+    def test_a_split_of_another_shape_is_read_where_the_model_can_and_else_refused(self) -> None:
+        inputs, labels = make_data()
+        trainer = run(make_trainer(), 1)
+
+        accuracy = trainer.evaluate(inputs, labels)
+        assert trainer.evaluate(inputs.reshape(NUM_EXAMPLES, 64), labels) == accuracy
+        with pytest.raises(
+            ParameterError, match=r"records of shape \[1, 4, 4\]: .*; accepted: \[1, 8, 8\]"
+        ) as error:
+            trainer.evaluate(inputs[:, :, :4, :4], labels)
+        assert error.value.field == "inputs"
+
+    def test_an_error_on_records_of_the_right_shape_stays_what_it_is(self) -> None:
+        class Tires(nn.Linear):
+            is_tired = False
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                if self.is_tired:
+                    raise RuntimeError("out of memory")
+                return super().forward(x.flatten(1))
+
+        model = Tires(64, 3)
+        trainer = make_trainer(model=model)
+        model.is_tired = True
+
+        with pytest.raises(RuntimeError, match=r"^out of memory$"):
+            trainer.evaluate(*make_data())
 
 
 class TestDigits:

@@ -181,7 +181,7 @@ def test_a_public_proxy_costs_the_run_alone() -> None:
 
     assert 2.8 < (found.epsilon or 0) < 3.0
     assert found.epsilon_if_accounted is None
-    assert found.note == "hyper-parameters chosen without private data"
+    assert found.note == "hyper-parameters chosen on data registered as public"
 
 
 @pytest.mark.parametrize(

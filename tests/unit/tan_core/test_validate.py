@@ -1,0 +1,136 @@
+"""Numbers of NumPy become Python's own at the doors; the checks behind them take those alone."""
+
+import doctest
+from dataclasses import asdict
+from decimal import Decimal
+
+import numpy as np
+import pytest
+
+from tan_core import _validate
+from tan_core.errors import ParameterError
+from tan_core.planner import batch_ladder, plan_mechanism
+from tan_core.tan.noise import epsilon_tan, signal_to_noise, total_noise
+from tan_core.tan.scaling import Setting, scale_batch, trade_steps_for_noise
+
+
+class TestPlain:
+    @pytest.mark.parametrize(
+        ("value", "expected"),
+        [
+            (np.int64(3), 3), (np.uint8(3), 3), (np.float64(0.5), 0.5), (np.float32(0.5), 0.5),
+            (np.float16(0.5), 0.5), (np.longdouble(0.5), 0.5), (3, 3), (0.5, 0.5),
+        ],
+        ids=lambda value: type(value).__name__,
+    )  # fmt: skip
+    def test_a_number_is_plain(self, value, expected) -> None:
+        found = _validate.plain(value)
+
+        assert found == expected
+        assert type(found) is type(expected)
+
+    @pytest.mark.parametrize(
+        "value", [True, np.True_, "3", None, 3j, Decimal(3), np.array(3), [3]], ids=repr
+    )
+    def test_anything_else_is_what_it_was(self, value) -> None:
+        assert _validate.plain(value) is value
+
+    def test_a_function_keeps_its_name_and_its_words(self) -> None:
+        assert signal_to_noise.__name__ == "signal_to_noise"
+        assert "signal-to-noise ratio" in (signal_to_noise.__doc__ or "")
+
+    def test_the_examples_in_its_docstrings_are_true(self) -> None:
+        results = doctest.testmod(_validate)
+
+        assert results.attempted
+        assert not results.failed
+
+
+class TestRate:
+    @pytest.mark.parametrize("value", [1, 1.0, 0.5, 1e-300])
+    def test_what_is_in_it_passes(self, value: float) -> None:
+        _validate.rate(q=value)
+
+    @pytest.mark.parametrize("value", [0, -1, 1.0001, float("nan"), True, "1", None])
+    def test_what_is_not_is_refused_with_what_is_accepted(self, value) -> None:
+        with pytest.raises(ParameterError, match=r"^q must be in \(0, 1\], got") as refused:
+            _validate.rate(q=value)
+
+        assert refused.value.field == "q"
+
+
+class TestDoors:
+    def test_a_plan_is_the_same(self) -> None:
+        plan = plan_mechanism(
+            num_examples=1000, expected_batch_size=32, noise_multiplier=1.5, steps=10, delta=1e-5
+        )
+
+        assert plan == plan_mechanism(
+            num_examples=np.int32(1000),
+            expected_batch_size=np.float32(32),
+            noise_multiplier=np.float32(1.5),
+            steps=np.int64(10),
+            delta=np.float64(1e-5),
+            trials=np.int8(24),
+        )
+
+    def test_a_batch_below_one_is_refused_by_its_name(self) -> None:
+        for batch in (0.5, 0.999, np.float32(0.5)):
+            with pytest.raises(ParameterError, match=r"must be at least 1, .*, got 0") as refused:
+                plan_mechanism(
+                    num_examples=1000, expected_batch_size=batch, noise_multiplier=1.0, steps=10, delta=1e-5
+                )  # fmt: skip
+            assert refused.value.field == "expected_batch_size"
+
+    def test_and_so_is_one_above_the_data(self) -> None:
+        with pytest.raises(ParameterError, match="exceeds the 10 training examples") as refused:
+            plan_mechanism(
+                num_examples=10, expected_batch_size=11, noise_multiplier=1.0, steps=10, delta=1e-5
+            )
+        assert refused.value.field == "expected_batch_size"
+
+    def test_a_ladder_is_the_same_and_plain(self) -> None:
+        ladder = batch_ladder(np.float32(4096), trials=np.int64(4))
+
+        assert ladder == batch_ladder(4096, trials=4)
+        assert {type(rung) for rung in ladder} == {int}
+
+    def test_estimates_are_made_in_full_precision(self) -> None:
+        run = {"sampling_rate": 0.0625, "noise_multiplier": 3.0, "steps": 2500}
+        given = {
+            "sampling_rate": np.float16(0.0625),
+            "noise_multiplier": np.float32(3),
+            "steps": np.int16(2500),
+        }
+
+        assert signal_to_noise(**given) == signal_to_noise(**run)
+        assert total_noise(**given) == total_noise(**run)
+        eta = np.float32(0.9654)
+        assert epsilon_tan(signal_to_noise=eta, delta=1e-5) == epsilon_tan(
+            signal_to_noise=float(eta), delta=1e-5
+        )
+        with pytest.raises(ParameterError, match=r"sampling_rate must be in \(0, 1\], got 1\.1"):
+            signal_to_noise(**run | {"sampling_rate": 1.1})
+
+    def test_a_setting_is_moved_as_plain_numbers_are(self) -> None:
+        setting = Setting(
+            expected_batch_size=4096,
+            noise_multiplier=3.0,
+            steps=2500,
+            learning_rate=4.0,
+            ema_decay=0.5,
+        )
+        given = Setting(
+            expected_batch_size=np.int16(4096),
+            noise_multiplier=np.float16(3),
+            steps=np.int16(2500),
+            learning_rate=np.float16(4),
+            ema_decay=np.float16(0.5),
+        )
+
+        assert scale_batch(given, scale_factor=np.float16(16)) == scale_batch(
+            setting, scale_factor=16
+        )
+        moved = trade_steps_for_noise(given, steps=np.int16(10_000))
+        assert moved == trade_steps_for_noise(setting, steps=10_000)
+        assert {type(each) for each in asdict(moved).values()} <= {int, float, type(None)}
