@@ -12,10 +12,16 @@ from tan_core.wire import LEAST_TOLD, OTHER, Evaluation, Scores, Tally
 LEVEL = 0.95
 NOTE = (
     "Counts on the test split, which no epsilon covers. Classes and groups of fewer than "
-    f"{LEAST_TOLD} test records are counted together as {OTHER}, with the next smallest where these are still fewer. "
+    f"{LEAST_TOLD} test records are counted together as {OTHER}, with the next smallest where these are still fewer."
+)
+BASELINE_NOTE = (
     "The baseline is the same training without noise and "
     "clipping: it read the training and validation data without privacy, no epsilon covers it, and its "
     "weights were not kept."
+)
+NO_BASELINE_NOTE = (
+    "A baseline without noise and clipping was asked for and there is none: no epsilon covers what it read of the "
+    "training and validation data before it ended."
 )
 _DEVIATIONS = NormalDist().inv_cdf((1 + LEVEL) / 2)
 
@@ -85,12 +91,27 @@ def evaluation_view(result: Mapping[str, Any] | None) -> EvaluationView | None:
     found = Evaluation.model_validate(stored)
     private, baseline = found.private, found.baseline
     return EvaluationView(
+        note=note_of(
+            has_baseline=baseline is not None, is_missing=found.baseline_reason is not None
+        ),
         all=_part(private, baseline),
         classes=_parts(private.classes, baseline, lambda scores: scores.classes),
         group_column=found.group,
         groups=_parts(private.groups, baseline, lambda scores: scores.groups),
         baseline_reason=found.baseline_reason,
     )
+
+
+def note_of(*, has_baseline: bool, is_missing: bool) -> str:
+    """What has to be said beside the counts; of a baseline only where one was trained, or was to be."""
+    if has_baseline:
+        return f"{NOTE} {BASELINE_NOTE}"
+    return f"{NOTE} {NO_BASELINE_NOTE}" if is_missing else NOTE
+
+
+def notes_of(*, has_baseline: bool, is_missing: bool) -> tuple[str, ...]:
+    """What may be said beside the counts: once all were told that there is a baseline."""
+    return note_of(has_baseline=has_baseline, is_missing=is_missing), f"{NOTE} {BASELINE_NOTE}"
 
 
 def _part(private: Tally, baseline: Tally | None) -> PartView:

@@ -215,8 +215,7 @@ def _verify_export(file: Path, key_id: str | None, *, as_json: bool) -> NoReturn
         from service.cli import privacy_view
 
         show(privacy_view.checks(found))
-    good = all(check.is_good for check in found)
-    raise typer.Exit(Exit.DONE if good else Exit.FAILED)
+    raise typer.Exit(Exit.FAILED if any(check.is_bad for check in found) else Exit.DONE)
 
 
 def _private(client: "Client") -> list[str]:

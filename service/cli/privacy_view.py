@@ -126,8 +126,9 @@ def checks(found: "Sequence[Check]") -> RenderableType:
     """What was checked, one line each."""
     made = table("Checks", "check", "verdict", "", prose=("",))
     for check in found:
-        style = None if check.is_good else "red"
-        made.add_row(check.name, "good" if check.is_good else "BAD", check.detail, style=style)
+        style = {"good": None, "open": "yellow", "bad": "red"}[check.verdict]
+        verdict = "BAD" if check.is_bad else check.verdict
+        made.add_row(check.name, verdict, check.detail, style=style)
     return made
 
 

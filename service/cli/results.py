@@ -74,7 +74,7 @@ def statement(
             if verify:
                 found = [*_verify(document, key_id), *_check_ledger(client, document)]
     _show(document, found, as_json=as_json, verify=verify)
-    raise typer.Exit(Exit.DONE if all(check.is_good for check in found) else Exit.FAILED)
+    raise typer.Exit(Exit.FAILED if any(check.is_bad for check in found) else Exit.DONE)
 
 
 def _expect_study(document: Json, study: str, file: Path) -> None:

@@ -30,7 +30,11 @@ async def verify_pasted(request: Request, context: ContextDep) -> HTMLResponse:
     text = dict(await read_form(request)).get("statement", "")
     checks = await checks_of(context, text)
     return page(
-        request, "_verdict.html", checks=checks, is_good=all(check.is_good for check in checks)
+        request,
+        "_verdict.html",
+        checks=checks,
+        is_good=not any(check.is_bad for check in checks),
+        is_open=any(check.is_good is None for check in checks),
     )
 
 
@@ -44,7 +48,7 @@ async def checks_of(context: Context, text: str) -> list[Check]:
         return [Check("format", False, "expected a JSON object")]
     key_id = await _expected_key(context, document)
     found = await context.arithmetic.run(partial(_verdict, document, key_id))
-    if not all(check.is_good for check in found):
+    if any(check.is_bad for check in found):
         return found
     async with context.database.session() as session:
         return [*found, *await _against_ledger(session, document)]

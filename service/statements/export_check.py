@@ -72,7 +72,7 @@ def verify_export(document: Mapping[str, Any], *, key_id: str | None = None) -> 
         return [Check("format", False, f"expected a ledger of schema {EXPORT_SCHEMA!r}")]
     return [
         Check("format", True, EXPORT_SCHEMA),
-        check_signature(document, key_id),
+        *check_signature(document, key_id),
         *_check_content(document),
     ]
 

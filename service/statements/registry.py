@@ -11,6 +11,11 @@ from typing import Any
 
 import yaml
 
+from service.statements.coverage import stated_coverage
+from tan_core.accounting import round_up
+
+DIGITS = 6
+"""Decimals of an epsilon; rounded up."""
 ASKED = "TODO: to be stated by the data curator"
 
 
@@ -39,7 +44,7 @@ def record(statement: Mapping[str, Any]) -> dict[str, Any]:
                 "unprotected_quantities": " ".join(
                     [
                         f"The number of training {statement['unit']}s, and which they are.",
-                        *statement["coverage"][1:],
+                        *stated_coverage(statement)[1:],
                     ]
                 ),
             },
@@ -88,8 +93,13 @@ def _privacy_loss(statement: Mapping[str, Any]) -> dict[str, Any]:
         f"datasets are adjacent where they differ so in one {statement['unit']}.{_of_users(statement)}",
         "privacy_parameters": {"epsilon": privacy["epsilon"], "delta": privacy["delta"]},
         "privacy_parameters_details": "; ".join(
-            f"epsilon {point['epsilon']:.6g} at delta {point['delta']:.3g}"
-            for point in privacy["curve"]
+            [
+                statement["search"]["note"],
+                *(
+                    f"epsilon {round_up(point['epsilon'], DIGITS)} at delta {point['delta']:.15g}"
+                    for point in privacy["curve"]
+                ),
+            ]
         ),
     }
 
@@ -107,9 +117,10 @@ def _of_users(statement: Mapping[str, Any]) -> str:
 def _accounting(statement: Mapping[str, Any]) -> dict[str, Any]:
     privacy = statement["privacy"]
     return {
-        "post_processing": statement["coverage"][0],
+        "post_processing": stated_coverage(statement)[0],
         "composition": f"{privacy['accountant']} by {privacy['library']} "
-        f"{privacy['library_version']}; computed again: {privacy['computed_again']['epsilon']}",
+        f"{privacy['library_version']}; computed again: {privacy['computed_again']['epsilon']}; "
+        f"{statement['search']['note']}",
     }
 
 

@@ -2,11 +2,13 @@
 
 from typing import Any
 
-from service.evaluation import NOTE, evaluation_view
+from service.evaluation import EvaluationView, evaluation_view
+from service.statements.coverage import coverage_of
 from service.statements.facts import Facts
 from service.statements.verify import (
     SCHEMA,
     TOLERANCE,
+    EventError,
     agrees,
     epsilon_of_events,
     rdp_epsilon_of_events,
@@ -34,6 +36,10 @@ ASSUMPTIONS = (
     "The number of steps was fixed before the run; crashes are taken not to depend on the records.",
     "Re-executed steps of crashed attempts used fresh noise and fresh batches, and are in the events.",
 )
+OF_PEOPLE = (
+    "Data that are registered as public hold none of these people: whoever registered them said so, and nobody checked it.",
+    "No other registration holds the same people: what is charged there is in no figure here.",
+)
 OF_USERS = (
     "A user's gradient is the mean over its records that are read: at most records_per_unit, and of a user "
     "with more a choice that depends on that user's own records alone.",
@@ -59,11 +65,6 @@ OF_A_FILE = (
 )
 OF_CODE_AROUND_IT = (
     "what is not in the file was made by the code of {}, which was not checked either"
-)
-COVERAGE = (
-    "Covered: the released weights, every checkpoint, and everything computed from them alone.",
-    "Not covered: the test accuracy, which reads the test split; the records of the validation split "
-    "that simulations score on, unless the search is accounted for.",
 )
 
 
@@ -92,6 +93,7 @@ def build(facts: Facts) -> dict[str, Any]:
         )
     executed = charge.mechanism.with_steps(charge.charged_steps)
     events = [executed.to_json()]
+    evaluation = evaluation_view(result.model_dump(mode="json"))
     return {
         "schema": SCHEMA,
         "study": {"id": facts.study_id, "name": facts.study_name},
@@ -114,12 +116,12 @@ def build(facts: Facts) -> dict[str, Any]:
             "released": result.steps,
             "charged_again": charge.charged_steps - result.steps,
         },
-        **_evaluation(facts),
+        **({} if evaluation is None else {"evaluation": evaluation.model_dump(mode="json")}),
         "weights": {"format": "safetensors", "sha256": result.model_sha256},
         "ledger": _ledger(facts),
         "software": dict(facts.versions),
         "assumptions": _assumptions(facts, executed),
-        "coverage": [*COVERAGE, *(() if result.evaluation is None else (NOTE,))],
+        "coverage": _coverage(facts, evaluation),
     }
 
 
@@ -137,10 +139,10 @@ def _readable(mechanism: Mechanism) -> dict[str, Any]:
     }
 
 
-def _evaluation(facts: Facts) -> dict[str, Any]:
-    """Accuracy by class and group, where the study asked for it."""
-    view = evaluation_view(facts.result.model_dump(mode="json"))
-    return {} if view is None else {"evaluation": view.model_dump(mode="json")}
+def _coverage(facts: Facts, evaluation: EvaluationView | None) -> list[str]:
+    """By the search; and of accuracies by class and group, where the study asked for them."""
+    by_class = () if evaluation is None else (evaluation.note,)
+    return [*coverage_of(facts.spec.search.accounting), *by_class]
 
 
 def _unit(facts: Facts) -> dict[str, Any]:
@@ -155,6 +157,7 @@ def _assumptions(facts: Facts, executed: Mechanism) -> list[str]:
     unit = _unit(facts)["unit"]
     return [
         *(each.format(unit=unit) for each in ASSUMPTIONS),
+        *(() if facts.is_public else OF_PEOPLE),
         *(OF_USERS if unit == "user" else ()),
         *(OF_A_CAP if executed.max_batch_size is not None else ()),
         *(each.format(unit=unit) for each in IN_BFLOAT16 if facts.precision is Precision.BFLOAT16),
@@ -188,11 +191,25 @@ def _privacy(facts: Facts, executed: Mechanism, events: list[dict[str, Any]]) ->
         "epsilon_by_accountant": {name.value: value for name, value in by_accountant.items()},
         "computed_again": {"epsilon": again, "tolerance": TOLERANCE},
         "curve": [
-            {"delta": at, "epsilon": price([executed], delta=at).epsilon}
+            {"delta": at, "epsilon": found}
             for at in (delta * 10, delta, delta / 10)
-            if MIN_DELTA <= at < 1
+            if (found := _confirmed(executed, events, at)) is not None
         ],
     }
+
+
+def _confirmed(executed: Mechanism, events: list[dict[str, Any]], delta: float) -> float | None:
+    """Epsilon at another delta, if both implementations say so: who verifies a statement computes it again."""
+    if not MIN_DELTA <= delta < 1:
+        return None
+    stated = price([executed], delta=delta).epsilon
+    try:
+        again = epsilon_of_events(
+            events, delta=delta, neighboring_relation=executed.neighboring_relation
+        )
+    except EventError:  # so many steps that round-off could hide in so small a delta
+        return None
+    return stated if agrees(stated, again, "pld") else None
 
 
 def _expect_agreement(stated: float, again: float, accountant: str) -> None:

@@ -7,7 +7,7 @@ bounded before it is reckoned with.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,12 @@ import numpy as np
 from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.rdp import RdpAccountant
 
+from service.evaluation import notes_of
 from service.publication.signing import is_signed
 from service.statements.check import Check
+from service.statements.coverage import check_coverage
+from service.statements.readable import check_mechanisms
+from tan_core.accounting import round_up
 from tan_core.accounting.effort import check_effort
 from tan_core.errors import TooHardError
 
@@ -33,6 +37,9 @@ PRV_SLACK = 0.02
 
 MAX_STEPS = 10_000_000
 """Of one event, as of one study: what is above was not issued by a service, and could take for ever."""
+
+MAX_CURVE = 10
+"""Points of a curve: a statement has three, and each is priced again."""
 
 _GRID_FRACTION = 0.04
 _MAX_SIZE = 10**12  # examples
@@ -63,11 +70,24 @@ def verify_statement(document: Mapping[str, Any], *, key_id: str | None = None) 
         return [Check("format", False, f"expected a statement of schema {SCHEMA!r}")]
     return [
         Check("format", True, SCHEMA),
-        check_signature(document, key_id),
+        *check_signature(document, key_id),
         *_check_epsilon(document),
         _check_steps(document),
+        *_readable_or_bad("mechanisms", check_mechanisms, document),
+        *_readable_or_bad("coverage", lambda said: [check_coverage(said)], document),
         *_check_evaluation(document),
     ]
+
+
+def _readable_or_bad(
+    name: str,
+    check: Callable[[Mapping[str, Any]], list[Check]],
+    document: Mapping[str, Any],
+) -> list[Check]:
+    try:
+        return check(document)
+    except MALFORMED as error:
+        return [Check(name, False, f"not stated: {error}")]
 
 
 def epsilon_of_events(
@@ -145,14 +165,21 @@ def agrees(stated: float, recomputed: float, accountant: str) -> bool:
     return stated <= recomputed * (1 + TOLERANCE) + OVERSTATEMENT + slack * max(1.0, recomputed)
 
 
-def check_signature(document: Mapping[str, Any], expected_key_id: str | None) -> Check:
-    """Whether a document is unchanged since it was signed, by the key that is expected if one is."""
+def check_signature(document: Mapping[str, Any], expected_key_id: str | None) -> list[Check]:
+    """Whether a document is unchanged since it was signed, and whether by the key that is expected.
+
+    Where none is, whose signature it is stays open: anybody can sign anything with a key of their own.
+    """
     if not is_signed(document):
-        return Check("signature", False, "the document was changed, or was not signed")
+        return [Check("signature", False, "the document was changed, or was not signed")]
     found = document["signature"]["key_id"]
     if expected_key_id is not None and found != expected_key_id:
-        return Check("signature", False, f"signed by key {found}, expected {expected_key_id}")
-    return Check("signature", True, f"unchanged since it was signed by key {found}")
+        return [Check("signature", False, f"signed by key {found}, expected {expected_key_id}")]
+    unchanged = Check("signature", True, f"unchanged since it was signed by key {found}")
+    if expected_key_id is not None:
+        return [unchanged]
+    unknown = "unknown: anybody may have signed it with this key; give --key of who should have"
+    return [unchanged, Check("signer", None, unknown)]
 
 
 def _check_epsilon(statement: Mapping[str, Any]) -> list[Check]:
@@ -167,10 +194,39 @@ def _check_epsilon(statement: Mapping[str, Any]) -> list[Check]:
         accountant = str(privacy["accountant"])
     except (*MALFORMED, TooHardError) as error:
         return [Check("epsilon", False, f"cannot be computed again: {error}")]
-    detail = f"stated {stated:.6g} ({accountant}), computed again {recomputed:.6g} (pld)"
-    return [
-        Check("epsilon", agrees(stated, recomputed, accountant), f"{detail} at delta {delta:g}")
-    ]
+    detail = f"stated {_told(stated)} ({accountant}), computed again {_told(recomputed)} (pld)"
+    if not agrees(stated, recomputed, accountant):
+        return [Check("epsilon", False, f"{detail} at delta {delta:g}")]
+    return [Check("epsilon", True, f"{detail} at delta {delta:g}"), *_check_curve(statement)]
+
+
+def _told(epsilon: float) -> float:
+    return round_up(epsilon, 6)
+
+
+def _check_curve(statement: Mapping[str, Any]) -> list[Check]:
+    """Every epsilon at another delta, priced as the first was; nothing of a statement without any."""
+    try:
+        curve = [
+            (float(point["delta"]), float(point["epsilon"]))
+            for point in statement["privacy"].get("curve", ())
+        ]
+        if len(curve) > MAX_CURVE:
+            raise ValueError(f"{len(curve)} points, where a statement has three")
+        for delta, stated in curve:
+            again = epsilon_of_events(
+                statement["events"],
+                delta=delta,
+                neighboring_relation=statement["neighboring_relation"],
+            )
+            if not agrees(stated, again, "pld"):
+                said = f"stated {_told(stated)}, computed again {_told(again)} at delta {delta:g}"
+                return [Check("curve", False, said)]
+    except MALFORMED as error:
+        return [Check("curve", False, f"cannot be computed again: {error}")]
+    except TooHardError as error:
+        return [Check("curve", None, f"not computed again: {error}")]
+    return [Check("curve", True, f"epsilon at {len(curve)} deltas")] if curve else []
 
 
 def _check_steps(statement: Mapping[str, Any]) -> Check:
@@ -206,6 +262,11 @@ def _check_evaluation(statement: Mapping[str, Any]) -> list[Check]:
             ):
                 faults.append(f"the sum of the {name}")
         is_marked = stated["covered_by_epsilon"] is False
+        has_baseline = any(part["baseline"] is not None for part in (whole, *classes, *groups))
+        if stated["note"] not in notes_of(
+            has_baseline=has_baseline, is_missing=stated["baseline_reason"] is not None
+        ):
+            faults.append("the note")
     except MALFORMED as error:
         return [Check("evaluation", False, f"not stated: {error}")]
     if not is_marked:

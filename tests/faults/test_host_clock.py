@@ -128,7 +128,7 @@ def test_a_study_outlives_jumps_of_a_hosts_clock(
     assert [(each["attempt"], each["state"]) for each in attempts] == [(1, "succeeded")] * 2
     assert service.get("/datasets/digits/ledger/verify")["is_valid"]
     statement = service.get(f"/studies/{study_id}/statement")
-    assert all(check.is_good for check in verify_statement(statement))
+    assert not any(check.is_bad for check in verify_statement(statement))
     now = _clocks_of(service, postgres)["database"]
     assert timedelta() <= now - datetime.fromisoformat(statement["issued_at"]) < timedelta(hours=1)
     _assert_events_are_in_order(service, study_id)

@@ -163,11 +163,11 @@ class TestStatement:
     def test_a_document_that_was_changed_gets_a_verdict(
         self, signed: dict[str, Any], data: st.DataObject
     ) -> None:
-        assert all(check.is_good for check in verify_statement(signed))
+        assert not any(check.is_bad for check in verify_statement(signed))
         document = data.draw(changed(signed))
         if isinstance(document, dict):
             checks = verify_statement(document)
-            assert document == signed or not all(check.is_good for check in checks)
+            assert document == signed or any(check.is_bad for check in checks)
 
 
 class TestExport:

@@ -528,7 +528,7 @@ class TestStatement:
 
         document = (await client.get(f"/studies/{study_id}/statement")).json()
 
-        assert [check for check in verify_statement(document) if not check.is_good] == []
+        assert [check for check in verify_statement(document) if check.is_bad] == []
         statement = document
         assert statement["steps"]["charged"] == 100
         assert statement["training"] == {"precision": "float32"}

@@ -96,12 +96,12 @@ def export(key: Ed25519PrivateKey) -> dict[str, Any]:
 
 
 def bad(document: dict[str, Any], **known: Any) -> list[str]:
-    return [check.name for check in verify_export(document, **known) if not check.is_good]
+    return [check.name for check in verify_export(document, **known) if check.is_bad]
 
 
 def test_a_good_one_says_what_was_committed_and_charged(export: dict[str, Any]) -> None:
     checks = {check.name: check for check in verify_export(export)}
-    assert all(check.is_good for check in checks.values())
+    assert not any(check.is_bad for check in checks.values())
     for name, steps in (("committed", RUN.steps + CHARGED), ("charged", CHARGED)):
         said = float(checks[f"epsilon {name}"].detail.split()[0])
         exact = price([RUN.with_steps(steps)], delta=DELTA).epsilon
@@ -236,7 +236,7 @@ def test_a_filter_must_hold_too_where_plans_may_depend_on_outputs(
 
     checks = verify_export(sign(document, key))
 
-    assert [check.name for check in checks if not check.is_good] == faults
+    assert [check.name for check in checks if check.is_bad] == faults
     assert checks[-1].name == "epsilon by the filter"
     if not faults:
         run = RUN.with_steps(RUN.steps + CHARGED)

@@ -87,6 +87,16 @@ def test_it_says_what_was_promised_and_what_the_search_did() -> None:
     deployment, privacy = record["deployment"], STATEMENT["privacy"]
     parameters = deployment["privacy_loss"]["privacy_parameters"]
     assert parameters == {"epsilon": privacy["epsilon"], "delta": privacy["delta"]}
+    details = deployment["privacy_loss"]["privacy_parameters_details"]
+    assert details == (
+        "search on private data NOT accounted; epsilon 2.516721 at delta 0.0001; epsilon 2.934352 at delta 1e-05; "
+        "epsilon 3.306689 at delta 1e-06"  # each rounded up
+    )
+    covered = deployment["accounting"]["post_processing"]
+    assert covered == "Covered: the private training, for hyper-parameters taken as given."
+    assert deployment["accounting"]["composition"].endswith(STATEMENT["search"]["note"])
+    unprotected = deployment["dp_variant"]["unprotected_quantities"]
+    assert "the choice of hyper-parameters, made by simulations" in unprotected
     tuning = deployment["implementation"]["preprocessing_and_hyperparameter_tuning"]
     assert STATEMENT["search"]["note"] in tuning
     assert STATEMENT["search"]["waiver"] in tuning

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from dp_accounting.pld.pld_pmf import SparsePLDPmf
 
-from service.evaluation import NOTE
+from service.evaluation import BASELINE_NOTE, NOTE
 from service.publication.keys import signing_key
 from service.publication.signing import sign
 from service.statements import statement as statements
@@ -99,7 +99,7 @@ def document(key):
 
 
 def bad_checks(document, **kwargs):
-    return [check.name for check in verify_statement(document, **kwargs) if not check.is_good]
+    return [check.name for check in verify_statement(document, **kwargs) if check.is_bad]
 
 
 def body(document):
@@ -198,7 +198,7 @@ class TestBuild:
         said = build(replace(facts, result=result))
 
         assert said["evaluation"]["covered_by_epsilon"] is False
-        assert NOTE in said["coverage"]
+        assert said["coverage"][-1] == said["evaluation"]["note"] == f"{NOTE} {BASELINE_NOTE}"
         assert bad_checks(sign(said, key)) == []
         assert "evaluation" in [check.name for check in verify_statement(sign(said, key))]
         *path, last = where
@@ -261,7 +261,7 @@ class TestBuild:
     def test_a_search_on_public_data_costs_nothing(self):
         search = build(make_facts(spec=make_spec(accounting="public_proxy")))["search"]
         assert search["epsilon"] == 0.0
-        assert search["note"] == "hyper-parameters chosen without private data"
+        assert search["note"] == "hyper-parameters chosen on data registered as public"
 
     def test_an_accountant_of_the_study_is_the_one_that_is_stated(self):
         privacy = build(make_facts(spec=make_spec(accountant="rdp")))["privacy"]
@@ -308,7 +308,7 @@ class TestACapOnBatches:
         statement = self.statement()
         statement["events"][0] |= change
 
-        assert bad_checks(sign(statement, key)) == ["epsilon"]
+        assert bad_checks(sign(statement, key)) == ["epsilon", "mechanisms"]
 
     @pytest.mark.parametrize(
         "change",
@@ -334,8 +334,12 @@ class TestVerifyStatement:
         assert {check.name for check in verify_statement(document)} == {
             "format",
             "signature",
+            "signer",
             "epsilon",
+            "curve",
             "steps",
+            "mechanisms",
+            "coverage",
         }
 
     def test_any_edit_breaks_the_signature(self, document):
@@ -351,7 +355,7 @@ class TestVerifyStatement:
     def test_an_event_with_fewer_steps_is_found_even_when_it_is_signed(self, document, key):
         statement = body(document)
         statement["events"][0]["steps"] = 50
-        assert bad_checks(sign(statement, key)) == ["epsilon", "steps"]
+        assert bad_checks(sign(statement, key)) == ["epsilon", "steps", "mechanisms"]
 
     def test_a_signature_of_another_key_is_found(self, document, tmp_path):
         forged = sign(body(document), signing_key(tmp_path))
@@ -465,7 +469,7 @@ class TestEpsilonOfEvents:
 
     def test_the_time_it_was_given_holds(self, document):
         with limited_effort(0.0):
-            (bad,) = [each for each in verify_statement(document) if not each.is_good]
+            (bad,) = [each for each in verify_statement(document) if each.is_bad]
 
         assert bad.name == "epsilon"
         assert "processor time" in bad.detail

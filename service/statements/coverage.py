@@ -1,0 +1,70 @@
+"""What a statement says that its epsilon covers: it follows from how the search touched the private data."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from service.statements.check import Check
+from tan_core.accounting import SEARCH_NOTES, SearchAccounting
+
+_OUTPUTS = (
+    "Covered: the released weights, every checkpoint, and everything computed from them alone."
+)
+_TEST_SPLIT = "Not covered: the test accuracy, which reads the test split."
+_SCORED_ON = (
+    "Not covered: the test accuracy, which reads the test split; the records of the validation split "
+    "that simulations score on, unless the search is accounted for."
+)
+_BY_MODE = {
+    SearchAccounting.PUBLIC_PROXY: (_OUTPUTS, _TEST_SPLIT),
+    SearchAccounting.DECLARED_UNACCOUNTED: (
+        "Covered: the private training, for hyper-parameters taken as given.",
+        "Not covered: the choice of hyper-parameters, made by simulations on the private training and "
+        "validation records.",
+        _TEST_SPLIT,
+    ),
+}
+_EARLIER = (
+    (_OUTPUTS, _SCORED_ON),
+    (_OUTPUTS, _SCORED_ON.replace("accounted for.", "accounted for below.")),
+)
+"""What every statement said once, whatever the search had read."""
+_EARLIER_NOTES = {
+    SearchAccounting.PUBLIC_PROXY: ("hyper-parameters chosen without private data",),
+}
+
+
+def coverage_of(mode: SearchAccounting) -> tuple[str, ...]:
+    """What epsilon covers where the search touched the private data so, and what it does not."""
+    return _BY_MODE.get(mode, (_OUTPUTS, _SCORED_ON))
+
+
+def stated_coverage(statement: Mapping[str, Any]) -> list[str]:
+    """What a statement says of it; of one that was issued before it followed from the mode, what is true."""
+    stated = list(statement["coverage"])
+    known = SearchAccounting(statement["search"]["accounting"])
+    for earlier in _EARLIER:
+        if tuple(stated[: len(earlier)]) == earlier:
+            return [*coverage_of(known), *stated[len(earlier) :]]
+    return stated
+
+
+def check_coverage(statement: Mapping[str, Any]) -> Check:
+    """Whether the words beside epsilon are those of the mode, no more and no less."""
+    search, stated = statement["search"], tuple(statement["coverage"])
+    mode = SearchAccounting(search["accounting"])
+    if search["note"] not in (SEARCH_NOTES[mode], *_EARLIER_NOTES.get(mode, ())):
+        return Check("coverage", False, f"{search['note']!r:.200} is not what {mode} is called")
+    if (search["epsilon"] == 0) is not (mode is SearchAccounting.PUBLIC_PROXY):
+        return Check("coverage", False, f"no search under {mode} has epsilon {search['epsilon']}")
+    evaluation = statement.get("evaluation")
+    more = () if evaluation is None else (evaluation["note"],)
+    if stated == (*coverage_of(mode), *more):
+        return Check("coverage", True, search["note"])
+    if stated not in tuple((*earlier, *more) for earlier in _EARLIER):
+        return Check("coverage", False, f"its words are not those of {mode}")
+    if mode is SearchAccounting.PUBLIC_PROXY:
+        return Check("coverage", True, search["note"])
+    return Check(
+        "coverage", None, f"in the words of an earlier version; to be read as: {coverage_of(mode)[0]} "
+        f"{search['note']}",
+    )  # fmt: skip
