@@ -18,6 +18,8 @@ class JobStatus(StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     STOPPED = "stopped"
+    UNKNOWN = "unknown"
+    """The cluster does not answer."""
 
     @property
     def is_terminal(self) -> bool:

@@ -28,7 +28,13 @@ from service.orchestrator.decide import (
     Decision,
     decide,
 )
-from service.orchestrator.launcher import Job, JobInfo, Launcher, LauncherUnavailableError
+from service.orchestrator.launcher import (
+    Job,
+    JobInfo,
+    JobStatus,
+    Launcher,
+    LauncherUnavailableError,
+)
 from service.orchestrator.look import Look, look
 from service.publication.published import Published
 from service.settings import Settings
@@ -127,7 +133,7 @@ class Reconciler:
                 await self._between_runs(study_id, seen.state)
             return
         try:
-            job, last_words = await self._look_at(seen.submission_id)
+            job, last_words = await self._look_at(seen.submission_id, is_to_end=seen.is_to_end)
             if _is_calm(seen, job, decided):
                 return
             follow_up = await self._advance_run(study_id, seen.run_id, job, last_words, decided)
@@ -231,11 +237,22 @@ class Reconciler:
 
     # Studies with a run
 
-    async def _look_at(self, submission_id: str | None) -> tuple[JobInfo | None, str | None]:
-        """What the cluster says of the live attempt, and the driver's last words if it ended."""
+    async def _look_at(
+        self, submission_id: str | None, *, is_to_end: bool
+    ) -> tuple[JobInfo | None, str | None]:
+        """What the cluster says of the live attempt, and the driver's last words if it ended.
+
+        Raises:
+            LauncherUnavailableError: it does not answer, and is waited for. A study that is to end does not.
+        """
         if submission_id is None:
             return None, None
-        job = await self._launcher.status(submission_id)
+        try:
+            job = await self._launcher.status(submission_id)
+        except LauncherUnavailableError as error:
+            if is_to_end:
+                return JobInfo(JobStatus.UNKNOWN, None, str(error)), None
+            raise
         if job is None or not job.status.is_terminal:
             return job, None
         try:
@@ -259,7 +276,8 @@ class Reconciler:
                 return None
             attempt = await self._last_attempt(session, run.id)
             now = await clock(session)
-            if job is not None and attempt is not None and attempt.submitted_at is None:
+            is_known = job is not None and job.status is not JobStatus.UNKNOWN
+            if is_known and attempt is not None and attempt.submitted_at is None:
                 attempt.submitted_at = now
             is_used_up = await compute.is_used_up(session, study)
             tries, in_vain = await self._without_progress(session, run)

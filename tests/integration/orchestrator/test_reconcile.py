@@ -13,7 +13,7 @@ from service.db.session import Database
 from service.db.tables import Attempt, Event, Run, Study, Trial
 from service.ledger.service import BudgetExceededError, Ledger
 from service.orchestrator import claims, endings, reconcile
-from service.orchestrator.decide import FIRST_PAUSE, OTHER_VERSION
+from service.orchestrator.decide import FIRST_PAUSE, OTHER_VERSION, STOP_GRACE
 from service.orchestrator.launcher import JobStatus
 from service.statements.verify import verify_statement
 from tan_core.errors import AccountantError
@@ -629,6 +629,60 @@ class TestCancel:
         assert study["state"] == "cancelled"
         assert study["privacy"]["charged_steps"] == 2
         assert 0 < await world.committed() < full
+
+    async def test_it_waits_for_no_cluster_and_a_driver_that_comes_back_charges_nothing(
+        self, world: World, database: Database
+    ) -> None:
+        study_id = await world.to_training()
+        run_id = f"{study_id}-private"
+        await world.begin_segment(study_id, 0, 2)
+        full = await world.committed()
+        world.launcher.is_down = True
+        await world.client.post(f"/studies/{study_id}/cancel")
+        await world.tick(3)
+        study = await world.study(study_id)
+        assert (study["state"], study["reason"]) == ("training", "the cluster does not answer")
+
+        async with database.session() as session:
+            attempt = await session.get_one(Attempt, (run_id, 1))
+            assert attempt.stop_requested_at is not None
+            attempt.stop_requested_at -= STOP_GRACE
+        await world.tick(2)
+
+        study = await world.study(study_id)
+        assert (study["state"], study["privacy"]["charged_steps"]) == ("cancelled", 2)
+        assert 0 < (left := await world.committed()) < full
+        for path, body in (
+            ("segments", {"start_step": 2, "num_steps": 2, "request_id": "z"}),
+            ("heartbeat", {}),
+            ("finish", {"outcome": "failed"}),
+        ):
+            answer = await world.client.post(
+                f"/worker/runs/{run_id}/{path}",
+                json={"fence": 1, **body},
+                headers=driver_headers(world.settings, run_id, 1),
+            )
+            assert answer.status_code == 409, path
+        assert (await world.study(study_id))["privacy"]["charged_steps"] == 2
+        assert await world.committed() == left
+
+    async def test_an_attempt_that_may_never_have_reached_the_cluster_ends_too(
+        self, world: World, database: Database
+    ) -> None:
+        study_id = await world.submit()
+        await world.tick(1)
+        world.launcher.is_down = True
+        await world.tick(2)
+        await world.client.post(f"/studies/{study_id}/cancel")
+        await world.tick(1)
+        async with database.session() as session:
+            attempt = await session.get_one(Attempt, (f"{study_id}-search", 1))
+            assert (attempt.submitted_at, attempt.stop_requested_at is None) == (None, False)
+            attempt.stop_requested_at = attempt.created_at - STOP_GRACE
+
+        await world.tick(2)
+
+        assert (await world.study(study_id))["state"] == "cancelled"
 
     async def test_a_study_that_waits_for_approval_ends(self, world: World) -> None:
         study_id = await world.submit(promotion="manual")

@@ -42,6 +42,7 @@ CLUSTER = {
     "no such job": None,
     "runs": JobInfo(JobStatus.RUNNING, None, None),
     "ended": JobInfo(JobStatus.FAILED, 137, None),
+    "does not answer": JobInfo(JobStatus.UNKNOWN, None, None),
 }
 WANTED = {"run": (False, False), "pause": (False, True), "end": (True, False)}
 
@@ -71,7 +72,8 @@ def table() -> list[Row]:
 
 def combinations() -> list[tuple[str, str, str]]:
     live = product(LIVE, ["no such job", "runs", "ended"], WANTED)
-    return [*live, *product([*ENDED, *OTHER], ["-"], WANTED)]
+    unanswered = product(LIVE, ["does not answer"], ["end"])
+    return [*live, *unanswered, *product([*ENDED, *OTHER], ["-"], WANTED)]
 
 
 def taken(attempt: str, cluster: str, wanted: str) -> Action:
