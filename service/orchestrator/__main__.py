@@ -79,7 +79,7 @@ async def run(settings: Settings) -> None:
         while not stop.is_set():
             with pulse.timed():
                 if await _may_spend(published, database):
-                    await _tick(database, reconciler, ear, owner)
+                    await _tick(database, reconciler, ear, owner, stop)
             await pulse.beat()
             await retention.sweep()
             with contextlib.suppress(TimeoutError):
@@ -120,7 +120,9 @@ async def _may_spend(published: Published, database: Database) -> bool:
     return True
 
 
-async def _tick(database: Database, reconciler: Reconciler, ear: Ear, owner: str) -> None:
+async def _tick(
+    database: Database, reconciler: Reconciler, ear: Ear, owner: str, stop: asyncio.Event
+) -> None:
     try:
         async with database.session() as session:
             studies = await claims.claim_open(session, owner=owner, lease=LEASE)
@@ -129,6 +131,8 @@ async def _tick(database: Database, reconciler: Reconciler, ear: Ear, owner: str
         log.exception("cannot claim studies; trying again")
         return
     for study_id in studies:
+        if stop.is_set():
+            return
         with log_records.bind(study_id=study_id):
             await _advance(reconciler, study_id, listening_since, ear.is_unreached)
 

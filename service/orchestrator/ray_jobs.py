@@ -3,6 +3,7 @@
 import asyncio
 import shlex
 import sys
+import time
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,12 @@ import httpx
 from service.orchestrator.launcher import Job, JobInfo, JobStatus, LauncherUnavailableError
 
 STOP_WAIT_SECONDS = 30
+PATIENCE = httpx.Timeout(10.0, connect=3.0)
+LONG_PATIENCE = httpx.Timeout(30.0, connect=3.0)
+"""With a log, which is given only whole, from the node of its driver; and with a submission."""
+REST_SECONDS = 5.0
+"""A cluster that let one request wait in vain is asked nothing for so long: the next study, and the one
+after it, would wait as long."""
 
 
 class RayJobs:
@@ -22,7 +29,9 @@ class RayJobs:
     ) -> None:
         self._token_path = token_path
         self._python = python or sys.executable
-        self._client = httpx.AsyncClient(base_url=address, timeout=30)
+        self._client = httpx.AsyncClient(base_url=address)
+        self._not_before = 0.0
+        self._silence = ""
 
     async def close(self) -> None:
         """Close the connections."""
@@ -48,7 +57,7 @@ class RayJobs:
                 }
             },
         }
-        response = await self._request("POST", "/api/jobs/", json=body)
+        response = await self._request("POST", "/api/jobs/", patience=LONG_PATIENCE, json=body)
         # A duplicate answers 500, not 409: only looking tells whether the job is ours.
         if response.status_code >= HTTPStatus.BAD_REQUEST:
             known = await self._details(job.submission_id)
@@ -75,7 +84,9 @@ class RayJobs:
 
     async def log(self, submission_id: str) -> str:
         """The driver's output, with what Ray itself says in it."""
-        response = await self._request("GET", f"/api/jobs/{submission_id}/logs")
+        response = await self._request(
+            "GET", f"/api/jobs/{submission_id}/logs", patience=LONG_PATIENCE
+        )
         if response.status_code != HTTPStatus.OK:
             return ""
         # Beside the event loop: it may be megabytes.
@@ -91,7 +102,11 @@ class RayJobs:
             )
         return response.json()
 
-    async def _request(self, method: str, path: str, **kwargs: Any) -> httpx.Response:
+    async def _request(
+        self, method: str, path: str, *, patience: httpx.Timeout = PATIENCE, **kwargs: Any
+    ) -> httpx.Response:
+        if time.monotonic() < self._not_before:
+            raise LauncherUnavailableError(self._silence)
         headers = {}
         if self._token_path is not None:
             try:
@@ -99,11 +114,16 @@ class RayJobs:
             except OSError as error:
                 raise LauncherUnavailableError(f"cannot read Ray's token: {error}") from error
         try:
-            response = await self._client.request(method, path, headers=headers, **kwargs)
+            response = await self._client.request(
+                method, path, headers=headers, timeout=patience, **kwargs
+            )
         except httpx.HTTPError as error:
-            raise LauncherUnavailableError(
-                f"Ray does not answer at {self._client.base_url}: {error!r}"
-            ) from error
+            said = f"Ray does not answer at {self._client.base_url}: {error!r}"
+            if isinstance(error, httpx.ConnectTimeout) or (
+                isinstance(error, httpx.TimeoutException) and patience is PATIENCE
+            ):
+                self._not_before, self._silence = time.monotonic() + REST_SECONDS, said
+            raise LauncherUnavailableError(said) from error
         if response.status_code == HTTPStatus.UNAUTHORIZED:
             raise LauncherUnavailableError(
                 "Ray refused our token: set TAN_RAY_TOKEN_PATH to the cluster's token file"

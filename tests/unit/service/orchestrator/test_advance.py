@@ -3,13 +3,16 @@
 import asyncio
 from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 from sqlalchemy.exc import OperationalError
 
 from service.errors import ConflictError
+from service.orchestrator import claims
 from service.orchestrator.__main__ import (
     _advance,  # pyright: ignore[reportPrivateUsage]
+    _tick,  # pyright: ignore[reportPrivateUsage]
     _warn_if_only_here,  # pyright: ignore[reportPrivateUsage]
 )
 
@@ -63,3 +66,23 @@ def test_an_address_that_means_another_machine_to_drivers_is_told(
     assert [api in said and "TAN_WORKER_URL" in said for said in caplog.messages] == [
         True
     ] * is_told
+
+
+def test_who_is_told_to_stop_begins_with_no_further_study(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop, begun = asyncio.Event(), list[str]()
+
+    class Slow:
+        async def advance(self, study_id: str, **_: object) -> None:
+            begun.append(study_id)
+            stop.set()
+
+    async def claimed(*_: object, **__: object) -> list[str]:
+        return ["s-1", "s-2", "s-3"]
+
+    monkeypatch.setattr(claims, "claim_open", claimed)
+    ear: Any = AsyncMock(is_unreached=False)
+    database: Any = MagicMock()
+    reconciler: Any = Slow()
+    asyncio.run(_tick(database, reconciler, ear, "me", stop))
+
+    assert begun == ["s-1"]
