@@ -4,7 +4,7 @@
 #   TAN_TORCH        cpu | cuda        default: cuda where an NVIDIA driver answers, else cpu
 #   TAN_TORCH_INDEX  URL               an extra index that holds torch's CPU build
 #   LOCK             FILE              default: requirements.lock
-#   EDITABLE         yes | no          default: yes, the sources are used where they lie
+#   EDITABLE         yes | no | none   default: yes, the sources are used where they lie; none: not installed here
 #
 # Why torch is not in requirements.lock: one version exists in two builds, and on Linux the build of
 # the default index brings several gigabytes of CUDA packages with it. The version is the same in
@@ -57,9 +57,10 @@ esac
 lock="${LOCK:-requirements.lock}"
 echo "install: $lock"
 "${pip[@]}" install --no-deps --require-hashes -r "$lock"
-if [ "${EDITABLE:-yes}" = yes ]; then
-  "${pip[@]}" install --no-deps --no-build-isolation -e .
-else
-  "${pip[@]}" install --no-deps --no-build-isolation .
-fi
+case "${EDITABLE:-yes}" in
+  yes) "${pip[@]}" install --no-deps --no-build-isolation -e . ;;
+  no) "${pip[@]}" install --no-deps --no-build-isolation . ;;
+  none) ;;
+  *) echo "install: EDITABLE is yes, no or none" >&2; exit 1 ;;
+esac
 echo "install: done"
