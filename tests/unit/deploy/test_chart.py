@@ -2,9 +2,11 @@
 
 import importlib.util
 import json
+import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 CHART = ROOT / "deploy" / "helm" / "tan-search"
 HELM = shutil.which("helm")
 KUBERNETES = "1.34"
-GPU = {
+GPU: dict[str, Any] = {
     "name": "gpu", "maxReplicas": 4, "gpus": 2, "cpus": 16, "memory": "64Gi", "sharedMemory": "16Gi"
 }  # fmt: skip
 
@@ -81,6 +83,22 @@ def secrets(pod: Document) -> set[str]:
     }
 
 
+def variables(pod: Document) -> dict[str, str]:
+    """The environment of a pod's only container; none is given twice."""
+    (container,) = pod["spec"]["containers"]
+    names = [each["name"] for each in container["env"]]
+    assert len(names) == len(set(names)), names
+    return {each["name"]: each["value"] for each in container["env"]}
+
+
+def num_bytes(quantity: str) -> float:
+    """Kubernetes' notation of bytes."""
+    found = re.fullmatch(r"([0-9.]+)([kKMGT]?)(i?)", quantity)
+    assert found, quantity
+    number, unit, binary = found.groups()
+    return float(number) * (1024 if binary else 1000) ** " KMGT".index(unit.upper() or " ")
+
+
 def policy(documents: list[Document], name: str) -> Document:
     (found,) = (
         each["spec"]
@@ -120,8 +138,22 @@ class TestValues:
             ({"settings": {"MAX_STUDIES": "4"}}, "MAX_STUDIES"),
             ({"replicas": 2}, "replicas"),
             ({"ray": {"groups": []}}, "groups"),
+            ({"ray": {"head": {"sharedMemory": "1024m"}}}, "sharedMemory"),
+            ({"settings": {"TAN_API_TOKEN": "x"}}, "TAN_API_TOKEN"),
+            ({"settings": {"TAN_DATABASE_URL": "x"}}, "TAN_DATABASE_URL"),
+            ({"settings": {"TAN_DATABASE_OWNER_URL": "x"}}, "TAN_DATABASE_OWNER_URL"),
         ],
-        ids=["no TLS", "an image without a version", "no setting", "unknown", "no nodes"],
+        ids=[
+            "no TLS",
+            "an image without a version",
+            "no setting",
+            "unknown",
+            "no nodes",
+            "a thousandth of a byte",
+            "the token",
+            "a password",
+            "the owner's password",
+        ],
     )
     def test_what_would_not_work_is_refused(self, tmp_path: Path, given: Document, at: str) -> None:
         file = tmp_path / "values.yaml"
@@ -174,6 +206,112 @@ class TestPods:
         assert (program, flag) == ("python", "-m")
         assert importlib.util.find_spec(module) is not None
 
+    @pytest.mark.parametrize("name", ["api", "orchestrator", "migrate"])
+    def test_a_setting_goes_before_what_the_chart_says(self, tmp_path: Path, name: str) -> None:
+        said = {"TAN_LOG_FORMAT": "text", "TAN_AUTOSCALING": "false", "TAN_HOST": "10.0.0.1"}
+
+        given = variables(pods(rendered({"settings": said}, folder=tmp_path))[name])
+
+        assert given.items() >= said.items()
+
+    def test_what_is_bound_to_a_volume_stays(self, tmp_path: Path) -> None:
+        of_nodes = {"TAN_NODE_CACHE_DIR": "/mnt/nvme", "TAN_NODE_CACHE_GB": "900"}
+        found = pods(rendered({"settings": of_nodes}, folder=tmp_path))
+
+        assert variables(found["orchestrator"]).items() >= of_nodes.items()
+        assert variables(found["api"])["TAN_NODE_CACHE_DIR"] == "/var/cache/tan"
+        assert float(variables(found["api"])["TAN_NODE_CACHE_GB"]) < 900
+
+    @pytest.mark.parametrize("size", ["20Gi", "1.5Ti", "500M"])
+    def test_the_api_may_fetch_datasets_onto_a_disk_of_its_own(
+        self, tmp_path: Path, size: str
+    ) -> None:
+        pod = pods(rendered({"api": {"cacheSize": size}}, folder=tmp_path))["api"]
+        given = variables(pod)
+        (mount,) = (
+            each
+            for each in pod["spec"]["containers"][0]["volumeMounts"]
+            if each["mountPath"] == given["TAN_NODE_CACHE_DIR"]
+        )
+        (volume,) = (each for each in pod["spec"]["volumes"] if each["name"] == mount["name"])
+
+        assert not mount.get("readOnly")
+        assert volume["emptyDir"] == {"sizeLimit": size}
+        assert float(given["TAN_NODE_CACHE_GB"]) * 1e9 == pytest.approx(
+            0.9 * num_bytes(size), rel=1e-2
+        )
+
+    def test_the_api_may_read_what_is_registered(self, documents: list[Document]) -> None:
+        (container,) = pods(documents)["api"]["spec"]["containers"]
+
+        # Splits of images up to 2 GiB are decoded in memory (tan_core.data.storage).
+        assert num_bytes(container["resources"]["limits"]["memory"]) >= 3 * 2**30
+        assert num_bytes(container["resources"]["requests"]["memory"]) < 2**30
+
+    @pytest.mark.parametrize("probe", ["startupProbe", "livenessProbe"])
+    def test_the_orchestrator_is_alive_while_its_pulse_is_fresh(
+        self,
+        documents: list[Document],
+        tmp_path: Path,
+        probe: str,
+        passes: Callable[[list[str], dict[str, str]], bool],
+    ) -> None:
+        pod = pods(documents)["orchestrator"]
+        (container,) = pod["spec"]["containers"]
+        file = Path(variables(pod)["TAN_PULSE_FILE"])
+        pulse = tmp_path / "pulse"
+        command = container[probe]["exec"]["command"]
+
+        assert str(file.parent) in {each["mountPath"] for each in container["volumeMounts"]}
+        assert not passes(command, {"TAN_PULSE_FILE": str(pulse)})
+        pulse.touch()
+        assert passes(command, {"TAN_PULSE_FILE": str(pulse)})
+        os.utime(pulse, (0, pulse.stat().st_mtime - 400))
+        assert not passes(command, {"TAN_PULSE_FILE": str(pulse)})
+
+    def test_they_run_where_they_are_told(self, tmp_path: Path) -> None:
+        where: Document = {
+            "nodeSelector": {"pool": "tan"},
+            "tolerations": [{"key": "tan", "operator": "Exists"}],
+            "affinity": {"nodeAffinity": {}},
+        }
+        documents = rendered(
+            {
+                "api": where,
+                "orchestrator": where,
+                "ray": {"head": where, "groups": [GPU | where]},
+            },
+            folder=tmp_path,
+        )
+
+        for name, pod in pods(documents).items():
+            assert pod["spec"].items() >= where.items(), name
+        test_kubernetes_knows_every_field(documents)
+
+    def test_they_are_started_anew_for_other_secrets(
+        self, documents: list[Document], tmp_path: Path
+    ) -> None:
+        changed = rendered({"secrets": {"revision": "2", "rayRevision": "3"}}, folder=tmp_path)
+
+        def told(documents: list[Document]) -> dict[str, set[str]]:
+            return {
+                name: {
+                    value
+                    for key, value in pod["metadata"].get("annotations", {}).items()
+                    if key.startswith("tan-search/")
+                }
+                for name, pod in pods(documents).items()
+            }
+
+        assert not set().union(*told(documents).values())
+        assert told(changed) == {
+            "api": {"2"},
+            "orchestrator": {"2", "3"},
+            "migrate": set(),
+            "ray-head": {"3"},
+            "ray-cpu": {"3"},
+        }
+
     def test_a_gpu_is_asked_for_where_there_is_one(self, documents: list[Document]) -> None:
         (container,) = pods(documents)["ray-gpu"]["spec"]["containers"]
 
@@ -199,6 +337,68 @@ class TestRay:
         assert ray["spec"]["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
         assert ray["spec"]["authOptions"] == {"mode": "token", "secretName": "tan-search-ray"}
 
+    def test_an_upgrade_reaches_its_pods(self, documents: list[Document]) -> None:
+        (ray,) = of_kind(documents, "RayCluster")
+
+        assert ray["spec"]["upgradeStrategy"] == {"type": "Recreate"}
+
+    @pytest.mark.parametrize("size", ["1Gi", "4Gi", "1500M", "0.5Ti"])
+    def test_its_object_store_fits_into_shared_memory(self, tmp_path: Path, size: str) -> None:
+        group = GPU | {"sharedMemory": size}
+        (ray,) = of_kind(
+            rendered({"ray": {"head": {"sharedMemory": size}, "groups": [group]}}, folder=tmp_path),
+            "RayCluster",
+        )
+        for spec in (ray["spec"]["headGroupSpec"], *ray["spec"]["workerGroupSpecs"]):
+            (shm,) = (
+                each["emptyDir"]["sizeLimit"]
+                for each in spec["template"]["spec"]["volumes"]
+                if each["name"] == "shm"
+            )
+            store = spec["rayStartParams"]["object-store-memory"]
+
+            assert shm == size
+            assert re.fullmatch(r"\d+", store)
+            assert 0.89 * num_bytes(size) < int(store) <= 0.9 * num_bytes(size)
+
+    def test_pod_security_restricted_lets_its_head_in(self, documents: list[Document]) -> None:
+        (ray,) = of_kind(documents, "RayCluster")
+        autoscaler = ray["spec"]["autoscalerOptions"]["securityContext"]
+
+        # What KubeRay adds to the pod without being asked; ours are looked at above.
+        assert autoscaler == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "runAsNonRoot": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }
+
+    def test_nothing_evicts_it(self, documents: list[Document], tmp_path: Path) -> None:
+        (budget,) = of_kind(documents, "PodDisruptionBudget")
+        of_ray = [pod for name, pod in pods(documents).items() if name.startswith("ray-")]
+        selected = budget["spec"]["selector"]["matchLabels"].items()
+
+        assert budget["spec"]["minAvailable"] > 1 + GPU["maxReplicas"]
+        for pod in of_ray:
+            assert selected <= pod["metadata"]["labels"].items()
+            assert pod["metadata"]["annotations"] == {
+                "cluster-autoscaler.kubernetes.io/safe-to-evict": "false"
+            }
+        for name in ("api", "orchestrator"):
+            assert not selected <= pods(documents)[name]["metadata"]["labels"].items()
+        without = rendered({"ray": {"disruptionBudget": {"enabled": False}}}, folder=tmp_path)
+        assert not of_kind(without, "PodDisruptionBudget")
+
+    def test_what_outlives_its_head_needs_a_newer_operator(self, tmp_path: Path) -> None:
+        tolerant = {"ray": {"head": {"faultTolerance": {"enabled": True}}}}
+        (ray,) = of_kind(rendered(tolerant, folder=tmp_path), "RayCluster")
+
+        # KubeRay 1.6 knows neither field and asks for the address of a Redis.
+        assert ray["spec"]["gcsFaultToleranceOptions"].keys() == {"backend", "storage"}
+        for path in (CHART / "Chart.yaml", CHART / "values.yaml", ROOT / "deploy" / "README.md"):
+            lines = path.read_text().splitlines()
+            assert [line for line in lines if "1.7" in line], path
+
     def test_the_orchestrator_calls_it_by_its_name(self, documents: list[Document]) -> None:
         (ray,) = of_kind(documents, "RayCluster")
         (container,) = pods(documents)["orchestrator"]["spec"]["containers"]
@@ -223,6 +423,21 @@ class TestNetworks:
         documents = rendered({"networkPolicy": {"dataTo": [peer]}}, folder=tmp_path)
 
         assert policy(documents, "ray")["egress"][-1] == {"to": [peer], "ports": [{"port": 443}]}
+
+    def test_names_are_resolved_where_it_is_told(self, tmp_path: Path) -> None:
+        peers = [{"ipBlock": {"cidr": "169.254.20.10/32"}}]
+        told = {"dnsTo": peers, "dnsPorts": [53, 5353]}
+        documents = rendered({"networkPolicy": told}, folder=tmp_path)
+
+        assert policy(documents, "ray")["egress"][-1] == {
+            "to": peers,
+            "ports": [
+                {"port": port, "protocol": protocol}
+                for port in (53, 5353)
+                for protocol in ("UDP", "TCP")
+            ],
+        }
+        test_kubernetes_knows_every_field(documents)
 
     def test_the_head_alone_reaches_kubernetes_by_its_ports_or_where_it_is_told(
         self, documents: list[Document], tmp_path: Path

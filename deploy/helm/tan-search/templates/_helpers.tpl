@@ -50,16 +50,46 @@ securityContext:
   capabilities: { drop: [ALL] }
 {{- end }}
 
+{{- /* Every variable once: what all have, then the component's own, then the settings, which may say otherwise, and
+last what is bound to a volume or a probe of the component (`fixed`). */ -}}
 {{- define "tan.environment" -}}
-- { name: TAN_SECRETS_DIR, value: /etc/tan/secrets }
-- { name: TAN_HOME, value: /var/lib/tan }
-- { name: TAN_STORAGE, value: /runs }
-- { name: TAN_DATA_DIR, value: /data }
-- { name: TAN_ALLOWED_DATA_DIRS, value: /data }
-- { name: TAN_WORKER_URL, value: "http://{{ include "tan.name" . }}-api.{{ .Release.Namespace }}.svc:8321" }
-- { name: TAN_LOG_FORMAT, value: json }
-{{- range $name, $value := .Values.settings }}
+{{- $worker_url := printf "http://%s-api.%s.svc:8321" (include "tan.name" .root) .root.Release.Namespace -}}
+{{- $all := dict
+  "TAN_SECRETS_DIR" "/etc/tan/secrets"
+  "TAN_HOME" "/var/lib/tan"
+  "TAN_STORAGE" "/runs"
+  "TAN_DATA_DIR" "/data"
+  "TAN_ALLOWED_DATA_DIRS" "/data"
+  "TAN_WORKER_URL" $worker_url
+  "TAN_LOG_FORMAT" "json" -}}
+{{- range $name, $value := mergeOverwrite $all (.own | default dict) .root.Values.settings (.fixed | default dict) }}
 - { name: {{ $name }}, value: {{ $value | quote }} }
+{{- end }}
+{{- end }}
+
+{{- /* Part of a quantity such as 16Gi, in whole bytes: (dict "of" "16Gi" "part" 0.9). */ -}}
+{{- define "tan.bytes" -}}
+{{- $units := dict "" 1.0 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12
+  "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 -}}
+{{- $number := regexFind "^[0-9.]+" .of | float64 -}}
+{{- printf "%.0f" (mulf $number (get $units (regexFind "[a-zA-Z]*$" .of)) .part | floor) -}}
+{{- end }}
+
+{{- /* On which nodes a pod may run. */ -}}
+{{- define "tan.placement" -}}
+{{- range $key := list "nodeSelector" "tolerations" "affinity" }}
+{{- with get $ $key }}
+{{ $key }}: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* Secrets are read once, when a process starts: another word here restarts who reads them. */ -}}
+{{- define "tan.revisions" -}}
+{{- range $name, $revision := . }}
+{{- with $revision }}
+tan-search/{{ $name }}: {{ . | quote }}
+{{- end }}
 {{- end }}
 {{- end }}
 
