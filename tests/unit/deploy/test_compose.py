@@ -2,12 +2,15 @@
 
 import importlib.util
 import json
+import os
 import re
 import shutil
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -22,6 +25,8 @@ DEPLOY = ROOT / "deploy"
 RUNBOOK = (DEPLOY / "README.md").read_text()
 TAN = yaml.safe_load(COMPOSE.read_text())
 SERVICES = TAN["services"]
+ALERTS = DEPLOY / "prometheus" / "alerts.yml"
+PROMTOOL = shutil.which("promtool")
 RAY = {"ray-head", "ray-worker", "ray-worker-gpu"}
 OURS = {"migrate", "api", "orchestrator"}
 
@@ -185,6 +190,39 @@ class TestOrder:
             assert any(volume.split(":")[1] == storage for volume in SERVICES[name]["volumes"])
 
 
+class TestContainers:
+    def test_what_they_print_does_not_fill_the_disk(self) -> None:
+        for name, each in SERVICES.items():
+            assert {"max-size", "max-file"} <= each["logging"]["options"].keys(), name
+
+    def test_the_orchestrator_is_healthy_while_its_pulse_is_fresh(
+        self, tmp_path: Path, passes: Callable[[list[str], dict[str, str]], bool]
+    ) -> None:
+        orchestrator = SERVICES["orchestrator"]
+        _, *command = orchestrator["healthcheck"]["test"]
+        pulse = tmp_path / "pulse"
+
+        file = Path(orchestrator["environment"]["TAN_PULSE_FILE"])
+        assert str(file.parent) in orchestrator["tmpfs"]
+        assert not passes(command, {"TAN_PULSE_FILE": str(pulse)})
+        pulse.touch()
+        assert passes(command, {"TAN_PULSE_FILE": str(pulse)})
+        os.utime(pulse, (0, pulse.stat().st_mtime - 400))
+        assert not passes(command, {"TAN_PULSE_FILE": str(pulse)})
+
+    def test_the_api_may_fetch_datasets_onto_a_disk_of_its_own(self) -> None:
+        folder = SERVICES["api"]["environment"]["TAN_NODE_CACHE_DIR"]
+        (volume,) = (each.split(":") for each in SERVICES["api"]["volumes"] if f":{folder}" in each)
+        dockerfile = (DEPLOY / "Dockerfile").read_text()
+        made = re.findall(r"install -d -o tan .*-m 0700 (.*?) \\?$", dockerfile, re.MULTILINE)
+
+        assert volume == ["cache", folder]
+        assert "cache" in TAN["volumes"]
+        # A named volume takes its owner from the folder in the image.
+        assert folder in made[0].split()
+        assert "TAN_NODE_CACHE_DIR" not in SERVICES["orchestrator"]["environment"]
+
+
 class TestVersions:
     def test_every_image_is_pinned(self) -> None:
         for each in SERVICES.values():
@@ -237,6 +275,10 @@ class TestVersions:
             assert any(Path(source).match(pattern) for pattern in sent), source
 
 
+def alerts() -> dict[str, Any]:
+    return yaml.safe_load(ALERTS.read_text())
+
+
 def pinned(lock: Path) -> dict[str, str]:
     lines = (line.split(" ") for line in lock.read_text().splitlines() if "==" in line)
     return dict(words[0].split("==") for words in lines)
@@ -245,9 +287,8 @@ def pinned(lock: Path) -> dict[str, str]:
 class TestMonitoring:
     def test_dashboard_and_alerts_ask_for_metrics_that_there_are(self) -> None:
         dashboard = json.loads((DEPLOY / "grafana/dashboards/tan-search.json").read_text())
-        alerts = yaml.safe_load((DEPLOY / "prometheus/alerts.yml").read_text())
         asked = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
-        asked += [rule["expr"] for group in alerts["groups"] for rule in group["rules"]]
+        asked += [rule["expr"] for group in alerts()["groups"] for rule in group["rules"]]
         families = "".join(path.read_text() for path in (ROOT / "service/metrics").glob("*.py"))
 
         names = {name for expr in asked for name in re.findall(r"\btan_\w+", expr)}
@@ -262,10 +303,75 @@ class TestMonitoring:
             "scrape_configs"
         ]
 
+        assert job["job_name"] == "tan-search"
         assert job["static_configs"] == [{"targets": ["api:8321"]}]
         assert (
             Path(job["authorization"]["credentials_file"]).name in SERVICES["prometheus"]["secrets"]
         )
+
+    def test_an_api_that_does_not_answer_is_an_alert_of_its_own(self) -> None:
+        rules = {rule["alert"]: rule["expr"] for rule in alerts()["groups"][0]["rules"]}
+
+        # What /metrics would say is not there then.
+        assert "tan_" not in rules["ApiDown"]
+        assert 'up{job="tan-search"} == 0' in rules["ApiDown"]
+        assert 'absent(up{job="tan-search"})' in rules["ApiDown"]
+
+    @pytest.mark.skipif(PROMTOOL is None, reason="needs promtool on the PATH")
+    @pytest.mark.parametrize(
+        ("series", "fires"),
+        [
+            ({'up{job="tan-search"}': "0x5"}, "ApiDown"),
+            ({'up{job="other"}': "1x5"}, "ApiDown"),
+            ({'up{job="tan-search"}': "1x5", "tan_database_up": "0x5"}, "DatabaseDown"),
+        ],
+        ids=["no answer", "nobody to ask", "no database"],
+    )
+    def test_prometheus_raises_the_alarm(
+        self, tmp_path: Path, series: dict[str, str], fires: str
+    ) -> None:
+        assert PROMTOOL is not None
+        down = {"ApiDown", "DatabaseDown"}
+        texts = {
+            rule["alert"]: rule["annotations"]["summary"]
+            for rule in alerts()["groups"][0]["rules"]
+            if rule["alert"] in down
+        }
+        expected: list[dict[str, Any]] = [
+            {
+                "eval_time": "3m",
+                "alertname": name,
+                "exp_alerts": [{"exp_annotations": {"summary": texts[name]}}] * (name == fires),
+            }
+            for name in sorted(down)
+        ]
+        if fires == "ApiDown":
+            labels = {"job": "tan-search"}
+            expected[0]["exp_alerts"][0]["exp_labels"] = labels
+        file = tmp_path / "test.yml"
+        file.write_text(
+            yaml.safe_dump(
+                {
+                    "rule_files": [str(ALERTS)],
+                    "tests": [
+                        {
+                            "interval": "1m",
+                            "input_series": [
+                                {"series": each, "values": values}
+                                for each, values in series.items()
+                            ],
+                            "alert_rule_test": expected,
+                        }
+                    ],
+                }
+            )
+        )
+
+        done = subprocess.run(
+            [PROMTOOL, "test", "rules", str(file)], capture_output=True, text=True, check=False
+        )
+
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("script", ["install.sh", "secrets.sh", "postgres/roles.sh"])
