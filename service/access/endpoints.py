@@ -7,8 +7,8 @@ from fastapi import APIRouter, Path, Query, Request, Response, status
 from service.access import service
 from service.access.guard import PrincipalDep, needs
 from service.access.schemas import (
-    AuditEventView,
     AuditPage,
+    AuditQuery,
     NewToken,
     TokenList,
     TokenRequest,
@@ -17,7 +17,6 @@ from service.access.schemas import (
 from service.auth import repository
 from service.auth.scopes import Scope
 from service.context import ContextDep
-from service.errors import InvalidInputError
 from service.prefix import base_of
 from service.problems import described
 
@@ -73,26 +72,7 @@ async def revoke_token(token_id: TokenId, context: ContextDep) -> None:
 
 
 @router.get("/audit", dependencies=[needs(Scope.AUDIT)], responses=described(422))
-async def read_audit(
-    context: ContextDep,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    cursor: Annotated[str | None, Query(max_length=100)] = None,
-) -> AuditPage:
-    """Every change that was asked for, granted or refused, newest first."""
-    before = _number(cursor)
+async def read_audit(context: ContextDep, query: Annotated[AuditQuery, Query()]) -> AuditPage:
+    """Every change that was asked for, granted or refused, and who has had models and ledgers; newest first."""
     async with context.database.session() as session:
-        found = await repository.audit_page(session, before=before, limit=limit + 1)
-    return AuditPage(
-        items=[AuditEventView.model_validate(event) for event in found[:limit]],
-        next_cursor=str(found[limit - 1].id) if len(found) > limit else None,
-    )
-
-
-def _number(cursor: str | None) -> int | None:
-    if cursor is None:
-        return None
-    if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 18):
-        raise InvalidInputError.at(
-            "cursor", "not a cursor of this list: pass next_cursor of a page", cursor[:200]
-        )
-    return int(cursor)
+        return await service.audit_page(session, query)

@@ -3,9 +3,10 @@
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from service.auth.scopes import Scope
+from service.moments import Moment
 
 MAX_LIFETIME_SECONDS = 10 * 366 * 86_400
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._@ -]*$"
@@ -70,8 +71,40 @@ class TokenList(BaseModel):
     items: list[TokenView]
 
 
+Words = Annotated[
+    str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")
+]
+
+
+class AuditListing(BaseModel):
+    """Which audit events."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    target: Words | None = Field(
+        default=None,
+        description="What was to be changed, by its id or name: a study, a dataset, a token. What is below "
+        "it counts, such as the trial that was approved",
+    )
+    action: Words | None = Field(
+        default=None,
+        description="A part of the method and the route, in any case of letters: `promote`, `DELETE /tokens`",
+    )
+    actor: Words | None = Field(default=None, description="A token, by its id or its name")
+    since: Moment | None = Field(default=None, description="With its UTC offset")
+
+
+class AuditQuery(AuditListing):
+    """One page of audit events."""
+
+    limit: int = Field(default=100, ge=1, le=1000)
+    cursor: str | None = Field(
+        default=None, max_length=100, description="next_cursor of the page before this one"
+    )
+
+
 class AuditEventView(BaseModel):
-    """A change that somebody asked for, granted or refused."""
+    """A change that somebody asked for, or a model or ledger that somebody had; granted or refused."""
 
     model_config = ConfigDict(from_attributes=True)
 
@@ -79,11 +112,14 @@ class AuditEventView(BaseModel):
     at: datetime
     token_id: str | None
     """``bootstrap``: TAN_API_TOKEN; ``local``: nobody was asked for a token; None: nobody known."""
+    token_name: str | None = None
+    """None where the token is none of ``GET /tokens``."""
     tenant: str | None
     address: str | None
     method: str
     route: str
     target: str | None
+    """What was to be changed; of an approval ``STUDY/trials/NUMBER``, of a change to many ``STUDY/ACTION``."""
     status: int
     request_id: str
 

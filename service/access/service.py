@@ -1,11 +1,18 @@
-"""Making and ending tokens."""
+"""Making and ending tokens, and reading the audit."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.access.schemas import NewToken, TokenRequest, TokenView
+from service.access.schemas import (
+    AuditEventView,
+    AuditPage,
+    AuditQuery,
+    NewToken,
+    TokenRequest,
+    TokenView,
+)
 from service.auth import repository
 from service.auth.scopes import LOCAL_TENANT, Principal, Scope
 from service.auth.tokens import Token
@@ -95,6 +102,34 @@ async def make_first(database: Database, *, stated: str | None = None) -> str | 
             return None
         request = TokenRequest(name=FIRST_TOKEN_NAME, scopes=[Scope.ADMIN])
         return (await create(session, request, by=None, has_bootstrap=False)).token
+
+
+async def audit_page(session: AsyncSession, query: AuditQuery) -> AuditPage:
+    """One page of the audit, newest first.
+
+    Raises:
+        InvalidInputError: the cursor is none.
+    """
+    which = repository.AuditFilter(query.target, query.action, query.actor, query.since)
+    before = _number(query.cursor)
+    found = await repository.audit_page(session, which, before=before, limit=query.limit + 1)
+    items = [
+        AuditEventView.model_validate(event).model_copy(update={"token_name": name})
+        for event, name in found[: query.limit]
+    ]
+    return AuditPage(
+        items=items, next_cursor=str(items[-1].id) if len(found) > query.limit else None
+    )
+
+
+def _number(cursor: str | None) -> int | None:
+    if cursor is None:
+        return None
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 18):
+        raise InvalidInputError.at(
+            "cursor", "not a cursor of this list: pass next_cursor of a page", cursor[:200]
+        )
+    return int(cursor)
 
 
 def _admins(tokens: Sequence[ApiToken], now: datetime) -> list[ApiToken]:

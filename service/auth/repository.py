@@ -1,9 +1,10 @@
 """Queries over API tokens and the audit."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import exists, func, select, update
+from sqlalchemy import exists, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.auth.tokens import Token, is_same
@@ -84,17 +85,45 @@ async def now(session: AsyncSession) -> datetime:
     return (await session.execute(select(func.now()))).scalar_one()
 
 
-async def append(session: AsyncSession, event: AuditEvent) -> None:
+async def append(session: AsyncSession, events: Sequence[AuditEvent]) -> None:
     """Write down what was asked for."""
-    session.add(event)
+    session.add_all(events)
     await session.flush()
 
 
+@dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """Which events; None: whatever it is."""
+
+    target: str | None = None
+    """What was to be changed, and what is below it."""
+    action: str | None = None
+    """A part of the method and the route, in any case of letters."""
+    actor: str | None = None
+    """A token's id, or the name of some."""
+    since: datetime | None = None
+
+
 async def audit_page(
-    session: AsyncSession, *, before: int | None, limit: int
-) -> Sequence[AuditEvent]:
-    """Up to ``limit`` events older than ``before``, newest first."""
-    query = select(AuditEvent).order_by(AuditEvent.id.desc()).limit(limit)
+    session: AsyncSession, which: AuditFilter, *, before: int | None, limit: int
+) -> list[tuple[AuditEvent, str | None]]:
+    """Up to ``limit`` events older than ``before``, newest first, each with the name of its token."""
+    query = (
+        select(AuditEvent, ApiToken.name)
+        .outerjoin(ApiToken, ApiToken.id == AuditEvent.token_id)
+        .order_by(AuditEvent.id.desc())
+        .limit(limit)
+    )
+    if which.target is not None:
+        below = AuditEvent.target.startswith(f"{which.target}/", autoescape=True)
+        query = query.where(or_(AuditEvent.target == which.target, below))
+    if which.action is not None:
+        asked = AuditEvent.method + " " + AuditEvent.route
+        query = query.where(asked.icontains(which.action, autoescape=True))
+    if which.actor is not None:
+        query = query.where(or_(AuditEvent.token_id == which.actor, ApiToken.name == which.actor))
+    if which.since is not None:
+        query = query.where(AuditEvent.at >= which.since)
     if before is not None:
         query = query.where(AuditEvent.id < before)
-    return (await session.scalars(query)).all()
+    return [(event, name) for event, name in await session.execute(query)]

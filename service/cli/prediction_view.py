@@ -7,7 +7,7 @@ from rich.text import Text
 
 from service import text
 from service.cli.tables import table
-from service.cli.views import NOT_PRIVATE, facts
+from service.cli.views import NOT_PRIVATE, approved, facts
 
 Json = dict[str, Any]
 
@@ -31,7 +31,8 @@ def standings(study: Json) -> RenderableType:
             f"{one['seeds']}{'' if one['is_fresh'] else ', not fresh'}",
             word if one["trial"] == promotion["trial"] else "",
         )
-    return Group(made, facts(None, [("reason", promotion["reason"])]))
+    rows = [("reason", promotion["reason"]), ("approved", approved(promotion))]
+    return Group(made, facts(None, rows))
 
 
 def calibration(document: Json, *, is_filtered: bool = False) -> RenderableType:

@@ -113,19 +113,82 @@ def revoke(
 
 
 def audit(
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Only what was asked of this study, dataset or token.",
+            callback=not_empty,
+        ),
+    ] = None,
+    action: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Only requests with this in them, such as promote or 'DELETE /tokens'.",
+            callback=not_empty,
+        ),
+    ] = None,
+    actor: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOKEN",
+            help="Only those of this token, by its id or its name.",
+            callback=not_empty,
+        ),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="7d|DATE",
+            help="Only what is newer: 12h, 7d, 4w, 2026-01-31 or a time with its offset.",
+        ),
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many of the newest.")] = 50,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show the changes that were asked for, granted or refused; the newest first."""
-    from service.cli.connect import documents, open_client
+    """Show the changes that were asked for, granted or refused, and who has had models and ledgers.
+
+    The newest are first.
+    """
+    asked: Json = {
+        "target": target,
+        "action": action,
+        "actor": actor,
+        "since": None if since is None else moment(since),
+    }
+    query = {name: value for name, value in asked.items() if value is not None}
+    from service.cli.connect import documents, open_client, sent_by_options
     from service.cli.output import show, show_json
 
-    with open_client() as client:
-        items = documents(list(client.every_change(limit=limit)))
+    with open_client() as client, sent_by_options({name: f"--{name}" for name in asked}):
+        items = documents(list(client.every_change(query, limit=limit)))
     if as_json:
         show_json(items)
     else:
-        show(_audit_table(items))
+        show(_audit_table(items, is_filtered=bool(query)))
+
+
+def moment(written: str) -> str:
+    """A time as the API takes it: of a date or a time of UTC, or so long ago.
+
+    Raises:
+        InputError: it is none.
+
+    Example:
+        >>> moment("2026-01-31"), moment("2026-01-31T12:00:00+01:00")
+        ('2026-01-31T00:00:00+00:00', '2026-01-31T12:00:00+01:00')
+    """
+    from datetime import UTC, datetime, timedelta
+
+    if re.fullmatch(r"[1-9][0-9]{0,4}[hdw]", written):
+        return (datetime.now(UTC) - timedelta(seconds=lifetime_seconds(written))).isoformat()
+    try:
+        found = datetime.fromisoformat(written)
+    except ValueError:
+        accepted = "expected a number and h, d or w, such as 7d, or a date such as 2026-01-31"
+        raise InputError("", faults=[Fault("--since", accepted, written)]) from None
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).isoformat()
 
 
 def lifetime_seconds(written: str) -> int:
@@ -168,12 +231,14 @@ def _token_table(items: Sequence[Json]) -> "RenderableType":
     return made
 
 
-def _audit_table(items: Sequence[Json]) -> "RenderableType":
+def _audit_table(items: Sequence[Json], *, is_filtered: bool = False) -> "RenderableType":
     from rich.text import Text
 
     from service import text
     from service.cli.tables import table
 
+    if not items and is_filtered:
+        return Text("nothing fits; `tan-cli audit` shows the newest of all")
     if not items:
         return Text("nobody has asked for a change yet")
     made = table(
@@ -181,12 +246,18 @@ def _audit_table(items: Sequence[Json]) -> "RenderableType":
     )
     for item in items:
         made.add_row(
-            *(text.when(item["at"]), item["token_id"] or text.MISSING),
+            *(text.when(item["at"]), _actor(item)),
             *(item["tenant"] or text.MISSING, item["address"] or text.MISSING),
             *(f"{item['method']} {item['route']}", item["target"] or text.MISSING),
             str(item["status"]),
         )
     return made
+
+
+def _actor(event: Json) -> str:
+    """The token's name, and its id: two may have one name."""
+    name, id_ = event.get("token_name"), event["token_id"] or "-"
+    return f"{name} ({id_})" if name else id_
 
 
 def _scopes(token: Json) -> str:

@@ -191,8 +191,17 @@ def prediction_rows(study: Json) -> Iterator[tuple[str, str | None]]:
         yield "caution", prediction["caution"]
     if promotion is not None:
         yield "promotion", f"{CHOSEN_BY[promotion['by']]}: {promotion['reason']}"
+        yield "approved", approved(promotion)
     if prediction is not None:
         yield "outcome", _outcome(prediction)
+
+
+def approved(promotion: Json) -> str | None:
+    """Who let the private run begin; None where nobody was asked, or that was not kept."""
+    said = promotion.get("approved_by")
+    if said is None:
+        return None
+    return f"trial {said['trial']}, by {said['name']} (token {said['token_id']}), {text.when(said['at'])} UTC"
 
 
 def _predicted(prediction: Json, plan: Json) -> str:

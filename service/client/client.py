@@ -2,12 +2,19 @@
 
 from collections.abc import Iterator
 
-from service.access.schemas import AuditEventView, AuditPage, NewToken, TokenList, TokenRequest
+from service.access.schemas import (
+    AuditEventView,
+    AuditPage,
+    AuditQuery,
+    NewToken,
+    TokenList,
+    TokenRequest,
+)
 from service.client.connection import Body, part
 from service.client.datasets import Datasets
 from service.client.models import Models
-from service.client.studies import Studies
-from service.health.schemas import Health
+from service.client.studies import Studies, fields
+from service.health.schemas import Health, Readiness
 from service.webhooks.schemas import DeliveryList
 
 MAX_AUDIT_PAGE = 1000
@@ -25,9 +32,9 @@ class Client(Studies, Models, Datasets):
         """Whether the process answers."""
         return self._ask(Health, "GET", "/healthz")
 
-    def readyz(self) -> Health:
-        """Whether it can serve."""
-        return self._ask(Health, "GET", "/readyz")
+    def readyz(self) -> Readiness:
+        """Whether it can serve, and what keeps it from serving all."""
+        return self._ask(Readiness, "GET", "/readyz")
 
     def get_metrics(self) -> str:
         """How things stand, in the Prometheus text format."""
@@ -45,15 +52,19 @@ class Client(Studies, Models, Datasets):
         """Let a token open nothing any more."""
         self._send("DELETE", f"/tokens/{part(token_id)}")
 
-    def read_audit(self, *, limit: int | None = None, cursor: str | None = None) -> AuditPage:
+    def read_audit(self, query: AuditQuery | Body | None = None) -> AuditPage:
         """Who did what, the newest first."""
-        return self._ask(AuditPage, "GET", "/audit", query={"limit": limit, "cursor": cursor})
+        return self._ask(AuditPage, "GET", "/audit", query=fields(query))
 
-    def every_change(self, *, limit: int) -> Iterator[AuditEventView]:
+    def every_change(
+        self, query: AuditQuery | Body | None = None, *, limit: int
+    ) -> Iterator[AuditEventView]:
         """The audit events of every page; no more than ``limit``."""
+        asked = dict(fields(query))
         cursor: str | None = None
         while limit > 0:
-            page = self.read_audit(limit=min(limit, MAX_AUDIT_PAGE), cursor=cursor)
+            asked |= {"limit": min(limit, MAX_AUDIT_PAGE), "cursor": cursor}
+            page = self.read_audit(asked)
             yield from page.items
             limit -= len(page.items)
             cursor = page.next_cursor

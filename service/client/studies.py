@@ -81,7 +81,7 @@ class Studies(Connection):
         self, query: StudyQuery | Body | None = None, *, limit: int | None = None
     ) -> Iterator[StudySummary]:
         """The studies of every page; no more than ``limit``."""
-        asked = dict(_fields(query))
+        asked = dict(fields(query))
         left = limit
         while left is None or left > 0:
             if left is not None:
@@ -144,7 +144,7 @@ class Studies(Connection):
         self, study_id: str, query: TrialQuery | Body | None = None, *, limit: int | None = None
     ) -> Iterator[TrialView]:
         """The study's trials of every page; no more than ``limit``."""
-        asked = dict(_fields(query))
+        asked = dict(fields(query))
         left = limit
         while left is None or left > 0:
             asked["limit"] = MAX_TRIAL_PAGE if left is None else min(left, MAX_TRIAL_PAGE)
@@ -200,7 +200,8 @@ class Studies(Connection):
         return self._ask(Calibration, "GET", "/calibration", query=query)
 
 
-def _fields(query: Body | None) -> Mapping[str, Any]:
+def fields(query: Body | None) -> Mapping[str, Any]:
+    """A query's fields, those that were set."""
     if isinstance(query, BaseModel):
         return query.model_dump(mode="json", exclude_unset=True)
     return query or {}

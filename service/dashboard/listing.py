@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import ValidationError
 
+from service.access.audit import note_targets
 from service.access.guard import PrincipalDep, expect_study, needs
 from service.auth.scopes import Principal, Scope
 from service.body import validate
@@ -211,6 +212,7 @@ async def act_on_many(request: Request, context: ContextDep, principal: Principa
     chosen = [value for name, value in fields if name == "study"]
     if not chosen:
         raise InvalidInputError.at("study", "choose at least one study")
+    note_targets(request, *(f"{study_id}/{action}" for study_id in chosen))
     tags = [tag for name, value in fields if name == "tags" for tag in _words(value) if tag]
     if action in ("tag", "untag") and not tags:
         raise InvalidInputError.at("tags", "write at least one tag")

@@ -80,9 +80,11 @@ def _write(
     reason: str,
 ) -> None:
     standings = proposed.promotion.standings
+    before = PromotionView.model_validate(study.promotion) if study.promotion else None
     promotion = PromotionView(
         trial=trial,
         by=by,
+        approved_by=before.approved_by if before else None,
         reason=reason,
         standings=[_standing_view(each) for each in standings[:MAX_STANDINGS]],
     )

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Header, Query, Request, Response, status
 from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
 
 from service import etags
+from service.access.audit import note_targets
 from service.access.guard import PrincipalDep, needs, needs_study
 from service.auth.scopes import Scope
 from service.body import read_mapping, validate
@@ -217,7 +218,9 @@ async def promote_study(
     body = await read_mapping(request, yaml=False) if await request.body() else {}
     trial = validate(PromoteRequest, body).trial
     keyed = Keyed.of(idempotency_key, principal, "promote_study", body, subject=study_id)
-    view, is_new = await service.promote(context, study_id, trial, keyed)
+    view, is_new = await service.promote(context, study_id, trial, keyed, by=principal)
+    if view.promotion and (approval := view.promotion.approved_by):
+        note_targets(request, f"{study_id}/trials/{approval.trial}")
     say_replayed(response, is_new=is_new)
     return view
 

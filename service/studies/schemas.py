@@ -6,9 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    AwareDatetime,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     StrictBool,
@@ -17,6 +15,7 @@ from pydantic import (
 )
 
 from service.evaluation import EvaluationView
+from service.moments import Moment
 from service.studies.lifecycle import StudyState
 from tan_core.spec.base import Frozen
 from tan_core.spec.study import Name
@@ -152,12 +151,25 @@ class StandingView(BaseModel):
     is_fresh: bool
 
 
+class Approval(BaseModel):
+    """Who let a private run begin, and with which trial."""
+
+    token_id: str
+    """As the audit has it."""
+    name: str
+    """Of the token."""
+    trial: int
+    at: datetime
+
+
 class PromotionView(BaseModel):
     """Which trial becomes the private run, and why."""
 
     trial: int
     by: Literal["search", "user"] | None
     """Who decided; None: nobody yet, and ``trial`` is what the search proposes."""
+    approved_by: Approval | None = None
+    """Whose approval it was, the last one's; None: nobody has approved, or it was before this was kept."""
     reason: str
     standings: list[StandingView]
     """The trials that could be promoted, the best prediction first; at most 100."""
@@ -292,16 +304,6 @@ def _once_each(tags: list[str]) -> list[str]:
 
 
 Tags = Annotated[list[Tag], Field(max_length=20), AfterValidator(_once_each)]
-
-
-def _is_written_out(value: object) -> object:
-    """Pydantic takes a bare number for seconds since 1970: as an address says it, that is a slip."""
-    if isinstance(value, str) and ":" not in value:
-        raise ValueError("expected a date and a time with its offset, such as 2026-01-31T12:00:00Z")
-    return value
-
-
-Moment = Annotated[AwareDatetime, BeforeValidator(_is_written_out)]
 
 
 class StudyListing(BaseModel):

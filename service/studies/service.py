@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from service import etags, idempotency
 from service.auth.scopes import LOCAL, Principal
 from service.context import Context
+from service.db.clock import clock
 from service.db.tables import IdempotencyKey, Study
 from service.errors import ConflictError, InvalidInputError, NotFoundError
 from service.evaluation import evaluation_view
@@ -24,6 +25,7 @@ from service.studies.events import append_state
 from service.studies.glance import Held, RunStanding, glance
 from service.studies.lifecycle import StudyState
 from service.studies.schemas import (
+    Approval,
     LedgerEntryRef,
     Prediction,
     PredictionView,
@@ -166,9 +168,17 @@ async def pause(context: Context, study_id: str, *, wanted: bool) -> StudyView:
 
 
 async def promote(
-    context: Context, study_id: str, trial: int | None, request: Keyed | None = None
+    context: Context,
+    study_id: str,
+    trial: int | None,
+    request: Keyed | None = None,
+    *,
+    by: Principal = LOCAL,
 ) -> tuple[StudyView, bool]:
-    """Approve the promotion of a study that waits for it. Returns it, and whether this was the first time."""
+    """Approve the promotion of a study that waits for it. Returns it, and whether this was the first time.
+
+    Without ``trial`` the one that is proposed now is approved, and no other that might be proposed later.
+    """
     async with context.database.session() as session:
         if request is not None and (known := await idempotency.claim(session, request)) is not None:
             return await _again(session, known), False
@@ -190,6 +200,16 @@ async def promote(
         study.promote_requested = True
         if trial is not None:
             study.promoted_trial = trial
+        if study.promotion is not None:
+            if study.promoted_trial is None:
+                study.promoted_trial = study.promotion["trial"]
+            approval = Approval(
+                token_id=by.id, name=by.name, trial=study.promoted_trial, at=await clock(session)
+            )
+            study.promotion = {
+                **study.promotion,
+                "approved_by": approval.model_dump(mode="json"),
+            }
         if request is not None:
             idempotency.remember(session, request, study_id=study.id)
         return await view(session, study.id), True
@@ -306,6 +326,7 @@ async def _store(session: AsyncSession, prepared: Prepared, by: Principal) -> St
             delta=spec.privacy.delta,
             tenant=by.tenant,
             search_accounting=spec.search.accounting,
+            baseline=spec.evaluation.baseline,
         )
     study = Study(
         id=study_id,

@@ -9,6 +9,12 @@ from tests.fixtures.api import make_settings, make_spec
 from tests.integration.access.conftest import BOOTSTRAP, Caller, serving
 
 
+@pytest.fixture
+async def study(admin) -> str:
+    answer = await admin.post("/studies", json=make_spec())
+    return answer.json()["id"]
+
+
 async def events(admin, **query) -> list[dict]:
     return (await admin.get("/audit", params=query)).json()["items"]
 
@@ -24,6 +30,7 @@ async def test_a_change_names_who_what_and_how_it_ended(admin):
         "id": submitted["id"],
         "at": submitted["at"],
         "token_id": made["id"],
+        "token_name": "alice",
         "tenant": "acme",
         "address": "192.0.2.7",
         "method": "POST",
@@ -58,6 +65,83 @@ async def test_what_changes_nothing_is_not(admin):
     await admin.post("/plans", json=make_spec())
     await admin.post("/nowhere", json={})
     assert await events(admin) == []
+
+
+class TestFilters:
+    @pytest.fixture
+    async def made(self, admin):
+        """Two tokens of one name, and what they asked for."""
+        made = [await admin.new_token("bob", ["submit"]) for _ in range(2)]
+        callers = [Caller(admin.app, each["token"]) for each in made]
+        await callers[0].post("/studies/s-1/cancel")
+        await callers[1].post("/studies/s-2/pause")
+        await callers[1].post("/studies/s-1/promote")
+        await callers[1].post("/studies/s-1%25/pause")
+        return [each["id"] for each in made]
+
+    async def found(self, admin, **query) -> list[tuple[str, str]]:
+        return [(e["route"].rpartition("/")[2], e["target"]) for e in await events(admin, **query)]
+
+    async def test_by_what_was_asked_of(self, admin, made):
+        assert await self.found(admin, target="s-1") == [("promote", "s-1"), ("cancel", "s-1")]
+        assert await self.found(admin, target=made[0]) == [("tokens", made[0])]
+        assert await self.found(admin, target="s-1%") == [("pause", "s-1%")]
+        assert await self.found(admin, target="s-") == []
+
+    async def test_by_what_was_asked(self, admin, made):
+        assert await self.found(admin, action="PAUSE") == [("pause", "s-1%"), ("pause", "s-2")]
+        assert len(await events(admin, action="POST /tokens")) == 2
+        assert await self.found(admin, action="%") == []
+
+    async def test_by_who_asked(self, admin, made):
+        assert await self.found(admin, actor=made[0]) == [("cancel", "s-1")]
+        assert len(await events(admin, actor="bob")) == 4
+        assert len(await events(admin, actor="bootstrap")) == 2
+
+    async def test_by_when(self, admin, made):
+        newest = await events(admin, limit=1)
+        assert [e["id"] for e in await events(admin, since=newest[0]["at"])] == [newest[0]["id"]]
+        assert await events(admin, since="2100-01-01T00:00:00Z") == []
+
+    async def test_together_and_page_by_page(self, admin, made):
+        asked = {"actor": "bob", "action": "pause"}
+        whole = await events(admin, **asked)
+        first = (await admin.get("/audit", params={**asked, "limit": 1})).json()
+        rest = await events(admin, **asked, cursor=first["next_cursor"])
+        assert first["items"] + rest == whole
+        assert len(whole) == 2
+
+    @pytest.mark.parametrize(
+        "query",
+        [{"tenant": "acme"}, {"target": ""}, {"actor": "a\x00b"}, {"since": "5"}, {"limit": "0"}],
+        ids=str,
+    )
+    async def test_what_is_no_filter_is_refused_by_its_name(self, admin, query):
+        answer = await admin.get("/audit", params=query)
+        assert answer.status_code == 422
+        assert [error["path"] for error in answer.json()["errors"]] == list(query)
+
+
+async def test_each_of_many_studies_has_a_row(admin, study):
+    await admin.post("/ui/studies/bulk", data={"action": "cancel", "study": [study, "s-none"]})
+    found = {(e["target"], e["status"]) for e in await events(admin, action="/ui/studies/bulk")}
+    assert found == {(f"{study}/cancel", 409), ("s-none/cancel", 409)}
+
+
+async def test_who_has_had_a_ledger_or_a_model_is_there_too(admin, study):
+    reader = await admin.befriend(["read"], name="reader")
+    await reader.get("/datasets/digits/ledger/export")
+    await reader.get(f"/studies/{study}/model")
+    await reader.get("/datasets/digits/ledger")
+    await reader.head(f"/studies/{study}/model")
+    found = [
+        (e["method"], e["route"], e["target"], e["status"])
+        for e in await events(admin, actor="reader")
+    ]
+    assert found == [
+        ("GET", "/studies/{study_id}/model", study, 404),
+        ("GET", "/datasets/{name}/ledger/export", "digits", 200),
+    ]
 
 
 async def test_pages_follow_each_other(admin):

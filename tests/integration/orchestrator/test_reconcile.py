@@ -178,12 +178,15 @@ class TestPromotion:
         await world.finish_search(study_id)
         await world.tick(1)
         proposed = (await world.study(study_id))["promotion"]
+        assert proposed.pop("approved_by") is None
         await world.client.post(f"/studies/{study_id}/promote", json=body)
         await world.tick(1)
 
         study = await world.study(study_id)
 
+        approval = study["promotion"].pop("approved_by")
         assert study["promotion"] == {**proposed, "by": "user"}
+        assert (approval["name"], approval["trial"]) == ("local", proposed["trial"])
         assert (study["state"], study["run"]["trial"]) == ("training", 1)
 
     async def test_another_choice_is_written_down_beside_the_proposal(
@@ -194,13 +197,17 @@ class TestPromotion:
         await world.finish_search(study_id)
         await world.tick(1)
         proposed = (await world.study(study_id))["promotion"]
+        assert proposed.pop("approved_by") is None
         await world.client.post(f"/studies/{study_id}/promote", json={"trial": 0})
         await world.tick(1)
 
         study = await world.study(study_id)
 
         reason = f"trial 0 chosen by a user; the search proposed: {proposed['reason']}"
-        assert study["promotion"] == {**proposed, "trial": 0, "by": "user", "reason": reason}
+        approval = study["promotion"].pop("approved_by")
+        changed = {"trial": 0, "by": "user", "reason": reason}
+        assert study["promotion"] == {**proposed, **changed}
+        assert (approval["name"], approval["trial"]) == ("local", 0)
         assert study["best_trial"]["number"] == study["prediction"]["trial"] == 0
         standing = next(each for each in proposed["standings"] if each["trial"] == 0)
         assert study["prediction"]["accuracy"] == standing["accuracy"]

@@ -165,6 +165,7 @@ STUDY: Json = {
     "promotion": {
         "trial": 1,
         "by": "search",
+        "approved_by": None,
         "reason": "trial 1: predicted 92.17% [90.31%, 93.83%] at batch 256; 0.70 points above trial 4",
         "standings": [
             {

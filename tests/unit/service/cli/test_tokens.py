@@ -1,6 +1,7 @@
 """``tan-cli token`` and ``tan-cli audit`` against recorded answers."""
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 
@@ -20,6 +21,7 @@ EVENT = {
     "id": 7,
     "at": "2026-01-02T12:00:00Z",
     "token_id": "0a1b2c3d4e5f",
+    "token_name": "alice",
     "tenant": "vision",
     "address": "192.0.2.1",
     "method": "POST",
@@ -101,6 +103,34 @@ class TestAudit:
         assert "POST /studies/{study_id}/cancel" in out
         assert "403" in out
         assert json.loads(cli("audit", "--json").out) == [EVENT]
+
+    def test_filters_go_to_the_server_by_its_names(self, cli, server):
+        server.answers["GET /audit"] = (200, {"items": [EVENT], "next_cursor": None})
+        out = cli(
+            *("audit", "--target", "s-1", "--action", "promote", "--actor", "alice"),
+            *("--since", "2026-01-31"),
+        ).out
+        assert "alice" in out
+        assert server.queries == [
+            {
+                "target": "s-1",
+                "action": "promote",
+                "actor": "alice",
+                "since": "2026-01-31T00:00:00+00:00",
+                "limit": "50",
+            }
+        ]
+
+    def test_some_time_ago_is_a_time(self, cli, server):
+        server.answers["GET /audit"] = (200, {"items": [], "next_cursor": None})
+        assert "nothing fits" in cli("audit", "--since", "7d").out
+        since = datetime.fromisoformat(server.queries[0]["since"])
+        assert 7 * 86_400 <= (datetime.now(UTC) - since).total_seconds() < 7 * 86_400 + 60
+
+    def test_no_time_is_refused_here(self, cli, server):
+        done = cli("audit", "--since", "yesterday")
+        assert (done.code, "such as 7d" in done.err) == (2, True)
+        assert server.requests == []
 
     def test_page_by_page_up_to_the_limit(self, cli, server):
         server.answers["GET /audit"] = (200, {"items": [EVENT] * 1000, "next_cursor": "7"})
