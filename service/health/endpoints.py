@@ -11,9 +11,9 @@ from starlette.responses import Response
 from service.access.guard import open_to_all
 from service.context import ContextDep
 from service.db.migrate import head_revision
-from service.health.schemas import Health
+from service.health.schemas import Health, Readiness
 from service.problems import described, problem_response
-from service.publication.published import Published
+from service.publication.published import Published, RestoredBackupError
 
 router = APIRouter(tags=["health"])
 TIMEOUT_SECONDS = 3.0
@@ -27,10 +27,14 @@ async def healthz() -> Health:
 
 
 @router.get(
-    "/readyz", dependencies=[open_to_all()], response_model=Health, responses=described(503)
+    "/readyz", dependencies=[open_to_all()], response_model=Readiness, responses=described(503)
 )
-async def readyz(request: Request, context: ContextDep) -> Health | Response:
-    """The database answers, is at this version's schema, and holds what left in statements."""
+async def readyz(request: Request, context: ContextDep) -> Readiness | Response:
+    """The database answers and is at this version's schema.
+
+    One that does not hold what left the service is told of, and no reason to send nobody here: the request
+    that settles it has to come through. All others are refused one by one.
+    """
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS), context.database.session() as session:
             current = await session.scalar(text("SELECT version_num FROM alembic_version"))
@@ -42,5 +46,8 @@ async def readyz(request: Request, context: ContextDep) -> Health | Response:
             503, f"the database is at schema {current}, this version needs {head_revision()}"
         )
     published: Published = request.app.state.published
-    await published.check(context.database, believe=False)
-    return Health()
+    try:
+        await published.check(context.database, believe=False)
+    except RestoredBackupError as error:
+        return Readiness(restored_backup=True, detail=str(error))
+    return Readiness()

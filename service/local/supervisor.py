@@ -29,8 +29,8 @@ from service.datasets.service import ensure_digits
 from service.db.embedded import EmbeddedPostgres
 from service.db.migrate import upgrade
 from service.db.session import Database
+from service.health.schemas import Readiness
 from service.local.ray_head import RayHead
-from service.publication.published import RestoredBackupError
 from service.settings import Settings, bare_environment, own_settings
 
 log = logging.getLogger(__name__)
@@ -282,14 +282,15 @@ class Supervisor:
     def _api_is_ready(self) -> bool:
         try:
             answer = httpx.get(f"{self.url}/readyz", timeout=5)
-            problem = {} if answer.is_success else answer.json()
+            if answer.status_code != HTTPStatus.OK:
+                return False
+            ready = Readiness.model_validate_json(answer.content)
         except (httpx.HTTPError, ValueError):
             return False
-        if problem.get("type") == RestoredBackupError.type:
+        if ready.detail is not None:
             # It is up, and refuses all but a look at the ledger: the operator decides.
-            self._say(problem["detail"])
-            return True
-        return answer.status_code == HTTPStatus.OK
+            self._say(ready.detail)
+        return True
 
     def _await(self, what: str, is_ready: Callable[[], bool], child: Child) -> None:
         if not self._comes_up(is_ready, child) and not self._stopping:

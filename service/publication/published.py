@@ -117,8 +117,12 @@ class Published:
         marks = await to_thread.run_sync(self.marks)
         async with database.session() as session:
             for scope_id, mark in marks.items():
-                if not await holds(session, scope_id, mark):
-                    raise RestoredBackupError(_restored(scope_id, mark))
+                if await holds(session, scope_id, mark):
+                    continue
+                is_known = await ledger.find_entry(session, scope_id, 1) is not None
+                raise RestoredBackupError(
+                    _restored(scope_id, mark) if is_known else _foreign(scope_id, mark, self._path)
+                )
         self._good_until = time.monotonic() + BELIEVED_SECONDS
 
     def _is_ours(self, document: Mapping[str, Any]) -> bool:
@@ -173,4 +177,15 @@ def _restored(scope_id: str, mark: Head) -> str:
         "spent since then is not in it, so nothing is served. Put a newer backup back; or look with "
         f"`tan-cli ledger verify {name}` and go on without those entries with "
         f'`tan-cli ledger verify {name} --accept-restored-backup "WHO: REASON"`'
+    )
+
+
+def _foreign(scope_id: str, mark: Head, path: Path) -> str:
+    return (
+        f"the database knows no ledger {scope_id}, of which {path} says that entry {mark.seq} stood when a "
+        "statement, an export, a model or a private run last left: it is not the database of this TAN_HOME, or "
+        "a new one in its place. So nothing is served. Set TAN_DATABASE_URL to the database that is meant, or "
+        "put its newest backup back with `tan-cli db restore`; a new database goes with another TAN_HOME. "
+        f"Who moves {path} away goes on here, and gives every budget anew: what was spent of it before is "
+        "then in no sum"
     )

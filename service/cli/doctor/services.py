@@ -37,7 +37,12 @@ def api(settings: ClientSettings) -> Finding:
     """Whether the API answers, can serve, and knows the token."""
     try:
         with _client(settings) as client:
-            client.readyz()
+            ready = client.readyz()
+            if ready.detail is not None:
+                return failure(
+                    f"{settings.api_url} serves nothing but datasets and ledgers: {ready.detail}",
+                    'what it says is explained in docs/ledger.md, "A restored backup"',
+                )
             return _rights(client, settings)
     except UnreachableError as error:
         found = f"nobody answers at {settings.api_url} ({error.cause})"

@@ -72,11 +72,17 @@ async def test_a_backup_from_before_an_export_is_refused_and_can_be_accepted_by_
     assert (await client.get("/readyz")).status_code == 200
 
     async with open_client(settings, restored) as served:
-        refusals = [await served.get(path) for path in ("/readyz", "/studies", "/")]
-        assert [one.status_code for one in refusals] == [503] * 3
+        refusals = [await served.get(path) for path in ("/studies", "/")]
+        assert [one.status_code for one in refusals] == [503] * 2
         problem = refusals[0].json()
         assert problem["type"] == "/problems/restored-backup"
         assert "tan-cli ledger verify digits --accept-restored-backup" in problem["detail"]
+        # Ready all the same: the request that settles it has to come through.
+        ready = await served.get("/readyz")
+        assert (ready.status_code, ready.json()) == (
+            200,
+            {"status": "ok", "restored_backup": True, "detail": problem["detail"]},
+        )
         assert (await served.get(f"{LEDGER}/verify")).json()["is_valid"]
 
         account = (await served.get(LEDGER)).json()
@@ -87,7 +93,8 @@ async def test_a_backup_from_before_an_export_is_refused_and_can_be_accepted_by_
             assert "who: reason" in refused.text
         answer = await served.post(f"{LEDGER}/restored-backup", json={"reason": "dpo: disk lost"})
         assert answer.json()["seq"] == 3
-        assert (await served.get("/readyz")).status_code == 200
+        ready = (await served.get("/readyz")).json()
+        assert (ready["restored_backup"], ready["detail"]) == (False, None)
         assert (await served.get("/studies")).status_code == 200
         entry = (await served.get(LEDGER)).json()["entries"][-1]
         assert entry["kind"] == "attest"
@@ -125,9 +132,9 @@ async def test_a_rewritten_journal_stays_refused_however_long_it_is_and_whatever
     for number in range(3):
         await reserve(rewritten, f"false-{number}")
     async with open_client(settings, rewritten) as served:
-        assert (await served.get("/readyz")).status_code == 503
+        assert (await served.get("/readyz")).json()["restored_backup"]
         assert (await served.get(f"{LEDGER}/export")).json()["head"]["seq"] == 4
-        assert (await served.get("/readyz")).status_code == 503
+        assert (await served.get("/readyz")).json()["restored_backup"]
 
 
 async def test_a_private_run_marks_its_ledger_when_it_starts_and_when_it_has_succeeded(
@@ -174,12 +181,34 @@ async def test_a_backup_from_before_a_private_run_is_refused_once_its_model_was_
     assert Published(settings.home_path).marks() == {"dataset:digits": Head.model_validate(head)}
 
     async with open_client(settings, restored) as served:
-        for path in ("/readyz", "/studies", f"/studies/{study_id}"):
+        assert (await served.get("/readyz")).json()["restored_backup"]
+        for path in ("/studies", f"/studies/{study_id}"):
             refused = await served.get(path)
             assert (refused.status_code, refused.json()["type"]) == (
                 503,
                 "/problems/restored-backup",
             )
+
+
+async def test_a_new_database_beside_what_left_is_told_of_with_a_way_out(
+    client: httpx.AsyncClient,
+    settings: Settings,
+    postgres_server: Server,
+    template_database: str,
+) -> None:
+    await client.get(f"{LEDGER}/export")
+    with postgres_server.database(template_database) as urls:
+        empty = Database(urls.app)
+        async with open_client(settings, empty) as served:
+            problem = (await served.get("/studies")).json()
+            assert problem["type"] == "/problems/restored-backup"
+            assert "the database knows no ledger dataset:digits" in problem["detail"]
+            assert "TAN_DATABASE_URL" in problem["detail"]
+            assert "--accept-restored-backup" not in problem["detail"]  # there is nothing to accept
+
+            (settings.home_path / FILE).rename(settings.home_path / "left-before")
+            assert (await served.get("/studies")).status_code == 200
+        await empty.close()
 
 
 async def last_marked(client: httpx.AsyncClient, settings: Settings) -> str:

@@ -64,6 +64,17 @@ class TestApi:
         found = services.api(known)
         assert (found.verdict, "the database does not" in found.found) == ("failure", True)
 
+    def test_a_restored_backup_is_told_with_its_way_out(
+        self, known: ClientSettings, server: RecordedServer
+    ) -> None:
+        told = "tan-cli ledger verify digits --accept-restored-backup"
+        server.answers["GET /readyz"] = (
+            200,
+            {"status": "ok", "restored_backup": True, "detail": told},
+        )
+        found = services.api(known)
+        assert (found.verdict, told in found.found) == ("failure", True)
+
     def test_nobody_there_is_a_failure_only_where_one_was_named(self) -> None:
         assert services.api(ClientSettings(api_url=AWAY)).verdict == "warning"
         assert services.api(ClientSettings(api_url=AWAY, is_stated=True)).verdict == "failure"
