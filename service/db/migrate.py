@@ -8,6 +8,7 @@ import logging
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from alembic import command
@@ -18,6 +19,7 @@ from psycopg import ConnectionInfo
 from pydantic import SecretStr
 from sqlalchemy import URL, Connection, NullPool, create_engine, text
 from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.embedded import APP, MINIMUM_VERSION, EmbeddedPostgres
 from service.db.session import normalise_url
@@ -37,6 +39,10 @@ _WAIT_FOR_TABLES = "15s"
 
 class MigrationError(TanError, RuntimeError):
     """The database cannot be brought to this version's schema; the message says why."""
+
+
+class SchemaError(MigrationError):
+    """The database is not at this program's schema."""
 
 
 def upgrade(owner_url: str, app_role: str | None = None) -> None:
@@ -81,6 +87,20 @@ def expect_utf8(connected: ConnectionInfo) -> None:
         )
 
 
+async def expect_schema(session: AsyncSession) -> None:
+    """Refuse a database of an older or a newer program.
+
+    Raises:
+        SchemaError: its tables are not those that this program knows.
+    """
+    current = await session.scalar(text("SELECT version_num FROM alembic_version"))
+    if current != head_revision():
+        raise SchemaError(
+            f"the database is at schema {current}, this version needs {head_revision()}"
+        )
+
+
+@cache
 def head_revision() -> str:
     """The newest schema revision that this program knows."""
     head = ScriptDirectory.from_config(_config()).get_current_head()

@@ -4,13 +4,12 @@ import asyncio
 import logging
 
 from fastapi import APIRouter, Request
-from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.responses import Response
 
 from service.access.guard import open_to_all
 from service.context import ContextDep
-from service.db.migrate import head_revision
+from service.db.migrate import SchemaError, expect_schema
 from service.health.schemas import Health, Readiness
 from service.problems import described, problem_response
 from service.publication.published import Published, RestoredBackupError
@@ -37,14 +36,12 @@ async def readyz(request: Request, context: ContextDep) -> Readiness | Response:
     """
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS), context.database.session() as session:
-            current = await session.scalar(text("SELECT version_num FROM alembic_version"))
+            await expect_schema(session)
+    except SchemaError as error:
+        return problem_response(503, str(error))
     except (SQLAlchemyError, TimeoutError, OSError) as error:
         _log.warning("not ready: %r", error)
         return problem_response(503, "the database does not answer")
-    if current != head_revision():
-        return problem_response(
-            503, f"the database is at schema {current}, this version needs {head_revision()}"
-        )
     published: Published = request.app.state.published
     try:
         await published.check(context.database, believe=False)

@@ -6,14 +6,10 @@ import logging
 import os
 import signal
 import socket
-from datetime import datetime, timedelta
 from urllib.parse import urlsplit
-
-from sqlalchemy.exc import SQLAlchemyError
 
 from service.auth.secrets import server_secret
 from service.db.session import Database
-from service.errors import ServiceError
 from service.hosts import is_loopback, is_only_here
 from service.orchestrator import claims
 from service.orchestrator.hearing import Ear, Hearing
@@ -21,22 +17,19 @@ from service.orchestrator.log_keeper import LogKeeper
 from service.orchestrator.pulse import Pulse
 from service.orchestrator.ray_jobs import RayJobs
 from service.orchestrator.reconcile import Reconciler
-from service.publication.published import Published, RestoredBackupError
+from service.orchestrator.ticks import LEASE, Ticks
+from service.publication.published import Published
 from service.retention import Retention
 from service.settings import Settings
 from service.webhooks.sender import WebhookSender
 from service.webhooks.signature import webhook_secret
 from tan_core import log_records
-from tan_core.errors import TanError
 
 log = logging.getLogger("service.orchestrator")
 
-LEASE = timedelta(seconds=15)
-"""How long studies wait for a successor after an orchestrator was killed; renewed at every tick."""
-
 
 async def run(settings: Settings) -> None:
-    """Reconcile until told to stop; an error with one study does not hold up the others."""
+    """Reconcile until told to stop."""
     if settings.database_url is None or settings.ray_address is None:
         raise SystemExit("orchestrator: TAN_DATABASE_URL and TAN_RAY_ADDRESS must be set")
     owner = f"{socket.gethostname()}-{os.getpid()}"
@@ -62,7 +55,13 @@ async def run(settings: Settings) -> None:
         owner=owner,
         lease=LEASE,
     )
-    published = Published(settings.home_path)
+    ticks = Ticks(
+        database=database,
+        reconciler=reconciler,
+        ear=ear,
+        published=Published(settings.home_path),
+        owner=owner,
+    )
     pulse = Pulse(database, owner, settings.pulse_file)
     retention = Retention(database, settings.event_retention_days)
     # Beside the ticks: neither a long log nor a slow receiver holds up a study.
@@ -78,8 +77,7 @@ async def run(settings: Settings) -> None:
     try:
         while not stop.is_set():
             with pulse.timed():
-                if await _may_spend(published, database):
-                    await _tick(database, reconciler, ear, owner, stop)
+                await ticks.take(stop)
             await pulse.beat()
             await retention.sweep()
             with contextlib.suppress(TimeoutError):
@@ -105,57 +103,6 @@ def _warn_if_only_here(api_url: str, ray_address: str) -> None:
             ray_host,
             api_url,
         )
-
-
-async def _may_spend(published: Published, database: Database) -> bool:
-    """Whether the ledger holds all that left: on a restored backup nothing is decided."""
-    try:
-        await published.check(database)
-    except RestoredBackupError as error:
-        log.error("%s", error)
-        return False
-    except Exception:
-        log.exception("cannot look at the ledger; trying again")
-        return False
-    return True
-
-
-async def _tick(
-    database: Database, reconciler: Reconciler, ear: Ear, owner: str, stop: asyncio.Event
-) -> None:
-    try:
-        async with database.session() as session:
-            studies = await claims.claim_open(session, owner=owner, lease=LEASE)
-        listening_since = await ear.since()
-    except Exception:
-        log.exception("cannot claim studies; trying again")
-        return
-    for study_id in studies:
-        if stop.is_set():
-            return
-        with log_records.bind(study_id=study_id):
-            await _advance(reconciler, study_id, listening_since, ear.is_unreached)
-
-
-async def _advance(
-    reconciler: Reconciler, study_id: str, listening_since: datetime, is_unreached: bool
-) -> None:
-    """One study's step. Trouble with one study is written on it and holds up no other."""
-    try:
-        try:
-            await reconciler.advance(
-                study_id, listening_since=listening_since, is_unreached=is_unreached
-            )
-        except TanError as error:
-            log.exception("study %s cannot go on", study_id)
-            await reconciler.fail(study_id, str(error))
-        except (ServiceError, SQLAlchemyError) as error:
-            log.exception("study %s does not move; trying again", study_id)
-            # A database's error quotes statements and addresses: those are the operator's, in the log.
-            told = f": {error}" if isinstance(error, ServiceError) else ""
-            await reconciler.note(study_id, f"trying again: {type(error).__name__}{told}")
-    except Exception:
-        log.exception("study %s: trying again at the next tick", study_id)
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ import httpx
 
 from service.db.clock import clock
 from service.db.session import Database
+from service.trouble import Trouble
 
 LOOK_SECONDS = 1.0
 """Between two looks beside the ticks."""
@@ -85,6 +86,7 @@ class Ear:
         self._database = database
         self._hearing = hearing
         self._turn = asyncio.Lock()
+        self._trouble = Trouble(log)
 
     async def since(self) -> datetime:
         """The start of the unbroken time up to now in which heartbeats could arrive."""
@@ -103,7 +105,9 @@ class Ear:
         while not stop.is_set():
             try:
                 await self.since()
-            except Exception:
-                log.exception("cannot look whether drivers can be heard; trying again")
+            except Exception as error:  # noqa: BLE001 - whatever it was, the next look tries again
+                self._trouble.met("cannot look whether drivers can be heard; trying again", error)
+            else:
+                self._trouble.is_over()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), LOOK_SECONDS)

@@ -17,6 +17,7 @@ from service.logs import repository
 from service.logs.redact import redact
 from service.logs.text import clean, last_lines
 from service.orchestrator.launcher import JobInfo, Launcher, LauncherUnavailableError
+from service.trouble import Trouble
 
 PERIOD_SECONDS = 1.0
 MAX_CHARACTERS = 2**20
@@ -41,6 +42,7 @@ class LogKeeper:
         self._database = database
         self._launcher = launcher
         self._secret = secret
+        self._trouble = Trouble(log)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Look every second, less often where a look takes long, until told to stop."""
@@ -50,8 +52,10 @@ class LogKeeper:
                 await self.look()
             except LauncherUnavailableError as error:
                 log.debug("no logs now: %s", error)
-            except Exception:
-                log.exception("cannot keep logs; trying again")
+            except Exception as error:  # noqa: BLE001 - whatever it was, the next look tries again
+                self._trouble.met("cannot keep logs; trying again", error)
+            else:
+                self._trouble.is_over()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), pause_after(time.monotonic() - started))
 

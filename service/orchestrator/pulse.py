@@ -16,6 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from service.db.session import Database
 from service.db.tables import OrchestratorPulse
+from service.trouble import Trouble
 
 PERIOD_SECONDS = 2.0
 """Between two writes: the age of a pulse may be this much larger than that of the last tick."""
@@ -41,6 +42,7 @@ class Pulse:
         self._seconds = 0.0
         self._last_seconds = 0.0
         self._not_before = 0.0
+        self._trouble = Trouble(log)
 
     @contextmanager
     def timed(self) -> Generator[None]:
@@ -75,7 +77,9 @@ class Pulse:
                 )
                 await session.execute(delete(OrchestratorPulse).where(old))
         except (SQLAlchemyError, OSError) as error:
-            log.warning("the pulse is not written: %r", error)
+            self._trouble.met("the pulse is not written", error)
+        else:
+            self._trouble.is_over()
 
     def _touch(self) -> None:
         try:

@@ -10,6 +10,7 @@ import httpx
 from service.db.clock import clock
 from service.db.session import Database
 from service.db.tables import WebhookDelivery
+from service.trouble import Trouble
 from service.webhooks import outbox
 from service.webhooks.signature import HEADER, sign
 from service.webhooks.targets import by_id
@@ -39,12 +40,15 @@ class WebhookSender:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Send until told to stop."""
+        trouble = Trouble(log)
         async with self._client:
             while not stop.is_set():
                 try:
                     await self.send_due()
-                except Exception:
-                    log.exception("cannot send webhooks; trying again")
+                except Exception as error:  # noqa: BLE001 - whatever it was, the next look tries again
+                    trouble.met("cannot send webhooks; trying again", error)
+                else:
+                    trouble.is_over()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(stop.wait(), PERIOD_SECONDS)
 

@@ -8,13 +8,14 @@ from unittest.mock import AsyncMock, MagicMock
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from service.db.migrate import SchemaError
 from service.errors import ConflictError
 from service.orchestrator import claims
 from service.orchestrator.__main__ import (
-    _advance,  # pyright: ignore[reportPrivateUsage]
-    _tick,  # pyright: ignore[reportPrivateUsage]
     _warn_if_only_here,  # pyright: ignore[reportPrivateUsage]
 )
+from service.orchestrator.ticks import Ticks
+from service.publication.published import RestoredBackupError
 
 
 class Troubled:
@@ -43,7 +44,7 @@ class Troubled:
 )
 def test_it_hears_what_concerns_it_and_nothing_of_the_database(error: Exception, told: str) -> None:
     reconciler: Any = Troubled(error)
-    asyncio.run(_advance(reconciler, "s-1", datetime.now(UTC), is_unreached=False))
+    asyncio.run(ticks(reconciler).advance("s-1", datetime.now(UTC)))
     assert reconciler.noted == [told]
 
 
@@ -68,7 +69,30 @@ def test_an_address_that_means_another_machine_to_drivers_is_told(
     ] * is_told
 
 
-def test_who_is_told_to_stop_begins_with_no_further_study(monkeypatch: pytest.MonkeyPatch) -> None:
+def ticks(reconciler: Any, **parts: Any) -> Ticks:
+    """Ticks over nothing, but for what is given."""
+    made: dict[str, Any] = {
+        "database": MagicMock(),
+        "ear": AsyncMock(is_unreached=False),
+        "published": AsyncMock(),
+        **parts,
+    }
+    return Ticks(reconciler=reconciler, owner="me", **made)
+
+
+@pytest.fixture
+def claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three studies are ours, in a database of this version."""
+
+    async def studies(*_: object, **__: object) -> list[str]:
+        return ["s-1", "s-2", "s-3"]
+
+    monkeypatch.setattr(claims, "claim_open", studies)
+    monkeypatch.setattr("service.orchestrator.ticks.expect_schema", AsyncMock())
+
+
+@pytest.mark.usefixtures("claimed")
+def test_who_is_told_to_stop_begins_with_no_further_study() -> None:
     stop, begun = asyncio.Event(), list[str]()
 
     class Slow:
@@ -76,13 +100,42 @@ def test_who_is_told_to_stop_begins_with_no_further_study(monkeypatch: pytest.Mo
             begun.append(study_id)
             stop.set()
 
-    async def claimed(*_: object, **__: object) -> list[str]:
-        return ["s-1", "s-2", "s-3"]
-
-    monkeypatch.setattr(claims, "claim_open", claimed)
-    ear: Any = AsyncMock(is_unreached=False)
-    database: Any = MagicMock()
-    reconciler: Any = Slow()
-    asyncio.run(_tick(database, reconciler, ear, "me", stop))
+    asyncio.run(ticks(Slow()).take(stop))
 
     assert begun == ["s-1"]
+
+
+@pytest.mark.usefixtures("claimed")
+@pytest.mark.parametrize("error", [SchemaError("at schema 9"), RestoredBackupError("an old one")])
+def test_nothing_is_decided_on_a_database_that_is_not_ours_as_it_should_be(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    reconciler, published = AsyncMock(), AsyncMock()
+    published.check.side_effect = error
+    asked = ticks(reconciler, published=published)
+
+    for _ in range(3):
+        asyncio.run(asked.take(asyncio.Event()))
+
+    reconciler.advance.assert_not_awaited()
+    assert caplog.messages == [f"nothing is decided: {error}"]
+
+
+@pytest.mark.usefixtures("claimed")
+def test_an_outage_is_told_in_full_once(caplog: pytest.LogCaptureFixture) -> None:
+    reconciler, published = AsyncMock(), AsyncMock()
+    reconciler.advance.side_effect = OperationalError("SELECT 1", {}, Exception("gone"))
+    reconciler.note.side_effect = OperationalError("UPDATE", {}, Exception("gone"))
+    asked = ticks(reconciler, published=published)
+
+    for _ in range(50):
+        asyncio.run(asked.take(asyncio.Event()))
+    published.check.side_effect = OperationalError("SELECT 1", {}, Exception("gone"))
+    for _ in range(50):
+        asyncio.run(asked.take(asyncio.Event()))
+
+    met = ("study {} does not move; trying again", "study {}: trying again at the next tick")
+    assert caplog.messages == [
+        *(each.format(study_id) for study_id in ("s-1", "s-2", "s-3") for each in met),
+        "cannot look at the database; trying again",
+    ]
