@@ -12,8 +12,15 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import create_engine
 
 from service.db.embedded import APP
-from service.db.migrate import ADVISORY_LOCK, MigrationError, head_revision, upgrade
-from service.db.session import normalise_url
+from service.db.migrate import (
+    ADVISORY_LOCK,
+    MigrationError,
+    SchemaError,
+    expect_schema,
+    head_revision,
+    upgrade,
+)
+from service.db.session import Database, normalise_url
 from service.db.tables import Base
 from tests.fixtures.postgres import DatabaseUrls
 
@@ -152,3 +159,17 @@ def test_the_command_migrates_the_database_of_the_settings(empty_database: Datab
     assert (done.returncode, done.stderr.splitlines()[-1]) == (0, f"schema is at {head_revision()}")
     with psycopg.connect(empty_database.app) as connection:
         assert connection.execute("SELECT count(*) FROM ledger_scope").fetchone() == (0,)
+
+
+async def test_a_database_of_another_program_is_refused(
+    database: Database, database_urls: DatabaseUrls
+) -> None:
+    async with database.reading() as session:
+        await expect_schema(session)
+    with psycopg.connect(database_urls.owner) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    async with database.reading() as session:
+        with pytest.raises(
+            SchemaError, match=f"at schema 9999, this version needs {head_revision()}"
+        ):
+            await expect_schema(session)
