@@ -132,6 +132,11 @@ class Settings(BaseSettings):
         """Whether other machines are served: on an address of theirs, or through a proxy."""
         return not is_loopback(self.host) or bool(self.trusted_proxies)
 
+    @property
+    def is_part(self) -> bool:
+        """Whether this process is one of a deployment: where no database is named, ``tan-cli serve`` starts all."""
+        return self.database_url is not None
+
     @cached_property
     def home_path(self) -> Path:
         """``home``, absolute."""

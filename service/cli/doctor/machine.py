@@ -13,8 +13,11 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
+import httpx
+
 from service.cli.doctor.check import PROGRAM_SECONDS, Finding, failure, ok, warning
 from service.cli.settings import running_server
+from service.hosts import is_only_here
 from service.settings import Settings
 from tan_core.kernels_version import KERNELS_VERSION
 
@@ -110,19 +113,21 @@ def disk(settings: Settings) -> Finding:
     """What is free where state and checkpoints are written."""
     places = {"TAN_HOME": settings.home_path, "TAN_STORAGE": settings.storage_path}
     free = {name: shutil.disk_usage(_existing(path)).free for name, path in places.items()}
-    blocked = [
-        f"{name} ({path})"
+    blocked = {
+        name: f"{name} ({path})"
         for name, path in places.items()
         if not os.access(_existing(path), os.W_OK)
-    ]
+    }
     found = ", ".join(
         f"{_size(free[name])} free at {path} ({name})" for name, path in places.items()
     )
     if blocked:
-        return failure(
-            f"{' and '.join(blocked)} cannot be written",
-            "give it to this user, or name another one",
-        )
+        told = f"{' and '.join(blocked.values())} cannot be written"
+        if settings.is_part and "TAN_HOME" not in blocked:
+            return warning(
+                told, "that is right for an API: drivers and the orchestrator write there"
+            )
+        return failure(told, "give it to this user, or name another one")
     if min(free.values()) < NO_DISK:
         return failure(found, "make room: PostgreSQL and checkpoints stop when the disk is full")
     if min(free.values()) < LITTLE_DISK:
@@ -138,6 +143,8 @@ def port(settings: Settings) -> Finding:
         return ok(f"a service runs at {url}")
     if settings.port == 0:
         return ok("any free port is taken (TAN_PORT is 0)")
+    if settings.is_part and _is_api(settings):
+        return ok(f"an API listens on {address}")
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         socket.create_server((settings.host, settings.port), family=family).close()
@@ -167,6 +174,16 @@ def _memory() -> tuple[float, float]:
     lines = Path("/proc/meminfo").read_text().splitlines()
     known = {name: value.split()[0] for name, _, value in (line.partition(":") for line in lines)}
     return 1024 * float(known["MemAvailable"]), 1024 * float(known["MemTotal"])
+
+
+def _is_api(settings: Settings) -> bool:
+    """Whether an API listens on our port: in its container that is ourselves."""
+    host = "127.0.0.1" if is_only_here(settings.host) else settings.host
+    try:
+        answer = httpx.get(f"http://{host}:{settings.port}/healthz", timeout=5.0, trust_env=False)
+    except httpx.HTTPError:
+        return False
+    return answer.is_success
 
 
 def _existing(path: Path) -> Path:

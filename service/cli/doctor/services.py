@@ -141,10 +141,10 @@ def ray(settings: Settings) -> Finding:
     if settings.ray_address is not None:
         return _cluster(settings.ray_address, settings.ray_token_path, installed)
     if installed is None:
-        return failure(
-            "Ray is not installed, and TAN_RAY_ADDRESS names no cluster",
-            "pip install 'tan-search[worker]', or set TAN_RAY_ADDRESS",
-        )
+        told = "Ray is not installed, and TAN_RAY_ADDRESS names no cluster"
+        if settings.is_part:
+            return warning(told, "that is right for an API; the orchestrator needs TAN_RAY_ADDRESS")
+        return failure(told, "pip install 'tan-search[worker]', or set TAN_RAY_ADDRESS")
     if running_server(settings.home_path) is None:
         return ok(f"Ray {installed}; no head runs: tan-cli serve starts one")
     return ok(f"Ray {installed}; the running service has a head of its own")

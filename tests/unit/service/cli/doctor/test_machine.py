@@ -5,11 +5,13 @@ import shutil
 import socket
 from collections import namedtuple
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from service.cli.doctor import machine
 from service.settings import Settings
+from tests.unit.service.cli.recorded import RecordedServer
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -52,6 +54,41 @@ def test_a_port_is_free_or_taken(tmp_path: Path) -> None:
         assert "--port 0" in (found.next or "")
     assert machine.port(settings(tmp_path, port=number)).verdict == "ok"
     assert machine.port(settings(tmp_path, port=0)).verdict == "ok"
+
+
+def test_in_a_container_the_api_on_the_port_is_ourselves(
+    tmp_path: Path, server: RecordedServer
+) -> None:
+    server.answers["GET /healthz"] = (200, {"status": "ok"})
+    number = urlsplit(server.url).port
+    own = settings(tmp_path, host="0.0.0.0", port=number, database_url="postgresql://a@b/c")
+    assert machine.port(own).verdict == "ok"
+    assert machine.port(settings(tmp_path, port=number)).verdict == "failure"  # somebody else's
+
+
+@pytest.mark.parametrize(
+    ("blocked", "changes", "verdict"),
+    [
+        ("runs", {"database_url": "postgresql://a@b/c"}, "warning"),
+        ("home", {"database_url": "postgresql://a@b/c"}, "failure"),
+        ("runs", {}, "failure"),
+    ],
+)
+def test_an_api_need_not_write_where_drivers_do(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    blocked: str,
+    changes: dict[str, str],
+    verdict: str,
+) -> None:
+    for name in ("home", "runs"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(100e9, 0, 50e9))
+    monkeypatch.setattr(os, "access", lambda path, _: path.name != blocked)
+
+    found = machine.disk(settings(tmp_path / "home", storage=tmp_path / "runs", **changes))
+
+    assert (found.verdict, blocked in found.found) == (verdict, True)
 
 
 def test_keys_are_for_their_owner_alone(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from service.cli.doctor import check, services
 from service.cli.settings import ClientSettings
@@ -109,6 +110,15 @@ class TestRay:
     def test_a_cluster_that_is_away_or_is_none_is_a_failure(self, server: RecordedServer) -> None:
         assert services.ray(Settings(ray_address=AWAY)).verdict == "failure"
         assert services.ray(Settings(ray_address=server.url)).verdict == "failure"
+
+    def test_an_api_needs_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def missing(_: str) -> str:
+            raise services.PackageNotFoundError
+
+        monkeypatch.setattr(services, "version", missing)
+        assert services.ray(Settings()).verdict == "failure"
+        named = SecretStr("postgresql://tan@db/tan")
+        assert services.ray(Settings(database_url=named)).verdict == "warning"
 
 
 class TestWorkers:
