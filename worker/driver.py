@@ -7,7 +7,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from tan_core.errors import PretrainedError
+from tan_core.errors import DatasetError, PretrainedError
 from tan_core.spec.models import PythonModel
 from tan_core.wire import PrivateAssignment, PrivateResult, SearchAssignment
 from worker.log import write_log
@@ -118,7 +118,16 @@ def _attempt(
         return Outcome(outcome="failed", reason=str(error), retryable=False)
     except Exception as error:
         log.exception("the work of this attempt failed")
-        return Outcome(outcome="failed", reason=last_line(error))
+        reason = last_line(error)
+        return Outcome(outcome="failed", reason=reason, retryable=not is_of_other_data(reason))
+
+
+def is_of_other_data(said: str) -> bool:
+    """Whether the last line of a failure says that the data are not those that were registered.
+
+    They will not be at the next attempt either. Data that are missing may be back by then.
+    """
+    return DatasetError.__name__ in said and "is not the one that was registered" in said
 
 
 def last_line(error: BaseException | str) -> str:

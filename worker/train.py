@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from tan_core.errors import AuditError, PretrainedError
 from tan_core.wire import PrivateAssignment
-from worker.driver import Driver, Outcome, connect, drive, last_line
+from worker.driver import Driver, Outcome, connect, drive, is_of_other_data, last_line
 from worker.report import Heartbeats
 from worker.resources import of_ranks
 from worker.settings import quieten_ray
@@ -90,14 +90,15 @@ def _interrupted_when_cancelled(heartbeats: Heartbeats) -> Generator[None]:
 
 
 def is_final(error: Exception) -> bool:
-    """Whether another attempt could only spend more: a rank's audit failed, or its checkpoint is wrong.
+    """Whether another attempt could only spend more.
 
-    Ray hands over what a rank raised as the text of its traceback.
+    A rank's audit failed, its checkpoint is wrong, or its data are not those that were registered. Ray
+    hands over what a rank raised as the text of its traceback.
     """
+    said = [last_line(each) for each in _failures(error).values()]
     return any(
-        kind.__name__ in last_line(each)
-        for each in _failures(error).values()
-        for kind in (AuditError, PretrainedError)
+        is_of_other_data(each) or AuditError.__name__ in each or PretrainedError.__name__ in each
+        for each in said
     )
 
 

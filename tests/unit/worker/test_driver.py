@@ -4,6 +4,7 @@ from typing import Any, cast
 
 import pytest
 
+from tan_core.errors import DatasetError
 from tan_core.mechanism import Mechanism
 from tan_core.wire import SearchAssignment
 from worker import driver
@@ -91,3 +92,18 @@ def test_whatever_else_begins(model: str, monkeypatch: pytest.MonkeyPatch) -> No
     outcome, began = attempt(model, monkeypatch, TAN_ALLOWED_MODEL_PREFIXES="lab.models, zoo")
 
     assert (outcome.outcome, began) == ("succeeded", 1)
+
+
+@pytest.mark.parametrize(
+    ("said", "is_retryable"),
+    [("dataset 'd' is not the one that was registered: ...", False), ("d: no such file", True)],
+)
+def test_a_search_on_changed_data_is_not_tried_again(
+    said: str, is_retryable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(_assignment: SearchAssignment, _driver: Driver) -> Outcome:
+        raise DatasetError(said)
+
+    outcome = driver._attempt(assignment("linear"), work, cast(Any, None))
+
+    assert (outcome.outcome, outcome.retryable) == ("failed", is_retryable)
