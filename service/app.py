@@ -50,7 +50,7 @@ from service.publication import endpoints as publication
 from service.publication.published import Published, refuse_restored
 from service.request_id import RequestId
 from service.runs import endpoints as runs
-from service.settings import Settings
+from service.settings import Settings, unread_settings
 from service.studies import endpoints as studies
 from service.trials import endpoints as trials
 from service.webhooks import endpoints as webhooks
@@ -170,6 +170,8 @@ def main() -> int:
     """Serve until SIGINT or SIGTERM."""
     settings = Settings()
     log_records.configure(settings.log_format)
+    for told in unread_settings():
+        logging.getLogger(__name__).warning("%s", told)
     try:
         app = create_app(settings)
         end_telemetry = telemetry.install(app, settings)
@@ -204,7 +206,7 @@ def _open(settings: Settings) -> Database:
         raise StartError(
             "TAN_DATABASE_URL is not set; `tan-cli serve` sets it, with an embedded PostgreSQL"
         )
-    return Database(settings.database_url.get_secret_value())
+    return Database(settings.database_url.get_secret_value(), pool_size=settings.database_pool)
 
 
 def _version() -> str:

@@ -1,6 +1,9 @@
 """Settings of the control plane: the only place in ``service`` that reads the environment."""
 
+import difflib
 import os
+import re
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -35,6 +38,9 @@ DataDirectories = Annotated[
     tuple[Annotated[Path, AfterValidator(_absolute)], ...], BeforeValidator(listed)
 ]
 
+_READ_ELSEWHERE = frozenset({"TAN_API_URL", "TAN_SECRETS_DIR", "TAN_TORCH", "TAN_TORCH_INDEX"})
+_OF_KUBERNETES = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)\w*)?)")
+"""How it names what it tells every container of services beside it: ``TAN_SEARCH_API_SERVICE_HOST``."""
 _SECRETS_DIR = Path(os.environ.get("TAN_SECRETS_DIR", "/run/secrets"))
 
 
@@ -73,6 +79,8 @@ class Settings(BaseSettings):
     """``postgresql://...`` of PostgreSQL 15+, as the application role. Unset: embedded PostgreSQL."""
     database_owner_url: SecretStr | None = None
     """The role that owns the tables and runs migrations. Unset: ``database_url``."""
+    database_pool: int = Field(default=16, ge=4, le=1000)
+    """Connections of one process at most; an API has one more, which listens for events."""
     ray_address: str | None = None
     """Address of the Ray Jobs API, ``http://host:8265``. Unset: a local Ray is started."""
     ray_token_path: Path | None = None
@@ -176,6 +184,24 @@ class Settings(BaseSettings):
     def pretrained_path(self) -> Path | None:
         """``pretrained_dir``, absolute."""
         return self.pretrained_dir and self.pretrained_dir.expanduser().resolve()
+
+
+def unread_settings(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """What to say of variables that are named as our settings are, and that nobody reads.
+
+    Example:
+        >>> unread_settings({"TAN_PORT": "80", "TAN_MAX_RUNING_STUDIES": "9"})
+        ['TAN_MAX_RUNING_STUDIES is no setting and changes nothing: did you mean TAN_MAX_RUNNING_STUDIES?']
+    """
+    known = _READ_ELSEWHERE | {f"TAN_{name.upper()}" for name in Settings.model_fields}
+    found: list[str] = []
+    for name in sorted(each for each in environ if each.startswith("TAN_") and each not in known):
+        if (ending := _OF_KUBERNETES.search(name)) and ending.end() == len(name):
+            continue
+        close = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
+        guess = f"did you mean {close[0]}?" if close else "the README has all, under Configuration"
+        found.append(f"{name} is no setting and changes nothing: {guess}")
+    return found
 
 
 def child_environment(**overrides: str) -> dict[str, str]:

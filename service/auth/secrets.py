@@ -1,5 +1,6 @@
 """The server's secret, and the tokens derived from it. Nothing is stored but the secret itself."""
 
+import errno
 import hashlib
 import hmac
 import os
@@ -8,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 SECRET_BYTES = 32
+_NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS})
+"""What file systems answer that have none, such as SMB or a bucket that is mounted as a folder."""
 
 
 def server_secret(home: Path) -> bytes:
@@ -37,6 +40,13 @@ def write_private(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         with suppress(FileExistsError):
-            os.link(part, path)
+            try:
+                os.link(part, path)
+            except OSError as error:
+                if error.errno not in _NO_HARD_LINKS:
+                    raise
+                # The name is taken first: where two start at once, one file is kept here, too.
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+                os.replace(part, path)
     finally:
-        part.unlink()
+        part.unlink(missing_ok=True)

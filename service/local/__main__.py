@@ -4,7 +4,7 @@ import logging
 import sys
 
 from service.local.supervisor import ServiceError, Supervisor
-from service.settings import Settings
+from service.settings import Settings, unread_settings
 from tan_core import log_records
 from tan_core.errors import TanError
 
@@ -13,6 +13,8 @@ def main() -> int:
     """Run until SIGINT or SIGTERM."""
     settings = Settings()
     log_records.configure(settings.log_format, level=logging.WARNING)
+    for told in unread_settings():
+        _say(told)
     supervisor = Supervisor(settings, say=_say)
     try:
         supervisor.run(ready=_ready)

@@ -51,7 +51,7 @@ def backup(target: Target, file: Path) -> BackupReport:
 
     Raises:
         MaintenanceError: the file exists or cannot be written, a chain is broken, the schema is not
-            this program's, or ``pg_dump`` failed.
+            this program's, the role may not read all of it, or ``pg_dump`` failed.
     """
     if file.exists():
         raise MaintenanceError(
@@ -65,6 +65,7 @@ def backup(target: Target, file: Path) -> BackupReport:
             f"the database is at schema {version or 'none'}, this program needs {head_revision()}: "
             "run `tan-cli db upgrade`, or back up with the program of that schema"
         )
+    _expect_readable(target)
     reports = verify_chains(target)
     expect_valid(reports, "nothing was written: `tan-cli db restore` an older backup")
     with _whole(file) as fresh:
@@ -143,6 +144,21 @@ def _whole(file: Path) -> Generator[Path]:
     finally:
         os.close(descriptor)
         fresh.unlink(missing_ok=True)
+
+
+def _expect_readable(target: Target) -> None:
+    """Refuse a role that may not read all of it, as the service's own may not."""
+    with connect(target) as connection:
+        row = connection.execute(
+            "SELECT string_agg(relname, ', ' ORDER BY relname) FROM pg_class"
+            " WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'S')"
+            " AND NOT has_table_privilege(oid, 'SELECT')"
+        ).fetchone()
+    if row is not None and row[0]:
+        raise MaintenanceError(
+            f"{target.url.username} may not read all that is to be backed up ({row[0]}): set "
+            "TAN_DATABASE_OWNER_URL to the same database as the role that owns its tables"
+        )
 
 
 def _version_of(tools: Tools, file: Path) -> str:

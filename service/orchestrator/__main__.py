@@ -20,7 +20,7 @@ from service.orchestrator.reconcile import Reconciler
 from service.orchestrator.ticks import LEASE, Ticks
 from service.publication.published import Published
 from service.retention import Retention
-from service.settings import Settings
+from service.settings import Settings, unread_settings
 from service.webhooks.sender import WebhookSender
 from service.webhooks.signature import webhook_secret
 from tan_core import log_records
@@ -37,7 +37,7 @@ async def run(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    database = Database(settings.database_url.get_secret_value())
+    database = Database(settings.database_url.get_secret_value(), pool_size=settings.database_pool)
     launcher = RayJobs(
         settings.ray_address, token_path=settings.ray_token_path, python=settings.worker_python
     )
@@ -110,6 +110,8 @@ def main() -> None:
     settings = Settings()
     log_records.configure(settings.log_format)
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    for told in unread_settings():
+        log.warning("%s", told)
     asyncio.run(run(settings))
 
 

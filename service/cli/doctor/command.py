@@ -45,7 +45,7 @@ def _checks() -> "dict[str, Check]":
     from pydantic import ValidationError
 
     from service.cli.doctor import machine, services
-    from service.cli.doctor.check import failure, ok
+    from service.cli.doctor.check import failure
     from service.cli.settings import ClientSettings
     from service.settings import Settings
 
@@ -65,7 +65,7 @@ def _checks() -> "dict[str, Check]":
         advice = "the variables are explained in the README, under Configuration"
         return {"settings": lambda: failure(wrong, advice), **plain}
     return {
-        "settings": lambda: ok(f"TAN_HOME is {settings.home_path}"),
+        "settings": lambda: machine.settings(settings),
         **plain,
         "database": database.check,
         "clock": lambda: services.clock(client, database.ahead_seconds),

@@ -18,7 +18,7 @@ import httpx
 from service.cli.doctor.check import PROGRAM_SECONDS, Finding, failure, ok, warning
 from service.cli.settings import running_server
 from service.hosts import is_only_here
-from service.settings import Settings
+from service.settings import Settings, unread_settings
 from tan_core.kernels_version import KERNELS_VERSION
 
 GIGABYTE = 1e9
@@ -29,6 +29,13 @@ GPU_QUERY = ("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--fo
 SEES_GPU = "import json, torch; print(json.dumps([torch.cuda.is_available(), torch.version.cuda]))"
 SECRETS = ("secret", "webhook_secret", "*.secret", "*.token", "keys/statement-ed25519.pem")
 """Files of TAN_HOME that nobody else may read: keys, and passwords of what it starts."""
+
+
+def settings(settings: Settings) -> Finding:
+    """Whether every variable that is named as a setting is one."""
+    if told := unread_settings():
+        return warning("; ".join(told), "correct the names, or unset them")
+    return ok(f"TAN_HOME is {settings.home_path}")
 
 
 def python() -> Finding:

@@ -97,6 +97,12 @@ async def test_the_service_works_on_a_restored_database(seeded, empty_database, 
     assert study_id
 
 
+def test_who_may_not_read_all_is_told_whose_url_is_needed(seeded, tmp_path):
+    with pytest.raises(MaintenanceError, match=f"^{APP} may not .* set TAN_DATABASE_OWNER_URL"):
+        backup(Target(seeded.app, APP), tmp_path / "tan.backup")
+    assert list(tmp_path.glob("*.backup*")) == []
+
+
 def test_nothing_is_replaced_unasked(seeded, database_urls, tmp_path):
     file = tmp_path / "tan.backup"
     backup(target(seeded), file)

@@ -1,3 +1,5 @@
+import errno
+import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
 
@@ -35,6 +37,32 @@ class TestWritePrivate:
         write_private(tmp_path / "key", b"first")
         write_private(tmp_path / "key", b"second")
         assert (tmp_path / "key").read_bytes() == b"first"
+
+    @pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP])
+    def test_a_file_system_without_hard_links_keeps_secrets_too(self, tmp_path, monkeypatch, code):
+        def refused(*_):
+            raise OSError(code, os.strerror(code))
+
+        monkeypatch.setattr(os, "link", refused)
+        with ThreadPoolExecutor(8) as pool:
+            list(
+                pool.map(write_private, [tmp_path / "key"] * 8, [bytes([i]) * 9 for i in range(8)])
+            )
+        kept = (tmp_path / "key").read_bytes()
+        assert kept in [bytes([i]) * 9 for i in range(8)]
+        write_private(tmp_path / "key", b"later")
+        assert (tmp_path / "key").read_bytes() == kept
+        assert [path.name for path in tmp_path.iterdir()] == ["key"]
+        assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
+
+    def test_a_folder_that_cannot_be_written_is_told(self, tmp_path, monkeypatch):
+        def full(*_):
+            raise OSError(errno.ENOSPC, "full")
+
+        monkeypatch.setattr(os, "link", full)
+        with pytest.raises(OSError, match="full"):
+            write_private(tmp_path / "key", b"x")
+        assert list(tmp_path.iterdir()) == []
 
 
 class TestRunToken:

@@ -56,6 +56,13 @@ def test_a_port_is_free_or_taken(tmp_path: Path) -> None:
     assert machine.port(settings(tmp_path, port=0)).verdict == "ok"
 
 
+def test_a_misspelt_setting_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert machine.settings(settings(tmp_path)).verdict == "ok"
+    monkeypatch.setenv("TAN_MAX_RUNING_STUDIES", "9")
+    found = machine.settings(settings(tmp_path))
+    assert (found.verdict, "TAN_MAX_RUNNING_STUDIES" in found.found) == ("warning", True)
+
+
 def test_in_a_container_the_api_on_the_port_is_ourselves(
     tmp_path: Path, server: RecordedServer
 ) -> None:
