@@ -3,7 +3,8 @@
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from tan_core import _validate
 from tan_core.data import columns, digits, image_folder, npz, records
 from tan_core.data.cache import Made, cache_file, cached, stacked
+from tan_core.data.digests import Digests, record_digests
 from tan_core.data.images import ImageInputs
 from tan_core.data.part import ROLES, Columns, Labels, Members, Parts, Role, Source, files_by_role
 from tan_core.data.records import Records
@@ -50,6 +52,8 @@ class DatasetFacts:
     num_test: int
     records_per_unit: int
     """Of each unit in train, at most."""
+    record_digests: Digests | None = field(default=None, compare=False, repr=False)
+    """Of all records, where a key was given for them."""
 
     @property
     def file_sha256(self) -> tuple[str, ...]:
@@ -96,6 +100,7 @@ def inspect(
     records_per_unit: int | None = None,
     group: str | None = None,
     storage: Storage = LOCAL,
+    digest_key: bytes | None = None,
 ) -> DatasetFacts:
     """The facts of a dataset, after a check of every label and every image header.
 
@@ -111,6 +116,8 @@ def inspect(
         records_per_unit: of a user, in train, at most; None: ``RECORDS_PER_UNIT``.
         group: the column that says which group a record is of, for accuracies by group.
         storage: which addresses ``path`` may be, and where what lies there is kept.
+        digest_key: of the digests of all records, by which two datasets that hold the same ones are found;
+            None: no digests.
 
     Raises:
         DatasetError: missing, unreadable or malformed data; ``field`` names the argument at fault.
@@ -121,23 +128,33 @@ def inspect(
     _validate.in_range(0, 2**63 - 1, split_seed=split_seed)
     most = _records_per_unit(unit, records_per_unit)
     names = _columns(label, features, unit, group)
+    facts_of = partial(
+        _facts,
+        source=source,
+        names=names,
+        num_classes=num_classes,
+        split_seed=split_seed,
+        most=most,
+        digest_key=digest_key,
+    )
     if path is None or not is_address(path):
-        return _facts(path, source, names, num_classes, split_seed=split_seed, most=most)
+        return facts_of(path)
     address = check_allowed(path, storage.allowed_urls)
     with unregistered(address, storage.needed_store()) as (place, keep):
-        facts = _facts(str(place), source, names, num_classes, split_seed=split_seed, most=most)
+        facts = facts_of(str(place))
         keep(facts.content_sha256)
         return facts
 
 
 def _facts(
     path: str | None,
+    *,
     source: str | None,
     names: Columns,
     num_classes: int | None,
-    *,
     split_seed: int,
     most: int,
+    digest_key: bytes | None,
 ) -> DatasetFacts:
     found = _source(path, source)
     parts = _read(found, path, names)
@@ -161,6 +178,7 @@ def _facts(
         num_validation=len(splits["validation"][1]),
         num_test=len(splits["test"][1]),
         records_per_unit=most,
+        record_digests=None if digest_key is None else record_digests(parts, digest_key),
     )
 
 

@@ -1,0 +1,97 @@
+"""Which records two datasets share, by keyed digests."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tan_core.data import digests, inspect
+from tan_core.data.digests import from_bytes, shared, to_bytes
+from tests.support.image_files import image_shards
+
+KEY = b"a key"
+
+
+def table(folder: Path, name: str, rows: list[str]) -> str:
+    path = folder / name
+    path.write_text("\n".join(["a,b,label", *rows]) + "\n")
+    return str(path)
+
+
+def digests_of(path: str, **options: str) -> digests.Digests:
+    found = inspect(path, digest_key=KEY, **options).record_digests
+    assert found is not None
+    return found
+
+
+ROWS = [f"{i / 7:.4f},{i},{i % 2}" for i in range(300)]
+
+
+def test_a_record_is_known_again_in_another_order_format_and_part(tmp_path: Path) -> None:
+    whole = digests_of(table(tmp_path, "whole.csv", ROWS))
+    fewer = digests_of(table(tmp_path, "fewer.csv", [*ROWS[200:], "1,2,0", *ROWS[:50]]))
+    numbers = [row.split(",") for row in ROWS[100:160]]
+    features = np.array([[float(a), float(b)] for a, b, _ in numbers], dtype=np.float32)
+    np.savez(tmp_path / "some.npz", x=features, y=np.array([int(c) for *_, c in numbers]))
+    some = digests_of(str(tmp_path / "some.npz"))
+
+    assert shared(fewer, whole) == (150, 151, 300)
+    assert shared(some, whole) == (60, 60, 300)
+    assert shared(whole, some) == (60, 300, 60)
+
+
+def test_labels_make_no_other_record(tmp_path: Path) -> None:
+    whole = digests_of(table(tmp_path, "whole.csv", ROWS))
+    relabelled = [f"{row.rsplit(',', 1)[0]},{1 - int(row[-1])}" for row in ROWS]
+    other = digests_of(table(tmp_path, "other.csv", relabelled))
+
+    assert shared(other, whole) == (300, 300, 300)
+
+
+def test_images_are_known_by_what_is_stored_of_them(tmp_path: Path) -> None:
+    image_shards(tmp_path / "one")
+    image_shards(tmp_path / "other", shards=1)
+
+    same, of_one, of_other = shared(
+        digests_of(str(tmp_path / "one")), digests_of(str(tmp_path / "other"))
+    )
+
+    # The first shard of the same noise.
+    assert (same, of_one, of_other) == (20, 60, 20)
+
+
+def test_without_the_key_nothing_is_known_again(tmp_path: Path) -> None:
+    path = table(tmp_path, "whole.csv", ROWS)
+    other = inspect(path, digest_key=b"another key").record_digests
+    assert other is not None
+
+    assert shared(digests_of(path), other)[0] == 0
+    assert inspect(path).record_digests is None
+
+
+@given(
+    one=st.sets(st.integers(0, 2**64 - 1), max_size=60),
+    both=st.sets(st.integers(0, 2**64 - 1), max_size=60),
+    other=st.sets(st.integers(0, 2**64 - 1), max_size=60),
+)
+def test_what_two_samples_share_is_what_both_must_hold(
+    one: set[int], both: set[int], other: set[int]
+) -> None:
+    """Of sets larger than is kept, the count is that of the whole sets below both samples' ends."""
+    ends: list[int] = []
+    kept = []
+    for whole in (one | both, other | both):
+        smallest = sorted(whole)[:20]
+        if len(smallest) == 20:
+            ends.append(smallest[-1])
+        kept.append(np.array(smallest, dtype=np.uint64))
+    end = min(ends, default=2**64)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(digests, "MOST", 20)
+        found = shared(from_bytes(to_bytes(kept[0])), kept[1])
+
+    first, second = ({n for n in whole if n <= end} for whole in (one | both, other | both))
+    assert found == (len(first & second), len(first), len(second))
