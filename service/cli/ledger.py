@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 MOST_ENTRIES = 10_000
+ALL_TENANTS = "*"
 
 
 class ShowByDefault(TyperGroup):
@@ -184,22 +185,44 @@ def reprice_ledger(
 @app.command("cap")
 def cap_tenant(
     dataset: DatasetName,
-    tenant: Annotated[str, typer.Option(help="Whose studies are limited.", callback=not_empty)],
     epsilon: Annotated[
-        float, typer.Option(help="Total ε of the tenant's studies, at the δ.", callback=finite)
+        float,
+        typer.Option(
+            help="Total ε of the tenant's studies, at the δ of the dataset; 0: nothing more is admitted.",
+            callback=finite,
+        ),
     ],
+    tenant: Annotated[
+        str | None, typer.Option(help="Whose studies are limited.", callback=not_empty)
+    ] = None,
+    all_tenants: Annotated[
+        bool,
+        typer.Option("--all-tenants", help="Limit all of them together; with --epsilon 0: freeze."),
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Limit a tenant to a lower ε within the dataset's budget."""
+    """Limit a tenant to a lower ε within the dataset's budget. What is committed stays."""
     from service.cli.connect import document, open_client
+    from service.cli.errors import InputError
     from service.cli.output import show, show_json
 
+    if (tenant is None) is not all_tenants:
+        raise InputError("a cap is for one --tenant or for --all-tenants: name one of them")
+
     with open_client() as client:
-        cap = document(client.set_cap(dataset, tenant, {"epsilon": epsilon}))
+        cap = document(client.set_cap(dataset, tenant or ALL_TENANTS, {"epsilon": epsilon}))
     if as_json:
         show_json(cap)
     else:
-        show(f"tenant {cap['tenant']}: ε <= {cap['epsilon']:g} of {dataset}, entry {cap['seq']}")
+        from service import text
+        from service.ledger import words
+
+        committed = cap.get("committed_epsilon")
+        beside = "" if committed is None else f"; ε {text.epsilon(committed)} is committed"
+        whose = words.whose(cap["tenant"])
+        show(f"{whose}: ε <= {cap['epsilon']:g} of {dataset}, entry {cap['seq']}{beside}")
+        for warning in cap.get("warnings") or []:
+            show(f"warning: {warning}", error=True)
 
 
 def _verify_export(file: Path, key_id: str | None, *, as_json: bool) -> NoReturn:

@@ -36,6 +36,7 @@ def ledger(account: Json, dataset: Json) -> RenderableType:
                 ("caps", _caps(account.get("caps") or [])),
                 ("protects", f"one {scope['unit']}, neighbours {scope['neighboring_relation']}"),
                 ("search", _search_note(account, dataset)),
+                ("baselines", _baseline_note(account)),
                 ("restored", _restored_note(account)),
                 ("head", f"entry {account['head']['seq']}, hash {account['head']['hash']}"),
             ],
@@ -111,6 +112,7 @@ def statement(document: Json) -> RenderableType:
             ("steps", ", ".join(f"{n} {word}" for word, n in said["steps"].items() if n is not None)),
             ("weights", f"sha256 {said['weights']['sha256']}"),
             ("ledger", _ledger_entry(said.get("ledger"))),
+            ("charged", _charged_by_then(said.get("ledger"))),
             ("software", ", ".join(f"{k} {v}" for k, v in said["software"].items())),
             *(("assumes", line) for line in said.get("assumptions", [])),
             *(("coverage", line) for line in said.get("coverage", [])),
@@ -138,7 +140,9 @@ def body(document: Json) -> Json:
 
 
 def _caps(caps: Sequence[Json]) -> str | None:
-    return ", ".join(f"tenant {one['tenant']} ε <= {one['epsilon']:g}" for one in caps) or None
+    return (
+        ", ".join(f"{words.whose(one['tenant'])} ε <= {one['epsilon']:g}" for one in caps) or None
+    )
 
 
 def _reservations(reservations: Sequence[Json]) -> RenderableType:
@@ -186,6 +190,12 @@ def _search_note(account: Json, dataset: Json) -> str:
     return "no search reads this data without being accounted"
 
 
+def _baseline_note(account: Json) -> str | None:
+    count = account.get("unaccounted_baselines")
+    studies = "study" if count == 1 else "studies"
+    return f"{account['baseline_note']}: of {count} {studies}" if count else None
+
+
 def _restored_note(account: Json) -> str | None:
     count = account.get("restored_backups")
     times = "once" if count == 1 else f"{count} times"
@@ -216,6 +226,28 @@ def _ledger_entry(entry: Json | None) -> str | None:
     if not entry:
         return None
     return f"entry {entry['entry']['seq']} of {entry['scope']}, hash {entry['entry']['hash']}"
+
+
+def _charged_by_then(ledger: Json | None) -> str | None:
+    """All that was charged on the dataset when the statement was issued, and what is in none of it."""
+    if not ledger or "charged_epsilon" not in ledger:
+        return None
+    told = (
+        f"ε = {text.epsilon(ledger['charged_epsilon'])} at δ = {ledger['budget']['delta']:g}, accountant "
+        f"{str(ledger['accountant']).upper()}: all that was charged on this dataset by then"
+    )
+    counted = [
+        _counted(ledger.get("search_note"), ledger.get("unaccounted_searches"), "study", "studies"),
+        _counted(
+            ledger.get("baseline_note"), ledger.get("unaccounted_baselines"), "study", "studies"
+        ),
+        ledger.get("restored_note"),
+    ]
+    return "; ".join([told, *(each for each in counted if each)])
+
+
+def _counted(note: str | None, count: int | None, one: str, many: str) -> str | None:
+    return f"{note}, of {count} {one if count == 1 else many}" if note else None
 
 
 def _signer(document: Json) -> str | None:

@@ -12,9 +12,12 @@ from service.cli.options import JsonFlag
 
 if TYPE_CHECKING:
     from service.client import Client
+    from service.ledger.schemas import Account, Entry
     from service.statements.check import Check
 
 Json = dict[str, Any]
+
+MOST_ENTRIES = 10_000
 
 
 def statement(
@@ -95,23 +98,43 @@ def _check_ledger(client: "Client", document: Json) -> "list[Check]":
     """Whether the ledger still holds the entry that was signed, in a chain that is whole."""
     from service.cli.privacy_view import body
     from service.statements.check import Check
-    from service.statements.ledger_check import check_ledger
+    from service.statements.ledger_check import Known, check_ledger, entries_needed
+    from service.statements.verify import MALFORMED
 
     said = body(document)
     signed = said.get("ledger")
     if not signed:
         return [Check("ledger", True, "none: the data is public")]
-    dataset, seq = said["dataset"]["name"], signed["entry"]["seq"]
+    try:
+        dataset = said["dataset"]["name"]
+        first, last = entries_needed(said)
+    except MALFORMED as error:
+        return [Check("ledger entry", False, f"none is named: {error}")]
     report = client.verify_ledger(dataset)
-    account = client.get_ledger(dataset, entries=1, until=seq)
-    kept = [one.hash for one in account.entries if one.seq == seq]
-    held = {one.reservation_id: one.search_accounting for one in account.reservations}
-    return check_ledger(
-        said,
-        entry_hash=kept[0] if kept else None,
-        chain=report,
-        search_accounting=held.get(signed.get("reservation")),
+    account, entries = _entries(client, dataset, first, min(last, report.num_entries))
+    known = Known(
+        scope=account.scope, chain=report, reservations=account.reservations, entries=entries
     )
+    return check_ledger(said, known)
+
+
+def _entries(
+    client: "Client", dataset: str, first: int, last: int
+) -> "tuple[Account, list[Entry]]":
+    """The account, and the journal from one entry to another, in as many answers as it takes."""
+    account = client.get_ledger(
+        dataset, entries=max(1, min(last - first + 1, MOST_ENTRIES)), until=max(1, last)
+    )
+    entries = account.entries
+    while entries and entries[0].seq > first:
+        before = entries[0].seq - 1
+        page = client.get_ledger(
+            dataset, entries=min(before - first + 1, MOST_ENTRIES), until=before
+        )
+        if not page.entries:
+            break
+        entries = [*page.entries, *entries]
+    return account, entries
 
 
 def _show(document: Json, found: "list[Check]", *, as_json: bool, verify: bool) -> None:

@@ -7,9 +7,9 @@ from service.datasets.schemas import DatasetList, DatasetRegistration, DatasetVi
 from service.ledger.schemas import (
     Account,
     Burndown,
-    Cap,
     CapList,
     CapRequest,
+    CapSet,
     ChainReport,
     EvaluationList,
     Head,
@@ -73,9 +73,9 @@ class Datasets(Connection):
         """The limits of tenants within the dataset's budget."""
         return self._ask(CapList, "GET", f"{_dataset(name)}/caps")
 
-    def set_cap(self, name: str, tenant: str, cap: CapRequest | Body) -> Cap:
+    def set_cap(self, name: str, tenant: str, cap: CapRequest | Body) -> CapSet:
         """Limit a tenant within the dataset's budget."""
-        return self._ask(Cap, "PUT", f"{_dataset(name)}/caps/{part(tenant)}", body=cap)
+        return self._ask(CapSet, "PUT", f"{_dataset(name)}/caps/{part(tenant)}", body=cap)
 
     def export_ledger(self, name: str) -> dict[str, Any]:
         """The whole ledger, signed."""

@@ -46,7 +46,7 @@ class Evidence:
 @router.get("/ui/datasets", dependencies=[needs(Scope.READ)])
 async def list_datasets(request: Request, context: ContextDep) -> HTMLResponse:
     """Every registered dataset with what is left of its budget."""
-    async with context.database.session() as session:
+    async with context.database.snapshot() as session:
         listed = [
             (await datasets.view(session, row), await _account(session, row.scope_id))
             for row in await dataset_rows.every(session)
@@ -67,7 +67,7 @@ async def show_dataset(
     request: Request, context: ContextDep, principal: PrincipalDep, name: DatasetName
 ) -> HTMLResponse:
     """One dataset: its budget, who holds it, what accountants say, and the journal."""
-    async with context.database.session() as session:
+    async with context.database.snapshot() as session:
         row = await datasets.find(session, name)
         item = await datasets.view(session, row)
         if row.scope_id is None:
@@ -112,7 +112,7 @@ async def verify_chain(request: Request, context: ContextDep, name: DatasetName)
 @router.get("/ui/datasets/{name}/burndown.csv", dependencies=[needs(Scope.READ)])
 async def get_burndown_numbers(context: ContextDep, name: DatasetName) -> Response:
     """The burn-down's numbers."""
-    async with context.database.session() as session:
+    async with context.database.snapshot() as session:
         found = await burndown.burndown(session, await scope_id_of(session, name))
     chart = burndown_chart(found)
     if chart is None:

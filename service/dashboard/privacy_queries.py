@@ -18,6 +18,8 @@ class Stated:
     epsilon: float
     delta: float
     search_accounting: str
+    charged_epsilon: float | None
+    """All that was charged on the dataset by then; None: a statement of before it said so."""
     finished_at: datetime | None
 
 
@@ -33,6 +35,7 @@ async def statements_of(
             privacy["epsilon"].astext.cast(Double),
             Study.plan["privacy"]["delta"].as_float(),
             Study.search_accounting,
+            Study.statement["ledger"]["charged_epsilon"].astext.cast(Double),
             Study.finished_at,
         )
         .where(Study.dataset == dataset, Study.statement.is_not(None))

@@ -7,7 +7,6 @@ from typing import Any
 from anyio import to_thread
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.guard import needs
 from service.auth.scopes import Scope
@@ -19,7 +18,6 @@ from service.ledger import repository as ledger
 from service.ledger.service import Ledger, scope_id_of
 from service.publication.keys import public_keys
 from service.statements.check import Check
-from service.statements.ledger_check import check_ledger
 
 router = APIRouter(include_in_schema=False)
 
@@ -50,8 +48,7 @@ async def checks_of(context: Context, text: str) -> list[Check]:
     found = await context.arithmetic.run(partial(_verdict, document, key_id))
     if any(check.is_bad for check in found):
         return found
-    async with context.database.session() as session:
-        return [*found, *await _against_ledger(session, document)]
+    return [*found, *await _against_ledger(context, document)]
 
 
 def _verdict(document: dict[str, Any], key_id: str) -> list[Check]:
@@ -71,22 +68,23 @@ async def _expected_key(context: Context, document: dict[str, Any]) -> str:
     return stated if stated in known else known[0]
 
 
-async def _against_ledger(session: AsyncSession, document: dict[str, Any]) -> list[Check]:
+async def _against_ledger(context: Context, document: dict[str, Any]) -> list[Check]:
     """Of a statement that is signed by this service, and so of the form that it writes."""
     if not document.get("ledger"):
         return [Check("ledger", True, "none: the data is public")]
-    try:
-        scope_id = await scope_id_of(session, document["dataset"]["name"])
-    except NotFoundError as error:
-        return [Check("ledger entry", False, error.detail)]
-    kept = await ledger.find_entry(session, scope_id, document["ledger"]["entry"]["seq"])
-    held = {
-        each.reservation_id: each.search_accounting
-        for each in await ledger.reservations(session, scope_id)
-    }
-    return check_ledger(
-        document,
-        entry_hash=kept.hash if kept else None,
-        chain=await Ledger().verify_chain(session, scope_id),
-        search_accounting=held.get(document["ledger"].get("reservation")),
-    )
+    # Here, as above.
+    from service.statements.ledger_check import Known, check_ledger, entries_needed
+
+    async with context.database.snapshot() as session:
+        try:
+            scope_id = await scope_id_of(session, document["dataset"]["name"])
+        except NotFoundError as error:
+            return [Check("ledger entry", False, error.detail)]
+        first, last = entries_needed(document)
+        entries = await ledger.entries(session, scope_id, last=last - first + 1, until=last)
+        scope = await ledger.scope(session, scope_id)
+        held = await ledger.reservations(session, scope_id)
+    async with context.database.session() as session:
+        chain = await Ledger().verify_chain(session, scope_id)
+    known = Known(scope=scope, chain=chain, reservations=held, entries=entries)
+    return await context.arithmetic.run(partial(check_ledger, document, known))

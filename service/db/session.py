@@ -77,6 +77,9 @@ class Database:
         )
         event.listen(self.engine.sync_engine, "checkout", _refuse_if_closed)
         self._sessions = async_sessionmaker(self.engine, expire_on_commit=False)
+        self._snapshots = async_sessionmaker(
+            self.engine.execution_options(isolation_level="REPEATABLE READ"), expire_on_commit=False
+        )
         self._readers = async_sessionmaker(
             self.engine.execution_options(isolation_level="AUTOCOMMIT"), expire_on_commit=False
         )
@@ -85,6 +88,12 @@ class Database:
     async def session(self) -> AsyncGenerator[AsyncSession]:
         """A session in one transaction: committed at the end, rolled back on an error."""
         async with self._sessions() as session, session.begin():
+            yield session
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncGenerator[AsyncSession]:
+        """A session for queries whose answers belong together: all see the database as the first one did."""
+        async with self._snapshots() as session, session.begin():
             yield session
 
     @asynccontextmanager

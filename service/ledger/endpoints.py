@@ -12,9 +12,9 @@ from service.ledger import burndown, repository, repricing
 from service.ledger.schemas import (
     Account,
     Burndown,
-    Cap,
     CapList,
     CapRequest,
+    CapSet,
     ChainReport,
     EvaluationList,
     Repricing,
@@ -25,8 +25,8 @@ from service.openapi import request_body
 from service.problems import described
 
 router = APIRouter(prefix="/datasets", tags=["datasets"])
-TENANT = r"^[a-z0-9][a-z0-9-]{0,62}$"
-"""As tokens name it: a cap on any other name would hold nobody."""
+TENANT = r"^(\*|[a-z0-9][a-z0-9-]{0,62})$"
+"""As tokens name it: a cap on any other name would hold nobody. Or ``*``: all of them together."""
 
 
 @router.get("/{name}/ledger", dependencies=[needs(Scope.READ)], responses=described(404, 422))
@@ -39,7 +39,7 @@ async def get_ledger(
     ] = None,
 ) -> Account:
     """The dataset's budget, where it went, and the newest entries of its journal, or those up to one."""
-    async with context.database.session() as session:
+    async with context.database.snapshot() as session:
         scope_id = await scope_id_of(session, name)
         return await Ledger().account(session, scope_id, last_entries=entries, until=until)
 
@@ -54,7 +54,7 @@ async def verify_ledger(name: str, context: ContextDep) -> ChainReport:
 @router.get("/{name}/ledger/burndown", dependencies=[needs(Scope.READ)], responses=described(404))
 async def get_burndown(name: str, context: ContextDep) -> Burndown:
     """How the budget was used up, entry by entry."""
-    async with context.database.session() as session:
+    async with context.database.snapshot() as session:
         return await burndown.burndown(session, await scope_id_of(session, name))
 
 
@@ -99,15 +99,19 @@ async def list_caps(name: str, context: ContextDep) -> CapList:
 )
 async def set_cap(
     name: str,
-    tenant: Annotated[str, Path(pattern=TENANT, description="Whose studies are limited")],
+    tenant: Annotated[
+        str, Path(pattern=TENANT, description="Whose studies are limited; `*`: all together")
+    ],
     request: Request,
     context: ContextDep,
     principal: PrincipalDep,
-) -> Cap:
-    """Limit a tenant to a lower epsilon within the budget. What it has committed stays."""
+) -> CapSet:
+    """Limit a tenant, or all together, to a lower epsilon within the budget; 0 freezes. What is committed stays."""
     asked = validate(CapRequest, await read_mapping(request, yaml=False))
     async with context.database.session() as session:
         scope_id = await scope_id_of(session, name)
-        return await Ledger().set_cap(
+        cap = await Ledger().set_cap(
             session, scope_id, tenant=tenant, epsilon=asked.epsilon, actor=principal.id
         )
+    async with context.database.session() as session:  # pricing holds up nobody
+        return await Ledger().what_meets(session, scope_id, cap)

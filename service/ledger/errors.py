@@ -16,6 +16,7 @@ ServiceError
 └── LedgerImmutableError           something tried to edit the journal
 """
 
+from service import text
 from service.errors import (
     ConflictError,
     InvalidInputError,
@@ -55,9 +56,9 @@ class BudgetExceededError(ConflictError):
         self.limit = limit or f"the budget of {scope_id}"
         self.asked, self.committed, self.composed, self.total = asked, committed, composed, total
         super().__init__(
-            f"over {self.limit}: epsilon {asked:.4g} was asked, {self.remaining:.4g} "
-            f"of {total:.4g} remains; together with what is committed ({committed:.4g}) it would "
-            f"be {composed:.4g} at delta {delta:.3g}"
+            f"over {self.limit}: together with what is committed ({text.epsilon(committed)}) the epsilon of "
+            f"{text.epsilon(asked)} that was asked would be {text.epsilon(composed)} of {total:.4g} at delta "
+            f"{delta:.3g}; epsilons compose to less than their sum, so what fits is not their difference"
         )
 
     @property
@@ -73,6 +74,11 @@ class WorthExceededError(ConflictError):
     def is_of_tenant(self) -> bool:
         """Whether it is the tenant's cap that does not."""
         return self.detail.startswith("the cap of tenant ")
+
+    @property
+    def is_of_all_tenants(self) -> bool:
+        """Whether it is the cap of all tenants together that does not."""
+        return self.detail.startswith("the cap of all tenants ")
 
 
 class HeadMovedError(ConflictError):

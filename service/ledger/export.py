@@ -32,6 +32,7 @@ async def document(session: AsyncSession, scope_id: str, dataset: str) -> dict[s
         "schema": EXPORT_SCHEMA,
         "dataset": dataset,
         "search": {"unaccounted": beside.unaccounted_searches, "note": beside.search_note},
+        "baselines": {"unaccounted": beside.unaccounted_baselines, "note": beside.baseline_note},
         "restored": {"backups": beside.restored_backups, "note": beside.restored_note},
         "exported_at": (await clock(session)).isoformat(timespec="seconds"),
         **json.loads(json.dumps(plain)),

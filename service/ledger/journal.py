@@ -25,7 +25,7 @@ class State:
 
 
 _FOLDED = (
-    "study_id", "tenant", "search_accounting", "seq", "reserved_steps", "charged_steps", "released_steps", "epoch", "segments",
+    "study_id", "tenant", "search_accounting", "baseline", "seq", "reserved_steps", "charged_steps", "released_steps", "epoch", "segments",
     "open_segment", "ended_segment", "checkpoint_step", "checkpoint_sha256", "state",
 )  # fmt: skip
 
@@ -163,6 +163,7 @@ def _reserved(entry: Entry, body: dict[str, Any]) -> dict[str, Any]:
         "study_id": body["study"],
         "tenant": body.get("tenant", LOCAL_TENANT),
         "search_accounting": body.get("search_accounting"),
+        "baseline": body.get("baseline"),
         "seq": entry.seq,
         "event": body["event"],
         "reserved_steps": body["steps"],

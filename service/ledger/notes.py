@@ -10,9 +10,17 @@ RESTORED = "restored_backup"
 RESTORED_NOTE = "the database was restored from an older backup: entries after it may be lost; ε is a lower bound"
 
 
+BASELINE_NOTE = "baseline without privacy on private data NOT accounted"
+
+
 def search_note(unaccounted: int) -> str | None:
     """Where so many searches on the scope's data were not accounted for."""
     return SEARCH_NOTES[SearchAccounting.DECLARED_UNACCOUNTED] if unaccounted else None
+
+
+def baseline_note(baselines: int) -> str | None:
+    """Where so many studies trained a model on the scope's data without privacy, to compare with."""
+    return BASELINE_NOTE if baselines else None
 
 
 def restored_note(backups: int) -> str | None:

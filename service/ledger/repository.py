@@ -9,7 +9,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.ledger.errors import BY_SQLSTATE, UnknownReservationError
-from service.ledger.notes import RESTORED, restored_note, search_note
+from service.ledger.notes import RESTORED, baseline_note, restored_note, search_note
 from service.ledger.schemas import (
     Beside,
     Cap,
@@ -138,6 +138,21 @@ async def unaccounted_searches(session: AsyncSession, scope_id: str) -> int:
     return await session.scalar(query, {"scope": scope_id, "mode": mode}) or 0
 
 
+async def unaccounted_baselines(session: AsyncSession, scope_id: str) -> int:
+    """Studies that train a model on the scope's data without privacy, whatever became of them.
+
+    By the journal, and by the studies themselves, as searches are counted.
+    """
+    query = text(
+        "SELECT count(*) FROM ("
+        " SELECT study_id FROM ledger_reservation WHERE scope_id = :scope AND baseline"
+        " UNION SELECT study.id FROM study JOIN dataset ON dataset.name = study.dataset"
+        "  WHERE dataset.scope_id = :scope"
+        "   AND CAST(study.spec AS json) -> 'evaluation' ->> 'baseline' = 'true') AS compared"
+    )
+    return await session.scalar(query, {"scope": scope_id}) or 0
+
+
 async def restored_backups(session: AsyncSession, scope_id: str) -> int:
     """How often somebody went on with a database that was restored from an older backup."""
     query = text(
@@ -151,13 +166,25 @@ async def restored_backups(session: AsyncSession, scope_id: str) -> int:
 async def beside(session: AsyncSession, scope_id: str) -> Beside:
     """What has to be said beside every epsilon of a scope."""
     unaccounted = await unaccounted_searches(session, scope_id)
+    baselines = await unaccounted_baselines(session, scope_id)
     restored = await restored_backups(session, scope_id)
     return Beside(
         unaccounted_searches=unaccounted,
         search_note=search_note(unaccounted),
+        unaccounted_baselines=baselines,
+        baseline_note=baseline_note(baselines),
         restored_backups=restored,
         restored_note=restored_note(restored),
     )
+
+
+async def is_known_tenant(session: AsyncSession, tenant: str) -> bool:
+    """Whether a token that was not revoked, or a study, is of this tenant."""
+    query = text(
+        "SELECT EXISTS (SELECT FROM api_token WHERE tenant = :tenant AND revoked_at IS NULL)"
+        " OR EXISTS (SELECT FROM study WHERE tenant = :tenant)"
+    )
+    return bool(await session.scalar(query, {"tenant": tenant}))
 
 
 async def charged_steps(session: AsyncSession, reservation_ids: Sequence[str]) -> dict[str, int]:

@@ -12,6 +12,8 @@ from tan_core.spec.base import Frozen
 
 LOCAL_TENANT = "local"
 """Whose studies those of a service without tenants are."""
+ALL_TENANTS = "*"
+"""In the place of a tenant: a cap on all of them together."""
 
 
 class AdmissionRule(Choice):
@@ -56,9 +58,19 @@ class Cap(View):
     """A tenant's limit within a scope, at the scope's delta."""
 
     tenant: str
+    """``*``: all of them together."""
     epsilon: float
+    """0: nothing more is admitted."""
     seq: int
     """The entry that set it."""
+
+
+class CapSet(Cap):
+    """A cap as it was set, beside what it meets."""
+
+    committed_epsilon: Annotated[float | None, _WhereKnown] = None
+    """Of all that its tenant has committed: it stays, also where it is above the cap."""
+    warnings: list[str] = []
 
 
 class Head(View):
@@ -95,6 +107,9 @@ class Reservation(View):
     """Of one step at ``renyi.ORDERS``, as the database computed them; None where no bound is known."""
     search_accounting: Annotated[str | None, _WhereKnown] = None
     """How the study's search touches the private data; None: the entry is of before that was said."""
+    baseline: Annotated[bool | None, _WhereKnown] = None
+    """Whether the study also trains a model on the data without privacy; None: the entry is of before that
+    was said."""
     reserved_steps: int
     charged_steps: int
     released_steps: int
@@ -144,6 +159,7 @@ class Totals(View):
     """Where a scope's budget stands; every epsilon is at the scope's delta."""
 
     head: Head
+    accountant: str
     committed_epsilon: float
     charged_epsilon: float
 
@@ -210,6 +226,10 @@ class Beside(View):
     service of before, which did not count them."""
     search_note: Annotated[str | None, _WhereKnown] = None
     """What has to be said beside every epsilon where there are any."""
+    unaccounted_baselines: Annotated[int | None, _WhereKnown] = None
+    """Studies that train a model on the private data without privacy, to compare with, counted alike."""
+    baseline_note: Annotated[str | None, _WhereKnown] = None
+    """What has to be said beside every epsilon where there are any."""
     restored_backups: Annotated[int | None, _WhereKnown] = None
     """How often somebody went on with a database that was restored from an older backup."""
     restored_note: Annotated[str | None, _WhereKnown] = None
@@ -242,7 +262,8 @@ class Burndown(Beside):
 class CapRequest(Frozen):
     """A tenant's limit, as it is asked for."""
 
-    epsilon: Annotated[float, Field(gt=0, le=1000)]
+    epsilon: Annotated[float, Field(ge=0, le=1000)]
+    """0 freezes: nothing more is admitted."""
 
 
 class CapList(View):

@@ -16,6 +16,7 @@ from itertools import chain
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from service import text
 from service.db.tables import Dataset, Study
 from service.errors import InvalidInputError, NotFoundError
 from service.ledger import journal, renyi, repository
@@ -31,11 +32,13 @@ from service.ledger.errors import (
     WorthExceededError,
 )
 from service.ledger.schemas import (
+    ALL_TENANTS,
     LOCAL_TENANT,
     Account,
     Admission,
     AdmissionRule,
     Cap,
+    CapSet,
     ChainReport,
     Entry,
     Evaluation,
@@ -74,6 +77,7 @@ class _Request:
     actor: str
     tenant: str = LOCAL_TENANT
     search_accounting: SearchAccounting | None = None
+    baseline: bool | None = None
     instead_of: str | None = None
 
     @property
@@ -126,20 +130,41 @@ class Ledger:
     async def set_cap(
         self, session: AsyncSession, scope_id: str, *, tenant: str, epsilon: float, actor: str
     ) -> Cap:
-        """Limit a tenant to a lower epsilon within the scope. What it has committed stays.
+        """Limit a tenant to a lower epsilon within the scope. What it has committed stays; 0 admits nothing more.
 
         Raises:
-            LedgerArgumentError: epsilon is not above 0, or above the scope's; or no such tenant can be.
+            LedgerArgumentError: epsilon is below 0, or above the scope's; or no such tenant can be.
         """
         total = (await repository.scope(session, scope_id)).epsilon
-        if not 0 < epsilon <= total:
+        if not 0 <= epsilon <= total:
             raise LedgerArgumentError.at(
-                "epsilon", f"a cap is above 0 and at most the whole budget, {total:g}", epsilon
+                "epsilon", f"a cap is at least 0 and at most the whole budget, {total:g}", epsilon
             )
         (seq,) = await repository.call(
             session, "ledger_set_cap", scope_id, tenant, float(epsilon).hex(), actor
         )
         return Cap(tenant=tenant, epsilon=epsilon, seq=seq)
+
+    async def what_meets(self, session: AsyncSession, scope_id: str, cap: Cap) -> CapSet:
+        """The cap with what its tenant has committed by now, and what whoever set it may overlook."""
+        scope = await repository.scope(session, scope_id)
+        held = await repository.reservations(session, scope_id)
+        committed = await self._epsilon(
+            (each.committed for each in held if cap.tenant in (ALL_TENANTS, each.tenant)), scope
+        )
+        warnings: list[str] = []
+        if committed > cap.epsilon:
+            warnings.append(
+                f"epsilon {text.epsilon(committed)} is committed already, above the cap of {cap.epsilon:g}: it stays, "
+                "and nothing more is admitted"
+            )
+        if cap.tenant not in (ALL_TENANTS, LOCAL_TENANT) and not await repository.is_known_tenant(
+            session, cap.tenant
+        ):
+            warnings.append(
+                f"no token and no study is of tenant {cap.tenant!r}: until there is one, the cap holds nobody"
+            )
+        return CapSet(**cap.model_dump(), committed_epsilon=committed, warnings=warnings)
 
     async def scope(self, session: AsyncSession, scope_id: str) -> Scope:
         """A scope and its budget."""
@@ -158,7 +183,10 @@ class Ledger:
         last_entries: int = 50,
         until: int | None = None,
     ) -> Account:
-        """A scope's budget, where it went, and its newest entries, or those up to ``until``."""
+        """A scope's budget, where it went, and its newest entries, or those up to ``until``.
+
+        In a :meth:`service.db.session.Database.snapshot` all of it is of one moment.
+        """
         scope = await repository.scope(session, scope_id)
         head = await repository.head(session, scope_id)
         held = await repository.reservations(session, scope_id)
@@ -185,6 +213,7 @@ class Ledger:
         sums = await repository.commitments(session, scope_id)
         return Totals(
             head=head,
+            accountant=self._accountant_of(scope).value,
             committed_epsilon=await self._epsilon(
                 (each.of(each.committed_steps) for each in sums), scope
             ),
@@ -207,12 +236,13 @@ class Ledger:
         tenant: str = LOCAL_TENANT,
         delta: float | None = None,
         search_accounting: SearchAccounting | None = None,
+        baseline: bool | None = None,
     ) -> Admission:
         """Reserve ``mechanism`` (the plan and its spare steps) if the budget holds it.
 
         The same ``reservation_id`` with the same request is answered again, reserved once. ``delta``
         is the study's; it may not be above the scope's. ``search_accounting`` is what the journal says of
-        the study's search; None: nothing.
+        the study's search, and ``baseline`` whether the study also trains a model without privacy; None: nothing.
 
         Raises:
             BudgetExceededError: the budget, or the tenant's cap in it, does not hold it.
@@ -225,6 +255,7 @@ class Ledger:
             _Request(
                 scope_id=scope_id, reservation_id=reservation_id, study_id=study_id,
                 mechanism=mechanism, actor=actor, tenant=tenant, search_accounting=search_accounting,
+                baseline=baseline,
             ),
             delta,
         )  # fmt: skip
@@ -242,7 +273,7 @@ class Ledger:
         """Release a reservation and hold another mechanism in its place; the new identifier.
 
         Both or neither: where the new one does not fit, the old one stays. What the old one said of the
-        search the new one says too.
+        search and of a baseline the new one says too.
 
         Raises:
             BudgetExceededError: it does not fit, even with what the old one frees.
@@ -258,6 +289,7 @@ class Ledger:
                 scope_id=old.scope_id, reservation_id=new_reservation_id, study_id=study_id,
                 mechanism=mechanism, actor=actor, tenant=old.tenant, instead_of=reservation_id,
                 search_accounting=SearchAccounting(old.search_accounting) if old.search_accounting else None,
+                baseline=old.baseline,
             ),
         )  # fmt: skip
         return admission.reservation_id
@@ -288,7 +320,7 @@ class Ledger:
             caps = await repository.caps(session, scope.scope_id)
             await self._check_budget(scope, request, held)
             for cap in caps:
-                if cap.tenant == request.tenant:
+                if cap.tenant in (ALL_TENANTS, request.tenant):
                     await self._check_budget(scope, request, held, cap)
         return await self._place(session, scope, request, seq)
 
@@ -320,11 +352,12 @@ class Ledger:
     ) -> None:
         """Compose with all that is committed; under a cap, with what its tenant committed."""
         total = scope.epsilon if cap is None else cap.epsilon
-        tenant = None if cap is None else cap.tenant
+        tenant = None if cap is None or cap.tenant == ALL_TENANTS else cap.tenant
         composed = await self._epsilon(
             chain(_committed(request, held, tenant), [request.mechanism]), scope
         )
-        if not composed <= total:  # also refuses what is not a number
+        # Also refuses what is not a number; and under a cap of 0 what costs too little to be seen.
+        if not composed <= total or total == 0:
             raise BudgetExceededError(
                 scope_id=scope.scope_id,
                 asked=await self._epsilon([request.mechanism], scope),
@@ -332,9 +365,7 @@ class Ledger:
                 composed=composed,
                 total=total,
                 delta=scope.delta,
-                limit=None
-                if cap is None
-                else f"the cap of tenant {cap.tenant} in {scope.scope_id}",
+                limit=None if cap is None else _named(cap.tenant, scope),
             )
 
     async def _epsilon(self, mechanisms: Iterable[Mechanism | None], scope: Scope) -> float:
@@ -561,16 +592,14 @@ async def _by_renyi(
     session: AsyncSession, scope: Scope, request: _Request, refusal: WorthExceededError
 ) -> BudgetExceededError:
     """The database's refusal with the figures behind it, by its own divergences."""
-    capped = [
-        cap
-        for cap in await repository.caps(session, scope.scope_id)
-        if refusal.is_of_tenant and cap.tenant == request.tenant
-    ]
+    whose = request.tenant if refusal.is_of_tenant else None
+    whose = ALL_TENANTS if refusal.is_of_all_tenants else whose
+    capped = [cap for cap in await repository.caps(session, scope.scope_id) if cap.tenant == whose]
     held = await repository.reservations(session, scope.scope_id)
-    committed = list(_committed(request, held, request.tenant if capped else None))
-    limit = f"the cap of tenant {request.tenant} in {scope.scope_id}" if capped else None
+    committed = list(_committed(request, held, request.tenant if refusal.is_of_tenant else None))
+    limit = _named(capped[0].tenant, scope) if capped else None
     total = capped[0].epsilon if capped else scope.epsilon
-    if scope.filter_order is None:
+    if scope.filter_order is None and total > 0:
         total = renyi.wall(total)
         limit = f"the Rényi wall around {limit or f'the budget of {scope.scope_id}'}"
 
@@ -589,6 +618,11 @@ async def _by_renyi(
     )
 
 
+def _named(tenant: str, scope: Scope) -> str:
+    whose = "all tenants" if tenant == ALL_TENANTS else f"tenant {tenant}"
+    return f"the cap of {whose} in {scope.scope_id}"
+
+
 async def _hold(session: AsyncSession, scope_id: str) -> int:
     (seq,) = await repository.call(session, "ledger_hold_scope", scope_id)
     return seq
@@ -599,6 +633,7 @@ async def _reserve(session: AsyncSession, request: _Request, expected_seq: int |
         session, "ledger_reserve", request.scope_id, expected_seq, request.reservation_id,
         request.study_id, request.tenant, request.event, request.mechanism.steps, request.actor,
         None if request.search_accounting is None else SearchAccounting(request.search_accounting).value,
+        request.baseline,
     )  # fmt: skip
     entry = await repository.entry(session, request.scope_id, seq)
     return Admission(

@@ -5,7 +5,7 @@ import re
 from datetime import datetime
 from typing import Any
 
-from service.ledger.schemas import Entry
+from service.ledger.schemas import ALL_TENANTS, Entry
 
 MAX_VALUE = 200
 """Characters of a bound fact that are shown."""
@@ -32,7 +32,9 @@ def what(entry: Entry) -> str:
             return f"budget of ε {epsilon:g} at δ {delta:g}"
         case "reserve":
             mode = body.get("search_accounting")
-            return f"holds {body['steps']:,} steps" + (f"; search {mode}" if mode else "")
+            parts = [f"holds {body['steps']:,} steps", f"search {mode}" if mode else None]
+            parts.append("a baseline without privacy" if body.get("baseline") else None)
+            return "; ".join(part for part in parts if part)
         case "acquire":
             return f"attempt {body['epoch']} may charge"
         case "begin":
@@ -45,7 +47,12 @@ def what(entry: Entry) -> str:
         case "attest":
             return f"binds {', '.join(_fact(name, value) for name, value in body['note'].items())}"
         case "cap":
-            return f"limits tenant {body['tenant']} to ε {float.fromhex(body['epsilon']):g}"
+            return f"limits {whose(body['tenant'])} to ε {float.fromhex(body['epsilon']):g}"
+
+
+def whose(tenant: str) -> str:
+    """Whom a cap limits."""
+    return "all tenants together" if tenant == ALL_TENANTS else f"tenant {tenant}"
 
 
 def _fact(name: str, value: Any) -> str:

@@ -50,7 +50,7 @@ async def rotate_key(context: ContextDep) -> PublicKey:
 )
 async def export_ledger(name: str, request: Request, context: ContextDep) -> JSONResponse:
     """The whole ledger, signed. Its head is published: no older database is served any more."""
-    async with context.database.session() as session:
+    async with context.database.snapshot() as session:
         scope_id = await scope_id_of(session, name)
         document = await export.document(session, scope_id, name)
         mark = Head.model_validate(document["head"])

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from service.ledger.notes import baseline_note, restored_note, search_note
 from service.statements.check import Check
 from tan_core.accounting import SEARCH_NOTES, SearchAccounting
 
@@ -46,6 +47,25 @@ def stated_coverage(statement: Mapping[str, Any]) -> list[str]:
         if tuple(stated[: len(earlier)]) == earlier:
             return [*coverage_of(known), *stated[len(earlier) :]]
     return stated
+
+
+def check_beside(statement: Mapping[str, Any]) -> list[Check]:
+    """Whether what is counted beside all that was charged is put in words; nothing where nothing is counted."""
+    ledger = statement["ledger"]
+    if not ledger or "charged_epsilon" not in ledger:
+        return []
+    searches = ledger["unaccounted_searches"]
+    notes = {
+        "search_note": search_note(searches),
+        "baseline_note": baseline_note(ledger["unaccounted_baselines"]),
+        "restored_note": restored_note(ledger["restored_backups"]),
+    }
+    wrong = [name for name, note in notes.items() if ledger.get(name) != note]
+    mode = (statement.get("search") or {}).get("accounting")
+    if mode == SearchAccounting.DECLARED_UNACCOUNTED and searches < 1:
+        wrong.append("unaccounted_searches")
+    said = f"wrong: {', '.join(wrong)}" if wrong else "; ".join(filter(None, notes.values()))
+    return [Check("beside epsilon", not wrong, said or "nothing is left out of what was charged")]
 
 
 def check_coverage(statement: Mapping[str, Any]) -> Check:

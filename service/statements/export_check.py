@@ -1,14 +1,14 @@
 """Verification of an exported ledger by anyone: no database, no service, only the document."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from service import text
 from service.ledger import journal, renyi
-from service.ledger.notes import RESTORED_NOTE, count_restored
+from service.ledger.notes import BASELINE_NOTE, RESTORED_NOTE, count_restored
 from service.ledger.schemas import (
     EXPORT_SCHEMA,
     AdmissionRule,
@@ -20,14 +20,15 @@ from service.ledger.schemas import (
     Scope,
 )
 from service.statements.check import Check
-from service.statements.verify import MALFORMED, TOLERANCE, check_signature, epsilon_of_events
+from service.statements.composed import composed
+from service.statements.verify import MALFORMED, TOLERANCE, check_signature
 from tan_core.accounting import SEARCH_NOTES, SearchAccounting
 
 _MALFORMED = (*MALFORMED, RecursionError)
 
 
 class _Search(BaseModel):
-    """What the export says of searches that are in no figure of it."""
+    """What the export says of searches, or of baselines, that are in no figure of it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -56,6 +57,8 @@ class _Exported(BaseModel):
     entries: list[Entry]
     search: _Search | None = None
     """None: the export is of before it said so."""
+    baselines: _Search | None = None
+    """The same of models that were trained without privacy."""
     restored: _Restored | None = None
     """None: the export is of before it said so; its journal says it all the same."""
 
@@ -91,7 +94,12 @@ def _check_content(document: Mapping[str, Any]) -> list[Check]:
     except _MALFORMED as error:
         return [Check("hash chain", False, f"the ledger cannot be read: {type(error).__name__}")]
     good = (
-        (_check_search(ledger), _check_restored(ledger), *_check_budget(ledger))
+        (
+            _check_search(ledger),
+            _check_baselines(ledger),
+            _check_restored(ledger),
+            *_check_budget(ledger),
+        )
         if report.is_valid
         else ()
     )
@@ -122,6 +130,19 @@ def _check_search(ledger: _Exported) -> Check:
         said = f"{said}, of which the document says {stated}"
     is_silent = bool(stated) and ledger.search is not None and ledger.search.note != note
     return Check("search", not (is_less or is_silent), said)
+
+
+def _check_baselines(ledger: _Exported) -> Check:
+    """The same of models that were trained on the private data without privacy."""
+    by_journal = len({held.study_id for held in ledger.reservations if held.baseline})
+    stated = ledger.baselines
+    count = max(by_journal, stated.unaccounted if stated else 0)
+    if not count:
+        return Check("baselines", True, "none unaccounted")
+    said = f"{BASELINE_NOTE}, of {count} {'study' if count == 1 else 'studies'}"
+    if stated is not None and (stated.unaccounted < by_journal or stated.note != BASELINE_NOTE):
+        return Check("baselines", False, f"{said}; the document says {stated.unaccounted}")
+    return Check("baselines", True, said)
 
 
 def _check_restored(ledger: _Exported) -> Check:
@@ -156,8 +177,8 @@ def _check_budget(ledger: _Exported) -> list[Check]:
     committed = [(held.event, held.committed_steps) for held in ledger.reservations]
     charged = [(held.event, held.charged_steps) for held in ledger.reservations]
     found = [
-        _check_epsilon("epsilon committed", scope, lambda: _composed(committed, scope)),
-        _check_epsilon("epsilon charged", scope, lambda: _composed(charged, scope)),
+        _check_epsilon("epsilon committed", scope, lambda: composed(committed, scope)),
+        _check_epsilon("epsilon charged", scope, lambda: composed(charged, scope)),
     ]
     if scope.admission is AdmissionRule.RENYI_FILTER:
         found.append(_check_epsilon("epsilon by the filter", scope, lambda: _filtered(ledger)))
@@ -184,18 +205,4 @@ def _filtered(ledger: _Exported) -> float:
         [each for each in committed if each is not None],
         order=scope.filter_order,
         delta=scope.delta,
-    )
-
-
-def _composed(reserved: Iterable[tuple[str, int]], scope: Scope) -> float:
-    """Epsilon of so many steps of each event; those of one mechanism are joined."""
-    steps: dict[str, int] = {}
-    for event, count in reserved:
-        alone = json.dumps({**json.loads(event), "steps": 1}, sort_keys=True)
-        steps[alone] = steps.get(alone, 0) + count
-    events = [{**json.loads(alone), "steps": count} for alone, count in steps.items() if count]
-    if not events:
-        return 0.0
-    return epsilon_of_events(
-        events, delta=scope.delta, neighboring_relation=scope.neighboring_relation.value
     )

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from service.ledger.schemas import Beside, Head
 from tan_core.mechanism import Mechanism
 from tan_core.spec import StudySpec
 from tan_core.spec.train import Precision
@@ -20,6 +21,14 @@ class LedgerEntry:
     hash: str
     budget_epsilon: float
     budget_delta: float
+    head: Head
+    """The last entry of all when the statement is made: what is said below holds up to it."""
+    charged_epsilon: float
+    """Of all that was charged on this budget by then, at the budget's delta."""
+    accountant: str
+    """Whose epsilon that is."""
+    beside: Beside
+    """What is in none of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

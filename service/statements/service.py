@@ -48,7 +48,7 @@ async def make_statement(database: Database, study_id: str, settings: Settings) 
         StatementError: the run has no result, nothing was charged, or two implementations disagree.
         AccountantError: an accountant failed; it may do better at another time.
     """
-    async with database.session() as session:
+    async with database.snapshot() as session:
         facts = await _facts(session, await session.get_one(Study, study_id))
     statement = await to_thread.run_sync(build, facts)
     return sign(statement, signing_key(settings.home_path))
@@ -123,6 +123,7 @@ async def _charge(session: AsyncSession, study: Study, run: Run, result: Private
     _expect_search(study, held.search_accounting)
     scope = await ledger.scope(session, held.scope_id)
     entry = await ledger.last_entry_of(session, study.reservation_id)
+    totals = await Ledger().totals(session, held.scope_id)
     return Charge(
         mechanism=reserved,
         charged_steps=held.charged_steps,
@@ -134,5 +135,9 @@ async def _charge(session: AsyncSession, study: Study, run: Run, result: Private
             hash=entry.hash,
             budget_epsilon=scope.epsilon,
             budget_delta=scope.delta,
+            head=totals.head,
+            charged_epsilon=totals.charged_epsilon,
+            accountant=totals.accountant,
+            beside=await ledger.beside(session, held.scope_id),
         ),
     )

@@ -256,4 +256,8 @@ def _ledger(facts: Facts) -> dict[str, Any] | None:
         "reservation": entry.reservation,
         "entry": {"seq": entry.seq, "hash": entry.hash},
         "budget": {"epsilon": entry.budget_epsilon, "delta": entry.budget_delta},
+        "head": entry.head.model_dump(mode="json"),
+        "charged_epsilon": entry.charged_epsilon,
+        "accountant": entry.accountant,
+        **entry.beside.model_dump(mode="json"),
     }

@@ -19,7 +19,7 @@ from dp_accounting.rdp import RdpAccountant
 from service.evaluation import notes_of
 from service.publication.signing import is_signed
 from service.statements.check import Check
-from service.statements.coverage import check_coverage
+from service.statements.coverage import check_beside, check_coverage
 from service.statements.readable import check_mechanisms
 from tan_core.accounting import round_up
 from tan_core.accounting.effort import check_effort
@@ -75,6 +75,7 @@ def verify_statement(document: Mapping[str, Any], *, key_id: str | None = None) 
         _check_steps(document),
         *_readable_or_bad("mechanisms", check_mechanisms, document),
         *_readable_or_bad("coverage", lambda said: [check_coverage(said)], document),
+        *_readable_or_bad("beside epsilon", check_beside, document),
         *_check_evaluation(document),
     ]
 

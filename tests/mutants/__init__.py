@@ -103,7 +103,15 @@ MUTANTS = (
     ),
     Mutant(
         "caps are not asked", "ledger_check_worth",
-        "IF FOUND AND NOT", "IF false AND NOT",
+        "tenant IN (p_tenant, '*')", "false",
+    ),
+    Mutant(
+        "a cap of nothing admits what costs next to nothing", "ledger_check_worth",
+        "ledger_float(cap.epsilon) <= 0 OR ", "",
+    ),
+    Mutant(
+        "a cap of all counts nobody", "ledger_check_worth",
+        "nullif(cap.tenant, '*')", "cap.tenant",
     ),
     Mutant(
         "a cap may be above the budget", "ledger_set_cap",

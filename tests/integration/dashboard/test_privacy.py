@@ -1,6 +1,9 @@
 """The pages of datasets, over the real application, database and ledger."""
 
+import copy
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -8,15 +11,21 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 
+from service import text
 from service.context import Context
 from service.dashboard.privacy import LISTED
+from service.dashboard.statement_check import checks_of
+from service.datasets.service import ensure_digits
+from service.db.session import Database
 from service.ledger.service import Ledger
 from service.publication.keys import signing_key
 from service.publication.signing import sign
+from tan_core.accounting import SearchAccounting, price
 from tan_core.mechanism import Mechanism
 from tests.fixtures.postgres import DatabaseUrls
 from tests.integration.dashboard import seeding
 from tests.integration.dashboard.page import get
+from tests.support.world import World
 
 LEDGER = "/datasets/digits/ledger"
 
@@ -149,29 +158,88 @@ class TestChain:
 
 
 @pytest.fixture
-async def statement(context: Context, tmp_path: Path) -> dict[str, Any]:
-    """A signed statement about steps that the ledger holds."""
-    study_id = await seeding.training(context, step=100)
-    async with context.database.session() as session:
-        (held,) = (await Ledger().account(session, "dataset:digits")).reservations
-        entry = await Ledger().last_entry_of(session, held.reservation_id)
-        assert held.charged is not None
-        event = held.charged.to_json()
-    from service.statements.verify import SCHEMA, epsilon_of_events
+async def statement(
+    client: httpx.AsyncClient, context: Context, database: Database
+) -> dict[str, Any]:
+    """The signed statement of a study; another one has been charged on the same data before."""
+    await ensure_digits(database)
+    world = World(client, context.settings, database)
+    run = Mechanism(sampling_rate=0.02, noise_multiplier=2.0, clip_norm=1.0, steps=100)
+    async with database.session() as session:
+        await Ledger().admit_and_reserve(
+            session, scope_id="dataset:digits", reservation_id="before", study_id="before",
+            mechanism=run, actor="test", search_accounting=SearchAccounting.DECLARED_UNACCOUNTED,
+        )  # fmt: skip
+        await Ledger().acquire(session, "before", epoch=1)
+        await Ledger().begin_segment(
+            session, "before", epoch=1, start_step=0, num_steps=60, request_id="q"
+        )
+    study_id = await world.trained()
+    await world.tick(3)
+    return await answer(client, f"/studies/{study_id}/statement")
 
-    delta, relation = 1e-5, event["neighboring_relation"]
-    epsilon = epsilon_of_events([event], delta=delta, neighboring_relation=relation)
-    document = {
-        "schema": SCHEMA,
-        "study": {"id": study_id, "name": "digits-eps3"},
-        "dataset": {"name": "digits"},
-        "neighboring_relation": relation,
-        "privacy": {"epsilon": epsilon, "delta": delta, "accountant": "pld"},
-        "events": [event],
-        "steps": {"charged": event["steps"], "released": event["steps"]},
-        "ledger": {"scope": "dataset:digits", "entry": {"seq": entry.seq, "hash": entry.hash}},
-    }
-    return sign(document, signing_key(tmp_path))
+
+def _weights(said: dict[str, Any]) -> None:
+    said["weights"]["sha256"] = "ab" * 32
+
+
+def _mechanism(said: dict[str, Any]) -> None:
+    """Half as much again of the noise, and every figure as it follows from that."""
+    mechanism = Mechanism.from_json(said["events"][0])
+    mechanism = replace(mechanism, noise_multiplier=1.5 * mechanism.noise_multiplier)
+    said["events"] = [mechanism.to_json()]
+    said["mechanisms"][0]["noise_multiplier"] = mechanism.noise_multiplier
+    said["privacy"]["epsilon"] = price([mechanism], delta=said["privacy"]["delta"]).epsilon
+    said["privacy"]["curve"] = []
+
+
+def _steps(said: dict[str, Any]) -> None:
+    """A segment less, in all figures alike."""
+    mechanism = Mechanism.from_json(said["events"][0]).with_steps(90)
+    said["events"] = [mechanism.to_json()]
+    said["mechanisms"][0]["steps"] = 90
+    said["steps"] |= {"charged": 90, "released": 90}
+    said["privacy"]["epsilon"] = price([mechanism], delta=said["privacy"]["delta"]).epsilon
+    said["privacy"]["curve"] = []
+
+
+def _reserved(said: dict[str, Any]) -> None:
+    said["steps"]["reserved"] += 1
+
+
+def _charged(said: dict[str, Any]) -> None:
+    said["ledger"]["charged_epsilon"] *= 0.9
+
+
+def _searches(said: dict[str, Any]) -> None:
+    said["ledger"]["unaccounted_searches"] = 1
+
+
+def _head(said: dict[str, Any]) -> None:
+    said["ledger"]["head"]["hash"] = "0" * 64
+
+
+def _entry(said: dict[str, Any]) -> None:
+    """An entry that is there, and binds nothing."""
+    said["ledger"]["entry"] = {"seq": 1, "hash": said["ledger"]["first"]}
+
+
+def _budget(said: dict[str, Any]) -> None:
+    said["ledger"]["budget"]["epsilon"] = 10.0
+
+
+FORGERIES: list[tuple[Callable[[dict[str, Any]], None], set[str]]] = [
+    (_weights, {"weights"}),
+    (_mechanism, {"reservation"}),
+    (_steps, {"reservation", "weights"}),
+    (_reserved, {"reservation"}),
+    (_charged, {"charged by then"}),
+    (_searches, {"charged by then"}),
+    (_head, {"charged by then"}),
+    (_entry, {"ledger entry", "weights"}),
+    (_budget, {"budget"}),
+]
+"""What is signed, and what of it the ledger contradicts; without the ledger all of it verifies."""
 
 
 class TestVerifying:
@@ -191,6 +259,30 @@ class TestVerifying:
 
         assert "Everything holds." in said
         assert "is the one that was signed" in said
+        account = await answer(client, LEDGER)
+        assert account["charged_epsilon"] == statement["ledger"]["charged_epsilon"]
+        assert statement["ledger"]["unaccounted_searches"] == 2
+        shown = await get(client, "/ui/datasets/digits")
+        assert text.epsilon(account["charged_epsilon"]) in shown.text["statements"]
+
+    async def test_what_the_ledger_does_not_say_is_found_though_the_service_s_own_key_signed_it(
+        self,
+        client: httpx.AsyncClient,
+        context: Context,
+        statement: dict[str, Any],
+        tmp_path: Path,
+    ) -> None:
+        first = (await answer(client, f"{LEDGER}?until=1"))["entries"][0]["hash"]
+        for forge, bad in FORGERIES:
+            said = copy.deepcopy({k: part for k, part in statement.items() if k != "signature"})
+            said["ledger"]["first"] = first
+            forge(said)
+            del said["ledger"]["first"]
+
+            text = json.dumps(sign(said, signing_key(tmp_path)))
+
+            checks = await checks_of(context, text)
+            assert {check.name for check in checks if check.is_bad} == bad, forge.__name__
 
     async def test_a_smaller_epsilon_is_found(
         self, client: httpx.AsyncClient, statement: dict[str, Any]

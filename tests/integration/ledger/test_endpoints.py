@@ -1,9 +1,16 @@
 """Caps, evaluations, burn-down and keys over the API."""
 
+import itertools
+import json
+from typing import Any
+
 import httpx
 import pytest
 
+from service import text
 from service.db.session import Database
+from service.ledger import repository
+from service.ledger.errors import BudgetExceededError, WorthExceededError
 from service.ledger.service import Ledger
 from service.statements.export_check import verify_export
 from tan_core.accounting import price
@@ -30,7 +37,9 @@ async def charge(database: Database, name: str, steps: int) -> None:
 
 async def test_a_tenant_beyond_its_cap_is_refused_by_name(client: httpx.AsyncClient) -> None:
     cap = await client.put("/datasets/digits/caps/local", json={"epsilon": 2.0})
-    assert cap.json() == {"tenant": "local", "epsilon": 2.0, "seq": 2}
+    assert cap.json() == {
+        "tenant": "local", "epsilon": 2.0, "seq": 2, "committed_epsilon": 0.0, "warnings": [],
+    }  # fmt: skip
     again = await client.put("/datasets/digits/caps/local", json={"epsilon": 2.0})
     assert again.json()["seq"] == 2
     refused = await client.post("/studies", json=make_spec())  # epsilon 3
@@ -47,7 +56,7 @@ async def test_a_tenant_beyond_its_cap_is_refused_by_name(client: httpx.AsyncCli
     ("tenant", "body"),
     [
         ("a", {"epsilon": 101.0}),
-        ("a", {"epsilon": 0}),
+        ("a", {"epsilon": -1}),
         ("a b", {"epsilon": 1}),
         ("Local", {"epsilon": 1}),
     ],
@@ -58,6 +67,113 @@ async def test_a_cap_that_cannot_be_is_refused(
     answer = await client.put(f"/datasets/digits/caps/{tenant}", json=body)
     assert answer.status_code == 422
     assert answer.json()["errors"]
+
+
+async def test_a_cap_says_what_it_meets(client: httpx.AsyncClient, database: Database) -> None:
+    await charge(database, "one", 60)
+    committed = price([RUN], delta=DELTA).epsilon
+    capped = (await client.put("/datasets/digits/caps/local", json={"epsilon": 0.1})).json()
+    assert capped["committed_epsilon"] == committed
+    [warning] = capped["warnings"]
+    assert f"epsilon {text.epsilon(committed)} is committed already" in warning
+    roomy = (await client.put("/datasets/digits/caps/local", json={"epsilon": 50.0})).json()
+    assert roomy["warnings"] == []
+    nobody = (await client.put("/datasets/digits/caps/tems", json={"epsilon": 1.0})).json()
+    assert nobody["committed_epsilon"] == 0.0
+    assert nobody["warnings"] == [
+        "no token and no study is of tenant 'tems': until there is one, the cap holds nobody"
+    ]
+
+
+@pytest.mark.parametrize("tenant", ["local", "*"])
+async def test_a_cap_of_nothing_freezes(
+    client: httpx.AsyncClient, database: Database, tenant: str
+) -> None:
+    await charge(database, "one", 60)
+    frozen = await client.put(f"/datasets/digits/caps/{tenant}", json={"epsilon": 0})
+    assert (frozen.status_code, frozen.json()["epsilon"]) == (200, 0)
+    refused = await client.post("/studies", json=make_spec())
+    assert (refused.status_code, refused.json()["type"]) == (409, "/problems/over-budget")
+    whose = "all tenants" if tenant == "*" else "tenant local"
+    assert f"over the cap of {whose} in dataset:digits" in refused.json()["detail"]
+    async with database.session() as session:  # what was reserved before goes on
+        granted = await Ledger().begin_segment(
+            session, "one", epoch=1, start_step=60, num_steps=40, request_id="more"
+        )
+    assert granted == (2, 40)
+    assert (await client.get(f"{LEDGER}/verify")).json()["is_valid"]
+    document = (await client.get(f"{LEDGER}/export")).json()
+    assert not any(check.is_bad for check in verify_export(document))
+    await client.put(f"/datasets/digits/caps/{tenant}", json={"epsilon": 90.0})
+    assert (await client.post("/studies", json=make_spec())).status_code == 201
+
+
+async def test_a_cap_of_all_is_of_all_together(
+    client: httpx.AsyncClient, database: Database
+) -> None:
+    one = price([RUN], delta=DELTA).epsilon
+    await client.put("/datasets/digits/caps/*", json={"epsilon": 1.2 * one})
+    async with database.session() as session:
+        for tenant in ("a", "b"):
+            reserve = Ledger().admit_and_reserve(
+                session, scope_id=SCOPE, reservation_id=tenant, study_id=tenant, mechanism=RUN,
+                actor="test", tenant=tenant,
+            )  # fmt: skip
+            if tenant == "a":
+                await reserve
+            else:
+                with pytest.raises(BudgetExceededError, match="the cap of all tenants") as refusal:
+                    await reserve
+    error = refusal.value
+    assert (error.asked, error.committed) == (one, one)
+    assert (
+        f"together with what is committed ({text.epsilon(one)}) the epsilon of {text.epsilon(one)} that was asked "
+        f"would be {text.epsilon(error.composed)}"
+    ) in str(error)
+    assert "compose to less than their sum" in str(error)
+
+
+@pytest.mark.parametrize("whose", ["a", "*"])
+async def test_the_database_itself_holds_to_a_cap(
+    client: httpx.AsyncClient, database: Database, whose: str
+) -> None:
+    """Whatever a client says it has priced: nothing gets below a cap of 0, and little beyond another one."""
+    many = RUN.with_steps(100_000)
+    for epsilon, mechanism in ((0, RUN.with_steps(1)), (1.0, many)):
+        await client.put(f"/datasets/digits/caps/{whose}", json={"epsilon": epsilon})
+        async with database.session() as session:
+            head = await repository.head(session, SCOPE)
+            with pytest.raises(WorthExceededError):
+                await repository.call(
+                    session, "ledger_reserve", SCOPE, head.seq, "x", "s", "a",
+                    json.dumps(mechanism.to_json()), mechanism.steps, "me",
+                )  # fmt: skip
+
+
+async def test_an_account_is_of_one_moment(
+    client: httpx.AsyncClient, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where somebody writes while it is read, it says what held before: not a part of each."""
+    await charge(database, "one", 60)
+    number = itertools.count()
+    for name in ("head", "reservations", "entries"):
+        read = getattr(repository, name)
+
+        async def and_then_write(*given: Any, _read: Any = read, **named: Any) -> Any:
+            found = await _read(*given, **named)
+            if (written := next(number)) < 6:
+                async with database.session() as session:
+                    await repository.call(
+                        session, "ledger_attest_scope", SCOPE, f'{{"n": {written}}}', "me"
+                    )
+            return found
+
+        monkeypatch.setattr(repository, name, and_then_write)
+    account = (await client.get(LEDGER)).json()
+    assert account["entries"][-1]["seq"] == account["head"]["seq"] == 4
+    document = (await client.get(f"{LEDGER}/export")).json()
+    assert next(number) > 5
+    assert not any(check.is_bad for check in verify_export(document))
 
 
 async def test_the_past_is_priced_again_once_for_each_version(

@@ -57,7 +57,7 @@ async def test_what_does_not_fit_is_refused_with_every_figure(
 ) -> None:
     big = mechanism.with_steps(1000)
     async with database.session() as session:
-        with pytest.raises(BudgetExceededError, match="remains") as refusal:
+        with pytest.raises(BudgetExceededError, match="compose to less than their sum") as refusal:
             await ledger.admit_and_reserve(
                 session, scope_id=scope, reservation_id="r2", study_id="s2", mechanism=big,
                 actor="test",

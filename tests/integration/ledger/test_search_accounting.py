@@ -14,6 +14,7 @@ from service.db.migrate import _config, upgrade
 from service.db.session import Database, normalise_url
 from service.db.tables import Study
 from service.ledger import burndown, export, repository
+from service.ledger.notes import BASELINE_NOTE
 from service.ledger.service import Ledger, LedgerArgumentError
 from service.publication.keys import signing_key
 from service.publication.signing import sign
@@ -101,6 +102,37 @@ async def test_it_stands_beside_every_epsilon_also_when_the_study_was_cancelled(
     assert exported["reservations"][0]["search_accounting"] == "declared_unaccounted"
 
 
+async def test_a_baseline_is_counted_like_a_search(
+    client: httpx.AsyncClient, settings: Settings, database: Database, database_urls: DatabaseUrls
+) -> None:
+    """It reads the training and validation data without any privacy, and no charge is for it."""
+    world = World(client, settings, database)
+    await world.submit()
+    account = (await client.get(LEDGER)).json()
+    assert (account["unaccounted_baselines"], account.get("baseline_note")) == (0, None)
+    await world.submit(evaluation={"baseline": True})
+    for path in (LEDGER, f"{LEDGER}/burndown"):
+        told = (await client.get(path)).json()
+        assert (told["unaccounted_baselines"], told["baseline_note"]) == (1, BASELINE_NOTE)
+    account = (await client.get(LEDGER)).json()
+    said = [json.loads(one["body"]) for one in account["entries"] if one["kind"] == "reserve"]
+    assert [one["baseline"] for one in said] == [False, True]
+    assert [held["baseline"] for held in account["reservations"]] == [False, True]
+    exported = (await client.get(f"{LEDGER}/export")).json()
+    assert exported["baselines"] == {"unaccounted": 1, "note": BASELINE_NOTE}
+    checks = {one.name: one for one in verify_export(exported)}
+    assert checks["baselines"].detail == f"{BASELINE_NOTE}, of 1 study"
+    assert not any(one.is_bad for one in checks.values())
+    for page in ("/ui/datasets", "/ui/datasets/digits"):
+        assert BASELINE_NOTE in (await client.get(page)).text
+    with psycopg.connect(database_urls.owner) as connection:
+        connection.execute("UPDATE ledger_reservation SET baseline = NULL")
+    async with database.session() as session:  # as of before the journal said it
+        assert await repository.unaccounted_baselines(session, SCOPE) == 1
+    report = (await client.get(f"{LEDGER}/verify")).json()
+    assert "baseline is None, the journal says" in report["fault"]
+
+
 async def test_a_study_of_before_the_journal_said_it_is_counted_by_its_row(
     client: httpx.AsyncClient, settings: Settings, database: Database, database_urls: DatabaseUrls
 ) -> None:
@@ -174,14 +206,15 @@ async def test_what_is_reserved_in_its_place_says_the_same(
     async with database.session() as session:
         await ledger.admit_and_reserve(
             session, scope_id=scope, reservation_id="a", study_id="s", mechanism=mechanism,
-            actor="me", search_accounting=SearchAccounting.DECLARED_UNACCOUNTED,
+            actor="me", search_accounting=SearchAccounting.DECLARED_UNACCOUNTED, baseline=True,
         )  # fmt: skip
         await ledger.swap(
             session, "a", new_reservation_id="b", study_id="s",
             mechanism=mechanism.with_steps(50), actor="me",
         )  # fmt: skip
         held = await repository.reservation(session, "b")
-        assert held.search_accounting == "declared_unaccounted"
+        assert (held.search_accounting, held.baseline) == ("declared_unaccounted", True)
+        assert await repository.unaccounted_baselines(session, scope) == 1
         assert await repository.unaccounted_searches(session, scope) == 1
         assert (await burndown.burndown(session, scope)).unaccounted_searches == 1
         assert (await ledger.verify_chain(session, scope)).is_valid

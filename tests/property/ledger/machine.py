@@ -95,6 +95,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.workers: list[Worker] = []
         self.requests: dict[str, tuple[Mechanism, str]] = {}
         self.cap: float | None = None
+        self.cap_of_all: float | None = None
 
     def run(self, work: Callable[[AsyncSession], Awaitable[Any]], *, lose: bool = False) -> Any:
         async def in_session() -> Any:
@@ -125,8 +126,8 @@ class LedgerMachine(RuleBasedStateMachine):
         assert self.run(self.head) == before
 
     def refuse_impossible_caps(self) -> None:
-        """The database by itself: a cap of nothing, and one above the budget."""
-        for epsilon in (0.0, 1.5):
+        """The database by itself: a cap below nothing, and one above the budget."""
+        for epsilon in (-0.5, 1.5):
             cap = (self.scope, "team", epsilon.hex(), "machine")
             with pytest.raises(LedgerArgumentError):
                 self.run(lambda session: repository.call(session, "ledger_set_cap", *cap))  # noqa: B023
@@ -162,13 +163,24 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(epsilon=st.sampled_from([0.125, 0.25, 0.5]))
     def set_cap(self, epsilon: float) -> None:
-        self.run(
-            lambda session: self.ledger.set_cap(
-                session, self.scope, tenant="team", epsilon=epsilon, actor="machine"
-            )
-        )
+        self.limit_to(epsilon, "team")
         self.cap = epsilon
         self.reserve_without_pricing(tenant="team")
+
+    @rule(epsilon=st.sampled_from([0.0, 0.125, 0.5]), tenant=some_tenant)
+    def limit_all_for_a_moment(self, epsilon: float, tenant: str) -> None:
+        self.limit_to(epsilon, "*")
+        self.cap_of_all = epsilon
+        self.reserve_without_pricing(tenant=tenant)
+        self.limit_to(EPSILON, "*")
+        self.cap_of_all = None
+
+    def limit_to(self, epsilon: float, tenant: str) -> None:
+        self.run(
+            lambda session: self.ledger.set_cap(
+                session, self.scope, tenant=tenant, epsilon=epsilon, actor="machine"
+            )
+        )
 
     @rule(tenant=some_tenant)
     def reserve_without_pricing(self, tenant: str) -> None:
@@ -387,8 +399,12 @@ class LedgerMachine(RuleBasedStateMachine):
         """Whether the budget holds it, and the cap of its tenant."""
         if self.bound(held, None, new) > self.limit(EPSILON):
             return False
-        is_capped = tenant == "team" and self.cap is not None
-        return not is_capped or self.bound(held, tenant, new) <= self.limit(self.cap)
+        caps = [(self.cap_of_all, None), (self.cap if tenant == "team" else None, tenant)]
+        return all(
+            cap > 0 and self.bound(held, whose, new) <= self.limit(cap)
+            for cap, whose in caps
+            if cap is not None
+        )
 
     def limit(self, epsilon: float) -> float:
         """Up to where the database itself admits."""

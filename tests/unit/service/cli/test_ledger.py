@@ -81,6 +81,18 @@ def test_a_cap_is_set(cli: Cli) -> None:
     assert "tenant team: ε <= 2" in shown
 
 
+def test_a_cap_says_what_is_committed_and_warns(cli: Cli, answers: dict) -> None:
+    met = {
+        "tenant": "*", "epsilon": 0.0, "seq": 8, "committed_epsilon": 3.2401, "warnings": ["it stays"],
+    }  # fmt: skip
+    answers["PUT /datasets/digits/caps/%2A"] = answers["PUT /datasets/digits/caps/*"] = (200, met)
+    done = cli("ledger", "cap", "digits", "--all-tenants", "--epsilon", "0")
+    assert "all tenants together: ε <= 0 of digits, entry 8; ε 3.241 is committed" in done.out
+    assert "warning: it stays" in done.err
+    for named in ((), ("--tenant", "team", "--all-tenants")):
+        assert cli("ledger", "cap", "digits", "--epsilon", "0", *named).code == 2
+
+
 def test_a_statement_is_held_to_the_key_that_was_exported(
     cli: Cli, server: RecordedServer, tmp_path: Path
 ) -> None:

@@ -66,7 +66,37 @@ ACCOUNT: dict[str, Any] = {
         }
     ],
 }
-WHOLE = {
+EVENT = DOCUMENT["events"][0]
+MATCHING: dict[str, Any] = {
+    **ACCOUNT,
+    "reservations": [
+        {
+            **ACCOUNT["reservations"][0],
+            "reservation_id": DOCUMENT["ledger"]["reservation"],
+            "study_id": DOCUMENT["study"]["id"],
+            "event": json.dumps({**EVENT, "steps": 312}),
+        }
+    ],
+    "entries": [
+        {
+            **ACCOUNT["entries"][0],
+            "reservation_id": DOCUMENT["ledger"]["reservation"],
+            "body": json.dumps(
+                {
+                    "at": "2026-11-22T10:00:00Z",
+                    "actor": "statements",
+                    "note": {
+                        "study": DOCUMENT["study"]["id"],
+                        "weights_sha256": DOCUMENT["weights"]["sha256"],
+                        "steps": 300,
+                    },
+                }
+            ),
+        }
+    ],
+}
+"""The account that the statement was issued from."""
+WHOLE: dict[str, Any] = {
     "scope_id": "dataset:digits",
     "is_valid": True,
     "num_entries": ENTRY["seq"],
@@ -146,6 +176,10 @@ class TestLedger:
 
 
 class TestStatement:
+    @pytest.fixture(autouse=True)
+    def matching(self, answers: dict) -> None:
+        answers["GET /datasets/digits/ledger"] = (200, MATCHING)
+
     def test_the_guarantee_stands_first_and_is_never_bare(self, cli: Cli) -> None:
         lines = cli("statement", STUDY["id"]).out.splitlines()
         for words in ("ε = 2.935", "δ = 1e-05", "PLD", "add_or_remove_one", NOTE):
@@ -164,7 +198,9 @@ class TestStatement:
         done = cli("statement", STUDY["id"], "--verify", "--key-id", KEY_ID)
         assert done.code == 0
         assert "BAD" not in done.out
-        for check in ("signature", "epsilon", "steps", "ledger entry", "hash chain"):
+        for check in (
+            "signature", "epsilon", "steps", "ledger entry", "hash chain", "weights", "reservation", "budget",
+        ):  # fmt: skip
             assert f" {check} " in done.out
 
     @pytest.mark.parametrize(
@@ -173,9 +209,8 @@ class TestStatement:
     def test_its_search_must_be_the_one_in_the_journal(
         self, cli: Cli, answers: dict, mode: str | None, code: int
     ) -> None:
-        held = {**ACCOUNT["reservations"][0], "search_accounting": mode}
-        held["reservation_id"] = DOCUMENT["ledger"]["reservation"]
-        answers["GET /datasets/digits/ledger"] = (200, {**ACCOUNT, "reservations": [held]})
+        held = {**MATCHING["reservations"][0], "search_accounting": mode}
+        answers["GET /datasets/digits/ledger"] = (200, {**MATCHING, "reservations": [held]})
         done = cli("statement", STUDY["id"], "--verify", "--key-id", KEY_ID)
         assert done.code == code
         assert (f"declared_unaccounted, but {mode} in the journal" in done.out) is bool(code)
@@ -205,7 +240,7 @@ class TestStatement:
         assert done.code == 1
 
     def test_a_ledger_that_was_rewritten_exits_1(self, cli: Cli, answers: dict) -> None:
-        rewritten = {**ACCOUNT, "entries": [{**ACCOUNT["entries"][0], "hash": "00" * 32}]}
+        rewritten = {**MATCHING, "entries": [{**MATCHING["entries"][0], "hash": "00" * 32}]}
         answers["GET /datasets/digits/ledger"] = (200, rewritten)
         done = cli("statement", STUDY["id"], "--verify")
         assert done.code == 1

@@ -23,6 +23,11 @@ def entry(kind: str, **body: Any) -> Entry:
     [
         ("open", {"epsilon": "0x1.8p+1", "delta": "0x1.0p-10"}, "budget of ε 3 at δ 0.000976562"),
         ("reserve", {"steps": 1312}, "holds 1,312 steps"),
+        (
+            "reserve",
+            {"steps": 5, "search_accounting": "declared_unaccounted", "baseline": True},
+            "holds 5 steps; search declared_unaccounted; a baseline without privacy",
+        ),
         ("acquire", {"epoch": 2}, "attempt 2 may charge"),
         (
             "begin",
@@ -32,6 +37,7 @@ def entry(kind: str, **body: Any) -> Entry:
         ("end", {"step": 90}, "checkpoint at step 90"),
         ("release", {"released_steps": 12, "reason": "done"}, "gives back 12 steps: done"),
         ("cap", {"tenant": "team", "epsilon": "0x1.0p+1"}, "limits tenant team to ε 2"),
+        ("cap", {"tenant": "*", "epsilon": "0x0.0p+0"}, "limits all tenants together to ε 0"),
         (
             "attest",
             {"note": {"weights_sha256": DIGEST, "steps": 300}},

@@ -118,9 +118,25 @@ def _more_steps(said: Statement) -> None:
     said["mechanisms"][0]["steps"] -= 1
 
 
+def _no_searches(said: Statement) -> None:
+    said["ledger"]["unaccounted_searches"] = 0
+    del said["ledger"]["search_note"]
+
+
+def _no_note(said: Statement) -> None:
+    del said["ledger"]["search_note"]
+
+
+def _restored(said: Statement) -> None:
+    said["ledger"]["restored_backups"] = 1
+
+
 @pytest.mark.parametrize(
     ("change", "name"),
     [
+        (_no_searches, "beside epsilon"),
+        (_no_note, "beside epsilon"),
+        (_restored, "beside epsilon"),
         (_coverage, "coverage"),
         (_one_line_more, "coverage"),
         (_note, "coverage"),
@@ -139,6 +155,13 @@ def test_words_and_figures_that_flatter_are_found_even_when_they_are_signed(
     forged = copy.deepcopy(unaccounted)
     change(forged)
     assert bad(forged, key) == [name]
+
+
+def test_it_says_what_else_was_charged_on_the_same_data(unaccounted: Statement) -> None:
+    said = unaccounted["ledger"]
+    assert (said["charged_epsilon"], said["unaccounted_searches"]) == (4.5, 2)
+    assert said["search_note"] == "search on private data NOT accounted"
+    assert said["head"]["seq"] == 9
 
 
 def test_words_of_an_earlier_version_are_told_from_both_good_and_bad(

@@ -7,6 +7,8 @@ import pytest
 from dp_accounting.pld.pld_pmf import SparsePLDPmf
 
 from service.evaluation import BASELINE_NOTE, NOTE
+from service.ledger.notes import search_note
+from service.ledger.schemas import Beside, Head
 from service.publication.keys import signing_key
 from service.publication.signing import sign
 from service.statements import statement as statements
@@ -80,6 +82,15 @@ def make_facts(*, released=100, charged=102, **changes):
                 hash="ef" * 32,
                 budget_epsilon=100.0,
                 budget_delta=1e-3,
+                head=Head(seq=9, hash="01" * 32),
+                charged_epsilon=4.5,
+                accountant="pld",
+                beside=Beside(
+                    unaccounted_searches=2,
+                    search_note=search_note(2),
+                    unaccounted_baselines=0,
+                    restored_backups=0,
+                ),
             ),
         ),
         issued_at=datetime(2026, 1, 1, tzinfo=UTC),
@@ -340,6 +351,7 @@ class TestVerifyStatement:
             "steps",
             "mechanisms",
             "coverage",
+            "beside epsilon",
         }
 
     def test_any_edit_breaks_the_signature(self, document):
