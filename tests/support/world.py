@@ -26,6 +26,7 @@ class World:
         self.launcher = MemoryLauncher()
         self.listening_since = datetime(2000, 1, 1, tzinfo=UTC)
         self.first_pause = timedelta(0)
+        self.is_unreached = False
 
     def reconciler(self, owner: str = "one") -> Reconciler:
         return Reconciler(
@@ -45,7 +46,11 @@ class World:
             async with self.database.session() as session:
                 claimed = await claims.claim_open(session, owner=owner, lease=LEASE)
             for study_id in claimed:
-                await reconciler.advance(study_id, listening_since=self.listening_since)
+                await reconciler.advance(
+                    study_id,
+                    listening_since=self.listening_since,
+                    is_unreached=self.is_unreached,
+                )
 
     async def submit(self, **changes: Any) -> str:
         response = await self.client.post("/studies", json=make_spec(**changes))

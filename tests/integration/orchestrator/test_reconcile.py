@@ -13,7 +13,7 @@ from service.db.session import Database
 from service.db.tables import Attempt, Event, Run, Study, Trial
 from service.ledger.service import BudgetExceededError, Ledger
 from service.orchestrator import claims, endings, reconcile
-from service.orchestrator.decide import FIRST_PAUSE, OTHER_VERSION, STOP_GRACE
+from service.orchestrator.decide import FIRST_PAUSE, OTHER_VERSION, STOP_GRACE, UNREACHED
 from service.orchestrator.launcher import JobStatus
 from service.statements.verify import verify_statement
 from tan_core.errors import AccountantError
@@ -440,6 +440,19 @@ class TestDeadDrivers:
         await world.finish_search(study_id, fence=10)
         await world.tick(1)
         assert (await world.study(study_id))["state"] == "training"
+
+    async def test_a_study_says_that_its_driver_looks_for_the_api_where_it_is_not(
+        self, world: World
+    ) -> None:
+        study_id = await world.submit()
+        world.is_unreached = True
+        await world.tick(4)
+        assert (await world.study(study_id))["reason"] == UNREACHED
+
+        await world.report(f"{study_id}-search", "POST", "/heartbeat")
+        await world.tick(1)
+
+        assert (await world.study(study_id))["reason"] is None
 
     async def test_the_ledger_does_not_repeat_what_a_driver_died_of(self, world: World) -> None:
         study_id = await world.submit()
