@@ -10,10 +10,10 @@ from pydantic import BaseModel
 from tan_core.wire import LEAST_TOLD, OTHER, Evaluation, Scores, Tally
 
 LEVEL = 0.95
-NOTE = (
-    "Counts on the test split, which no epsilon covers. Classes and groups of fewer than "
-    f"{LEAST_TOLD} test records are counted together as {OTHER}, with the next smallest where these are still fewer."
-)
+_FEW = f"Counts on the test split, which no epsilon covers. Classes and groups of fewer than {LEAST_TOLD} test records"
+_POOLED = f"are counted together as {OTHER}, with the next smallest where these are still fewer."
+NOTE = f"{_FEW}, or users where one guarantee is for a user, {_POOLED}"
+_EARLIER_NOTE = f"{_FEW} {_POOLED}"
 BASELINE_NOTE = (
     "The baseline is the same training without noise and "
     "clipping: it read the training and validation data without privacy, no epsilon covers it, and its "
@@ -110,8 +110,9 @@ def note_of(*, has_baseline: bool, is_missing: bool) -> str:
 
 
 def notes_of(*, has_baseline: bool, is_missing: bool) -> tuple[str, ...]:
-    """What may be said beside the counts: once all were told that there is a baseline."""
-    return note_of(has_baseline=has_baseline, is_missing=is_missing), f"{NOTE} {BASELINE_NOTE}"
+    """What may be said beside the counts: once all were told that there is a baseline, and of records alone."""
+    said = note_of(has_baseline=has_baseline, is_missing=is_missing)
+    return said, f"{_EARLIER_NOTE} {BASELINE_NOTE}"
 
 
 def _part(private: Tally, baseline: Tally | None) -> PartView:

@@ -18,6 +18,7 @@ Authentication: ``Authorization: Bearer <run token>``; a token is good for one a
 """
 
 import unicodedata
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
@@ -372,13 +373,16 @@ class Tally(Frozen):
 
 
 LEAST_TOLD = 10
-"""Test records of the smallest part that is told of."""
+"""Test records of the smallest part that is told of; users, where one guarantee is for a user."""
 OTHER = "(other)"
 """What the parts are called that are too small to be told of one by one."""
 
 
-def pool_small(parts: list[Tally]) -> list[Tally]:
+def pool_small(parts: list[Tally], users: Sequence[frozenset[int]] | None = None) -> list[Tally]:
     """The parts, those of fewer than :data:`LEAST_TOLD` records together as the last one, :data:`OTHER`.
+
+    Where ``users`` says whose records each part has, it is users that are counted: a part of many records
+    of one user tells of nobody else. What is pooled so is not changed by pooling it again without them.
 
     Where these are too few even together, the next smallest part joins them: a sum over too few records
     could be told from the whole and the other parts. Which parts are told depends on their sizes alone, so
@@ -390,24 +394,34 @@ def pool_small(parts: list[Tally]) -> list[Tally]:
         ...     Tally(name=name, num=num, correct=0) for name, num in sizes.items()])]
         [('a', 200), ('d', 40), ('(other)', 21)]
     """
+
+    def size(*places: int) -> int:
+        if users is None:
+            return sum(parts[place].num for place in places)
+        return len(frozenset[int]().union(*(users[place] for place in places)))
+
     # A part that has the name of the pool is of the pool.
     rising = sorted(
-        enumerate(parts), key=lambda at: (at[1].name != OTHER, at[1].num, at[1].name, at[0])
+        enumerate(parts),
+        key=lambda at: (at[1].name != OTHER, size(at[0]), at[1].num, at[1].name, at[0]),
     )
-    count = sum(part.name == OTHER or part.num < LEAST_TOLD for part in parts)
+    count = sum(part.name == OTHER or size(at) < LEAST_TOLD for at, part in enumerate(parts))
     if count == 0:
         return parts
-    while count < len(parts) and sum(part.num for _, part in rising[:count]) < LEAST_TOLD:
+    while count < len(parts) and size(*(at for at, _ in rising[:count])) < LEAST_TOLD:
         count += 1
     pooled = [part for _, part in rising[:count]]
-    num = sum(part.num for part in pooled)
-    if num < LEAST_TOLD:
+    if size(*(at for at, _ in rising[:count])) < LEAST_TOLD:
         return []
-    other = Tally(name=OTHER, num=num, correct=sum(part.correct for part in pooled))
+    other = Tally(
+        name=OTHER,
+        num=sum(part.num for part in pooled),
+        correct=sum(part.correct for part in pooled),
+    )
     return [*(part for _, part in sorted(rising[count:], key=lambda at: at[0])), other]
 
 
-Parts = Annotated[list[Tally], AfterValidator(pool_small)]
+Parts = Annotated[list[Tally], AfterValidator(lambda parts: pool_small(parts))]
 
 
 class Scores(Tally):

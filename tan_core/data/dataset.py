@@ -75,7 +75,7 @@ class Split:
     """uint8 [N, C, H, W] for images, float32 [N, F] for tables; features as they were extracted."""
     labels: Labels
     users: NDArray[np.int64] | None = None
-    """Of train, where the unit is a user: [N], whose each record is, by numbers from 0."""
+    """Of train and test, where the unit is a user: [N], whose each record is, by numbers from 0."""
     groups: Members | None = None
     """Of test, where the dataset names a column of groups."""
 
@@ -348,7 +348,8 @@ def _with_members(split: Split, ref: DatasetRef, name: Role, storage: Storage) -
     Raises:
         DatasetError: what is kept is not of the records that are stored now.
     """
-    wanted = {"train": ref.unit != RECORD, "test": ref.group is not None}
+    of_users = ref.unit != RECORD
+    wanted = {"train": of_users, "test": of_users or ref.group is not None}
     if not wanted.get(name):
         return split
     parts, indices = _stored(ref, storage)
@@ -365,10 +366,10 @@ def _with_members(split: Split, ref: DatasetRef, name: Role, storage: Storage) -
 def _with_those_of(parts: Parts, indices: SplitIndices, split: Split, name: Role) -> Split:
     role, own = indices[name]
     users, groups = parts[role].users, parts[role].groups
-    if name == "train" and users is not None:
-        return replace(split, users=numbered(users, own))
+    if name in ("train", "test") and users is not None:
+        split = replace(split, users=numbered(users, own))
     if name == "test" and groups is not None:
-        return replace(split, groups=groups.at(own))
+        split = replace(split, groups=groups.at(own))
     return split
 
 
@@ -570,10 +571,12 @@ def _file_sha256(file: Path) -> str:
 
 def _check_loaded(loaded: Split, ref: DatasetRef, split: Role) -> Split:
     expected = {"train": ref.num_train, "validation": ref.num_validation, "test": ref.num_test}
-    if loaded.num_units != expected[split]:
+    of_users = split == "train" and loaded.users is not None
+    found = loaded.num_units if of_users else len(loaded)
+    if found != expected[split]:
         raise DatasetError(
-            f"dataset {ref.name!r}: {split} has {loaded.num_units} "
-            f"{'records' if loaded.users is None else 'users'}, registered were {expected[split]}",
+            f"dataset {ref.name!r}: {split} has {found} {'users' if of_users else 'records'}, registered were "
+            f"{expected[split]}",
             field="path",
         )
     if list(loaded.inputs.shape[1:]) != ref.shape:

@@ -55,7 +55,8 @@ class TestView:
             ("right", 240), ("(other)", 120),
         ]  # fmt: skip
         assert "X. Y." not in view.model_dump_json()
-        assert "fewer than 10 test records are counted together as (other)" in view.note
+        assert "fewer than 10 test records, or users where one guarantee is for a user" in view.note
+        assert "baseline" not in view.note
 
     @pytest.mark.parametrize("result", [None, {}, {"evaluation": None}])
     def test_nothing_is_made_of_nothing(self, result: dict | None) -> None:

@@ -107,6 +107,23 @@ class TestPoolSmall:
     def test_what_is_too_small_is_told_together(self, given, told):
         assert sizes(pool_small(tallies(**given))) == told
 
+    @pytest.mark.parametrize(
+        ("given", "users", "told"),
+        [
+            ({"a": 50, "b": 50}, [range(10), range(10)], {"a": 50, "b": 50}),
+            ({"a": 50, "b": 50}, [range(10), range(9)], {OTHER: 100}),
+            ({"a": 50, "b": 50, "c": 90}, [range(20), [1], range(10)], {"a": 50, OTHER: 140}),
+            # Two parts of nine users each, and these are the same nine: the next smallest joins them.
+            ({"a": 20, "b": 20, "c": 12, "d": 90}, [range(9), range(9), range(20, 32), range(30)], {"d": 90, OTHER: 52}),
+            ({"a": 50, "b": 50}, [range(5), range(4)], {}),
+        ],
+    )  # fmt: skip
+    def test_where_it_is_known_whose_records_are_users_are_counted(self, given, users, told):
+        found = pool_small(tallies(**given), [frozenset(each) for each in users])
+
+        assert sizes(found) == told
+        assert pool_small(found) == found
+
     parts = st.lists(
         st.builds(
             Tally,

@@ -1,5 +1,6 @@
 """What is counted of the test split, and what of it is told."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,28 @@ class Judge:
     def hits(self, inputs: np.ndarray, labels: np.ndarray) -> torch.Tensor:
         del labels
         return torch.from_numpy(inputs[:, 0] > 0)
+
+
+def test_parts_of_few_users_are_told_together_however_many_records_they_have() -> None:
+    """Twelve villages of one user each, of 12 records: nobody is told of by itself."""
+    village = np.repeat(np.arange(12), 12)
+    labels = np.tile([0, 1], 72)
+    names = tuple(f"village {number}" for number in range(12))
+    inputs = np.ones((144, 1), dtype=np.float32)
+    split: Any = Split(
+        inputs=inputs, labels=labels, users=village, groups=Members(of=village, names=names)
+    )
+
+    scores = scores_of(Judge(), split)  # pyright: ignore[reportArgumentType]
+
+    assert [(each.name, each.num) for each in scores.groups] == [(OTHER, 144)]
+    assert [(each.name, each.num) for each in scores.classes] == [("0", 72), ("1", 72)]
+    few: Any = replace(split, users=village // 2)
+    told = scores_of(Judge(), few)  # pyright: ignore[reportArgumentType]
+    assert (told.classes, told.groups) == ([], [])  # six users in all
+    whole: Any = replace(split, users=None)
+    by_records = scores_of(Judge(), whole)  # pyright: ignore[reportArgumentType]
+    assert len(by_records.groups) == 12
 
 
 def test_classes_and_groups_of_few_records_are_told_together() -> None:
