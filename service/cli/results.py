@@ -111,14 +111,14 @@ def _check_ledger(client: "Client", document: Json) -> "list[Check]":
     except MALFORMED as error:
         return [Check("ledger entry", False, f"none is named: {error}")]
     report = client.verify_ledger(dataset)
-    account, entries = _entries(client, dataset, first, min(last, report.num_entries))
+    account, entries = entries_between(client, dataset, first, min(last, report.num_entries))
     known = Known(
         scope=account.scope, chain=report, reservations=account.reservations, entries=entries
     )
     return check_ledger(said, known)
 
 
-def _entries(
+def entries_between(
     client: "Client", dataset: str, first: int, last: int
 ) -> "tuple[Account, list[Entry]]":
     """The account, and the journal from one entry to another, in as many answers as it takes."""

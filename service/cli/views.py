@@ -308,6 +308,7 @@ def dataset(item: Json) -> RenderableType:
             ),
             ("search modes", ", ".join(item["allowed_modes"])),
             ("waiver", item.get("waiver")),
+            *(("warning", each) for each in item.get("warnings") or []),
             ("sha256", item["content_sha256"]),
         ],
     )

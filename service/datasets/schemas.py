@@ -189,6 +189,8 @@ class DatasetView(Frozen):
     public: bool
     allowed_modes: list[SearchAccounting]
     waiver: str | None
+    warnings: list[str] = Field(default_factory=list[str], exclude_if=lambda told: not told)
+    """What whoever registers it may overlook; left out where there is nothing."""
     neighboring_relation: NeighboringRelation | None
     """None for a public dataset: nothing is protected."""
     admission: AdmissionRule | None = None

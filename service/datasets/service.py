@@ -19,6 +19,7 @@ from tan_core.data import DatasetFacts, Storage, inspect
 from tan_core.data.storage import LOCAL
 from tan_core.errors import DatasetError
 from tan_core.mechanism import NeighboringRelation
+from tan_core.planner.privacy import delta_caution
 from tan_core.spec import SearchAccounting
 from tan_core.wire import RECORD
 
@@ -126,6 +127,9 @@ async def view(session: AsyncSession, dataset: Dataset) -> DatasetView:
             "neighboring_relation": protected.neighboring_relation if protected else None,
             "budget": protected.budget if protected else None,
             "admission": protected.admission if protected else None,
+            "warnings": delta_caution(protected.budget.delta, dataset.num_train)
+            if protected
+            else [],
         }
     )
 
@@ -135,7 +139,7 @@ async def _again(session: AsyncSession, known: IdempotencyKey) -> DatasetView:
     return await view(session, await find(session, known.dataset or ""))
 
 
-_OF_SCOPE = frozenset({"neighboring_relation", "budget", "admission"})
+_OF_SCOPE = frozenset({"neighboring_relation", "budget", "admission", "warnings"})
 
 
 def _inspect(registration: DatasetRegistration, storage: Storage) -> DatasetFacts:

@@ -37,7 +37,7 @@ ASSUMPTIONS = (
     "Re-executed steps of crashed attempts used fresh noise and fresh batches, and are in the events.",
 )
 OF_PEOPLE = (
-    "Data that are registered as public hold none of these people: whoever registered them said so, and nobody checked it.",
+    "Data that are registered as public hold none of these people: whoever registered them said so.",
     "No other registration holds the same people: what is charged there is in no figure here.",
 )
 OF_USERS = (

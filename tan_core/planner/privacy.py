@@ -111,9 +111,21 @@ def _cautions(run: PrivateRun, delta: float, ratio: float) -> list[str]:
             f"overcharged: at noise multiplier {sigma:.3g} < {ENOUGH_NOISE:g} epsilon is "
             f"{ratio:.3g} times what this total noise costs at a larger batch"
         )
-    if delta >= 1 / run.num_examples:
-        cautions.append(
-            f"delta = {delta:g} is not below 1/num_examples = "
-            f"{1 / run.num_examples:.2g}: releasing one record whole would satisfy it"
-        )
-    return cautions
+    return [*cautions, *delta_caution(delta, run.num_examples)]
+
+
+def delta_caution(delta: float, num_examples: int) -> list[str]:
+    """That a delta promises too little of so many examples, where it does.
+
+    Example:
+        >>> delta_caution(1e-2, 1440)
+        ['delta = 0.01 is not below 1/num_examples = 0.00069: releasing one record whole would satisfy it']
+        >>> delta_caution(1e-5, 1440)
+        []
+    """
+    if delta < 1 / num_examples:
+        return []
+    return [
+        f"delta = {delta:g} is not below 1/num_examples = {1 / num_examples:.2g}: releasing one record whole would "
+        "satisfy it"
+    ]

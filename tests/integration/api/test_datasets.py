@@ -67,6 +67,7 @@ class TestRegister:
         assert (view["source"], view["shape"], view["num_classes"]) == ("table", [2], 2)
         assert view["num_train"] + view["num_validation"] + view["num_test"] == 200
         assert view["budget"] == {"epsilon": 5.0, "delta": 1e-5}
+        assert "warnings" not in view
         assert view["neighboring_relation"] == "add_or_remove_one"
         assert view["allowed_modes"] == ["public_proxy", "declared_unaccounted"]
         assert (await client.get("/datasets/table")).json() == view
@@ -216,6 +217,17 @@ class TestRegister:
         folder = make_folder(tmp_path / "twice", train=make_rows(200), test=make_rows(200))
         response = await client.post("/datasets", json=make_body(folder, name="twice"))
         assert response.status_code == 201
+
+    async def test_a_delta_that_promises_little_of_so_many_is_warned_of_at_once(
+        self, client, table
+    ):
+        told = (await client.post("/datasets", json=make_body(table, delta=0.5))).json()
+
+        assert told["warnings"] == [
+            f"delta = 0.5 is not below 1/num_examples = {1 / told['num_train']:.2g}: releasing one record whole "
+            "would satisfy it"
+        ]
+        assert (await client.get("/datasets/table")).json()["warnings"] == told["warnings"]
 
     async def test_the_least_delta_that_can_be_priced_is_accepted(self, client, table):
         response = await client.post("/datasets", json=make_body(table, delta=MIN_DELTA))

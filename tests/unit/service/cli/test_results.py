@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from service.cli import results
 from service.ledger.notes import RESTORED_NOTE
+from service.ledger.schemas import Account
 from tests.unit.service.cli.conftest import Cli
 from tests.unit.service.cli.recorded import STUDY, RecordedServer
 
@@ -173,6 +175,27 @@ class TestLedger:
         assert json.loads(cli("ledger", "digits", "--json").out) == ACCOUNT
         verdict = json.loads(cli("ledger", "digits", "--verify", "--json").out)["verification"]
         assert verdict == WHOLE
+
+
+def test_a_journal_is_read_in_as_many_answers_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "MOST_ENTRIES", 3)
+    asked: list[tuple[int, int]] = []
+
+    class Ledger:
+        def get_ledger(self, dataset: str, *, entries: int, until: int) -> Account:
+            asked.append((entries, until))
+            numbers = range(max(1, until - entries + 1), min(until, 8) + 1)
+            listed = [{**ACCOUNT["entries"][0], "seq": seq} for seq in numbers]
+            return Account.model_validate({**ACCOUNT, "entries": listed})
+
+    ledger: Any = Ledger()
+    _, entries = results.entries_between(ledger, "digits", 1, 8)
+    assert [entry.seq for entry in entries] == list(range(1, 9))
+    assert asked == [(3, 8), (3, 5), (2, 2)]
+    asked.clear()
+    _, entries = results.entries_between(ledger, "digits", 5, 5)
+    assert [entry.seq for entry in entries] == [5]
+    assert asked == [(1, 5)]
 
 
 class TestStatement:

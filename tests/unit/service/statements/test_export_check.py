@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from service.ledger import renyi
 from service.ledger.journal import entry_hash
-from service.ledger.notes import RESTORED_NOTE
+from service.ledger.notes import BASELINE_NOTE, RESTORED_NOTE
 from service.ledger.schemas import EXPORT_SCHEMA
 from service.publication.keys import signing_key
 from service.publication.signing import sign
@@ -138,6 +138,35 @@ def test_searches_that_are_in_no_figure_stand_beside_them(
     assert checks["hash chain"].is_good, checks["hash chain"].detail
     assert checks["search"].is_good is is_good
     assert said in checks["search"].detail
+
+
+@pytest.mark.parametrize(
+    ("baseline", "stated", "is_good", "said"),
+    [
+        (None, None, True, "none unaccounted"),
+        (False, {"unaccounted": 0, "note": None}, True, "none unaccounted"),
+        (True, None, True, f"{BASELINE_NOTE}, of 1 study"),
+        (True, {"unaccounted": 2, "note": BASELINE_NOTE}, True, f"{BASELINE_NOTE}, of 2 studies"),
+        (True, {"unaccounted": 0, "note": None}, False, "the document says 0"),
+        (True, {"unaccounted": 1, "note": None}, False, "of 1 study"),
+    ],
+)
+def test_baselines_that_are_in_no_figure_stand_beside_them(
+    key: Ed25519PrivateKey,
+    baseline: bool | None,
+    stated: dict[str, Any] | None,
+    is_good: bool,
+    said: str,
+) -> None:
+    document = make_export()
+    _say_again(document, 2, baseline=baseline)
+    document["reservations"][0]["baseline"] = baseline
+    if stated is not None:
+        document["baselines"] = stated
+    checks = {check.name: check for check in verify_export(sign(document, key))}
+    assert checks["hash chain"].is_good, checks["hash chain"].detail
+    assert checks["baselines"].is_good is is_good
+    assert said in checks["baselines"].detail
 
 
 @pytest.mark.parametrize(
