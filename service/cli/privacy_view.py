@@ -99,7 +99,12 @@ def statement(document: Json) -> RenderableType:
                     {
                         **privacy,
                         "neighboring_relation": said["neighboring_relation"],
-                        "search_note": search["note"],
+                        "search_note": "; ".join(
+                            filter(
+                                None,
+                                [search["note"], (said.get("ledger") or {}).get("restored_note")],
+                            )
+                        ),
                     }
                 ),
             ),

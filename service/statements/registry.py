@@ -94,7 +94,7 @@ def _privacy_loss(statement: Mapping[str, Any]) -> dict[str, Any]:
         "privacy_parameters": {"epsilon": privacy["epsilon"], "delta": privacy["delta"]},
         "privacy_parameters_details": "; ".join(
             [
-                statement["search"]["note"],
+                *_notes(statement),
                 *(
                     f"epsilon {round_up(point['epsilon'], DIGITS)} at delta {point['delta']:.15g}"
                     for point in privacy["curve"]
@@ -102,6 +102,12 @@ def _privacy_loss(statement: Mapping[str, Any]) -> dict[str, Any]:
             ]
         ),
     }
+
+
+def _notes(statement: Mapping[str, Any]) -> list[str]:
+    """What has to be said beside epsilon: of the search, and of a ledger that may lack entries."""
+    restored = (statement.get("ledger") or {}).get("restored_note")
+    return [statement["search"]["note"], *([restored] if restored else [])]
 
 
 def _of_users(statement: Mapping[str, Any]) -> str:

@@ -208,6 +208,19 @@ class TestStatement:
         for words in ("ε = 2.935", "δ = 1e-05", "PLD", "add_or_remove_one", NOTE):
             assert words in lines[1]
 
+    def test_what_else_was_charged_by_then_is_told(self, cli: Cli, tmp_path: Path) -> None:
+        ledger = {
+            **DOCUMENT["ledger"], "charged_epsilon": 4.1567, "accountant": "pld", "unaccounted_searches": 2,
+            "search_note": NOTE, "restored_backups": 1, "restored_note": RESTORED_NOTE,
+        }  # fmt: skip
+        shown = " ".join(cli("statement", "--file", kept(tmp_path, ledger=ledger)).out.split())
+        assert (
+            "ε = 4.157 at δ = 0.001, accountant PLD: all that was charged on this dataset by then; "
+            f"{NOTE}, of 2 studies; {RESTORED_NOTE}"
+        ) in shown
+        assert f"{NOTE}; {RESTORED_NOTE}" in shown  # beside the guarantee
+        assert "by then" not in cli("statement", "--file", str(KEPT)).out
+
     @pytest.mark.parametrize(
         ("given", "said"),
         [((), "got none of them"), ((STUDY["id"], "--file", str(KEPT)), "got both of them")],

@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 import yaml
 
+from service.ledger.notes import RESTORED_NOTE
 from service.statements.registry import ASKED, to_yaml
 
 TESTS = Path(__file__).parents[3]
@@ -101,6 +102,13 @@ def test_it_says_what_was_promised_and_what_the_search_did() -> None:
     assert STATEMENT["search"]["note"] in tuning
     assert STATEMENT["search"]["waiver"] in tuning
     assert record["url_slug"] == f"digits-eps3-{STATEMENT['study']['id']}"
+
+
+def test_a_ledger_that_may_lack_entries_is_told_beside_epsilon() -> None:
+    restored = {**STATEMENT["ledger"], "restored_backups": 1, "restored_note": RESTORED_NOTE}
+    (record,) = records(changed(ledger=restored))
+    details = record["deployment"]["privacy_loss"]["privacy_parameters_details"]
+    assert details.startswith(f"{STATEMENT['search']['note']}; {RESTORED_NOTE}; epsilon ")
 
 
 def test_what_only_people_know_is_asked_of_them() -> None:
