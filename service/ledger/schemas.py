@@ -294,7 +294,17 @@ class RestoredBackupRequest(View):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    reason: Annotated[str, Field(min_length=1, max_length=2000)]
+    reason: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=2000,
+            examples=["dpo: the disk died"],
+            json_schema_extra={
+                "pattern": r"^[^:\x00]*[^:\s\x00][^:\x00]*:[^\x00]*[^\s\x00][^\x00]*$"
+            },
+        ),
+    ]
     """``who: reason``; it stays in the ledger for ever."""
 
     @field_validator("reason")
