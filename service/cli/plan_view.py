@@ -17,10 +17,10 @@ ESTIMATE = "asymptotic estimate, not a guarantee"
 ACCOUNTANTS = {"pld": "PLD", "rdp": "RDP", "prv": "PRV"}
 
 
-def plan(document: Json) -> RenderableType:
-    """The whole plan."""
+def plan(document: Json, *, counts: str = "examples") -> RenderableType:
+    """The whole plan; ``counts`` says what N does."""
     return Group(
-        _reference(document["reference"]),
+        _reference(document["reference"], counts),
         Text(),
         _privacy(document["privacy"]),
         *_reservation(document["reference"], document.get("reservation")),
@@ -48,7 +48,7 @@ def summary(document: Json) -> list[tuple[str, str | None]]:
     ]
 
 
-def _reference(run: Json) -> RenderableType:
+def _reference(run: Json, counts: str) -> RenderableType:
     return _pairs(
         "Private run",
         [
@@ -57,7 +57,7 @@ def _reference(run: Json) -> RenderableType:
             ("noise multiplier σ", text.number(run["noise_multiplier"])),
             ("clipping norm C", text.number(run["clip_norm"])),
             ("steps S", text.number(run["steps"])),
-            ("examples N", text.number(run["num_examples"])),
+            (f"{counts} N", text.number(run["num_examples"])),
             ("largest batch", text.number(cap) if (cap := run.get("max_batch_size")) else None),
             ("precision", run.get("precision")),
         ],

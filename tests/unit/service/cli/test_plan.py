@@ -10,11 +10,12 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from service.cli import plan_plot, plan_view
+from service.cli.template import STUDY
 from tan_core.mechanism import Accountant
 from tan_core.planner import MeasuredRate, plan_mechanism
 from tan_core.planner import privacy as privacy_section
 from tests.unit.service.cli.conftest import Cli
-from tests.unit.service.cli.recorded import PLAN, RecordedServer
+from tests.unit.service.cli.recorded import DATASET, PLAN, RecordedServer
 
 OFFLINE = (
     "plan", "--num-examples", "50000", "--batch-size", "4096", "--noise-multiplier", "3",
@@ -299,3 +300,15 @@ class TestPicture:
         ):
             assert low < value < high
             assert 2 <= len(axis.get_ticklocs()) <= 10
+
+
+class TestUnits:
+    @pytest.mark.parametrize(("unit", "counted"), [("record", "examples N"), ("who", "users N")])
+    def test_what_n_counts_is_said_as_the_dataset_has_it(
+        self, cli: Cli, server: RecordedServer, tmp_path: Path, unit: str, counted: str
+    ) -> None:
+        server.answers["GET /datasets/digits"] = (200, {**DATASET, "unit": unit})
+        study = tmp_path / "study.yaml"
+        study.write_text(STUDY)
+
+        assert counted in cli("plan", str(study)).out
