@@ -22,18 +22,20 @@ from service.access.routes import scopes
 from service.body_limit import BodyLimit
 from service.calibration import endpoints as calibration
 from service.context import Context
-from service.dashboard import calibration as calibration_page
 from service.dashboard import (
+    audit,
     compare,
     editor,
     listing,
     planner,
     privacy,
     sign_in,
+    statement,
     statement_check,
     study,
     trial,
 )
+from service.dashboard import calibration as calibration_page
 from service.dashboard import endpoints as dashboard
 from service.dashboard.pages import ErrorPages
 from service.dashboard.warm_up import warm_up
@@ -134,7 +136,9 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         planner,
         compare,
         privacy,
+        statement,
         statement_check,
+        audit,
         calibration_page,
         listing,
         editor,

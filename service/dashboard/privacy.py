@@ -1,36 +1,54 @@
 """The pages of datasets: what is left of each budget, who holds and was charged it, and the evidence."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, replace
+from typing import Annotated, get_args
+from urllib.parse import urlencode
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.guard import PrincipalDep, needs
 from service.auth.scopes import Scope
 from service.context import ContextDep
-from service.dashboard import queries, view
+from service.dashboard import privacy_queries, queries, view
 from service.dashboard.charts.burndown import burndown_chart
-from service.dashboard.privacy_queries import statements_of
-from service.dashboard.render import page
+from service.dashboard.charts.table import Table
+from service.dashboard.privacy_queries import Slice, statements_of
+from service.dashboard.render import csv_file, page
 from service.datasets import repository as dataset_rows
 from service.datasets import service as datasets
-from service.datasets.schemas import DatasetView
-from service.errors import NotFoundError
-from service.ledger import burndown, repository
-from service.ledger.schemas import Account, Burndown, Evaluation
+from service.errors import InvalidInputError, NotFoundError
+from service.ledger import burndown, repository, words
+from service.ledger.schemas import Account, Burndown, Entry, Evaluation
 from service.ledger.service import Ledger, scope_id_of
 from tan_core.accounting import SEARCH_NOTES, SearchAccounting
 
-LAST_ENTRIES = 200
+ENTRIES_PER_PAGE = 50
+KINDS: tuple[str, ...] = get_args(Entry.model_fields["kind"].annotation)
+STEPS = ("begin", "end")
+"""Nearly all of a journal, one of each for every checkpoint: shown where they are asked for."""
+SHOWN_KINDS = tuple(kind for kind in KINDS if kind not in STEPS)
 LISTED = 100
 """Rows of each table; what is beyond is in the API and in the export."""
 UNACCOUNTED_NOTE = SEARCH_NOTES[SearchAccounting.DECLARED_UNACCOUNTED]
 
 router = APIRouter(include_in_schema=False)
 DatasetName = Annotated[str, Path(max_length=200)]
+Kinds = Annotated[
+    list[Annotated[str, Query(max_length=20)]],
+    Query(
+        alias="kind", default_factory=list, max_length=20, description="Of entries; any of these"
+    ),
+]
+OfStudy = Annotated[
+    str | None,
+    Query(
+        max_length=200, pattern=r"^[^\x00]*$", description="Only entries of this study, by its id"
+    ),
+]
+Before = Annotated[int | None, Query(ge=1, le=2**53, description="Only entries of a lower number")]
 
 
 @dataclass(frozen=True)
@@ -41,6 +59,35 @@ class Evidence:
     burndown: Burndown
     evaluations: Sequence[Evaluation]
     """The newest of each accountant for each reservation, and for all together, which comes first."""
+
+
+@dataclass(frozen=True)
+class Journal:
+    """One page of a journal, as its filters leave it."""
+
+    which: Slice
+    entries: Sequence[Entry]
+    total: int
+    """That the filters leave, on all pages."""
+    query: str
+    """The filters, as an address has them."""
+
+    @property
+    def next_before(self) -> int | None:
+        """Where the next page begins; None on the last one."""
+        if len(self.entries) <= ENTRIES_PER_PAGE:
+            return None
+        return self.entries[ENTRIES_PER_PAGE - 1].seq
+
+    @property
+    def shown(self) -> Sequence[Entry]:
+        """The entries of this page."""
+        return self.entries[:ENTRIES_PER_PAGE]
+
+    @property
+    def hides_steps(self) -> bool:
+        """Whether charges of steps are left out."""
+        return not set(STEPS) & set(self.which.kinds)
 
 
 @router.get("/ui/datasets", dependencies=[needs(Scope.READ)])
@@ -64,15 +111,23 @@ async def list_datasets(request: Request, context: ContextDep) -> HTMLResponse:
 
 @router.get("/ui/datasets/{name}", dependencies=[needs(Scope.READ)])
 async def show_dataset(
-    request: Request, context: ContextDep, principal: PrincipalDep, name: DatasetName
+    request: Request,
+    context: ContextDep,
+    principal: PrincipalDep,
+    name: DatasetName,
+    kinds: Kinds,
+    study: OfStudy = None,
+    before: Before = None,
 ) -> HTMLResponse:
     """One dataset: its budget, who holds it, what accountants say, and the journal."""
     async with context.database.snapshot() as session:
         row = await datasets.find(session, name)
         item = await datasets.view(session, row)
+        test_reads = await queries.test_reads(session, name)
         if row.scope_id is None:
-            return _public(request, item)
+            return page(request, "dataset.html", dataset=item, account=None, test_reads=test_reads)
         evidence = await _evidence(session, row.scope_id)
+        journal = await _journal(session, row.scope_id, _slice(kinds, study, before))
         held = evidence.account.reservations
         studies_of = {each.reservation_id: each.study_id for each in held}
         holders = await queries.holders(session, list(studies_of.values()), tenant=principal.sees)
@@ -83,6 +138,7 @@ async def show_dataset(
         request,
         "dataset.html",
         dataset=item,
+        test_reads=test_reads,
         account=account,
         shares=view.shares(account),
         chart=chart,
@@ -90,7 +146,8 @@ async def show_dataset(
         evaluations=evidence.evaluations[:LISTED],
         num_evaluations=len(evidence.evaluations),
         newest_held=list(reversed(held))[:LISTED],
-        entries=list(reversed(account.entries)),
+        journal=journal,
+        kinds=KINDS,
         studies_of=studies_of,
         holders=holders,
         stated=stated,
@@ -120,6 +177,48 @@ async def get_burndown_numbers(context: ContextDep, name: DatasetName) -> Respon
     return Response(chart.table.csv(), media_type="text/csv; charset=utf-8")
 
 
+@router.get("/ui/datasets/{name}/journal.csv", dependencies=[needs(Scope.READ)])
+async def download_journal(
+    context: ContextDep, name: DatasetName, kinds: Kinds, study: OfStudy = None
+) -> Response:
+    """Every entry that the filters leave, oldest first, each with the exact text that its hash covers."""
+    async with context.database.session() as session:
+        scope_id = await scope_id_of(session, name)
+        which = _slice(kinds, study, None)
+        entries = await privacy_queries.journal(session, scope_id, which, limit=None)
+    columns = ("entry", "kind", "reservation", "what", "at", "by", "body", "prev_hash", "hash")
+    rows = [
+        (
+            *(one.seq, one.kind, one.reservation_id, words.what(one)),
+            *(words.when(one).isoformat(), words.by_whom(one), one.body, one.prev_hash, one.hash),
+        )
+        for one in reversed(entries)
+    ]
+    return csv_file(Table(columns, rows), f"{name}-journal")
+
+
+def _slice(kinds: Sequence[str], study: str | None, before: int | None) -> Slice:
+    """What the address asks for; all but the charges of steps where it names no kind.
+
+    Raises:
+        InvalidInputError: a kind is none.
+    """
+    for kind in kinds:
+        if kind not in KINDS:
+            raise InvalidInputError.at("kind", f"expected one of {', '.join(KINDS)}", kind)
+    return Slice(tuple(kinds) or SHOWN_KINDS, (study or "").strip() or None, before)
+
+
+async def _journal(session: AsyncSession, scope_id: str, which: Slice) -> Journal:
+    filters = [("kind", kind) for kind in which.kinds if which.kinds != SHOWN_KINDS]
+    return Journal(
+        which,
+        await privacy_queries.journal(session, scope_id, which, limit=ENTRIES_PER_PAGE + 1),
+        await privacy_queries.num_entries(session, scope_id, replace(which, before=None)),
+        urlencode([*filters, *([("study", which.study)] if which.study else [])]),
+    )
+
+
 def newest(evaluations: Sequence[Evaluation]) -> list[Evaluation]:
     """The last of each accountant for each reservation: of all charges together first, then the newest."""
     last = {(one.reservation_id, one.accountant): one for one in evaluations}
@@ -128,13 +227,9 @@ def newest(evaluations: Sequence[Evaluation]) -> list[Evaluation]:
     )
 
 
-def _public(request: Request, dataset: DatasetView) -> HTMLResponse:
-    return page(request, "dataset.html", dataset=dataset, account=None)
-
-
 async def _evidence(session: AsyncSession, scope_id: str) -> Evidence:
     return Evidence(
-        account=await Ledger().account(session, scope_id, last_entries=LAST_ENTRIES),
+        account=await Ledger().account(session, scope_id, last_entries=0),
         burndown=await burndown.burndown(session, scope_id),
         evaluations=newest(await repository.evaluations(session, scope_id)),
     )

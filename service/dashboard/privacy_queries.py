@@ -1,12 +1,15 @@
 """What the pages of datasets ask of the tables, that no view of the API holds. Read only."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Double, select
+from sqlalchemy import Double, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Study
+from service.ledger.schemas import Entry
 
 
 @dataclass(frozen=True)
@@ -45,3 +48,52 @@ async def statements_of(
     if tenant is not None:
         query = query.where(Study.tenant == tenant)
     return [Stated(*row) for row in await session.execute(query)]
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Which entries of a journal."""
+
+    kinds: Sequence[str]
+    study: str | None = None
+    """None: of whatever study, or of none."""
+    before: int | None = None
+    """Only entries of a lower number; None: the newest."""
+
+    def where(self) -> str:
+        """The condition, in SQL."""
+        study = (
+            " AND reservation_id IN (SELECT reservation_id FROM ledger_reservation"
+            " WHERE scope_id = :scope AND study_id = :study)"
+        )
+        before = " AND seq < :before"
+        return (
+            "scope_id = :scope AND kind = ANY(:kinds)"
+            f"{'' if self.study is None else study}{'' if self.before is None else before}"
+        )
+
+    def values(self, scope_id: str) -> dict[str, Any]:
+        """What it names."""
+        given = {"scope": scope_id, "study": self.study, "before": self.before}
+        return {"kinds": list(self.kinds)} | {
+            name: value for name, value in given.items() if value is not None
+        }
+
+
+async def journal(
+    session: AsyncSession, scope_id: str, which: Slice, *, limit: int | None
+) -> list[Entry]:
+    """The entries, newest first."""
+    query = text(
+        "SELECT seq, kind, reservation_id, body, encode(prev_hash, 'hex') AS prev_hash,"  # noqa: S608 - our own words
+        f" encode(hash, 'hex') AS hash FROM ledger_entry WHERE {which.where()}"
+        " ORDER BY seq DESC LIMIT :limit"
+    )
+    rows = await session.execute(query, {**which.values(scope_id), "limit": limit})
+    return [Entry.model_validate(dict(row)) for row in rows.mappings()]
+
+
+async def num_entries(session: AsyncSession, scope_id: str, which: Slice) -> int:
+    """How many there are."""
+    query = text(f"SELECT count(*) FROM ledger_entry WHERE {which.where()}")  # noqa: S608 - our own words
+    return await session.scalar(query, which.values(scope_id)) or 0

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from service.dashboard.charts.curves import MAX_CURVES, Curve
 from service.dashboard.charts.noise import NoisePoint
 from service.dashboard.charts.trial_point import TrialPoint
-from service.db.tables import Study, Trial
+from service.db.tables import Run, Study, Trial
 from service.studies.glance import progress_of
 from service.studies.lifecycle import StudyState
 from service.studies.schemas import Progress
@@ -74,6 +74,21 @@ async def flags(session: AsyncSession, study_id: str) -> Flags:
         )
     ).one()
     return Flags(*row)
+
+
+async def test_reads(session: AsyncSession, dataset: str) -> int:
+    """How many private runs, of whomever, have read the dataset's test split."""
+    query = (
+        select(func.count())
+        .select_from(Run)
+        .join(Study, Study.id == Run.study_id)
+        .where(
+            Study.dataset == dataset,
+            Run.kind == "private",
+            Run.result["test_accuracy"].astext.is_not(None),
+        )
+    )
+    return await session.scalar(query) or 0
 
 
 async def trial_points(session: AsyncSession, study_id: str) -> list[TrialPoint]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import ROUND_FLOOR, Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from jinja2.runtime import Context
 from markupsafe import Markup
 
 from service import text
+from service.auth.scopes import LOCAL, Principal, Scope
 from service.dashboard.assets import assets
 from service.dashboard.charts.table import Cell, Table
 from service.ledger import words
@@ -47,9 +49,15 @@ def page(request: Request, template: str, *, status: int = 200, **values: object
     """The page. Links keep the prefix that a proxy puts before every path."""
     base = base_of(request)
     path = str(request.scope["path"]).removeprefix(base)
-    csrf_token = request.scope.get("state", {}).get("csrf_token")
+    state = request.scope.get("state", {})
+    who: Principal | None = state.get("principal")
     html = _environment.get_template(template).render(
-        base=base, path=path, csrf_token=csrf_token, **values
+        base=base,
+        path=path,
+        csrf_token=state.get("csrf_token"),
+        who=who,
+        may=partial(may, who),
+        **values,
     )
     if "gzip" not in request.headers.get("accept-encoding", ""):
         return HTMLResponse(html, status, headers=HEADERS)
@@ -57,6 +65,13 @@ def page(request: Request, template: str, *, status: int = 200, **values: object
     # is SameSite=Strict, so no other site can ask for a page that has one.
     packed = gzip.compress(html.encode(), compresslevel=5, mtime=0)
     return HTMLResponse(packed, status, headers={**HEADERS, "Content-Encoding": "gzip"})
+
+
+def may(who: Principal | None, scope: str, tenant: str | None = None) -> bool:
+    """Whether who looks at the page may do what this scope is for: anywhere, or to what is a tenant's."""
+    if who is None or not who.may(Scope(scope)):
+        return False
+    return tenant is None or who.reaches in (None, tenant)
 
 
 def csv_file(table: Table, name: str) -> Response:
@@ -184,7 +199,7 @@ def _make_environment() -> Environment:
         "relation": lambda name: _word(str(name), RELATIONS),
         "state": lambda name: _word(str(name), STATES),
     }
-    names: dict[str, Any] = {"asset": asset_address, "TERMINAL": TERMINAL}
+    names: dict[str, Any] = {"asset": asset_address, "TERMINAL": TERMINAL, "LOCAL": LOCAL}
     names |= {
         function.__name__: function
         for function in (

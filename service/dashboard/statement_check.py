@@ -26,7 +26,11 @@ router = APIRouter(include_in_schema=False)
 async def verify_pasted(request: Request, context: ContextDep) -> HTMLResponse:
     """The verdict on the statement in the form, as a part of a page."""
     text = dict(await read_form(request)).get("statement", "")
-    checks = await checks_of(context, text)
+    return verdict(request, await checks_of(context, text))
+
+
+def verdict(request: Request, checks: list[Check]) -> HTMLResponse:
+    """What was checked, as a part of a page."""
     return page(
         request,
         "_verdict.html",

@@ -35,6 +35,7 @@ from service.dashboard.pages import StudyId
 from service.dashboard.render import csv_file, page
 from service.dashboard.trials_query import TrialsQuery, ranges_of, read_query, written
 from service.dashboard.trials_table import COLUMNS, trials_page, trials_table
+from service.datasets import service as datasets
 from service.errors import NotFoundError
 from service.logs import service as drivers
 from service.prefix import base_of
@@ -74,12 +75,17 @@ async def show_study(
         named = await _candidates_named(session, study, [one.trial for one in candidates])
         table = await trials_page(session, study_id, query)
         flags = await queries.flags(session, study_id)
+        unit = (await datasets.find(session, study.spec["dataset"])).unit
+        is_tested = study.run is not None and study.run.test_accuracy is not None
+        test_reads = await queries.test_reads(session, study.spec["dataset"]) if is_tested else 0
         now = await queries.database_clock(session)
     return page(
         request,
         "study.html",
         study=study,
         flags=flags,
+        test_reads=test_reads,
+        unit=unit,
         attempts=attempts,
         candidates=candidates,
         named=named,

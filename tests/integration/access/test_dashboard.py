@@ -3,6 +3,8 @@
 import pytest
 
 from tests.fixtures.api import make_spec
+from tests.integration.dashboard import seeding
+from tests.integration.dashboard.page import Page
 
 PARTS = ["", "/trials", "/trials.csv", "/search", "/curves", "/run", "/charts/history.csv"]
 
@@ -55,3 +57,121 @@ async def test_a_reader_changes_nothing(admin, study):
     for path in ("/ui/studies/bulk", "/ui/new"):
         answer = await reader.post(path, data={"action": "cancel", "study": [study]})
         assert answer.status_code == 403
+
+
+class TestWhoOneIs:
+    """A page offers what its reader may do, says who that is, and what is missing."""
+
+    @pytest.fixture
+    async def waiting(self, app):
+        return await seeding.awaiting_approval(app.state.context)
+
+    @staticmethod
+    def buttons(page: Page) -> set[str]:
+        """What a click would ask the service to change."""
+        posts = [a["hx-post"] for _, a in page.elements if a.get("hx-post")]
+        return {post.rpartition("/")[2] for post in posts}
+
+    async def test_a_reader_is_offered_nothing_and_told_why(self, admin, waiting):
+        reader = await admin.befriend(["read"], name="rita", tenant="local")
+
+        page = Page((await reader.get(f"/ui/studies/{waiting}")).text)
+
+        assert self.buttons(page) == set()
+        assert page.text["who"] == "rita · read · tenant local"
+        assert page.text["may-not"] == (
+            "rita may not approve, pause or cancel this study: that needs a token of the tenant local "
+            "with the scopes approve and submit, or an admin’s."
+        )
+
+    async def test_each_scope_has_its_buttons(self, admin, waiting):
+        path = f"/ui/studies/{waiting}"
+        submitter = await admin.befriend(["submit"], tenant="local")
+        approver = await admin.befriend(["approve"], tenant="local")
+        assert self.buttons(Page((await submitter.get(path)).text)) == {"pause", "cancel", "bulk"}
+        assert self.buttons(Page((await approver.get(path)).text)) == {"promote"}
+        whole = Page((await admin.get(path)).text)
+        assert self.buttons(whole) == {"promote", "pause", "cancel", "bulk"}
+        assert "may-not" not in whole.text
+        assert whole.text["who"] == "TAN_API_TOKEN · admin"
+
+    async def test_an_auditor_of_another_tenant_is_offered_nothing(self, admin, waiting):
+        auditor = await admin.befriend(["audit", "submit", "approve"], tenant="supervision")
+        page = Page((await auditor.get(f"/ui/studies/{waiting}")).text)
+        assert self.buttons(page) == set()
+        assert "of the tenant local" in page.text["may-not"]
+
+    async def test_lists_and_the_editor_offer_no_more(self, admin, waiting):
+        reader = await admin.befriend(["read"], tenant="local")
+        for path in ("/", "/ui/datasets/digits"):
+            page = Page((await reader.get(path)).text)
+            assert self.buttons(page) <= {"verify"}
+        assert "/ui/new" not in [a.get("href") for a in page.all("a")]
+        editor = Page((await reader.get("/ui/new")).text)
+        assert not [a for a in editor.all("button") if a.get("name") == "action"]
+        assert "may not check or submit" in editor.text["verdict"]
+        assert "evaluations" in self.buttons(Page((await admin.get("/ui/datasets/digits")).text))
+
+    async def test_the_audit_is_linked_where_it_may_be_seen(self, admin, nobody):
+        reader = await admin.befriend(["read"])
+        auditor = await admin.befriend(["audit"])
+        for caller, is_there in ((reader, False), (auditor, True), (admin, True)):
+            hrefs = [a.get("href") for a in Page((await caller.get("/")).text).all("a")]
+            assert ("/ui/audit" in hrefs) is is_there
+            assert (await caller.get("/ui/audit")).status_code == (200 if is_there else 403)
+        assert "who" not in Page((await nobody.get("/ui/sign-in")).text).text
+
+
+class TestWhatATenantMayNotSee:
+    async def test_statements_of_others_are_not_said_to_be_none(self, app, admin):
+        await seeding.completed(app.state.context)
+        other = await admin.befriend(["read"], tenant="umbrella")
+
+        page = Page((await other.get("/ui/datasets/digits")).text)
+
+        assert "No study that you may see has been completed" in page.text["statements"]
+        assert "No study that" not in (await admin.get("/ui/datasets/digits")).text
+
+    async def test_how_anothers_search_was_accounted_is_the_ledgers_to_say(self, app, admin):
+        await seeding.training(app.state.context)
+        other = await admin.befriend(["read"], tenant="umbrella")
+
+        page = Page((await other.get("/ui/datasets/digits")).text)
+
+        assert "search on private data NOT accounted" in page.text["reservations"]
+
+
+async def test_how_often_a_test_split_was_read_is_counted(app, admin):
+    first = await seeding.completed(app.state.context)
+    text = (await admin.get(f"/ui/studies/{first}")).text
+    assert "360</data> test examples, read once by this run</span>" in text
+    await seeding.completed(app.state.context, name="second")
+    page = (await admin.get(f"/ui/studies/{first}")).text
+    assert "read once by this run; <data" in page
+    assert "runs have read them" in page
+    assert "read by 2 runs" in (await admin.get("/ui/datasets/digits")).text
+
+
+async def test_no_budget_is_listed_without_what_it_means_nothing_without(admin):
+    text = (await admin.get("/ui/datasets")).text
+    assert "by PLD, neighbours: add or remove one" in text
+    assert "1,295</data> examples</span></td>" in text
+
+
+async def test_users_are_not_called_examples(app, admin, tmp_path):
+    rows = ["a,b,label,who", *(f"{i / 7:.3f},{i % 5},{i % 2},u{i % 40}" for i in range(400))]
+    path = tmp_path / "users.csv"
+    path.write_text("\n".join(rows) + "\n")
+    asked = {"path": str(path), "unit": "who", "epsilon": 10, "delta": 1e-4}
+    app.state.context.settings.allowed_data_dirs = (tmp_path,)
+    made = await admin.post(
+        "/datasets",
+        json={"name": "people", "waiver": "owner: a test", **asked},
+    )
+    assert made.status_code == 201, made.text
+    users = made.json()["num_train"]
+    assert f"{users}</data> users<span" in (await admin.get("/ui/datasets")).text
+    spec = make_spec(dataset="people", train={"batch_size": 8, "steps": 10})
+    study = (await admin.post("/studies", json=spec)).json()
+    page = Page((await admin.get(f"/ui/studies/{study['id']}")).text)
+    assert f"{users} training users" in page.text["plan"]

@@ -16,6 +16,7 @@ class Page(HTMLParser):
         self.elements: list[tuple[str, Attributes]] = []
         self.text: dict[str, str] = {}
         self.data: dict[str, list[float]] = {}
+        self._labelled: list[Attributes] = []
         self._open: list[tuple[str, str | None]] = []
         self.feed(html)
         assert not self._open, f"not closed: {self._open}"
@@ -23,6 +24,8 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         attributes = dict(attrs)
         self.elements.append((tag, attributes))
+        if any(opened == "label" for opened, _ in self._open):
+            self._labelled.append(attributes)
         if tag == "data":
             for _, id_ in self._open:
                 if id_:
@@ -40,6 +43,10 @@ class Page(HTMLParser):
         for _, id_ in self._open:
             if id_:
                 self.text[id_] = self.text.get(id_, "") + data
+
+    def is_within_label(self, element: Attributes) -> bool:
+        """Whether the element's label is around it."""
+        return any(element is each for each in self._labelled)
 
     def all(self, tag: str) -> list[Attributes]:
         return [attributes for name, attributes in self.elements if name == tag]

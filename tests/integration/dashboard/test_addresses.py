@@ -84,8 +84,11 @@ async def test_ids_are_unique_and_labels_are_there(
         named = [a["aria-labelledby"] for _, a in page.elements if "aria-labelledby" in a]
         assert set(named) <= set(ids)
         fields = [a for tag in ("input", "select", "textarea") for a in page.all(tag)]
-        labelled = {a["for"] for a in page.all("label")}
+        labelled = {a.get("for") for a in page.all("label")}
         for field in fields:
             assert (
-                field.get("type") == "hidden" or field.get("aria-label") or field["id"] in labelled
+                field.get("type") == "hidden"
+                or field.get("aria-label")
+                or field.get("id", "its label is around it") in labelled
+                or page.is_within_label(field)
             )
