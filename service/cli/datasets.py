@@ -18,6 +18,7 @@ OPTIONS = {
     "neighboring_relation": "--relation",
     "records_per_unit": "--records-per-unit",
     "split_seed": "--split-seed",
+    "accept_overlap": "--accept-overlap",
     "public: true": "--public",
     **{
         field: f"--{field}"
@@ -89,6 +90,13 @@ def add(
             help='"owner: reason", needed to allow declared_unaccounted; it cannot be given later.'
         ),
     ] = None,
+    accept_overlap: Annotated[
+        str | None,
+        typer.Option(
+            help='"owner: reason", where the data hold records of another registered dataset: they are '
+            "refused without it, and it stands in the ledger and in statements."
+        ),
+    ] = None,
     relation: Annotated[
         str | None, typer.Option(help="Neighbouring relation; default: add_or_remove_one.")
     ] = None,
@@ -119,6 +127,7 @@ def add(
         "public": public,
         "allow": allow or None,
         "waiver": waiver,
+        "accept_overlap": accept_overlap,
         "neighboring_relation": relation,
         "admission": admission,
         "split_seed": split_seed,

@@ -309,9 +309,20 @@ def dataset(item: Json) -> RenderableType:
             ("search modes", ", ".join(item["allowed_modes"])),
             ("waiver", item.get("waiver")),
             *(("warning", each) for each in item.get("warnings") or []),
+            ("overlap", _overlap(item.get("overlap"))),
             ("sha256", item["content_sha256"]),
         ],
     )
+
+
+def _overlap(overlap: Json | None) -> str | None:
+    if overlap is None:
+        return None
+    others = ", ".join(
+        f"{one['shared']:,} of {one['of']:,} distinct records are of {one['dataset']} too"
+        for one in overlap["others"]
+    )
+    return f"{others}; accepted by {overlap['accepted']}"
 
 
 def _unit(dataset: Json) -> str:

@@ -9,6 +9,7 @@ from service.auth.scopes import Scope
 from service.body import read_mapping, validate
 from service.context import ContextDep
 from service.datasets import paths, repository, service
+from service.datasets.overlap import digest_key
 from service.datasets.schemas import DatasetList, DatasetRegistration, DatasetView
 from service.etags import NOT_MODIFIED, IfNoneMatch
 from service.idempotency import Keyed, KeyHeader, say_replayed
@@ -45,6 +46,7 @@ async def register_dataset(
         actor=principal.actor,
         request=keyed,
         storage=context.settings.dataset_storage,
+        key=await to_thread.run_sync(digest_key, context.settings.home_path),
     )
     response.headers["Location"] = f"{base_of(request)}/datasets/{view.name}"
     say_replayed(response, is_new=is_new)

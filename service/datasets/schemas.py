@@ -83,11 +83,20 @@ class DatasetRegistration(Frozen):
     waiver: Annotated[str, StringConstraints(max_length=2000)] | None = None
     """``owner: reason``: who accepts that a search on this data is not accounted, and why. It cannot be
     given later."""
+    accept_overlap: Annotated[str, StringConstraints(max_length=2000)] | None = None
+    """``owner: reason``: who accepts that the data hold records of other registered datasets, and why.
+    It stands in the ledger and in statements."""
     split_seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:
         faults = [*self._budget_faults(), *self._admission_faults(), *self._waiver_faults()]
+        if self.accept_overlap is not None and not names_who_and_why(self.accept_overlap):
+            faults.append(
+                _fault(
+                    "accept_overlap", self.accept_overlap, 'expected "owner: reason", both stated'
+                )
+            )
         if self.unit == RECORD and self.records_per_unit not in (None, 1):
             faults.append(
                 _fault(
@@ -162,6 +171,27 @@ class BudgetView(Frozen):
     delta: float
 
 
+class SharedRecords(Frozen):
+    """How many of a dataset's records another one holds too."""
+
+    dataset: str
+    """The other one."""
+    public: bool
+    """Whether the other one is."""
+    shared: int
+    of: int
+    """Distinct records of the dataset; above a million a sample of them."""
+
+
+class OverlapView(Frozen):
+    """Records that a dataset shares with others, and who accepted it."""
+
+    accepted: str
+    """``owner: reason``."""
+    others: list[SharedRecords]
+    """As they were registered by then."""
+
+
 class DatasetView(Frozen):
     """A registered dataset."""
 
@@ -189,6 +219,8 @@ class DatasetView(Frozen):
     public: bool
     allowed_modes: list[SearchAccounting]
     waiver: str | None
+    overlap: OverlapView | None = None
+    """None: it shares no records with datasets that were registered before it."""
     warnings: list[str] = Field(default_factory=list[str], exclude_if=lambda told: not told)
     """What whoever registers it may overlook; left out where there is nothing."""
     neighboring_relation: NeighboringRelation | None

@@ -6,13 +6,21 @@ from anyio import to_thread
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service import idempotency
-from service.datasets import repository
-from service.datasets.schemas import BudgetView, DatasetRegistration, DatasetView
+from service.datasets import overlap, repository
+from service.datasets.overlap import DigestKey
+from service.datasets.schemas import (
+    BudgetView,
+    DatasetRegistration,
+    DatasetView,
+    OverlapView,
+    SharedRecords,
+)
 from service.db.session import Database
 from service.db.tables import Dataset, IdempotencyKey
 from service.errors import ConflictError, NotFoundError
 from service.idempotency import Keyed
 from service.ledger import repository as ledger
+from service.ledger.registered import registration_of
 from service.ledger.schemas import AdmissionRule
 from service.ledger.service import Ledger
 from tan_core.data import DatasetFacts, Storage, inspect
@@ -49,27 +57,45 @@ async def register(
     actor: str,
     request: Keyed | None = None,
     storage: Storage = LOCAL,
+    key: DigestKey | None = None,
 ) -> tuple[DatasetView, bool]:
     """Look at the data and store what was found, with its budget, in one transaction.
 
     Returns the dataset, and whether it is new: not where its key has registered it before.
 
+    Args:
+        database: the control plane's.
+        registration: what the owner states.
+        actor: who asked.
+        request: its idempotency key.
+        storage: where datasets may lie.
+        key: of the digests of records; without it they are compared with no other dataset's.
+
     Raises:
         DatasetError: the data is missing, unreadable or malformed.
-        ConflictError: the name, or the bytes of one of the files, are registered already.
+        ConflictError: the name, the bytes of one of the files, or many of the records are registered
+            already.
     """
     async with database.session() as session:
         if request is not None and (known := await idempotency.claim(session, request)) is not None:
             return await _again(session, known), False
         if await repository.find(session, registration.name) is not None:
             raise ConflictError(f"a dataset {registration.name!r} is registered already")
-    facts = await to_thread.run_sync(_inspect, registration, storage)
+    facts = await to_thread.run_sync(_inspect, registration, storage, key)
     async with database.session() as session:
         if request is not None and (known := await idempotency.claim(session, request)) is not None:
             return await _again(session, known), False
         dataset = _row(registration, facts)
+        others = await _shared_with(session, registration, facts, key)
+        if others and registration.accept_overlap is not None:
+            accepted = OverlapView(accepted=registration.accept_overlap, others=others)
+            dataset.overlap = accepted.model_dump()
         if not await repository.store(session, dataset, facts.file_sha256):
             raise await _conflict(session, registration.name, facts)
+        if others and registration.accept_overlap is None:
+            raise ConflictError(overlap.refusal(others, public=registration.public))
+        if key is not None and facts.record_digests is not None:
+            session.add(overlap.kept(dataset.name, facts.record_digests, key))
         if not registration.public:
             await _open_scope(session, dataset, registration, actor=actor)
         if request is not None:
@@ -78,13 +104,13 @@ async def register(
         return await view(session, dataset), True
 
 
-async def ensure_digits(database: Database) -> None:
+async def ensure_digits(database: Database, *, key: DigestKey | None = None) -> None:
     """Register the dataset bundled with scikit-learn, once."""
     async with database.session() as session:
         if await repository.find(session, DIGITS.name) is not None:
             return
     try:
-        await register(database, DIGITS, actor="local")
+        await register(database, DIGITS, actor="local", key=key)
     except ConflictError:
         return  # another starter was first, or its bytes are known by another name
 
@@ -142,7 +168,20 @@ async def _again(session: AsyncSession, known: IdempotencyKey) -> DatasetView:
 _OF_SCOPE = frozenset({"neighboring_relation", "budget", "admission", "warnings"})
 
 
-def _inspect(registration: DatasetRegistration, storage: Storage) -> DatasetFacts:
+async def _shared_with(
+    session: AsyncSession,
+    registration: DatasetRegistration,
+    facts: DatasetFacts,
+    key: DigestKey | None,
+) -> list[SharedRecords]:
+    if key is None or facts.record_digests is None:
+        return []
+    return await overlap.find(session, facts.record_digests, key, public=registration.public)
+
+
+def _inspect(
+    registration: DatasetRegistration, storage: Storage, key: DigestKey | None
+) -> DatasetFacts:
     try:
         return inspect(
             registration.path,
@@ -155,6 +194,7 @@ def _inspect(registration: DatasetRegistration, storage: Storage) -> DatasetFact
             records_per_unit=registration.records_per_unit,
             group=registration.group,
             storage=storage,
+            digest_key=None if key is None else key.secret,
         )
     except ValueError as error:
         if isinstance(error, DatasetError):
@@ -202,6 +242,7 @@ async def _open_scope(
         epsilon=registration.epsilon,
         delta=registration.delta,
         admission=registration.admission,
+        registration=registration_of(dataset),
         actor=actor,
     )
 

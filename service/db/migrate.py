@@ -30,7 +30,7 @@ from tan_core.errors import TanError
 logger = logging.getLogger(__name__)
 
 ADVISORY_LOCK = 0x7A4E_5EA2C4
-APPEND_ONLY = frozenset({"audit_event", "dataset", "dataset_file"})
+APPEND_ONLY = frozenset({"audit_event", "dataset", "dataset_digests", "dataset_file"})
 """State tables whose rows are never changed, not even by the service: a file that is let go could be registered again
 for a fresh budget, and a dataset's row says which budget it has, what is protected and what its owner waived."""
 _WAIT_FOR_OTHERS = "120s"

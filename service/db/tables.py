@@ -78,7 +78,20 @@ class Dataset(Base):
     waiver: Mapped[str | None]
     """``owner: reason``; without it ``declared_unaccounted`` is refused."""
     scope_id: Mapped[str | None]
+    overlap: Mapped[dict[str, Any] | None]
+    """Who accepted that it holds records of other datasets, and of which, as datasets.schemas.OverlapView."""
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class DatasetDigests(Base):
+    """Which records a dataset holds, by keyed digests."""
+
+    __tablename__ = "dataset_digests"
+
+    dataset: Mapped[str] = mapped_column(ForeignKey("dataset.name"), primary_key=True)
+    key_id: Mapped[str]
+    """Of the key: digests by another one say nothing of these."""
+    digests: Mapped[bytes]
 
 
 class DatasetFile(Base):

@@ -9,11 +9,13 @@ what it refuses leaves that transaction usable.
 import asyncio
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
+from typing import Any
 
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service import text
@@ -31,6 +33,7 @@ from service.ledger.errors import (
     UnknownReservationError,
     WorthExceededError,
 )
+from service.ledger.registered import registration_of
 from service.ledger.schemas import (
     ALL_TENANTS,
     LOCAL_TENANT,
@@ -109,11 +112,26 @@ class Ledger:
         actor: str,
         name: str | None = None,
         admission: AdmissionRule = AdmissionRule.PLD,
+        registration: Mapping[str, Any] | None = None,
     ) -> int:
         """Open a scope with its whole budget; its first entry. Harmless to repeat unchanged.
 
+        Args:
+            session: the transaction.
+            scope_id: of the new scope.
+            unit: what one guarantee is for.
+            neighboring_relation: which datasets are neighbours.
+            epsilon: the whole budget, nats.
+            delta: of the budget.
+            actor: who asked.
+            name: for people.
+            admission: how commitments are held to the budget.
+            registration: what it is opened for, as :func:`~service.ledger.registered.registration_of` tells
+                it; it stands in the first entry.
+
         Raises:
-            ReservationReusedError: it is open already, with another budget, unit, relation or rule.
+            ReservationReusedError: it is open already, with another budget, unit, relation or rule, or for
+                other data.
             LedgerArgumentError: an argument is outside its domain.
         """
         if not (math.isfinite(epsilon) and epsilon > 0 and 0 < delta < 1):
@@ -124,6 +142,7 @@ class Ledger:
             session, "ledger_open_scope", scope_id, name or scope_id, unit,
             NeighboringRelation(neighboring_relation).value, float(epsilon).hex(),
             float(delta).hex(), AdmissionRule(admission).value, actor,
+            None if registration is None else json.dumps(registration, separators=(",", ":")),
         )  # fmt: skip
         return seq
 
@@ -501,6 +520,9 @@ class Ledger:
 
     async def verify_chain(self, session: AsyncSession, scope_id: str) -> ChainReport:
         """Whether the journal chains and the state is its fold; else the first bad entry."""
+        query = select(Dataset).where(Dataset.scope_id == scope_id)
+        dataset = (await session.scalars(query)).one_or_none()
+        registration = None if dataset is None else registration_of(dataset)
         async with session.begin_nested() as moment:
             await _hold(session, scope_id)  # a picture of one moment
             picture = (
@@ -511,7 +533,7 @@ class Ledger:
                 await repository.caps(session, scope_id),
             )
             await moment.rollback()  # lets go of the scope: looking closely takes seconds
-        return await asyncio.to_thread(journal.verify, *picture)
+        return await asyncio.to_thread(journal.verify, *picture, registration=registration)
 
 
 async def scope_id_of(session: AsyncSession, dataset: str) -> str:

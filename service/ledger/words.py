@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from service.ledger.schemas import ALL_TENANTS, Entry
+from tan_core.wire import RECORD
 
 MAX_VALUE = 200
 """Characters of a bound fact that are shown."""
@@ -29,7 +30,7 @@ def what(entry: Entry) -> str:
     match entry.kind:
         case "open":
             epsilon, delta = (float.fromhex(body[name]) for name in ("epsilon", "delta"))
-            return f"budget of ε {epsilon:g} at δ {delta:g}"
+            return f"budget of ε {epsilon:g} at δ {delta:g}{_for_data(body.get('registration'))}"
         case "reserve":
             mode = body.get("search_accounting")
             parts = [f"holds {body['steps']:,} steps", f"search {mode}" if mode else None]
@@ -53,6 +54,27 @@ def what(entry: Entry) -> str:
 def whose(tenant: str) -> str:
     """Whom a cap limits."""
     return "all tenants together" if tenant == ALL_TENANTS else f"tenant {tenant}"
+
+
+def _for_data(registration: dict[str, Any] | None) -> str:
+    """What the budget was opened for; nothing where the journal is of before it said so."""
+    if registration is None:
+        return ""
+    per = "" if registration["unit"] == RECORD else f" by {registration['unit']}"
+    modes = ", ".join(registration["allowed_modes"])
+    waiver = f"; waiver of {registration['waiver']}" if registration["waiver"] else ""
+    said = (
+        f" for {registration['num_train']:,} in training{per}, data {registration['sha256'][:12]}, split "
+        f"{registration['split_seed']}; searches {modes}{waiver}{_with_others(registration.get('overlap'))}"
+    )
+    return said if len(said) <= 2 * MAX_VALUE else f"{said[: 2 * MAX_VALUE]}..."
+
+
+def _with_others(overlap: dict[str, Any] | None) -> str:
+    if overlap is None:
+        return ""
+    others = ", ".join(one["dataset"] for one in overlap["others"])
+    return f"; holds records of {others}, accepted by {overlap['accepted']}"
 
 
 def _fact(name: str, value: Any) -> str:

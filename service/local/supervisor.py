@@ -25,6 +25,7 @@ from typing import IO
 import httpx
 
 from service.access.service import make_first
+from service.datasets.overlap import digest_key
 from service.datasets.service import ensure_digits
 from service.db.embedded import EmbeddedPostgres
 from service.db.migrate import upgrade
@@ -340,7 +341,7 @@ async def _fill(url: str, settings: Settings) -> str | None:
     """Register the bundled data; the token of an admin, where everybody is asked and nobody has one."""
     database = Database(url)
     try:
-        await ensure_digits(database)
+        await ensure_digits(database, key=digest_key(settings.home_path))
         if not settings.serves_others:
             return None
         stated = settings.api_token.get_secret_value() if settings.api_token else None

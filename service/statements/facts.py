@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from service.datasets.schemas import OverlapView
 from service.ledger.schemas import Beside, Head
 from tan_core.mechanism import Mechanism
 from tan_core.spec import StudySpec
@@ -52,6 +53,8 @@ class Facts:
     dataset_name: str
     dataset_sha256: str
     search_dataset: str
+    overlaps: Mapping[str, OverlapView]
+    """Of the data trained on and of those searched on, where they share records with others."""
     unit: str
     """``record``, or the column that says whose a record is."""
     records_per_unit: int

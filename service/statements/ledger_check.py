@@ -63,6 +63,7 @@ def check_ledger(statement: Mapping[str, Any], known: Known) -> list[Check]:
         ("weights", _check_weights),
         ("reservation", _check_reservation),
         ("search", _check_search),
+        ("data", _check_data),
         ("budget", _check_budget),
         ("charged by then", _check_charged),
     ]
@@ -137,6 +138,28 @@ def _check_reservation(statement: Mapping[str, Any], known: Known) -> list[Check
         faults.append(f"it is of study {held.study_id}")
     said = "; ".join(faults) or f"{held.charged_steps:,} steps of the mechanism that was reserved"
     return [Check("reservation", not faults, said)]
+
+
+def _check_data(statement: Mapping[str, Any], known: Known) -> list[Check]:
+    """The data are those that the budget was opened for. Nothing where the journal is of before it said which."""
+    first = known.entry(1)
+    opened = json.loads(first.body).get("registration") if first else None
+    if opened is None:
+        return []
+    stated = {
+        "dataset": statement["dataset"]["name"],
+        "sha256": statement["dataset"]["sha256"],
+        "unit": statement.get("unit_details", {}).get("column", statement["unit"]),
+    }
+    if statement["search"]["waiver"] is not None:
+        stated["waiver"] = statement["search"]["waiver"]
+    wrong = [name for name, value in stated.items() if opened.get(name) != value]
+    said = (
+        f"{', '.join(wrong)} are not what the budget was opened for"
+        if wrong
+        else "as the budget was opened for"
+    )
+    return [Check("data", not wrong, said)]
 
 
 def _check_search(statement: Mapping[str, Any], known: Known) -> list[Check]:

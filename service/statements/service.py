@@ -7,6 +7,7 @@ from typing import Any
 from anyio import to_thread
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from service.datasets.schemas import OverlapView
 from service.db.clock import clock
 from service.db.session import Database
 from service.db.tables import Dataset, Run, Study
@@ -57,6 +58,7 @@ async def make_statement(database: Database, study_id: str, settings: Settings) 
 async def _facts(session: AsyncSession, study: Study) -> Facts:
     run, result = await _finished_run(session, study)
     dataset = await session.get_one(Dataset, study.dataset)
+    searched = await session.get_one(Dataset, study.search_dataset)
     return Facts(
         study_id=study.id,
         study_name=study.name,
@@ -64,6 +66,11 @@ async def _facts(session: AsyncSession, study: Study) -> Facts:
         dataset_name=dataset.name,
         dataset_sha256=dataset.content_sha256,
         search_dataset=study.search_dataset,
+        overlaps={
+            each.name: OverlapView.model_validate(each.overlap)
+            for each in {dataset, searched}
+            if each.overlap is not None
+        },
         unit=dataset.unit,
         records_per_unit=dataset.records_per_unit,
         is_public=dataset.public,

@@ -37,8 +37,13 @@ ASSUMPTIONS = (
     "Re-executed steps of crashed attempts used fresh noise and fresh batches, and are in the events.",
 )
 OF_PEOPLE = (
-    "Data that are registered as public hold none of these people: whoever registered them said so.",
+    "Data that are registered as public hold none of these people: whoever registered them said so, and "
+    "only records that are alike were looked for.",
     "No other registration holds the same people: what is charged there is in no figure here.",
+)
+OF_SHARED_RECORDS = (
+    "{shared:,} of {of:,} distinct records of {dataset} are records of {other} too, as was accepted by {accepted}. For "
+    "whomever they are of, what {other} is read for adds up with epsilon here."
 )
 OF_USERS = (
     "A user's gradient is the mean over its records that are read: at most records_per_unit, and of a user "
@@ -153,11 +158,26 @@ def _unit(facts: Facts) -> dict[str, Any]:
     return {"unit": "user", "unit_details": details}
 
 
+def _shared_records(facts: Facts) -> list[str]:
+    return [
+        OF_SHARED_RECORDS.format(
+            dataset=name,
+            other=one.dataset,
+            shared=one.shared,
+            of=one.of,
+            accepted=overlap.accepted,
+        )
+        for name, overlap in sorted(facts.overlaps.items())
+        for one in overlap.others
+    ]
+
+
 def _assumptions(facts: Facts, executed: Mechanism) -> list[str]:
     unit = _unit(facts)["unit"]
     return [
         *(each.format(unit=unit) for each in ASSUMPTIONS),
         *(() if facts.is_public else OF_PEOPLE),
+        *_shared_records(facts),
         *(OF_USERS if unit == "user" else ()),
         *(OF_A_CAP if executed.max_batch_size is not None else ()),
         *(each.format(unit=unit) for each in IN_BFLOAT16 if facts.precision is Precision.BFLOAT16),

@@ -228,6 +228,14 @@ def _budget(said: dict[str, Any]) -> None:
     said["ledger"]["budget"]["epsilon"] = 10.0
 
 
+def _data(said: dict[str, Any]) -> None:
+    said["dataset"]["sha256"] = "ab" * 32
+
+
+def _waiver(said: dict[str, Any]) -> None:
+    said["search"]["waiver"] = "somebody else: no reason"
+
+
 FORGERIES: list[tuple[Callable[[dict[str, Any]], None], set[str]]] = [
     (_weights, {"weights"}),
     (_mechanism, {"reservation"}),
@@ -238,6 +246,8 @@ FORGERIES: list[tuple[Callable[[dict[str, Any]], None], set[str]]] = [
     (_head, {"charged by then"}),
     (_entry, {"ledger entry", "weights"}),
     (_budget, {"budget"}),
+    (_data, {"data"}),
+    (_waiver, {"data"}),
 ]
 """What is signed, and what of it the ledger contradicts; without the ledger all of it verifies."""
 

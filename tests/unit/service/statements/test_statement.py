@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from dp_accounting.pld.pld_pmf import SparsePLDPmf
 
+from service.datasets.schemas import OverlapView, SharedRecords
 from service.evaluation import BASELINE_NOTE, NOTE
 from service.ledger.notes import search_note
 from service.ledger.schemas import Beside, Head
@@ -55,6 +56,7 @@ def make_facts(*, released=100, charged=102, **changes):
         dataset_name="digits",
         dataset_sha256="ab" * 32,
         search_dataset="digits",
+        overlaps={},
         unit="record",
         records_per_unit=1,
         is_public=False,
@@ -240,6 +242,19 @@ class TestBuild:
         ]
         assert said.startswith(f"Which {unit}s are in the training split is treated as fixed")
         assert f"neighbouring datasets differ in one {unit} of that split" in said
+
+    def test_records_of_other_data_are_among_the_assumptions(self):
+        """Of what was trained on, and of what a search read as public."""
+        of_staff = SharedRecords(dataset="staff", public=False, shared=1500, of=2500)
+        overlap = OverlapView(accepted="Dr. Rivera: they were asked", others=[of_staff])
+        before = build(make_facts())["assumptions"]
+
+        said = build(make_facts(overlaps={"open": overlap}))["assumptions"]
+
+        [added] = set(said) - set(before)
+        assert added.startswith(
+            "1,500 of 2,500 distinct records of open are records of staff too, as was accepted by Dr. Rivera"
+        )
 
     def test_the_limits_of_floating_point_are_among_the_assumptions(self):
         said = " ".join(build(make_facts())["assumptions"])

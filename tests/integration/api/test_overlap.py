@@ -1,0 +1,121 @@
+"""Records of one dataset in another: refused, or accepted by name in the ledger."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from service.db.session import Database
+from service.ledger import repository
+
+ACCEPTED = "Dr. Rivera: the shared records are of the staff, who were asked"
+
+
+def write(folder: Path, name: str, rows: range) -> str:
+    path = folder / name
+    lines = (f"{i / 7:.4f},{i % 11},{i % 2}" for i in rows)
+    path.write_text("\n".join(["a,b,label", *lines]) + "\n")
+    return str(path)
+
+
+def body(name: str, path: str, **changes: Any) -> dict[str, Any]:
+    return {"name": name, "path": path, "epsilon": 4.0, "delta": 1e-5} | changes
+
+
+def public(name: str, path: str, **changes: Any) -> dict[str, Any]:
+    return {"name": name, "path": path, "public": True} | changes
+
+
+@pytest.fixture
+async def alpha(client: httpx.AsyncClient, tmp_path: Path) -> None:
+    answer = await client.post(
+        "/datasets", json=body("alpha", write(tmp_path, "a.csv", range(3000)))
+    )
+    assert answer.status_code == 201, answer.text
+    assert answer.json()["overlap"] is None
+
+
+@pytest.mark.usefixtures("alpha")
+async def test_a_fresh_budget_for_the_same_people_is_refused(
+    client: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    """One record less makes other bytes; it makes no other people."""
+    answer = await client.post(
+        "/datasets", json=body("again", write(tmp_path, "b.csv", range(1, 3000)))
+    )
+
+    assert answer.status_code == 409
+    assert answer.json()["detail"].startswith(
+        "2,999 of its 2,999 distinct records are records of the private dataset 'alpha' too: no budget "
+        "alone protects whoever is in both. Leave them out; or say who accepts it"
+    )
+    names = [one["name"] for one in (await client.get("/datasets")).json()["items"]]
+    assert "again" not in names
+
+
+@pytest.mark.usefixtures("alpha")
+async def test_public_data_hold_no_private_records(
+    client: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    answer = await client.post(
+        "/datasets", json=public("open", write(tmp_path, "b.csv", range(2900, 9000)))
+    )
+
+    assert answer.status_code == 409
+    assert (
+        "100 of its 6,100 distinct records are records of the private dataset 'alpha'"
+        in answer.text
+    )
+    assert "a search on them would read private data and count nothing" in answer.text
+
+
+async def test_private_data_hold_no_records_of_public_ones_but_public_ones_may(
+    client: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    first = await client.post("/datasets", json=public("one", write(tmp_path, "a.csv", range(500))))
+    second = await client.post(
+        "/datasets", json=public("two", write(tmp_path, "b.csv", range(400)))
+    )
+    third = await client.post("/datasets", json=body("own", write(tmp_path, "c.csv", range(300))))
+
+    assert (first.status_code, second.status_code, third.status_code) == (201, 201, 409)
+    assert "what is registered as public is read without being counted" in third.text
+
+
+@pytest.mark.usefixtures("alpha")
+async def test_a_few_alike_are_nothing(client: httpx.AsyncClient, tmp_path: Path) -> None:
+    answer = await client.post(
+        "/datasets", json=body("other", write(tmp_path, "b.csv", range(2990, 6000)))
+    )
+
+    assert answer.status_code == 201, answer.text
+    assert answer.json()["overlap"] is None
+
+
+@pytest.mark.usefixtures("alpha")
+async def test_who_accepts_it_is_in_the_ledger(
+    client: httpx.AsyncClient, database: Database, tmp_path: Path
+) -> None:
+    path = write(tmp_path, "b.csv", range(1500, 4000))
+    nameless = await client.post(
+        "/datasets", json=body("staff", path, accept_overlap="nobody in particular")
+    )
+    assert nameless.status_code == 422
+    assert nameless.json()["errors"][0]["path"] == "accept_overlap"
+
+    answer = await client.post("/datasets", json=body("staff", path, accept_overlap=ACCEPTED))
+
+    assert answer.status_code == 201, answer.text
+    overlap = answer.json()["overlap"]
+    assert overlap == {
+        "accepted": ACCEPTED,
+        "others": [{"dataset": "alpha", "public": False, "shared": 1500, "of": 2500}],
+    }
+    async with database.session() as session:
+        (entry,) = await repository.entries(session, "dataset:staff")
+    assert json.loads(entry.body)["registration"]["overlap"] == overlap
+    page = await client.get("/ui/datasets/staff")
+    assert "1,500</data> of" in page.text
+    assert ACCEPTED in page.text
