@@ -211,9 +211,9 @@ async def test_looking_closely_holds_up_nobody(
     at_work: list[threading.Thread] = []
     true_verify = verify_journal
 
-    def watched(*picture: object) -> ChainReport:
+    def watched(*picture: object, **known: object) -> ChainReport:
         at_work.append(threading.current_thread())
-        return true_verify(*picture)  # type: ignore[arg-type]
+        return true_verify(*picture, **known)  # type: ignore[arg-type]
 
     monkeypatch.setattr("service.ledger.journal.verify", watched)
     async with asyncio.timeout(20), database.session() as looking:

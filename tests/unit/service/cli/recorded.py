@@ -302,6 +302,7 @@ DATASET: Json = {
     "public": False,
     "allowed_modes": ["public_proxy", "declared_unaccounted"],
     "waiver": "the scikit-learn authors: published data",
+    "overlap": None,
     "neighboring_relation": "add_or_remove_one",
     "admission": "pld",
     "budget": {"epsilon": 100.0, "delta": 1e-3},
