@@ -66,7 +66,9 @@ async def test_a_study_is_written_watched_approved_and_its_statement_read(
         statement = page.get_by_role("link", name="Privacy statement")
         await expect(statement).to_be_visible(timeout=60_000)
         await press(page, statement)
-        await page.wait_for_url(f"**/studies/{study_id}/statement")
+        await page.wait_for_url(f"**/ui/studies/{study_id}/statement")
+        await press(page, page.get_by_role("link", name="JSON", exact=True))
+        await page.wait_for_url(f"{service.url}/studies/{study_id}/statement")
         await expect(page.get_by_text("epsilon")).to_be_visible()
     assert tab.complaints == []
 

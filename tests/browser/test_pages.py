@@ -4,9 +4,11 @@ import json
 import re
 from pathlib import Path
 
+import httpx
 import pytest
 from playwright.async_api import Page, expect
 
+from service.db.tables import Study
 from service.statements.verify import SCHEMA
 from tests.browser.axe import violations
 from tests.browser.conftest import Service, Tab
@@ -18,6 +20,7 @@ OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clie
 LAY_OUT = (
     "document.querySelectorAll('.later').forEach(e => (e.style.contentVisibility = 'visible'))"
 )
+STATEMENT = Path(__file__).parents[1] / "unit/service/cli/statement.json"
 CHARTS = {
     "comparison": ("spending", "updates"),
     "evaluated study": ("history", "run-spending", "run-steps", "run-updates"),
@@ -33,6 +36,8 @@ async def complete(page: Page, name: str) -> None:
     """Wait for the charts of a page, and lay out what is far below too."""
     for chart in CHARTS.get(name, ()):
         await expect(page.locator(f"#{chart} canvas")).to_have_count(1)
+    if name == "statement":
+        await expect(page.locator("#verdict table")).to_have_count(1, timeout=60_000)
     await page.evaluate(LAY_OUT)
 
 
@@ -46,7 +51,10 @@ async def seeded(service: Service) -> dict[str, str]:
     await rich.fill(service.context, searched, 20)
     for id_ in ids:
         await rich.report_steps(service.context, id_)
+    await state(service, ids[0])
     return {
+        "statement": f"/ui/studies/{ids[0]}/statement",
+        "audit": "/ui/audit",
         "planner": f"/ui/plan?{DIGITS}",
         "refused plan": "/ui/plan?epsilon=0&delta=7",
         "comparison": "/ui/compare?" + "&".join(f"study={id_}" for id_ in ids),
@@ -57,6 +65,13 @@ async def seeded(service: Service) -> dict[str, str]:
         "datasets": "/ui/datasets",
         "calibration": "/ui/calibration",
     }
+
+
+async def state(service: Service, study_id: str) -> None:
+    """Give a study a statement that a person may read."""
+    async with service.context.database.session() as session:
+        study = await session.get_one(Study, study_id)
+        study.statement = {**json.loads(STATEMENT.read_text()), "ledger": None}
 
 
 class TestPlanning:
@@ -129,6 +144,52 @@ class TestPrivacy:
             await expect(page.locator("#chain")).to_contain_text("whole")
             await page.get_by_role("button", name="Verify again").click()
             await expect(page.locator("#chain")).to_contain_text("whole")
+        assert tab.complaints == []
+
+    async def test_the_journal_is_filtered_where_it_stands(
+        self, service: Service, tab: Tab
+    ) -> None:
+        study_id = await seeding.training(service.context)
+
+        async with tab.open("/ui/datasets/digits") as page:
+            rows = page.locator("#journal tbody tr")
+            await expect(rows).to_have_count(4)
+            await page.get_by_role("checkbox", name="begin").check()
+
+            await expect(rows).to_have_count(6)
+            await expect(page).to_have_url(re.compile("kind=begin"))
+            await page.get_by_role("searchbox", name="Study").fill("s-none")
+            await expect(page.locator("#journal")).to_contain_text("No entry fits")
+            await page.get_by_role("searchbox", name="Study").fill(study_id)
+            await expect(rows).to_have_count(5)
+            await page.evaluate("htmx.trigger(document.body, 'refresh')")
+            await expect(rows).to_have_count(5)
+        assert tab.complaints == []
+
+    async def test_a_statement_is_verified_while_it_is_read(
+        self, service: Service, tab: Tab
+    ) -> None:
+        study_id = await seeding.completed(service.context)
+        await state(service, study_id)
+
+        async with tab.open(f"/ui/studies/{study_id}/statement") as page:
+            await expect(page.locator("#meaning")).to_contain_text("at most 18.9 %")
+            verdict = page.locator("#verdict")
+            await expect(verdict).to_contain_text("signature", timeout=60_000)
+        assert tab.complaints == []
+
+    async def test_the_audit_is_filtered_where_it_stands(self, service: Service, tab: Tab) -> None:
+        async with httpx.AsyncClient(base_url=service.url) as client:
+            for study_id in ("s-1", "s-2"):
+                await client.post(f"/studies/{study_id}/cancel")
+
+        async with tab.open("/ui/audit") as page:
+            rows = page.locator("#audit tbody tr")
+            await expect(rows).to_have_count(2)
+            await page.get_by_role("searchbox", name="Of").fill("s-2")
+
+            await expect(rows).to_have_count(1)
+            await expect(page).to_have_url(re.compile("target=s-2"))
         assert tab.complaints == []
 
     async def test_pricing_again_is_shown(self, service: Service, tab: Tab) -> None:

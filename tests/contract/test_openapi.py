@@ -107,7 +107,8 @@ def test_it_keeps_it_along_its_links(api: ServedApi) -> None:
     answers: Answers = Counter()
     follow_links(api, answers, 30)
     assert answers["POST /studies", 201] > 0
-    assert answers["GET /studies/{study_id}", 200] > 0
+    # Which of the links are followed is drawn anew by every change of the document.
+    assert any("{study_id}" in operation and status < 300 for operation, status in answers)
     assert not any(status == HTTPStatus.TOO_MANY_REQUESTS for _, status in answers)
 
 
