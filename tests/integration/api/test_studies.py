@@ -223,7 +223,10 @@ class TestSubmit:
             train={"batch_size": 16},
         )
         assert study["privacy"]["ledger_entry"] is None
-        assert study["privacy"]["search_note"] == "hyper-parameters chosen on data registered as public"
+        assert (
+            study["privacy"]["search_note"]
+            == "hyper-parameters chosen on data registered as public"
+        )
 
     async def test_a_public_proxy_of_another_shape_is_refused(self, client, tmp_path):
         await register_table(client, tmp_path, public=True)
