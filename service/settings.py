@@ -67,7 +67,8 @@ class Settings(BaseSettings):
     api_workers: int = Field(default=1, ge=1, le=16)
     """API processes of ``tan-cli serve``, all behind its one port."""
     api_token: SecretStr | None = None
-    """A token that is always good, for everything. Others are made with ``tan-cli token create``."""
+    """A token that is always good, for everything, unless it is one of the database's: those are made with
+    ``tan-cli token create``, and keep their scopes and their end."""
     rate_limit: Annotated[RateLimit, NoDecode, BeforeValidator(parse_rate_limit)] = RateLimit(
         per_second=500, burst=1000
     )
