@@ -110,13 +110,7 @@ def _check_weights(statement: Mapping[str, Any], known: Known) -> list[Check]:
         "study": statement["study"]["id"],
         "steps": statement["steps"]["released"],
     }
-    wrong = [name for name, value in stated.items() if note.get(name) != value]
-    said = (
-        f"{', '.join(wrong)} are not those that the entry binds"
-        if wrong
-        else "as the entry binds them"
-    )
-    return [Check("weights", not wrong, said)]
+    return [_compared("weights", stated, note, "as the entry binds them")]
 
 
 def _check_reservation(statement: Mapping[str, Any], known: Known) -> list[Check]:
@@ -153,13 +147,13 @@ def _check_data(statement: Mapping[str, Any], known: Known) -> list[Check]:
     }
     if statement["search"]["waiver"] is not None:
         stated["waiver"] = statement["search"]["waiver"]
-    wrong = [name for name, value in stated.items() if opened.get(name) != value]
-    said = (
-        f"{', '.join(wrong)} are not what the budget was opened for"
-        if wrong
-        else "as the budget was opened for"
-    )
-    return [Check("data", not wrong, said)]
+    return [_compared("data", stated, opened, "those that the budget was opened for")]
+
+
+def _compared(name: str, stated: Mapping[str, Any], known: Mapping[str, Any], good: str) -> Check:
+    """Whether all that is stated stands in the journal so."""
+    wrong = [each for each, value in stated.items() if known.get(each) != value]
+    return Check(name, not wrong, f"{', '.join(wrong)}: not {good}" if wrong else good)
 
 
 def _check_search(statement: Mapping[str, Any], known: Known) -> list[Check]:
