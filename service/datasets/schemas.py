@@ -90,13 +90,12 @@ class DatasetRegistration(Frozen):
 
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:
-        faults = [*self._budget_faults(), *self._admission_faults(), *self._waiver_faults()]
-        if self.accept_overlap is not None and not names_who_and_why(self.accept_overlap):
-            faults.append(
-                _fault(
-                    "accept_overlap", self.accept_overlap, 'expected "owner: reason", both stated'
-                )
-            )
+        faults = [
+            *self._budget_faults(),
+            *self._admission_faults(),
+            *self._naming_faults(),
+            *self._waiver_faults(),
+        ]
         if self.unit == RECORD and self.records_per_unit not in (None, 1):
             faults.append(
                 _fault(
@@ -139,11 +138,18 @@ class DatasetRegistration(Frozen):
             ]
         return []
 
+    def _naming_faults(self) -> list[InitErrorDetails]:
+        """Whoever answers for an exception says who it is and why."""
+        stated = {"waiver": self.waiver, "accept_overlap": self.accept_overlap}
+        return [
+            _fault(name, value, 'expected "owner: reason", both stated')
+            for name, value in stated.items()
+            if value is not None and not names_who_and_why(value)
+        ]
+
     def _waiver_faults(self) -> list[InitErrorDetails]:
-        if self.waiver is not None:
-            if not names_who_and_why(self.waiver):
-                return [_fault("waiver", self.waiver, 'expected "owner: reason", both stated')]
-        elif self.allow and SearchAccounting.DECLARED_UNACCOUNTED in self.allow:
+        allows = self.allow is not None and SearchAccounting.DECLARED_UNACCOUNTED in self.allow
+        if allows and self.waiver is None:
             return [
                 _fault(
                     "waiver",
