@@ -127,7 +127,9 @@ class Study(Base):
     pause_requested: Mapped[bool] = mapped_column(server_default=text("false"))
     """What users want; ``suspended`` is what is."""
     suspended: Mapped[bool] = mapped_column(server_default=text("false"))
-    """Begun, but without a driver and without a slot: paused, or resumed and waiting for a slot."""
+    """Begun, but without a driver and without a slot: paused, resting, or waiting for a slot again."""
+    resting: Mapped[bool] = mapped_column(server_default=text("false"))
+    """Suspended between two attempts, and in no line until the rest is over."""
     promoted_trial: Mapped[int | None]
     prediction: Mapped[dict[str, Any] | None]
     """What the promoted trial should reach, as studies.schemas.Prediction."""

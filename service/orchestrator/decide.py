@@ -18,6 +18,8 @@ FIRST_PAUSE = timedelta(seconds=5)
 LONGEST_PAUSE = timedelta(minutes=5)
 PAUSE_GROWTH = 4
 """Between two attempts without progress: what made the one before end may need its time to heal."""
+KEEPS_SLOT = timedelta(seconds=60)
+"""A study that pauses for longer gives its slot away: whoever takes it may hold it for hours."""
 OTHER_VERSION = "this worker speaks version "
 """What the reason of a driver holds that met messages of another version, whichever version it is of."""
 UNREACHED = "the driver was not heard yet, and the API does not answer at TAN_WORKER_URL from the orchestrator either"
@@ -36,6 +38,8 @@ class Action(Enum):
     """Write down that the driver is to end at its next checkpoint; its heartbeats tell it."""
     SUSPEND = auto()
     """No driver runs and none is wanted: the slot is free."""
+    REST = auto()
+    """No driver is wanted for a while: the slot is free, and it is asked for again after that."""
     LOSE = auto()
     """The attempt is gone without a final report."""
     SUCCEED = auto()
@@ -119,8 +123,10 @@ def decide(
         )
     if is_paused:
         return Decision(action=Action.SUSPEND, reason=PAUSED)
-    if last is not None and (reason := _resting(last, pause_after(tries, first_pause), now)):
-        return Decision(action=Action.WAIT, reason=reason)
+    pause = pause_after(tries, first_pause)
+    if last is not None and (reason := _resting(last, pause, now)):
+        action = Action.REST if pause > KEEPS_SLOT else Action.WAIT
+        return Decision(action=action, reason=reason)
     return Decision(action=Action.START_ATTEMPT)
 
 

@@ -308,16 +308,17 @@ class Reconciler:
             case Action.WAIT:
                 study.reason = decision.reason
             case Action.START_ATTEMPT:
+                study.resting = False
                 if not study.suspended or await self._has_slot(scene.session, study):
                     await self._start_attempt(scene)
             case Action.PAUSE if attempt is not None:
                 attempt.pause_requested_at, attempt.reason = scene.now, PAUSED
                 study.reason = decision.reason
-            case Action.SUSPEND if not study.suspended:
-                study.suspended, study.reason = True, decision.reason
-                await append_state(scene.session, study)
-            case Action.SUSPEND:
-                study.reason = decision.reason
+            case Action.SUSPEND | Action.REST:
+                study.reason, study.resting = decision.reason, decision.action is Action.REST
+                if not study.suspended:
+                    study.suspended = True
+                    await append_state(scene.session, study)
             case Action.SUBMIT if attempt is not None:
                 job = self._job(study, run, attempt)
                 return lambda: self._submit(job, study.id if run.kind == "private" else None)
@@ -399,8 +400,8 @@ class Reconciler:
             # Stated at the next tick, out of this transaction.
             await self._release(session, study, "the private run is complete")
             await attest_weights(session, study)
-        elif study.spec["promotion"] == "manual" and not study.promote_requested:
-            await promote.await_approval(session, study, self._ledger)
+        elif needed := await promote.approval_needed(session, study):
+            await promote.await_approval(session, study, self._ledger, needed)
         else:
             await promote.start_private_run(session, study, self._ledger, self._settings)
 

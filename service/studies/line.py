@@ -30,12 +30,12 @@ def is_running() -> ColumnElement[bool]:
 
 
 def is_waiting() -> ColumnElement[bool]:
-    """Wants a slot. What is paused or about to be cancelled stands in nobody's way."""
+    """Wants a slot. What is paused, rests or is about to be cancelled stands in nobody's way."""
     return and_(
         or_(
             Study.state == "queued",
             and_(Study.state == "awaiting_approval", Study.promote_requested),
-            and_(Study.state.in_(RUNNING_STATES), Study.suspended),
+            and_(Study.state.in_(RUNNING_STATES), Study.suspended, not_(Study.resting)),
         ),
         not_(Study.pause_requested),
         not_(Study.cancel_requested),

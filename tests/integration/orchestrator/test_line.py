@@ -1,9 +1,12 @@
 """Who goes first, and what the others are told."""
 
+from datetime import timedelta
+
 from sqlalchemy import update
 
 from service.db.session import Database
-from service.db.tables import Study
+from service.db.tables import Attempt, Study
+from service.orchestrator.decide import FIRST_PAUSE, PAUSED
 from tests.support.world import World
 
 
@@ -14,6 +17,30 @@ async def states(world: World, *study_ids: str) -> list[str]:
 async def give(database: Database, tenant: str, *study_ids: str) -> None:
     async with database.session() as session:
         await session.execute(update(Study).where(Study.id.in_(study_ids)).values(tenant=tenant))
+
+
+async def fail_attempts(world: World, study_id: str, times: int) -> None:
+    """Let the search's driver end so often without a trial."""
+    for fence in range(1, times + 1):
+        await world.tick(3)
+        await world.report(
+            f"{study_id}-search",
+            "POST",
+            "/finish",
+            fence,
+            outcome="failed",
+            reason="OSError: stale",
+        )
+
+
+async def let_rest(database: Database, study_id: str, duration: timedelta) -> None:
+    """Let so much time pass since the study's attempts ended."""
+    async with database.session() as session:
+        await session.execute(
+            update(Attempt)
+            .where(Attempt.run_id == f"{study_id}-search")
+            .values(finished_at=Attempt.finished_at - duration)
+        )
 
 
 class TestPriority:
@@ -62,6 +89,75 @@ class TestPriority:
 
         assert refused.status_code == 422
         assert refused.json()["errors"][0]["path"] == "priority"
+
+
+class TestRest:
+    async def test_a_study_that_rests_for_long_gives_its_slot_and_stands_in_line_again(
+        self, world: World, database: Database
+    ) -> None:
+        first, second, third = [await world.submit() for _ in range(3)]
+        await fail_attempts(world, first, 3)
+        world.first_pause = FIRST_PAUSE
+        await world.tick(2)
+
+        assert await states(world, first, second, third) == ["simulating", "simulating", "queued"]
+        resting = await world.study(first)
+        assert (resting["queue_position"], resting["paused"]) == (None, False)
+        assert resting["reason"] == "attempt 4 begins 80 s after the last one: OSError: stale"
+        assert (await world.events(first))[-1]["reason"] == resting["reason"]
+        assert (await world.study(third))["queue_position"] == 1
+
+        await let_rest(database, first, timedelta(seconds=80))
+        await world.tick(2)
+        waiting = [await world.study(each) for each in (first, third)]
+        assert [each["queue_position"] for each in waiting] == [1, 2]
+        assert waiting[0]["reason"] == "waiting for a free slot, 1st in line"
+
+        await world.client.post(f"/studies/{second}/cancel")
+        await world.tick(6)
+        assert world.launcher.submitted[-1].submission_id == f"{first}-search-a4"
+        assert (await world.study(third))["state"] == "queued"
+
+    async def test_who_rests_a_moment_keeps_it(self, world: World) -> None:
+        first, second = await world.submit(), await world.submit()
+        await fail_attempts(world, first, 2)
+        world.first_pause = FIRST_PAUSE
+        await world.tick(2)
+
+        assert (await world.study(first))["reason"].startswith("attempt 3 begins 20 s after")
+        assert (await world.study(second))["state"] == "queued"
+
+    async def test_where_nobody_waits_it_goes_on_at_once(
+        self, world: World, database: Database
+    ) -> None:
+        study_id = await world.submit()
+        await fail_attempts(world, study_id, 3)
+        world.first_pause = FIRST_PAUSE
+        await world.tick(2)
+
+        await let_rest(database, study_id, timedelta(seconds=80))
+        await world.tick(2)
+
+        assert world.launcher.submitted[-1].submission_id == f"{study_id}-search-a4"
+
+    async def test_a_pause_that_ends_during_the_rest_prolongs_it_by_nothing(
+        self, world: World, database: Database
+    ) -> None:
+        study_id = await world.submit()
+        await fail_attempts(world, study_id, 3)
+        world.first_pause = FIRST_PAUSE
+        await world.tick(1)
+        await world.client.post(f"/studies/{study_id}/pause")
+        await world.tick(1)
+        assert (await world.study(study_id))["reason"] == PAUSED
+        await world.client.post(f"/studies/{study_id}/resume")
+        await world.tick(1)
+        assert (await world.study(study_id))["reason"].startswith("attempt 4 begins 80 s after")
+
+        await let_rest(database, study_id, timedelta(seconds=80))
+        await world.tick(2)
+
+        assert world.launcher.submitted[-1].submission_id == f"{study_id}-search-a4"
 
 
 class TestTenants:

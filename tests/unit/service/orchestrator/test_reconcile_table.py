@@ -32,6 +32,10 @@ LIVE: dict[str, dict[str, Any]] = {
 }
 ENDED: dict[str, dict[str, Any]] = {
     "ended a moment ago": {"state": "lost", "finished_at": NOW - SECOND},
+    "ended a moment ago, for the third time or more": {
+        "state": "lost",
+        "finished_at": NOW - SECOND,
+    },
     "ended early": {"state": "lost"},
     "ended for good": {"state": "failed", "retryable": False},
     "ended once too often": {"state": "failed"},
@@ -93,7 +97,7 @@ def taken(attempt: str, cluster: str, wanted: str) -> Action:
         is_to_end=is_to_end,
         is_paused=is_paused,
         max_attempts=MAX_ATTEMPTS,
-        tries=1,
+        tries=3 if "third time" in attempt else 1,
         in_vain=MAX_ATTEMPTS if attempt == "ended once too often" else 0,
         now=NOW,
         listening_since=NOW - timedelta(days=1),
