@@ -64,6 +64,18 @@ class AttemptView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """Since when this orchestrator has looked, and what could be heard meanwhile."""
+
+    looking_since: datetime
+    """The start of the unbroken time of its looks. A clock that jumps breaks it."""
+    listening_since: datetime
+    """Since when, of that, heartbeats could arrive: before, silence says nothing."""
+    is_unreached: bool = False
+    """Whether the API never answered where drivers are told to find it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """The action, and the reason that users are shown."""
 
@@ -84,10 +96,9 @@ def decide(
     tries: int,
     in_vain: int,
     now: datetime,
-    listening_since: datetime,
+    heard: Heard,
     heartbeat_timeout: timedelta,
     first_pause: timedelta = FIRST_PAUSE,
-    is_unreached: bool = False,
 ) -> Decision:
     """The next step for an active run; docs/orchestration.md has it as a table.
 
@@ -101,15 +112,14 @@ def decide(
         in_vain: of those, the ones that count. One that met messages of another version does not: that
             heals when an upgrade is complete.
         now: the database's clock.
-        listening_since: since when heartbeats could arrive: before, silence says nothing.
+        heard: since when whoever decides has looked and listened.
         heartbeat_timeout: silence after which a driver counts as dead.
         first_pause: after one attempt without progress; the next ones are longer.
-        is_unreached: whether the API never answered where drivers are told to find it.
     """
     if last is not None and last.state == "live":
-        silence = _silence(last, job, now, listening_since, heartbeat_timeout)
-        decision = _live(last, job, is_to_end, is_paused, silence, now, listening_since)
-        is_waiting_in_vain = decision == WAIT and is_unreached and last.heartbeat_at is None
+        silence = _silence(last, job, now, heard.listening_since, heartbeat_timeout)
+        decision = _live(last, job, is_to_end, is_paused, silence, now, heard)
+        is_waiting_in_vain = decision == WAIT and heard.is_unreached and last.heartbeat_at is None
         return Decision(action=Action.WAIT, reason=UNREACHED) if is_waiting_in_vain else decision
     if last is not None and last.state == "succeeded":
         return Decision(action=Action.SUCCEED)
@@ -149,7 +159,7 @@ def _live(
     is_paused: bool,
     silence: timedelta | None,
     now: datetime,
-    listening_since: datetime,
+    heard: Heard,
 ) -> Decision:
     if job is None:
         if attempt.submitted_at is not None or attempt.heartbeat_at is not None:
@@ -162,7 +172,8 @@ def _live(
     if job.status.is_terminal:
         return Decision(action=Action.LOSE, reason=_ending(job))
     if attempt.stop_requested_at is not None:
-        if _lasted(attempt.stop_requested_at, now, listening_since) > STOP_GRACE:
+        # Ray was told by then, or nobody could tell it: neither needs the API.
+        if _lasted(attempt.stop_requested_at, now, heard.looking_since) > STOP_GRACE:
             return Decision(action=Action.LOSE, reason="stopped, but its job would not end")
         # Said again at every tick: the first time may have been lost.
         return Decision(action=Action.STOP)
@@ -173,7 +184,7 @@ def _live(
             action=Action.STOP,
             reason=f"the driver sent no heartbeat for {silence.total_seconds():.0f} s",
         )
-    return _pausing(attempt, is_paused, now, listening_since)
+    return _pausing(attempt, is_paused, now, heard.listening_since)
 
 
 def _pausing(
@@ -203,12 +214,12 @@ def _silence(
     return silence if silence > limit else None
 
 
-def _lasted(since: datetime, now: datetime, listening_since: datetime) -> timedelta:
-    """How long ago a moment is, of the time in which a driver could be heard.
+def _lasted(since: datetime, now: datetime, watched_since: datetime) -> timedelta:
+    """How long ago a moment is, of the time in which somebody looked, or could be heard.
 
     That time begins anew where the clock jumps. A moment that is to come was before one that put it back.
     """
-    return now - (listening_since if since > now else max(since, listening_since))
+    return now - (watched_since if since > now else max(since, watched_since))
 
 
 def _resting(last: AttemptView, pause: timedelta, now: datetime) -> str | None:

@@ -1,4 +1,4 @@
-"""Since when heartbeats could be heard. Silence of a driver means nothing while nobody listened."""
+"""Since when somebody looked, and heartbeats could be heard: silence means nothing while nobody listened."""
 
 import asyncio
 import contextlib
@@ -9,6 +9,7 @@ import httpx
 
 from service.db.clock import clock
 from service.db.session import Database
+from service.orchestrator.decide import Heard
 from service.trouble import Trouble
 
 LOOK_SECONDS = 1.0
@@ -34,28 +35,29 @@ class Hearing:
         self._client = httpx.AsyncClient(base_url=api_url, timeout=2.0, trust_env=False)
         self._has_answered = False
         self._looks_in_vain = 0
-        self._since: datetime | None = None
+        self._looking_since: datetime | None = None
+        self._listening_since: datetime | None = None
         self._last_look: datetime | None = None
 
-    async def since(self, now: datetime) -> datetime:
-        """The start of the unbroken time up to ``now`` in which heartbeats could arrive."""
+    async def look(self, now: datetime) -> Heard:
+        """What could be heard in the unbroken time up to ``now``."""
         answers = await self._api_answers()
         self._has_answered |= answers
         if not self._has_answered:
             self._count_in_vain()
         has_gap = self._last_look is None or not timedelta(0) <= now - self._last_look <= GAP
         self._last_look = now
+        if self._looking_since is None or has_gap:
+            self._looking_since = self._listening_since = now
         if self._has_answered and not answers:
-            self._since = None
-            return now
-        if self._since is None or has_gap:
-            self._since = now
-        return self._since
-
-    @property
-    def is_unreached(self) -> bool:
-        """Whether the API never answered, in looks enough for one that starts."""
-        return not self._has_answered and self._looks_in_vain >= LOOKS_FOR_ANY_ANSWER
+            self._listening_since = None
+        elif self._listening_since is None:
+            self._listening_since = now
+        return Heard(
+            looking_since=self._looking_since,
+            listening_since=self._listening_since or now,
+            is_unreached=not self._has_answered and self._looks_in_vain >= LOOKS_FOR_ANY_ANSWER,
+        )
 
     async def close(self) -> None:
         """Close the connection."""
@@ -88,23 +90,18 @@ class Ear:
         self._turn = asyncio.Lock()
         self._trouble = Trouble(log)
 
-    async def since(self) -> datetime:
-        """The start of the unbroken time up to now in which heartbeats could arrive."""
+    async def look(self) -> Heard:
+        """What could be heard in the unbroken time up to now."""
         async with self._turn:  # a look after a later one would see the clock go back
             async with self._database.reading() as session:
                 now = await clock(session)
-            return await self._hearing.since(now)
-
-    @property
-    def is_unreached(self) -> bool:
-        """Whether the API never answered."""
-        return self._hearing.is_unreached
+            return await self._hearing.look(now)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Look until told to stop."""
         while not stop.is_set():
             try:
-                await self.since()
+                await self.look()
             except Exception as error:  # noqa: BLE001 - whatever it was, the next look tries again
                 self._trouble.met("cannot look whether drivers can be heard; trying again", error)
             else:

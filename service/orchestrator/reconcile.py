@@ -26,6 +26,7 @@ from service.orchestrator.decide import (
     Action,
     AttemptView,
     Decision,
+    Heard,
     decide,
 )
 from service.orchestrator.launcher import (
@@ -111,17 +112,14 @@ class Reconciler:
             first_pause=first_pause,
         )
 
-    async def advance(
-        self, study_id: str, *, listening_since: datetime, is_unreached: bool = False
-    ) -> None:
+    async def advance(self, study_id: str, heard: Heard) -> None:
         """Take the next step for one study that this orchestrator has leased.
 
         Args:
             study_id: the study.
-            listening_since: since when heartbeats of drivers could arrive.
-            is_unreached: whether the API never answered where drivers are told to find it.
+            heard: since when this orchestrator has looked, and heartbeats of drivers could arrive.
         """
-        decided = partial(self._decide, listening_since=listening_since, is_unreached=is_unreached)
+        decided = partial(self._decide, heard=heard)
         async with self._database.reading() as session:
             seen = await look(session, study_id, owner=self._owner)
         if seen is None:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import defaultdict
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -11,6 +11,7 @@ from service.db.migrate import SchemaError, expect_schema
 from service.db.session import Database
 from service.errors import ServiceError
 from service.orchestrator import claims
+from service.orchestrator.decide import Heard
 from service.orchestrator.hearing import Ear
 from service.orchestrator.reconcile import Reconciler
 from service.publication.published import Published, RestoredBackupError
@@ -59,7 +60,7 @@ class Ticks:
         try:
             async with self._database.session() as session:
                 studies = await claims.claim_open(session, owner=self._owner, lease=LEASE)
-            listening_since = await self._ear.since()
+            heard = await self._ear.look()
         except Exception as error:  # noqa: BLE001 - whatever it was, the next tick tries again
             self._of_claims.met("cannot claim studies; trying again", error)
             return
@@ -68,17 +69,13 @@ class Ticks:
             if stop.is_set():
                 return
             with log_records.bind(study_id=study_id):
-                await self.advance(study_id, listening_since)
+                await self.advance(study_id, heard)
 
-    async def advance(self, study_id: str, listening_since: datetime) -> None:
+    async def advance(self, study_id: str, heard: Heard) -> None:
         """One study's step. Trouble is written on it."""
         try:
             try:
-                await self._reconciler.advance(
-                    study_id,
-                    listening_since=listening_since,
-                    is_unreached=self._ear.is_unreached,
-                )
+                await self._reconciler.advance(study_id, heard)
             except TanError as error:
                 self._of_study[study_id].met(f"study {study_id} cannot go on", error)
                 await self._reconciler.fail(study_id, str(error))

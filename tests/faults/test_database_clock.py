@@ -12,6 +12,7 @@ from service.db.clock import clock
 from service.db.session import Database
 from service.db.tables import Attempt, WebhookDelivery
 from service.orchestrator import compute
+from service.orchestrator.decide import Heard
 from service.orchestrator.hearing import Hearing
 from service.settings import Settings
 from service.studies import repository as studies
@@ -54,7 +55,11 @@ class TestDriver:
         async def look() -> None:
             async with world.database.session() as session:
                 now = await clock(session)
-            world.listening_since = await hearing.since(now + its_clock.ahead) - its_clock.ahead
+            heard = await hearing.look(now + its_clock.ahead)
+            world.heard = Heard(
+                looking_since=heard.looking_since - its_clock.ahead,
+                listening_since=heard.listening_since - its_clock.ahead,
+            )
             await world.tick()
 
         yield look

@@ -8,6 +8,7 @@ import httpx
 from service.auth.secrets import server_secret
 from service.db.session import Database
 from service.orchestrator import claims
+from service.orchestrator.decide import Heard
 from service.orchestrator.reconcile import Reconciler
 from service.settings import Settings
 from service.studies.repository import event_data, events_after
@@ -18,15 +19,20 @@ from tests.support.reports import completed_trial
 LEASE = timedelta(seconds=60)
 
 
+def always_heard() -> Heard:
+    """An orchestrator that has looked and listened since long ago."""
+    since = datetime(2000, 1, 1, tzinfo=UTC)
+    return Heard(looking_since=since, listening_since=since)
+
+
 class World:
     """One orchestrator, its cluster, and the API that drivers and users speak to."""
 
     def __init__(self, client: httpx.AsyncClient, settings: Settings, database: Database) -> None:
         self.client, self.settings, self.database = client, settings, database
         self.launcher = MemoryLauncher()
-        self.listening_since = datetime(2000, 1, 1, tzinfo=UTC)
+        self.heard = always_heard()
         self.first_pause = timedelta(0)
-        self.is_unreached = False
 
     def reconciler(self, owner: str = "one") -> Reconciler:
         return Reconciler(
@@ -46,11 +52,7 @@ class World:
             async with self.database.session() as session:
                 claimed = await claims.claim_open(session, owner=owner, lease=LEASE)
             for study_id in claimed:
-                await reconciler.advance(
-                    study_id,
-                    listening_since=self.listening_since,
-                    is_unreached=self.is_unreached,
-                )
+                await reconciler.advance(study_id, self.heard)
 
     async def submit(self, **changes: Any) -> str:
         response = await self.client.post("/studies", json=make_spec(**changes))

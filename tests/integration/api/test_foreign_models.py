@@ -1,6 +1,6 @@
 """Models made by code from elsewhere: who may name which, and what the workers are told."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -10,6 +10,7 @@ from service.orchestrator import claims
 from service.orchestrator.reconcile import Reconciler
 from tests.fixtures.api import make_settings, make_spec, open_client
 from tests.support.launcher import MemoryLauncher
+from tests.support.world import always_heard
 
 ALLOWED = ("lab.models", "zoo")
 NAME = "python:lab.models.cnn:small"
@@ -77,7 +78,7 @@ async def test_drivers_are_told_what_they_may_import(open_api, open_settings, da
     for _ in range(3):
         async with database.session() as session:
             (study_id,) = await claims.claim_open(session, owner="one", lease=lease)
-        await reconciler.advance(study_id, listening_since=datetime(2000, 1, 1, tzinfo=UTC))
+        await reconciler.advance(study_id, always_heard())
 
     (job,) = launcher.submitted
     assert job.environment["TAN_ALLOWED_MODEL_PREFIXES"] == "lab.models,zoo"

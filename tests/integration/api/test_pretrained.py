@@ -1,7 +1,7 @@
 """Studies that begin from a checkpoint: which may be named, and what is fixed of them."""
 
 import hashlib
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -12,6 +12,7 @@ from service.orchestrator import claims
 from service.orchestrator.reconcile import Reconciler
 from tests.fixtures.api import make_settings, make_spec, open_client
 from tests.support.launcher import MemoryLauncher
+from tests.support.world import always_heard
 
 CONTENT = b"weights"
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -100,7 +101,7 @@ async def test_the_file_is_fixed_when_the_study_is_submitted(
     for _ in range(3):
         async with database.session() as session:
             (study_id,) = await claims.claim_open(session, owner="one", lease=lease)
-        await reconciler.advance(study_id, listening_since=datetime(2000, 1, 1, tzinfo=UTC))
+        await reconciler.advance(study_id, always_heard())
 
     (job,) = launcher.submitted
     assert job.environment["TAN_PRETRAINED_DIR"] == str(folder)

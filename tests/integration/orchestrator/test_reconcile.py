@@ -2,7 +2,8 @@
 
 import asyncio
 import re
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psycopg
@@ -20,7 +21,7 @@ from tan_core.errors import AccountantError
 from tests.fixtures.api import driver_headers, register_table
 from tests.fixtures.postgres import DatabaseUrls
 from tests.support.reports import completed_trial, make_score, make_trial
-from tests.support.world import LEASE, World
+from tests.support.world import LEASE, World, always_heard
 
 
 class TestTheWayOfAStudy:
@@ -445,7 +446,7 @@ class TestDeadDrivers:
         self, world: World
     ) -> None:
         study_id = await world.submit()
-        world.is_unreached = True
+        world.heard = replace(world.heard, is_unreached=True)
         await world.tick(4)
         assert (await world.study(study_id))["reason"] == UNREACHED
 
@@ -536,11 +537,11 @@ class TestDeadDrivers:
         async with database.session() as session:
             attempt = (await session.scalars(select(Attempt))).one()
             attempt.submitted_at = attempt.heartbeat_at = attempt.created_at - timedelta(hours=1)
-            world.listening_since = attempt.created_at
+            world.heard = replace(world.heard, listening_since=attempt.created_at)
         await world.tick(2)
         assert world.launcher.stopped == []
 
-        world.listening_since -= timedelta(hours=1)
+        world.heard = always_heard()
         await world.tick(1)
 
         assert len(world.launcher.stopped) == 1
@@ -650,14 +651,17 @@ class TestCancel:
         assert study["privacy"]["charged_steps"] == 2
         assert 0 < await world.committed() < full
 
+    @pytest.mark.parametrize("can_hear", [True, False])
     async def test_it_waits_for_no_cluster_and_a_driver_that_comes_back_charges_nothing(
-        self, world: World, database: Database
+        self, world: World, database: Database, can_hear: bool
     ) -> None:
         study_id = await world.to_training()
         run_id = f"{study_id}-private"
         await world.begin_segment(study_id, 0, 2)
         full = await world.committed()
         world.launcher.is_down = True
+        if not can_hear:  # nor does the API answer the orchestrator
+            world.heard = replace(world.heard, listening_since=datetime(2100, 1, 1, tzinfo=UTC))
         await world.client.post(f"/studies/{study_id}/cancel")
         await world.tick(3)
         study = await world.study(study_id)

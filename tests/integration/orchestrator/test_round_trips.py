@@ -87,6 +87,6 @@ async def test_a_look_that_finds_nothing_to_do_is_one(world: World, budget: floa
     reconciler = world.reconciler()
 
     async def look(_: int) -> None:
-        await reconciler.advance(study_id, listening_since=world.listening_since)
+        await reconciler.advance(study_id, world.heard)
 
     assert await round_trips(world, look) == 1

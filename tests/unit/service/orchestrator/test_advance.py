@@ -1,7 +1,6 @@
 """What a study is told of trouble on its way."""
 
 import asyncio
-from datetime import UTC, datetime
 from typing import Any
 from unittest.mock import AsyncMock, MagicMock
 
@@ -16,6 +15,7 @@ from service.orchestrator.__main__ import (
 )
 from service.orchestrator.ticks import Ticks
 from service.publication.published import RestoredBackupError
+from tests.support.world import always_heard
 
 
 class Troubled:
@@ -25,7 +25,7 @@ class Troubled:
         self.error = error
         self.noted: list[str] = []
 
-    async def advance(self, *_: object, **__: object) -> None:
+    async def advance(self, *_: object) -> None:
         raise self.error
 
     async def note(self, _study_id: str, reason: str) -> None:
@@ -44,7 +44,7 @@ class Troubled:
 )
 def test_it_hears_what_concerns_it_and_nothing_of_the_database(error: Exception, told: str) -> None:
     reconciler: Any = Troubled(error)
-    asyncio.run(ticks(reconciler).advance("s-1", datetime.now(UTC)))
+    asyncio.run(ticks(reconciler).advance("s-1", always_heard()))
     assert reconciler.noted == [told]
 
 
@@ -73,7 +73,7 @@ def ticks(reconciler: Any, **parts: Any) -> Ticks:
     """Ticks over nothing, but for what is given."""
     made: dict[str, Any] = {
         "database": MagicMock(),
-        "ear": AsyncMock(is_unreached=False),
+        "ear": AsyncMock(),
         "published": AsyncMock(),
         **parts,
     }
@@ -96,7 +96,7 @@ def test_who_is_told_to_stop_begins_with_no_further_study() -> None:
     stop, begun = asyncio.Event(), list[str]()
 
     class Slow:
-        async def advance(self, study_id: str, **_: object) -> None:
+        async def advance(self, study_id: str, _: object) -> None:
             begun.append(study_id)
             stop.set()
 

@@ -13,11 +13,13 @@ from service.orchestrator.decide import (
     Action,
     AttemptView,
     Decision,
+    Heard,
     decide,
 )
 from service.orchestrator.launcher import JobInfo, JobStatus
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LONG_AGO = NOW - timedelta(days=1)
 TIMEOUT = timedelta(seconds=30)
 
 
@@ -47,7 +49,8 @@ def decided(
     max_attempts: int = 3,
     tries: int = 0,
     in_vain: int = 0,
-    listening_since: datetime = NOW - timedelta(days=1),
+    looking_since: datetime = LONG_AGO,
+    listening_since: datetime = LONG_AGO,
     is_unreached: bool = False,
 ) -> Decision:
     return decide(
@@ -59,9 +62,12 @@ def decided(
         tries=tries,
         in_vain=in_vain,
         now=NOW,
-        listening_since=listening_since,
+        heard=Heard(
+            looking_since=looking_since,
+            listening_since=listening_since,
+            is_unreached=is_unreached,
+        ),
         heartbeat_timeout=TIMEOUT,
-        is_unreached=is_unreached,
     )
 
 
@@ -187,7 +193,7 @@ class TestLiveAttempts:
             tries=0,
             in_vain=0,
             now=NOW,
-            listening_since=NOW - timedelta(days=1),
+            heard=Heard(looking_since=LONG_AGO, listening_since=LONG_AGO),
             heartbeat_timeout=TIMEOUT,
         )
 
@@ -212,10 +218,14 @@ class TestLiveAttempts:
     def test_a_heartbeat_proves_that_it_was_submitted(self) -> None:
         assert action(attempt(submitted_at=None)) is Action.LOSE
 
-    def test_a_job_that_will_not_end_is_given_up(self) -> None:
+    @pytest.mark.parametrize("status", [JobStatus.RUNNING, JobStatus.UNKNOWN])
+    def test_a_job_that_will_not_end_is_given_up_though_no_api_answers(
+        self, status: JobStatus
+    ) -> None:
         asked = attempt(stop_requested_at=NOW - STOP_GRACE - timedelta(seconds=1))
 
-        assert action(asked, job(JobStatus.RUNNING)) is Action.LOSE
+        assert action(asked, job(status), cancel=True) is Action.LOSE
+        assert action(asked, job(status), cancel=True, listening_since=NOW) is Action.LOSE
 
 
 class TestPause:
@@ -277,8 +287,8 @@ class TestClockThatJumped:
         asked = attempt(stop_requested_at=NOW - by)
 
         running = job(JobStatus.RUNNING)
-        assert action(asked, running, listening_since=self.leapt) is Action.STOP
-        assert action(asked, running, listening_since=self.heard_since) is Action.LOSE
+        assert action(asked, running, looking_since=self.leapt) is Action.STOP
+        assert action(asked, running, looking_since=self.heard_since) is Action.LOSE
 
 
 def test_no_combination_starts_a_second_attempt_beside_a_live_one() -> None:

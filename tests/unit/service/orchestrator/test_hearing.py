@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from service.orchestrator import hearing as module
+from service.orchestrator.decide import Heard
 from service.orchestrator.hearing import GAP, Ear, Hearing
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -34,6 +35,10 @@ class Clock:
         return self.now
 
 
+def heard_since(start: datetime) -> Heard:
+    return Heard(looking_since=start, listening_since=start)
+
+
 @pytest.fixture
 def database(monkeypatch: pytest.MonkeyPatch) -> Any:
     async def answers(_: Hearing) -> bool:
@@ -46,31 +51,56 @@ def database(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_tick_that_lasts_longer_than_a_gap_is_none(database: Any) -> None:
-    async def two_ticks() -> list[datetime]:
+    async def two_ticks() -> list[Heard]:
         hearing, stop = Hearing("http://api"), asyncio.Event()
         ear = Ear(database, hearing)
         beside = asyncio.create_task(ear.run(stop))
-        first = await ear.since()
+        first = await ear.look()
         await asyncio.wait_for(database.is_late.wait(), 20)  # a study that takes long
-        second = await ear.since()
+        second = await ear.look()
         stop.set()
         await beside
         await hearing.close()
         return [first, second]
 
     first, second = asyncio.run(two_ticks())
-    assert first == second == START + timedelta(seconds=1)
+    assert first == second == heard_since(START + timedelta(seconds=1))
 
 
 def test_looks_at_the_same_time_see_the_clock_go_on(database: Any) -> None:
-    async def many() -> list[datetime]:
+    async def many() -> list[Heard]:
         hearing = Hearing("http://api")
         ear = Ear(database, hearing)
-        found = await asyncio.gather(*(ear.since() for _ in range(20)))
+        found = await asyncio.gather(*(ear.look() for _ in range(20)))
         await hearing.close()
         return found
 
-    assert set(asyncio.run(many())) == {START + timedelta(seconds=1)}
+    assert set(asyncio.run(many())) == {heard_since(START + timedelta(seconds=1))}
+
+
+def test_looks_go_on_where_the_api_falls_silent_until_the_clock_jumps(
+    database: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = [True, False, False, True, True]
+
+    async def answer(_: Hearing) -> bool:
+        return answers.pop(0)
+
+    monkeypatch.setattr(Hearing, "_api_answers", answer)
+
+    async def look() -> list[tuple[int, int]]:
+        hearing, found = Hearing("http://api"), []
+        for at in (0, 1, 2, 3, 3600):
+            heard = await hearing.look(START + timedelta(seconds=at))
+            found.append(
+                tuple(
+                    int((since - START).total_seconds())
+                    for since in (heard.looking_since, heard.listening_since)
+                )
+            )
+        return found
+
+    assert asyncio.run(look()) == [(0, 0), (0, 1), (0, 2), (0, 3), (3600, 3600)]
 
 
 def test_an_api_that_never_answers_is_told_once_with_its_address(
@@ -86,8 +116,7 @@ def test_an_api_that_never_answers_is_told_once_with_its_address(
     async def look() -> list[bool]:
         ear, found = Ear(database, Hearing("http://nowhere:1")), []
         while answers:
-            await ear.since()
-            found.append(ear.is_unreached)
+            found.append((await ear.look()).is_unreached)
         return found
 
     assert asyncio.run(look()) == [False] * 4 + [True] * 3 + [False]

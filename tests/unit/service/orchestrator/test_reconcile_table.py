@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from service.orchestrator.decide import Action, AttemptView, decide
+from service.orchestrator.decide import Action, AttemptView, Heard, decide
 from service.orchestrator.launcher import JobInfo, JobStatus
 
 DOCUMENT = Path(__file__).parents[4] / "docs/orchestration.md"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TIMEOUT = timedelta(seconds=30)
 MAX_ATTEMPTS = 3
-SECOND = timedelta(seconds=1)
+SECOND, DAY = timedelta(seconds=1), timedelta(days=1)
 
 LIVE: dict[str, dict[str, Any]] = {
     "live": {},
@@ -100,7 +100,7 @@ def taken(attempt: str, cluster: str, wanted: str) -> Action:
         tries=3 if "third time" in attempt else 1,
         in_vain=MAX_ATTEMPTS if attempt == "ended once too often" else 0,
         now=NOW,
-        listening_since=NOW - timedelta(days=1),
+        heard=Heard(looking_since=NOW - DAY, listening_since=NOW - DAY),
         heartbeat_timeout=TIMEOUT,
     ).action
 
