@@ -7,8 +7,10 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
 from service.db.session import Database
+from service.trouble import Trouble
 
 EVENT_CHANNEL = "tan_event"
+RETRY_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
 
@@ -36,6 +38,7 @@ class EventHub:
         self._channel = channel
         self._subscribers: defaultdict[str, set[Subscriber]] = defaultdict(set)
         self._listener: asyncio.Task[None] | None = None
+        self._trouble = Trouble(_log)
         self.is_closed = False
 
     @asynccontextmanager
@@ -83,13 +86,14 @@ class EventHub:
         while True:
             try:
                 async for key in self._database.listen(self._channel):
+                    self._trouble.is_over()
                     if key:
                         self._wake(key)
                     else:
                         self._wake_all()
-            except Exception:  # noqa: BLE001 - subscribers also poll: without a listener they are slower
-                _log.exception("cannot listen for events; trying again")
-                await asyncio.sleep(1)
+            except Exception as error:  # noqa: BLE001 - subscribers also poll: without a listener they are slower
+                self._trouble.met("cannot listen for events; trying again", error)
+                await asyncio.sleep(RETRY_SECONDS)
 
     def _wake(self, key: str) -> None:
         for wake in self._subscribers.get(key, ()):
