@@ -57,6 +57,36 @@ def parameters(params: dict[str, Any]) -> str:
     return "  ".join(f"{name}={_parameter(value)}" for name, value in params.items()) or MISSING
 
 
+def on_one_line(value: Any) -> str:
+    """A value of a study.yaml as it can be written there.
+
+    Example:
+        >>> on_one_line({"low": 0.1, "high": 2.0, "log": False}), on_one_line(["sgd", "adam"])
+        ('{low: 0.1, high: 2.0}', '[sgd, adam]')
+        >>> on_one_line(True), on_one_line(0.3), on_one_line(None)
+        ('true', '0.3', '-')
+    """
+    if value is None:
+        return MISSING
+    if isinstance(value, dict):
+        # `log: false` is what a range is by itself.
+        parts = (
+            f"{k}: {on_one_line(v)}"
+            for k, v in sorted(value.items(), key=_ends_first)
+            if v is not False
+        )
+        return f"{{{', '.join(parts)}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(on_one_line(each) for each in value)}]"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _ends_first(entry: tuple[str, Any]) -> int:
+    """A range from its low end, however it was stored."""
+    order = ("low", "high")
+    return order.index(entry[0]) if entry[0] in order else len(order)
+
+
 def duration(seconds: float | None) -> str:
     """Seconds as ``1h02m``, ``3m05s``, ``12s`` or ``0.4s``."""
     if seconds is None or not math.isfinite(seconds) or seconds < 0:

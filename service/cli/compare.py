@@ -1,6 +1,6 @@
 """``tan-cli compare``: two to six studies side by side."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,6 +28,7 @@ def compare(
         raise InputError(f"{FEWEST} to {MOST} studies are compared at a time, got {len(studies)}")
     from service.cli.connect import find_study, open_client
     from service.cli.output import show, show_json
+    from service.trial_spec import differ, flattened, settings_compared
 
     with open_client() as client:
         found = [find_study(client, study) for study in studies]
@@ -36,32 +37,15 @@ def compare(
         twice = next(id_ for id_ in ids if ids.count(id_) > 1)
         raise InputError(f"study {twice} is named twice")
     specs = flattened([study["spec"] for study in found])
-    differing = {key: values for key, values in specs.items() if _differ(values)}
+    differing = {key: values for key, values in specs.items() if differ(values)}
+    trained = settings_compared(found)
     if as_json:
-        show_json({"studies": found, "differences": differing})
+        show_json({"studies": found, "trained": trained, "differences": differing})
         return
-    show(_outcomes(found), "", _specs(found, specs if everything else differing, differing))
-
-
-def flattened(specs: Sequence[Json]) -> dict[str, list[Any]]:
-    """The value of every key in each spec, by its dotted path; None where a spec has no such key."""
-    flat = [dict(_leaves(spec, ())) for spec in specs]
-    keys = dict.fromkeys(key for each in flat for key in each)
-    return {key: [each.get(key) for each in flat] for key in keys}
-
-
-def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
-    # A dimension of the space is read as one: its low and its high say nothing apart.
-    is_dimension = path[:-1] == ("search", "space")
-    if isinstance(value, dict) and value and not is_dimension:
-        for key, item in value.items():
-            yield from _leaves(item, (*path, str(key)))
-    else:
-        yield ".".join(path), value
-
-
-def _differ(values: Sequence[Any]) -> bool:
-    return any(value != values[0] for value in values)
+    show(_outcomes(found), "")
+    if trained:
+        show(_beside(found, "What their trials were trained with", trained), "")
+    show(_specs(found, specs if everything else differing, differing))
 
 
 def _outcomes(studies: Sequence[Json]) -> "RenderableType":
@@ -78,11 +62,13 @@ def _outcomes(studies: Sequence[Json]) -> "RenderableType":
 def _facts(study: Json) -> list[tuple[str, str]]:
     """The same names for every study: what it is, promises, costs and reached."""
     from service import text
+    from service.trial_spec import stands_for
 
     plan, privacy = study["plan"], study["privacy"]
     run, prediction, best = (study[part] or {} for part in ("run", "prediction", "best_trial"))
     reference, cost = plan["reference"], plan["cost"]
     interval = f" {text.interval(prediction['low'], prediction['high'])}" if prediction else ""
+    which = f" trial {best['number']}, {stands_for(study)}" if best else ""
     return [
         ("id", study["id"]),
         ("state", study["state"]),
@@ -93,7 +79,7 @@ def _facts(study: Json) -> list[tuple[str, str]]:
         ("B", text.number(reference["expected_batch_size"])),
         ("σ", text.number(reference["noise_multiplier"])),
         ("S", text.number(reference["steps"])),
-        ("best trial (not private)", text.percent(best.get("value"))),
+        ("its trial (not private)", f"{text.percent(best.get('value'))}{which}"),
         ("predicted", f"{text.percent(prediction.get('accuracy'))}{interval}"),
         ("test accuracy", text.percent(run.get("test_accuracy"))),
         ("examples of the run", text.number(cost["private_run_examples"])),
@@ -106,23 +92,20 @@ def _specs(
 ) -> "RenderableType":
     from rich.text import Text
 
-    from service.cli.tables import table
-
     if not shown:
         return Text("their YAML says the same")
-    title = "How their YAML differs" if shown is differing else "Their YAML; * where it differs"
+    if shown is differing:
+        return _beside(studies, "How their YAML differs", shown)
+    marked = {f"{key} *" if key in differing else key: values for key, values in shown.items()}
+    return _beside(studies, "Their YAML; * where it differs", marked)
+
+
+def _beside(studies: Sequence[Json], title: str, rows: dict[str, list[Any]]) -> "RenderableType":
+    from service import text
+    from service.cli.tables import table
+
     names = [study["name"] for study in studies]
     made = table(title, "key", *names, prose=names)
-    for key, values in shown.items():
-        mark = " *" if key in differing and shown is not differing else ""
-        made.add_row(f"{key}{mark}", *map(_written, values))
+    for key, values in rows.items():
+        made.add_row(key, *map(text.on_one_line, values))
     return made
-
-
-def _written(value: Any) -> str:
-    """As YAML has it on one line."""
-    import json
-
-    if value is None:
-        return "-"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

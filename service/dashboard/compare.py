@@ -16,7 +16,7 @@ from service.context import Context, ContextDep
 from service.dashboard import queries
 from service.dashboard.charts.compared import Search, best_so_far, predictions_chart
 from service.dashboard.charts.compared_runs import NamedRun, compared_spending, compared_updates
-from service.dashboard.charts.table import Table
+from service.dashboard.charts.table import Cell, Table
 from service.dashboard.render import page
 from service.dashboard.view import seconds_taken
 from service.db.tables import Trial
@@ -24,6 +24,8 @@ from service.errors import InvalidInputError, NotFoundError
 from service.private_run.service import curves
 from service.studies import service as studies
 from service.studies.schemas import StudyView
+from service.text import on_one_line
+from service.trial_spec import differ, flattened, settings_compared, stands_for
 from tan_core.wire import TrialState
 
 FEWEST, MOST = 2, 6
@@ -53,7 +55,7 @@ class SpecRow:
     @property
     def differs(self) -> bool:
         """Whether the studies do not agree."""
-        return any(value != self.values[0] for value in self.values)
+        return differ(self.values)
 
 
 @router.get("/ui/compare", dependencies=[needs(Scope.READ)])
@@ -73,6 +75,8 @@ async def compare_studies(
         studies=compared,
         differing=[row for row in rows if row.differs],
         agreeing=[row for row in rows if not row.differs],
+        trained=trained_rows(compared),
+        trial_of={study.id: stands_for(study.model_dump()) for study in compared},
         seconds={study.id: seconds_taken(study, now) for study in compared},
         history=best_so_far(searches),
         predictions=predictions_chart(compared),
@@ -86,13 +90,15 @@ async def compare_studies(
 async def get_compared_numbers(
     name: str, context: ContextDep, principal: PrincipalDep, chosen: Chosen
 ) -> Response:
-    """The numbers of the comparison: ``spec``, or a chart by its name."""
+    """The numbers of the comparison: ``spec``, ``trained``, or a chart by its name."""
     compared = await _studies(context, principal, chosen)
     table: Table | None = None
-    if name == "spec":
+    if name in ("spec", "trained"):
+        of_specs = name == "spec"
+        rows = spec_rows([each.spec for each in compared]) if of_specs else trained_rows(compared)
         table = Table(
             columns=("field", *labels(compared)),
-            rows=[(row.path, *row.values) for row in spec_rows([study.spec for study in compared])],
+            rows=[(row.path, *(_cell(value) for value in row.values)) for row in rows],
         )
     elif name == "history":
         async with context.database.session() as session:
@@ -109,6 +115,10 @@ async def get_compared_numbers(
     return Response(table.csv(), media_type="text/csv; charset=utf-8")
 
 
+def _cell(value: Any) -> Cell:
+    return on_one_line(value) if isinstance(value, list | Mapping) else value
+
+
 def labels(compared: Sequence[StudyView]) -> list[str]:
     """Names that tell the studies apart: two of one name have their identifiers beside it."""
     names = [study.name for study in compared]
@@ -120,9 +130,8 @@ def labels(compared: Sequence[StudyView]) -> list[str]:
 
 def spec_rows(specs: Sequence[Mapping[str, Any]]) -> list[SpecRow]:
     """Every field of the specs by its path, in the order in which a spec has them."""
-    flat = [dict(_flat(spec)) for spec in specs]
-    paths = dict.fromkeys(path for one in flat for path in one)
-    return [SpecRow(path, [one.get(path) for one in flat]) for path in _in_order(list(paths))]
+    flat = flattened(specs)
+    return [SpecRow(path, flat[path]) for path in _in_order(list(flat))]
 
 
 def _in_order(paths: Sequence[str]) -> list[str]:
@@ -134,16 +143,10 @@ def _in_order(paths: Sequence[str]) -> list[str]:
     )
 
 
-def _flat(value: Mapping[str, Any], prefix: str = "") -> Sequence[tuple[str, Any]]:
-    """Leaves by their dotted path; a list is written as one."""
-    leaves: list[tuple[str, Any]] = []
-    for name, each in value.items():
-        path = f"{prefix}{name}"
-        if isinstance(each, Mapping) and each:
-            leaves += _flat(each, f"{path}.")
-        else:
-            leaves.append((path, str(each) if isinstance(each, list | Mapping) else each))
-    return leaves
+def trained_rows(compared: Sequence[StudyView]) -> list[SpecRow]:
+    """What the trials that stand for the studies were trained with, where they differ or it was searched."""
+    found = settings_compared([study.model_dump(mode="json") for study in compared])
+    return [SpecRow(path, values) for path, values in found.items()]
 
 
 async def _studies(

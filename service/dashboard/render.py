@@ -218,7 +218,7 @@ def _make_environment() -> Environment:
 
 
 def _parameter(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else text.on_one_line(value)
 
 
 _environment = _make_environment()

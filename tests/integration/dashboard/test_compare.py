@@ -56,7 +56,27 @@ class TestComparing:
         assert rows["model.hidden"] == "[64],[128]"
         assert rows["train.steps"] == "300,300"
         marked = [a for a in page.all("tr") if a.get("class") == "differs"]
-        assert len(marked) == 1
+        assert len(marked) == 2  # as it was asked for, and as it was trained
+
+    async def test_what_was_trained_stands_beside_each_other(
+        self, client: httpx.AsyncClient, two: list[str]
+    ) -> None:
+        page = await get(client, path_of(two))
+        response = await client.get(path_of(two, "/trained.csv"))
+        studies = [(await client.get(f"/studies/{id_}")).json() for id_ in two]
+
+        rows = dict(line.split(",", 1) for line in response.text.splitlines())
+        best = [study["best_trial"] for study in studies]
+        rate = "learning_rate"
+        assert rows[f"train.{rate}"] == ",".join(str(one["params"][rate]) for one in best)
+        assert rows["train.ema_decay"] == "0.0,0.0"  # was searched, and no trial has one
+        assert rows["model.hidden"] == "[64],[128]"
+        assert "train.clip_norm" not in rows  # fixed, and the same
+        assert "train.learning_rate" in page.text["trained"]
+        for study, one in zip(studies, best, strict=True):
+            address = f"/ui/studies/{study['id']}/trials/{one['number']}"
+            assert address in {a.get("href") for a in page.all("a")}
+        assert "promoted" in page.text["results"]
 
     async def test_searches_and_predictions_can_be_downloaded(
         self, client: httpx.AsyncClient, two: list[str]
@@ -130,5 +150,5 @@ def test_a_field_that_one_study_lacks_differs() -> None:
 
     assert [(row.path, row.values, row.differs) for row in rows] == [
         ("model.name", ["mlp", "linear"], True),
-        ("model.hidden", ["[64]", None], True),
+        ("model.hidden", [[64], None], True),
     ]

@@ -137,7 +137,15 @@ STUDY: Json = {
         "name": "digits-eps3",
         "dataset": "digits",
         "model": {"name": "mlp", "hidden": [64]},
-        "search": {"accounting": "declared_unaccounted", "trials": 2},
+        "search": {
+            "accounting": "declared_unaccounted",
+            "trials": 2,
+            "space": {
+                "learning_rate": {"low": 0.125, "high": 4.0, "log": True},
+                "ema_decay": {"choices": [0.9, 0.98]},
+            },
+        },
+        "train": {"batch_size": 256, "steps": 300, "learning_rate": 1.0, "ema_decay": 0.0},
     },
     "plan": PLAN,
     "progress": PROGRESS,

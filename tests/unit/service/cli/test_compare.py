@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from service.cli.compare import flattened
 from tests.unit.service.cli.conftest import Cli
 from tests.unit.service.cli.recorded import STUDY, RecordedServer
 
@@ -46,6 +45,23 @@ def test_json_has_the_studies_and_their_differences(cli: Cli, other: dict[str, A
     document = json.loads(cli("compare", STUDY["id"], OTHER, "--json").out)
     assert [study["id"] for study in document["studies"]] == [STUDY["id"], OTHER]
     assert document["differences"] == {"model.hidden": [[64], [256]]}
+    assert document["trained"]["model.hidden"] == [[64], [256]]
+
+
+def test_what_the_trials_were_trained_with_stands_side_by_side(
+    cli: Cli, other: dict[str, Any]
+) -> None:
+    other["best_trial"]["params"]["learning_rate"] = 0.25
+    other["promotion"] = None
+
+    shown = cli("compare", STUDY["id"], OTHER).out
+    trained = shown[shown.index("trained with") : shown.index("How their")]
+
+    rows = {line.split()[0]: line.split()[1:] for line in trained.splitlines() if line.strip()}
+    best = STUDY["best_trial"]["params"]
+    assert rows["train.learning_rate"] == [str(best["learning_rate"]), "0.25"]
+    assert rows["train.ema_decay"] == [str(best["ema_decay"])] * 2
+    assert f"trial {STUDY['best_trial']['number']}, best so far" in shown
 
 
 @pytest.mark.parametrize("count", [1, 7])
@@ -57,13 +73,3 @@ def test_two_to_six_can_be_compared(cli: Cli, server: RecordedServer, count: int
 
 def test_a_study_is_not_compared_with_itself(cli: Cli, server: RecordedServer) -> None:
     assert cli("compare", STUDY["id"], "digits-eps3").code == 2
-
-
-def test_a_dimension_is_one_value_and_a_missing_key_is_none() -> None:
-    specs = [
-        {"search": {"space": {"lr": {"low": 1, "high": 2}}}, "a": {}},
-        {"search": {"space": {}}},
-    ]
-    assert flattened(specs) == {
-        "search.space.lr": [{"low": 1, "high": 2}, None], "a": [{}, None], "search.space": [None, {}],
-    }  # fmt: skip

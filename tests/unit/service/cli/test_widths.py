@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console, Group, RenderableType
 
+from service import trial_spec
 from service.cli import (
     compare,
     plan_view,
@@ -136,7 +137,7 @@ def _audit() -> RenderableType:
 
 def _compared() -> RenderableType:
     other = {**copy.deepcopy(STUDY), "name": LONG_STUDY}
-    specs = compare.flattened([STUDY["spec"], other["spec"]])
+    specs = trial_spec.flattened([STUDY["spec"], other["spec"]])
     return Group(compare._outcomes([STUDY, other]), compare._specs([STUDY, other], specs, specs))
 
 

@@ -1,0 +1,85 @@
+"""What studies ask for and what their trials are, as fields by dotted path: to compare and to repeat them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+Json = dict[str, Any]
+
+
+def flattened(specs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """The value of every field in each spec, by its dotted path; None where a spec has no such field."""
+    flat = [dict(_leaves(spec, ())) for spec in specs]
+    paths = dict.fromkeys(path for each in flat for path in each)
+    return {path: [each.get(path) for each in flat] for path in paths}
+
+
+def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    # A dimension of the space is read as one: its low and its high say nothing apart.
+    is_dimension = path[:-1] == ("search", "space")
+    if isinstance(value, Mapping) and (value or not path) and not is_dimension:
+        for key, item in value.items():
+            yield from _leaves(item, (*path, str(key)))
+    else:
+        yield ".".join(path), value
+
+
+def differ(values: Sequence[Any]) -> bool:
+    """Whether not all of the values are equal."""
+    return any(value != values[0] for value in values)
+
+
+def settings(spec: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Json]:
+    """The sections ``model`` and ``train`` of a stored spec, as a trial with these parameters has them.
+
+    Example:
+        >>> settings({"model": {"name": "mlp"}, "train": {"momentum": 0.0}}, {"momentum": 0.9})
+        {'model': {'name': 'mlp'}, 'train': {'momentum': 0.9}}
+    """
+    sections = {name: dict(spec[name]) for name in ("model", "train")}
+    for key, value in params.items():
+        section, _, name = key.rpartition(".")
+        # A bare name is the trainer's where both have it, as when the trial ran.
+        is_model = section == "model" or (not section and name not in sections["train"])
+        sections["model" if is_model else "train"][name] = value
+    return sections
+
+
+def settings_compared(studies: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Where the trials that stand for studies differ, or what a study searched: each field's values.
+
+    A study without a trial has None everywhere, and is no difference.
+    """
+    trained = [
+        settings(study["spec"], study["best_trial"]["params"]) if study["best_trial"] else {}
+        for study in studies
+    ]
+    searched = {
+        key.rpartition(".")[2] for study in studies for key in study["spec"]["search"]["space"]
+    }
+    return {
+        path: values
+        for path, values in flattened(trained).items()
+        if path.partition(".")[2] in searched
+        or differ([value for value, known in zip(values, trained, strict=True) if known])
+    }
+
+
+def stands_for(study: Mapping[str, Any]) -> str:
+    """What ``best_trial`` of a study is: who has promoted nothing yet names its best.
+
+    Example:
+        >>> stands_for({"promotion": None}), stands_for({"promotion": {"by": None}})
+        ('best so far', 'proposed')
+    """
+    if not study["promotion"]:
+        return "best so far"
+    return "promoted" if study["promotion"]["by"] else "proposed"
+
+
+def repeated(study: Mapping[str, Any], params: Mapping[str, Any], *, number: int) -> Json:
+    """The spec of a study that tries one trial's parameters alone, at the batches that the trial climbed."""
+    spec = study["spec"]
+    rungs = [round(rung["expected_batch_size"]) for rung in study["plan"]["simulations"]]
+    alone = {"trials": 1, "rungs": rungs, "warm_start": "none", "space": dict(params)}
+    name = f"{study['name'][:80]}-trial-{number}"
+    return {**spec, "name": name, "search": {**spec["search"], **alone}}

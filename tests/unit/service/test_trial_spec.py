@@ -1,0 +1,72 @@
+"""Fields by path, and what a trial was trained with."""
+
+import copy
+from typing import Any
+
+import yaml
+
+from service.trial_spec import flattened, repeated, settings, settings_compared
+from tan_core.spec import StudySpec
+from tests.integration.dashboard.seeding import DIGITS
+
+SPEC = StudySpec.model_validate(yaml.safe_load(DIGITS.read_text())).model_dump(mode="json")
+
+
+def study(number: int | None, **params: Any) -> dict[str, Any]:
+    best = None if number is None else {"number": number, "params": params}
+    return {"name": "digits", "spec": copy.deepcopy(SPEC), "best_trial": best, "promotion": None}
+
+
+def test_a_dimension_is_one_value_and_a_missing_key_is_none() -> None:
+    specs = [
+        {"search": {"space": {"lr": {"low": 1, "high": 2}}}, "a": {}},
+        {"search": {"space": {}}},
+        {},
+    ]
+    assert flattened(specs) == {
+        "search.space.lr": [{"low": 1, "high": 2}, None, None],
+        "a": [{}, None, None],
+        "search.space": [None, {}, None],
+    }
+
+
+def test_a_parameter_goes_where_the_trial_had_it() -> None:
+    spec = {"model": {"name": "x", "momentum": 1, "width": 2}, "train": {"momentum": 3}}
+    made = settings(spec, {"momentum": 4, "model.momentum": 5, "width": 6, "train.steps": 7})
+    assert made == {
+        "model": {"name": "x", "momentum": 5, "width": 6},
+        "train": {"momentum": 4, "steps": 7},
+    }
+    assert spec["train"] == {"momentum": 3}
+
+
+def test_what_one_study_fixed_stands_beside_what_another_searched() -> None:
+    fixed, searched = study(3, learning_rate=0.5), study(0, learning_rate=0.5, clip_norm=0.25)
+    fixed["spec"]["search"]["space"] = {"learning_rate": {"low": 0.1, "high": 1.0}}
+    searched["spec"]["search"]["space"] = {"clip_norm": {"low": 0.1, "high": 1.0}}
+
+    assert settings_compared([fixed, searched]) == {
+        "train.learning_rate": [0.5, 0.5],
+        "train.clip_norm": [0.5, 0.25],
+    }
+
+
+def test_a_study_without_a_trial_is_no_difference() -> None:
+    space = list(SPEC["search"]["space"])
+    found = settings_compared([study(1, learning_rate=0.5, ema_decay=0.9), study(None)])
+    assert found == {
+        f"train.{name}": [value, None] for name, value in zip(space, [0.5, 0.9], strict=True)
+    }
+
+
+def test_a_trial_repeated_is_a_study_that_would_be_taken() -> None:
+    plan = {"simulations": [{"expected_batch_size": 8.0}, {"expected_batch_size": 31.999999}]}
+    of = {**study(7), "name": "n" * 100, "plan": plan}
+
+    made = repeated(of, {"learning_rate": 0.5, "ema_decay": 0.9}, number=7)
+
+    spec = StudySpec.model_validate(made)
+    assert (spec.search.rungs, spec.search.trials, spec.search.warm_start) == ([8, 32], 1, "none")
+    assert spec.search.space == {"learning_rate": 0.5, "ema_decay": 0.9}
+    assert spec.name == f"{'n' * 80}-trial-7"
+    assert of["spec"] == SPEC
