@@ -1,4 +1,4 @@
-"""Commands on datasets: add, list, show."""
+"""Commands on datasets: add, list, show, edit."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,7 +24,7 @@ OPTIONS = {
         field: f"--{field}"
         for field in (
             *("path", "source", "label", "unit", "group", "epsilon", "delta"),
-            *("public", "allow", "waiver", "admission"),
+            *("public", "allow", "waiver", "admission", "approval"),
         )
     },
 }
@@ -106,6 +106,13 @@ def add(
             help="pld (default), or renyi_filter where plans depend on earlier private results."
         ),
     ] = None,
+    approval: Annotated[
+        str | None,
+        typer.Option(
+            metavar="automatic|required",
+            help="required: a person approves every private run, whatever its study says.",
+        ),
+    ] = None,
     split_seed: Annotated[
         int | None, typer.Option(min=0, help="Seed of the validation split, where one is cut.")
     ] = None,
@@ -130,6 +137,7 @@ def add(
         "accept_overlap": accept_overlap,
         "neighboring_relation": relation,
         "admission": admission,
+        "approval": approval,
         "split_seed": split_seed,
     }
     from service.cli.connect import document, open_client, sent_by_options
@@ -165,6 +173,26 @@ def show_dataset(name: DatasetName, as_json: JsonFlag = False) -> None:
     with open_client() as client:
         found = document(client.get_dataset(name))
     _show_one(found, as_json=as_json)
+
+
+@app.command("edit")
+def edit_dataset(
+    name: DatasetName,
+    approval: Annotated[
+        str,
+        typer.Option(
+            metavar="automatic|required",
+            help="required: a person approves every private run that has not begun, and those to come.",
+        ),
+    ],
+    as_json: JsonFlag = False,
+) -> None:
+    """Change what may be changed of a dataset."""
+    from service.cli.connect import document, open_client, sent_by_options
+
+    with open_client() as client, sent_by_options(OPTIONS):
+        edited = document(client.set_approval(name, {"approval": approval}))
+    _show_one(edited, as_json=as_json)
 
 
 def stated(registration: Json) -> Json:

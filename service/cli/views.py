@@ -16,6 +16,7 @@ from service.cli.tables import FirstThatFits, FittingTable, table
 Json = dict[str, Any]
 
 UNACCOUNTED = "search on private data NOT accounted"
+APPROVED_BY_A_PERSON = "required: a person approves every private run, whatever its study says"
 CHOSEN_BY = {"search": "by the search", "user": "by a user", None: "proposed, waits for approval"}
 
 
@@ -105,6 +106,7 @@ def study(item: Json, attempts: Sequence[Json] = ()) -> RenderableType:
         ("model", str(item["spec"]["model"]["name"])),
         ("search", f"{trials_line(progress)}; {search['accounting']}"),
         ("finals", finals_line(progress) or None),
+        ("approval", _approval(item)),
         ("best trial", best_trial(item.get("best_trial"))),
         *prediction_rows(item),
         ("private run", _run(item.get("run"), steps_line(progress))),
@@ -157,6 +159,15 @@ def _state(study: Json) -> str:
     if not reason or (promotion and promotion["reason"] in reason):
         return state
     return f"{state}: {reason}"
+
+
+def _approval(study: Json) -> str | None:
+    """What its private run will wait for, where that is not what the study itself says."""
+    if study.get("approval") != "required" or study["spec"].get("promotion") == "manual":
+        return None
+    return (
+        f"required by dataset {study['spec']['dataset']}: the private run waits for tan-cli promote"
+    )
 
 
 def _ended_early(attempt: Json) -> str | None:
@@ -308,6 +319,7 @@ def dataset(item: Json) -> RenderableType:
             ),
             ("search modes", ", ".join(item["allowed_modes"])),
             ("waiver", item.get("waiver")),
+            ("approval", APPROVED_BY_A_PERSON if item.get("approval") == "required" else None),
             *(("warning", each) for each in item.get("warnings") or []),
             ("overlap", _overlap(item.get("overlap"))),
             ("sha256", item["content_sha256"]),

@@ -3,7 +3,12 @@
 from typing import Any
 
 from service.client.connection import SLOW_SECONDS, Body, Connection, part
-from service.datasets.schemas import DatasetList, DatasetRegistration, DatasetView
+from service.datasets.schemas import (
+    ApprovalRequest,
+    DatasetList,
+    DatasetRegistration,
+    DatasetView,
+)
 from service.ledger.schemas import (
     Account,
     Burndown,
@@ -44,6 +49,10 @@ class Datasets(Connection):
     def get_dataset(self, name: str) -> DatasetView:
         """One registered dataset."""
         return self._ask(DatasetView, "GET", _dataset(name))
+
+    def set_approval(self, name: str, request: ApprovalRequest | Body) -> DatasetView:
+        """Say whether a person has to approve every private run on the dataset."""
+        return self._ask(DatasetView, "PUT", f"{_dataset(name)}/approval", body=request)
 
     def get_ledger(
         self, name: str, *, entries: int | None = None, until: int | None = None

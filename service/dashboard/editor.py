@@ -78,7 +78,7 @@ async def take_study(request: Request, context: ContextDep, principal: Principal
     except (ServiceError, TanError) as error:
         faults = await to_thread.run_sync(faults_of, error, text)
         return _editor(request, text, faults=faults, status=422)
-    return _editor(request, text, plan=prepared.plan, spec=spec)
+    return _editor(request, text, plan=prepared.told(), spec=spec)
 
 
 def _editor(

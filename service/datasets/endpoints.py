@@ -4,13 +4,19 @@ from anyio import to_thread
 from fastapi import APIRouter, Request, Response, status
 
 from service import etags
+from service.access.audit import note_targets
 from service.access.guard import PrincipalDep, needs
 from service.auth.scopes import Scope
 from service.body import read_mapping, validate
 from service.context import ContextDep
 from service.datasets import paths, repository, service
 from service.datasets.overlap import digest_key
-from service.datasets.schemas import DatasetList, DatasetRegistration, DatasetView
+from service.datasets.schemas import (
+    ApprovalRequest,
+    DatasetList,
+    DatasetRegistration,
+    DatasetView,
+)
 from service.etags import NOT_MODIFIED, IfNoneMatch
 from service.idempotency import Keyed, KeyHeader, say_replayed
 from service.openapi import request_body
@@ -74,3 +80,21 @@ async def get_dataset(
     async with context.database.session() as session:
         view = await service.view(session, await service.find(session, name))
     return etags.answer(view.model_dump_json().encode(), if_none_match)
+
+
+@router.put(
+    "/{name}/approval",
+    dependencies=[needs(Scope.ADMIN)],
+    responses=described(400, 404, 413, 415, 422),
+    openapi_extra=request_body(ApprovalRequest, yaml=False),
+)
+async def set_approval(name: str, request: Request, context: ContextDep) -> DatasetView:
+    """Let every private run on the dataset wait for a person, or (``automatic``) let its study say so.
+
+    It holds for studies whose private run has not begun, and for those to come. What waits goes on waiting.
+    """
+    asked = validate(ApprovalRequest, await read_mapping(request, yaml=False))
+    note_targets(request, f"{name}/approval/{asked.approval}")
+    async with context.database.session() as session:
+        dataset = await service.set_approval(session, name, asked.approval)
+        return await service.view(session, dataset)

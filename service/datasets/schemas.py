@@ -48,6 +48,14 @@ AllowedMode = Annotated[
 Text = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=r"^[^\x00]+$")]
 Column = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^\x00]+$")]
 Source = Literal["digits", "parquet", "image_folder", "npz", "table"]
+ApprovalRule = Literal["automatic", "required"]
+"""``required``: no private run on the data begins before a person approves it, whatever its study says."""
+
+
+NOTHING_TO_APPROVE = (
+    "a public dataset has no budget that an approval could guard; accepted: automatic, and promotion: "
+    "manual in a study"
+)
 
 
 class DatasetRegistration(Frozen):
@@ -86,6 +94,8 @@ class DatasetRegistration(Frozen):
     accept_overlap: Annotated[str, StringConstraints(max_length=2000)] | None = None
     """``owner: reason``: who accepts that the data hold records of other registered datasets, and why.
     It stands in the ledger and in statements."""
+    approval: ApprovalRule = "automatic"
+    """Whether a person has to approve every private run. It may be changed later."""
     split_seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
     @model_validator(mode="after")
@@ -111,11 +121,14 @@ class DatasetRegistration(Frozen):
     def _budget_faults(self) -> list[InitErrorDetails]:
         stated = {"epsilon": self.epsilon, "delta": self.delta}
         if self.public:
-            return [
+            faults = [
                 _fault(name, value, "a public dataset has no budget; leave it out")
                 for name, value in stated.items()
                 if value is not None
             ]
+            if self.approval == "required":
+                faults.append(_fault("approval", self.approval, NOTHING_TO_APPROVE))
+            return faults
         return [
             _fault(
                 name, None, f"a private dataset needs its total {name}; public data: public: true"
@@ -233,8 +246,16 @@ class DatasetView(Frozen):
     """None for a public dataset: nothing is protected."""
     admission: AdmissionRule | None = None
     """The budget's rule; None for a public dataset."""
+    approval: ApprovalRule | None = None
+    """Whether every private run waits for a person; None: a service of before, which did not know of it."""
     budget: BudgetView | None
     created_at: datetime
+
+
+class ApprovalRequest(Frozen):
+    """Whether every private run on the dataset waits for a person, as it is asked for."""
+
+    approval: ApprovalRule
 
 
 class DatasetList(Frozen):

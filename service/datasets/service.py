@@ -9,6 +9,8 @@ from service import idempotency
 from service.datasets import overlap, repository
 from service.datasets.overlap import DigestKey
 from service.datasets.schemas import (
+    NOTHING_TO_APPROVE,
+    ApprovalRule,
     BudgetView,
     DatasetRegistration,
     DatasetView,
@@ -17,7 +19,7 @@ from service.datasets.schemas import (
 )
 from service.db.session import Database
 from service.db.tables import Dataset, IdempotencyKey
-from service.errors import ConflictError, NotFoundError
+from service.errors import ConflictError, InvalidInputError, NotFoundError
 from service.idempotency import Keyed
 from service.ledger import repository as ledger
 from service.ledger.registered import registration_of
@@ -124,6 +126,21 @@ async def find(session: AsyncSession, name: str) -> Dataset:
     return dataset
 
 
+async def set_approval(session: AsyncSession, name: str, rule: ApprovalRule) -> Dataset:
+    """The dataset with its rule of approval changed.
+
+    Raises:
+        NotFoundError: there is none of this name.
+        InvalidInputError: it is public.
+    """
+    dataset = await find(session, name)
+    if dataset.public and rule == "required":
+        raise InvalidInputError.at("approval", NOTHING_TO_APPROVE, rule)
+    dataset.approval = rule
+    await session.flush()
+    return dataset
+
+
 def unit_word(unit: str) -> str:
     """What one guarantee is for, in a word, whatever the column is called."""
     return RECORD if unit == RECORD else "user"
@@ -224,6 +241,7 @@ def _row(registration: DatasetRegistration, facts: DatasetFacts) -> Dataset:
         public=registration.public,
         allowed_modes=[mode.value for mode in registration.allowed_modes()],
         waiver=registration.waiver,
+        approval=registration.approval,
         scope_id=f"dataset:{registration.name}" if private else None,
     )
 

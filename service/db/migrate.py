@@ -6,7 +6,7 @@ find nothing to do. Everything happens in one transaction, so a failed upgrade l
 
 import logging
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -30,9 +30,13 @@ from tan_core.errors import TanError
 logger = logging.getLogger(__name__)
 
 ADVISORY_LOCK = 0x7A4E_5EA2C4
-APPEND_ONLY = frozenset({"audit_event", "dataset", "dataset_digests", "dataset_file"})
-"""State tables whose rows are never changed, not even by the service: a file that is let go could be registered again
-for a fresh budget, and a dataset's row says which budget it has, what is protected and what its owner waived."""
+CHANGEABLE: Mapping[str, frozenset[str]] = {
+    **dict.fromkeys(("audit_event", "dataset_digests", "dataset_file"), frozenset[str]()),
+    "dataset": frozenset({"approval"}),
+}
+"""State tables whose rows stay, and the columns of them that the service may change: a file that is let go could be
+registered again for a fresh budget, and a dataset's row says which budget it has, what is protected and what its owner
+waived."""
 _WAIT_FOR_OTHERS = "120s"
 _WAIT_FOR_TABLES = "15s"
 
@@ -167,13 +171,18 @@ def _grant(connection: Connection, role: str) -> None:
     if not known:
         raise MigrationError(f"there is no role {role!r} to grant to: create it first")
     name = connection.dialect.identifier_preparer.quote(role)
-    tables = ", ".join(Base.metadata.tables.keys() - APPEND_ONLY)
+    tables = ", ".join(Base.metadata.tables.keys() - CHANGEABLE.keys())
+    kept = ", ".join(CHANGEABLE)
     connection.execute(text(f"GRANT USAGE ON SCHEMA public TO {name}"))
     connection.execute(text(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO {name}"))
-    connection.execute(text(f"GRANT SELECT, INSERT ON {', '.join(APPEND_ONLY)} TO {name}"))
+    connection.execute(text(f"GRANT SELECT, INSERT ON {kept} TO {name}"))
     if connection.scalar(text("SELECT current_user")) != role:  # an owner's rights are for upgrades
         # Versions of before granted more.
-        connection.execute(text(f"REVOKE UPDATE, DELETE ON {', '.join(APPEND_ONLY)} FROM {name}"))
+        connection.execute(text(f"REVOKE UPDATE, DELETE ON {kept} FROM {name}"))
+    for table, columns in CHANGEABLE.items():
+        if columns:
+            listed = ", ".join(sorted(columns))
+            connection.execute(text(f"GRANT UPDATE ({listed}) ON {table} TO {name}"))
     connection.execute(text(f"GRANT SELECT ON alembic_version TO {name}"))
     for table in _ledger_tables(connection):
         connection.execute(text(f"GRANT SELECT ON {table} TO {name}"))

@@ -77,10 +77,14 @@ class Dataset(Base):
     allowed_modes: Mapped[list[Any]]
     waiver: Mapped[str | None]
     """``owner: reason``; without it ``declared_unaccounted`` is refused."""
+    approval: Mapped[str] = mapped_column(server_default="automatic")
+    """``required``: a person approves every private run. Of the row it alone may change."""
     scope_id: Mapped[str | None]
     overlap: Mapped[dict[str, Any] | None]
     """Who accepted that it holds records of other datasets, and of which, as datasets.schemas.OverlapView."""
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+    __table_args__ = (CheckConstraint("approval in ('automatic','required')", name="approval"),)
 
 
 class DatasetDigests(Base):

@@ -4,7 +4,7 @@ import json
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.db.tables import Study, Trial
+from service.db.tables import Dataset, Study, Trial
 from service.ledger import repository
 from service.ledger.service import BudgetExceededError, Ledger
 from service.orchestrator import assignments, endings
@@ -18,13 +18,22 @@ from tan_core.spec import StudySpec
 from tan_core.wire import clean_reason
 
 
-async def await_approval(session: AsyncSession, study: Study, ledger: Ledger) -> None:
-    """Let a person decide on what the search proposes."""
+async def approval_needed(session: AsyncSession, study: Study) -> str | None:
+    """Whom the private run of a study whose search has ended waits for, and why; None: it begins."""
+    if study.promote_requested:
+        return None
+    if (await session.get_one(Dataset, study.dataset)).approval == "required":
+        return f"waiting for tan-cli promote, as dataset {study.dataset} requires"
+    return "waiting for tan-cli promote" if study.spec["promotion"] == "manual" else None
+
+
+async def await_approval(session: AsyncSession, study: Study, ledger: Ledger, needed: str) -> None:
+    """Let a person decide on what the search proposes; ``needed`` is what :func:`approval_needed` said."""
     proposed = await propose(session, study)
     if proposed is None:
         await _fail(session, study, ledger, await _nothing_to_promote(session, study))
         return
-    reason = clean_reason(f"waiting for tan-cli promote: {proposed.reason}")
+    reason = clean_reason(f"{needed}: {proposed.reason}")
     await set_state(session, study, "awaiting_approval", reason)
 
 

@@ -44,6 +44,10 @@ class Prepared:
     reservation: Mechanism | None
     """Of the candidate that costs the budget most, slack included; None on a public dataset."""
 
+    def told(self) -> Plan:
+        """The plan with what is so today: what is stored of it says nothing that may change."""
+        return _told(self.plan, self.spec, self.dataset)
+
 
 @dataclass(frozen=True)
 class _Planned:
@@ -88,7 +92,8 @@ async def plan_body(
         return await _plan_mechanism(context, validate(MechanismPlanRequest, dict(body)))
     if "num_examples" in body or isinstance(body.get("dataset"), Mapping):
         return await _plan_unregistered(context, dict(body))
-    return (await _plan_registered(context, validate(StudySpec, dict(body)), tenant)).plan
+    planned = await _plan_registered(context, validate(StudySpec, dict(body)), tenant)
+    return _told(planned.plan, planned.spec, planned.dataset)
 
 
 async def _plan_registered(context: Context, spec: StudySpec, tenant: str | None) -> _Planned:
@@ -133,6 +138,16 @@ async def _plan_registered(context: Context, spec: StudySpec, tenant: str | None
     )
     budget = protected.budget if protected else None
     return _Planned(spec=spec, plan=plan, dataset=private, search_dataset=search, budget=budget)
+
+
+def _told(plan: Plan, spec: StudySpec, dataset: Dataset) -> Plan:
+    if dataset.approval == "automatic" or spec.promotion == "manual":
+        return plan
+    warning = (
+        f"dataset {dataset.name!r} requires that a person approves every private run: after its search the "
+        "study waits for tan-cli promote, though it says promotion: automatic"
+    )
+    return plan.model_copy(update={"warnings": [*plan.warnings, warning]})
 
 
 def _largest(spec: StudySpec, dataset: Dataset) -> ModelCost | None:

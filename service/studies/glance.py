@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import bindparam, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from service.datasets.schemas import ApprovalRule
 from service.db.tables import Study
 from service.ledger.errors import UnknownReservationError
 from service.studies.lifecycle import StudyState
@@ -50,9 +51,12 @@ FROM ledger_reservation AS held CROSS JOIN LATERAL (
     ORDER BY seq DESC LIMIT 1) AS entry
 WHERE held.reservation_id = study.reservation_id) AS held
 """
+_APPROVAL = "(SELECT approval FROM dataset WHERE dataset.name = study.dataset) AS approval"
 _OF_ONE = Study.id == bindparam("study")
 _PROGRESS = select(text(RUNS), text(_COUNTS)).select_from(Study).where(_OF_ONE)
-_GLANCE = select(Study, text(RUNS), text(_COUNTS), text(_BEST), text(_HELD)).where(_OF_ONE)
+_GLANCE = select(Study, text(RUNS), text(_COUNTS), text(_BEST), text(_HELD), text(_APPROVAL)).where(
+    _OF_ONE
+)
 """Built once: building a statement takes longer than running it."""
 
 
@@ -91,6 +95,8 @@ class Glance:
     """The one of the promotion; before there is one, the completed one of the highest value."""
     held: Held | None
     """None on a public dataset."""
+    approval: ApprovalRule
+    """Of its dataset, now."""
 
 
 async def glance(session: AsyncSession, study_id: str) -> tuple[Study, Glance] | None:
@@ -104,7 +110,7 @@ async def glance(session: AsyncSession, study_id: str) -> tuple[Study, Glance] |
     row = (await session.execute(_GLANCE, {"study": study_id})).one_or_none()
     if row is None:
         return None
-    study, runs, counts, best, held = row
+    study, runs, counts, best, held, approval = row
     if study.reservation_id is not None and held is None:
         raise UnknownReservationError(f"no reservation {study.reservation_id!r}")
     standing = standings(runs)
@@ -115,6 +121,7 @@ async def glance(session: AsyncSession, study_id: str) -> tuple[Study, Glance] |
         ),
         best_trial=TrialRecord.model_validate(best) if best else None,
         held=Held(**held) if held else None,
+        approval=approval,
     )
 
 

@@ -14,6 +14,7 @@ from pydantic import (
     model_validator,
 )
 
+from service.datasets.schemas import ApprovalRule
 from service.evaluation import EvaluationView
 from service.moments import Moment
 from service.studies.lifecycle import StudyState
@@ -200,6 +201,9 @@ class StudyView(BaseModel):
     best_trial: TrialRecord | None
     """The trial that is promoted or proposed; before that, the completed one of the highest value."""
     prediction: PredictionView | None
+    approval: ApprovalRule | None = None
+    """``required``: its private run waits for a person, because it or its dataset's owner says so. None: it does not
+    wait any more."""
     promotion: PromotionView | None
     """None until the search has succeeded."""
     run: RunView | None

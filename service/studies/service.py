@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from service import etags, idempotency
 from service.auth.scopes import LOCAL, Principal
 from service.context import Context
+from service.datasets.schemas import ApprovalRule
 from service.db.clock import clock
 from service.db.tables import IdempotencyKey, Study
 from service.errors import ConflictError, InvalidInputError, NotFoundError
@@ -273,6 +274,7 @@ async def view(session: AsyncSession, study_id: str) -> StudyView:
         progress=seen.progress,
         best_trial=seen.best_trial,
         prediction=_prediction_view(study, run),
+        approval=_approval(study, seen.approval),
         promotion=PromotionView.model_validate(study.promotion) if study.promotion else None,
         run=_run_view(study, run) if run else None,
         privacy=_privacy_view(study, seen.held),
@@ -410,6 +412,16 @@ def _prediction_view(study: Study, run: RunStanding | None) -> PredictionView | 
     return PredictionView.of(
         Prediction.model_validate(study.prediction), result.get("test_accuracy")
     )
+
+
+def _approval(study: Study, of_dataset: ApprovalRule) -> ApprovalRule | None:
+    """Whether its private run waits for a person; None where that is decided."""
+    state = StudyState(study.state)
+    if state is StudyState.TRAINING or state.is_terminal:
+        return None
+    if state is StudyState.AWAITING_APPROVAL or study.spec["promotion"] == "manual":
+        return "required"
+    return of_dataset
 
 
 def _privacy_view(study: Study, held: Held | None) -> PrivacyView:

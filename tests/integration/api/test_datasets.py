@@ -57,6 +57,20 @@ def make_body(table, **changes):
     return {"name": "table", "path": str(table), "epsilon": 5.0, "delta": 1e-5} | changes
 
 
+async def test_whether_a_person_approves_private_runs_may_change(client, table):
+    made = await client.post("/datasets", json=make_body(table, approval="required"))
+    assert made.json()["approval"] == "required"
+    changed = await client.put("/datasets/table/approval", json={"approval": "automatic"})
+    assert changed.json() == made.json() | {"approval": "automatic"}
+
+
+async def test_no_approval_guards_public_data(client, table):
+    await client.post("/datasets", json={"name": "table", "path": str(table), "public": True})
+    refused = await client.put("/datasets/table/approval", json={"approval": "required"})
+    assert refused.status_code == 422
+    assert "promotion: manual" in refused.json()["errors"][0]["message"]
+
+
 class TestRegister:
     async def test_what_was_found_and_the_budget_are_told(self, client, table):
         response = await client.post("/datasets", json=make_body(table, waiver="me: mine"))
@@ -81,6 +95,8 @@ class TestRegister:
             ({"delta": 1}, "delta"),
             ({"delta": 9.99e-11}, "delta"),
             ({"public": True}, "epsilon"),
+            ({"public": True, "approval": "required"}, "approval"),
+            ({"approval": "manual"}, "approval"),
             ({"unit": "user_id"}, "unit"),
             ({"unit": ""}, "unit"),
             ({"unit": "label"}, "unit"),

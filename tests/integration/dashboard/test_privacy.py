@@ -24,7 +24,7 @@ from tan_core.accounting import SearchAccounting, price
 from tan_core.mechanism import Mechanism
 from tests.fixtures.postgres import DatabaseUrls
 from tests.integration.dashboard import seeding
-from tests.integration.dashboard.page import get
+from tests.integration.dashboard.page import Page, get
 from tests.support.world import World
 
 LEDGER = "/datasets/digits/ledger"
@@ -96,6 +96,23 @@ class TestFigures:
 
         assert "team-a" in page.text["caps"]
         assert page.data["caps"] == [12.5, cap["seq"]]
+
+    async def test_that_private_runs_wait_for_a_person_is_said_where_it_matters(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        study_id = await seeding.submitted(context)
+        dataset, study = "/ui/datasets/digits", f"/ui/studies/{study_id}"
+        for address in (dataset, study):
+            assert "approval" not in (await get(client, address)).text
+        await client.put("/datasets/digits/approval", json={"approval": "required"})
+
+        assert "every private run waits" in (await get(client, dataset)).text["approval"]
+        assert "digits requires that a person" in (await get(client, study)).text["approval"]
+        text = (await client.get(f"/ui/new?like={study_id}")).text
+        checked = await client.post(
+            "/ui/new", data={"yaml": Page(text).text["yaml"], "action": "check"}
+        )
+        assert "requires that a person approves" in Page(checked.text).text["verdict"]
 
     async def test_completed_studies_offer_their_statements(
         self, client: httpx.AsyncClient, context: Context

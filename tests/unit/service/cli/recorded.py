@@ -150,6 +150,7 @@ STUDY: Json = {
     "plan": PLAN,
     "progress": PROGRESS,
     "best_trial": TRIAL,
+    "approval": None,
     "prediction": {
         "accuracy": 0.9217,
         "low": 0.9031,
@@ -308,6 +309,7 @@ DATASET: Json = {
     "records_per_unit": 1,
     "group": None,
     "public": False,
+    "approval": "automatic",
     "allowed_modes": ["public_proxy", "declared_unaccounted"],
     "waiver": "the scikit-learn authors: published data",
     "overlap": None,
@@ -422,6 +424,7 @@ class RecordedServer:
             "GET /datasets": (200, {"items": self.datasets}),
             "GET /datasets/digits": (200, DATASET),
             "POST /datasets": (201, DATASET),
+            "PUT /datasets/digits/approval": (200, {**DATASET, "approval": "required"}),
         }
         if what == f"GET /studies/{STUDY['id']}/events":
             return self._stream(int(headers.get("last-event-id", "0")))

@@ -395,6 +395,23 @@ class TestAct:
             "waiver": "me: a test",
         }
 
+    def test_dataset_edit_changes_who_lets_private_runs_begin(
+        self, cli: Cli, server: RecordedServer
+    ) -> None:
+        done = cli("dataset", "edit", "digits", "--approval", "required")
+        assert "a person approves every private run" in done.out
+        assert server.asked("PUT /datasets/digits/approval")[0][0] == {"approval": "required"}
+        assert "a person approves" not in cli("dataset", "show", "digits").out
+
+    def test_a_study_says_that_its_dataset_wants_an_approval(
+        self, cli: Cli, server: RecordedServer
+    ) -> None:
+        server.study |= {"state": "simulating", "approval": "required"}
+        assert "approval" in cli("show", ID).out
+        assert "required by dataset digits" in cli("show", ID).out
+        server.study["spec"]["promotion"] = "manual"
+        assert "required by dataset" not in cli("show", ID).out
+
     def test_dataset_show_states_budget_and_relation(
         self, cli: Cli, server: RecordedServer
     ) -> None:
