@@ -8,6 +8,7 @@ from sqlalchemy import text
 
 from service.access import service
 from service.auth.tokens import Token, digest
+from service.db.session import Database
 from service.errors import ConflictError
 from tests.fixtures.api import make_settings
 from tests.integration.access.conftest import BOOTSTRAP, Caller, serving
@@ -187,6 +188,17 @@ async def test_the_bootstrap_token_may_look_like_any_other(tmp_path, database):
     async with serving(settings, database) as app:
         assert (await Caller(app, text_).get("/tokens")).status_code == 200
         assert (await Caller(app, BOOTSTRAP).get("/tokens")).status_code == 401
+
+
+async def test_what_cannot_be_looked_up_is_refused_as_that_and_not_as_wrong(tmp_path):
+    away = Database("postgresql://tan@127.0.0.1:9/tan")
+    stated = str(Token.new())
+    async with serving(make_settings(tmp_path, host="0.0.0.0", api_token=stated), away) as app:
+        for token in (stated, str(Token.new())):
+            answer = await Caller(app, token).get("/studies")
+            assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+            assert answer.json()["detail"].startswith("the database does not answer")
+    await away.close()
 
 
 class TestEnvironment:
