@@ -45,7 +45,7 @@ def validate(model: type[Model], value: Any, *, prefix: tuple[str, ...] = ()) ->
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        raise InvalidInputError.of(field_problems(error, prefix=prefix)) from None
+        raise InvalidInputError.of(field_problems(error, model, prefix=prefix)) from None
 
 
 def _parse_json(raw: bytes) -> Any:

@@ -191,12 +191,14 @@ def check(text: str) -> None:
     from pydantic import ValidationError
 
     from tan_core.errors import ParameterError
-    from tan_core.spec import field_problems, load_study
+    from tan_core.spec import StudySpec, field_problems, load_study
 
     try:
         load_study(text)
     except ValidationError as error:
-        faults = [Fault(each.path, each.message, each.value) for each in field_problems(error)]
+        faults = [
+            Fault(each.path, each.message, each.value) for each in field_problems(error, StudySpec)
+        ]
         raise InputError(
             "such a study would be refused; nothing was written", faults=faults
         ) from error

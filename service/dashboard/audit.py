@@ -50,7 +50,7 @@ def _query(filters: dict[str, str], cursor: str | None) -> AuditQuery:
     try:
         return AuditQuery.model_validate(asked)
     except ValidationError as error:
-        raise InvalidInputError.of(field_problems(error)) from None
+        raise InvalidInputError.of(field_problems(error, AuditQuery)) from None
 
 
 def _page(

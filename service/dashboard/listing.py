@@ -121,7 +121,7 @@ def query_of(filters: Filters, cursor: str | None) -> StudyQuery:
     try:
         return StudyQuery.model_validate({**given, "limit": STUDIES_PER_PAGE, "cursor": cursor})
     except ValidationError as error:
-        raise InvalidInputError.of(field_problems(error)) from None
+        raise InvalidInputError.of(field_problems(error, StudyQuery)) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ class PlannerForm(BaseModel):
         try:
             return cls.model_validate(given), []
         except ValidationError as error:
-            problems = field_problems(error)
+            problems = field_problems(error, cls)
             at_fault = {problem.path.partition(".")[0] for problem in problems}
             kept = {name: value for name, value in given.items() if name not in at_fault}
             return cls.model_validate(kept), problems

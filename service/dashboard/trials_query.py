@@ -72,7 +72,7 @@ class TrialsQuery(BaseModel):
         try:
             return cls.model_validate(given)
         except ValidationError as error:
-            raise InvalidInputError.of(field_problems(error)) from None
+            raise InvalidInputError.of(field_problems(error, cls)) from None
 
     @property
     def chosen_by(self) -> set[str]:

@@ -50,9 +50,11 @@ _CLOSE = 0.7
 """Of 1, how much alike a key is to the one that it is taken for: width is not meant by depth."""
 
 
-def field_problems(error: ValidationError, *, prefix: tuple[str, ...] = ()) -> list[FieldProblem]:
-    """Every fault of a pydantic error, once per path, in the user's own words."""
-    return problems_of(error.errors(include_url=False), _model_named(error.title), prefix=prefix)
+def field_problems(
+    error: ValidationError, model: type[BaseModel], *, prefix: tuple[str, ...] = ()
+) -> list[FieldProblem]:
+    """Every fault of a value that was to be a ``model``, once per path, in the user's own words."""
+    return problems_of(error.errors(include_url=False), model, prefix=prefix)
 
 
 def problems_of(
@@ -194,20 +196,6 @@ def _sections(kind: Any, tag: str | None = None) -> Iterator[tuple[str, type[Bas
         inner = inner[:1]
     for each in inner:
         yield from _sections(each, tag)
-
-
-def _model_named(name: str) -> type[BaseModel] | None:
-    """The one model of this name that refuses unknown keys: an error of pydantic has the name, not the model."""
-    found, waiting = list[type[BaseModel]](), [BaseModel]
-    while waiting:
-        inner = waiting.pop().__subclasses__()
-        waiting += inner
-        found += [
-            each
-            for each in inner
-            if each.__name__ == name and each.model_config.get("extra") == "forbid"
-        ]
-    return found[0] if len(found) == 1 else None
 
 
 def _is_other_branch(problem: FieldProblem, problems: dict[str, FieldProblem]) -> bool:

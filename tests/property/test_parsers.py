@@ -96,7 +96,7 @@ class TestYaml:
             try:
                 StudySpec.model_validate(parsed)
             except ValidationError as error:
-                json.dumps([problem.path for problem in field_problems(error)])
+                json.dumps([problem.path for problem in field_problems(error, StudySpec)])
 
 
 MECHANISM = Mechanism(sampling_rate=0.1, noise_multiplier=2.0, clip_norm=1.0, steps=10)

@@ -302,6 +302,6 @@ def test_a_budget_that_is_exhausted_is_shown_by_its_name(
 def test_what_a_name_may_hold_is_said_in_words(model: type[BaseModel], value: dict) -> None:
     with pytest.raises(ValidationError) as refused:
         model.model_validate(value)
-    (problem,) = field_problems(refused.value)
+    (problem,) = field_problems(refused.value, model)
     assert problem.message.startswith("expected ")
     assert "digits" in problem.message

@@ -57,7 +57,7 @@ class TestQuotedNumbers:
     ) -> None:
         with pytest.raises(ValidationError, match="write it without quotes") as caught:
             spec(**given)
-        (problem,) = field_problems(caught.value)
+        (problem,) = field_problems(caught.value, spec)
         assert problem.path == path
         assert str(problem.value) in problem.message
 
@@ -79,5 +79,5 @@ class TestQuotedNumbers:
     def test_every_one_is_named_at_once(self) -> None:
         with pytest.raises(ValidationError) as caught:
             TrainSpec(steps="1", batch_size="2", horizontal_flip=True, momentum=True)
-        paths = {problem.path for problem in field_problems(caught.value)}
+        paths = {problem.path for problem in field_problems(caught.value, TrainSpec)}
         assert paths == {"steps", "batch_size", "momentum"}

@@ -54,7 +54,7 @@ def test_augmentation_is_refused_by_its_path_wherever_it_stands(
         with pytest.raises(ValidationError) as caught:
             study(name, **sections)
 
-        [problem] = field_problems(caught.value)
+        [problem] = field_problems(caught.value, StudySpec)
         assert problem.path == path
         assert f"model {name} trains on features" in problem.message
 
@@ -126,7 +126,7 @@ def test_a_value_that_is_no_boolean_is_named_once() -> None:
     with pytest.raises(ValidationError) as caught:
         study(space={"flip_invariant": {"choices": [1]}})
 
-    [problem] = field_problems(caught.value)
+    [problem] = field_problems(caught.value, StudySpec)
     assert problem.path == "search.space.flip_invariant.choices.0"
 
 
@@ -135,7 +135,7 @@ def test_groups_that_no_candidate_reads_are_refused() -> None:
     with pytest.raises(ValidationError) as caught:
         study(space={"groups": {"choices": [9, 27]}}, options=whitened)
 
-    [problem] = field_problems(caught.value)
+    [problem] = field_problems(caught.value, StudySpec)
     assert problem.path == "search.space.groups.choices.0"
     assert study(options=whitened).model == study(space=whitened, options=whitened).model
 
@@ -144,7 +144,7 @@ def test_groups_that_some_whitened_candidate_would_have_are_refused() -> None:
     with pytest.raises(ValidationError) as caught:
         study(space={"normalization": {"choices": ["group", "whitened"]}}, options={"groups": 81})
 
-    [problem] = field_problems(caught.value)
+    [problem] = field_problems(caught.value, StudySpec)
     assert problem.path == "search.space.normalization.choices.1"
     assert "accepted: leave it out, or 27" in problem.message
 
@@ -172,7 +172,7 @@ def test_groups_that_nobody_would_ask_for_are_refused() -> None:
     with pytest.raises(ValidationError) as caught:
         study(space={"groups": {"choices": [9, 81]}}, options={"normalization": "none"})
 
-    [problem] = field_problems(caught.value)
+    [problem] = field_problems(caught.value, StudySpec)
     assert problem.path == "search.space.groups"
     assert "has no effect: normalization must be group, got none" in problem.message
     # Fixed ones do no harm, and stored studies name every option.
@@ -184,7 +184,7 @@ def test_groups_that_the_whitening_does_not_have_are_refused() -> None:
     with pytest.raises(ValidationError) as caught:
         study(options={**whitened, "groups": 9})
 
-    [problem] = field_problems(caught.value)
+    [problem] = field_problems(caught.value, StudySpec)
     assert problem.path == "model.groups"
     assert "accepted: leave it out, or 27" in problem.message
     # Stored studies name every option.

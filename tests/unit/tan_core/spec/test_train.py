@@ -30,7 +30,7 @@ def study(*, space: dict[str, Any] | None = None, **train: Any) -> dict[str, Any
 def problems(**sections: Any) -> list[tuple[str, str]]:
     with pytest.raises(ValidationError) as caught:
         StudySpec.model_validate(study(**sections))
-    return [(problem.path, problem.message) for problem in field_problems(caught.value)]
+    return [(problem.path, problem.message) for problem in field_problems(caught.value, StudySpec)]
 
 
 class TestDomains:
