@@ -3,6 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pydantic import ValidationError
+
+from tan_core.spec import StudySpec
+
 Json = dict[str, Any]
 
 
@@ -83,3 +87,17 @@ def repeated(study: Mapping[str, Any], params: Mapping[str, Any], *, number: int
     alone = {"trials": 1, "rungs": rungs, "warm_start": "none", "space": dict(params)}
     name = f"{study['name'][:80]}-trial-{number}"
     return {**spec, "name": name, "search": {**spec["search"], **alone}}
+
+
+def sparse(spec: Json) -> Json:
+    """What a stored spec says beyond the defaults: the same study, as a person would write it.
+
+    One that today's rules would refuse is left whole.
+    """
+    try:
+        written = StudySpec.model_validate(spec).model_dump(mode="json", exclude_defaults=True)
+    except ValidationError:
+        return spec
+    # What kind of model it is has a default too, in each kind.
+    written["model"] = {"name": spec["model"]["name"], **written["model"]}
+    return written

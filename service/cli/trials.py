@@ -1,4 +1,4 @@
-"""``tan-cli trials``: the trials of a study, ordered and filtered by the server."""
+"""``tan-cli trials``: the trials of a study, ordered and filtered by the server; ``tan-cli trial``: one of them."""
 
 import csv
 import sys
@@ -62,6 +62,83 @@ def trials(
         write_csv(items)
     else:
         show(_table(found, items))
+
+
+def trial(
+    study: StudyReference,
+    number: Annotated[int, typer.Argument(min=0, metavar="NUMBER", help="Of the trial.")],
+    as_yaml: Annotated[
+        bool,
+        typer.Option(
+            "--yaml", help="Print a study.yaml that tries the parameters of this trial alone."
+        ),
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show one trial: its parameters, and how each of its simulations did. They are not private."""
+    if as_yaml and as_json:
+        raise InputError("give --yaml or --json, not both")
+    from service.cli.connect import document, find_study, label, open_client
+    from service.cli.output import show, show_json
+
+    with open_client() as client:
+        found = find_study(client, study)
+        every = client.every_trial(found["id"], {"sort": "number"})
+        one = next((each for each in every if each.number == number), None)
+    if one is None:
+        raise InputError(
+            f"{label(found)} has no trial {number}", hint=f"tan-cli trials {found['id']} lists them"
+        )
+    item = document(one)
+    if as_json:
+        show_json(item)
+    elif as_yaml:
+        _write_study(found, item)
+    else:
+        show(_one(found, item))
+
+
+def _write_study(study: Json, item: Json) -> None:
+    """A study of this trial's parameters on standard output."""
+    import yaml
+
+    from service.trial_spec import repeated, sparse
+
+    alone = sparse(repeated(study, item["params"], number=item["number"]))
+    print(yaml.safe_dump(alone, sort_keys=False, allow_unicode=True, width=100), end="")
+
+
+def _one(study: Json, item: Json) -> "RenderableType":
+    from rich.console import Group
+    from rich.text import Text
+
+    from service import text
+    from service.cli.tables import table
+    from service.cli.views import NOT_PRIVATE, facts
+
+    rows = [
+        ("state", f"{item['state']}: {item['reason']}" if item["reason"] else item["state"]),
+        ("accuracy", f"{text.percent(item['value'])} (simulation, {NOT_PRIVATE})"),
+        ("from", item["source"]),
+        *((name, str(value)) for name, value in item["params"].items()),
+    ]
+    simulated = [*item["scores"], *item["repeats"]]
+    made = table(
+        "Simulations", "B", "seed", "σ", "steps", "accuracy", "training loss", "time",
+        right=("B", "seed", "σ", "steps", "accuracy", "training loss", "time"),
+        notes=["with a seed: repetitions of the final, whose draws had no part in choosing the trial"]
+        * bool(item["repeats"]),
+    )  # fmt: skip
+    for score in simulated:
+        made.add_row(
+            *(text.number(score["expected_batch_size"]), str(score["seed"] or ""), text.number(score["noise_multiplier"])),
+            *(text.number(score["steps"]), text.percent(score["accuracy"]), text.number(score["train_loss"])),
+            text.duration(score["seconds"]),
+        )  # fmt: skip
+    title = f"Trial {item['number']} of {study['name']}"
+    return Group(
+        facts(title, rows), Text(), made if simulated else Text("no simulation was scored")
+    )
 
 
 def write_csv(items: Sequence[Json]) -> None:

@@ -7,19 +7,20 @@ import yaml
 from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
-from pydantic import ValidationError
 
 from service.access.guard import PrincipalDep, expect_study, needs
 from service.auth.scopes import Scope
 from service.body import validate
 from service.cli.template import STUDY
-from service.context import ContextDep
+from service.context import Context, ContextDep
+from service.dashboard import queries
 from service.dashboard.forms import read_form
 from service.dashboard.render import page, to_yaml
-from service.errors import ServiceError
+from service.errors import NotFoundError, ServiceError
 from service.plans.service import prepare
 from service.prefix import base_of
 from service.studies import service as studies
+from service.trial_spec import repeated, sparse
 from tan_core.accounting import SEARCH_NOTES
 from tan_core.errors import TanError
 from tan_core.planner import Plan
@@ -52,14 +53,27 @@ async def write_study(
     principal: PrincipalDep,
     yaml: Annotated[str | None, Query(max_length=MAX_TEXT, description="To begin with")] = None,
     like: Annotated[str | None, Query(max_length=200, description="A study's id")] = None,
+    trial: Annotated[int | None, Query(ge=0, lt=2**31, description="One of its trials")] = None,
 ) -> HTMLResponse:
-    """The editor: with this text, with that of another study, or with a first study."""
+    """The editor: with this text, with that of another study or of one trial of it, or with a first study."""
     text = STUDY if yaml is None else yaml
     if like is not None:
         if principal.sees is not None:
             await expect_study(context, like, principal.sees)
-        text = to_yaml(sparse((await studies.get(context, like)).spec))
-    return _editor(request, text, like=like)
+        text = await _alike(context, like, trial)
+    return _editor(request, text, like=like, trial=trial)
+
+
+async def _alike(context: Context, study_id: str, number: int | None) -> str:
+    """The text of a study, or of one that tries a single trial of it."""
+    study = await studies.get(context, study_id)
+    if number is None:
+        return to_yaml(sparse(study.spec))
+    async with context.database.session() as session:
+        found = (await queries.trials_named(session, study_id, [number])).get(number)
+    if found is None:
+        raise NotFoundError(f"study {study_id!r} has no trial {number}")
+    return to_yaml(sparse(repeated(study.model_dump(), found.params, number=number)))
 
 
 @actions.post("/ui/new", dependencies=[needs(Scope.SUBMIT)])
@@ -86,6 +100,7 @@ def _editor(
     text: str,
     *,
     like: str | None = None,
+    trial: int | None = None,
     faults: list[Fault] | None = None,
     plan: Plan | None = None,
     spec: StudySpec | None = None,
@@ -97,25 +112,12 @@ def _editor(
         status=status,
         text=text,
         like=like,
+        trial=trial,
         faults=faults or [],
         plan=plan.model_dump(mode="json") if plan else None,
         spec=spec,
         notes=SEARCH_NOTES,
     )
-
-
-def sparse(spec: dict[str, Any]) -> dict[str, Any]:
-    """What a stored spec says beyond the defaults: the same study, as a person would write it.
-
-    One that today's rules would refuse is left whole.
-    """
-    try:
-        written = StudySpec.model_validate(spec).model_dump(mode="json", exclude_defaults=True)
-    except ValidationError:
-        return spec
-    # What kind of model it is has a default too, in each kind.
-    written["model"] = {"name": spec["model"]["name"], **written["model"]}
-    return written
 
 
 def faults_of(error: ServiceError | TanError, text: str) -> list[Fault]:

@@ -30,7 +30,6 @@ from service.dashboard.charts.prediction import PredictionChart, prediction_char
 from service.dashboard.charts.private_run import RunCharts, run_charts
 from service.dashboard.charts.slices import Slices, slices
 from service.dashboard.charts.trial_point import TrialPoint
-from service.dashboard.editor import sparse
 from service.dashboard.pages import StudyId
 from service.dashboard.render import csv_file, page
 from service.dashboard.trials_query import TrialsQuery, ranges_of, read_query, written
@@ -42,6 +41,7 @@ from service.prefix import base_of
 from service.private_run.service import curves as run_curves
 from service.studies import service as studies
 from service.studies.schemas import StudyView
+from service.trial_spec import sparse
 from service.trials.schemas import TrialView
 from tan_core.spec.space import Dimension
 from tan_core.wire import TrialState

@@ -14,6 +14,7 @@ from service.dashboard.pages import StudyId
 from service.dashboard.render import csv_file, page
 from service.errors import NotFoundError
 from service.studies import service as studies
+from service.trial_spec import settings
 from service.trials.schemas import TrialView
 
 router = APIRouter(
@@ -52,6 +53,7 @@ async def show_trial(
         is_chosen=promotion is not None and promotion.trial == number,
         chart=ladder_chart([*trial.scores, *trial.repeats]),
         simulation_name=simulation_name,
+        settings=settings(study.spec, trial.params),
     )
 
 

@@ -41,6 +41,37 @@ class TestWriting:
         assert first["id"] != second["id"]
         assert first["spec"] == second["spec"]
 
+    async def test_one_trial_alone_is_a_study_that_is_taken(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        study_id = await seeding.submitted(context, name="pattern")
+        await seeding.report_trial(context, study_id, 0, 0.9)
+        trial = (await client.get(f"/studies/{study_id}/trials")).json()["items"][0]
+        leads_here = await get(client, f"/ui/studies/{study_id}/trials/0")
+        page = await get(client, f"/ui/new?like={study_id}&trial=0")
+
+        again = await _post(client, page.text["yaml"], "submit")
+
+        first = (await client.get(f"/studies/{study_id}")).json()
+        address = again.headers["HX-Redirect"].removeprefix("/ui")
+        alone = (await client.get(address)).json()
+        assert f"/ui/new?like={study_id}&trial=0" in {a.get("href") for a in leads_here.all("a")}
+        assert (alone["name"], alone["spec"]["search"]["trials"]) == ("pattern-trial-0", 1)
+        assert alone["spec"]["search"]["space"] == trial["params"]
+        assert alone["plan"]["reference"] == first["plan"]["reference"]
+        for now, then in zip(
+            alone["plan"]["simulations"], first["plan"]["simulations"], strict=True
+        ):
+            assert now["expected_batch_size"] == then["expected_batch_size"]
+            assert now["noise_multiplier"] == then["noise_multiplier"]
+
+    async def test_an_unknown_trial_is_none(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        study_id = await seeding.submitted(context)
+        page = await get(client, f"/ui/new?like={study_id}&trial=3", status=404)
+        assert "has no trial 3" in page.text["main"]
+
     async def test_an_unknown_study_is_no_pattern(self, client: httpx.AsyncClient) -> None:
         await get(client, "/ui/new?like=s-none", status=404)
 

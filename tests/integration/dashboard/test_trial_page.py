@@ -59,6 +59,9 @@ async def test_its_parameters_are_yaml_and_its_curves_a_table(
 
     for name, value in scored["params"].items():
         assert f"{name}: {value}" in page.text["params"]
+    for fixed in ("name: mlp", "clip_norm: 0.5"):
+        assert fixed in page.text["settings"]
+        assert fixed not in page.text["params"]
     points = [point for score in scored["scores"] for point in score["curve"]]
     rows = list(csv.DictReader(io.StringIO(answer.text)))
     assert [float(row["accuracy"]) for row in rows] == [point["accuracy"] for point in points]

@@ -3,8 +3,10 @@
 import csv
 import io
 import json
+from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.unit.service.cli.conftest import Cli
 from tests.unit.service.cli.recorded import STUDY, TRIALS, RecordedServer
@@ -71,3 +73,28 @@ def test_what_the_server_does_not_sort_by_is_bad_input(cli: Cli, server: Recorde
     problem = {"detail": "sort", "errors": [{"path": "sort", "message": "no", "value": "x"}]}
     server.answers[f"GET /studies/{ID}/trials"] = (422, problem)
     assert cli("trials", ID, "--sort", "x").code == 2
+
+
+def test_one_trial_is_shown_with_its_simulations(cli: Cli, server: RecordedServer) -> None:
+    shown = cli("trial", "digits-eps3", "1").out
+    lines = [line.split() for line in shown.splitlines()]
+    assert shown.splitlines()[0] == "Trial 1 of digits-eps3"
+    assert ["learning_rate", "0.512345"] in lines
+    assert ["32", "0.61", "300", "93.0", "%", "-", "2s"] in lines
+    assert "not private" in shown
+
+
+def test_a_trial_is_written_as_a_study_of_its_own(
+    cli: Cli, server: RecordedServer, tmp_path: Path
+) -> None:
+    made = yaml.safe_load(cli("trial", ID, "1", "--yaml").out)
+    assert made["name"] == "digits-eps3-trial-1"
+    assert made["search"]["space"] == {"learning_rate": 0.512345, "ema_decay": 0.9}
+    assert (made["search"]["trials"], made["search"]["rungs"]) == (1, [32])
+
+
+def test_a_trial_that_is_none_is_said_to_be_none(cli: Cli, server: RecordedServer) -> None:
+    done = cli("trial", ID, "77")
+    assert (done.code, "has no trial 77" in done.err) == (2, True)
+    assert cli("trial", ID, "1", "--yaml", "--json").code == 2
+    assert json.loads(cli("trial", ID, "1", "--json").out)["number"] == 1

@@ -3,8 +3,9 @@
 import pytest
 import yaml
 
-from service.dashboard.editor import Fault, faults_of, line_of, sparse
+from service.dashboard.editor import Fault, faults_of, line_of
 from service.errors import InvalidInputError
+from service.trial_spec import sparse
 from tan_core.errors import ParameterError
 from tan_core.spec import StudySpec
 from tan_core.spec.yaml import parse_yaml
