@@ -23,7 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.embedded import APP, MINIMUM_VERSION, EmbeddedPostgres
 from service.db.session import normalise_url
-from service.db.tables import Base
+from service.db.tables import Base, Study
 from service.settings import Settings
 from tan_core.errors import TanError
 
@@ -33,10 +33,21 @@ ADVISORY_LOCK = 0x7A4E_5EA2C4
 CHANGEABLE: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(("audit_event", "dataset_digests", "dataset_file"), frozenset[str]()),
     "dataset": frozenset({"approval"}),
+    "study": frozenset(column.name for column in Study.__table__.columns)
+    - {
+        "id",
+        "tenant",
+        "spec",
+        "plan",
+        "dataset",
+        "search_dataset",
+        "search_accounting",
+        "created_at",
+    },
 }
 """State tables whose rows stay, and the columns of them that the service may change: a file that is let go could be
-registered again for a fresh budget, and a dataset's row says which budget it has, what is protected and what its owner
-waived."""
+registered again for a fresh budget; a dataset's row says which budget it has, what is protected and what its owner
+waived; and a study's what was asked for, by whom, and how its search touches the data."""
 _WAIT_FOR_OTHERS = "120s"
 _WAIT_FOR_TABLES = "15s"
 

@@ -3,6 +3,7 @@
 import pytest
 from playwright.async_api import Dialog, expect
 
+from service.db.session import Database
 from service.db.tables import Study
 from tests.browser.conftest import Service, Tab
 from tests.integration.dashboard import seeding
@@ -211,9 +212,11 @@ class TestActing:
 
 
 class TestLooking:
-    async def test_hostile_text_runs_nothing(self, service: Service, tab: Tab) -> None:
+    async def test_hostile_text_runs_nothing(
+        self, service: Service, owner: Database, tab: Tab
+    ) -> None:
         study_id = await seeding.simulating(service.context)
-        await seeding.rename(service.context, study_id, seeding.HOSTILE)
+        await seeding.rename(owner, study_id, seeding.HOSTILE)
         dialogs: list[str] = []
 
         for path in ("/", f"/ui/studies/{study_id}", "/ui/datasets/digits"):

@@ -233,10 +233,12 @@ class TestEarlierErrors:
 
         assert await self.errors(database, waiting) == [0.02]
 
-    async def test_other_data_and_tenants_tell_nothing(self, client, database, finished) -> None:
+    async def test_other_data_and_tenants_tell_nothing(
+        self, client, database, owner, finished
+    ) -> None:
         elsewhere, foreign = [await finished(reached=0.97) for _ in range(2)]
         new = (await client.post("/studies", json=make_spec())).json()["id"]
-        async with database.session() as session:
+        async with owner.session() as session:
             source = await session.get_one(Dataset, "digits")
             columns = {one.key: getattr(source, one.key) for one in inspect(Dataset).column_attrs}
             own = {"name": "elsewhere", "content_sha256": "0" * 64, "public": True}

@@ -37,22 +37,22 @@ async def studies(client, database) -> list[str]:
 
 
 @pytest.fixture
-async def numbered(client, database) -> list[str]:
+async def numbered(client, database, owner) -> list[str]:
     """Eight studies: three with nothing but a target, the fourth without one, four with every number."""
     made = (await client.post("/studies", json=make_spec(name="first"))).json()["id"]
     clones = [f"s-00000000000{number}" for number in range(7)]
     for study_id in clones:
         await clone_study(database, made, id=study_id)
     for study_id, value in zip(clones, (0.9, 0.3, 0.3, 0.5), strict=False):
-        await give_numbers(database, study_id, value)
+        await give_numbers(owner, study_id, value)
     for study_id in clones[4:6]:
-        await give_numbers(database, study_id, None)
+        await give_numbers(owner, study_id, None)
     return [*clones, made]
 
 
-async def give_numbers(database, study_id: str, value: float | None) -> None:
+async def give_numbers(owner, study_id: str, value: float | None) -> None:
     """What a list can be ordered by, from one number; None: there is none of it."""
-    async with database.session() as session:
+    async with owner.session() as session:
         study = await session.get_one(Study, study_id)
         privacy = {**study.plan["privacy"], "target_epsilon": value}
         study.plan = {**study.plan, "privacy": privacy}
@@ -168,7 +168,7 @@ class TestStudies:
 
     @pytest.mark.parametrize("sort", NUMBERS)
     async def test_numbers_that_arrive_between_pages_hide_nobody_who_had_one(
-        self, client, database, numbered, sort
+        self, client, database, owner, numbered, sort
     ):
         stored = []
 
@@ -176,7 +176,7 @@ class TestStudies:
             for value in (0.0, 1.0):
                 stored.append(f"s-new-{len(stored):04}")
                 await clone_study(database, numbered[0], id=stored[-1], archived=False)
-                await give_numbers(database, stored[-1], value)
+                await give_numbers(owner, stored[-1], value)
                 if len(stored) > 8:
                     return
 

@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.context import Context
 from service.datasets.service import ensure_digits
+from service.db.session import Database
 from service.db.tables import Attempt, Run, Study, Trial
 from service.ledger.service import Ledger
 from service.orchestrator.proposal import propose, settle
@@ -307,9 +308,9 @@ async def copies(context: Context, study_id: str, count: int) -> None:
         )
 
 
-async def rename(context: Context, study_id: str, name: str) -> None:
+async def rename(owner: Database, study_id: str, name: str) -> None:
     """Give a stored study a name that no spec would accept."""
-    async with context.database.session() as session:
+    async with owner.session() as session:
         study = await session.get_one(Study, study_id)
         study.name, study.reason = name, name
         study.spec = {**study.spec, "name": name}

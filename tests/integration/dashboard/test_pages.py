@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from service.context import Context
 from service.dashboard.listing import STUDIES_PER_PAGE
 from service.dashboard.trials_table import TRIALS_PER_PAGE
+from service.db.session import Database
 from tan_core.accounting import SEARCH_NOTES, SearchAccounting
 from tests.fixtures.postgres import DatabaseUrls
 from tests.integration.dashboard import seeding
@@ -273,10 +274,10 @@ class TestStudyPage:
         assert "submit the study again" in page.text["failure"]
 
     async def test_hostile_text_is_only_text(
-        self, client: httpx.AsyncClient, context: Context
+        self, client: httpx.AsyncClient, context: Context, owner: Database
     ) -> None:
         study_id = await seeding.simulating(context)
-        await seeding.rename(context, study_id, seeding.HOSTILE)
+        await seeding.rename(owner, study_id, seeding.HOSTILE)
 
         for path in ("/", f"/ui/studies/{study_id}", "/ui/datasets/digits"):
             response = await client.get(path)

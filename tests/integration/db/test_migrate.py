@@ -85,13 +85,19 @@ def test_an_upgrade_repeats_harmlessly(database_urls: DatabaseUrls) -> None:
         "UPDATE dataset SET public = true, scope_id = NULL",
         "UPDATE dataset SET waiver = 'me: no reason', allowed_modes = '[]'",
         "UPDATE dataset SET num_train = 1000000",
+        "UPDATE study SET search_accounting = 'public_proxy'",
+        "UPDATE study SET spec = '{}', plan = '{}'",
+        "UPDATE study SET tenant = 'another'",
+        "DELETE FROM study",
     ],
 )
-def test_the_service_cannot_let_go_of_what_is_registered(
+def test_the_service_cannot_change_what_was_registered_or_asked_for(
     database_urls: DatabaseUrls, forbidden: str
 ) -> None:
     with psycopg.connect(database_urls.owner) as connection:  # as versions of before granted
-        connection.execute(f"GRANT UPDATE, DELETE ON dataset, dataset_file TO {APP}".encode())
+        connection.execute(
+            f"GRANT UPDATE, DELETE ON dataset, dataset_file, study TO {APP}".encode()
+        )
     upgrade(database_urls.owner, APP)
     with psycopg.connect(database_urls.app) as connection:
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -99,6 +105,7 @@ def test_the_service_cannot_let_go_of_what_is_registered(
         connection.rollback()
         connection.execute("SELECT count(*) FROM dataset_file")
         connection.execute("UPDATE dataset SET approval = 'required'")
+        connection.execute("SELECT 1 FROM study FOR UPDATE")
 
 
 def test_an_owner_that_serves_keeps_what_later_upgrades_need(

@@ -134,12 +134,16 @@ async def test_a_baseline_is_counted_like_a_search(
 
 
 async def test_a_study_of_before_the_journal_said_it_is_counted_by_its_row(
-    client: httpx.AsyncClient, settings: Settings, database: Database, database_urls: DatabaseUrls
+    client: httpx.AsyncClient,
+    settings: Settings,
+    database: Database,
+    owner: Database,
+    database_urls: DatabaseUrls,
 ) -> None:
     study_id = await World(client, settings, database).submit()
     with psycopg.connect(database_urls.owner) as connection:
         connection.execute("UPDATE ledger_reservation SET search_accounting = NULL")
-    async with database.session() as session:
+    async with owner.session() as session:
         assert await repository.unaccounted_searches(session, SCOPE) == 1
         study = await session.get_one(Study, study_id)
         study.search_accounting = "public_proxy"
@@ -148,11 +152,11 @@ async def test_a_study_of_before_the_journal_said_it_is_counted_by_its_row(
 
 
 async def test_a_mode_that_was_changed_after_the_search_is_not_stated(
-    client: httpx.AsyncClient, settings: Settings, database: Database
+    client: httpx.AsyncClient, settings: Settings, database: Database, owner: Database
 ) -> None:
     world = World(client, settings, database)
     study_id = await world.trained()
-    async with database.session() as session:
+    async with owner.session() as session:
         study = await session.get_one(Study, study_id)
         study.search_accounting = "public_proxy"
         study.spec = {
@@ -169,12 +173,12 @@ async def test_a_mode_that_was_changed_after_the_search_is_not_stated(
 
 @pytest.mark.parametrize("where", ["row", "spec"])
 async def test_the_row_and_the_spec_must_say_the_same(
-    client: httpx.AsyncClient, settings: Settings, database: Database, where: str
+    client: httpx.AsyncClient, settings: Settings, database: Database, owner: Database, where: str
 ) -> None:
     world = World(client, settings, database)
     study_id = await world.trained()
     await world.tick(1)
-    async with database.session() as session:
+    async with owner.session() as session:
         study = (await session.scalars(select(Study))).one()
         if where == "row":
             study.search_accounting = "public_proxy"

@@ -14,8 +14,8 @@ async def states(world: World, *study_ids: str) -> list[str]:
     return [(await world.study(study_id))["state"] for study_id in study_ids]
 
 
-async def give(database: Database, tenant: str, *study_ids: str) -> None:
-    async with database.session() as session:
+async def give(owner: Database, tenant: str, *study_ids: str) -> None:
+    async with owner.session() as session:
         await session.execute(update(Study).where(Study.id.in_(study_ids)).values(tenant=tenant))
 
 
@@ -161,14 +161,14 @@ class TestRest:
 
 
 class TestTenants:
-    async def test_one_cannot_take_every_slot(self, world: World, database: Database) -> None:
+    async def test_one_cannot_take_every_slot(self, world: World, owner: Database) -> None:
         world.settings = world.settings.model_copy(
             update={"max_running_studies": 3, "max_running_studies_per_tenant": 1}
         )
         mine = [await world.submit(priority=9) for _ in range(2)]
         yours = await world.submit()
-        await give(database, "mine", *mine)
-        await give(database, "yours", yours)
+        await give(owner, "mine", *mine)
+        await give(owner, "yours", yours)
 
         await world.tick(2)
 

@@ -19,8 +19,8 @@ NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 class History:
     """Studies that came before, and what a new one would try first."""
 
-    def __init__(self, client: httpx.AsyncClient, database: Database) -> None:
-        self.client, self.database = client, database
+    def __init__(self, client: httpx.AsyncClient, database: Database, owner: Database) -> None:
+        self.client, self.database, self.owner = client, database, owner
         self._minutes = 0
 
     async def submit(self, search: dict[str, Any] | None = None, **changes: Any) -> httpx.Response:
@@ -40,7 +40,7 @@ class History:
         assert response.status_code == 201, response.text
         study_id = response.json()["id"]
         self._minutes += 1
-        async with self.database.session() as session:
+        async with self.owner.session() as session:
             study = await session.get_one(Study, study_id)
             study.created_at = NOON + timedelta(minutes=self._minutes)
             if standings is not None:
@@ -72,8 +72,8 @@ class History:
 
 
 @pytest.fixture
-def history(client: httpx.AsyncClient, database: Database) -> History:
-    return History(client, database)
+def history(client: httpx.AsyncClient, database: Database, owner: Database) -> History:
+    return History(client, database, owner)
 
 
 class TestAuto:
@@ -202,10 +202,10 @@ class TestAuto:
         assert await history.points(search={"warm_start": "none"}) == {}
 
     async def test_a_study_that_cannot_be_read_any_more_is_passed_over(
-        self, history: History, database: Database
+        self, history: History, owner: Database
     ) -> None:
         good, bad = await history.study({0: (1.0, 0.9)}), await history.study({0: (2.0, 0.9)})
-        async with database.session() as session:
+        async with owner.session() as session:
             study = await session.get_one(Study, bad)
             study.spec = {**study.spec, "privacy": {"delta": 7}}
         assert await history.points() == {f"{good} trial 0": 1.0}
