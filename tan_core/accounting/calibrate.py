@@ -11,9 +11,16 @@ from functools import lru_cache
 
 from tan_core import _validate
 from tan_core.accounting.events import sampled_gaussian
-from tan_core.accounting.gaussian import gdp_mu
-from tan_core.accounting.loss_distribution import COARSE, FINE, MEDIUM, loss_profile
+from tan_core.accounting.gaussian import gdp_delta, gdp_mu
+from tan_core.accounting.loss_distribution import (
+    COARSE,
+    FINE,
+    MEDIUM,
+    MIN_NOISE_MULTIPLIER,
+    loss_profile,
+)
 from tan_core.accounting.price import MAX_EPSILON, MIN_DELTA, price
+from tan_core.accounting.trial_count import last_holding
 from tan_core.errors import AccountantError, UnreachableTargetError
 from tan_core.mechanism import (
     MAX_STEPS,
@@ -32,6 +39,8 @@ _LEAST_NOISE = 0.02
 _MAX_EVALUATIONS = 60
 _STRIDE = 1.1  # log cost falls by more than 1 per unit of log noise, so this crosses over
 _WIDEST_GAP = 3.0
+_ADJACENT = 1e-6
+"""Two noise multipliers or rates this near, relative: between them epsilon may jump past the target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +104,8 @@ def calibrate_noise_multiplier(
     Formal guarantees:
 
     * ``price(...).epsilon`` at the result is at most ``epsilon``, and at least 0.999 times it
-      (with ``certified``), unless the result is ``low``.
+      (with ``certified``), unless the result is ``low``, or epsilon jumps: then a millionth less noise
+      exceeds it.
     * The same arguments give the same float.
 
     Args:
@@ -227,14 +237,26 @@ def calibrate_sampling_rate(
     neighboring_relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE,
     certified: bool = True,
 ) -> float:
-    """The largest Poisson sampling rate whose epsilon does not exceed the target; 1 where all do.
+    r"""The largest Poisson sampling rate whose epsilon does not exceed the target; 1 where all do.
 
     Formal guarantees:
 
-    * As of :func:`calibrate_noise_multiplier`, below 1.
+    * As of :func:`calibrate_noise_multiplier`, below 1. Where a step of little noise shows all or nothing,
+      epsilon jumps as the rate passes delta over the steps.
+
+    Args:
+        noise_multiplier: > 0.
+        steps: :math:`S \ge 1`.
+        epsilon: the target, in (0, 1e6].
+        delta: in [1e-10, 1).
+        accountant: who must agree that the target is met.
+        neighboring_relation: which datasets are neighbours.
+        certified: as of :func:`calibrate_noise_multiplier`.
 
     Raises:
+        ParameterError: an argument is out of its domain.
         UnreachableTargetError: not even a sampling rate of 1e-9 meets the target.
+        AccountantError: the accountant failed.
 
     Example:
         >>> q = calibrate_sampling_rate(noise_multiplier=3.0, steps=2500, epsilon=6.58, delta=1e-5)
@@ -269,12 +291,10 @@ def _least_noise(probe: Mechanism, target: _Target, low: float) -> float:
 def _largest_rate(probe: Mechanism, target: _Target) -> float:
     if _exact(probe, target) <= target.epsilon:
         return 1.0
-    mu = gdp_mu(epsilon=target.epsilon, delta=target.delta) / probe.neighboring_relation.sensitivity
-    exponent = min(probe.noise_multiplier**-2, 700)
     inverse = _search(
         lambda inverse: replace(probe, sampling_rate=1 / inverse),
         target,
-        guess=math.sqrt(probe.steps * math.expm1(exponent)) / mu,
+        guess=_limit_inverse_rate(probe, target),
         low=1.0,
         high=1 / MIN_SAMPLING_RATE,
         name=lambda inverse: f"sampling rate = {1 / inverse:g}",
@@ -306,6 +326,30 @@ def _limit_inverse_steps(probe: Mechanism, target: _Target) -> float:
     mu = gdp_mu(epsilon=target.epsilon, delta=target.delta) / probe.neighboring_relation.sensitivity
     exponent = min(probe.noise_multiplier**-2, 700)
     return probe.sampling_rate**2 * math.expm1(exponent) / mu**2
+
+
+def _limit_inverse_rate(probe: Mechanism, target: _Target) -> float:
+    """One over the sampling rate at which the limit would meet the target.
+
+    With so little noise that a step shows next to nothing or next to all, the limit is another one: delta
+    is what the steps, each by itself, exceed epsilon by. That is known exactly (Balle et al. 2018).
+    """
+    noise = probe.noise_multiplier / probe.neighboring_relation.sensitivity
+    if noise >= MIN_NOISE_MULTIPLIER:
+        mu = gdp_mu(epsilon=target.epsilon, delta=target.delta)
+        return math.sqrt(probe.steps * math.expm1(min(noise**-2, 700))) / mu
+    epsilon = target.epsilon * _MET.aim
+
+    def fits(log_rate: float) -> bool:
+        rate = math.exp(log_rate)
+        unsampled = epsilon - log_rate + math.log1p(math.exp(-epsilon) * (rate - 1))
+        return probe.steps * rate * gdp_delta(mu=1 / noise, epsilon=unsampled) <= target.delta
+
+    return math.exp(
+        -last_holding(
+            fits, holds_at=math.log(MIN_SAMPLING_RATE), fails_at=0.0, tolerance=_ADJACENT / 10
+        )
+    )
 
 
 def _exact(mechanism: Mechanism, target: _Target) -> float:
@@ -415,6 +459,8 @@ def _cheapest(
             stale_x, stale_gap = ends[not too_dear]
             ends[not too_dear] = (stale_x, stale_gap / 2)
         ends[too_dear], last = (x, gap), too_dear
+        if len(ends) == 2 and abs(ends[True][0] - ends[False][0]) < _ADJACENT:
+            return math.exp(ends[False][0])
         x = _between(*ends.values()) if len(ends) == 2 else x + _STRIDE * gap
         x = min(max(x, floor), ceiling)
     raise AccountantError(f"calibration to epsilon = {target:g} did not settle")

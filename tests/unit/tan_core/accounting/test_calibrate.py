@@ -1,9 +1,11 @@
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tan_core.accounting import (
+    calibrate,
     calibrate_noise_multiplier,
     calibrate_sampling_rate,
     calibrate_steps,
@@ -268,6 +270,63 @@ class TestCalibrateSamplingRate:
         found = calibrate_sampling_rate(noise_multiplier=300.0, steps=25, epsilon=6.0, delta=1e-5)
 
         assert found == 1.0
+
+    @pytest.mark.parametrize(
+        ("noise_multiplier", "epsilon", "delta", "expected"),
+        [
+            (0.2, 3.0, 1e-5, 2.827230626e-5),
+            (0.15, 20.0, 1e-5, 8.766417429e-5),
+            (0.1, 8.0, 1e-6, 1.003448096e-6),
+        ],
+    )
+    def test_one_step_of_little_noise_is_known_exactly(
+        self, noise_multiplier: float, epsilon: float, delta: float, expected: float
+    ) -> None:
+        """The root in q of q delta_G(log(1 + (e^epsilon - 1) / q)) = delta, by mpmath to 40 digits."""
+        rate = calibrate_sampling_rate(
+            noise_multiplier=noise_multiplier, steps=1, epsilon=epsilon, delta=delta
+        )
+
+        assert 0.998 * expected <= rate <= expected
+
+    @pytest.mark.parametrize(
+        ("noise_multiplier", "steps", "epsilon"), [(0.1, 100, 8.0), (0.2, 100, 3.0), (0.24, 9, 0.5)]
+    )
+    def test_asks_the_accountant_a_few_times_where_noise_is_little(
+        self,
+        noise_multiplier: float,
+        steps: int,
+        epsilon: float,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        asked: list[Mechanism] = []
+
+        def counting(mechanisms: list[Mechanism], **what: Any) -> Any:
+            asked.extend(mechanisms)
+            return price(mechanisms, **what)
+
+        monkeypatch.setattr(calibrate, "price", counting)
+
+        rate = calibrate_sampling_rate(
+            noise_multiplier=noise_multiplier, steps=steps, epsilon=epsilon, delta=1e-5
+        )
+
+        run = replace(asked[0], sampling_rate=rate)
+        assert 0.999 * epsilon <= price([run], delta=1e-5).epsilon <= epsilon
+        assert len(asked) <= 4
+
+    @pytest.mark.parametrize("guess", [0.1, 2.0, 50.0])
+    def test_stops_where_epsilon_jumps_on_the_side_that_fits(self, guess: float) -> None:
+        """As where a step of very little noise hides its unit or shows it."""
+
+        def cost(x: float) -> float:
+            return 200.0 / x if x < math.pi else 0.0
+
+        found = calibrate._cheapest(
+            cost, 1.0, guess=guess, low=0.02, high=1e4, window=calibrate._MET
+        )
+
+        assert math.pi <= found <= math.pi * (1 + 1e-6)
 
 
 class TestPublishedPairs:
