@@ -112,8 +112,18 @@ def guarantee(privacy: dict[str, Any]) -> str:
     return (
         f"ε = {epsilon(privacy.get('epsilon'))} at δ = {privacy['delta']:g}, "
         f"accountant {str(privacy['accountant']).upper()}, "
-        f"neighbours {privacy['neighboring_relation']}; {privacy['search_note']}"
+        f"neighbours {privacy['neighboring_relation']}; {beside_epsilon(privacy)}"
     )
+
+
+def beside_epsilon(privacy: dict[str, Any]) -> str:
+    """What has to be said wherever the study's ε is.
+
+    Example:
+        >>> beside_epsilon({"search_note": "search on public data only", "restored_note": None})
+        'search on public data only'
+    """
+    return "; ".join(filter(None, [privacy["search_note"], privacy.get("restored_note")]))
 
 
 def interval(low: float, high: float) -> str:

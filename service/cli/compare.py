@@ -75,7 +75,7 @@ def _facts(study: Json) -> list[tuple[str, str]]:
         ("ε", f"{text.epsilon(privacy['epsilon'])} ({str(privacy['accountant']).upper()})"),
         ("δ", f"{privacy['delta']:g}"),
         ("neighbours", str(privacy["neighboring_relation"])),
-        ("search", privacy["search_note"]),
+        ("search", text.beside_epsilon(privacy)),
         ("B", text.number(reference["expected_batch_size"])),
         ("σ", text.number(reference["noise_multiplier"])),
         ("S", text.number(reference["steps"])),

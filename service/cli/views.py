@@ -91,6 +91,10 @@ def _legend(items: Sequence[Json]) -> list[str]:
     lines = [f"ε holds for neighbours {', '.join(relations)}"] if relations else []
     if any(item["search_accounting"] == "declared_unaccounted" for item in items):
         lines.append(f"declared_unaccounted: {UNACCOUNTED}")
+    if restored := [item for item in items if item.get("restored_note")]:
+        lines.append(
+            f"{', '.join(item['id'] for item in restored)}: {restored[0]['restored_note']}"
+        )
     return lines
 
 

@@ -22,7 +22,6 @@ from service.errors import ConflictError, InvalidInputError, ServiceError
 from service.studies import service as studies
 from service.studies.lifecycle import StudyState
 from service.studies.schemas import Archived, StudyEdit, StudyListing, StudyOrder, StudyQuery
-from tan_core.accounting import SEARCH_NOTES
 from tan_core.spec import field_problems
 
 STUDIES_PER_PAGE = 25
@@ -192,7 +191,6 @@ def _page(
         orders=ORDERS,
         headings=headings(query.sort),
         archives=list(Archived),
-        notes=SEARCH_NOTES,
         why=view.why_not_running,
         **{**nothing, **values},
     )

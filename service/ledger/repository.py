@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Row, text
 from sqlalchemy.exc import DBAPIError
@@ -27,6 +27,24 @@ _ENTRY = (
     " encode(hash, 'hex') AS hash FROM ledger_entry WHERE scope_id = :scope "
 )
 _RESERVATION = "SELECT * FROM ledger_reservation WHERE "
+IS_RESTORED = f"""
+EXISTS (SELECT FROM ledger_entry AS accepted
+    WHERE accepted.scope_id = held.scope_id AND accepted.seq > held.seq
+    AND accepted.kind = 'attest' AND accepted.reservation_id IS NULL
+    AND CAST(accepted.body AS json) -> 'note' -> '{RESTORED}' IS NOT NULL
+    AND NOT EXISTS (SELECT FROM ledger_entry AS released
+        WHERE released.scope_id = held.scope_id AND released.reservation_id = held.reservation_id
+        AND released.kind = 'release' AND released.seq < accepted.seq))
+"""  # noqa: S608 - our own words
+"""Whether ``held``, a reservation, was open when somebody went on with a restored backup: charges may be lost."""
+
+
+class Charged(NamedTuple):
+    """What a reservation was charged."""
+
+    steps: int
+    is_restored: bool
+    """Whether that may lack steps: see :data:`IS_RESTORED`."""
 
 
 async def call(session: AsyncSession, function: str, *arguments: object) -> Row[Any]:
@@ -187,14 +205,14 @@ async def is_known_tenant(session: AsyncSession, tenant: str) -> bool:
     return bool(await session.scalar(query, {"tenant": tenant}))
 
 
-async def charged_steps(session: AsyncSession, reservation_ids: Sequence[str]) -> dict[str, int]:
-    """Steps charged to each of these reservations."""
+async def charged(session: AsyncSession, reservation_ids: Sequence[str]) -> dict[str, Charged]:
+    """What each of these reservations was charged."""
     query = text(
-        "SELECT reservation_id, charged_steps FROM ledger_reservation"
-        " WHERE reservation_id = ANY(:ids)"
+        f"SELECT reservation_id, charged_steps, {IS_RESTORED} AS is_restored"  # noqa: S608 - our own words
+        " FROM ledger_reservation AS held WHERE reservation_id = ANY(:ids)"
     )
     rows = await session.execute(query, {"ids": list(reservation_ids)})
-    return {row.reservation_id: row.charged_steps for row in rows}
+    return {row.reservation_id: Charged(row.charged_steps, row.is_restored) for row in rows}
 
 
 async def entries(

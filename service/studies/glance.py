@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from service.datasets.schemas import ApprovalRule
 from service.db.tables import Study
 from service.ledger.errors import UnknownReservationError
+from service.ledger.repository import IS_RESTORED
 from service.studies.lifecycle import StudyState
 from service.studies.schemas import Progress
 from tan_core.wire import TrialRecord, TrialState
@@ -43,14 +44,14 @@ FROM trial WHERE study_id = study.id AND number = coalesce(
     (SELECT number FROM trial WHERE study_id = study.id AND state = 'completed'
     AND value IS NOT NULL ORDER BY value DESC, number LIMIT 1))) AS best
 """
-_HELD = """
+_HELD = f"""
 (SELECT jsonb_build_object('scope', held.scope_id, 'charged_steps', held.charged_steps,
-    'reserved_steps', held.reserved_steps, 'seq', entry.seq, 'hash', encode(entry.hash, 'hex'))
+    'reserved_steps', held.reserved_steps, 'is_restored', {IS_RESTORED}, 'seq', entry.seq, 'hash', encode(entry.hash, 'hex'))
 FROM ledger_reservation AS held CROSS JOIN LATERAL (
     SELECT seq, hash FROM ledger_entry WHERE reservation_id = held.reservation_id
     ORDER BY seq DESC LIMIT 1) AS entry
 WHERE held.reservation_id = study.reservation_id) AS held
-"""
+"""  # noqa: S608 - our own words
 _APPROVAL = "(SELECT approval FROM dataset WHERE dataset.name = study.dataset) AS approval"
 _OF_ONE = Study.id == bindparam("study")
 _PROGRESS = select(text(RUNS), text(_COUNTS)).select_from(Study).where(_OF_ONE)
@@ -80,6 +81,8 @@ class Held:
     scope: str
     charged_steps: int
     reserved_steps: int
+    is_restored: bool
+    """Whether steps that were charged may be lost."""
     seq: int
     hash: str
 

@@ -23,6 +23,9 @@ from tan_core.spec.study import Name
 from tan_core.tan import LawMethod
 from tan_core.wire import TrialRecord
 
+RestoredNote = Annotated[str | None, Field(exclude_if=lambda note: note is None)]
+"""What has to be said beside epsilon where the study had reserved when somebody went on with a restored backup."""
+
 
 class Progress(BaseModel):
     """How far a study is: its trials while it simulates, its steps while it trains."""
@@ -83,6 +86,7 @@ class PrivacyView(BaseModel):
     neighboring_relation: str
     search_accounting: str
     search_note: str
+    restored_note: RestoredNote = None
     epsilon_reserved: float | None
     """With every spare step that the ledger holds, the target where steps are searched; None on a
     public dataset."""
@@ -230,6 +234,7 @@ class StudySummary(BaseModel):
     dataset: str
     search_accounting: str
     search_note: str
+    restored_note: RestoredNote = None
     epsilon: float
     """As ``privacy.epsilon`` of the study."""
     target_epsilon: float | None

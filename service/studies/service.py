@@ -17,6 +17,8 @@ from service.errors import ConflictError, InvalidInputError, NotFoundError
 from service.evaluation import evaluation_view
 from service.idempotency import Keyed
 from service.ledger import repository as ledger
+from service.ledger.notes import restored_note
+from service.ledger.repository import Charged
 from service.ledger.schemas import Head
 from service.ledger.service import Ledger
 from service.plans.service import Prepared, prepare
@@ -82,7 +84,7 @@ async def page(context: Context, query: StudyQuery, *, tenant: str | None = None
             session, query.listing(), limit=query.limit, cursor=query.cursor, tenant=tenant
         )
         results = await repository.results_of(session, [study.id for study in shown])
-        charged = await ledger.charged_steps(
+        charged = await ledger.charged(
             session, [study.reservation_id for study in shown if study.reservation_id]
         )
         positions = await line.positions(session, shown)
@@ -352,7 +354,7 @@ def _summary(
     study: Study,
     best: float | None,
     tested: float | None,
-    charged_steps: int | None,
+    charged: Charged | None,
     position: int | None,
 ) -> StudySummary:
     planned = study.plan["privacy"]
@@ -371,7 +373,8 @@ def _summary(
         dataset=study.dataset,
         search_accounting=study.search_accounting,
         search_note=SEARCH_NOTES[SearchAccounting(study.search_accounting)],
-        epsilon=epsilon.shown(study, charged_steps=charged_steps),
+        restored_note=restored_note(charged is not None and charged.is_restored),
+        epsilon=epsilon.shown(study, charged_steps=charged.steps if charged else None),
         target_epsilon=planned.get("target_epsilon"),
         delta=planned["delta"],
         accountant=planned["accountant"],
@@ -435,6 +438,7 @@ def _privacy_view(study: Study, held: Held | None) -> PrivacyView:
         neighboring_relation=planned["neighboring_relation"],
         search_accounting=study.search_accounting,
         search_note=SEARCH_NOTES[SearchAccounting(study.search_accounting)],
+        restored_note=restored_note(held is not None and held.is_restored),
         epsilon_reserved=epsilon.reserved(study) if held else None,
         charged_steps=charged_steps,
         reserved_steps=held.reserved_steps if held else None,

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from service.cli.template import STUDY as STUDY_YAML
+from service.ledger.notes import RESTORED_NOTE
 from tan_core.spec import StudySpec
 from tan_core.spec.yaml import parse_yaml
 from tests.unit.service.cli.conftest import Cli
@@ -312,6 +313,14 @@ class TestRead:
     def test_an_empty_list_says_what_to_do(self, cli: Cli, server: RecordedServer) -> None:
         server.summaries = []
         assert "tan-cli submit" in cli("list").out
+
+    def test_list_names_the_studies_whose_charges_may_be_lost(
+        self, cli: Cli, server: RecordedServer
+    ) -> None:
+        assert RESTORED_NOTE not in cli("list").out
+        server.summaries[0]["restored_note"] = RESTORED_NOTE
+        shown = " ".join(cli("list").out.split())
+        assert f"{server.summaries[0]['id']}: {RESTORED_NOTE}" in shown
 
     def test_json_is_what_the_server_said(self, cli: Cli, server: RecordedServer) -> None:
         assert json.loads(cli("show", ID, "--json").out) == server.study
