@@ -1,6 +1,7 @@
 """What every driver does around its work: fetch the assignment, keep the lease, say how it ended."""
 
 import logging
+import re
 import signal
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 
 EXIT_DONE = 0
 EXIT_FAILED = 1
+_RAY_AND_PYTHON = re.compile(r"Ray: (\S+)\s+Python: (\S+)")
 
 TAssignment = TypeVar("TAssignment", SearchAssignment, PrivateAssignment)
 
@@ -138,7 +140,21 @@ def last_line(error: BaseException | str) -> str:
 
 
 def connect(namespace: str) -> None:
-    """Join the cluster that this driver's job runs on."""
+    """Join the cluster that this driver's job runs on.
+
+    Raises:
+        RuntimeError: the cluster runs another version; Ray says so in five lines, and this in one.
+    """
     import ray  # worker.report and worker.driver load before Ray does, to keep the lease meanwhile
 
-    ray.init(address="auto", namespace=namespace, log_to_driver=False, logging_level=logging.ERROR)
+    try:
+        ray.init(
+            address="auto", namespace=namespace, log_to_driver=False, logging_level=logging.ERROR
+        )
+    except RuntimeError as error:
+        if len(versions := _RAY_AND_PYTHON.findall(str(error))) != 2:
+            raise
+        its, ours = (f"Ray {ray} under Python {python}" for ray, python in versions)
+        raise RuntimeError(
+            f"this driver runs {ours}, and its cluster {its}: install the same on both"
+        ) from error

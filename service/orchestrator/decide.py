@@ -20,8 +20,8 @@ PAUSE_GROWTH = 4
 """Between two attempts without progress: what made the one before end may need its time to heal."""
 KEEPS_SLOT = timedelta(seconds=60)
 """A study that pauses for longer gives its slot away: whoever takes it may hold it for hours."""
-OTHER_VERSION = "this worker speaks version "
-"""What the reason of a driver holds that met messages of another version, whichever version it is of."""
+OTHER_VERSION = ("this worker speaks version ", "this driver runs Ray ")
+"""What the reason of a driver holds that met messages, or a cluster, of another version."""
 UNREACHED = "the driver was not heard yet, and the API does not answer at TAN_WORKER_URL from the orchestrator either"
 PAUSED = "paused by a user"
 PAUSING = "pausing: the driver goes on to its next checkpoint"
@@ -109,7 +109,7 @@ def decide(
         is_paused: whether a user wants the study to rest.
         max_attempts: how many attempts in a row may end without progress.
         tries: how many have by now; those that were told to pause are not among them.
-        in_vain: of those, the ones that count. One that met messages of another version does not: that
+        in_vain: of those, the ones that count. One that met another version does not: that
             heals when an upgrade is complete.
         now: the database's clock.
         heard: since when whoever decides has looked and listened.

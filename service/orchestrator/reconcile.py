@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
-from sqlalchemy import func, select
+from sqlalchemy import func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.auth.secrets import run_token
@@ -484,7 +484,8 @@ class Reconciler:
 
     async def _without_progress(self, session: AsyncSession, run: Run) -> tuple[int, int]:
         """Attempts since the last progress that nobody had told to end; and those that count of them."""
-        is_version = func.coalesce(Attempt.reason, "").contains(OTHER_VERSION)
+        reason = func.coalesce(Attempt.reason, "")
+        is_version = or_(*(reason.contains(words) for words in OTHER_VERSION))
         counted = select(func.count(), func.count().filter(~is_version)).where(
             Attempt.run_id == run.id,
             Attempt.number > run.progress_attempt,

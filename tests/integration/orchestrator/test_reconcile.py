@@ -420,12 +420,13 @@ class TestDeadDrivers:
 
         assert len(world.launcher.submitted) == 2
 
+    @pytest.mark.parametrize("words", OTHER_VERSION)
     async def test_an_upgrade_that_takes_long_fails_no_study(
-        self, world: World, database: Database
+        self, world: World, database: Database, words: str
     ) -> None:
         study_id = await world.submit()
         run_id = f"{study_id}-search"
-        told = f"{OTHER_VERSION}2 of the messages and the control plane version 3: install the same"
+        told = f"{words}2 of the messages and the control plane version 3: install the same"
         for number in range(1, 2 * world.settings.max_attempts):
             await world.tick(3)
             await world.report(run_id, "POST", "/finish", number, outcome="failed", reason=told)

@@ -3,7 +3,10 @@
 from typing import Any, cast
 
 import pytest
+import ray
+from ray._private.utils import check_version_info
 
+from service.orchestrator.decide import OTHER_VERSION
 from tan_core.errors import DatasetError
 from tan_core.mechanism import Mechanism
 from tan_core.wire import SearchAssignment
@@ -107,3 +110,24 @@ def test_a_search_on_changed_data_is_not_tried_again(
     outcome = driver._attempt(assignment("linear"), work, cast(Any, None))
 
     assert (outcome.outcome, outcome.retryable) == ("failed", is_retryable)
+
+
+def test_a_cluster_of_another_ray_is_told_in_one_line_that_counts_as_no_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def init(**_: Any) -> None:
+        metadata = {"ray_version": "2.59.0", "python_version": "3.11.99"}
+        check_version_info(metadata, "node 127.0.0.2")
+
+    monkeypatch.setattr(ray, "init", init)
+
+    def work(_assignment: SearchAssignment, _driver: Driver) -> Outcome:
+        driver.connect("s-search")
+        raise AssertionError("it is connected")
+
+    outcome = driver._attempt(assignment("linear"), work, cast(Any, None))
+
+    assert (outcome.outcome, outcome.retryable) == ("failed", True)
+    assert f"this driver runs Ray {ray.__version__} under Python " in str(outcome.reason)
+    assert ", and its cluster Ray 2.59.0 under Python 3.11.99: install" in str(outcome.reason)
+    assert any(words in str(outcome.reason) for words in OTHER_VERSION)
