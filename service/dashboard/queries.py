@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Double, func, select, type_coerce
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy import Double, cast, func, select, type_coerce
+from sqlalchemy.dialects.postgresql import JSONB, JSONPATH
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.dashboard.charts.curves import MAX_CURVES, Curve
@@ -94,7 +94,13 @@ async def test_reads(session: AsyncSession, dataset: str) -> int:
 async def trial_points(session: AsyncSession, study_id: str) -> list[TrialPoint]:
     """Every trial as a point, in order of number."""
     rows = await session.execute(
-        select(Trial.number, Trial.state, Trial.value, Trial.params)
+        select(
+            Trial.number,
+            Trial.state,
+            Trial.value,
+            Trial.params,
+            func.jsonb_path_query_array(Trial.scores, cast("$[*].accuracy", JSONPATH), type_=JSONB),
+        )
         .where(Trial.study_id == study_id)
         .order_by(Trial.number)
     )

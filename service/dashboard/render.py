@@ -146,6 +146,10 @@ def _percent(value: float | None) -> str:
     return figure(value, text.percent(value))
 
 
+def _correlation(value: float | None) -> str:
+    return "–" if value is None else f"{value:+.2f}".replace("-", "−")
+
+
 def _number(value: float | None) -> str:
     return figure(value, text.number(value))
 
@@ -189,6 +193,7 @@ def _make_environment() -> Environment:
         "entry_when": words.when,
         "entry_by": words.by_whom,
         "percent": _percent,
+        "correlation": _correlation,
         "number": _number,
         "number_text": text.number,
         "parameter": _parameter,

@@ -22,14 +22,14 @@ from service.dashboard import queries, view
 from service.dashboard.charts.axis import Axis, axes_of
 from service.dashboard.charts.curves import curves_chart
 from service.dashboard.charts.history import history_chart
-from service.dashboard.charts.importance import Importance, importance
+from service.dashboard.charts.importance import LEAST_RANKED, LEAST_TRIALS, Importance, importance
 from service.dashboard.charts.lines import Lines
 from service.dashboard.charts.noise import NoiseChart, noise_chart
 from service.dashboard.charts.parallel import ParallelChart, parallel_chart
 from service.dashboard.charts.prediction import PredictionChart, prediction_chart
 from service.dashboard.charts.private_run import RunCharts, run_charts
 from service.dashboard.charts.slices import Slices, slices
-from service.dashboard.charts.trial_point import TrialPoint
+from service.dashboard.charts.trial_point import TrialPoint, scored
 from service.dashboard.pages import StudyId
 from service.dashboard.render import csv_file, page
 from service.dashboard.trials_query import TrialsQuery, ranges_of, read_query, written
@@ -141,11 +141,20 @@ async def download_trials(context: ContextDep, study_id: StudyId, query: Shown) 
 
 
 @router.get("/search")
-async def show_search(request: Request, context: ContextDep, study_id: StudyId) -> HTMLResponse:
-    """The charts over all trials."""
+async def show_search(
+    request: Request, context: ContextDep, study_id: StudyId, rung: Rung = None
+) -> HTMLResponse:
+    """The charts over all trials; those of the space at one rung."""
     study = await studies.get(context, study_id)
-    charts = await _search_charts(context, study)
-    return page(request, "_search.html", study=study, charts=charts)
+    charts = await _search_charts(context, study, rung)
+    return page(
+        request,
+        "_search.html",
+        study=study,
+        charts=charts,
+        LEAST_TRIALS=LEAST_TRIALS,
+        LEAST_RANKED=LEAST_RANKED,
+    )
 
 
 @router.get("/curves")
@@ -190,7 +199,7 @@ async def download_chart(
         curves = await run_curves(context, study_id)
         chart = run_charts(curves).by_name()[name] if curves else None
     else:
-        chart = (await _search_charts(context, study)).by_name().get(name)
+        chart = (await _search_charts(context, study, rung)).by_name().get(name)
     if name not in CHARTS:
         raise NotFoundError(f"there is no chart {name!r}; charts: {', '.join(sorted(CHARTS))}")
     if chart is None:
@@ -207,42 +216,60 @@ class SearchCharts:
     slices: Slices | None
     importance: Importance | None
     noise: NoiseChart | None
+    rung: int
+    """Whose accuracies are over the space: in ``parallel``, ``slices`` and ``importance``."""
+    num_scored: tuple[int, ...]
+    """Trials by rung."""
 
     def by_name(self) -> dict[str, Any]:
         """As the addresses of their numbers have it."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {name: getattr(self, name) for name in SEARCH_CHARTS}
 
 
-CHARTS = {"curves", "prediction", *RUN_CHARTS, *SearchCharts.__dataclass_fields__}
+SEARCH_CHARTS = ("history", "parallel", "slices", "importance", "noise")
+CHARTS = {"curves", "prediction", *RUN_CHARTS, *SEARCH_CHARTS}
 """Whose numbers can be had."""
-_kept: OrderedDict[str, tuple[int, SearchCharts]] = OrderedDict()
-"""By study: the number of its last event, and the charts of then."""
+LEAST_DRAWN = 10
+"""Trials at a rung, for it to be drawn before a smaller one where none is named."""
+_kept: OrderedDict[tuple[str, int | None], tuple[int, SearchCharts]] = OrderedDict()
+"""By study and rung: the number of the study's last event, and the charts of then."""
 
 
-async def _search_charts(context: Context, study: StudyView) -> SearchCharts:
+async def _search_charts(context: Context, study: StudyView, rung: int | None) -> SearchCharts:
+    key = study.id, rung
     async with context.database.session() as session:
         seq = (await queries.flags(session, study.id)).event_seq
-        known = _kept.get(study.id)
+        known = _kept.get(key)
         if known is not None and known[0] == seq:
             return known[1]
         points = await queries.trial_points(session, study.id)
         noise = await _noise_chart(session, study)
-    axes = _axes(study)
-    charts = await to_thread.run_sync(_drawn, points, axes, noise)
-    _kept[study.id] = seq, charts
-    _kept.move_to_end(study.id)
+    charts = await to_thread.run_sync(_drawn, study, points, rung, noise)
+    _kept[key] = seq, charts
+    _kept.move_to_end(key)
     while len(_kept) > MAX_KEPT:
         _kept.popitem(last=False)
     return charts
 
 
-def _drawn(points: list[TrialPoint], axes: list[Axis], noise: NoiseChart | None) -> SearchCharts:
+def _drawn(
+    study: StudyView, points: list[TrialPoint], rung: int | None, noise: NoiseChart | None
+) -> SearchCharts:
+    axes = _axes(study)
+    by_rung = [scored(points, each) for each in range(len(study.plan["simulations"]))]
+    if rung is None:
+        # The largest batch says most of the private run, if it has seen enough of the space.
+        enough = [each for each, found in enumerate(by_rung) if len(found) >= LEAST_DRAWN]
+        rung = max(enough, default=0)
+    at_rung = by_rung[rung] if rung < len(by_rung) else []
     return SearchCharts(
         history=history_chart(points),
-        parallel=parallel_chart(points, axes),
-        slices=slices(points, axes),
-        importance=importance(points, axes),
+        parallel=parallel_chart(at_rung, axes),
+        slices=slices(at_rung, axes, marked=study.best_trial.number if study.best_trial else None),
+        importance=importance(at_rung, axes),
         noise=noise,
+        rung=rung,
+        num_scored=tuple(map(len, by_rung)),
     )
 
 

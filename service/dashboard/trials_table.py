@@ -127,18 +127,18 @@ def _filtered(study_id: str, query: TrialsQuery) -> Select[Trial]:
     if query.rung is not None:
         chosen = chosen.where(Trial.scores[query.rung]["accuracy"].astext.is_not(None))
     for name, least in query.low.items():
-        chosen = chosen.where(_number(name) >= least)
+        chosen = chosen.where(_number(name, query.rung) >= least)
     for name, most in query.high.items():
-        chosen = chosen.where(_number(name) <= most)
+        chosen = chosen.where(_number(name, query.rung) <= most)
     for name, texts in query.one_of.items():
         chosen = chosen.where(or_(*(_is_written(name, each) for each in texts)))
     return chosen
 
 
-def _number(name: str) -> ColumnElement[Any]:
-    """The accuracy, or a parameter where it is a number."""
+def _number(name: str, rung: int | None) -> ColumnElement[Any]:
+    """The accuracy, at a rung where one is asked for, or a parameter where it is a number."""
     if name == ACCURACY:
-        return Trial.value.expression
+        return Trial.value.expression if rung is None else _place(f"rung.{rung}")
     value = Trial.params[name]
     return case((func.jsonb_typeof(value) == "number", value.astext.cast(Double)))
 

@@ -246,6 +246,46 @@ class TestChoosing:
             await expect(marks).to_have_class("is-chosen")
         assert tab.complaints == []
 
+    async def test_a_dot_of_a_slice_is_told_stands_out_everywhere_and_leads_to_its_trial(
+        self, service: Service, tab: Tab
+    ) -> None:
+        study_id = await searching(service.context)
+
+        async with tab.open(f"/ui/studies/{study_id}") as page:
+            await settled(page)
+            rate = page.locator("#slices .points").first
+            await rate.scroll_into_view_if_needed()
+            # The last dot is that of the worst trial, which no other one is near to.
+            number = (await rate.get_attribute("data-trials") or "").split(",")[-1]
+            dots = await rate.locator("path.dots").first.get_attribute("d") or ""
+            x, y = dots.split("M")[-1].removesuffix("h0").split()
+            box = await rate.locator("svg").bounding_box()
+            assert box is not None
+            at = box["x"] + box["width"] * int(x) / 1000, box["y"] + box["height"] * int(y) / 1000
+
+            await page.mouse.move(at[0] + 2, at[1] + 2)
+            await expect(page.locator(".tip")).to_contain_text(f"trial {number}: ")
+            for pointed in await page.locator("#slices .pointed, #parallel .pointed").all():
+                assert (await pointed.get_attribute("d") or "").startswith("M")
+            await page.mouse.click(at[0] + 2, at[1] + 2)
+            await page.wait_for_url(f"**/ui/studies/{study_id}/trials/{number}")
+        assert tab.complaints == []
+
+    async def test_the_charts_over_the_space_stay_at_the_batch_that_was_asked_for(
+        self, service: Service, tab: Tab
+    ) -> None:
+        study_id = await searching(service.context)
+
+        async with tab.open(f"/ui/studies/{study_id}") as page:
+            await settled(page)
+            first = [one for one in await _trials(service, study_id) if one["scores"]]
+            await page.locator("#search-rung").select_option("0")
+            lines = page.locator("#parallel")
+            await expect(lines).to_contain_text(f"One line for each of {len(first)} trials")
+            await seeding.report_trial(service.context, study_id, 60, 0.9)
+            await expect(lines).to_contain_text(f"One line for each of {len(first) + 1} trials")
+        assert tab.complaints == []
+
     async def test_a_point_of_the_history_leads_to_its_trial(
         self, service: Service, tab: Tab
     ) -> None:

@@ -27,7 +27,7 @@ def history_chart(points: Sequence[TrialPoint]) -> Lines | None:
         x=[p.number for p, _ in shown],
         series=[
             Series(
-                "other",
+                "ended earlier",
                 "dots",
                 [v if p.state != "completed" else None for p, v in shown],
                 "amber",

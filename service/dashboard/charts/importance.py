@@ -1,7 +1,9 @@
-"""How much each searched parameter mattered for being among the best: PED-ANOVA.
+"""How much each searched parameter mattered, at one batch: PED-ANOVA, and rank correlation.
 
-The density of a parameter among the best tenth of the completed trials is held against its density among
-all of them: the Pearson divergence of the two, as a share of those of all parameters.
+PED-ANOVA: the density of a parameter among the best tenth of the trials is held against its density among
+all of them: the Pearson divergence of the two, as a share of those of all parameters. It says how much a
+parameter mattered for being among the best, and needs many trials. Spearman's rank correlation of a number
+with the accuracy says which way it goes, and a few trials have one.
 
 References:
     Watanabe, Bansal and Hutter (2023), "PED-ANOVA", algorithm 1. Grid, bandwidth and prior are those of
@@ -19,47 +21,80 @@ from scipy.special import ndtr
 
 from service.dashboard.charts.axis import Axis
 from service.dashboard.charts.table import Table
-from service.dashboard.charts.trial_point import TrialPoint, completed
+from service.dashboard.charts.trial_point import TrialPoint
 
 TOP_SHARE = 0.1
 GRID = 50
 LEAST_TRIALS = 20
-"""Completed ones: among fewer, a best tenth says nothing."""
+"""Among fewer, a best tenth says nothing."""
+LEAST_RANKED = 6
+"""Among fewer, one trial turns a correlation round."""
 _LEAST_WIDTH = 0.5 / 1.64
 _TINY = 1e-12
 Floats = NDArray[np.float64]
+Scored = Sequence[tuple[TrialPoint, float]]
 
 
 @dataclass(frozen=True, slots=True)
 class Importance:
-    """The shares of the parameters, the largest first; together 1."""
+    """What is said of each parameter, the one that mattered most first."""
 
-    shares: tuple[tuple[str, float], ...]
+    rows: tuple[tuple[str, float | None, float | None], ...]
+    """Name, share of the importance and rank correlation; None where there is none. Shares are 1 together."""
     num_trials: int
     num_best: int
+    """Behind the shares; 0 where there are none."""
 
     @property
     def table(self) -> Table:
         """As it is shown."""
-        return Table(("parameter", "importance"), self.shares)
+        return Table(("parameter", "importance", "rank correlation"), self.rows)
 
 
-def importance(points: Sequence[TrialPoint], axes: Sequence[Axis]) -> Importance | None:
-    """The importances; None with fewer than 20 completed trials, one parameter, or nothing to tell apart."""
-    done = completed(points)
-    if len(done) < LEAST_TRIALS or len(axes) < 2:
+def importance(scored: Scored, axes: Sequence[Axis]) -> Importance | None:
+    """What mattered to the accuracies of trials at one batch; None where nothing can be said of any parameter."""
+    shares, num_best = _shares(scored, axes)
+    rows = [(axis.name, shares.get(axis.name), _correlation(axis, scored)) for axis in axes]
+    if all(share is None and correlation is None for _, share, correlation in rows):
         return None
-    cut = sorted((value for _, value in done), reverse=True)[math.ceil(TOP_SHARE * len(done)) - 1]
-    everyone = [point for point, _ in done]
-    best = [point for point, value in done if value >= cut]
+    ranked = sorted(rows, key=lambda row: (-(row[1] or 0), -abs(row[2] or 0)))
+    return Importance(tuple(ranked), len(scored), num_best)
+
+
+def _shares(scored: Scored, axes: Sequence[Axis]) -> tuple[dict[str, float], int]:
+    """By name, and of how many best trials; none with few trials, one parameter, or nothing to tell apart."""
+    if len(scored) < LEAST_TRIALS or len(axes) < 2:
+        return {}, 0
+    cut = sorted((value for _, value in scored), reverse=True)[
+        math.ceil(TOP_SHARE * len(scored)) - 1
+    ]
+    everyone = [point for point, _ in scored]
+    best = [point for point, value in scored if value >= cut]
     raw = {axis.name: _divergence(axis, best, everyone) for axis in axes}
     total = sum(raw.values())
     if len(best) == len(everyone) or total <= 0:
+        return {}, 0
+    return {name: float(each / total) for name, each in raw.items()}, len(best)
+
+
+def _correlation(axis: Axis, scored: Scored) -> float | None:
+    """Spearman's, of the trials that have the parameter; None of words, of few trials and of equal ones."""
+    if any(isinstance(choice, str | bool) for choice in axis.choices):
         return None
-    ranked = sorted(raw.items(), key=lambda pair: -pair[1])
-    return Importance(
-        tuple((name, float(each / total)) for name, each in ranked), len(done), len(best)
-    )
+    placed = [(axis.place(point.params.get(axis.name)), value) for point, value in scored]
+    known = [(place, value) for place, value in placed if place is not None]
+    if len(known) < LEAST_RANKED:
+        return None
+    places, values = (_ranks(np.array(each)) for each in zip(*known, strict=True))
+    if np.ptp(places) == 0 or np.ptp(values) == 0:
+        return None
+    return float(np.corrcoef(places, values)[0, 1])
+
+
+def _ranks(values: Floats) -> Floats:
+    """Equal ones share the mean of their ranks."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
 
 
 def _divergence(axis: Axis, best: Sequence[TrialPoint], everyone: Sequence[TrialPoint]) -> float:

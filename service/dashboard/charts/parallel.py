@@ -1,4 +1,4 @@
-"""Parallel coordinates: a line for each completed trial, over the searched parameters to its accuracy."""
+"""Parallel coordinates: a line for each trial, over the searched parameters to its accuracy at one batch."""
 
 import json
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from service import text
 from service.dashboard.charts.axis import ACCURACY, Axis
 from service.dashboard.charts.scale import SIZE, accuracy_scale
 from service.dashboard.charts.table import Table
-from service.dashboard.charts.trial_point import TrialPoint, completed, spread
+from service.dashboard.charts.trial_point import TrialPoint, named, spread
 
 MAX_LINES = 300
 """More than this are one dark band: the best half of them is drawn, and the others thinned out."""
@@ -27,17 +27,22 @@ class ParallelChart:
     """Paths of the quarters, the worst first; each trial's is a line of its own."""
     scales: str
     """Each axis from the left, as JSON for the script that lets a reader choose a part of it."""
+    trials: str
+    """Numbers of the trials, line by line."""
+    named: str
+    """What each of them is called, as JSON."""
     num_shown: int
     summary: str
     table: Table
 
 
-def parallel_chart(points: Sequence[TrialPoint], axes: Sequence[Axis]) -> ParallelChart | None:
-    """The chart of the completed trials; None with fewer than two of them, or nothing searched."""
-    done = completed(points)
-    if len(done) < 2 or not axes:
+def parallel_chart(
+    scored: Sequence[tuple[TrialPoint, float]], axes: Sequence[Axis]
+) -> ParallelChart | None:
+    """The chart of trials with their accuracies at one batch; None with fewer than two, or nothing searched."""
+    if len(scored) < 2 or not axes:
         return None
-    shown = spread(done, MAX_LINES)
+    shown = spread(scored, MAX_LINES)
     scale = accuracy_scale([value for _, value in shown])
     paths = [_path(point, scale.down(value), axes) for point, value in reversed(shown)]
     quarters = [
@@ -55,9 +60,11 @@ def parallel_chart(points: Sequence[TrialPoint], axes: Sequence[Axis]) -> Parall
                 {"name": ACCURACY, "low": scale.ticks[0], "high": scale.ticks[-1]},
             ]
         ),
+        trials=",".join(str(point.number) for point, _ in reversed(shown)),
+        named=named(shown),
         num_shown=len(shown),
         summary=(
-            f"Parameters of {text.counted(len(shown), 'completed trial')} and their accuracy; the best "
+            f"Parameters of {text.counted(len(shown), 'trial')} and their accuracy; the best "
             f"is trial {best.number} with {text.percent(value)}."
         ),
         table=Table(

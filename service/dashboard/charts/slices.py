@@ -1,4 +1,4 @@
-"""Slices: the accuracy of the completed trials over each searched parameter."""
+"""Slices: the accuracy of trials at one batch over each searched parameter."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from service import text
 from service.dashboard.charts.axis import Axis
 from service.dashboard.charts.scale import SIZE, Frame, accuracy_scale
 from service.dashboard.charts.table import Table
-from service.dashboard.charts.trial_point import TrialPoint, completed, spread
+from service.dashboard.charts.trial_point import TrialPoint, named, spread
 
 MAX_DOTS = 400
 """In each slice."""
@@ -20,8 +20,10 @@ class Slice:
     name: str
     frame: Frame
     dots: str
+    trials: str
+    """Numbers of the trials, dot by dot."""
     best: str
-    """The dot of the best trial."""
+    """The dot of the trial that stands for the study."""
     summary: str
 
 
@@ -30,23 +32,33 @@ class Slices:
     """One slice for each parameter, all with one scale of accuracies."""
 
     charts: tuple[Slice, ...]
+    named: str
+    """What each trial is called, as JSON."""
     table: Table
 
 
-def slices(points: Sequence[TrialPoint], axes: Sequence[Axis]) -> Slices | None:
-    """The slices of the completed trials; None without one, or with nothing searched."""
-    done = completed(points)
-    if not done or not axes:
+def slices(
+    scored: Sequence[tuple[TrialPoint, float]], axes: Sequence[Axis], *, marked: int | None = None
+) -> Slices | None:
+    """The slices of trials with their accuracies at one batch; None without one, or with nothing searched.
+
+    Args:
+        scored: the trials.
+        axes: the searched parameters.
+        marked: the number of the trial that stands out; None: the best.
+    """
+    if not scored or not axes:
         return None
-    shown = spread(done, MAX_DOTS)
+    shown = spread(scored, MAX_DOTS)
     scale = accuracy_scale([value for _, value in shown])
-    best = shown[0][0]
+    best = next((p for p, _ in scored if p.number == marked), shown[0][0])
 
     def draw(axis: Axis) -> Slice:
         placed = [(axis.place(point.params.get(axis.name)), point, value) for point, value in shown]
         grid = "".join(f"M0 {scale.down(tick)}h{SIZE}" for tick in scale.ticks)
         return Slice(
             name=axis.name,
+            trials=",".join(str(point.number) for place, point, _ in placed if place is not None),
             frame=Frame(grid=grid, x_labels=axis.labels, y_labels=tuple(reversed(scale.labels))),
             dots="".join(
                 _dot(place, scale.down(value)) for place, _, value in placed if place is not None
@@ -57,13 +69,14 @@ def slices(points: Sequence[TrialPoint], axes: Sequence[Axis]) -> Slices | None:
                 if place is not None and point is best
             ),
             summary=(
-                f"Accuracy of {text.counted(len(shown), 'completed trial')} over {axis.name}; the best has "
+                f"Accuracy of {text.counted(len(shown), 'trial')} over {axis.name}; trial {best.number} has "
                 f"{best.params.get(axis.name)}."
             ),
         )
 
     return Slices(
         charts=tuple(draw(axis) for axis in axes),
+        named=named(shown),
         table=Table(
             ("trial", *(axis.name for axis in axes), "accuracy"),
             [(p.number, *(p.params.get(axis.name) for axis in axes), v) for p, v in shown],

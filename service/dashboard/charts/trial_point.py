@@ -1,8 +1,11 @@
 """A trial as the charts of a search see it."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from service import text
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,11 +17,24 @@ class TrialPoint:
     value: float | None
     """At the highest rung that it reached: only those of completed trials are at one batch size."""
     params: Mapping[str, Any]
+    accuracies: Sequence[float | None] = ()
+    """By rung, as far as it came."""
 
 
 def completed(points: Sequence[TrialPoint]) -> list[tuple[TrialPoint, float]]:
     """Those that have come to the last rung, with their accuracy."""
     return [(p, p.value) for p in points if p.state == "completed" and p.value is not None]
+
+
+def scored(points: Sequence[TrialPoint], rung: int) -> list[tuple[TrialPoint, float]]:
+    """Those that were scored at a rung, however far they came, with their accuracy there."""
+    known = [point for point in points if len(point.accuracies) > rung]
+    return [(p, value) for p in known if (value := p.accuracies[rung]) is not None]
+
+
+def named(scored: Sequence[tuple[TrialPoint, float]]) -> str:
+    """What a pointer at a trial is told, by its number, as JSON."""
+    return json.dumps({p.number: f"trial {p.number}: {text.percent(value)}" for p, value in scored})
 
 
 def spread(points: Sequence[tuple[TrialPoint, float]], most: int) -> list[tuple[TrialPoint, float]]:

@@ -44,7 +44,7 @@ function draw(chart, dragged = null) {
 }
 
 /** The part into the form; all of the axis where there is none. */
-function choose(axis, part) {
+function choose(axis, part, rung) {
   const [top, bottom] = part ?? [0, SIZE];
   if (axis.choices) {
     fields(`one_of.${axis.name}`).forEach((box, rank) => {
@@ -52,6 +52,9 @@ function choose(axis, part) {
       box.checked = part !== null && place >= top && place <= bottom;
     });
   } else {
+    // An accuracy says nothing without the batch that it was scored at.
+    const scoredAt = document.getElementById("trials-rung");
+    if (axis.name === "accuracy" && part && scoredAt) scoredAt.value = rung;
     fields(`low.${axis.name}`)[0].value = bottom < SIZE ? valueAt(axis, bottom) : "";
     fields(`high.${axis.name}`)[0].value = top > 0 ? valueAt(axis, top) : "";
   }
@@ -77,7 +80,7 @@ document.addEventListener("pointerdown", (event) => {
   document.addEventListener("pointermove", move);
   const end = () => {
     document.removeEventListener("pointermove", move);
-    choose(axis, part);
+    choose(axis, part, chart.dataset.rung);
   };
   document.addEventListener("pointerup", end, { once: true });
 });

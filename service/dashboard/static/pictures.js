@@ -37,7 +37,7 @@ function standalone(plot, name) {
   const frame = plot.getBoundingClientRect();
   const { width, height } = frame;
   const whole = element("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "font-family": "sans-serif" });
-  const title = plot.querySelector("svg").getAttribute("aria-label") ?? name;
+  const title = plot.querySelector("svg")?.getAttribute("aria-label") ?? name;
   whole.append(element("title", {}, title));
   whole.append(element("rect", { width, height, fill: ground() }));
   whole.append(...[...plot.querySelectorAll("svg")].map((marks) => standing(marks, frame)));

@@ -80,11 +80,50 @@ class TestSearch:
 
         many = await get(client, f"/ui/studies/{study_id}/search")
 
-        assert "importance" not in few.text
-        assert sum(many.data["importance"][: len(rich.SPACE)]) == pytest.approx(1)
+        table = await table_of(client, f"/ui/studies/{study_id}/charts/importance.csv")
+        at_first = await table_of(client, f"/ui/studies/{study_id}/charts/importance.csv?rung=0")
+        assert "Rank correlation" in few.text["importance"]
+        assert "said from 20 trials on" in few.text["importance"]
+        assert sum(float(row["importance"]) for row in table) == pytest.approx(1)
+        assert table != at_first  # at a smaller batch there are more trials
+        for row in table:
+            shown = f"{float(row['rank correlation']):+.2f}".replace("-", "−")
+            assert shown in many.text["importance"], row
         assert many.text["importance"].index("learning_rate") < many.text["importance"].index(
             "ema_decay"
         )
+
+    async def test_the_space_is_drawn_at_the_largest_batch_with_ten_trials_or_at_one_that_is_named(
+        self, client: httpx.AsyncClient, context: Context, study_id: str
+    ) -> None:
+        for count in (80, 15):
+            await rich.fill(context, study_id, count)
+            await seeding.report_trial(
+                context, study_id, count, 0.5
+            )  # news: charts are kept till then
+            trials = await trials_of(client, study_id)
+            by_rung = [
+                {t["number"]: t["scores"][r]["accuracy"] for t in trials if len(t["scores"]) > r}
+                for r in range(3)
+            ]
+            largest = max(r for r in range(3) if len(by_rung[r]) >= 10)
+            for query, rung in (("", largest), ("?rung=0", 0), ("?rung=2", 2)):
+                rows = await table_of(client, f"/ui/studies/{study_id}/charts/slices.csv{query}")
+                shown = {int(row["trial"]): float(row["accuracy"]) for row in rows}
+                assert shown == by_rung[rung], (count, query)
+            page = await get(client, f"/ui/studies/{study_id}/search?rung=0")
+            assert f"({len(by_rung[0])} trials)" in page.text["search-rung"]
+            assert (largest == 2) is (count == 80)
+
+    async def test_an_accuracy_is_asked_for_where_the_trials_were_scored(
+        self, client: httpx.AsyncClient, study_id: str
+    ) -> None:
+        rows = await table_of(client, f"/ui/studies/{study_id}/trials.csv?rung=0&low.accuracy=0.94")
+        trials = await trials_of(client, study_id)
+
+        first = {t["number"]: t["scores"][0]["accuracy"] for t in trials if t["scores"]}
+        assert {int(row["trial"]) for row in rows} == {n for n, a in first.items() if a >= 0.94}
+        assert any(first[t["number"]] >= 0.94 > t["value"] for t in trials if t["scores"])
 
     async def test_charts_follow_what_happens(
         self, client: httpx.AsyncClient, context: Context, study_id: str

@@ -23,7 +23,7 @@ class TestHistoryChart:
         assert chart is not None
         assert chart.x == [0, 1, 3, 4]
         assert {each.label: list(each.values) for each in chart.series} == {
-            "other": [None, 0.9, None, None],
+            "ended earlier": [None, 0.9, None, None],
             "completed": [0.5, None, 0.7, 0.6],
             "best so far": [0.5, 0.5, 0.7, 0.7],
         }

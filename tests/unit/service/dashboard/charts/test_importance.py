@@ -5,10 +5,11 @@ import warnings
 
 import optuna
 import pytest
+from scipy.stats import spearmanr
 
 from service.dashboard.charts.axis import axes_of
-from service.dashboard.charts.importance import LEAST_TRIALS, importance
-from service.dashboard.charts.trial_point import TrialPoint
+from service.dashboard.charts.importance import LEAST_RANKED, LEAST_TRIALS, importance
+from service.dashboard.charts.trial_point import TrialPoint, completed
 from tan_core.spec import Choices, Range
 
 SPACE = {
@@ -71,25 +72,55 @@ def by_optuna(points: list[TrialPoint]) -> dict[str, float]:
 def test_shares_are_those_of_optuna(count: int, seed: int, is_conditional: bool) -> None:
     points = made(count, seed, is_conditional=is_conditional)
 
-    found = importance(points, axes_of(SPACE))
+    found = importance(completed(points), axes_of(SPACE))
 
     assert found is not None
-    assert dict(found.shares) == pytest.approx(by_optuna(points), abs=1e-6)
-    assert [share for _, share in found.shares] == sorted(
-        (share for _, share in found.shares), reverse=True
-    )
+    shares = {name: share for name, share, _ in found.rows}
+    assert shares == pytest.approx(by_optuna(points), abs=1e-6)
+    assert list(shares.values()) == sorted(shares.values(), key=lambda share: -(share or 0))
+    assert found.num_best >= 0.1 * count
 
 
-def test_nothing_is_said_of_few_trials_of_equal_ones_or_of_one_parameter() -> None:
+@pytest.mark.parametrize("is_conditional", [False, True])
+def test_correlations_are_those_of_scipy(is_conditional: bool) -> None:
+    points = [
+        TrialPoint(p.number, p.state, round(p.value or 0, 2), p.params)  # with ties
+        for p in made(30, 3, is_conditional=is_conditional)
+    ]
+
+    found = importance(completed(points), axes_of(SPACE))
+
+    assert found is not None
+    correlations = {name: correlation for name, _, correlation in found.rows}
+    assert correlations.pop("kind") is None  # words have no order
+    for name, correlation in correlations.items():
+        known = [p for p in points if name in p.params]
+        expected = spearmanr([p.params[name] for p in known], [p.value or 0 for p in known])
+        assert correlation == pytest.approx(float(expected.statistic)), name
+
+
+def test_of_few_trials_only_correlations_are_said() -> None:
+    found = importance(completed(made(LEAST_TRIALS - 1, 0)), axes_of(SPACE))
+
+    assert found is not None
+    assert found.num_best == 0
+    assert {share for _, share, _ in found.rows} == {None}
+    known = [abs(correlation or 0) for _, _, correlation in found.rows]
+    assert known == sorted(known, reverse=True)
+    assert known[0] > 0
+
+
+def test_nothing_is_said_of_fewer_or_of_equal_ones() -> None:
     equal = [TrialPoint(p.number, p.state, 0.5, p.params) for p in made(40, 0)]
 
-    assert importance(made(LEAST_TRIALS - 1, 0), axes_of(SPACE)) is None
-    assert importance(equal, axes_of(SPACE)) is None
-    assert importance(made(40, 0), axes_of({"rate": SPACE["rate"]})) is None
+    assert importance(completed(made(LEAST_RANKED - 1, 0)), axes_of(SPACE)) is None
+    assert importance(completed(equal), axes_of(SPACE)) is None
 
 
-def test_only_completed_trials_count() -> None:
-    points = made(40, 0)
-    pruned = [TrialPoint(100 + p.number, "pruned", 0.99, p.params) for p in made(40, 5)]
+def test_one_parameter_has_a_correlation_and_no_share() -> None:
+    found = importance(completed(made(40, 0)), axes_of({"rate": SPACE["rate"]}))
 
-    assert importance([*points, *pruned], axes_of(SPACE)) == importance(points, axes_of(SPACE))
+    assert found is not None
+    ((name, share, correlation),) = found.rows
+    assert (name, share) == ("rate", None)
+    assert correlation is not None

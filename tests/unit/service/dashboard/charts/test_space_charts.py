@@ -8,7 +8,7 @@ import pytest
 from service.dashboard.charts.axis import Axis, axes_of
 from service.dashboard.charts.parallel import MAX_LINES, parallel_chart
 from service.dashboard.charts.slices import slices
-from service.dashboard.charts.trial_point import TrialPoint, spread
+from service.dashboard.charts.trial_point import TrialPoint, completed, scored, spread
 from tan_core.spec import Choices, Range
 from tests.unit.service.dashboard.charts.marks import dots
 
@@ -62,16 +62,19 @@ class TestParallel:
     def test_a_trial_is_a_line_to_its_accuracy_and_the_best_lies_on_top(self) -> None:
         points = [point(number, 0.5 + 0.1 * number) for number in range(4)]
 
-        chart = parallel_chart(points, AXES)
+        chart = parallel_chart(completed(points), AXES)
 
         assert chart is not None
         assert chart.tones[-1] == "M0 500L250 500L500 1000L750 500L1000 0"
         assert [tone.count("M") for tone in chart.tones] == [1, 1, 1, 1]
         assert [name for name, _ in chart.axes] == ["rate", "views", "decay", "kind", "accuracy"]
         assert [row[0] for row in chart.table.rows] == [3, 2, 1, 0]
+        assert chart.trials == "0,1,2,3"
 
     def test_each_trial_is_a_line_of_its_own_and_each_axis_says_what_stands_on_it(self) -> None:
-        chart = parallel_chart([point(number, 0.5 + 0.05 * number) for number in range(9)], AXES)
+        chart = parallel_chart(
+            completed([point(number, 0.5 + 0.05 * number) for number in range(9)]), AXES
+        )
 
         assert chart is not None
         lines = [line for tone in chart.tones for line in tone.split("\n")]
@@ -84,7 +87,9 @@ class TestParallel:
         assert decay == {"name": "decay", "choices": 2}
 
     def test_a_missing_parameter_breaks_the_line(self) -> None:
-        chart = parallel_chart([point(0, 0.5, views=None), point(1, 0.5, views=None)], AXES)
+        chart = parallel_chart(
+            completed([point(0, 0.5, views=None), point(1, 0.5, views=None)]), AXES
+        )
 
         assert chart is not None
         assert chart.tones[-1].count("M") == 2
@@ -93,7 +98,7 @@ class TestParallel:
         points = [point(number, number / 10_000) for number in range(10_000)]
 
         kept = {each.number for each, _ in spread([(p, p.value or 0) for p in points], MAX_LINES)}
-        chart = parallel_chart(points, AXES)
+        chart = parallel_chart(completed(points), AXES)
 
         assert len(kept) == MAX_LINES
         assert set(range(10_000 - MAX_LINES // 2, 10_000)) <= kept
@@ -102,22 +107,42 @@ class TestParallel:
         assert chart.num_shown == MAX_LINES
 
     def test_there_is_none_without_something_to_compare(self) -> None:
-        assert parallel_chart([point(0, 0.5)], AXES) is None
-        assert parallel_chart([point(0, 0.5), point(1, 0.6)], []) is None
+        assert parallel_chart(completed([point(0, 0.5)]), AXES) is None
+        assert parallel_chart(completed([point(0, 0.5), point(1, 0.6)]), []) is None
 
 
 class TestSlices:
-    def test_each_parameter_has_one_with_every_completed_trial(self) -> None:
-        points = [point(0, 0.5, rate=0.01), point(1, 0.9, rate=1.0), point(2, 0.7)]
-        points.append(TrialPoint(3, "pruned", 0.95, points[0].params))
+    def test_each_parameter_has_one_with_every_trial(self) -> None:
+        points = [point(0, 0.5, rate=0.01), point(1, 0.9, rate=1.0), point(2, 0.7, rate=None)]
 
-        found = slices(points, AXES)
+        found = slices(completed(points), AXES)
 
         assert found is not None
         rate = found.charts[0]
-        assert sorted(x for x, _ in dots(rate.dots)) == [0, 500, 1000]
+        assert sorted(x for x, _ in dots(rate.dots)) == [0, 1000]
+        assert rate.trials == "1,0"
         assert [x for x, _ in dots(rate.best)] == [1000]
-        assert "the best has 1.0" in rate.summary
+        assert "trial 1 has 1.0" in rate.summary
 
-    def test_there_is_none_without_a_completed_trial(self) -> None:
+    def test_the_trial_that_stands_for_the_study_stands_out(self) -> None:
+        points = [point(0, 0.5, rate=0.01), point(1, 0.9, rate=1.0)]
+
+        found = slices(completed(points), AXES, marked=0)
+
+        assert found is not None
+        assert [x for x, _ in dots(found.charts[0].best)] == [0]
+        assert "trial 0 has 0.01" in found.charts[0].summary
+
+    def test_there_is_none_without_a_trial(self) -> None:
         assert slices([], AXES) is None
+
+
+def test_at_a_rung_is_every_trial_that_came_so_far() -> None:
+    points = [
+        TrialPoint(0, "completed", 0.8, {}, (0.9, 0.8)),
+        TrialPoint(1, "pruned", 0.7, {}, (0.7,)),
+        TrialPoint(2, "diverged", None, {}, (None,)),
+        TrialPoint(3, "running", None, {}),
+    ]
+    assert [(p.number, v) for p, v in scored(points, 0)] == [(0, 0.9), (1, 0.7)]
+    assert [(p.number, v) for p, v in scored(points, 1)] == [(0, 0.8)]
