@@ -1,5 +1,6 @@
 """Every error as ``application/problem+json``: the handlers, and how OpenAPI describes them."""
 
+import errno
 import logging
 import math
 import secrets
@@ -29,6 +30,8 @@ MAX_VALUE = 200
 MAX_INTEGER_BITS = 600
 """Python does not write integers of some thousand digits as text."""
 MAX_ERRORS = 200
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+"""A disk that is full, or cannot be written: nobody's bug, and there may be room in a while."""
 _log = logging.getLogger(__name__)
 
 
@@ -110,6 +113,13 @@ def of_failure(error: Exception, path: str) -> JSONResponse:
             503,
             "the database does not answer; try again in a moment",
             headers={"Retry-After": "1"},
+        )
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        _log.error("a file of the service cannot be written: %s", error)
+        return problem_response(
+            503,
+            f"the service cannot write its files: {error.strerror}; its operator can help",
+            headers={"Retry-After": "10"},
         )
     return unexpected(error, path)
 

@@ -79,11 +79,10 @@ class Ticks:
             except TanError as error:
                 self._of_study[study_id].met(f"study {study_id} cannot go on", error)
                 await self._reconciler.fail(study_id, str(error))
-            except (ServiceError, SQLAlchemyError) as error:
+            except (ServiceError, SQLAlchemyError, OSError) as error:
                 self._of_study[study_id].met(f"study {study_id} does not move; trying again", error)
-                # A database's error quotes statements and addresses: those are the operator's, in the log.
-                told = f": {error}" if isinstance(error, ServiceError) else ""
-                await self._reconciler.note(study_id, f"trying again: {type(error).__name__}{told}")
+                told = filter(None, ["trying again", type(error).__name__, _tellable(error)])
+                await self._reconciler.note(study_id, ": ".join(told))
                 return
         except Exception as error:  # noqa: BLE001 - whatever it was, the next tick tries again
             self._of_study[study_id].met(f"study {study_id}: trying again at the next tick", error)
@@ -109,3 +108,10 @@ class Ticks:
             return False
         self._of_database.is_over()
         return True
+
+
+def _tellable(error: Exception) -> str | None:
+    """What users are told of it. Statements, addresses and paths are the operator's, in the log."""
+    if isinstance(error, ServiceError):
+        return str(error)
+    return error.strerror if isinstance(error, OSError) else None

@@ -1,6 +1,7 @@
 """What a study is told of trouble on its way."""
 
 import asyncio
+import errno
 from typing import Any
 from unittest.mock import AsyncMock, MagicMock
 
@@ -40,9 +41,16 @@ class Troubled:
             OperationalError("SELECT 1", {"key": "x"}, Exception("server at 10.0.0.5 failed")),
             "trying again: OperationalError",
         ),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "/home/tan/published.lock"),
+            "trying again: OSError: No space left on device",
+        ),
+        (TimeoutError(), "trying again: TimeoutError"),
     ],
 )
-def test_it_hears_what_concerns_it_and_nothing_of_the_database(error: Exception, told: str) -> None:
+def test_it_hears_what_concerns_it_and_nothing_of_the_operators(
+    error: Exception, told: str
+) -> None:
     reconciler: Any = Troubled(error)
     asyncio.run(ticks(reconciler).advance("s-1", always_heard()))
     assert reconciler.noted == [told]
