@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from service.cli.complete import dataset_names
-from service.cli.errors import Exit
+from service.cli.errors import Exit, InputError
 from service.cli.options import JsonFlag, StudyReference, StudyStates
 
 Json = dict[str, Any]
@@ -17,6 +17,7 @@ def list_studies(
     dataset: Annotated[
         str | None, typer.Option(help="Only studies on this dataset.", autocompletion=dataset_names)
     ] = None,
+    model: Annotated[str | None, typer.Option(help="Only studies of this model.")] = None,
     tag: Annotated[
         list[str] | None, typer.Option(metavar="TAG", help="Only with this tag; may be repeated.")
     ] = None,
@@ -31,13 +32,21 @@ def list_studies(
             "a minus before it puts the last first."
         ),
     ] = "-created_at",
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="At most so many; default: 20, and all of a CSV.")
+    ] = None,
+    as_csv: Annotated[
+        bool, typer.Option("--csv", help="Print CSV: a line for each study.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """List studies, newest first."""
+    if as_csv and as_json:
+        raise InputError("give --csv or --json, not both")
     query = {
         "state": state,
         "dataset": dataset,
+        "model": model,
         "tag": tag,
         "name_contains": search,
         "archived": "only" if archived else None,
@@ -45,22 +54,37 @@ def list_studies(
     }
     from service.cli.connect import documents, open_client
 
+    at_most = limit or 20
+    asked = limit if as_csv else at_most + 1
     with open_client() as client:
-        items = documents(list(client.every_study(query, limit=limit + 1)))
+        items = documents(list(client.every_study(query, limit=asked)))
         if dataset is not None and not items:
             client.get_dataset(dataset)  # an unknown name is an error, not an empty list
     if as_json:
         from service.cli.output import show_json
 
-        show_json(items[:limit])
+        show_json(items[:at_most])
+    elif as_csv:
+        _write_csv(items)
     else:
         from service.cli import views
         from service.cli.output import show
 
-        is_filtered = any((state, dataset, tag, search, archived))
-        show(views.studies(items[:limit], is_filtered=is_filtered))
-        if len(items) > limit:
-            show(f"the first {limit}; --limit shows more")
+        is_filtered = any((state, dataset, model, tag, search, archived))
+        show(views.studies(items[:at_most], is_filtered=is_filtered))
+        if len(items) > at_most:
+            show(f"the first {at_most}; --limit shows more")
+
+
+def _write_csv(items: Sequence[Json]) -> None:
+    import csv
+    import sys
+
+    from service.study_table import COLUMNS, row
+
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(map(row, items))
 
 
 def show_study(study: StudyReference, as_json: JsonFlag = False) -> None:

@@ -16,19 +16,21 @@ from service.auth.scopes import Principal, Scope
 from service.body import validate
 from service.context import Context, ContextDep
 from service.dashboard import queries, view
+from service.dashboard.charts.table import Cell, Table
 from service.dashboard.forms import read_form
-from service.dashboard.render import page
+from service.dashboard.render import csv_file, page
 from service.errors import ConflictError, InvalidInputError, ServiceError
 from service.studies import service as studies
 from service.studies.lifecycle import StudyState
 from service.studies.schemas import Archived, StudyEdit, StudyListing, StudyOrder, StudyQuery
+from service.study_table import COLUMNS, row
 from tan_core.spec import field_problems
 
 STUDIES_PER_PAGE = 25
 MOST_AT_ONCE = 200
 ACTIONS = ("cancel", "archive", "unarchive", "tag", "untag")
 """On studies that were chosen."""
-FILTERS = ("name_contains", "state", "tag", "dataset", "archived", "sort")
+FILTERS = ("name_contains", "state", "tag", "dataset", "model", "archived", "sort")
 ORDERS = {
     StudyOrder.NEWEST: "Newest first",
     StudyOrder.OLDEST: "Oldest first",
@@ -44,7 +46,7 @@ ORDERS = {
     StudyOrder.LEAST_REACHED: "Reached, lowest first",
 }
 """By what a list is ordered, in words."""
-COLUMNS = {
+HEADINGS = {
     "Study": StudyOrder.NAME,
     "State": None,
     "Progress": None,
@@ -137,7 +139,7 @@ class Heading:
 
 def headings(now: StudyOrder) -> list[Heading]:
     """The table's, in the order that it has now."""
-    return [_heading(label, first, now) for label, first in COLUMNS.items()]
+    return [_heading(label, first, now) for label, first in HEADINGS.items()]
 
 
 def _heading(label: str, first: StudyOrder | None, now: StudyOrder) -> Heading:
@@ -175,6 +177,24 @@ async def list_studies(
         next_cursor=found.next_cursor,
         now=now,
     )
+
+
+@router.get("/ui/studies.csv", dependencies=[needs(Scope.READ)])
+async def download_list(request: Request, context: ContextDep, principal: PrincipalDep) -> Response:
+    """Every study that the filters leave, not a page of them.
+
+    Raises:
+        InvalidInputError: a filter is none.
+    """
+    query = query_of(read_filters(request.query_params.multi_items()), None)
+    query = query.model_copy(update={"limit": MOST_AT_ONCE})
+    rows: list[list[Cell]] = []
+    while True:
+        found = await studies.page(context, query, tenant=principal.sees)
+        rows += [row(study.model_dump(mode="json")) for study in found.items]
+        if found.next_cursor is None:
+            return csv_file(Table(COLUMNS, rows), "studies")
+        query = query.model_copy(update={"cursor": found.next_cursor})
 
 
 def _page(

@@ -133,6 +133,8 @@ def _filtered(listing: StudyListing) -> Select[Study]:
         query = query.where(Study.state.in_([state.value for state in listing.state]))
     if listing.dataset is not None:
         query = query.where(Study.dataset == listing.dataset)
+    if listing.model is not None:
+        query = query.where(Study.spec["model"]["name"].astext == listing.model)
     if listing.name is not None:
         query = query.where(Study.name == listing.name)
     if listing.name_contains is not None:

@@ -232,6 +232,8 @@ class StudySummary(BaseModel):
     priority: int
     queue_position: int | None
     dataset: str
+    model: str | None = None
+    """Its name. None: of a service from before lists told it."""
     search_accounting: str
     search_note: str
     restored_note: RestoredNote = None
@@ -304,6 +306,7 @@ class Archived(StrEnum):
 
 
 Tag = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:/-]+$", max_length=50)]
+ModelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:/-]+$", max_length=200)]
 NamePart = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$", max_length=100)]
 
 
@@ -322,6 +325,7 @@ class StudyListing(BaseModel):
 
     state: list[StudyState] = Field(default=[], description="One of these")
     dataset: NamePart | None = Field(default=None, description="Of the private run")
+    model: ModelName | None = Field(default=None, description="The whole name of the model")
     name: NamePart | None = Field(default=None, description="The whole name")
     name_contains: NamePart | None = Field(default=None, description="In any case of letters")
     tag: Tags = Field(default=[], description="All of these")

@@ -371,6 +371,7 @@ def _summary(
         priority=study.priority,
         queue_position=position,
         dataset=study.dataset,
+        model=study.spec["model"]["name"],
         search_accounting=study.search_accounting,
         search_note=SEARCH_NOTES[SearchAccounting(study.search_accounting)],
         restored_note=restored_note(charged is not None and charged.is_restored),

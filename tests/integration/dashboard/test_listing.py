@@ -1,8 +1,11 @@
 """The list of studies: its filters, and what is done to many at once."""
 
+import csv
+import io
 import re
 
 import httpx
+import pytest
 
 from service.context import Context
 from service.studies.schemas import StudyOrder
@@ -27,9 +30,48 @@ class TestFilters:
         await client.patch(f"/studies/{first}", json={"tags": ["paper"]}, headers={"If-Match": "*"})
 
         orders = [f"sort={order.value}" for order in StudyOrder]
-        for query in ("name_contains=LPH", "state=failed", "tag=paper", *orders):
+        filters = ("name_contains=LPH", "state=failed", "tag=paper", "model=mlp", "model=timm:none")
+        for query in (*filters, *orders):
             items = (await client.get(f"/studies?{query}")).json()["items"]
             assert await _shown(client, f"/?{query}") == [item["id"] for item in items], query
+
+    async def test_one_model_is_found_among_others(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        await seeding.submitted(context, name="alpha")
+        linear = await seeding.submitted(context, name="beta", model={"name": "linear"})
+
+        assert await _shown(client, "/?model=linear") == [linear]
+        assert (await client.get("/studies?model=linear")).json()["items"][0]["model"] == "linear"
+        assert await _shown(client, "/?model=line") == []
+
+    async def test_a_csv_has_every_study_that_fits_and_not_a_page_of_them(
+        self, client: httpx.AsyncClient, context: Context, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first = await seeding.completed(context, name="alpha")
+        await seeding.copies(context, first, 30)
+        await seeding.failed(context, "lost", name="omega")
+        await client.patch(
+            f"/studies/{first}", json={"tags": ["paper", "fig:2"]}, headers={"If-Match": "*"}
+        )
+        monkeypatch.setattr("service.dashboard.listing.MOST_AT_ONCE", 7)
+        page = await get(client, "/?name_contains=alpha&sort=name")
+        (address,) = {a["href"] for a in page.all("a") if "studies.csv" in str(a.get("href"))}
+
+        answer = await client.get(address or "")
+
+        assert answer.status_code == 200, answer.text
+        rows = list(csv.DictReader(io.StringIO(answer.text)))
+        listed = "/studies?name_contains=alpha&sort=name&limit=200"
+        items = (await client.get(listed)).json()["items"]
+        assert [row["id"] for row in rows] == [item["id"] for item in items]
+        (known,) = [row for row in rows if row["id"] == first]
+        (item,) = [item for item in items if item["id"] == first]
+        assert (known["tags"], known["model"]) == ("paper fig:2", "mlp")
+        for name in ("epsilon", "delta", "test_accuracy", "predicted_low", "best_accuracy"):
+            assert float(known[name]) == item[name]
+        assert known["search_note"] == item["search_note"]
+        assert (await client.get("/ui/studies.csv?state=odd")).status_code == 422
 
     async def test_the_next_page_keeps_the_filters(
         self, client: httpx.AsyncClient, context: Context

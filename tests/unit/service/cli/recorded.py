@@ -236,6 +236,7 @@ SUMMARY: Json = {
     "priority": 0,
     "queue_position": None,
     "dataset": "digits",
+    "model": "mlp",
     "search_accounting": "declared_unaccounted",
     "search_note": "search on private data NOT accounted",
     "epsilon": 2.9401,

@@ -1,0 +1,31 @@
+"""``tan-cli list`` for scripts: what is asked for, and CSV."""
+
+import csv
+import io
+
+from service.study_table import COLUMNS
+from tests.unit.service.cli.conftest import Cli
+from tests.unit.service.cli.recorded import SUMMARY, RecordedServer
+
+
+def test_csv_has_a_line_for_each_study_and_asks_for_all(cli: Cli, server: RecordedServer) -> None:
+    rows = list(csv.DictReader(io.StringIO(cli("list", "--csv").out)))
+
+    assert tuple(rows[0]) == COLUMNS
+    assert (rows[0]["id"], rows[0]["model"]) == (SUMMARY["id"], "mlp")
+    assert float(rows[0]["epsilon"]) == SUMMARY["epsilon"]
+    assert rows[0]["search_note"] == SUMMARY["search_note"]
+    assert "limit" not in server.queries[-1]
+    cli("list", "--csv", "--limit", "7")
+    assert server.queries[-1]["limit"] == "7"
+
+
+def test_a_table_asks_for_one_more_than_it_shows(cli: Cli, server: RecordedServer) -> None:
+    cli("list", "--model", "mlp")
+    assert server.queries[-1] == {"model": "mlp", "sort": "-created_at", "limit": "21"}
+
+
+def test_two_formats_at_once_are_refused(cli: Cli, server: RecordedServer) -> None:
+    done = cli("list", "--csv", "--json")
+    assert (done.code, "--csv or --json" in done.err) == (2, True)
+    assert server.requests == []
