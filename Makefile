@@ -91,6 +91,8 @@ lock:  ## Resolve the locks again (needs uv); LOCK_ARGS="--upgrade" takes newer 
 	$(COMPILE) --extra all --group dev $(LOCK_ARGS) -o requirements.lock
 	$(COMPILE) --extra service --extra embedded --extra otel -c requirements.lock -o deploy/requirements-service.lock
 	$(COMPILE) --extra worker -c requirements.lock -o deploy/requirements-worker.lock
+	echo "# What makes the images' wheel, as in requirements.lock." > deploy/requirements-build.lock
+	sed -n '/^setuptools==/,/[^\\]$$/p' requirements.lock >> deploy/requirements-build.lock
 
 clean:  ## Remove the virtual environment and everything that was built
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build *.egg-info

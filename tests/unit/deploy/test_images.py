@@ -1,6 +1,8 @@
 """The Dockerfile: what a build fetches is pinned, and an edit of the sources fetches nothing."""
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -64,6 +66,16 @@ def test_the_wheel_is_made_by_what_is_pinned() -> None:
     pins = [part for part in re.split(r"^(?=\w)", tools, flags=re.MULTILINE) if "==" in part]
     assert [part.split("==")[0] for part in pins] == ["setuptools"]
     assert all(part in all_of_them for part in pins)
+
+
+def test_resolving_the_locks_writes_that_pin_too(tmp_path: Path) -> None:
+    (tmp_path / "deploy").mkdir()
+    for name in ("Makefile", "requirements.lock"):
+        shutil.copy(ROOT / name, tmp_path)
+    subprocess.run(["make", "lock", "COMPILE=true"], cwd=tmp_path, check=True, capture_output=True)
+
+    made, kept = [each / "deploy/requirements-build.lock" for each in (tmp_path, ROOT)]
+    assert made.read_text() == kept.read_text()
 
 
 def test_torch_is_installed_without_the_sources() -> None:
