@@ -18,7 +18,7 @@ class Scope(StrEnum):
     APPROVE = "approve"
     """Let the private run of a study begin that waits for approval."""
     AUDIT = "audit"
-    """See everything in every tenant, tokens and the audit too, and change nothing."""
+    """See everything in every tenant, tokens, deliveries of webhooks and the audit too, and change nothing."""
     ADMIN = "admin"
     """Everything, in every tenant: datasets and their budgets, tokens, the audit."""
 

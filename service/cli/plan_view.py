@@ -22,7 +22,7 @@ def plan(document: Json, *, counts: str = "examples") -> RenderableType:
     return Group(
         _reference(document["reference"], counts),
         Text(),
-        _privacy(document["privacy"]),
+        _privacy(document["privacy"], is_charged=_is_charged(document.get("reservation"))),
         *_reservation(document["reference"], document.get("reservation")),
         Text(),
         _simulations(document["simulations"], document.get("confirmation")),
@@ -82,7 +82,11 @@ def _compact(title: str, *columns: str, right: Sequence[str], prose: Sequence[st
     return made
 
 
-def _privacy(privacy: Json) -> RenderableType:
+def _is_charged(reservation: Json | None) -> bool:
+    return reservation is None or reservation.get("charged", True)
+
+
+def _privacy(privacy: Json, *, is_charged: bool) -> RenderableType:
     made = _compact(
         f"Privacy at δ = {privacy['delta']:g}", "accountant", "ε", "", right=("ε",), prose=("",)
     )
@@ -100,7 +104,10 @@ def _privacy(privacy: Json) -> RenderableType:
             None,
             [
                 ("neighbours", privacy["neighboring_relation"]),
-                ("reserved ε", _optional_epsilon(privacy.get("epsilon_reserved"))),
+                (
+                    "reserved ε",
+                    _optional_epsilon(privacy.get("epsilon_reserved")) if is_charged else None,
+                ),
                 ("signal to noise η", _optional_number(privacy.get("signal_to_noise"))),
                 ("overcharge", _optional_number(privacy.get("overcharge"))),
             ],
@@ -111,7 +118,9 @@ def _privacy(privacy: Json) -> RenderableType:
 
 def _reservation(run: Json, reservation: Json | None) -> Iterator[RenderableType]:
     """Why more is reserved than is promised."""
-    if reservation:
+    if not _is_charged(reservation):
+        yield Text("nothing is reserved or charged: the data are public")
+    elif reservation:
         words = text.reserved_steps(run["steps"], reservation["slack_steps"])
         yield Text(f"reserved in the ledger are {words}")
 

@@ -80,7 +80,8 @@ def refusal(found: list[SharedRecords], *, public: bool) -> str:
         why = "what is registered as public is read without being counted"
     else:
         why = "no budget alone protects whoever is in both"
+    where = "is shown with the dataset" if public else "stands in the ledger"
     return (
         f'{said}: {why}. Leave them out; or say who accepts it and why, as accept_overlap: "owner: '
-        'reason", which stands in the ledger and in every statement'
+        f'reason", which {where} and in every statement'
     )

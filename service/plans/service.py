@@ -137,6 +137,9 @@ async def _plan_registered(context: Context, spec: StudySpec, tenant: str | None
         ),
     )
     budget = protected.budget if protected else None
+    if budget is None:
+        reservation = plan.reservation.model_copy(update={"charged": False})
+        plan = plan.model_copy(update={"reservation": reservation})
     return _Planned(spec=spec, plan=plan, dataset=private, search_dataset=search, budget=budget)
 
 

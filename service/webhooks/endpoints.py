@@ -15,7 +15,7 @@ from service.webhooks.schemas import DeliveryList, DeliveryView
 router = APIRouter(
     prefix="/webhooks",
     tags=["webhooks"],
-    dependencies=[needs(Scope.ADMIN)],
+    dependencies=[needs(Scope.AUDIT)],
     responses=described(422),
 )
 

@@ -55,6 +55,8 @@ class PlannedReservation(Frozen):
     """Planned steps and slack."""
     slack_steps: int
     segment_steps: int
+    charged: bool = Field(default=True, exclude_if=lambda charged: charged)
+    """False: the data are public, which have no ledger. Left out elsewhere."""
 
 
 class PlannedSimulation(Frozen):

@@ -3,7 +3,7 @@
 import pytest
 
 from service.access.audit import SAFE_METHODS
-from service.access.routes import declared
+from service.access.routes import declared, routes
 from service.auth.scopes import Scope
 from tests.fixtures.api import make_spec
 from tests.integration.access.test_scopes import CHANGES, fill
@@ -43,6 +43,17 @@ async def test_lists_pages_tokens_and_the_audit_are_whole(auditor, study):
         "someone",
     }
     assert (await auditor.get("/audit")).json()["items"][0]["target"] == study
+    assert (await auditor.get("/webhooks/deliveries")).json() == {"items": []}
+
+
+async def test_no_route_that_only_shows_is_kept_from_an_auditor(auditor):
+    shown = {
+        route.path
+        for route in routes(auditor.app)
+        if "GET" in route.methods and not set(route.methods) - SAFE_METHODS
+        if (guard := declared(route)) and guard.scope is Scope.ADMIN
+    }
+    assert shown == set()
 
 
 async def test_nothing_is_changed(auditor, acme, study):

@@ -49,7 +49,8 @@ async def test_a_fresh_budget_for_the_same_people_is_refused(
     assert answer.status_code == 409
     assert answer.json()["detail"].startswith(
         "2,999 of its 2,999 distinct records are records of the private dataset 'alpha' too: no budget "
-        "alone protects whoever is in both. Leave them out; or say who accepts it"
+        "alone protects whoever is in both. Leave them out; or say who accepts it and why, as accept_overlap: "
+        '"owner: reason", which stands in the ledger and in every statement'
     )
     names = [one["name"] for one in (await client.get("/datasets")).json()["items"]]
     assert "again" not in names
@@ -69,6 +70,7 @@ async def test_public_data_hold_no_private_records(
         in answer.text
     )
     assert "a search on them would read private data and count nothing" in answer.text
+    assert "which is shown with the dataset and in every statement" in answer.text
 
 
 async def test_private_data_hold_no_records_of_public_ones_but_public_ones_may(

@@ -10,6 +10,7 @@ from service.context import Context
 from service.dashboard.planner_form import PlannerForm
 from service.dashboard.warm_up import warm_up
 from tan_core.planner.sketch import sketch
+from tests.fixtures.postgres import DatabaseUrls
 from tests.integration.dashboard import seeding
 from tests.integration.dashboard.page import get
 
@@ -147,6 +148,21 @@ class TestPlan:
         assert "search.dataset" in refused.text["certified"]
         assert "NOT accounted" in allowed.text["plan-privacy"]
         assert "dataset: digits" in allowed.text["yaml"]
+
+    async def test_reserves_nothing_of_public_data(
+        self, client: httpx.AsyncClient, context: Context, database_urls: DatabaseUrls
+    ) -> None:
+        await seeding.ensure_digits(context.database)
+        seeding.make_public(database_urls)
+
+        page = await get(
+            client, f"/ui/plan?{DIALS}&dataset=digits&accounting=public_proxy&certified=true"
+        )
+
+        assert page.text["plan-reserved"] == "Nothing is reserved or charged: the data are public."
+        assert "ε reserved" not in page.text["plan-figures"]
+        checked = await client.post("/ui/new", data={"yaml": page.text["yaml"], "action": "check"})
+        assert "Nothing is reserved or charged: digits is public." in checked.text
 
     async def test_becomes_a_study_that_the_api_takes(
         self, client: httpx.AsyncClient, context: Context

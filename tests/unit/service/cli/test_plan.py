@@ -135,6 +135,15 @@ class TestScreen:
         assert "Privacy of search and run, spare steps included" in lines
         assert max(map(len, lines)) <= 80
 
+    def test_nothing_is_reserved_of_public_data(self) -> None:
+        document = made()
+        document["reservation"]["charged"] = False
+
+        words = " ".join("\n".join(screen(document)).split())
+
+        assert "nothing is reserved or charged: the data are public" in words
+        assert "reserved ε" not in words
+
     def test_the_search_is_priced_beside_the_words_about_it(self) -> None:
         document = made()
         document["search_privacy"] = {
