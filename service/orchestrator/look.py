@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.orchestrator.compute import IS_USED_UP
 from service.orchestrator.decide import AttemptView
+from service.studies.line import NUM_RUNNING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,8 @@ class Look:
     is_to_end: bool
     """It was cancelled, or has used up its compute budget."""
     is_paused: bool
+    num_running: int
+    """Studies that hold a slot."""
     run_id: str | None
     """The run under way; None between two runs."""
     submission_id: str | None
@@ -52,6 +55,7 @@ async def look(session: AsyncSession, study_id: str, *, owner: str) -> Look | No
         reason=row.reason,
         is_to_end=row.is_to_end,
         is_paused=row.pause_requested,
+        num_running=row.num_running,
         run_id=row.run_id,
         submission_id=row.submission_id,
         attempt=attempt,
@@ -61,7 +65,7 @@ async def look(session: AsyncSession, study_id: str, *, owner: str) -> Look | No
 
 _LOOK = text(f"""
 SELECT study.state, study.reason, study.pause_requested,
-    study.cancel_requested OR {IS_USED_UP} AS is_to_end,
+    study.cancel_requested OR {IS_USED_UP} AS is_to_end, {NUM_RUNNING} AS num_running,
     run.id AS run_id, live.number, live.submission_id, live.created_at, live.submitted_at,
     live.heartbeat_at, live.stop_requested_at, live.pause_requested_at, clock_timestamp() AS now
 FROM study

@@ -122,7 +122,7 @@ class Reconciler:
         decided = partial(self._decide, heard=heard)
         async with self._database.reading() as session:
             seen = await look(session, study_id, owner=self._owner)
-        if seen is None:
+        if seen is None or self._waits_on(seen):
             return
         if seen.run_id is None:
             if seen.state == "training":
@@ -166,6 +166,14 @@ class Reconciler:
             if study is not None and study.reason != reason:
                 study.reason = reason
                 log.warning("%s: %s", study_id, reason)
+
+    def _waits_on(self, seen: Look) -> bool:
+        """Whether the study was told that it waits for a slot, and none is free: most that wait, most times."""
+        return (
+            (seen.reason or "").startswith(line.WAITING)
+            and seen.num_running >= self._settings.max_running_studies
+            and not (seen.is_to_end or seen.is_paused)
+        )
 
     # Studies between runs
 

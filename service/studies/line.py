@@ -29,6 +29,12 @@ def is_running() -> ColumnElement[bool]:
     return and_(Study.state.in_(RUNNING_STATES), not_(Study.suspended))
 
 
+NUM_RUNNING = f"""
+(SELECT count(*) FROM study AS running WHERE running.state IN {RUNNING_STATES} AND NOT running.suspended)
+"""  # noqa: S608 - our own words
+"""How many hold a slot, as :func:`is_running` says it, for statements that are text."""
+
+
 def is_waiting() -> ColumnElement[bool]:
     """Wants a slot. What is paused, rests or is about to be cancelled stands in nobody's way."""
     return and_(

@@ -79,6 +79,21 @@ async def test_a_heartbeat_is_one(world: World, run_id: str) -> None:
     assert await round_trips(world, beat) == 1
 
 
+async def test_a_look_at_one_that_waits_in_line_is_one(world: World) -> None:
+    first, waiting = await world.submit(), await world.submit()
+    await world.tick(2)
+    assert (await world.study(waiting))["queue_position"] == 1
+    reconciler = world.reconciler()
+
+    async def look(_: int) -> None:
+        await reconciler.advance(waiting, world.heard)
+
+    assert await round_trips(world, look) == 1
+    await world.client.post(f"/studies/{first}/cancel")
+    await world.tick(4)
+    assert (await world.study(waiting))["state"] == "simulating"
+
+
 @pytest.mark.parametrize("budget", [None, 5.0])
 async def test_a_look_that_finds_nothing_to_do_is_one(world: World, budget: float | None) -> None:
     study_id = await world.submit(budget={"gpu_hours": budget})
