@@ -17,7 +17,8 @@ _Result = TypeVar("_Result")
 
 
 def plain(value: Any) -> Any:
-    """Python's own number for one of NumPy's; anything else as it is, truth values too.
+    """Python's own number for one of NumPy's, or in an array or tensor without a dimension; anything else
+    as it is, truth values too.
 
     Example:
         >>> plain(2.5), plain("2.5"), plain(True)
@@ -25,10 +26,13 @@ def plain(value: Any) -> Any:
     """
     if type(value) in (int, float, bool):
         return value
+    held = value.item() if _is_scalar(value) else value
     try:
-        if isinstance(value, numbers.Integral):
-            return int(value)
-        return float(value) if isinstance(value, numbers.Real) else value
+        if isinstance(held, bool):
+            return value
+        if isinstance(held, numbers.Integral):
+            return int(held)
+        return float(held) if isinstance(held, numbers.Real) else value
     except OverflowError:  # a number beyond every float, which the checks refuse by name
         return value
 
@@ -48,6 +52,38 @@ def make_plain(frozen: object, *names: str) -> None:
     """Make fields of a frozen dataclass :func:`plain`, as it is made."""
     for name in names:
         object.__setattr__(frozen, name, plain(getattr(frozen, name)))
+
+
+def instance(kind: type, /, **values: object) -> None:
+    """Refuse anything that is not of this class."""
+    for name, value in values.items():
+        if not isinstance(value, kind):
+            article = "an" if kind.__name__[0] in "AEIOU" else "a"
+            raise ParameterError(
+                f"{name} must be {article} {kind.__name__}, got {_described(value)}", field=name
+            )
+
+
+_Member = TypeVar("_Member")
+
+
+def sequence(kind: type[_Member], /, **values: object) -> tuple[_Member, ...]:
+    """What one argument holds, refused unless it holds objects of this class alone."""
+    ((name, value),) = values.items()
+    if isinstance(value, kind):
+        raise ParameterError(
+            f"{name} must be a sequence of {kind.__name__}, got a single one: put it into a list",
+            field=name,
+        )
+    try:
+        held = tuple(value)  # pyright: ignore[reportArgumentType] whatever it is
+    except TypeError:
+        raise ParameterError(
+            f"{name} must be a sequence of {kind.__name__}, got {_described(value)}", field=name
+        ) from None
+    for index, member in enumerate(held):
+        instance(kind, **{f"{name}[{index}]": member})
+    return held
 
 
 def positive(**values: float) -> None:
@@ -80,6 +116,13 @@ def rate(**values: float) -> None:
             raise ParameterError(f"{name} must be in (0, 1], got {value!r}", field=name)
 
 
+def fraction(**values: float) -> None:
+    """Refuse anything outside [0, 1)."""
+    for name, value in values.items():
+        if not (_is_number(value) and 0 <= value < 1):
+            raise ParameterError(f"{name} must be in [0, 1), got {value!r}", field=name)
+
+
 def in_range(low: float, high: float, /, **values: float) -> None:
     """Refuse anything outside [low, high]."""
     for name, value in values.items():
@@ -87,6 +130,17 @@ def in_range(low: float, high: float, /, **values: float) -> None:
             raise ParameterError(
                 f"{name} must be in [{low:g}, {high:g}], got {value!r}", field=name
             )
+
+
+def _described(value: object) -> str:
+    """What it is: all of a short one such as a number, for a text may hide in its type."""
+    shown = repr(value)
+    return shown if len(shown) <= 40 else f"an object of type {type(value).__name__}"
+
+
+def _is_scalar(value: Any) -> bool:
+    """Whether it is an array or tensor that holds a single value, of NumPy, torch, JAX or their like."""
+    return getattr(value, "shape", None) == () and hasattr(value, "item")
 
 
 def _is_number(value: object) -> bool:

@@ -31,6 +31,7 @@ class PrivateRun:
     num_examples: int
 
     def __post_init__(self) -> None:
+        _validate.instance(Mechanism, mechanism=self.mechanism)
         _validate.make_plain(self, "num_examples")
         _check_draw(self.mechanism, self.num_examples)
 
@@ -61,14 +62,17 @@ class Simulation:
     scale_factor: float
 
     def __post_init__(self) -> None:
+        _validate.instance(Mechanism, dynamics=self.dynamics)
         _validate.make_plain(self, "num_examples", "scale_factor")
         _check_draw(self.dynamics, self.num_examples)
 
     @classmethod
     def of(cls, run: PrivateRun, *, expected_batch_size: float) -> Self:
         """The simulation of ``run`` at a smaller batch, sigma/q exactly as in the run."""
+        _validate.instance(PrivateRun, run=run)
         expected_batch_size = _validate.plain(expected_batch_size)
-        if not 0 < expected_batch_size <= run.expected_batch_size:
+        is_number = isinstance(expected_batch_size, int | float)  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not (is_number and 0 < expected_batch_size <= run.expected_batch_size):
             raise ParameterError(
                 f"expected_batch_size must be in (0, {run.expected_batch_size:g}], "
                 f"got {expected_batch_size!r}",

@@ -20,7 +20,7 @@ class MechanismShape(Frozen):
     """A private run whose noise is fixed: its epsilon is computed."""
 
     num_examples: NumExamples
-    expected_batch_size: Annotated[float, Field(gt=0, le=1e12)]
+    expected_batch_size: Annotated[float, Field(ge=1, le=1e12)]
     noise_multiplier: Annotated[float, Field(gt=0, le=10_000)]
     steps: Annotated[int, Field(ge=1, le=10_000_000)]
     clip_norm: Annotated[float, Field(gt=0, le=1e9)] = 1.0

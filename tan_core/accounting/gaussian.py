@@ -79,6 +79,7 @@ def gdp_estimate(mechanisms: Sequence[Mechanism], *, delta: float) -> GdpEstimat
         >>> f"{estimate.epsilon:.2f}: {estimate.note}"
         '6.52: central-limit estimate: under-estimates, not a guarantee'
     """
+    mechanisms = _validate.sequence(Mechanism, mechanisms=mechanisms)
     relation = shared_relation(mechanisms)
     events = [sampled_gaussian_event(mechanism, "gdp") for mechanism in mechanisms]
     mu = math.sqrt(sum(map(_squared_mu, events)))
@@ -144,11 +145,19 @@ def gdp_epsilon(*, mu: float, delta: float) -> float:
 def gdp_mu(*, epsilon: float, delta: float) -> float:
     """The largest mu that is (epsilon, delta)-private.
 
+    Args:
+        epsilon: nats, in (0, 1e9].
+        delta: in (0, 1).
+
+    Raises:
+        ParameterError: an argument is outside the domain above.
+
     Example:
         >>> f"{gdp_mu(epsilon=8.0, delta=1e-5):.3f}"
         '1.666'
     """
     _validate.positive(epsilon=epsilon)
+    _validate.in_range(0, _LARGEST_EPSILON, epsilon=epsilon)
     _validate.probability(open_ends=True, delta=delta)
     log_target = math.log(delta)
     high = _first(lambda mu: _log_delta(mu, epsilon) > log_target, start=0.1)

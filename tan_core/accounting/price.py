@@ -76,7 +76,7 @@ def price(
         conversion: for ``Accountant.RDP``: the improved one, or the classical one to compare with papers.
 
     Raises:
-        ParameterError: no mechanism, unlike neighbouring relations, not exactly one of ``delta`` and
+        ParameterError: no mechanism or something else, unlike neighbouring relations, not exactly one of ``delta`` and
             ``epsilon``, or one of them out of range.
         UnsupportedEventError: the accountant cannot price this sampling and neighbouring relation.
         AccountantError: the accountant failed, or ran out of time or memory, or two of them differ.
@@ -92,7 +92,7 @@ def price(
         >>> price([run], delta=1e-5, accountant=Accountant.RDP).conversion
         'rdp improved'
     """
-    mechanisms = tuple(mechanisms)
+    mechanisms = _validate.sequence(Mechanism, mechanisms=mechanisms)
     shared_relation(mechanisms)
     if (delta is None) == (epsilon is None):
         raise ParameterError("give exactly one of delta and epsilon", field="delta")
@@ -102,12 +102,11 @@ def price(
             raise ParameterError(f"delta must be >= {MIN_DELTA:g}, got {delta!r}", field="delta")
     if epsilon is not None:
         _validate.in_range(0, MAX_EPSILON, epsilon=epsilon)
-    asked = _Asked(
-        tuple(mechanisms), delta, epsilon, Accountant(accountant), Conversion(conversion)
-    )
+    asked = _Asked(mechanisms, delta, epsilon, Accountant(accountant), Conversion(conversion))
     return _price(asked)
 
 
+@_validate.plainly
 def round_up(value: float, digits: int) -> float:
     """The value for display: at most ``digits`` decimals, never below the value itself.
 

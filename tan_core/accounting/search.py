@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tan_core import _validate
 from tan_core.accounting.conditions import SelectionConditions
 from tan_core.accounting.price import Price, price
 from tan_core.accounting.selection import SelectionBound, price_selection
@@ -103,6 +104,7 @@ class SearchPrice:
         return self.run.epsilon
 
 
+@_validate.plainly
 def price_search(
     mode: SearchAccounting,
     *,
@@ -157,7 +159,9 @@ def price_search(
         >>> f"{searched.epsilon_of_run:.1f} became {searched.epsilon:.1f}"
         '6.6 became 17.7'
     """
-    mode = SearchAccounting(mode)
+    mode, bound = SearchAccounting(mode), SelectionBound(bound)
+    _validate.instance(Mechanism, run=run)
+    trials = _validate.sequence(Mechanism, trials=trials)
     _check_arguments(mode, trials, selection)
     alone = price([run], delta=delta, accountant=accountant)
     total: Price | None

@@ -75,6 +75,7 @@ class SelectionBound(Choice):
     """The same argument without its last relaxation: never above ``profile``. Proven in this module."""
 
 
+@_validate.plainly
 def price_selection(
     mechanisms: Sequence[Mechanism],
     trial_count: TrialCount,
@@ -122,6 +123,8 @@ def price_selection(
     """
     bound = SelectionBound(bound)
     _validate.probability(open_ends=True, delta=delta)
+    mechanisms = _validate.sequence(Mechanism, mechanisms=mechanisms)
+    followed_by = _validate.sequence(Mechanism, followed_by=followed_by)
     relation = shared_relation([*mechanisms, *followed_by])
     if not mechanisms:
         raise ParameterError("expected at least one mechanism, got none", field="mechanisms")
@@ -186,6 +189,7 @@ def selected_rdp(profile: RdpProfile, trial_count: TrialCount) -> RdpProfile:
     return RdpProfile(a, lowest_from_here, profile.conversion)
 
 
+@_validate.plainly
 def calibrate_selection(
     *,
     epsilon: float,

@@ -57,6 +57,7 @@ class NegativeBinomialTrials:
     shape: float
 
     def __post_init__(self) -> None:
+        _validate.make_plain(self, "mean", "shape")
         _validate.in_range(1, MAX_MEAN, mean=self.mean)
         _validate.in_range(0, MAX_SHAPE, shape=self.shape)
 
@@ -115,6 +116,7 @@ class PoissonTrials:
     mean: float
 
     def __post_init__(self) -> None:
+        _validate.make_plain(self, "mean")
         _validate.in_range(1, 500, mean=self.mean)
 
     def __str__(self) -> str:

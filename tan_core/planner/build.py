@@ -1,6 +1,6 @@
 """Building a plan: from a study's target, or from a mechanism."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from tan_core import _validate
@@ -144,8 +144,21 @@ def plan_mechanism(
 
     There is no study, so there are no finals, and ``rungs: auto`` shows the one scale of B/16.
 
+    Args:
+        num_examples: N >= 1.
+        expected_batch_size: B in [1, N], examples; 1 is the smallest batch that can be simulated.
+        noise_multiplier: sigma > 0.
+        steps: S >= 1.
+        delta: in [1e-10, 1).
+        clip_norm: C > 0; it does not influence epsilon.
+        trials: candidates at the smallest rung.
+        accountant: who computes epsilon.
+        rungs: simulated batch sizes, whole numbers in [1, B], smallest first: a list or an array.
+        rate: examples per second as measured, for the hours of the plan; None: it has none.
+
     Raises:
-        ParameterError: an argument is out of its domain; B is at least 1, as the smallest simulated batch.
+        ParameterError: an argument is out of its domain.
+        AccountantError: the accountant failed.
 
     Example:
         >>> plan = plan_mechanism(
@@ -183,9 +196,8 @@ def plan_mechanism(
         Promise(delta=delta, accountant=accountant, target_epsilon=None),
         Workload(
             trials=trials,
-            rungs=[one_rung(expected_batch_size, search_num_examples=num_examples)]
-            if rungs == "auto"
-            else rungs,
+            rungs=_given_rungs(rungs, expected_batch_size)
+            or [one_rung(expected_batch_size, search_num_examples=num_examples)],
             views=1,
             search_num_examples=num_examples,
             workers=1,
@@ -264,6 +276,23 @@ def _assemble(
             *privacy_warnings,
         ],
     )
+
+
+def _given_rungs(rungs: str | Iterable[int], batch: float) -> list[int]:
+    """Those that a caller names, as plain numbers; none for auto."""
+    if isinstance(rungs, str) and rungs == "auto":
+        return []
+    try:
+        given = [_validate.plain(rung) for rung in rungs]
+        _validate.positive_integer(**{f"rungs[{at}]": rung for at, rung in enumerate(given)})
+    except (TypeError, ParameterError):
+        given = []
+    if not given or sorted(set(given)) != given or given[-1] > batch:
+        raise ParameterError(
+            f"rungs must be auto, or rising whole numbers from 1 to the private batch of {batch:g}, got {rungs!r}",
+            field="rungs",
+        )
+    return given
 
 
 def _refuse_rungs_above(batch: float, rungs: Sequence[int]) -> None:

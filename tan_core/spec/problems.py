@@ -163,9 +163,20 @@ def _unknown_key(key: str, accepted: Sequence[str]) -> str:
         >>> _unknown_key("step", ["batch_size", "steps"])
         'unknown key: did you mean steps? accepted: batch_size, steps'
     """
-    meant = get_close_matches(key, accepted, n=1, cutoff=_CLOSE)
-    nearest = f": did you mean {meant[0]}?" if meant else ";"
-    return f"unknown key{nearest} accepted: {', '.join(accepted)}"
+    return f"unknown key{accepted_keys(key, accepted)}"
+
+
+def accepted_keys(key: str, accepted: Sequence[str]) -> str:
+    """What follows on the word that a key is none of these: the nearest of them, whatever its section, and all.
+
+    Example:
+        >>> accepted_keys("widht", ["learning_rate", "model.width"])
+        ': did you mean model.width? accepted: learning_rate, model.width'
+    """
+    of_name = {each.rpartition(".")[2]: each for each in reversed(accepted)}
+    meant = get_close_matches(key.rpartition(".")[2], of_name, n=1, cutoff=_CLOSE)
+    nearest = f": did you mean {of_name[meant[0]]}?" if meant else ";"
+    return f"{nearest} accepted: {', '.join(accepted)}"
 
 
 def _accepted(model: type[BaseModel], loc: Sequence[int | str]) -> list[str]:

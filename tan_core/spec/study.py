@@ -15,6 +15,7 @@ from tan_core.spec.base import Frozen
 from tan_core.spec.fields import Place, field_of, searchable_keys
 from tan_core.spec.models import ModelSpec
 from tan_core.spec.needs import Need
+from tan_core.spec.problems import accepted_keys
 from tan_core.spec.space import Choices, Dimension, Range, Scalar, probes
 from tan_core.spec.train import NEEDS, UNAUGMENTED, Clipping, TrainerConfig, TrainSpec
 
@@ -220,7 +221,7 @@ class StudySpec(Frozen):
                     _fault(
                         ("search", "space", key),
                         key,
-                        f"not a trainer or model field; accepted: {', '.join(self.searchable())}",
+                        f"not a trainer or model field{accepted_keys(key, self.searchable())}",
                     )
                 )
                 continue

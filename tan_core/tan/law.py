@@ -113,6 +113,7 @@ class Observation:
     seed: int
 
     def __post_init__(self) -> None:
+        _validate.make_plain(self, "expected_batch_size", "accuracy", "seed")
         _validate.positive(expected_batch_size=self.expected_batch_size)
         _validate.probability(accuracy=self.accuracy)
 
@@ -177,6 +178,7 @@ class Law:
     slope_std: float
     cautions: tuple[str, ...]
 
+    @_validate.plainly
     def predict(
         self,
         expected_batch_size: float,
@@ -224,6 +226,7 @@ class Law:
             caution=_sentence([*self.cautions, *_distance_cautions(at - self.largest)]),
         )
 
+    @_validate.plainly
     def accuracy(self, expected_batch_size: float) -> float:
         """The line or curve itself at a batch size, in [0, 1].
 
@@ -262,6 +265,7 @@ class Law:
         return (self._mean(ahead) - self._mean(self.largest)) / (ahead - self.largest)
 
 
+@_validate.plainly
 def fit_law(observations: Sequence[Observation], *, guessing: float = 0.0) -> Law:
     """The extrapolation law of one candidate, fitted on its simulations.
 
@@ -302,6 +306,7 @@ def fit_law(observations: Sequence[Observation], *, guessing: float = 0.0) -> La
         >>> f"{ahead.accuracy:.3f} in [{ahead.low:.3f}, {ahead.high:.3f}]; the paper reached 0.298"
         '0.289 in [0.271, 0.306]; the paper reached 0.298'
     """
+    observations = _validate.sequence(Observation, observations=observations)
     if not observations:
         raise ParameterError("observations must hold at least one, got none", field="observations")
     _validate.in_range(0.0, 1.0, guessing=guessing)
@@ -325,6 +330,7 @@ def _law_of(observations: Sequence[Observation], rungs: "_Rungs") -> Law:
     return _fitted(method, observations, rungs)
 
 
+@_validate.plainly
 def counted(observations: Sequence[Observation], *, guessing: float = 0.0) -> list[Observation]:
     """Those that :func:`fit_law` looks at: without small batches that know too little of what the largest does.
 
@@ -336,7 +342,10 @@ def counted(observations: Sequence[Observation], *, guessing: float = 0.0) -> li
         >>> [one.expected_batch_size for one in counted(rungs, guessing=0.1)]
         [128, 512]
     """
-    kept = list(observations)
+    kept = list(_validate.sequence(Observation, observations=observations))
+    if not kept:
+        return kept
+    _validate.in_range(0.0, 1.0, guessing=guessing)
     while True:
         rungs = _Rungs.of(kept, guessing)
         if len(rungs.means) <= 2 or not rungs.rise() or rungs.left[0] >= LEAST_LEFT:

@@ -34,6 +34,7 @@ def signal_to_noise(*, sampling_rate: float, noise_multiplier: float, steps: int
     return sampling_rate * math.sqrt(steps / 2) / noise_multiplier
 
 
+@_validate.plainly
 def total_noise(*, sampling_rate: float, noise_multiplier: float, steps: int) -> float:
     r"""The total amount of noise, :math:`\Sigma = 1/\eta`: what a simulation keeps.
 

@@ -9,6 +9,7 @@ from tan_core import _validate
 _SIGNIFICANCE = 0.05  # two-sided
 
 
+@_validate.plainly
 def paired_runs_needed(*, difference: float, std: float, power: float = 0.8) -> int:
     r"""The number of seeds at which both settings must run to show a difference of their means.
 

@@ -27,7 +27,6 @@ import math
 from dataclasses import dataclass, fields, replace
 
 from tan_core import _validate
-from tan_core.errors import ParameterError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +61,8 @@ class Setting:
             learning_rate=self.learning_rate,
         )
         _validate.positive_integer(steps=self.steps)
-        if self.ema_decay is not None and not 0 <= self.ema_decay < 1:
-            raise ParameterError(
-                f"ema_decay must be in [0, 1), got {self.ema_decay!r}", field="ema_decay"
-            )
+        if self.ema_decay is not None:
+            _validate.fraction(ema_decay=self.ema_decay)
         if self.warmup_steps is not None:
             _validate.in_range(0, self.steps, warmup_steps=self.warmup_steps)
 
@@ -88,6 +85,7 @@ def scale_batch(setting: Setting, *, scale_factor: float) -> Setting:
         >>> simulation.expected_batch_size, simulation.noise_multiplier
         (256.0, 0.1875)
     """
+    _validate.instance(Setting, setting=setting)
     _validate.positive(scale_factor=scale_factor)
     return replace(
         setting,
@@ -115,6 +113,7 @@ def trade_steps_for_batch(setting: Setting, *, steps: int) -> Setting:
         >>> f"{short.ema_decay:.3f}"
         '0.996'
     """
+    _validate.instance(Setting, setting=setting)
     _validate.positive_integer(steps=steps)
     return replace(
         _with_steps(setting, steps),
@@ -134,6 +133,7 @@ def trade_steps_for_noise(setting: Setting, *, steps: int) -> Setting:
         >>> long.noise_multiplier, long.learning_rate
         (6.0, 1.0)
     """
+    _validate.instance(Setting, setting=setting)
     _validate.positive_integer(steps=steps)
     return replace(
         _with_steps(setting, steps),
@@ -153,6 +153,7 @@ def keep_epochs(setting: Setting, *, steps: int) -> Setting:
         >>> large.expected_batch_size, large.noise_multiplier, large.learning_rate
         (8192.0, 4.0, 4.0)
     """
+    _validate.instance(Setting, setting=setting)
     _validate.positive_integer(steps=steps)
     fewer = setting.steps / steps
     return replace(

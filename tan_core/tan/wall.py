@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from tan_core import _validate
 from tan_core.accounting import gdp_epsilon, price
-from tan_core.errors import AccountantError, UnsupportedEventError
+from tan_core.errors import AccountantError, ParameterError, UnsupportedEventError
 from tan_core.mechanism import Mechanism, Sampling
 from tan_core.tan.noise import epsilon_tan, signal_to_noise
 
@@ -45,6 +45,7 @@ class WallPoint:
     overcharge: float | None
 
 
+@_validate.plainly
 def overcharge(mechanism: Mechanism, *, delta: float) -> float:
     r"""The exact epsilon over the one that this amount of noise would cost at a huge batch.
 
@@ -74,11 +75,13 @@ def overcharge(mechanism: Mechanism, *, delta: float) -> float:
         >>> f"{overcharge(run, delta=1e-5):.3f}"
         '1.044'
     """
+    _validate.instance(Mechanism, mechanism=mechanism)
     if mechanism.sampling is not Sampling.TRUNCATED_POISSON:
         _require_poisson(mechanism)
     return _ratio(price([mechanism], delta=delta).epsilon, _limit_epsilon(mechanism, delta))
 
 
+@_validate.plainly
 def constant_tan_curve(
     mechanism: Mechanism, *, delta: float, noise_multipliers: Iterable[float]
 ) -> list[WallPoint]:
@@ -90,9 +93,10 @@ def constant_tan_curve(
     Args:
         mechanism: the reference, drawn by Poisson sampling.
         delta: in [1e-10, 1).
-        noise_multipliers: sigma > 0 of the points.
+        noise_multipliers: sigma > 0 of the points: a list, an array or a tensor of one dimension.
 
     Raises:
+        ParameterError: an argument is outside the domain above.
         UnsupportedEventError: the sampling is not Poisson.
 
     References:
@@ -112,7 +116,7 @@ def constant_tan_curve(
     limit = _limit_epsilon(mechanism, delta)
     estimate = epsilon_tan(signal_to_noise=_signal_to_noise(mechanism), delta=delta)
     points: list[WallPoint] = []
-    for noise_multiplier in noise_multipliers:
+    for noise_multiplier in map(_validate.plain, _each(noise_multipliers)):
         moved = _at_noise(mechanism, noise_multiplier)
         if moved is None:
             continue
@@ -130,6 +134,7 @@ def constant_tan_curve(
     return points
 
 
+@_validate.plainly
 def wall(mechanism: Mechanism, *, delta: float, tolerance: float = 1.10) -> float:
     r"""The smallest noise multiplier from which constant TAN is overcharged by at most ``tolerance``.
 
@@ -175,6 +180,16 @@ def wall(mechanism: Mechanism, *, delta: float, tolerance: float = 1.10) -> floa
         return epsilon is not None and _ratio(epsilon, limit) <= tolerance
 
     return _smallest(is_within, highest=mechanism.noise_multiplier / mechanism.sampling_rate)
+
+
+def _each(noise_multipliers: Iterable[float]) -> Iterable[float]:
+    try:
+        return iter(noise_multipliers)
+    except TypeError:
+        raise ParameterError(
+            f"noise_multipliers must hold numbers, got {noise_multipliers!r}: put a single one into a list",
+            field="noise_multipliers",
+        ) from None
 
 
 def _smallest(is_within: Callable[[float], bool], *, highest: float) -> float:
@@ -232,6 +247,7 @@ def _signal_to_noise(mechanism: Mechanism) -> float:
 
 
 def _require_poisson(mechanism: Mechanism) -> None:
+    _validate.instance(Mechanism, mechanism=mechanism)
     if mechanism.sampling is not Sampling.POISSON:
         raise UnsupportedEventError(
             f"the privacy wall is that of sampling {Sampling.POISSON.value}, "

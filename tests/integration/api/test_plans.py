@@ -121,6 +121,12 @@ class TestPlans:
                 {"mechanism": {**MECHANISM, "expected_batch_size": 60_000}, "delta": 1e-5},
                 "mechanism.expected_batch_size",
             ),
+            (
+                {"mechanism": {**MECHANISM, "expected_batch_size": 0.5}, "delta": 1e-5},
+                "mechanism.expected_batch_size",
+            ),
+            ({"mechanism": MECHANISM, "delta": 1e-5, "rungs": [64, 8192]}, "rungs"),
+            ({"mechanism": MECHANISM, "delta": 1e-5, "rungs": [256, 64]}, "rungs"),
             (make_spec(dataset={"num_examples": 0}), "dataset.num_examples"),
             (make_spec(dataset={"num_examples": 100, "x": 1}), "dataset.x"),
             (make_spec(num_examples="many"), "num_examples"),

@@ -6,10 +6,27 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
+import torch
 
-from tan_core import _validate
+from tan_core import Mechanism, _validate
+from tan_core.accounting import (
+    NegativeBinomialTrials,
+    gdp_estimate,
+    price,
+    price_search,
+    price_selection,
+)
 from tan_core.errors import ParameterError
+from tan_core.execution import PrivateRun, Simulation
 from tan_core.planner import batch_ladder, plan_mechanism
+from tan_core.tan import (
+    Observation,
+    constant_tan_curve,
+    fit_law,
+    overcharge,
+    paired_runs_needed,
+    wall,
+)
 from tan_core.tan.noise import epsilon_tan, signal_to_noise, total_noise
 from tan_core.tan.scaling import Setting, scale_batch, trade_steps_for_noise
 
@@ -20,6 +37,8 @@ class TestPlain:
         [
             (np.int64(3), 3), (np.uint8(3), 3), (np.float64(0.5), 0.5), (np.float32(0.5), 0.5),
             (np.float16(0.5), 0.5), (np.longdouble(0.5), 0.5), (3, 3), (0.5, 0.5),
+            (np.array(3), 3), (np.array(0.5, np.float32), 0.5),
+            (torch.tensor(3), 3), (torch.tensor(0.5, requires_grad=True), 0.5),
         ],
         ids=lambda value: type(value).__name__,
     )  # fmt: skip
@@ -30,7 +49,20 @@ class TestPlain:
         assert type(found) is type(expected)
 
     @pytest.mark.parametrize(
-        "value", [True, np.True_, "3", None, 3j, Decimal(3), np.array(3), [3]], ids=repr
+        "value",
+        [
+            True,
+            np.True_,
+            np.array(True),
+            "3",
+            None,
+            3j,
+            np.array(3j),
+            Decimal(3),
+            np.array([3]),
+            [3],
+        ],
+        ids=repr,
     )
     def test_anything_else_is_what_it_was(self, value) -> None:
         assert _validate.plain(value) is value
@@ -44,6 +76,77 @@ class TestPlain:
 
         assert results.attempted
         assert not results.failed
+
+
+RUN = Mechanism(sampling_rate=0.0625, noise_multiplier=3.0, clip_norm=1.0, steps=100)
+
+
+class TestInstance:
+    @pytest.mark.parametrize(
+        ("call", "field"),
+        [
+            (lambda it: overcharge(it, delta=1e-5), "mechanism"),
+            (lambda it: wall(it, delta=1e-5), "mechanism"),
+            (lambda it: constant_tan_curve(it, delta=1e-5, noise_multipliers=[3]), "mechanism"),
+            (lambda it: price_search("public_proxy", run=it, delta=1e-5), "run"),
+            (lambda it: scale_batch(it, scale_factor=2), "setting"),
+            (lambda it: trade_steps_for_noise(it, steps=2), "setting"),
+            (lambda it: PrivateRun(mechanism=it, num_examples=10), "mechanism"),
+            (lambda it: Simulation.of(it, expected_batch_size=10), "run"),
+        ],
+        ids=["overcharge", "wall", "curve", "search", "scale", "trade", "run", "simulation"],
+    )  # fmt: skip
+    @pytest.mark.parametrize("other", [None, 3.0, "poisson", [RUN], object()], ids=repr)
+    def test_another_object_is_refused_by_the_name_of_the_argument(
+        self, call, field, other
+    ) -> None:
+        with pytest.raises(
+            ParameterError, match=rf"^{field} must be an? [A-Z]\w+, got "
+        ) as refused:
+            call(other)
+
+        assert refused.value.field == field
+
+
+class TestSequence:
+    LAW = NegativeBinomialTrials(mean=10.0, shape=0.0)
+
+    @pytest.mark.parametrize(
+        ("call", "field"),
+        [
+            (lambda them: price(them, delta=1e-5), "mechanisms"),
+            (lambda them: gdp_estimate(them, delta=1e-5), "mechanisms"),
+            (lambda them: price_selection(them, TestSequence.LAW, delta=1e-5), "mechanisms"),
+            (
+                lambda them: price_selection([RUN], TestSequence.LAW, delta=1e-5, followed_by=them),
+                "followed_by",
+            ),
+            (lambda them: price_search("accounted", run=RUN, delta=1e-5, trials=them), "trials"),
+        ],
+        ids=["price", "gdp", "selection", "followed_by", "search"],
+    )
+    def test_only_mechanisms_are_priced(self, call, field) -> None:
+        run = PrivateRun(mechanism=RUN, num_examples=1600)
+        simulation = Simulation.of(run, expected_batch_size=10)
+        for them, said in (
+            (RUN, f"{field} must be a sequence of Mechanism, got a single one: put it into a list"),
+            (3.0, f"{field} must be a sequence of Mechanism, got 3.0"),
+            ([RUN, run], f"{field}[1] must be a Mechanism, got an object of type PrivateRun"),
+            ([simulation], f"{field}[0] must be a Mechanism, got an object of type Simulation"),
+            ("x", f"{field}[0] must be a Mechanism, got 'x'"),
+        ):
+            with pytest.raises(ParameterError) as refused:
+                call(them)
+            assert str(refused.value) == said
+
+    def test_any_iterable_of_them_will_do(self) -> None:
+        expected = price([RUN, RUN], delta=1e-5)
+
+        assert price((RUN, RUN), delta=1e-5) == expected
+        assert price(iter([RUN, RUN]), delta=1e-5) == expected
+        assert (
+            price(np.array([RUN, RUN]), delta=torch.tensor(1e-5, dtype=torch.float64)) == expected
+        )
 
 
 class TestRate:
@@ -134,3 +237,42 @@ class TestDoors:
         moved = trade_steps_for_noise(given, steps=np.int16(10_000))
         assert moved == trade_steps_for_noise(setting, steps=10_000)
         assert {type(each) for each in asdict(moved).values()} <= {int, float, type(None)}
+
+    def test_a_law_is_fitted_on_what_pandas_and_torch_give(self) -> None:
+        batches, accuracies = [128, 256, 512], [0.4375, 0.421875, 0.390625]
+        plain = [
+            Observation(expected_batch_size=b, accuracy=a, seed=0)
+            for b, a in zip(batches, accuracies, strict=True)
+        ]
+        for given in (np.array(accuracies, np.float32), torch.tensor(accuracies)):
+            others = [
+                Observation(expected_batch_size=b, accuracy=a, seed=np.int64(0))
+                for b, a in zip(np.array(batches), given, strict=True)
+            ]
+            assert others == plain
+            assert fit_law(np.array(others), guessing=np.float32(0.125)).predict(
+                np.int64(4096), level=np.float32(0.75)
+            ) == fit_law(plain, guessing=0.125).predict(4096, level=0.75)
+
+    def test_a_curve_of_whole_or_short_numbers_is_that_of_floats(self) -> None:
+        expected = constant_tan_curve(RUN, delta=1e-5, noise_multipliers=[1.0, 3.0])
+
+        for given in (np.array([1, 3]), np.array([1, 3], np.float32), torch.tensor([1.0, 3.0])):
+            found = constant_tan_curve(RUN, delta=1e-5, noise_multipliers=given)
+            assert found == expected
+            assert {type(value) for point in found for value in asdict(point).values()} <= {
+                int,
+                float,
+            }
+        with pytest.raises(ParameterError, match="noise_multipliers must hold numbers, got 3"):
+            constant_tan_curve(RUN, delta=1e-5, noise_multipliers=3)
+
+    def test_what_else_takes_numbers_takes_those_of_numpy(self) -> None:
+        law = NegativeBinomialTrials(mean=np.int64(10), shape=np.float32(0.5))
+        assert law == NegativeBinomialTrials(mean=10, shape=0.5)
+        assert paired_runs_needed(difference=np.float32(0.5), std=np.int64(1)) == (
+            paired_runs_needed(difference=0.5, std=1)
+        )
+        assert wall(RUN, delta=np.float64(1e-5), tolerance=np.float32(1.5)) == (
+            wall(RUN, delta=1e-5, tolerance=1.5)
+        )

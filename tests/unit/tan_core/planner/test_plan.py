@@ -2,6 +2,7 @@ import json
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tan_core.accounting import price
@@ -173,11 +174,45 @@ class TestPlanMechanism:
         assert plan.privacy.epsilon_by_accountant[Accountant.PRV] is None
         assert "prv failed: out of memory" in plan.warnings
 
+    @pytest.mark.parametrize(
+        "rungs",
+        [np.array([64, 256]), np.array([64, 256], np.int16), (64, 256), range(64, 257, 192)],
+        ids=["int64", "int16", "tuple", "range"],
+    )
+    def test_rungs_are_those_of_any_sequence(self, rungs: Any) -> None:
+        plan = cifar(rungs=rungs)
+
+        assert plan == cifar(rungs=[64, 256])
+        assert {type(rung) for rung in plan.rungs} == {int}
+
+    @pytest.mark.parametrize(
+        "rungs",
+        [
+            [],
+            [256, 64],
+            [64, 64],
+            [0, 64],
+            [64.5],
+            np.array([0.5]),
+            "all",
+            64,
+            None,
+            [[64]],
+            [True],
+        ],
+        ids=repr,
+    )
+    def test_rungs_that_are_no_ladder_are_refused_by_name(self, rungs: Any) -> None:
+        with pytest.raises(ParameterError, match="rungs must be auto, or rising whole") as caught:
+            cifar(rungs=rungs)
+
+        assert caught.value.field == "rungs"
+
     def test_rungs_above_the_batch_are_refused_by_path(self) -> None:
         with pytest.raises(ParameterError, match="4096") as caught:
             cifar(rungs=[256, 8192])
 
-        assert caught.value.field == "search.rungs"
+        assert caught.value.field == "rungs"
 
     def test_the_search_is_priced_at_every_rung_with_the_trials_that_reach_it(self) -> None:
         plan = cifar(rungs=[64, 256], trials=10)
