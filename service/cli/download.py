@@ -18,8 +18,11 @@ Json = dict[str, Any]
 
 LOADING = """\
 import json
+import sys
 
+import numpy as np
 import torch
+from PIL import Image
 from pydantic import TypeAdapter
 from safetensors import safe_open
 
@@ -38,10 +41,25 @@ model = build(
 )
 model.load_state_dict(weights)
 model.eval()
-# Images are floats in [0, 1], channels first.
-logits = model(torch.zeros(1, *about["shape"]))
+
+
+def read(path):
+    if len(about["shape"]) == 1:  # a table: features as they are, in the order of the dataset
+        return torch.from_numpy(np.loadtxt(path, delimiter=",", dtype="float32", ndmin=2))
+    channels, height, width = about["shape"]
+    image = Image.open(path).convert("L" if channels == 1 else "RGB").resize((width, height))
+    # As in training: bytes from 0 to 255 become numbers from -1 to 1, channels first.
+    pixels = torch.from_numpy(np.array(image, dtype="float32")) / 127.5 - 1
+    return pixels.reshape(1, height, width, channels).permute(0, 3, 1, 2)
+
+
+# python classify.py IMAGE.png ..., or files of comma-separated features
+for path in sys.argv[1:]:
+    with torch.no_grad():
+        for chances in model(read(path)).softmax(dim=1):
+            print(f"{{path}}: class {{int(chances.argmax())}}, {{float(chances.max()):.1%}}")
 """
-"""Loads a released model; a test runs it."""
+"""Loads a released model and classifies files; a test runs it."""
 
 
 def download(
@@ -52,11 +70,14 @@ def download(
     ] = None,
     example: Annotated[
         bool,
-        typer.Option("--example", help="Only print the Python that loads the file."),
+        typer.Option(
+            "--example",
+            help="Only print the Python that loads the file and classifies images with it.",
+        ),
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Download the private model (safetensors), check its digest, and show how to load it.
+    """Download the private model (safetensors), check its digest, and show how to classify with it.
 
     A download that was cut is taken up where it ended when the command is repeated.
     """
@@ -89,7 +110,7 @@ def download(
     show(
         f"{saved.path}: {saved.size_bytes:,} bytes, SHA-256 {saved.sha256} as the service states it",
         guarantee(found["privacy"]),
-        f"\nLoad it in Python (tan-cli download {found['id']} --example prints this alone):\n",
+        f"\nClassify files with it (tan-cli download {found['id']} --example > classify.py):\n",
     )
     print(loading_example(saved.path), end="")
 

@@ -7,6 +7,7 @@ again less often, and is computed once for all who look.
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path as FilePath
 from typing import Annotated, Any
 
 from anyio import to_thread
@@ -17,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.guard import needs_study
 from service.auth.scopes import Scope
+from service.cli.download import loading_example
 from service.context import Context, ContextDep
 from service.dashboard import queries, view
 from service.dashboard.charts.axis import Axis, axes_of
@@ -91,6 +93,7 @@ async def show_study(
         named=named,
         prediction_chart=_prediction_chart(study, named),
         yaml=sparse(study.spec),
+        classify=loading_example(FilePath(f"{study.name}.safetensors")),
         announcement=view.announcement(study),
         tab_title=view.tab_title(study),
         seconds_taken=view.seconds_taken(study, now),

@@ -177,6 +177,18 @@ class TestStudiesPage:
 
 
 class TestStudyPage:
+    async def test_a_model_comes_with_the_python_that_uses_it(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        study_id = await seeding.completed(context, name="done")
+        waiting = await seeding.awaiting_approval(context, name="waiting")
+
+        page = await get(client, f"/ui/studies/{study_id}")
+
+        compile(page.text["classify-code"], "classify.py", "exec")
+        assert 'safe_open("done.safetensors"' in page.text["classify-code"]
+        assert "classify-code" not in (await get(client, f"/ui/studies/{waiting}")).text
+
     async def test_its_figures_are_the_apis(
         self, client: httpx.AsyncClient, context: Context
     ) -> None:

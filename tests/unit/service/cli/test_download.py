@@ -5,11 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from service.cli.download import loading_example
 from tan_core.engine import checkpoint
+from tan_core.engine.inputs import as_floats
 from tan_core.models import build
 from tan_core.spec.models import MlpModel, Model, ScatterLinearModel
 from tests.unit.service.cli.conftest import Cli
@@ -52,10 +55,15 @@ def test_a_folder_that_is_not_there_is_named(
 
 @pytest.mark.parametrize(
     ("spec", "shape"),
-    [(MlpModel(hidden=[5]), [1, 8, 8]), (ScatterLinearModel(), [1, 8, 8])],
-    ids=["mlp", "scatter-linear"],
+    [
+        (MlpModel(hidden=[5]), [1, 8, 8]),
+        (ScatterLinearModel(), [1, 8, 8]),
+        (MlpModel(hidden=[5]), [3, 8, 8]),
+        (MlpModel(hidden=[5]), [6]),
+    ],
+    ids=["grey", "scatter-linear", "colour", "table"],
 )
-def test_the_example_loads_released_weights_into_their_model(
+def test_the_example_classifies_as_the_model_was_trained_to(
     tmp_path: Path, spec: Model, shape: list[int]
 ) -> None:
     generator = torch.Generator().manual_seed(0)
@@ -65,12 +73,27 @@ def test_the_example_loads_released_weights_into_their_model(
     about = {"model": spec.model_dump(mode="json"), "shape": shape, "num_classes": 3}
     checkpoint.save_weights(path, weights, metadata=about)
 
-    script = loading_example(path) + "print(json.dumps(logits.tolist()))\n"
+    draw = np.random.default_rng(0)
+    size = (8, 8) if shape[0] == 1 else (8, 8, 3)
+    pixels = draw.integers(0, 256, size, dtype=np.uint8) if len(shape) == 3 else None
+    if pixels is None:
+        records = draw.normal(size=(2, *shape)).astype(np.float32)
+        np.savetxt(tmp_path / "x.csv", records, delimiter=",")
+        inputs = as_floats(torch.from_numpy(records), torch.float32)
+    else:
+        Image.fromarray(pixels).save(tmp_path / "x.png")
+        record = torch.from_numpy(pixels.reshape(8, 8, -1)).permute(2, 0, 1)[None]
+        inputs = as_floats(record, torch.float32)  # what training does with these bytes
+
+    name = str(tmp_path / ("x.csv" if pixels is None else "x.png"))
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=120
-    )
+        [sys.executable, "-W", "error", "-c", loading_example(path), name],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
 
     assert done.returncode == 0, done.stderr
     with torch.no_grad():
-        expected = model.eval()(torch.zeros(1, *shape))
-    assert torch.allclose(torch.tensor(json.loads(done.stdout)), expected, atol=1e-6)
+        expected = model.eval()(inputs).softmax(dim=1)
+    assert done.stdout.splitlines() == [
+        f"{name}: class {int(each.argmax())}, {float(each.max()):.1%}" for each in expected
+    ]
