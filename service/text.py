@@ -204,6 +204,16 @@ def coverage(inside: int, studies: int, *, level: float, mean_error: float) -> s
     )
 
 
+def counts_of(plan: dict[str, Any]) -> str:
+    """What a plan counts as examples: examples, or the users whose records make one gradient.
+
+    Example:
+        >>> counts_of({"cost": {"counts": "users"}}), counts_of({"cost": {}})
+        ('users', 'examples')
+    """
+    return (plan.get("cost") or {}).get("counts", "examples")
+
+
 def reserved_steps(planned: int, spare: int) -> str:
     """What the ledger reserves for a run, beside what the run promises.
 

@@ -66,7 +66,7 @@ def _facts(study: Json) -> list[tuple[str, str]]:
 
     plan, privacy = study["plan"], study["privacy"]
     run, prediction, best = (study[part] or {} for part in ("run", "prediction", "best_trial"))
-    reference, cost = plan["reference"], plan["cost"]
+    reference, cost, counts = plan["reference"], plan["cost"], text.counts_of(plan)
     interval = f" {text.interval(prediction['low'], prediction['high'])}" if prediction else ""
     which = f" trial {best['number']}, {stands_for(study)}" if best else ""
     return [
@@ -82,8 +82,8 @@ def _facts(study: Json) -> list[tuple[str, str]]:
         ("its trial (not private)", f"{text.percent(best.get('value'))}{which}"),
         ("predicted", f"{text.percent(prediction.get('accuracy'))}{interval}"),
         ("test accuracy", text.percent(run.get("test_accuracy"))),
-        ("examples of the run", text.number(cost["private_run_examples"])),
-        ("examples of the search", text.number(cost["search_examples"])),
+        ("processed by the run", f"{text.number(cost['private_run_examples'])} {counts}"),
+        ("processed by the search", f"{text.number(cost['search_examples'])} {counts}"),
     ]
 
 

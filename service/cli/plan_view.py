@@ -17,8 +17,9 @@ ESTIMATE = "asymptotic estimate, not a guarantee"
 ACCOUNTANTS = {"pld": "PLD", "rdp": "RDP", "prv": "PRV"}
 
 
-def plan(document: Json, *, counts: str = "examples") -> RenderableType:
-    """The whole plan; ``counts`` says what N does."""
+def plan(document: Json) -> RenderableType:
+    """The whole plan."""
+    counts = text.counts_of(document)
     return Group(
         _reference(document["reference"], counts),
         Text(),
@@ -26,8 +27,8 @@ def plan(document: Json, *, counts: str = "examples") -> RenderableType:
         *_reservation(document["reference"], document.get("reservation")),
         Text(),
         _simulations(document["simulations"], document.get("confirmation")),
-        *_steps(document.get("step_candidates") or []),
-        *_cost(document.get("cost")),
+        *_steps(document.get("step_candidates") or [], counts),
+        *_cost(document.get("cost"), counts),
         *_search_privacy(document.get("search_privacy")),
         *([Text()] if _warnings(document) else []),
         *(Text(f"warning: {warning}", style="yellow") for warning in _warnings(document)),
@@ -140,11 +141,11 @@ def _simulations(simulations: list[Json], confirmation: Json | None) -> Renderab
     return made
 
 
-def _steps(candidates: list[Json]) -> Iterator[RenderableType]:
+def _steps(candidates: list[Json], counts: str) -> Iterator[RenderableType]:
     """Steps to try at the same batch and epsilon; alone, the reference has nothing to say."""
     if len(candidates) < 2:
         return
-    columns = ("steps", "noise σ", "η", "overcharge", "lr factor", "examples")
+    columns = ("steps", "noise σ", "η", "overcharge", "lr factor", counts)
     made = _compact("Steps to try at this batch and this ε", *columns, "", right=columns)
     for one in candidates:
         made.add_row(
@@ -160,13 +161,13 @@ def _steps(candidates: list[Json]) -> Iterator[RenderableType]:
     yield made
 
 
-def _cost(cost: Json | None) -> Iterator[RenderableType]:
+def _cost(cost: Json | None, counts: str) -> Iterator[RenderableType]:
     if not cost:
         return
     saving, memory = cost.get("saving"), cost.get("memory_bytes")
     yield Text()
     yield facts(
-        "Cost, in examples processed",
+        f"Cost, in {counts} processed",
         [
             ("private run", _work(cost["private_run_examples"], cost.get("private_run_seconds"))),
             *_search_cost(cost),

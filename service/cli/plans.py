@@ -2,20 +2,16 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from service.cli.errors import Fault, InputError
 from service.cli.options import JsonFlag
 
-if TYPE_CHECKING:
-    from service.client import Client
-
 Json = dict[str, Any]
 
 DEFAULT_TRIALS = 24
-EXAMPLES = "examples"
 
 
 def plan(
@@ -64,11 +60,10 @@ def plan(
         from service.cli.plan_plot import check_path
 
         check_path(plot)
-    counts = EXAMPLES
     if study_yaml is None:
         document = plan_here(shape, accountant=accountant, trials=trials)
     else:
-        document, counts = _plan_there(study_yaml, shape)
+        document = _plan_there(study_yaml, shape)
     if plot is not None:
         from service.cli.plan_plot import save
 
@@ -81,7 +76,7 @@ def plan(
         from service.cli import plan_view
         from service.cli.output import show
 
-        show(plan_view.plan(document, counts=counts))
+        show(plan_view.plan(document))
         if plot is not None:
             show(f"wrote {plot}")
 
@@ -159,8 +154,8 @@ def _check_shape(shape: Json) -> None:
         raise InputError("", faults=faults)
 
 
-def _plan_there(study_yaml: str, shape: Json) -> tuple[Json, str]:
-    """The plan of a study, and what its N counts."""
+def _plan_there(study_yaml: str, shape: Json) -> Json:
+    """The plan of a study."""
     given = [name for name, value in shape.items() if value is not None]
     if given:
         raise InputError(
@@ -171,19 +166,7 @@ def _plan_there(study_yaml: str, shape: Json) -> tuple[Json, str]:
 
     study = read_study(study_yaml)
     with open_client() as client, study_sent(study):
-        return document(client.make_plan(study)), _counts(client, study.get("dataset"))
-
-
-def _counts(client: "Client", dataset: object) -> str:
-    """Examples, or the users of a dataset that is registered with whose each record is."""
-    from service.client import ProblemError
-
-    if not isinstance(dataset, str):
-        return EXAMPLES
-    try:
-        return EXAMPLES if client.get_dataset(dataset).unit == "record" else "users"
-    except ProblemError:  # it is not registered: the study says itself how many there are
-        return EXAMPLES
+        return document(client.make_plan(study))
 
 
 def _option(field: str | None) -> str:

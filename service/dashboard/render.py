@@ -215,6 +215,7 @@ def _make_environment() -> Environment:
             text.interval,
             text.beside_the_law,
             text.reserved_steps,
+            text.counts_of,
         )
     }
     made.filters.update(filters)

@@ -26,6 +26,7 @@ from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 from tan_core.planner import ModelCost, Plan, model_cost, plan_mechanism, plan_study, reservations
 from tan_core.spec import FieldProblem, StudySpec
 from tan_core.spec.features import feature_models
+from tan_core.wire import RECORD
 
 PRV_EFFORT_SECONDS = 30.0
 """A process for every answer, and a calibration asks for several."""
@@ -137,9 +138,11 @@ async def _plan_registered(context: Context, spec: StudySpec, tenant: str | None
         ),
     )
     budget = protected.budget if protected else None
-    if budget is None:
-        reservation = plan.reservation.model_copy(update={"charged": False})
-        plan = plan.model_copy(update={"reservation": reservation})
+    of_data = {
+        "reservation": plan.reservation.model_copy(update={"charged": budget is not None}),
+        "cost": plan.cost.model_copy(update={"counts": _counts(private, search)}),
+    }
+    plan = plan.model_copy(update=of_data)
     return _Planned(spec=spec, plan=plan, dataset=private, search_dataset=search, budget=budget)
 
 
@@ -171,6 +174,12 @@ async def _with_foreign_parts(
     settings = context.settings
     spec, unreadable = await to_thread.run_sync(pinned, spec, settings.pretrained_path)
     return spec, [*import_faults(spec, settings.allowed_model_prefixes), *unreadable]
+
+
+def _counts(private: Dataset, search: Dataset) -> str:
+    """What is drawn of both."""
+    drawn = {"examples" if each.unit == RECORD else "users" for each in (private, search)}
+    return drawn.pop() if len(drawn) == 1 else "units"
 
 
 def _of_no_budget(spec: StudySpec) -> NeighboringRelation:

@@ -118,6 +118,11 @@ class PlannedSearchPrivacy(Frozen):
 class PlannedCost(Frozen):
     """Compute, in examples seen forward and backward."""
 
+    counts: Literal["examples", "users", "units"] = Field(
+        default="examples", exclude_if=lambda counts: counts == "examples"
+    )
+    """What is drawn and counted here as an example: ``users`` where one guarantee is for one of them, whose records
+    make one gradient; ``units`` where the search draws the one and the private run the other."""
     private_run_examples: int
     search_examples: int
     """Of all trials, as many at each rung as ASHA is expected to leave and the budget holds."""

@@ -46,7 +46,7 @@ def batch_cost_chart(costs: Sequence[BatchCost], *, batch: int) -> BatchCostChar
             for line in lines.values()
         ),
         summary=(
-            f"Examples over the batch: at batch {text.number(batch)} the private run processes "
+            f"Cost over the batch: at batch {text.number(batch)} the private run processes "
             f"{text.number(here.cost.private_run_examples)}, the search "
             f"{text.number(here.cost.search_examples)}, and a search at the full batch would "
             f"process {text.number(here.cost.full_search_examples)}."

@@ -1,6 +1,7 @@
 """`tan-cli plan`: what it says on one screen, and the picture that `--plot` draws."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,11 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from service.cli import plan_plot, plan_view
-from service.cli.template import STUDY
 from tan_core.mechanism import Accountant
 from tan_core.planner import MeasuredRate, plan_mechanism
 from tan_core.planner import privacy as privacy_section
 from tests.unit.service.cli.conftest import Cli
-from tests.unit.service.cli.recorded import DATASET, PLAN, RecordedServer
+from tests.unit.service.cli.recorded import PLAN, RecordedServer
 
 OFFLINE = (
     "plan", "--num-examples", "50000", "--batch-size", "4096", "--noise-multiplier", "3",
@@ -312,12 +312,15 @@ class TestPicture:
 
 
 class TestUnits:
-    @pytest.mark.parametrize(("unit", "counted"), [("record", "examples N"), ("who", "users N")])
-    def test_what_n_counts_is_said_as_the_dataset_has_it(
-        self, cli: Cli, server: RecordedServer, tmp_path: Path, unit: str, counted: str
-    ) -> None:
-        server.answers["GET /datasets/digits"] = (200, {**DATASET, "unit": unit})
-        study = tmp_path / "study.yaml"
-        study.write_text(STUDY)
+    @pytest.mark.parametrize("counts", ["examples", "users", "units"])
+    def test_what_is_counted_is_said_as_the_plan_has_it(self, counts: str) -> None:
+        document = made()
+        assert "counts" not in document["cost"]
+        if counts != "examples":
+            document["cost"]["counts"] = counts
 
-        assert counted in cli("plan", str(study)).out
+        shown = "\n".join(screen(document))
+
+        assert f"{counts} N" in shown
+        assert f"Cost, in {counts} processed" in shown
+        assert re.search(rf"lr factor +{counts}", shown)
