@@ -167,7 +167,9 @@ def _state(study: Json) -> str:
 
 def _approval(study: Json) -> str | None:
     """What its private run will wait for, where that is not what the study itself says."""
-    if study.get("approval") != "required" or study["spec"].get("promotion") == "manual":
+    if study.get("approval") != "required" or study["state"] == "awaiting_approval":
+        return None
+    if study["spec"].get("promotion") == "manual":
         return None
     return (
         f"required by dataset {study['spec']['dataset']}: the private run waits for tan-cli promote"

@@ -62,6 +62,11 @@ class BudgetExceededError(ConflictError):
         )
 
     @property
+    def is_of_cap(self) -> bool:
+        """Whether it is a cap that does not hold it, which may be raised."""
+        return "the cap of " in self.limit
+
+    @property
     def remaining(self) -> float:
         """Epsilon of the budget above what is committed."""
         return max(0.0, self.total - self.committed)

@@ -69,7 +69,7 @@ async def start_private_run(
                     actor="orchestrator",
                 )
         except BudgetExceededError as error:
-            await _fail(session, study, ledger, f"over budget at promotion: {error}")
+            await _let_wait(session, study, error)
             return
     study.promoted_trial = number
     reason = settle(study, proposed, trial=number)
@@ -79,6 +79,20 @@ async def start_private_run(
         )
     )
     await set_state(session, study, "training", reason)
+
+
+async def _let_wait(session: AsyncSession, study: Study, error: BudgetExceededError) -> None:
+    """Keep what the search found and what is reserved, and let people decide once more."""
+    study.promote_requested, study.promoted_trial = False, None
+    study.promotion = {**(study.promotion or {}), "approved_by": None}
+    room = (
+        "raise it (tan-cli ledger cap)" if error.is_of_cap else "wait for others to give steps back"
+    )
+    reason = (
+        f"over budget at promotion: {error}. The search and what is reserved are kept: {room}, then tan-cli "
+        "promote, or promote another trial (--trial)"
+    )
+    await set_state(session, study, "awaiting_approval", clean_reason(reason))
 
 
 async def _held(session: AsyncSession, reservation_id: str) -> Mechanism:

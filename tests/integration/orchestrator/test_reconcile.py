@@ -12,7 +12,6 @@ from sqlalchemy import select, update
 
 from service.db.session import Database
 from service.db.tables import Attempt, Event, Run, Study, Trial
-from service.ledger.service import BudgetExceededError, Ledger
 from service.orchestrator import claims, endings, reconcile
 from service.orchestrator.decide import FIRST_PAUSE, OTHER_VERSION, STOP_GRACE, UNREACHED
 from service.orchestrator.launcher import JobStatus
@@ -235,29 +234,43 @@ class TestPromotion:
         assert 5 not in [each["trial"] for each in study["promotion"]["standings"]]
         assert study["prediction"] is None
 
-    async def test_over_budget_nothing_is_promoted_and_the_proposal_stays(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize("promotion", ["automatic", "manual"])
+    async def test_over_budget_it_waits_and_nothing_is_lost(
+        self, world: World, promotion: str
     ) -> None:
         study_id = await world.submit(
             search={"space": {"learning_rate": 1.0, "steps": {"choices": [50, 100]}}},
             train={"steps": "auto"},
+            promotion=promotion,
         )
+        committed = await world.committed()
         await world.tick(3)
         await world.finish_search(study_id, params={"learning_rate": 1.0, "steps": 50})
-
-        async def refused(*_: object, **__: object) -> str:
-            raise BudgetExceededError(
-                scope_id="digits", asked=1.0, committed=3.0, composed=4.0, total=3.5, delta=1e-5
-            )
-
-        monkeypatch.setattr(Ledger, "swap", refused)
+        await world.client.put("/datasets/digits/caps/*", json={"epsilon": 0})
         await world.tick(1)
+        if promotion == "manual":
+            await world.client.post(f"/studies/{study_id}/promote")
+            await world.tick(1)
 
         study = await world.study(study_id)
-        assert study["state"] == "failed"
-        assert study["reason"].startswith("over budget at promotion: over the budget of digits")
+        assert study["state"] == "awaiting_approval"
+        assert study["reason"].startswith("over budget at promotion: over the cap of all tenants")
+        assert study["reason"].endswith(
+            "raise it (tan-cli ledger cap), then tan-cli promote, or promote another trial (--trial)"
+        )
         assert (study["promotion"]["trial"], study["promotion"]["by"]) == (1, None)
+        assert study["promotion"]["approved_by"] is None
         assert study["run"] is None
+        assert (await world.events(study_id))[-1]["reason"] == study["reason"]
+        assert await world.committed() == committed
+        await world.tick(2)
+        assert (await world.study(study_id))["reason"] == study["reason"]
+
+        await world.client.put("/datasets/digits/caps/*", json={"epsilon": 90.0})
+        await world.client.post(f"/studies/{study_id}/promote")
+        await world.tick(1)
+        assert (await world.study(study_id))["state"] == "training"
+        assert (await world.client.get("/datasets/digits/ledger/verify")).json()["is_valid"]
 
     async def test_trials_that_gave_up_under_fresh_seeds_are_not_promoted(
         self, world: World
