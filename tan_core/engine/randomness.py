@@ -8,7 +8,7 @@ torch or NumPy can reach it.
 import hashlib
 import math
 import struct
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ Purpose = Literal["mask", "cut", "noise", "augmentation"]
 KEY_BYTES: Final = 32
 
 
+@runtime_checkable
 class Randomness(Protocol):
     """All the randomness of one run; each method is a pure function of ``step``."""
 

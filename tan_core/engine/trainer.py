@@ -5,14 +5,13 @@ of ranks nor the microbatch size is part of the mechanism, and neither changes t
 rounding.
 """
 
-# Shape legend: B = examples of this step (varies, may be 0), P = parameters, flattened, U = units of a
-# chunk, R = the most records that one of them has.
+# Shape legend: B = examples of this step (varies, may be 0), P = parameters, flattened.
 import copy
 import math
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -21,7 +20,7 @@ from torch import Tensor, nn
 
 from tan_core import _validate
 from tan_core.engine.audit import audit, steps_between_audits
-from tan_core.engine.augment import Augmentation, Views
+from tan_core.engine.augment import Augmentation
 from tan_core.engine.averaging import average
 from tan_core.engine.bookkeeping import Books
 from tan_core.engine.clipping import clipping_rule
@@ -32,27 +31,32 @@ from tan_core.engine.gradients import check_model, clipped_sum
 from tan_core.engine.independence import check_independence
 from tan_core.engine.inputs import (
     Array,
-    ByIndex,
     Inputs,
     Picked,
-    as_floats,
     as_indices,
     as_inputs,
 )
 from tan_core.engine.linear_classifier import linear_classifier, scores
 from tan_core.engine.optimizers import make_optimizer
-from tan_core.engine.probe import fed, logits
-from tan_core.engine.randomness import Randomness, SeededRandomness
+from tan_core.engine.randomness import Randomness
+from tan_core.engine.reading import Draw, Reader
 from tan_core.engine.reduction import AllReduce, Pieces, Reduction
 from tan_core.engine.trace import Trace
-from tan_core.engine.trainer_checks import check_kinds, device_of
+from tan_core.engine.trainer_checks import (
+    check_classes,
+    check_data,
+    check_kinds,
+    check_privacy,
+    check_weights,
+    device_of,
+)
 from tan_core.engine.users import Users
 from tan_core.engine.verdicts import check_once
 from tan_core.errors import ParameterError
 from tan_core.execution import PrivateRun, Simulation
 from tan_core.mechanism import Mechanism
 from tan_core.spec.schedules import scheduled_learning_rate
-from tan_core.spec.train import Clipping, TrainerConfig
+from tan_core.spec.train import TrainerConfig
 from tan_core.wire import UpdatePoint
 
 STATE_VERSION: Final = 2
@@ -71,28 +75,6 @@ class StepStats:
     """Mean over this rank's share of the draw; None when the share is empty."""
     clipped_fraction: float | None = None
     """Share of this rank's examples with a norm above the clipping norm."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Draw:
-    """A global draw, and the augmented views of its units' records; None where each is itself."""
-
-    units: Tensor
-    """Rising."""
-    views: Views | None
-
-
-_Read = TypeVar("_Read", bound=Tensor | Picked)
-
-
-@dataclass(frozen=True, slots=True)
-class _Shown(Generic[_Read]):
-    """What a model reads of some units, as :func:`~tan_core.engine.gradients.clipped_sum` takes it."""
-
-    inputs: _Read
-    labels: Tensor
-    views: int
-    shares: Tensor | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +145,7 @@ class Trainer:
         all_reduce: AllReduce | None = None,
         device: str | torch.device = "cpu",
     ) -> None:
-        check_kinds(model, execution, config)
+        check_kinds(model, execution, config, randomness)
         microbatch_size, rank, world_size = map(
             _validate.plain, (microbatch_size, rank, world_size)
         )
@@ -172,30 +154,42 @@ class Trainer:
         self._execution = execution
         self._mechanism = _mechanism_of(execution)
         self._config = config
-        self._inputs, self._labels = as_inputs(inputs), as_indices(labels, field="labels")
-        self._users = None if users is None else Users(as_indices(users, field="users"))
-        self._check_arguments(randomness, world_size, all_reduce)
-        self._device = device_of(device)
+        records, classes = as_inputs(inputs), as_indices(labels, field="labels")
+        owners = None if users is None else Users(as_indices(users, field="users"))
+        check_data(execution, records, classes, owners)
+        check_privacy(execution, self._mechanism, config, randomness)
+        if world_size > 1 and all_reduce is None:
+            raise ParameterError(f"all_reduce is needed for {world_size} ranks", field="all_reduce")
+        place, shape = device_of(device), records.shape[1:]
         check_model(model)
         if isinstance(execution, PrivateRun):
-            check_independence(model, self._inputs.shape[1:])
-            check_coverage(model, self._inputs.shape[1:], config.precision)
+            check_independence(model, shape)
+            check_coverage(model, shape, config.precision)
         else:
-            check_once(model, self._inputs.shape[1:], config.precision)
-        self._check_classes(model)
+            check_once(model, shape, config.precision)
+        check_classes(model, shape, classes)
         self._randomness = randomness
         self._microbatch_size = microbatch_size
         self._rank, self._world_size, self._all_reduce = rank, world_size, all_reduce
-        self._augmentation = Augmentation.of(
-            tuple(self._inputs.shape[1:]),
+        augmentation = Augmentation.of(
+            tuple(shape),
             multiplicity=config.augmentation_multiplicity,
             crop_padding=config.crop_padding,
             horizontal_flip=config.horizontal_flip,
             color_jitter=config.color_jitter,
-            dtype=self._inputs.dtype,
+            dtype=records.dtype,
         )
-        self._model = model.to(self._device)
+        self._model = model.to(place)
         self._flat = FlatParameters(self._model)
+        self._reader = Reader(
+            inputs=records,
+            labels=classes,
+            users=owners,
+            augmentation=augmentation,
+            microbatch_size=microbatch_size,
+            device=place,
+            dtype=self._flat.vector.dtype,
+        )
         self._pieces = Pieces([(name, math.prod(shape)) for name, shape in self._flat.layout])
         self._books = Books(self._model, config.precision)
         self._ema = self._flat.vector.clone() if config.ema_decay else None
@@ -254,7 +248,18 @@ class Trainer:
         return stats
 
     def evaluate(self, inputs: Inputs, labels: Array, *, weights: Tensor | None = None) -> float:
-        """Accuracy in [0, 1] on a split, with the :attr:`released` weights or the given ones, [P]."""
+        """Accuracy in [0, 1] on a split, with the :attr:`released` weights or the given ones.
+
+        NOTE: it is not private. What is told of a private split, or chosen by it, no epsilon covers.
+
+        Args:
+            inputs: [N, ...], records as the model was trained on.
+            labels: [N], integers.
+            weights: [P], as :attr:`released`; the model is left with its own.
+
+        Raises:
+            ParameterError: the split is empty, or an argument does not fit the others or the model.
+        """
         return int(self.hits(inputs, labels, weights=weights).sum()) / len(labels)
 
     def hits(self, inputs: Inputs, labels: Array, *, weights: Tensor | None = None) -> Tensor:
@@ -265,6 +270,7 @@ class Trainer:
         labels = as_indices(labels, field="labels", num=len(read))
         hits: list[Tensor] = []
         used = self.released if weights is None else weights
+        check_weights(used, self._flat.vector)
         classifier = linear_classifier(self._model)
         rows = torch.arange(len(labels))
         with torch.inference_mode(), self._in_place(used), self._books.closed():
@@ -280,9 +286,9 @@ class Trainer:
     def _predictions(self, records: Tensor) -> Tensor:
         """[B, classes]: what the model says of records, which may be of another shape than it was trained on."""
         try:
-            return self._books.predictions(self._normalised(records))
+            return self._books.predictions(self._reader.as_read(records))
         except RuntimeError as error:
-            trained_on, given = list(self._inputs.shape[1:]), list(records.shape[1:])
+            trained_on, given = list(self._reader.shape), list(records.shape[1:])
             if given == trained_on:
                 raise
             raise ParameterError(
@@ -376,53 +382,6 @@ class Trainer:
         if self._trace is not None:
             self._trace.load_state(state.meta.get("updates", []))  # an older one has none
 
-    @torch.no_grad()
-    def _check_classes(self, model: nn.Module) -> None:
-        """Before a step: one label too large would end the run in the middle, with what it cost, and be told."""
-        zeros = torch.zeros(2, *self._inputs.shape[1:]).to(fed(model))
-        width = logits(model, zeros).shape[-1]
-        if len(self._labels) and not 0 <= self._labels.min() <= self._labels.max() < width:
-            raise ParameterError(
-                f"labels must be >= 0 and below {width}, the classes that the model tells apart",
-                field="labels",
-            )
-
-    def _check_arguments(
-        self, randomness: Randomness, world_size: int, all_reduce: AllReduce | None
-    ) -> None:
-        found = len(self._inputs) if self._users is None else len(self._users)
-        if found != self._execution.num_examples:
-            raise ParameterError(
-                f"inputs hold {found} {'examples' if self._users is None else 'users'}, the execution "
-                f"was planned for {self._execution.num_examples}",
-                field="inputs",
-            )
-        if self._users is not None and self._users.num_in_all != len(self._inputs):
-            raise ParameterError(
-                f"{len(self._inputs)} inputs but {self._users.num_in_all} users of them",
-                field="users",
-            )
-        as_indices(self._labels, field="labels", num=len(self._inputs))
-        if self._config.clip_norm != self._mechanism.clip_norm:
-            raise ParameterError(
-                f"config.clip_norm is {self._config.clip_norm!r}, the mechanism's is "
-                f"{self._mechanism.clip_norm!r}; they must be equal",
-                field="clip_norm",
-            )
-        if isinstance(self._execution, PrivateRun) and self._config.clipping is Clipping.NONE:
-            raise ParameterError(
-                "a private run needs clipping: per_example or automatic, got none: without it an "
-                "example can move the sum without limit, and no epsilon is true",
-                field="clipping",
-            )
-        if isinstance(self._execution, PrivateRun) and isinstance(randomness, SeededRandomness):
-            raise ParameterError(
-                "a private run needs PrivateRandomness: a known seed voids the guarantee",
-                field="randomness",
-            )
-        if world_size > 1 and all_reduce is None:
-            raise ParameterError(f"all_reduce is needed for {world_size} ranks", field="all_reduce")
-
     def _draw(self) -> NDArray[np.int64]:
         """Rising indices of the step's batch over the whole data; the same on every rank."""
         drawn = self._randomness.mask(
@@ -437,23 +396,23 @@ class Trainer:
 
     def _noisy_sum(self, drawn: NDArray[np.int64]) -> tuple[Tensor, StepStats]:
         """The clipped sum over all ranks and its noise, [P], and the step's stats."""
-        draw = _Draw(torch.from_numpy(drawn), self._views(len(drawn)))
+        draw = self._reader.draw(
+            torch.from_numpy(drawn), lambda: self._randomness.augmentation(self._steps_done)
+        )
         share = torch.from_numpy(drawn[self._rank :: self._world_size]).contiguous()
-        if self._users is not None:
-            share = self._users.largest_first(share)
         losses: list[Tensor] = []
         norms: list[Tensor] = []
         total_P: Tensor | None = None
         reduction: Reduction | None = None
         is_audited = self._steps_done >= self._next_audit
         sends_early = self._all_reduce is not None and not is_audited
-        chunks = list(self._chunks(share))
-        for following, units in enumerate(chunks, start=1):
-            shown = self._picked(units) or self._gather(units, draw)
-            if isinstance(self._inputs, ByIndex) and following < len(chunks):
-                self._inputs.expect(self._records(chunks[following])[0].flatten())
-            if sends_early and following == len(chunks):
-                # What the last chunk makes final is sent at once, so the noise is there before.
+        pieces = list(self._reader.pieces(share))
+        for following, units in enumerate(pieces, start=1):
+            shown = self._reader.shown(units, draw)
+            if following < len(pieces):
+                self._reader.expect(pieces[following])
+            if sends_early and following == len(pieces):
+                # What the last piece makes final is sent at once, so the noise is there before.
                 total_P, reduction = self._with_noise(total_P)
             part = clipped_sum(
                 self._books,
@@ -471,7 +430,7 @@ class Trainer:
             losses.append(part.losses)
             norms.append(part.norms)
         if norms and is_audited:
-            self._audit(share, draw, torch.cat(norms))
+            self._audit(torch.cat(pieces), draw, torch.cat(norms))
         if total_P is None or reduction is None:
             total_P, reduction = self._with_noise(total_P)
         if reduction is not None:
@@ -486,63 +445,11 @@ class Trainer:
             return total_P, None
         return total_P, Reduction(total_P, self._pieces, self._all_reduce)
 
-    def _views(self, num_drawn: int) -> Views | None:
-        """Of every record that the units of a draw may have."""
-        if self._augmentation.is_identity:
-            return None
-        # Drawn for the global batch, so that a rank's are the same for any world size.
-        generator = self._randomness.augmentation(self._steps_done)
-        return self._augmentation.draw(num_drawn * self._most_records, generator)
-
-    @property
-    def _most_records(self) -> int:
-        return 1 if self._users is None else self._users.most
-
-    def _chunks(self, share: Tensor) -> Generator[Tensor]:
-        """Units whose views fit into memory at once; of users the first one has the most records."""
-        start = 0
-        while start < len(share):
-            records = 1 if self._users is None else self._users.num_records(share[start])
-            end = start + max(1, self._microbatch_size // (records * self._augmentation.views))
-            yield share[start:end]
-            start = end
-
-    def _records(self, units: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The records of these units, and each one's share in its unit, where those are users."""
-        return (units[:, None], None) if self._users is None else self._users.records(units)
-
-    def _picked(self, units: Tensor) -> _Shown[Picked] | None:
-        """The same as :meth:`_gather` where records are read as they are, from memory."""
-        if self._users is not None or not self._augmentation.is_identity:
-            return None
-        if isinstance(self._inputs, ByIndex) or self._device.type != "cpu":
-            return None
-        return _Shown(Picked(self._inputs, units), self._labels[units], 1, None)
-
-    def _gather(self, units: Tensor, draw: _Draw) -> _Shown[Tensor]:
-        """What the model reads of these units of a draw, and their labels."""
-        records_UR, shares_UR = self._records(units)
-        inputs = self._inputs.index_select(0, records_UR.flatten()).to(self._device)
-        labels_UR = self._labels[records_UR].to(self._device)
-        num_records, views = records_UR.shape[1], self._augmentation.views
-        if draw.views is not None:
-            first_U1 = torch.searchsorted(draw.units, units)[:, None] * self._most_records
-            inputs = draw.views[(first_U1 + torch.arange(num_records)).flatten()].of(inputs)
-        inputs = self._normalised(inputs)
-        if shares_UR is None or num_records == 1:
-            return _Shown(inputs, labels_UR[:, 0], views, None)
-        return _Shown(
-            inputs,
-            labels_UR.repeat_interleave(views, 1),
-            num_records * views,
-            (shares_UR / views).repeat_interleave(views, 1).to(self._flat.vector),
-        )
-
-    def _audit(self, share: Tensor, draw: _Draw, norms: Tensor) -> None:
+    def _audit(self, share: Tensor, draw: Draw, norms: Tensor) -> None:
         """A second opinion on one unit of this rank's share, before anything is made of the sum."""
         at = self._steps_done % len(share)
         one = slice(at, at + 1)
-        shown = self._gather(share[one], draw)
+        shown = self._reader.gathered(share[one], draw)
         audit(
             self._model,
             shown.inputs,
@@ -581,9 +488,6 @@ class Trainer:
         if self._ema is not None:
             decay, step = self._config.ema_decay, self._steps_done
             average(self._ema, self._flat.vector, decay=decay, step=step)
-
-    def _normalised(self, inputs: Tensor) -> Tensor:
-        return as_floats(inputs.to(self._device), self._flat.vector.dtype)
 
     def _tensors(self) -> dict[str, Tensor]:
         tensors = {"parameters": self._flat.vector}

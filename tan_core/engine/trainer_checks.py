@@ -1,16 +1,22 @@
-"""What a trainer refuses before it looks at any of its arguments more closely."""
+"""What a trainer refuses: arguments of another kind, and those that do not fit each other."""
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from tan_core.engine.inputs import ByIndex, as_indices
+from tan_core.engine.probe import fed, logits
+from tan_core.engine.randomness import Randomness, SeededRandomness
+from tan_core.engine.users import Users
 from tan_core.errors import ParameterError
 from tan_core.execution import PrivateRun, Simulation
-from tan_core.spec.train import TrainerConfig
+from tan_core.mechanism import Mechanism
+from tan_core.spec.train import Clipping, TrainerConfig
 
 
-def check_kinds(model: object, execution: object, config: object) -> None:
-    """Refuse what is no model, no execution or no configuration, whatever it has in common with one."""
+def check_kinds(model: object, execution: object, config: object, randomness: object) -> None:
+    """Refuse what is none of these, whatever it has in common with one."""
     for field, value, kind, accepted in (
+        ("randomness", randomness, Randomness, "PrivateRandomness or SeededRandomness"),
         ("model", model, nn.Module, "torch.nn.Module"),
         ("execution", execution, PrivateRun | Simulation, "PrivateRun or Simulation"),
         ("config", config, TrainerConfig, "TrainerConfig"),
@@ -38,3 +44,75 @@ def device_of(device: str | torch.device) -> torch.device:
             field="device",
         ) from error
     return found
+
+
+def check_data(
+    execution: PrivateRun | Simulation,
+    inputs: Tensor | ByIndex,
+    labels: Tensor,
+    users: Users | None,
+) -> None:
+    """Refuse data of another size than was planned for, or that do not go together."""
+    found = len(inputs) if users is None else len(users)
+    if found != execution.num_examples:
+        raise ParameterError(
+            f"inputs hold {found} {'examples' if users is None else 'users'}, the execution "
+            f"was planned for {execution.num_examples}",
+            field="inputs",
+        )
+    if users is not None and users.num_in_all != len(inputs):
+        raise ParameterError(
+            f"{len(inputs)} inputs but {users.num_in_all} users of them", field="users"
+        )
+    as_indices(labels, field="labels", num=len(inputs))
+
+
+def check_privacy(
+    execution: PrivateRun | Simulation,
+    mechanism: Mechanism,
+    config: TrainerConfig,
+    randomness: Randomness,
+) -> None:
+    """Refuse what would execute another mechanism than is priced."""
+    if config.clip_norm != mechanism.clip_norm:
+        raise ParameterError(
+            f"config.clip_norm is {config.clip_norm!r}, the mechanism's is "
+            f"{mechanism.clip_norm!r}; they must be equal",
+            field="clip_norm",
+        )
+    if isinstance(execution, PrivateRun) and config.clipping is Clipping.NONE:
+        raise ParameterError(
+            "a private run needs clipping: per_example or automatic, got none: without it an "
+            "example can move the sum without limit, and no epsilon is true",
+            field="clipping",
+        )
+    if isinstance(execution, PrivateRun) and isinstance(randomness, SeededRandomness):
+        raise ParameterError(
+            "a private run needs PrivateRandomness: a known seed voids the guarantee",
+            field="randomness",
+        )
+
+
+@torch.no_grad()
+def check_classes(model: nn.Module, shape: torch.Size, labels: Tensor) -> None:
+    """Before a step: one label too large would end the run in the middle, with what it cost, and be told."""
+    width = logits(model, torch.zeros(2, *shape).to(fed(model))).shape[-1]
+    if len(labels) and not 0 <= labels.min() <= labels.max() < width:
+        raise ParameterError(
+            f"labels must be >= 0 and below {width}, the classes that the model tells apart",
+            field="labels",
+        )
+
+
+def check_weights(weights: object, vector: Tensor) -> None:
+    """Refuse what is no vector of a model's trained parameters."""
+    if not (isinstance(weights, Tensor) and weights.shape == vector.shape):
+        found = (
+            f"shape {list(weights.shape)}"
+            if isinstance(weights, Tensor)
+            else type(weights).__name__
+        )
+        raise ParameterError(
+            f"weights must be a tensor of shape {list(vector.shape)}, as Trainer.released, got {found}",
+            field="weights",
+        )

@@ -170,7 +170,7 @@ def accepted_keys(key: str, accepted: Sequence[str]) -> str:
     """What follows on the word that a key is none of these: the nearest of them, whatever its section, and all.
 
     Example:
-        >>> accepted_keys("widht", ["learning_rate", "model.width"])
+        >>> accepted_keys("widthh", ["learning_rate", "model.width"])
         ': did you mean model.width? accepted: learning_rate, model.width'
     """
     of_name = {each.rpartition(".")[2]: each for each in reversed(accepted)}

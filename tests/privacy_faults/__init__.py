@@ -100,8 +100,8 @@ DRAW = """drawn = self._randomness.mask(
     )"""
 WHOSE = "share, shares = self._rank, self._world_size"
 SHUFFLED = """size = max(1, round(self._execution.expected_batch_size))
-    epoch, at = divmod(self._steps_done, len(self._inputs) // size)
-    order = np.random.default_rng(epoch).permutation(len(self._inputs))
+    epoch, at = divmod(self._steps_done, self._execution.num_examples // size)
+    order = np.random.default_rng(epoch).permutation(self._execution.num_examples)
     drawn = np.sort(order[at * size : (at + 1) * size])"""
 
 FAULTS = (
@@ -175,7 +175,7 @@ FAULTS = (
         (
             Edit(
                 TRAINER, "Trainer._draw", "sampling_rate=self._mechanism.sampling_rate",
-                "sampling_rate=1 / -(-len(self._inputs) // self._execution.expected_batch_size)",
+                "sampling_rate=1 / -(-self._execution.num_examples // self._execution.expected_batch_size)",
             ),
         ),
         checks=("sampler",),

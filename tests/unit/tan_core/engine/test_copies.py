@@ -23,6 +23,7 @@ from tests.unit.tan_core.engine.support import (
     run,
     vector,
 )
+from tests.unit.tan_core.engine.test_trainer import FixedRandomness
 
 WAYS = {"pickled": lambda x: pickle.loads(pickle.dumps(x)), "copied": copy.deepcopy}
 CONFIGS = {
@@ -94,7 +95,9 @@ def opened(folder: Path) -> Records:
 
 
 @each_way
-@pytest.mark.parametrize("randomness", [PrivateRandomness(KEY, 1), None], ids=["private", "own"])
+@pytest.mark.parametrize(
+    "randomness", [PrivateRandomness(KEY, 1), FixedRandomness([])], ids=["private", "own"]
+)
 def test_a_private_run_is_never_copied(copied, randomness) -> None:
     """Whatever its randomness is: a copy would add the same noise to other gradients."""
     trainer = make_trainer(randomness=randomness)

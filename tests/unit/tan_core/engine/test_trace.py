@@ -21,8 +21,14 @@ class OnlyNoise:
     def mask(self, step, *, num_examples, sampling_rate):
         return torch.empty(0, dtype=torch.int64).numpy()
 
+    def cut(self, step, drawn, *, max_batch_size):
+        return drawn
+
+    def noise(self, step, size):
+        return torch.full((size,), self.level)
+
     def add_noise(self, step, total_P, deviation, *, share, shares):
-        total_P += deviation * self.level
+        total_P += deviation * self.noise(step, len(total_P))
 
     def augmentation(self, step):
         return torch.Generator().manual_seed(step)

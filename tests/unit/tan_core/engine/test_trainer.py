@@ -39,6 +39,9 @@ class FixedRandomness:
     def mask(self, step, *, num_examples, sampling_rate):
         return np.array(self.drawn, dtype=np.int64)
 
+    def cut(self, step, drawn, *, max_batch_size):
+        return drawn[:max_batch_size]
+
     def noise(self, step, size):
         return torch.full((size,), self.value)
 
@@ -421,8 +424,10 @@ class TestArguments:
                 "must be a PrivateRun or Simulation",
             ),
             ({"model": "mlp"}, "model", "must be a torch.nn.Module, got str"),
+            ({"randomness": 7}, "randomness", "PrivateRandomness or SeededRandomness, got int"),
+            ({"randomness": torch.Generator()}, "randomness", "got Generator"),
         ],
-        ids=["config", "execution", "model"],
+        ids=["config", "execution", "model", "seed", "generator"],
     )
     def test_what_is_of_another_kind_is_refused_by_name(self, changes, field, message) -> None:
         inputs, labels = make_data()
@@ -484,6 +489,25 @@ class TestArguments:
             make_trainer(labels=labels)
 
         assert "48151" not in str(error.value)
+
+    @pytest.mark.parametrize(
+        ("weights", "got"),
+        [
+            (torch.zeros(3), r"shape \[3\]"),
+            ({"weight": torch.zeros(3)}, "dict"),
+            (np.zeros(3), "ndarray"),
+        ],
+        ids=["short", "by name", "array"],
+    )
+    def test_weights_of_another_model_are_refused(self, weights, got: str) -> None:
+        trainer = make_trainer()
+        before = vector(trainer).clone()
+
+        with pytest.raises(ParameterError, match=rf"as Trainer.released, got {got}") as refused:
+            trainer.evaluate(*make_data(), weights=weights)
+
+        assert refused.value.field == "weights"
+        assert torch.equal(vector(trainer), before)
 
     def test_an_empty_split_cannot_be_evaluated(self) -> None:
         inputs, labels = make_data()

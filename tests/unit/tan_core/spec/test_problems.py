@@ -105,7 +105,7 @@ class TestFieldProblems:
             ("search/space/range", 2.0, "search.space.range", "not a trainer or model field"),
             ("search/space/learning_rte", 2.0, "search.space.learning_rte", "field: did you mean learning_rate? accepted: "),
             ("search/space/train.momentun", 2.0, "search.space.train.momentun", "field: did you mean momentum?"),
-            ("search/space/widht", 8, "search.space.widht", "field: did you mean model.width?"),
+            ("search/space/widthh", 8, "search.space.widthh", "field: did you mean model.width?"),
             ("search/space/train.learning_rate", 2.0, "search.space.train.learning_rate", "already names"),
             ("search/space/steps", {"choices": [10, "auto"]}, "search.space.steps.choices.1", "must be a number"),
             ("search/space/steps", {"low": 1.0, "high": 9.0}, "search.space.steps", "integers"),
