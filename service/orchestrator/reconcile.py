@@ -171,6 +171,7 @@ class Reconciler:
         """Whether the study was told that it waits for a slot, and none is free: most that wait, most times."""
         return (
             (seen.reason or "").startswith(line.WAITING)
+            and seen.attempt is None
             and seen.num_running >= self._settings.max_running_studies
             and not (seen.is_to_end or seen.is_paused)
         )
