@@ -51,12 +51,10 @@ def settings(spec: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Js
 def settings_compared(studies: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     """Where the trials that stand for studies differ, or what a study searched: each field's values.
 
-    A study without a trial has None everywhere, and is no difference.
+    A study that searches nothing stands for itself. One without a trial yet has None everywhere, and is no
+    difference.
     """
-    trained = [
-        settings(study["spec"], study["best_trial"]["params"]) if study["best_trial"] else {}
-        for study in studies
-    ]
+    trained = [_trained(study) for study in studies]
     searched = {
         key.rpartition(".")[2] for study in studies for key in study["spec"]["search"]["space"]
     }
@@ -66,6 +64,13 @@ def settings_compared(studies: Sequence[Mapping[str, Any]]) -> dict[str, list[An
         if path.partition(".")[2] in searched
         or differ([value for value, known in zip(values, trained, strict=True) if known])
     }
+
+
+def _trained(study: Mapping[str, Any]) -> dict[str, Json]:
+    best, spec = study["best_trial"], study["spec"]
+    if best is None and spec["search"]["trials"]:
+        return {}
+    return settings(spec, best["params"] if best else {})
 
 
 def stands_for(study: Mapping[str, Any]) -> str:
@@ -100,4 +105,6 @@ def sparse(spec: Json) -> Json:
         return spec
     # What kind of model it is has a default too, in each kind.
     written["model"] = {"name": spec["model"]["name"], **written["model"]}
+    if not written["search"].get("trials", True):
+        del written["search"]["trials"]  # said by no_search
     return written

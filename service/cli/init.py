@@ -46,7 +46,9 @@ def init(
     ] = None,
     accounting: Annotated[
         str | None,
-        typer.Option(help="search.accounting: declared_unaccounted (default) or public_proxy."),
+        typer.Option(
+            help="search.accounting: declared_unaccounted (default), public_proxy or no_search."
+        ),
     ] = None,
     search_dataset: Annotated[
         str | None,
@@ -152,7 +154,10 @@ def answered(
     if accounting not in ACCOUNTING:
         accepted = ", ".join(ACCOUNTING)
         raise InputError("", faults=[Fault("--accounting", f"accepted: {accepted}", accounting)])
-    fill("trials", "trials", 12)
+    if accounting == "no_search":
+        _refuse_what_is_not_searched(values)
+    else:
+        fill("trials", "trials", 12)
     fill("batch_size", "batch size B of the private run", "256" if is_first else "auto")
     fill("steps", "its steps S", "300" if is_first else "auto")
     fill("promotion", "promotion (automatic, manual)", "automatic")
@@ -162,6 +167,20 @@ def answered(
     if not is_first:
         values["clip_norm"] = 1.0
     return Answers(**values)
+
+
+def _refuse_what_is_not_searched(values: Mapping[str, Any]) -> None:
+    faults = [
+        Fault(
+            f"--{key.replace('_', '-')}",
+            "nothing is searched under no_search; leave it out",
+            values[key],
+        )
+        for key in ("trials", "search_dataset")
+        if key in values
+    ]
+    if faults:
+        raise InputError("", faults=faults)
 
 
 def prompt(question: str, default: str) -> str:

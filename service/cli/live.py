@@ -161,9 +161,10 @@ def render_progress(
     bar = BAR_WIDTH if width >= WIDE else NARROW_BAR_WIDTH
     left = pace.seconds_left(progress) if progress.state == "simulating" else None
     words = trials_line(progress) + (f", {text.duration(left)} left" if left is not None else "")
-    rows: list[tuple[str, RenderableType, str]] = [
-        ("simulations", _bar(progress.trials_finished, progress.trials_total, bar), words)
-    ]
+    rows: list[tuple[str, RenderableType, str]] = []
+    if progress.trials_total:
+        simulated = _bar(progress.trials_finished, progress.trials_total, bar)
+        rows.append(("simulations", simulated, words))
     if progress.repeats_finished:
         rows.append(("finals", "", finals_line(progress)))
     if progress.steps:

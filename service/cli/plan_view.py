@@ -25,8 +25,7 @@ def plan(document: Json) -> RenderableType:
         Text(),
         _privacy(document["privacy"], is_charged=_is_charged(document.get("reservation"))),
         *_reservation(document["reference"], document.get("reservation")),
-        Text(),
-        _simulations(document["simulations"], document.get("confirmation")),
+        *_simulations(document["simulations"], document.get("confirmation")),
         *_steps(document.get("step_candidates") or [], counts),
         *_cost(document.get("cost"), counts),
         *_search_privacy(document.get("search_privacy")),
@@ -126,8 +125,10 @@ def _reservation(run: Json, reservation: Json | None) -> Iterator[RenderableType
         yield Text(f"reserved in the ledger are {words}")
 
 
-def _simulations(simulations: list[Json], confirmation: Json | None) -> RenderableType:
+def _simulations(simulations: list[Json], confirmation: Json | None) -> Iterator[RenderableType]:
     """The rungs, how many trials are expected to climb to each, and where the best are simulated once more."""
+    if not simulations:
+        return
     columns = ("batch size", "noise σ", "B/b", "trials")
     made = _compact(
         "Simulations: same TAN, steps, learning rate",
@@ -138,7 +139,8 @@ def _simulations(simulations: list[Json], confirmation: Json | None) -> Renderab
     for rung, trials in climbed + confirmed:
         known = ("expected_batch_size", "noise_multiplier", "scale_factor")
         made.add_row(*(text.number(rung.get(name)) for name in known), trials, NOT_PRIVATE)
-    return made
+    yield Text()
+    yield made
 
 
 def _steps(candidates: list[Json], counts: str) -> Iterator[RenderableType]:
@@ -164,15 +166,13 @@ def _steps(candidates: list[Json], counts: str) -> Iterator[RenderableType]:
 def _cost(cost: Json | None, counts: str) -> Iterator[RenderableType]:
     if not cost:
         return
-    saving, memory = cost.get("saving"), cost.get("memory_bytes")
+    memory = cost.get("memory_bytes")
     yield Text()
     yield facts(
         f"Cost, in {counts} processed",
         [
             ("private run", _work(cost["private_run_examples"], cost.get("private_run_seconds"))),
-            *_search_cost(cost),
-            ("search at full batch", _optional_number(cost.get("full_search_examples"))),
-            ("saving", None if saving is None else f"{saving:.1f} times"),
+            *(_search_cost(cost) if cost["search_examples"] else ()),
             ("measured on", cost.get("rate_source")),
             ("memory", "not known" if memory is None else f"about {_bytes(memory)} per worker"),
         ],
@@ -182,12 +182,14 @@ def _cost(cost: Json | None, counts: str) -> Iterator[RenderableType]:
 def _search_cost(cost: Json) -> Iterator[tuple[str, str]]:
     """The trials as they are expected to be cut, and the finals; the time is that of both."""
     finals, seconds = cost.get("finals_examples"), cost.get("search_seconds")
-    if not finals:
+    if finals:
+        yield "search", f"{text.number(cost['search_examples'])} expected"
+        took = "" if seconds is None else f"; search and finals about {text.duration(seconds)}"
+        yield "finals", f"at most {text.number(finals)}{took}"
+    else:
         yield "search", _work(cost["search_examples"], seconds)
-        return
-    yield "search", f"{text.number(cost['search_examples'])} expected"
-    took = "" if seconds is None else f"; search and finals about {text.duration(seconds)}"
-    yield "finals", f"at most {text.number(finals)}{took}"
+    yield "search at full batch", text.number(cost["full_search_examples"])
+    yield "saving", f"{cost['saving']:.1f} times"
 
 
 def _work(examples: int, seconds: float | None) -> str:

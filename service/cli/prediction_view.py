@@ -17,6 +17,9 @@ def standings(study: Json) -> RenderableType:
     promotion = study.get("promotion")
     if promotion is None:
         return Text(f"{study['name']} is {study['state']}: no trial can be promoted yet")
+    rows = [("reason", promotion["reason"]), ("approved", approved(promotion))]
+    if promotion["trial"] is None:
+        return facts(study["name"], rows)
     made = table(
         f"Candidates for the private run ({NOT_PRIVATE})",
         "trial", "predicted", "interval", "seeds", "",
@@ -31,7 +34,6 @@ def standings(study: Json) -> RenderableType:
             f"{one['seeds']}{'' if one['is_fresh'] else ', not fresh'}",
             word if one["trial"] == promotion["trial"] else "",
         )
-    rows = [("reason", promotion["reason"]), ("approved", approved(promotion))]
     return Group(made, facts(None, rows))
 
 

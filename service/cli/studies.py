@@ -188,6 +188,8 @@ def promote(
         show_json(answer)
     else:
         which = "the search's winner" if trial is None else f"trial {trial}"
+        if not answer["spec"]["search"]["trials"]:
+            which = "what was given with it"
         show(f"{label(answer)}: {which} is promoted to the private run")
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 ACCOUNTING = {
     "declared_unaccounted": "the search reads private data and is not charged: shown beside ε",
     "public_proxy": "simulations and their scores read public data alone: the search costs no ε",
+    "no_search": "nothing is searched: train and model hold the hyper-parameters",
 }
 """What can be run today, and what it means."""
 OPTIONS = {"mlp": "  hidden: [64]\n"}
@@ -41,12 +42,6 @@ class Answers:
 def study_text(answers: Answers) -> str:
     """The study as YAML."""
     a = answers
-    proxy = "" if a.search_dataset is None else f"  dataset: {a.search_dataset}\n"
-    rungs = (
-        "simulate at B/32, the better ones at B/8; σ shrinks alike, the steps stay"
-        if a.rungs != "auto"
-        else "simulated batches, smallest first, or a list such as [8, 32]"
-    )
     return f"""\
 {a.about}name: {a.name}
 privacy:
@@ -57,6 +52,25 @@ model:
   name: {a.model}
 {OPTIONS.get(a.model, "")}search:
   {f"accounting: {a.accounting}":<35}# {ACCOUNTING[a.accounting]}
+{_GIVEN if a.accounting == "no_search" else _searched(a)}\
+  batch_size: {a.batch_size}
+  steps: {a.steps}
+  clip_norm: {a.clip_norm!r}
+  workers: 2
+  # precision: float32               # of the passes through the model, or bfloat16: ε is the same
+promotion: {a.promotion}
+"""
+
+
+def _searched(a: Answers) -> str:
+    """What the search does, up to what is fixed."""
+    proxy = "" if a.search_dataset is None else f"  dataset: {a.search_dataset}\n"
+    rungs = (
+        "simulate at B/32, the better ones at B/8; σ shrinks alike, the steps stay"
+        if a.rungs != "auto"
+        else "simulated batches, smallest first, or a list such as [8, 32]"
+    )
+    return f"""\
 {proxy}  trials: {a.trials}
   {f"rungs: {a.rungs}":<35}# {rungs}
   # sampler: tpe                     # who proposes trials: tpe, cmaes, gp or random
@@ -67,13 +81,15 @@ model:
     learning_rate: {{low: 0.125, high: 4.0, log: true}}
     ema_decay: {{choices: [0.9, 0.98]}}
 train:
-  batch_size: {a.batch_size}
-  steps: {a.steps}
-  clip_norm: {a.clip_norm!r}
-  workers: 2
-  # precision: float32               # of the passes through the model, or bfloat16: ε is the same
-promotion: {a.promotion}
 """
+
+
+_GIVEN = """\
+train:
+  learning_rate: 1.0
+  ema_decay: 0.9
+"""
+"""What is not searched is written down."""
 
 
 def _scientific(value: float) -> str:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from service import text
 from service.cli.live import finals_line, steps_line, trials_line
-from service.cli.progress import of_study
+from service.cli.progress import StudyProgress, of_study
 from service.cli.story import NOT_PRIVATE
 from service.cli.tables import FirstThatFits, FittingTable, table
 
@@ -101,14 +101,13 @@ def _legend(items: Sequence[Json]) -> list[str]:
 def study(item: Json, attempts: Sequence[Json] = ()) -> RenderableType:
     """Everything about one study that fits a screen, and which of its attempts ended early."""
     progress = of_study(item)
-    search = item["spec"]["search"]
     rows: list[tuple[str, str | None]] = [
         ("id", item["id"]),
         ("state", _state(item)),
         ("priority", str(item["priority"]) if item.get("priority") else None),
         ("dataset", item["spec"]["dataset"]),
         ("model", str(item["spec"]["model"]["name"])),
-        ("search", f"{trials_line(progress)}; {search['accounting']}"),
+        ("search", _search(item, progress)),
         ("finals", finals_line(progress) or None),
         ("approval", _approval(item)),
         ("best trial", best_trial(item.get("best_trial"))),
@@ -176,6 +175,12 @@ def _approval(study: Json) -> str | None:
     )
 
 
+def _search(study: Json, progress: StudyProgress) -> str:
+    if not progress.trials_total:
+        return study["privacy"]["search_note"]
+    return f"{trials_line(progress)}; {study['spec']['search']['accounting']}"
+
+
 def _ended_early(attempt: Json) -> str | None:
     """How an attempt ended that did not do all of its work."""
     if attempt["state"] in ("live", "succeeded"):
@@ -218,7 +223,8 @@ def approved(promotion: Json) -> str | None:
     said = promotion.get("approved_by")
     if said is None:
         return None
-    return f"trial {said['trial']}, by {said['name']} (token {said['token_id']}), {text.when(said['at'])} UTC"
+    trial = "" if said["trial"] is None else f"trial {said['trial']}, "
+    return f"{trial}by {said['name']} (token {said['token_id']}), {text.when(said['at'])} UTC"
 
 
 def _predicted(prediction: Json, plan: Json) -> str:

@@ -72,16 +72,15 @@ class PlannerForm(BaseModel):
         search: dict[str, Any] = {"accounting": self.accounting.value}
         if self.accounting is SearchAccounting.PUBLIC_PROXY and self.search_dataset:
             search["dataset"] = self.search_dataset
+        if self.accounting is not SearchAccounting.NO_SEARCH:
+            search["trials"] = self.trials
+            search["space"] = {"learning_rate": {"low": 0.25, "high": 16.0, "log": True}}
         return {
             "name": f"{(self.dataset or 'planned')[:80]}-eps{self.epsilon:g}",
             "privacy": {"epsilon": self.epsilon, "delta": self.delta},
             "dataset": self.dataset or UNNAMED,
             "model": {"name": self.model},
-            "search": {
-                **search,
-                "trials": self.trials,
-                "space": {"learning_rate": {"low": 0.25, "high": 16.0, "log": True}},
-            },
+            "search": search,
             "train": {"batch_size": self.batch_size, "steps": self.steps},
         }
 

@@ -23,19 +23,25 @@ from tan_core.spec.base import Frozen
 from tan_core.spec.study import Name
 from tan_core.wire import RECORD
 
-SUPPORTED_MODES = (SearchAccounting.PUBLIC_PROXY, SearchAccounting.DECLARED_UNACCOUNTED)
-"""The ``search.accounting`` modes that a study can be run under today."""
-ACCEPTED_MODES = " and ".join(SUPPORTED_MODES)
+ALLOWED_MODES = (SearchAccounting.PUBLIC_PROXY, SearchAccounting.DECLARED_UNACCOUNTED)
+"""The ``search.accounting`` modes that a dataset may allow."""
+SUPPORTED_MODES = (*ALLOWED_MODES, SearchAccounting.NO_SEARCH)
+"""Those that a study can be run under today. Without a search nothing has to be allowed: the run is charged."""
 
 
 def _supported(value: object) -> object:
     """A mode that studies can be run under: what a dataset allows is said once, for ever."""
-    if value not in SUPPORTED_MODES:
+    if value == SearchAccounting.NO_SEARCH:
+        raise PydanticCustomError(
+            "dataset",
+            "needs no permission: a study without a search may be trained on every dataset; leave it out",
+        )
+    if value not in ALLOWED_MODES:
         raise PydanticCustomError(
             "dataset",
             "no study can be run under it, and what a dataset allows cannot be changed later; "
             "accepted today: {accepted}",
-            {"accepted": ACCEPTED_MODES},
+            {"accepted": " and ".join(ALLOWED_MODES)},
         )
     return value
 
@@ -43,7 +49,7 @@ def _supported(value: object) -> object:
 AllowedMode = Annotated[
     SearchAccounting,
     BeforeValidator(_supported),
-    WithJsonSchema({"type": "string", "enum": [*map(str, SUPPORTED_MODES)]}),
+    WithJsonSchema({"type": "string", "enum": [*map(str, ALLOWED_MODES)]}),
 ]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=r"^[^\x00]+$")]
 Column = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^\x00]+$")]
@@ -87,7 +93,7 @@ class DatasetRegistration(Frozen):
     depend on earlier private results."""
     public: StrictBool = False
     allow: list[AllowedMode] | None = None
-    """Modes of ``search.accounting``; default: public_proxy, and what a waiver allows."""
+    """Modes of ``search.accounting``; default: public_proxy, and what a waiver allows. ``no_search`` needs none."""
     waiver: Annotated[str, StringConstraints(max_length=2000)] | None = None
     """``owner: reason``: who accepts that a search on this data is not accounted, and why. It cannot be
     given later."""

@@ -1,6 +1,7 @@
 """From the search to the private run: choose, hold the budget for what will really run, hand over."""
 
 import json
+from collections.abc import Mapping
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -8,13 +9,13 @@ from service.db.tables import Dataset, Study, Trial
 from service.ledger import repository
 from service.ledger.service import BudgetExceededError, Ledger
 from service.orchestrator import assignments, endings
-from service.orchestrator.proposal import propose, settle
+from service.orchestrator.proposal import propose, settle, take_given
 from service.settings import Settings
 from service.studies.events import set_state
 from service.studies.repository import completed_trials
 from tan_core.mechanism import Mechanism
 from tan_core.planner import Plan, Target, candidate, reserved_mechanism
-from tan_core.spec import StudySpec
+from tan_core.spec import Scalar, StudySpec
 from tan_core.wire import clean_reason
 
 
@@ -28,31 +29,62 @@ async def approval_needed(session: AsyncSession, study: Study) -> str | None:
 
 
 async def await_approval(session: AsyncSession, study: Study, ledger: Ledger, needed: str) -> None:
-    """Let a person decide on what the search proposes; ``needed`` is what :func:`approval_needed` said."""
-    proposed = await propose(session, study)
-    if proposed is None:
-        await _fail(session, study, ledger, await _nothing_to_promote(session, study))
-        return
-    reason = clean_reason(f"{needed}: {proposed.reason}")
+    """Let a person decide on what the search proposes, or on what was given with the study.
+
+    ``needed`` is what :func:`approval_needed` said.
+    """
+    if StudySpec.model_validate(study.spec).has_search:
+        proposed = await propose(session, study)
+        if proposed is None:
+            await _fail(session, study, ledger, await _nothing_to_promote(session, study))
+            return
+        proposal = proposed.reason
+    else:
+        proposal = take_given(study, by=None)
+    reason = clean_reason(f"{needed}: {proposal}")
     await set_state(session, study, "awaiting_approval", reason)
 
 
 async def start_private_run(
     session: AsyncSession, study: Study, ledger: Ledger, settings: Settings
 ) -> None:
-    """Promote a trial in one transaction: its number, its reservation, its run, the new state."""
+    """Promote a trial in one transaction: its number, its reservation, its run, the new state.
+
+    A study without a search trains with its own hyper-parameters.
+    """
+    if not StudySpec.model_validate(study.spec).has_search:
+        if await _hand_over(session, study, ledger, settings, params={}, name="given"):
+            await set_state(session, study, "training", take_given(study, by="user"))
+        return
     proposed = await propose(session, study)
     if proposed is None:
         await _fail(session, study, ledger, await _nothing_to_promote(session, study))
         return
     number = proposed.winner.trial if study.promoted_trial is None else study.promoted_trial
     promoted = await session.get_one(Trial, (study.id, number))
+    if await _hand_over(
+        session, study, ledger, settings, params=promoted.params, name=f"t{number}"
+    ):
+        study.promoted_trial = number
+        await set_state(session, study, "training", settle(study, proposed, trial=number))
+
+
+async def _hand_over(
+    session: AsyncSession,
+    study: Study,
+    ledger: Ledger,
+    settings: Settings,
+    *,
+    params: Mapping[str, Scalar],
+    name: str,
+) -> bool:
+    """Hold the budget for what will really run, and make its run; False: it does not hold, and the study waits."""
     spec = StudySpec.model_validate(study.spec)
     chosen = candidate(
         trainer=spec.train.trainer(),
         model=spec.model,
         reference=Plan.model_validate(study.plan).private_run(),
-        params=promoted.params,
+        params=params,
         target=Target.of(spec),
     )
     needed = reserved_mechanism(chosen.private_run.mechanism)
@@ -63,22 +95,20 @@ async def start_private_run(
                 study.reservation_id = await ledger.swap(
                     session,
                     study.reservation_id,
-                    new_reservation_id=f"{study.id}-t{number}",
+                    new_reservation_id=f"{study.id}-{name}",
                     study_id=study.id,
                     mechanism=needed,
                     actor="orchestrator",
                 )
         except BudgetExceededError as error:
             await _let_wait(session, study, error)
-            return
-    study.promoted_trial = number
-    reason = settle(study, proposed, trial=number)
+            return False
     session.add(
         await assignments.private_run(
             session, study, chosen, storage_path=str(settings.storage_path)
         )
     )
-    await set_state(session, study, "training", reason)
+    return True
 
 
 async def _let_wait(session: AsyncSession, study: Study, error: BudgetExceededError) -> None:

@@ -1,8 +1,9 @@
 """What the search proposes for the private run, and what is promoted: kept with the study, with reasons."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -15,6 +16,8 @@ from tan_core.planner import Evaluation, Plan, Promotion, Standing, choose_winne
 from tan_core.wire import clean_reason
 
 MAX_STANDINGS = 100
+GIVEN = "the hyper-parameters are those of the study, which searches nothing"
+"""Why a study without a search trains what it trains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,12 @@ async def propose(session: AsyncSession, study: Study) -> Proposal | None:
     return proposed
 
 
+def take_given(study: Study, *, by: Literal["user"] | None) -> str:
+    """Of a study without a search: its own hyper-parameters, written down; the reason comes back."""
+    study.promotion = _promotion(study, trial=None, by=by, reason=GIVEN, standings=[])
+    return GIVEN
+
+
 def settle(study: Study, proposed: Proposal, *, trial: int) -> str:
     """The reason why this trial is promoted after all; written down with who decided it."""
     is_asked = study.promote_requested or study.spec["promotion"] == "manual"
@@ -80,17 +89,28 @@ def _write(
     reason: str,
 ) -> None:
     standings = proposed.promotion.standings
+    study.promotion = _promotion(study, trial=trial, by=by, reason=reason, standings=standings)
+    standing = next((each for each in standings if each.trial == trial), None)
+    study.prediction = _prediction(study, standing, proposed.evaluation) if standing else None
+
+
+def _promotion(
+    study: Study,
+    *,
+    trial: int | None,
+    by: Literal["search", "user"] | None,
+    reason: str,
+    standings: Sequence[Standing],
+) -> dict[str, Any]:
+    """As ``studies.schemas.PromotionView``; an approval that was given stays."""
     before = PromotionView.model_validate(study.promotion) if study.promotion else None
-    promotion = PromotionView(
+    return PromotionView(
         trial=trial,
         by=by,
         approved_by=before.approved_by if before else None,
         reason=reason,
         standings=[_standing_view(each) for each in standings[:MAX_STANDINGS]],
-    )
-    study.promotion = promotion.model_dump(mode="json")
-    standing = next((each for each in standings if each.trial == trial), None)
-    study.prediction = _prediction(study, standing, proposed.evaluation) if standing else None
+    ).model_dump(mode="json")
 
 
 def _standing_view(standing: Standing) -> StandingView:

@@ -44,6 +44,7 @@ from service.studies import line
 from service.studies.events import append_event, append_state, set_state
 from service.trials.service import interrupt_running
 from tan_core.errors import TanError
+from tan_core.spec import StudySpec
 from tan_core.wire import clean_reason
 
 log = logging.getLogger(__name__)
@@ -187,15 +188,18 @@ class Reconciler:
                 await self._advance_without_run(session, study)
 
     async def _advance_without_run(self, session: AsyncSession, study: Study) -> None:
+        is_given = study.state == "queued" and not StudySpec.model_validate(study.spec).has_search
         if study.cancel_requested:
             await self._end(session, study, "cancelled", "cancelled by a user")
         elif study.state == "awaiting_approval" and not study.promote_requested:
             return
         elif study.pause_requested:
             study.reason = PAUSED
+        elif is_given and (needed := await promote.approval_needed(session, study)):
+            await promote.await_approval(session, study, self._ledger, needed)  # it takes no slot
         elif not await self._has_slot(session, study):
             return
-        elif study.state == "queued":
+        elif study.state == "queued" and not is_given:
             session.add(await assignments.search_run(session, study))
             await set_state(session, study, "simulating")
         else:

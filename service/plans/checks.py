@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from service.datasets.schemas import ACCEPTED_MODES, SUPPORTED_MODES
+from service.datasets.schemas import SUPPORTED_MODES
 from service.datasets.service import Protection
 from service.db.tables import Dataset
 from service.ledger.schemas import AdmissionRule
@@ -11,6 +11,7 @@ from tan_core.spec import FieldProblem, SearchAccounting, StudySpec
 from tan_core.spec.features import feature_models
 from tan_core.spec.models import PythonModel, ScatterModel, too_large_to_whiten
 
+_GIVEN = f"{SearchAccounting.NO_SEARCH.value}, with hyper-parameters that are given"
 MAX_CLASSES_TOLD = 1000
 """Whose accuracies are told one by one."""
 
@@ -64,7 +65,7 @@ def mode_faults(spec: StudySpec) -> Iterator[FieldProblem]:
     if mode not in SUPPORTED_MODES:
         yield FieldProblem(
             path="search.accounting",
-            message=f"{mode.value} is not supported yet; accepted today: {ACCEPTED_MODES}",
+            message=f"{mode.value} is not supported yet; accepted today: {', '.join(SUPPORTED_MODES)}",
             value=mode.value,
         )
 
@@ -73,6 +74,8 @@ def _mode_faults(spec: StudySpec, private: Dataset, search: Dataset) -> Iterator
     mode = spec.search.accounting
     if mode not in SUPPORTED_MODES:
         yield from mode_faults(spec)
+        return
+    if not spec.has_search:
         return
     if mode is SearchAccounting.DECLARED_UNACCOUNTED and not private.waiver:
         yield FieldProblem(
@@ -89,7 +92,7 @@ def _mode_faults(spec: StudySpec, private: Dataset, search: Dataset) -> Iterator
             path="search.accounting",
             message=(
                 f"dataset {private.name!r} does not allow {mode.value}; "
-                f"it allows: {', '.join(private.allowed_modes) or 'none'}"
+                f"accepted here: {', '.join([*private.allowed_modes, _GIVEN])}"
             ),
             value=mode.value,
         )
@@ -98,12 +101,15 @@ def _mode_faults(spec: StudySpec, private: Dataset, search: Dataset) -> Iterator
 
 
 def _modes_left(private: Dataset) -> str:
-    """What a dataset without a waiver can be searched under. Its bytes cannot be registered again."""
+    """What is left of a dataset without a waiver. Its bytes cannot be registered again."""
     if SearchAccounting.PUBLIC_PROXY.value not in private.allowed_modes:
-        return "none"
-    if private.public:
-        return "public_proxy"
-    return "public_proxy, with search.dataset: a public dataset of the same shape and classes"
+        return _GIVEN
+    proxy = (
+        ""
+        if private.public
+        else ", with search.dataset: a public dataset of the same shape and classes"
+    )
+    return f"public_proxy{proxy}; or {_GIVEN}"
 
 
 def _admission_faults(

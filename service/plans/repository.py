@@ -61,7 +61,7 @@ async def trained(session: AsyncSession, spec: StudySpec, dataset: str) -> list[
         select(batch, result["steps"], result["train_seconds"], Trial.params, Study.spec["train"])
         .join_from(Run, Study, Study.id == Run.study_id)
         .join(Attempt, Attempt.run_id == Run.id)
-        .join(Trial, (Trial.study_id == Study.id) & (Trial.number == Study.promoted_trial))
+        .outerjoin(Trial, (Trial.study_id == Study.id) & (Trial.number == Study.promoted_trial))
         .where(
             Study.dataset == dataset,
             _is_model_of(spec),
@@ -76,7 +76,7 @@ async def trained(session: AsyncSession, spec: StudySpec, dataset: str) -> list[
     )
     return [
         Work(
-            examples=batch * steps * _views(params, train),
+            examples=batch * steps * _views(params or {}, train),
             device_seconds=seconds * train["workers"],
         )
         for batch, steps, seconds, params, train in rows

@@ -3,7 +3,7 @@
 from typing import Any
 
 from service.evaluation import EvaluationView, evaluation_view
-from service.statements.coverage import coverage_of
+from service.statements.coverage import FREE, coverage_of
 from service.statements.facts import Facts
 from service.statements.verify import (
     SCHEMA,
@@ -16,7 +16,6 @@ from service.statements.verify import (
 from tan_core.accounting import MIN_DELTA, SEARCH_NOTES, price
 from tan_core.errors import TanError
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
-from tan_core.spec import SearchAccounting
 from tan_core.spec.models import PythonModel
 from tan_core.spec.train import Precision
 from tan_core.wire import RECORD
@@ -242,11 +241,11 @@ def _expect_agreement(stated: float, again: float, accountant: str) -> None:
 
 def _search(facts: Facts) -> dict[str, Any]:
     mode = facts.spec.search.accounting
-    free = mode is SearchAccounting.PUBLIC_PROXY
+    free = mode in FREE
     return {
         "accounting": mode.value,
         "note": SEARCH_NOTES[mode],
-        "dataset": facts.search_dataset,
+        "dataset": facts.search_dataset if facts.spec.has_search else None,
         "epsilon": 0.0 if free else None,
         "waiver": None if free else facts.waiver,
     }

@@ -220,7 +220,8 @@ async def promote_study(
     keyed = Keyed.of(idempotency_key, principal, "promote_study", body, subject=study_id)
     view, is_new = await service.promote(context, study_id, trial, keyed, by=principal)
     if view.promotion and (approval := view.promotion.approved_by):
-        note_targets(request, f"{study_id}/trials/{approval.trial}")
+        trial = "" if approval.trial is None else f"/trials/{approval.trial}"
+        note_targets(request, f"{study_id}{trial}")
     say_replayed(response, is_new=is_new)
     return view
 

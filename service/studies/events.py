@@ -98,8 +98,11 @@ async def append_state(session: AsyncSession, study: Study) -> int:
     )
 
 
+_AT_WORK = (StudyState.SIMULATING, StudyState.TRAINING)
+
+
 def _stamp(study: Study, state: StudyState, now: datetime) -> None:
-    if state is StudyState.SIMULATING and study.started_at is None:
+    if state in _AT_WORK and study.started_at is None:
         study.started_at = now
     if state.is_terminal:
         study.finished_at = now

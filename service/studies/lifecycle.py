@@ -24,7 +24,15 @@ class StudyState(StrEnum):
 
 
 ALLOWED: Mapping[StudyState, frozenset[StudyState]] = {
-    StudyState.QUEUED: frozenset({StudyState.SIMULATING, StudyState.FAILED, StudyState.CANCELLED}),
+    StudyState.QUEUED: frozenset(
+        {
+            StudyState.SIMULATING,
+            StudyState.AWAITING_APPROVAL,  # this and the next without a search
+            StudyState.TRAINING,
+            StudyState.FAILED,
+            StudyState.CANCELLED,
+        }
+    ),
     StudyState.SIMULATING: frozenset(
         {
             StudyState.AWAITING_APPROVAL,

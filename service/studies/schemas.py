@@ -163,14 +163,16 @@ class Approval(BaseModel):
     """As the audit has it."""
     name: str
     """Of the token."""
-    trial: int
+    trial: int | None
+    """None: the study has no search."""
     at: datetime
 
 
 class PromotionView(BaseModel):
     """Which trial becomes the private run, and why."""
 
-    trial: int
+    trial: int | None
+    """None: the study has no search, and its own hyper-parameters are promoted."""
     by: Literal["search", "user"] | None
     """Who decided; None: nobody yet, and ``trial`` is what the search proposes."""
     approved_by: Approval | None = None
@@ -209,7 +211,7 @@ class StudyView(BaseModel):
     """``required``: its private run waits for a person, because it or its dataset's owner says so. None: it does not
     wait any more."""
     promotion: PromotionView | None
-    """None until the search has succeeded."""
+    """None until the search has succeeded, or, without one, the private run is to begin."""
     run: RunView | None
     privacy: PrivacyView
     error: dict[str, Any] | None

@@ -192,14 +192,7 @@ async def promote(
                 f"study {study_id!r} is {state}; only a study that is awaiting_approval "
                 "can be promoted"
             )
-        completed = await repository.completed_trials(session, study_id)
-        if trial is not None and trial not in completed:
-            listed = ", ".join(str(number) for number in completed[:50]) or "none"
-            raise InvalidInputError.at(
-                "trial", f"not a completed trial of this study; completed: {listed}", trial
-            )
-        if not completed:
-            raise ConflictError("no trial completed, so there is nothing to promote")
+        await _check_choice(session, study, trial)
         study.promote_requested = True
         if trial is not None:
             study.promoted_trial = trial
@@ -216,6 +209,23 @@ async def promote(
         if request is not None:
             idempotency.remember(session, request, study_id=study.id)
         return await view(session, study.id), True
+
+
+async def _check_choice(session: AsyncSession, study: Study, trial: int | None) -> None:
+    """Whether there is such a trial to promote; a study without a search has none, and needs none."""
+    completed = await repository.completed_trials(session, study.id)
+    has_search = StudySpec.model_validate(study.spec).has_search
+    if trial is not None and not has_search:
+        raise InvalidInputError.at(
+            "trial", "this study has no search, so no trials; leave it out", trial
+        )
+    if trial is not None and trial not in completed:
+        listed = ", ".join(str(number) for number in completed[:50]) or "none"
+        raise InvalidInputError.at(
+            "trial", f"not a completed trial of this study; completed: {listed}", trial
+        )
+    if not completed and has_search:
+        raise ConflictError("no trial completed, so there is nothing to promote")
 
 
 async def statement(context: Context, study_id: str) -> dict[str, Any]:

@@ -25,6 +25,8 @@ class SearchAccounting(Choice):
     """The search reads a part of the data that the private run does not read."""
     DECLARED_UNACCOUNTED = "declared_unaccounted"
     """Simulations read the private data and are not charged: only where the owner waived it."""
+    NO_SEARCH = "no_search"
+    """Nothing is searched: the hyper-parameters are given with the study."""
 
 
 SEARCH_NOTES = {
@@ -33,6 +35,7 @@ SEARCH_NOTES = {
     SearchAccounting.PRIVATE_SELECTION: "search on private data accounted as a private selection",
     SearchAccounting.DISJOINT_SPLIT: "search on a part of the private data that the run does not read",
     SearchAccounting.DECLARED_UNACCOUNTED: "search on private data NOT accounted",
+    SearchAccounting.NO_SEARCH: "hyper-parameters given with the study, nothing searched",
 }
 """The words beside every epsilon."""
 
@@ -66,6 +69,11 @@ _CONDITIONS = {
     ),
     SearchAccounting.DECLARED_UNACCOUNTED: (
         "epsilon covers the private run alone; it is no promise about the search that chose it",
+    ),
+    SearchAccounting.NO_SEARCH: (
+        "the hyper-parameters were not chosen by what private data showed; where an earlier release showed it, "
+        "that release is paid for by itself",
+        _FIXED_IN_ADVANCE,
     ),
 }
 
@@ -130,6 +138,7 @@ def price_search(
                               any other relation their composition: a replaced unit may leave one
                               side and enter the other
     declared_unaccounted      None: nothing can be claimed
+    no_search                 the run
     ========================  ====================================================================
 
     Formal guarantees:
@@ -166,7 +175,7 @@ def price_search(
     alone = price([run], delta=delta, accountant=accountant)
     total: Price | None
     match mode:
-        case SearchAccounting.PUBLIC_PROXY:
+        case SearchAccounting.PUBLIC_PROXY | SearchAccounting.NO_SEARCH:
             total = alone
         case SearchAccounting.ACCOUNTED:
             total = price([*trials, run], delta=delta, accountant=accountant)

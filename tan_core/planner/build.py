@@ -111,7 +111,7 @@ def plan_study(
         shape,
         promise,
         workload,
-        mode=SearchAccounting(spec.search.accounting),
+        mode=spec.search.accounting,
         runs=runs_to_choose(spec, shape.run),
         rates=rates,
         memory=memory_bytes(model, spec) if model else None,

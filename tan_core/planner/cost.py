@@ -55,7 +55,7 @@ class Workload:
     """What decides, beside (B, S), how many examples a study processes.
 
     Args:
-        trials: of the search.
+        trials: of the search; 0: there is none.
         rungs: simulated batch sizes, smallest first, or ``"auto"``.
         views: K, augmented views of each example.
         search_num_examples: examples that the simulations read.
@@ -71,7 +71,9 @@ class Workload:
     budget: float | None
 
     def rungs_of(self, batch: float) -> list[int]:
-        """Simulated batch sizes, smallest first."""
+        """Simulated batch sizes, smallest first; none without a search."""
+        if not self.trials:
+            return []
         if self.rungs == "auto":
             return batch_ladder(
                 batch, trials=self.trials, search_num_examples=self.search_num_examples
@@ -80,7 +82,7 @@ class Workload:
 
     def confirmation_of(self, batch: float) -> int | None:
         """What finalists are simulated at above the rungs, where the planner chooses these and the budget holds it."""
-        if self.rungs != "auto" or self.budget is None:
+        if not self.trials or self.rungs != "auto" or self.budget is None:
             return None
         return confirmation_batch(
             batch,
@@ -92,6 +94,8 @@ class Workload:
 
     def trials_of(self, batch: float) -> list[float]:
         """Trials that are expected to reach each rung."""
+        if not self.trials:
+            return []
         rungs, confirmation = self.rungs_of(batch), self.confirmation_of(batch)
         if confirmation is None or self.budget is None:
             return expected_trials(self.trials, rungs)
@@ -112,7 +116,7 @@ class Workload:
 
     def finals_examples(self, batch: float, steps: int) -> int:
         """Of the finals, at most: what the trials leave of the budget, and one repetition in any case."""
-        if self.budget is None:
+        if not self.trials or self.budget is None:
             return 0
         one = (self.confirmation_of(batch) or sum(self.rungs_of(batch))) * steps * self.views
         left = self.max_examples(batch, steps) - self.search_examples(batch, steps)
@@ -165,7 +169,7 @@ def planned_cost(
         search_examples=search,
         finals_examples=finals,
         full_search_examples=full,
-        saving=round(full / search, 4),
+        saving=round(full / search, 4) if search else 1.0,
         memory_bytes=memory_bytes,
     )
     if rates is None:

@@ -35,7 +35,7 @@ _MOST_FORESEEN = 16
 
 
 def most_simulations(trials: int, rungs: Sequence[int], confirmation: int | None) -> dict[int, int]:
-    """How often a search with finals simulates each batch size at most.
+    """How often a search with finals simulates each batch size at most; nothing without a rung.
 
     Example:
         >>> most_simulations(24, [32, 128], None), most_simulations(24, [32, 128], 512)

@@ -106,7 +106,7 @@ class PlannedSearchPrivacy(Frozen):
     epsilon: float | None
     """Of search and run in this mode; None where nothing can be claimed, or priced."""
     epsilon_if_accounted: float | None
-    """Of every simulation composed with the run; None where it was not priced."""
+    """Of every simulation composed with the run; None where there is none to charge, or it was not priced."""
     accountant: Accountant = Accountant.PLD
     """Whose figures these are."""
     simulations: int
@@ -131,7 +131,7 @@ class PlannedCost(Frozen):
     full_search_examples: int
     """The same trials, each at the full batch."""
     saving: float
-    """``full_search_examples`` over ``search_examples``."""
+    """``full_search_examples`` over ``search_examples``; 1 without a search."""
     examples_per_second: float | None = None
     """Of one worker of the private run, as measured; None: nothing was measured yet."""
     search_examples_per_second: float | None = None
@@ -153,7 +153,7 @@ class Plan(Frozen):
     privacy: PlannedPrivacy
     reservation: PlannedReservation
     simulations: list[PlannedSimulation]
-    """The rungs, the smallest batch first."""
+    """The rungs, the smallest batch first; none without a search."""
     confirmation: PlannedSimulation | None = None
     """What finalists are simulated at once more, above the rungs; None: they climb the rungs again."""
     step_candidates: list[PlannedStepCandidate] = Field(default_factory=list[PlannedStepCandidate])

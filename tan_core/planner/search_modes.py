@@ -12,7 +12,9 @@ from tan_core.spec import StudySpec
 def search_privacy_by_mode(
     spec: StudySpec, plan: Plan, *, search_num_examples: int
 ) -> list[PlannedSearchPrivacy]:
-    """The plan's ``search_privacy`` as it would be under every ``search.accounting``.
+    """The plan's ``search_privacy`` as it would be under every ``search.accounting`` that fits it.
+
+    A study without a search has one; one with a search has all the others.
 
     Args:
         spec: the study.
@@ -33,4 +35,5 @@ def search_privacy_by_mode(
     return [
         search_privacy(runs, promise, simulations, search_num_examples, mode=mode)
         for mode in SearchAccounting
+        if (mode is SearchAccounting.NO_SEARCH) is not spec.has_search
     ]

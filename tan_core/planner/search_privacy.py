@@ -18,6 +18,9 @@ MIN_NOISE = 0.1
 MAX_STEPS = 10_000_000
 """Of all simulations together: an accountant takes long over more."""
 
+_FREE = (SearchAccounting.PUBLIC_PROXY, SearchAccounting.NO_SEARCH)
+"""Modes in which the run is all that reads private data."""
+
 _UNPRICED_SCORES = "scores on private validation data would come on top"
 _COSTLIEST = "every trial at the searched steps that cost most"
 
@@ -41,6 +44,7 @@ def search_privacy(
     mode               epsilon
     =================  ===========================================================================
     public_proxy       of the run alone, slack included; no trial could be charged
+    no_search          of the run alone, slack included; there is no trial
     accounted          of all simulations composed with the run
     disjoint_split     of the costlier side, or of both where a unit may be replaced
     any other          None: nothing can be claimed, or the law of the number of trials is no part of
@@ -65,7 +69,7 @@ def search_privacy(
 
     searches = [_simulations(run, simulated, search_num_examples) for run in runs]
     count = sum(simulated.values())
-    if mode is SearchAccounting.PUBLIC_PROXY:
+    if mode is SearchAccounting.PUBLIC_PROXY or mode is SearchAccounting.NO_SEARCH:
         return PlannedSearchPrivacy(
             mode=mode,
             epsilon=total(mode),
@@ -131,7 +135,7 @@ def _total(
     priced = price_search(
         mode,
         run=reserved_mechanism(run.mechanism),
-        trials=() if mode is SearchAccounting.PUBLIC_PROXY else simulations,
+        trials=() if mode in _FREE else simulations,
         delta=delta,
         accountant=accountant,
     )

@@ -34,6 +34,7 @@ Rungs = Annotated[
 
 
 StudyId = Annotated[str, Field(pattern=r"^s-[0-9a-f]{12}$")]
+_WITHOUT = "to train with given hyper-parameters: search.accounting: no_search"
 _LONGEST_WITH_GAPS = 1000
 """Fields that take some whole numbers only take none so far apart."""
 
@@ -65,14 +66,17 @@ class PrivacySpec(Frozen):
 
 
 class SearchSpec(Frozen):
-    """The simulations: how many, how large, over which space, and on whose data."""
+    """The simulations: how many, how large, over which space, and on whose data.
+
+    Under ``no_search`` there are none: the hyper-parameters are those of ``train`` and ``model``.
+    """
 
     accounting: SearchAccounting
     """How the search touches the private data: it has to be said, and stands beside every epsilon."""
     dataset: Name | None = None
     """``public_proxy`` only: the public dataset that every simulation and score reads."""
-    trials: Annotated[int, Field(ge=1, le=100_000)] = 24
-    """Candidates that are simulated."""
+    trials: Annotated[int, Field(ge=0, le=100_000)] = 24
+    """Candidates that are simulated; 0 under ``no_search``, and nowhere else."""
     rungs: Literal["auto"] | Rungs = "auto"
     """Simulated expected batch sizes, smallest first. auto: as ``planner.batch_ladder`` chooses."""
     sampler: Sampler = Sampler.TPE
@@ -85,8 +89,18 @@ class SearchSpec(Frozen):
     search dataset, if there are any; or none; or the ids of studies."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Of the proposals and the simulations; the private run draws from the operating system."""
-    space: Annotated[dict[str, Dimension], Field(min_length=1, max_length=64)]
-    """What a candidate may vary: fields of the trainer, ``steps``, and options of the model."""
+    space: Annotated[dict[str, Dimension], Field(max_length=64)] = Field(
+        default_factory=dict[str, Dimension]
+    )
+    """What a candidate may vary: fields of the trainer, ``steps``, and options of the model. At least one,
+    and none under ``no_search``."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_trials(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("accounting") == SearchAccounting.NO_SEARCH:
+            return {"trials": 0, **given}
+        return given
 
 
 class BudgetSpec(Frozen):
@@ -124,6 +138,7 @@ class StudySpec(Frozen):
     model: ModelSpec
     """A model by its name, with its options beside it."""
     search: SearchSpec
+    """How hyper-parameters are found, or that they are given."""
     train: TrainSpec = TrainSpec()
     promotion: Literal["automatic", "manual"] = "automatic"
     """Whether the best prediction becomes the private run by itself, or waits for an approval."""
@@ -138,10 +153,16 @@ class StudySpec(Frozen):
         ),
     ] = 0
 
+    @property
+    def has_search(self) -> bool:
+        """Whether anything is simulated before the private run."""
+        return self.search.accounting is not SearchAccounting.NO_SEARCH
+
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:
         faults = [
             *self._target_faults(),
+            *self._search_faults(),
             *self._proxy_faults(),
             *self._rung_faults(),
             *self._evaluation_faults(),
@@ -181,8 +202,33 @@ class StudySpec(Frozen):
             if problems and self.field_of(key) == ("train", "steps")
         ]
 
+    def _search_faults(self) -> list[InitErrorDetails]:
+        """A search needs trials and something to vary; a study without one has no use for either."""
+        search = self.search
+        if not self.has_search:
+            unsearched = SearchSpec(accounting=search.accounting)
+            return [
+                _fault(
+                    ("search", field),
+                    value,
+                    "nothing is searched under search.accounting: no_search, so leave it out"
+                    + ("; fixed values go below train and model" if field == "space" else ""),
+                )
+                for field in SearchSpec.model_fields
+                if (value := getattr(search, field)) != getattr(unsearched, field)
+            ]
+        faults: list[InitErrorDetails] = []
+        if search.trials < 1:
+            problem = f"a search has at least 1 trial, got {search.trials}; {_WITHOUT}"
+            faults.append(_fault(("search", "trials"), search.trials, problem))
+        if not search.space:
+            problem = f"a search needs something to vary, such as learning_rate between two ends; {_WITHOUT}"
+            faults.append(_fault(("search", "space"), search.space, problem))
+        return faults
+
     def _proxy_faults(self) -> list[InitErrorDetails]:
-        if self.search.dataset and self.search.accounting is not SearchAccounting.PUBLIC_PROXY:
+        is_proxy = self.search.accounting is SearchAccounting.PUBLIC_PROXY
+        if self.search.dataset and self.has_search and not is_proxy:
             return [
                 _fault(
                     ("search", "dataset"),

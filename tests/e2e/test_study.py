@@ -50,6 +50,20 @@ class TestDigits:
         assert [trial["number"] for trial in trials] == [0, 1, 2, 3]
         assert service.request("GET", f"/studies/{study_id}/model").content[:8]
 
+    def test_given_hyper_parameters_are_trained_without_a_search(
+        self, service: LiveService
+    ) -> None:
+        study = digits_study("given", train={"learning_rate": 2.0})
+        study["search"] = {"accounting": "no_search"}
+        done = service.complete(service.submit(study))
+
+        assert (done["progress"]["trials_total"], done["prediction"]) == (0, None)
+        assert done["run"]["test_accuracy"] > 0.7
+        statement = service.get(f"/studies/{done['id']}/statement")
+        assert statement["search"]["accounting"] == "no_search"
+        assert 2.85 <= independent_epsilon(statement["events"], 1e-5) <= 3.0
+        assert service.get(f"/studies/{done['id']}/trials")["items"] == []
+
     def test_steps_may_be_searched_and_every_candidate_meets_the_target(
         self, service: LiveService
     ) -> None:

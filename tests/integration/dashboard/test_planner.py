@@ -164,11 +164,26 @@ class TestPlan:
         checked = await client.post("/ui/new", data={"yaml": page.text["yaml"], "action": "check"})
         assert "Nothing is reserved or charged: digits is public." in checked.text
 
-    async def test_becomes_a_study_that_the_api_takes(
+    async def test_without_a_search_there_is_nothing_of_one(
         self, client: httpx.AsyncClient, context: Context
     ) -> None:
         await seeding.submitted(context)
-        page = await get(client, f"/ui/plan?{DIALS}&dataset=digits&accounting=declared_unaccounted")
+
+        page = await get(
+            client, f"/ui/plan?{DIALS}&dataset=digits&accounting=no_search&certified=true"
+        )
+
+        assert "hyper-parameters given with the study" in page.text["plan-privacy"]
+        assert not {"plan-simulations", "plan-modes"} & page.text.keys()
+        assert "search" not in page.text["plan-figures"]
+        assert "space" not in page.text["yaml"]
+
+    @pytest.mark.parametrize("mode", ["declared_unaccounted", "no_search"])
+    async def test_becomes_a_study_that_the_api_takes(
+        self, client: httpx.AsyncClient, context: Context, mode: str
+    ) -> None:
+        await seeding.submitted(context)
+        page = await get(client, f"/ui/plan?{DIALS}&dataset=digits&accounting={mode}")
 
         response = await client.post(
             "/studies", content=page.text["yaml"], headers={"Content-Type": "application/yaml"}

@@ -83,8 +83,12 @@ class TestExamples:
         study = load_study(path.read_text())
         batch = study.train.batch_size
         assert batch != "auto"
-        (comment,) = re.findall(r"^  rungs: .*#(.*)", path.read_text(), re.MULTILINE)
+        comments = re.findall(r"^  rungs: .*#(.*)", path.read_text(), re.MULTILINE)
+        assert len(comments) == study.has_search
+        if not study.has_search:
+            return
 
+        (comment,) = comments
         rungs = study.search.rungs
         if rungs == "auto":
             rungs = batch_ladder(batch, trials=study.search.trials)

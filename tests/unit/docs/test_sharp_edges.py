@@ -114,10 +114,14 @@ class TestFloatingPoint:
 
 
 class TestSearch:
-    def test_the_service_supports_the_two_modes_named_and_the_library_prices_the_others(
+    def test_the_service_supports_the_modes_named_and_the_library_prices_the_others(
         self,
     ) -> None:
-        text_modes = {SearchAccounting.PUBLIC_PROXY, SearchAccounting.DECLARED_UNACCOUNTED}
+        text_modes = {
+            SearchAccounting.PUBLIC_PROXY,
+            SearchAccounting.DECLARED_UNACCOUNTED,
+            SearchAccounting.NO_SEARCH,
+        }
         assert {*SUPPORTED_MODES} == text_modes
         for mode in (SearchAccounting.ACCOUNTED, SearchAccounting.DISJOINT_SPLIT):
             assert price_search(mode, run=RUN, trials=[RUN], delta=DELTA).epsilon

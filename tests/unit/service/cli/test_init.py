@@ -93,6 +93,23 @@ class TestFile:
         assert study.promotion == "manual"
 
 
+class TestWithoutASearch:
+    def test_the_hyper_parameters_are_written_below_train(self, cli: Cli, tmp_path: Path) -> None:
+        assert cli("init", "--accounting", "no_search").code == 0
+        study = load_study((tmp_path / "study.yaml").read_text())
+        assert not study.has_search
+        assert (study.train.learning_rate, study.train.ema_decay) == (1.0, 0.9)
+
+    @pytest.mark.parametrize("option", [("--trials", "3"), ("--search-dataset", "fake")])
+    def test_what_only_a_search_reads_is_refused(
+        self, cli: Cli, tmp_path: Path, option: tuple[str, str]
+    ) -> None:
+        done = cli("init", "--accounting", "no_search", *option)
+        assert done.code == 2
+        assert f"{option[0]}: nothing is searched" in done.err
+        assert list(tmp_path.iterdir()) == []
+
+
 def test_the_first_study_plans(cli: Cli, tmp_path: Path) -> None:
     cli("init")
     study = load_study((tmp_path / "study.yaml").read_text())

@@ -11,9 +11,11 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from service.cli import plan_plot, plan_view
+from service.cli.template import STUDY
 from tan_core.mechanism import Accountant
-from tan_core.planner import MeasuredRate, plan_mechanism
+from tan_core.planner import MeasuredRate, plan_mechanism, plan_study
 from tan_core.planner import privacy as privacy_section
+from tan_core.spec import StudySpec, parse_yaml
 from tests.unit.service.cli.conftest import Cli
 from tests.unit.service.cli.recorded import PLAN, RecordedServer
 
@@ -46,6 +48,14 @@ def screen(document: dict[str, Any], *, width: int = 80) -> list[str]:
     with console.capture() as captured:
         console.print(plan_view.plan(document))
     return captured.get().splitlines()
+
+
+def test_without_a_search_no_simulation_and_no_saving_is_told() -> None:
+    study = StudySpec.model_validate({**parse_yaml(STUDY), "search": {"accounting": "no_search"}})
+    told = "\n".join(screen(plan_study(study, num_examples=1295).model_dump(mode="json")))
+    assert "Private run" in told
+    assert "hyper-parameters given with the study" in told
+    assert not [word for word in ("Simulations", "saving", "finals", "full batch") if word in told]
 
 
 class TestScreen:

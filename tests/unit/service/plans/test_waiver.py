@@ -25,10 +25,10 @@ SPEC = StudySpec.model_validate(
         (
             False,
             ["public_proxy"],
-            "public_proxy, with search.dataset: a public dataset of the same shape and classes",
+            "public_proxy, with search.dataset: a public dataset of the same shape and classes; or no_search",
         ),
-        (True, ["public_proxy"], "public_proxy"),
-        (False, [], "none"),
+        (True, ["public_proxy"], "public_proxy; or no_search"),
+        (False, [], "no_search"),
     ],
 )
 def test_the_way_out_is_one_that_the_dataset_allows(
@@ -41,4 +41,7 @@ def test_the_way_out_is_one_that_the_dataset_allows(
     (fault,) = _mode_faults(SPEC, dataset, dataset)
 
     assert fault.path == "search.accounting"
-    assert fault.message.endswith(f"none can be given later; accepted here: {way_out}")
+    told = (
+        f"none can be given later; accepted here: {way_out}, with hyper-parameters that are given"
+    )
+    assert fault.message.endswith(told)

@@ -47,6 +47,11 @@ def proxied() -> Statement:
     return build(make_facts(spec=make_spec(accounting="public_proxy")))
 
 
+@pytest.fixture(scope="module")
+def given() -> Statement:
+    return build(make_facts(spec=make_spec(accounting="no_search")))
+
+
 def found(statement: Statement, key: Ed25519PrivateKey) -> dict[str, Check]:
     return {check.name: check for check in verify_statement(sign(statement, key))}
 
@@ -70,7 +75,33 @@ def test_a_validation_split_that_no_simulation_read_is_not_talked_of(proxied: St
     assert "validation" not in " ".join(proxied["coverage"])
 
 
-@pytest.mark.parametrize("which", ["unaccounted", "proxied"])
+def test_of_given_hyper_parameters_it_is_not_said_how_they_were_found(given: Statement) -> None:
+    said = given["coverage"]
+    assert said[0].startswith(
+        "Covered: the private training, for the hyper-parameters that were given"
+    )
+    assert said[1] == "Not covered: how these hyper-parameters were found, before the study."
+    assert "validation" not in " ".join(said)
+    assert given["search"] == {
+        "accounting": "no_search",
+        "note": "hyper-parameters given with the study, nothing searched",
+        "dataset": None,
+        "epsilon": 0.0,
+        "waiver": None,
+    }
+
+
+def test_a_search_that_was_not_accounted_for_is_not_passed_off_as_none(
+    unaccounted: Statement, given: Statement, key: Ed25519PrivateKey
+) -> None:
+    said = copy.deepcopy(unaccounted)
+    said["search"]["accounting"] = "no_search"
+    assert bad(said, key) == ["coverage"]
+    said["search"] = given["search"]
+    assert bad(said, key) == ["coverage"]
+
+
+@pytest.mark.parametrize("which", ["unaccounted", "proxied", "given"])
 def test_what_is_issued_verifies(
     which: str, key: Ed25519PrivateKey, request: pytest.FixtureRequest
 ) -> None:

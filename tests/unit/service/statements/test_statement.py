@@ -34,16 +34,14 @@ MECHANISM = Mechanism(sampling_rate=0.1, noise_multiplier=3.0, clip_norm=1.0, st
 
 
 def make_spec(accountant="pld", accounting="declared_unaccounted"):
+    space = {"space": {"learning_rate": {"low": 0.25, "high": 4.0, "log": True}}}
     return StudySpec.model_validate(
         {
             "name": "digits-eps3",
             "privacy": {"epsilon": 3.0, "delta": 1e-5, "accountant": accountant},
             "dataset": "digits",
             "model": {"name": "linear"},
-            "search": {
-                "accounting": accounting,
-                "space": {"learning_rate": {"low": 0.25, "high": 4.0, "log": True}},
-            },
+            "search": {"accounting": accounting, **({} if accounting == "no_search" else space)},
         }
     )
 

@@ -14,6 +14,8 @@ from service.studies.lifecycle import (
 
 PAIRS = [
     ("queued", "simulating"),
+    ("queued", "awaiting_approval"),
+    ("queued", "training"),
     ("queued", "failed"),
     ("queued", "cancelled"),
     ("simulating", "awaiting_approval"),
@@ -41,7 +43,10 @@ class TestMove:
                 move(current, proposed)
 
     def test_a_refusal_says_what_is_accepted(self):
-        with pytest.raises(IllegalTransitionError, match="cancelled, failed, simulating"):
+        with pytest.raises(
+            IllegalTransitionError,
+            match="awaiting_approval, cancelled, failed, simulating, training",
+        ):
             move(StudyState.QUEUED, StudyState.COMPLETED)
 
     def test_a_refusal_of_a_final_state_says_so(self):

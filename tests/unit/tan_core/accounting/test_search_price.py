@@ -1,4 +1,4 @@
-"""Five ways for a search to touch private data, and what each lets one claim."""
+"""Six ways for a search to touch private data, and what each lets one claim."""
 
 import csv
 import re
@@ -276,3 +276,15 @@ class TestEveryMode:
     def test_an_unknown_mode_is_refused_by_name(self) -> None:
         with pytest.raises(ParameterError, match="search_accounting must be one of public_proxy"):
             price_search("free", run=RUN, delta=DELTA)  # type: ignore[arg-type]
+
+
+class TestWithoutASearch:
+    def test_it_costs_the_run(self) -> None:
+        found = price_search(SearchAccounting.NO_SEARCH, run=RUN, delta=DELTA)
+
+        assert found.epsilon == found.epsilon_of_run == epsilon(RUN)
+        assert "given with the study" in found.statement
+
+    def test_trials_contradict_it(self) -> None:
+        with pytest.raises(ParameterError, match="no_search prices no trials, got 1"):
+            price_search(SearchAccounting.NO_SEARCH, run=RUN, trials=[TRIAL], delta=DELTA)

@@ -411,3 +411,21 @@ class TestSegments:
         rule = segment_rule(steps)
 
         assert (rule.segment_steps, rule.slack_steps) == (segment, 2 * segment)
+
+
+class TestWithoutASearch:
+    def test_the_run_is_that_of_a_study_with_one_and_nothing_else_costs(self) -> None:
+        searched = plan_study(study(), num_examples=1150)
+        given = plan_study(
+            StudySpec.model_validate(
+                {**study().model_dump(mode="json"), "search": {"accounting": "no_search"}}
+            ),
+            num_examples=1150,
+        )
+
+        assert (given.reference, given.privacy) == (searched.reference, searched.privacy)
+        assert given.reservation == searched.reservation
+        assert (given.simulations, given.confirmation) == ([], None)
+        cost = given.cost
+        assert (cost.search_examples, cost.finals_examples, cost.full_search_examples) == (0, 0, 0)
+        assert cost.saving == 1.0

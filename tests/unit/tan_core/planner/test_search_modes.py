@@ -30,7 +30,7 @@ def test_every_mode_is_answered_as_a_plan_in_that_mode_would(spec: StudySpec) ->
 
     found = search_privacy_by_mode(spec, plan, search_num_examples=1149)
 
-    assert [one.mode for one in found] == list(SearchAccounting)
+    assert {*(one.mode for one in found)} == {*SearchAccounting} - {SearchAccounting.NO_SEARCH}
     for one in found:
         search = spec.search.model_copy(update={"accounting": one.mode})
         in_mode = plan_study(spec.model_copy(update={"search": search}), num_examples=1149)
@@ -50,3 +50,17 @@ def test_only_what_can_be_claimed_has_an_epsilon(spec: StudySpec) -> None:
     accounted = by_mode[SearchAccounting.ACCOUNTED]
     assert accounted is not None
     assert accounted > plan.privacy.epsilon_reserved
+
+
+def test_a_study_without_a_search_has_one_mode_that_costs_the_run(spec: StudySpec) -> None:
+    given = StudySpec.model_validate(
+        {**spec.model_dump(mode="json"), "search": {"accounting": "no_search"}}
+    )
+    plan = plan_study(given, num_examples=1149)
+
+    (only,) = search_privacy_by_mode(given, plan, search_num_examples=1149)
+
+    assert only == plan.search_privacy
+    assert only.mode is SearchAccounting.NO_SEARCH
+    assert only.epsilon == plan.privacy.epsilon_reserved
+    assert (only.simulations, only.epsilon_if_accounted) == (0, None)

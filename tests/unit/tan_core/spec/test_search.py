@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from tan_core.spec import SearchSpec, load_study
+from tan_core.spec import SearchAccounting, SearchSpec, StudySpec, field_problems, load_study
 
 
 def search(**changes: Any) -> SearchSpec:
@@ -51,3 +52,53 @@ search:
     )
 
     assert study.search.warm_start == "none"
+
+
+def given(**changes: Any) -> dict[str, Any]:
+    study = {
+        "name": "given",
+        "privacy": {"epsilon": 3.0, "delta": 1e-5},
+        "dataset": "digits",
+        "model": {"name": "mlp"},
+        "search": {"accounting": "no_search"},
+    }
+    return study | changes
+
+
+class TestWithoutASearch:
+    def test_nothing_has_to_be_said_beside_it(self) -> None:
+        study = StudySpec.model_validate(given())
+
+        assert not study.has_search
+        assert (study.search.trials, study.search.space) == (0, {})
+        assert StudySpec.model_validate(study.model_dump(mode="json")) == study
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("trials", 3),
+            ("space", {"learning_rate": 1.0}),
+            ("dataset", "public"),
+            ("rungs", [8]),
+            ("sampler", "random"),
+            ("budget", 2.0),
+            ("warm_start", "none"),
+            ("seed", 1),
+        ],
+    )
+    def test_what_only_a_search_reads_is_refused(self, field: str, value: Any) -> None:
+        with pytest.raises(ValidationError) as refused:
+            StudySpec.model_validate(given(search={"accounting": "no_search", field: value}))
+
+        (problem,) = field_problems(refused.value, StudySpec)
+        assert problem.path == f"search.{field}"
+        assert "nothing is searched" in problem.message
+
+    @pytest.mark.parametrize("mode", [m for m in SearchAccounting if m != "no_search"])
+    def test_a_search_needs_trials_and_something_to_vary(self, mode: SearchAccounting) -> None:
+        with pytest.raises(ValidationError) as refused:
+            StudySpec.model_validate(given(search={"accounting": mode.value, "trials": 0}))
+
+        problems = field_problems(refused.value, StudySpec)
+        assert [each.path for each in problems] == ["search.trials", "search.space"]
+        assert all("no_search" in each.message for each in problems)
