@@ -146,6 +146,21 @@ class TestPrivacy:
             await expect(page.locator("#chain")).to_contain_text("whole")
         assert tab.complaints == []
 
+    async def test_on_a_phone_no_box_of_evidence_scrolls_sideways(
+        self, service: Service, tab: Tab
+    ) -> None:
+        study_id = await seeding.completed(service.context)
+        await state(service, study_id)
+
+        for path in ("/ui/datasets/digits", f"/ui/studies/{study_id}/statement"):
+            async with tab.open(path, width=420) as page:
+                scrolling = await page.evaluate(
+                    """() => [...document.querySelectorAll(".scroll:not(.tall)")]
+                    .filter(box => box.checkVisibility() && box.scrollWidth > box.clientWidth)
+                    .map(box => [box.ariaLabel, box.scrollWidth, box.clientWidth])"""
+                )
+                assert scrolling == [], path
+
     async def test_the_journal_is_filtered_where_it_stands(
         self, service: Service, tab: Tab
     ) -> None:
