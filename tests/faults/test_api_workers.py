@@ -11,14 +11,16 @@ from tests.support.live import LiveService
 pytestmark = [
     pytest.mark.faults,
     pytest.mark.slow,
-    pytest.mark.ray,
     pytest.mark.timeout(420),
 ]
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
-    live = LiveService(tmp_path_factory.mktemp("home"), TAN_API_WORKERS="2").start()
+    no_study_is_run = "http://127.0.0.1:9"
+    live = LiveService(
+        tmp_path_factory.mktemp("home"), TAN_API_WORKERS="2", TAN_RAY_ADDRESS=no_study_is_run
+    ).start()
     yield live
     live.stop()
 

@@ -1,5 +1,7 @@
 """kill -9 of each process while a study runs: it goes on and completes, and nothing is counted twice."""
 
+from typing import Any
+
 import psutil
 import pytest
 
@@ -11,8 +13,8 @@ from tests.support.studies import (
     assert_nothing_was_lost,
     finished_trials,
     has_run,
+    has_searched,
     searching,
-    some_trials_done,
     training,
 )
 
@@ -25,57 +27,41 @@ pytestmark = [
 
 
 class TestSearch:
-    @pytest.mark.parametrize(
-        "words",
-        [
-            pytest.param(("service.orchestrator",), id="orchestrator"),
-            pytest.param(("service.app",), id="api"),
-            pytest.param(("worker.simulate",), id="search-driver"),
-        ],
-    )
-    def test_a_killed_process_costs_no_finished_trial(
-        self, service: LiveService, words: tuple[str, ...]
+    def test_a_killed_control_plane_or_database_costs_no_finished_trial(
+        self, service: LiveService
     ) -> None:
-        study_id = service.submit(searching(f"kill-{words[0]}"))
-        service.wait(study_id, some_trials_done)
-        before = finished_trials(service, study_id)
-
-        service.kill(*words)
+        study_id = service.submit(searching("kill-control-plane", trials=30))
+        before = kill_in_turn(
+            service, study_id, ("service.orchestrator",), ("service.app",), ("postgres", "-D")
+        )
 
         study = service.complete(study_id)
         assert_nothing_was_lost(service, study, finished_before=before)
 
-    def test_a_killed_trial_worker_is_replaced(self, service: LiveService) -> None:
-        study_id = service.submit(searching("kill-trial-worker"))
-        service.wait(study_id, some_trials_done)
-        before = finished_trials(service, study_id)
-
-        service.kill("ray::", "rial")
+    def test_a_killed_driver_trial_worker_or_ray_head_costs_no_finished_trial(
+        self, service: LiveService
+    ) -> None:
+        study_id = service.submit(searching("kill-ray", trials=30))
+        before = kill_in_turn(
+            service, study_id, ("worker.simulate",), ("ray::", "rial"), ("ray", "start", "--head")
+        )
 
         study = service.complete(study_id)
         assert_nothing_was_lost(service, study, finished_before=before)
         assert study["progress"]["trials_failed"] == 0
 
 
-class TestServers:
-    @pytest.mark.parametrize(
-        "words",
-        [
-            pytest.param(("postgres", "-D"), id="postgresql"),
-            pytest.param(("ray", "start", "--head"), id="ray-head"),
-        ],
-    )
-    def test_a_killed_server_is_started_again_and_the_study_goes_on(
-        self, service: LiveService, words: tuple[str, ...]
-    ) -> None:
-        study_id = service.submit(searching(f"kill-{words[0]}"))
-        service.wait(study_id, some_trials_done)
-        before = finished_trials(service, study_id)
-
+def kill_in_turn(
+    service: LiveService, study_id: str, *victims: tuple[str, ...]
+) -> list[dict[str, Any]]:
+    """One after the other, each once the search has gone on; the trials that had finished before each."""
+    before: list[dict[str, Any]] = []
+    for words in victims:
+        known = {trial["number"] for trial in before}
+        service.wait(study_id, has_searched(len(known) + 2))
+        before += finished_trials(service, study_id)
         service.kill(*words)
-
-        study = service.complete(study_id)
-        assert_nothing_was_lost(service, study, finished_before=before)
+    return before
 
 
 class TestPrivateRun:

@@ -14,9 +14,9 @@ AT_WORST = 2 * SEGMENT
 """What a crash costs while a checkpoint is on its way: the segment before it, and the one after."""
 
 
-def searching(name: str) -> dict[str, Any]:
+def searching(name: str, *, trials: int = 10) -> dict[str, Any]:
     """Enough trials that a fault lands in the middle of them."""
-    return digits_study(name, search={"trials": 10}, train={"steps": 400})
+    return digits_study(name, search={"trials": trials}, train={"steps": 400})
 
 
 def training(name: str) -> dict[str, Any]:
@@ -34,6 +34,15 @@ def training(name: str) -> dict[str, Any]:
 
 def some_trials_done(study: dict[str, Any]) -> bool:
     return study["progress"]["trials_finished"] >= 2
+
+
+def has_searched(trials: int) -> Callable[[dict[str, Any]], bool]:
+    """Whether so many trials have finished, and the search goes on."""
+
+    def is_there(study: dict[str, Any]) -> bool:
+        return study["state"] == "simulating" and study["progress"]["trials_finished"] >= trials
+
+    return is_there
 
 
 def has_run(attempt: int, step: int) -> Callable[[dict[str, Any]], bool]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tan_core.wire import RungScore, SearchAssignment, TrialRecord, TrialState
+from tests.support.driver_logs import JSON, records
 
 if TYPE_CHECKING:
     from conftest import Books, ControlPlaneServer, RayHead, Start
@@ -20,11 +21,16 @@ SearchOf = Callable[..., SearchAssignment]
 NewBooks = Callable[..., "Books"]
 
 
-def test_a_search_of_six_trials_completes(
-    plane: "ControlPlaneServer", start: "Start", search_of: SearchOf, new_books: NewBooks
+def test_a_search_of_six_trials_completes_and_its_log_names_run_attempt_and_trial(
+    plane: "ControlPlaneServer",
+    start: "Start",
+    ray_head: "RayHead",
+    search_of: SearchOf,
+    new_books: NewBooks,
 ) -> None:
-    plane.books = books = new_books(search_of())
-    driver = start("worker.simulate")
+    run_id = "logged-search"
+    plane.books = books = new_books(search_of(run_id=run_id))
+    driver = start("worker.simulate", **JSON)
     out, _ = driver.communicate(timeout=200)
     assert driver.returncode == 0, out
     assert sorted(books.trials) == list(range(6))
@@ -35,6 +41,13 @@ def test_a_search_of_six_trials_completes(
     assert max(trial.value or 0 for trial in completed) > 0.5
     assert_finals(books)
     assert [finish.outcome for finish in books.finishes] == ["succeeded"]
+
+    of_driver = records(out.splitlines(), run_id)
+    messages = [each["message"] for each in of_driver if each["logger"] == "worker.driver"]
+    assert messages == ["a search run of study s1 begins", "succeeded"]
+    of_trials = records(ray_head.worker_lines(), run_id)
+    begun = [each for each in of_trials if each["message"].startswith("begins with seed 0")]
+    assert {each["trial"] for each in begun} == set(range(6))
 
 
 def assert_finals(books: "Books") -> None:

@@ -13,6 +13,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from tan_core.wire import PrivateAssignment
+from tests.support.driver_logs import JSON, records
 from worker.report import EXIT_FENCED
 
 if TYPE_CHECKING:
@@ -32,11 +33,16 @@ def check_books(books: "Books") -> None:
     assert hashlib.sha256(Path(last.path).read_bytes()).hexdigest() == last.sha256
 
 
-def test_a_private_run_on_two_ranks_completes(
-    plane: "ControlPlaneServer", start: "Start", private_of: PrivateOf, new_books: NewBooks
+def test_a_private_run_on_two_ranks_completes_and_its_log_names_run_attempt_and_rank(
+    plane: "ControlPlaneServer",
+    start: "Start",
+    ray_head: "RayHead",
+    private_of: PrivateOf,
+    new_books: NewBooks,
 ) -> None:
-    plane.books = books = new_books(private_of(steps=45))
-    driver = start("worker.train")
+    run_id = "logged-private"
+    plane.books = books = new_books(private_of(steps=45, run_id=run_id))
+    driver = start("worker.train", **JSON)
     out, _ = driver.communicate(timeout=200)
     assert driver.returncode == 0, out
     check_books(books)
@@ -53,13 +59,34 @@ def test_a_private_run_on_two_ranks_completes(
     assert hashlib.sha256(model.read_bytes()).hexdigest() == result.model_sha256
     assert all(value.dtype == "float32" for value in load_file(model).values())
 
+    assert records(out.splitlines(), run_id)[-1]["message"] == "succeeded"
+    of_ranks = records(ray_head.worker_lines(), run_id)
+    begun = [each for each in of_ranks if "begins on cpu" in each["message"]]
+    assert {each["rank"] for each in begun} == {0, 1}
 
-def second_attempt(start: "Start", books: "Books") -> list[int]:
-    """Run it to its end, 50 steps more than are charged by now; where its segments begin."""
-    resumed_at = books.ended[-1].checkpoint.step
+
+def last_step(books: "Books") -> int:
+    """Of the newest checkpoint that was reported."""
+    return books.ended[-1].checkpoint.step if books.ended else 0
+
+
+def begin_anew(books: "Books") -> int:
+    """A further attempt is live; the step that it begins from."""
     books.finishes.clear()
-    books.reservation = books.charged + 50
     books.next_attempt()
+    return last_step(books)
+
+
+def starts(books: "Books") -> list[int]:
+    """Where the segments of the attempt begin."""
+    asked = [request for request, _ in books.segments.values()]
+    return [request.start_step for request in asked if request.fence == books.fence]
+
+
+def complete(start: "Start", books: "Books") -> None:
+    """Run the attempt to its end, 50 steps more than are charged by now."""
+    resumed_at = last_step(books)
+    books.reservation = books.charged + 50
     driver = start("worker.train")
     out, _ = driver.communicate(timeout=200)
     assert driver.returncode == 0, out
@@ -67,63 +94,83 @@ def second_attempt(start: "Start", books: "Books") -> list[int]:
     (finish,) = books.finishes
     assert finish.result is not None
     assert finish.result.steps == resumed_at + 50
-    assert "attempt-2" in finish.result.model_path
-    return [request.start_step for request, _ in books.segments.values() if request.fence == 2]
+    assert f"attempt-{books.fence}" in finish.result.model_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("victim", ["rank 0", "rank 1"])
-def test_a_killed_rank_ends_the_attempt_and_the_next_one_resumes(
+@pytest.mark.timeout(420)
+def test_killed_ranks_end_their_attempts_and_the_next_one_resumes(
     plane: "ControlPlaneServer",
     start: "Start",
     ray_head: "RayHead",
     private_of: PrivateOf,
     new_books: NewBooks,
-    victim: str,
 ) -> None:
-    plane.books = books = new_books(private_of(steps=100_000, segment_steps=20))
-    driver = start("worker.train")
-    wait_until(lambda: len(books.ended) > 2, driver)
-    kill_rank(ray_head, plane, victim)
-    out, _ = driver.communicate(timeout=100)
-    assert driver.returncode == 1, out
-    (finish,) = books.finishes
-    assert (finish.outcome, finish.retryable) == ("failed", True)
-    assert finish.reason is not None
-    assert "rank" in finish.reason
-    check_books(books)
+    def run_until_killed(victim: str) -> None:
+        known = len(books.ended)
+        driver = start("worker.train")
+        wait_until(lambda: len(books.ended) > known + 2, driver)
+        kill_rank(ray_head, plane, victim)
+        out, _ = driver.communicate(timeout=100)
+        assert driver.returncode == 1, out
+        (finish,) = books.finishes
+        assert (finish.outcome, finish.retryable) == ("failed", True)
+        assert finish.reason is not None
+        assert "rank" in finish.reason
+        check_books(books)
 
-    resumed_at = books.ended[-1].checkpoint.step
-    assert second_attempt(start, books)[:2] == [resumed_at, resumed_at + 20]
+    plane.books = books = new_books(private_of(steps=100_000, segment_steps=20))
+    begun_at = 0
+    for victim in ("rank 0", "rank 1"):
+        run_until_killed(victim)
+        assert starts(books)[:2] == [begun_at, begun_at + 20]
+        begun_at = begin_anew(books)
+
+    complete(start, books)
+    assert starts(books)[:2] == [begun_at, begun_at + 20]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("victim", ["rank 0", "rank 1"])
-def test_a_rank_killed_while_a_checkpoint_is_on_its_way_costs_the_two_segments_that_were_begun(
+@pytest.mark.timeout(420)
+def test_ranks_killed_while_a_checkpoint_is_on_its_way_cost_the_two_segments_that_were_begun(
     plane: "ControlPlaneServer",
     start: "Start",
     ray_head: "RayHead",
     private_of: PrivateOf,
     new_books: NewBooks,
-    victim: str,
 ) -> None:
-    plane.books = books = new_books(private_of(steps=100_000, segment_steps=20))
-    driver = start("worker.train")
-    wait_until(lambda: len(books.ended) > 1, driver)
-    with plane.lock:  # the control plane stops taking checkpoints: the next one stays on its way
-        books.refuse_ends_with = 503
-        resumed_at = books.ended[-1].checkpoint.step
-    wait_until(lambda: books.charged == resumed_at + 40, driver)
-    wait_until(lambda: books.step > resumed_at + 20, driver)
-    kill_rank(ray_head, plane, victim)
-    driver.communicate(timeout=100)
-    assert driver.returncode == 1
-    assert [finish.outcome for finish in books.finishes] == ["failed"]
-    check_books(books)
-    assert (books.ended[-1].checkpoint.step, books.charged) == (resumed_at, resumed_at + 40)
+    def run_until_killed(victim: str) -> int:
+        """The step of the last checkpoint that arrived; two segments were begun after it."""
+        known, charged, begun_at = len(books.ended), books.charged, last_step(books)
+        driver = start("worker.train")
+        wait_until(lambda: len(books.ended) > known + 1, driver)
+        with (
+            plane.lock
+        ):  # the control plane stops taking checkpoints: the next one stays on its way
+            books.refuse_ends_with = 503
+            arrived = last_step(books)
+        charged += arrived - begun_at + 40
+        wait_until(lambda: books.charged == charged, driver)
+        wait_until(lambda: books.step > arrived + 20, driver)
+        kill_rank(ray_head, plane, victim)
+        driver.communicate(timeout=100)
+        assert driver.returncode == 1
+        assert [finish.outcome for finish in books.finishes] == ["failed"]
+        check_books(books)
+        assert (last_step(books), books.charged) == (arrived, charged)
+        books.refuse_ends_with = None
+        return arrived
 
-    books.refuse_ends_with = None
-    assert second_attempt(start, books)[0] == resumed_at
+    plane.books = books = new_books(private_of(steps=100_000, segment_steps=20))
+    begun_at = 0
+    for victim in ("rank 0", "rank 1"):
+        arrived = run_until_killed(victim)
+        assert starts(books)[0] == begun_at
+        begun_at = begin_anew(books)
+        assert begun_at == arrived
+
+    complete(start, books)
+    assert starts(books)[0] == begun_at
 
 
 @pytest.mark.parametrize("how", ["by the control plane", "by SIGINT"])
