@@ -149,6 +149,7 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         app.include_router(room.router)
     app.include_router(listing.actions)
     app.include_router(editor.actions)
+    app.include_router(study.actions)
     return app
 
 

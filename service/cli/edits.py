@@ -1,5 +1,6 @@
-"""Commands that edit what a study is filed under: tag, archive, unarchive."""
+"""Commands that edit what a study is filed under: tag, note, archive, unarchive."""
 
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -45,6 +46,31 @@ def tag(
         show_json(found)
     else:
         show(f"{label(found)}: {', '.join(found['tags']) or 'no tags'}")
+
+
+def note(
+    study: StudyReference,
+    words: Annotated[
+        str | None, typer.Argument(metavar="[TEXT]", help="The note; - reads standard input.")
+    ] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="Take the note away.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write down something about a study, in the place of the note that it has; without a text, show that."""
+    from service.cli.connect import find_study, label, open_client
+    from service.cli.output import show, show_json
+
+    if clear and words is not None:
+        raise InputError("give a text or --clear, not both")
+    text = "" if clear else sys.stdin.read().strip() if words == "-" else words
+    with open_client() as client:
+        found = find_study(client, study)
+        if text is not None and text != (found.get("note") or ""):
+            found = _edit(client, found, {"note": text})
+    if as_json:
+        show_json(found)
+    else:
+        show(f"{label(found)}: {found.get('note') or 'no note'}")
 
 
 def archive(studies: StudyReferences, as_json: JsonFlag = False) -> None:

@@ -107,6 +107,8 @@ def study(item: Json, attempts: Sequence[Json] = ()) -> RenderableType:
         ("priority", str(item["priority"]) if item.get("priority") else None),
         ("dataset", item["spec"]["dataset"]),
         ("model", str(item["spec"]["model"]["name"])),
+        ("tags", ", ".join(item["tags"]) or None),
+        ("note", item.get("note")),
         ("search", _search(item, progress)),
         ("finals", finals_line(progress) or None),
         ("approval", _approval(item)),

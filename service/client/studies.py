@@ -100,7 +100,7 @@ class Studies(Connection):
     def edit_study(
         self, study_id: str, change: StudyEdit | Body, *, if_match: str = "*"
     ) -> StudyView:
-        """The study with its name, its tags or its place in the archive changed.
+        """The study with its name, its tags, its note or its place in the archive changed.
 
         Args:
             study_id: which.

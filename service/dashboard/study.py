@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.guard import needs_study
 from service.auth.scopes import Scope
+from service.body import validate
 from service.cli.download import loading_example
 from service.context import Context, ContextDep
 from service.dashboard import queries, view
@@ -32,6 +33,7 @@ from service.dashboard.charts.prediction import PredictionChart, prediction_char
 from service.dashboard.charts.private_run import RunCharts, run_charts
 from service.dashboard.charts.slices import Slices, slices
 from service.dashboard.charts.trial_point import TrialPoint, scored
+from service.dashboard.forms import read_form
 from service.dashboard.pages import StudyId
 from service.dashboard.render import csv_file, page
 from service.dashboard.trials_query import TrialsQuery, ranges_of, read_query, written
@@ -42,7 +44,7 @@ from service.logs import service as drivers
 from service.prefix import base_of
 from service.private_run.service import curves as run_curves
 from service.studies import service as studies
-from service.studies.schemas import StudyView
+from service.studies.schemas import StudyEdit, StudyView
 from service.trial_spec import sparse
 from service.trials.schemas import TrialView
 from tan_core.spec.space import Dimension
@@ -60,6 +62,9 @@ router = APIRouter(
     dependencies=[needs_study(Scope.READ)],
     include_in_schema=False,
 )
+
+actions = APIRouter(prefix="/ui/studies/{study_id}", include_in_schema=False)
+"""What a page posts; a refusal is a problem, as the API's."""
 
 Shown = Annotated[TrialsQuery, Depends(read_query)]
 Rung = Annotated[int | None, Query(ge=0, le=7)]
@@ -104,6 +109,21 @@ async def show_study(
         now=now,
         **_table_values(study, query, table),
     )
+
+
+@actions.post("/note", dependencies=[needs_study(Scope.SUBMIT)])
+async def write_note(request: Request, context: ContextDep, study_id: StudyId) -> Response:
+    """Take what was written in the place of the note, if that is still the one that the writer saw.
+
+    Raises:
+        PreconditionFailedError: the study was edited since.
+    """
+    fields = dict(await read_form(request))
+    text = fields.get("note", "").replace("\r\n", "\n").strip()
+    change = validate(StudyEdit, {"note": text})
+    version = fields.get("version", "")
+    await studies.edit(context, study_id, change, if_match=f'"{version}-"')
+    return Response(status_code=204)
 
 
 @router.get("/trials")

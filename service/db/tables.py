@@ -147,6 +147,8 @@ class Study(Base):
     """Of a study that ended without a statement: epsilon of the steps it was charged, at its delta."""
     tags: Mapped[list[Any]] = mapped_column(server_default=text("'[]'::jsonb"))
     """Words of the users' own, to find it by."""
+    note: Mapped[str | None]
+    """What users wrote down about it; None: nothing."""
     archived: Mapped[bool] = mapped_column(server_default=text("false"))
     """Whether lists leave it out unless they are asked for it."""
     version: Mapped[int] = mapped_column(server_default="0")

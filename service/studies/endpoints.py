@@ -120,7 +120,7 @@ async def get_study(
 async def edit_study(
     study_id: str, request: Request, context: ContextDep, if_match: IfMatch = None
 ) -> Response:
-    """Change a study's name, its tags, or whether it is archived. If-Match with its ETag is needed.
+    """Change a study's name, its tags, its note, or whether it is archived. If-Match with its ETag is needed.
 
     An ETag holds until the next edit, however far the study comes meanwhile.
     """

@@ -21,7 +21,7 @@ from service.studies.lifecycle import StudyState
 from tan_core.spec.base import Frozen
 from tan_core.spec.study import Name
 from tan_core.tan import LawMethod
-from tan_core.wire import TrialRecord
+from tan_core.wire import Exact, TrialRecord
 
 RestoredNote = Annotated[str | None, Field(exclude_if=lambda note: note is None)]
 """What has to be said beside epsilon where the study had reserved when somebody went on with a restored backup."""
@@ -193,7 +193,9 @@ class StudyView(BaseModel):
     tags: list[str]
     archived: bool
     version: int
-    """How often its name, its tags or ``archived`` were edited."""
+    """How often its name, its tags, its note or ``archived`` were edited."""
+    note: str | None = None
+    """What users wrote down about it, as plain text; None: nothing."""
     state: StudyState
     reason: str | None
     paused: bool
@@ -317,6 +319,7 @@ def _once_each(tags: list[str]) -> list[str]:
     return list(dict.fromkeys(tags))
 
 
+Note = Annotated[Exact, StringConstraints(max_length=4000)]
 Tags = Annotated[list[Tag], Field(max_length=20), AfterValidator(_once_each)]
 
 
@@ -368,6 +371,8 @@ class StudyEdit(Frozen):
     name: Name | None = None
     tags: Tags | None = None
     """All of them: these take the place of those that it had. One that is repeated counts once."""
+    note: Note | None = None
+    """Plain text in the place of the note that there was; empty: none."""
     archived: StrictBool | None = None
     """Lists leave an archived study out unless they are asked for it. Only a final one can be."""
 
@@ -379,5 +384,5 @@ class StudyEdit(Frozen):
             if empty:
                 raise ValueError(f"{', '.join(map(str, empty))}: null is no value; leave it out")
             if not value:
-                raise ValueError("nothing to change: give name, tags or archived")
+                raise ValueError("nothing to change: give name, tags, note or archived")
         return value

@@ -134,7 +134,7 @@ async def edit(
             )
         changed = change.model_dump(exclude_unset=True)
         for name, value in changed.items():
-            setattr(study, name, value)
+            setattr(study, name, value if name != "note" else value or None)
         study.version += 1
         return await view(session, study.id)
 
@@ -274,6 +274,7 @@ async def view(session: AsyncSession, study_id: str) -> StudyView:
         tenant=study.tenant,
         name=study.name,
         tags=study.tags,
+        note=study.note,
         archived=study.archived,
         version=study.version,
         state=StudyState(study.state),

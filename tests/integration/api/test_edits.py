@@ -114,6 +114,9 @@ class TestEdit:
             {"tags": ["x" * 51]},
             {"tags": ["x"] * 21},
             {"tags": "x"},
+            {"note": "x" * 4001},
+            {"note": "a\x00b"},
+            {"note": None},
             {"archived": "yes please"},
             {"state": "completed"},
             {"version": 7},
@@ -125,6 +128,27 @@ class TestEdit:
         response = await client.patch(path, json=body, headers={"If-Match": "*"})
         assert response.status_code == 422
         assert (await client.get(path)).json() == before
+
+
+class TestNote:
+    async def test_it_is_kept_replaced_and_taken_away(self, client, path):
+        assert (await client.get(path)).json()["note"] is None
+        for written, kept in (
+            ("σ too low?\nsee fig. 2", "σ too low?\nsee fig. 2"),
+            ("b", "b"),
+            ("", None),
+        ):
+            edited = await client.patch(path, json={"note": written}, headers={"If-Match": "*"})
+            assert edited.json()["note"] == kept
+            assert (await client.get(path)).json()["note"] == kept
+        assert (await client.get(path)).json()["version"] == 3
+
+    async def test_one_that_somebody_else_changed_is_not_overwritten(self, client, path):
+        first = (await client.get(path)).headers["etag"]
+        await client.patch(path, json={"note": "theirs"}, headers={"If-Match": first})
+        mine = await client.patch(path, json={"note": "mine"}, headers={"If-Match": first})
+        assert mine.status_code == 412
+        assert (await client.get(path)).json()["note"] == "theirs"
 
 
 class TestArchive:

@@ -177,6 +177,28 @@ class TestStudiesPage:
 
 
 class TestStudyPage:
+    async def test_a_note_is_written_there_and_stands_beside_others(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        study_id, other = [await seeding.completed(context, name=name) for name in ("one", "two")]
+        path = f"/ui/studies/{study_id}"
+        form = {"note": " first line\r\n<b>second</b> ", "version": "0"}
+
+        saved = await client.post(f"{path}/note", data=form)
+        again = await client.post(f"{path}/note", data={**form, "note": "late"})
+
+        assert (saved.status_code, again.status_code) == (204, 412)
+        page = await get(client, path)
+        assert "first line\n<b>second</b>" in page.text["note"]
+        assert "first line" in page.text["note-text"]
+        compared = await get(client, f"/ui/compare?study={study_id}&study={other}")
+        assert "<b>second</b>" in compared.text["results"]
+        cleared = await client.post(f"{path}/note", data={"version": "1"})
+        assert cleared.status_code == 204
+        assert (await client.get(f"/studies/{study_id}")).json()["note"] is None
+        page = await get(client, f"/ui/compare?study={study_id}&study={other}")
+        assert "Note" not in page.text["results"]
+
     async def test_a_model_comes_with_the_python_that_uses_it(
         self, client: httpx.AsyncClient, context: Context
     ) -> None:

@@ -126,6 +126,7 @@ STUDY: Json = {
     "tenant": "local",
     "name": "digits-eps3",
     "tags": [],
+    "note": None,
     "archived": False,
     "version": 0,
     "state": "completed",

@@ -68,3 +68,22 @@ def test_a_list_asks_for_what_was_said(cli: Cli, server: RecordedServer) -> None
         "tag": "paper", "dataset": "digits", "name_contains": "eps", "archived": "only",
         "sort": "-created_at",
     }.items()  # fmt: skip
+
+
+def test_a_note_is_written_shown_and_taken_away(cli: Cli, server: RecordedServer) -> None:
+    assert ": no note\n" in cli("note", ID).out
+    done = cli("note", ID, "clipping was off")
+    assert sent(server)["note"] == "clipping was off"
+    assert ": clipping was off\n" in done.out
+    server.study["note"] = "clipping was off"
+    assert "clipping was off" in cli("show", ID).out
+    cli("note", ID, "--clear")
+    (_, (body, _)) = server.asked(EDIT)
+    assert body == {"note": ""}
+
+
+def test_a_note_that_is_there_already_is_not_sent(cli: Cli, server: RecordedServer) -> None:
+    server.study["note"] = "same"
+    cli("note", ID, "same")
+    assert server.asked(EDIT) == []
+    assert cli("note", ID, "a", "--clear").code == 2
