@@ -356,6 +356,10 @@ class Trainer:
     def load_state(self, state: TrainerState) -> None:
         """Go on from ``state``, which must be of this very mechanism, configuration and model.
 
+        NOTE: a private run goes on with the next attempt of its key, or with a new key. Steps that were begun
+        after ``state`` were taken and cost their epsilon; the same attempt would add the very noise of them to
+        other gradients, whose difference would then be plain.
+
         Raises:
             ParameterError: it is not; the message names what differs.
         """

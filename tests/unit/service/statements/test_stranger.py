@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -47,3 +48,22 @@ def test_a_stranger_sees_a_change(document: dict, tmp_path: Path, changed: str) 
     else:
         key_id = "0" * 16
     assert check(tmp_path, forged, key_id).returncode == 1
+
+
+def test_the_code_of_the_guide_to_the_ledger_finds_the_same_epsilon(
+    document: dict,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    guide = (Path(__file__).parents[4] / "docs" / "ledger.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```$", guide, re.DOTALL | re.MULTILINE)
+    (tmp_path / "statement.json").write_text(json.dumps(document))
+    monkeypatch.chdir(tmp_path)
+
+    exec("".join(blocks), {})
+
+    stated = document["privacy"]["epsilon"]
+    found = [float(number) for number in re.findall(r"\d+\.\d+", capsys.readouterr().out)]
+    assert len(blocks) == 2
+    assert found == pytest.approx([stated] * 3, rel=2e-3)
