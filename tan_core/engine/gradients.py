@@ -67,7 +67,7 @@ def clipped_sum(
             have a precision of their own.
         inputs: [B * K, ...]; the K views of an example stand together. Or records that need not be
             gathered where the model can be computed without.
-        labels: [B], int64; or [B, K] where views have labels of their own.
+        labels: [B], integers; or [B, K] where views have labels of their own.
         clip_norm: :math:`C > 0`.
         views: K >= 1.
         shares: [B, K], of each view in its example's mean, rows of sum 1; None: 1/K. A view of share 0
@@ -79,11 +79,13 @@ def clipped_sum(
             still made; where all are made at once, or nothing is added at the end, not all or none are told.
 
     Raises:
-        ParameterError: the counts do not fit each other, or ``final`` is to be told of nothing.
+        ParameterError: ``inputs`` or ``labels`` are no tensors of their kind, the counts do not fit each other, or ``final`` is to be told of nothing.
     """
     clip_norm, views, microbatch_size = map(_validate.plain, (clip_norm, views, microbatch_size))
     _validate.positive(clip_norm=clip_norm)
     _validate.positive_integer(views=views, microbatch_size=microbatch_size)
+    _check_tensors(inputs, labels)
+    labels = labels.long()
     if len(inputs) != views * len(labels):
         raise ParameterError(
             f"inputs must hold {views} views of each of {len(labels)} examples, got {len(inputs)}",
@@ -142,6 +144,17 @@ def clipped_sum(
         norms=_joined(norms, total_P).to(total_P.dtype),
         losses=_joined(losses, total_P),
     )
+
+
+def _check_tensors(inputs: object, labels: object) -> None:
+    """Refuse arrays and lists, which a trainer makes tensors of and this does not, and labels that are no numbers."""
+    for name, value, kind in (("inputs", inputs, Tensor | Picked), ("labels", labels, Tensor)):
+        if not isinstance(value, kind):
+            raise ParameterError(
+                f"{name} must be a torch.Tensor, got {type(value).__name__}", field=name
+            )
+    if isinstance(labels, Tensor) and (labels.is_floating_point() or labels.is_complex()):
+        raise ParameterError(f"labels must be integers, got {labels.dtype}", field="labels")
 
 
 def _of_linear_classifier(

@@ -165,9 +165,13 @@ class SeededRandomness:
     __slots__ = ("_seed", "_stream")
 
     def __init__(self, seed: int, stream: int = 0) -> None:
+        seed, stream = map(_validate.plain, (seed, stream))
         for name, value in (("seed", seed), ("stream", stream)):
-            if not 0 <= value < 2**63:
-                raise ParameterError(f"{name} must be in [0, 2**63), got {value!r}", field=name)
+            is_whole = isinstance(value, int)  # pyright: ignore[reportUnnecessaryIsInstance] a 1.5 would be hashed too
+            if not (is_whole and 0 <= value < 2**63):
+                raise ParameterError(
+                    f"{name} must be an integer in [0, 2**63), got {value!r}", field=name
+                )
         self._seed = seed
         self._stream = stream
 

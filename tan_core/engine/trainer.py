@@ -363,6 +363,7 @@ class Trainer:
         Raises:
             ParameterError: it is not; the message names what differs.
         """
+        _validate.instance(TrainerState, state=state)
         for key, expected in self._identity().items():
             found = state.meta.get(key)
             if key == "config" and isinstance(found, dict):

@@ -1,11 +1,13 @@
 """The models that a study may name: one file per family, built from a spec, a shape and a generator."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
 from torch import nn
 
+from tan_core import _validate
+from tan_core.errors import ParameterError
 from tan_core.models import linear, mlp, nf_resnet, scatter, tanh_cnn, vit, wide_resnet
 from tan_core.models.checkpoint_file import Checkpoint
 from tan_core.models.external import build_python, build_timm
@@ -77,18 +79,36 @@ def build(
     Args:
         spec: family and options.
         shape: of one example, channels first; ``[F]`` for a table.
-        num_classes: number of logits, at least 2.
+        num_classes: number of logits, at least 1; 2 or more tell anything apart.
         generator: source of the initial parameters, on the CPU.
         checkpoint: what was read of ``spec.pretrained``; None where there is none.
 
     Raises:
-        ParameterError: the family cannot read inputs of this shape, an option does not fit it, or a
+        ParameterError: an argument is of another kind, the family cannot read inputs of this shape, an option does not fit it, or a
             ``timm:`` or ``python:`` model cannot be had.
         PretrainedError: the checkpoint is of another model, or there is none where one is named.
     """
-    model = _initialised(spec, tuple(shape), num_classes, generator)
+    shape, num_classes = _checked(spec, shape, num_classes, generator)
+    model = _initialised(spec, shape, num_classes, generator)
     begin_from(checkpoint, model, spec, num_classes=num_classes)
     return model
+
+
+def _checked(
+    spec: object, shape: Sequence[int], num_classes: int, generator: object
+) -> tuple[tuple[int, ...], int]:
+    """The shape and the classes as plain numbers; without a generator torch's global one would be drawn from."""
+    _validate.instance(Model, spec=spec)
+    _validate.instance(torch.Generator, generator=generator)
+    num_classes = _validate.plain(num_classes)
+    _validate.positive_integer(num_classes=num_classes)
+    sides = tuple(map(_validate.plain, shape)) if isinstance(shape, Iterable) else ()  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not sides or not all(isinstance(side, int) for side in sides):
+        raise ParameterError(
+            f"shape must be the whole numbers of one example's sides, such as (1, 28, 28), got {shape!r}",
+            field="shape",
+        )
+    return sides, num_classes
 
 
 def _initialised(

@@ -111,6 +111,14 @@ class TestSaveAndLoad:
 
 
 class TestLoadState:
+    def test_what_is_no_state_is_refused(self, tmp_path: Path) -> None:
+        trainer = make_trainer()
+        loaded = checkpoint.load(tmp_path / "c", checkpoint.save(tmp_path / "c", trainer))
+
+        for other in (loaded, {}, None):
+            with pytest.raises(ParameterError, match="state must be a TrainerState, got"):
+                trainer.load_state(other)
+
     @pytest.mark.parametrize(
         ("other", "field"),
         [

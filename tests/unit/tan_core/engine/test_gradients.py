@@ -194,6 +194,25 @@ class TestClippedSum:
         with pytest.raises(ParameterError, match="2 views of each of 3 examples, got 3"):
             clipped_sum(make_model("mlp"), inputs, labels, clip_norm=1.0, views=2)
 
+    @pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.int64])
+    def test_labels_are_integers_of_any_width(self, dtype: torch.dtype) -> None:
+        inputs, labels = make_batch(3)
+        expected = clipped_sum(make_model("mlp"), inputs, labels, clip_norm=1.0).sum
+
+        found = clipped_sum(make_model("mlp"), inputs, labels.to(dtype), clip_norm=1.0).sum
+
+        assert torch.equal(found, expected)
+
+    def test_what_is_no_tensor_of_its_kind_is_refused_by_name(self) -> None:
+        inputs, labels = make_batch(3)
+        for given, said in (
+            ((inputs.numpy(), labels), "inputs must be a torch.Tensor, got ndarray"),
+            ((inputs, labels.tolist()), "labels must be a torch.Tensor, got list"),
+            ((inputs, labels.float()), "labels must be integers, got torch.float32"),
+        ):
+            with pytest.raises(ParameterError, match=said):
+                clipped_sum(make_model("mlp"), *given, clip_norm=1.0)
+
     def test_nobody_is_told_of_parts_of_nothing(self) -> None:
         with pytest.raises(ParameterError, match="onto, which is missing"):
             clipped_sum(make_model("mlp"), *make_batch(3), clip_norm=1.0, final=print)

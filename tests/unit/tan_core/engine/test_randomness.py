@@ -192,6 +192,13 @@ class TestSeededRandomness:
         assert same(first, draw(SeededRandomness(7, 4))) == [False, False, False]
         assert same(first, draw(SeededRandomness(8, 3))) == [False, False, False]
 
+    @pytest.mark.parametrize("seed", [1.5, "7", None, -1, 2**63], ids=repr)
+    def test_a_seed_is_a_whole_number(self, seed) -> None:
+        with pytest.raises(ParameterError, match=r"seed must be an integer in \[0, 2\*\*63\), got"):
+            SeededRandomness(seed)
+
+        assert same(draw(SeededRandomness(np.int64(7))), draw(SeededRandomness(7))) == [True] * 3
+
     def test_a_step_may_be_drawn_again(self) -> None:
         randomness = SeededRandomness(7)
 

@@ -45,6 +45,35 @@ class TestBuild:
         with torch.no_grad():
             assert model(torch.zeros(2, *shape)).shape == (2, 10)
 
+    @pytest.mark.parametrize(
+        ("changes", "said"),
+        [
+            ({"spec": "tanh-cnn"}, "spec must be a Model, got 'tanh-cnn'"),
+            ({"spec": TanhCnnModel}, "spec must be a Model, got an object of type"),
+            ({"generator": None}, "generator must be a Generator, got None"),
+            ({"generator": 0}, "generator must be a Generator, got 0"),
+            ({"num_classes": 0}, "num_classes must be an integer >= 1, got 0"),
+            ({"num_classes": 2.5}, "num_classes must be an integer >= 1, got 2.5"),
+            ({"shape": 784}, "shape must be the whole numbers"),
+            ({"shape": (1, 28.0, 28)}, "shape must be the whole numbers"),
+            ({"shape": ()}, "shape must be the whole numbers"),
+        ],
+        ids=str,
+    )
+    def test_arguments_of_another_kind_are_refused_by_name(self, changes, said: str) -> None:
+        arguments = {
+            "spec": TanhCnnModel(),
+            "shape": (1, 28, 28),
+            "num_classes": 10,
+            "generator": torch.Generator(),
+        }
+
+        with pytest.raises(ParameterError) as refused:
+            models.build(**arguments | changes)
+
+        assert str(refused.value).startswith(said)
+        assert refused.value.field == next(iter(changes))
+
     def test_the_tanh_network_has_the_published_number_of_parameters(self) -> None:
         assert size(make(TanhCnnModel())) == 26_010
 
