@@ -278,7 +278,7 @@ def _wide_datasets(items: Sequence[Json]) -> FittingTable:
             item["name"],
             item["source"],
             text.number(item["num_classes"]),
-            text.number(item["num_train"]),
+            _training(item),
             text.number(item["num_validation"]),
             text.number(item["num_test"]),
             f"{budget['epsilon']:g}" if budget else "public",
@@ -300,10 +300,14 @@ def _narrow_datasets(items: Sequence[Json]) -> FittingTable:
     for item in items:
         budget = item.get("budget")
         total = f"ε = {budget['epsilon']:g} at δ = {budget['delta']:g}" if budget else "public"
-        made.add_row(
-            item["name"], text.number(item["num_classes"]), text.number(item["num_train"]), total
-        )
+        made.add_row(item["name"], text.number(item["num_classes"]), _training(item), total)
     return made
+
+
+def _training(item: Json) -> str:
+    """Records, as validation and test are counted, and of how many users where those are protected."""
+    users = "" if item["unit"] == "record" else f" of {item['num_train']:,} users"
+    return f"{item['num_train_records']:,}{users}"
 
 
 def dataset(item: Json) -> RenderableType:

@@ -30,6 +30,7 @@ async def test_who_asked_for_what(client: httpx.AsyncClient, context: Context) -
     assert fields == {"target": study_id, "action": "promote", "actor": "", "since": "2026-01-01"}
     href = f"/audit?target={study_id}&action=promote&since=2026-01-01"
     assert href in [a.get("href") for a in page.all("a")]
+    assert f"/ui/studies/{study_id}" in [a.get("href") for a in page.all("a")]
     nothing = await get(client, "/ui/audit?actor=nobody")
     assert "Nothing fits" in nothing.text["audit"]
 
@@ -39,6 +40,8 @@ async def test_page_by_page(client: httpx.AsyncClient) -> None:
         await client.post("/studies/s-1/cancel")
 
     first = await get(client, "/ui/audit?target=s-1")
+    # Of what was refused there may be no page.
+    assert "/ui/studies/s-1" not in [a.get("href") for a in first.all("a")]
     (older,) = [a["href"] or "" for a in first.all("a") if a.get("rel") == "next"]
     last = await get(client, older)
 

@@ -29,3 +29,14 @@ def test_two_formats_at_once_are_refused(cli: Cli, server: RecordedServer) -> No
     done = cli("list", "--csv", "--json")
     assert (done.code, "--csv or --json" in done.err) == (2, True)
     assert server.requests == []
+
+
+def test_training_data_are_records_and_say_of_how_many_users(
+    cli: Cli, server: RecordedServer
+) -> None:
+    server.datasets[0] |= {"unit": "writer", "num_train": 218, "num_train_records": 1319}
+    assert "1,319 of 218 users" in cli("dataset", "list").out
+    server.datasets[0] |= {"unit": "record", "num_train": 1319}
+    shown = cli("dataset", "list").out
+    assert "1,319" in shown
+    assert "users" not in shown
