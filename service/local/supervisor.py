@@ -33,6 +33,7 @@ from service.db.session import Database
 from service.health.schemas import Readiness
 from service.local.ray_head import RayHead
 from service.settings import Settings, bare_environment, own_settings
+from service.trouble import Trouble
 
 log = logging.getLogger(__name__)
 
@@ -144,6 +145,7 @@ class Supervisor:
         self._say = say
         self._home = settings.home_path
         self._postgres: EmbeddedPostgres | None = None
+        self._of_postgres = Trouble(log)
         self._children: list[Child] = []
         self._stopping = False
         self._socket: socket.socket | None = None
@@ -319,12 +321,13 @@ class Supervisor:
 
     def _keep_postgres_up(self, postgres: EmbeddedPostgres) -> None:
         if postgres.is_healthy():
+            self._of_postgres.is_over()
             return
-        log.warning("PostgreSQL does not answer; starting it again")
+        self._of_postgres.met("PostgreSQL does not answer; starting it again")
         try:
             postgres.start()
-        except Exception:
-            log.exception("PostgreSQL did not start; trying again")
+        except Exception as error:  # noqa: BLE001 - whatever it was, the next look tries again
+            self._of_postgres.met("PostgreSQL did not start; trying again", error)
 
     def _stop(self) -> None:
         self._say("stopping")
