@@ -112,10 +112,15 @@ async def test_the_ledger_stays_whole(world: World) -> None:
         ("digits", {"approval": None}, 422),
         ("digits", {}, 422),
         ("digits", {"approval": "required", "by": "me"}, 422),
+        ("digits", ["required"], 422),
         ("nothing", {"approval": "required"}, 404),
+        ("a%00b", {"approval": "required"}, 404),
+        ("x" * 5000, {"approval": "required"}, 404),
     ],
 )
-async def test_what_is_no_rule_is_refused(world: World, name: str, body: dict, status: int) -> None:
+async def test_what_is_no_rule_is_refused(
+    world: World, name: str, body: object, status: int
+) -> None:
     answer = await world.client.put(f"/datasets/{name}/approval", json=body)
     assert answer.status_code == status, answer.text
     assert (await world.client.get("/datasets/digits")).json()["approval"] == "automatic"
