@@ -41,4 +41,5 @@ def test_an_outage_is_told_once_with_its_cause_and_when_it_is_over(
         "over: PostgreSQL does not answer; starting it again",
         "over: PostgreSQL did not start; trying again",
     ]
-    assert caplog.text.count("No space left on device") == 1
+    assert [bool(record.exc_info) for record in caplog.records] == [False, True, False, False]
+    assert "No space left on device" in caplog.text
