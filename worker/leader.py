@@ -85,8 +85,9 @@ class Leader:
         What storage refuses at once, for want of space, is raised here: steps that are charged later
         and come to no checkpoint would be charged in vain.
         """
-        self.settle()
         step = trainer.steps_done
+        self._heartbeats.progress(step, None)  # until the next step, which may be none
+        self.settle()
         written = checkpoint.draft(self._folder / f"step-{step}", trainer)
         self._on_its_way = self._thread.submit(self._keep, written, segment, step)
 

@@ -45,6 +45,8 @@ EXIT_REFUSED = 41
 HEARTBEAT_SECONDS = 2.0
 LONGEST_PAUSE_SECONDS = 60.0
 """Between two heartbeats, whatever is asked for."""
+UNEVEN = 4.0
+"""A step may take so many times as long as the ones before it, and they still tell its speed."""
 _WORTH_REPEATING = frozenset({408, 425, 429})
 
 
@@ -254,12 +256,12 @@ class Heartbeats:
         self._interval_seconds = interval_seconds
         self._stopped = threading.Event()
         self._ending = False
-        self._progress: tuple[int | None, float | None] = (None, None)
+        self._progress: tuple[int | None, float | None, float] = (None, None, 0.0)
         self._thread = threading.Thread(target=self._beat, name="heartbeats", daemon=True)
 
     def progress(self, step: int, steps_per_second: float | None) -> None:
-        """What the next heartbeat says."""
-        self._progress = (step, steps_per_second)
+        """What heartbeats say from now on. While no further step comes, its speed falls."""
+        self._progress = (step, steps_per_second, time.monotonic())
 
     def cancel(self) -> None:
         """As if the control plane had asked for it."""
@@ -284,7 +286,9 @@ class Heartbeats:
 
     def _beat(self) -> None:
         while True:
-            step, rate = self._progress
+            step, rate, since = self._progress
+            if rate is not None:
+                rate = min(rate, UNEVEN / max(time.monotonic() - since, 1e-3))
             try:
                 reply = self._control.heartbeat(step=step, steps_per_second=rate)
             except UnreachableError:

@@ -271,7 +271,7 @@ def test_heartbeats_carry_the_newest_step_and_learn_of_a_cancel(
 ) -> None:
     plane.reply = {"desired": "run"}
     with Heartbeats(control, interval_seconds=0.02) as heartbeats:
-        heartbeats.progress(12, 3.5)
+        heartbeats.progress(12, 0.25)
         seen = len(plane.seen)
         assert soon(lambda: len(plane.seen) > seen + 1)
         assert not heartbeats.cancelled.is_set()
@@ -279,7 +279,22 @@ def test_heartbeats_carry_the_newest_step_and_learn_of_a_cancel(
         assert heartbeats.cancelled.wait(2.0)
     last = plane.seen[-1][2]
     assert last is not None
-    assert (last["step"], last["steps_per_second"]) == (12, 3.5)
+    assert (last["step"], last["steps_per_second"]) == (12, 0.25)
+
+
+def test_a_run_whose_steps_do_not_come_on_tells_no_speed_of_before(
+    plane: Plane, control: ControlPlane
+) -> None:
+    plane.reply = {"desired": "run"}
+
+    def told() -> list[float]:
+        bodies = [body for _, _, body in plane.seen if body and body["step"] == 12]
+        return [float(str(body["steps_per_second"])) for body in bodies]
+
+    with Heartbeats(control, interval_seconds=0.02) as heartbeats:
+        heartbeats.progress(12, 1000.0)
+        assert soon(lambda: bool(told()) and told()[-1] < 5)
+    assert told() == sorted(told(), reverse=True)
 
 
 def test_heartbeats_are_as_far_apart_as_they_are_asked_to_be(
