@@ -6,7 +6,7 @@ from typing import Any
 from tan_core.planner.segments import segment_rule
 from tests.support.live import LiveService, digits_study
 
-STEPS = 1500
+STEPS = 900
 """Of the private run: enough that a fault lands in the middle of it."""
 SEGMENT = segment_rule(STEPS).segment_steps
 SLACK = segment_rule(STEPS).slack_steps
