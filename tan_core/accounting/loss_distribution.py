@@ -253,11 +253,11 @@ def _loss(output: Floats, q: float, sigma: float) -> Floats:
     exponent = (output - 0.5) / sigma**2
     if q == 1:
         return exponent
-    positive = np.maximum(exponent, 0)
+    large = np.maximum(exponent, LARGEST_LOSS)  # of others the exponential is a float, and digits of q stay
     return np.where(
-        exponent > 0,
-        positive + np.log(q + (1 - q) * np.exp(-positive)),
-        np.log1p(q * np.expm1(np.minimum(exponent, 0))),
+        exponent > LARGEST_LOSS,
+        large + np.log(q + (1 - q) * np.exp(-large)),
+        np.log1p(q * np.expm1(np.minimum(exponent, LARGEST_LOSS))),
     )
 
 

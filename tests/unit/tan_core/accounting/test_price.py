@@ -21,7 +21,8 @@ from tan_core.accounting import (
     round_up,
 )
 from tan_core.accounting.check import check_agreement
-from tan_core.accounting.events import pld_event, relation_of
+from tan_core.accounting.events import SampledGaussian, pld_event, relation_of
+from tan_core.accounting.loss_distribution import loss_profile
 from tan_core.accounting.pld import PldProfile, _bounds
 from tan_core.accounting.rdp import ORDERS, rdp_profile
 from tan_core.errors import AccountantError, ParameterError, UnsupportedEventError
@@ -374,6 +375,22 @@ class TestCheck:
 
         with pytest.raises(AccountantError, match="two accountants differ"):
             price([run_of(steps=2504)], delta=1e-5)
+
+
+class TestOwnLossDistribution:
+    @pytest.mark.parametrize("rate", [1e-6, 1e-12, 1e-16, 1e-20, 1e-300])
+    def test_next_to_no_sampling_shows_next_to_nothing(self, rate: float) -> None:
+        """Delta at 0 is below what the steps show each, q times the total variation of a step without
+        sampling; where digits of q were lost it was about a third.
+        """
+        steps, of_a_step = 1000, 2 * float(mpmath.ncdf(0.5)) - 1
+        event = SampledGaussian(sampling_rate=rate, noise_multiplier=1.0, steps=steps)
+
+        found = loss_profile([event], delta=1e-5).delta(0.0)
+
+        assert found <= steps * rate * of_a_step * 1.01 + 1e-9
+        run = Mechanism(sampling_rate=rate, noise_multiplier=1.0, clip_norm=1.0, steps=steps)
+        assert price([run], delta=1e-3).epsilon == 0.0
 
 
 class TestPrv:
