@@ -6,7 +6,15 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, Field, StrictBool, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from tan_core.accounting import SearchAccounting
@@ -70,6 +78,17 @@ class SearchSpec(Frozen):
 
     Under ``no_search`` there are none: the hyper-parameters are those of ``train`` and ``model``.
     """
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "if": {"properties": {"accounting": {"const": SearchAccounting.NO_SEARCH.value}}},
+            "then": {"properties": {"trials": {"const": 0}, "space": {"maxProperties": 0}}},
+            "else": {
+                "properties": {"trials": {"minimum": 1}, "space": {"minProperties": 1}},
+                "required": ["space"],
+            },
+        }
+    )
 
     accounting: SearchAccounting
     """How the search touches the private data: it has to be said, and stands beside every epsilon."""

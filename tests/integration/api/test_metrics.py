@@ -75,16 +75,17 @@ async def test_an_empty_service_has_numbers_too(client):
     assert sample(samples, "tan_attempts_lost_total", kind="search") == 0
 
 
-async def test_studies_runs_and_drivers_are_counted(client, context, database):
+async def test_studies_runs_and_drivers_are_counted(client, context, database, owner):
     training = await seeding.training(context)
     await seeding.submitted(context, name="waits")
     await seeding.failed(context, "out of luck", name="fails")
-    async with database.session() as session:
+    async with owner.session() as session:
         await session.execute(
             update(Study)
             .where(Study.state == "queued")
             .values(created_at=func.now() - timedelta(minutes=5))
         )
+    async with database.session() as session:
         await session.execute(
             update(Attempt)
             .where(Attempt.run_id == f"{training}-private", Attempt.number == 2)

@@ -74,6 +74,12 @@ def test_what_is_no_study_does_not_pass(path: str, value: Any) -> None:
         load_study(_as_yaml(study))
 
 
+@pytest.mark.parametrize("search", [{"trials": 3}, {"space": {"learning_rate": 1.0}}], ids=str)
+def test_without_a_search_what_belongs_to_one_does_not_pass(search: dict[str, Any]) -> None:
+    VALIDATOR.validate(edited("search", {"accounting": "no_search"}))
+    assert not VALIDATOR.is_valid(edited("search", {"accounting": "no_search", **search}))
+
+
 @pytest.mark.parametrize(
     ("path", "value"),
     [
