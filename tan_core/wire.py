@@ -29,7 +29,7 @@ from tan_core.spec.models import ModelSpec
 from tan_core.spec.study import SearchSpec
 from tan_core.spec.train import TrainerConfig
 
-WIRE_VERSION = 3
+WIRE_VERSION = 4
 """Of the messages below, held by a test: raised whenever one of them changes. A worker of another version says so."""
 
 RECORD = "record"

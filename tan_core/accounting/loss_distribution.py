@@ -253,7 +253,9 @@ def _loss(output: Floats, q: float, sigma: float) -> Floats:
     exponent = (output - 0.5) / sigma**2
     if q == 1:
         return exponent
-    large = np.maximum(exponent, LARGEST_LOSS)  # of others the exponential is a float, and digits of q stay
+    large = np.maximum(
+        exponent, LARGEST_LOSS
+    )  # of others the exponential is a float, and digits of q stay
     return np.where(
         exponent > LARGEST_LOSS,
         large + np.log(q + (1 - q) * np.exp(-large)),

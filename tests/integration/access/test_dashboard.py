@@ -88,10 +88,15 @@ class TestWhoOneIs:
         path = f"/ui/studies/{waiting}"
         submitter = await admin.befriend(["submit"], tenant="local")
         approver = await admin.befriend(["approve"], tenant="local")
-        assert self.buttons(Page((await submitter.get(path)).text)) == {"pause", "cancel", "bulk"}
+        assert self.buttons(Page((await submitter.get(path)).text)) == {
+            "pause",
+            "cancel",
+            "bulk",
+            "note",
+        }
         assert self.buttons(Page((await approver.get(path)).text)) == {"promote"}
         whole = Page((await admin.get(path)).text)
-        assert self.buttons(whole) == {"promote", "pause", "cancel", "bulk"}
+        assert self.buttons(whole) == {"promote", "pause", "cancel", "bulk", "note"}
         assert "may-not" not in whole.text
         assert whole.text["who"] == "TAN_API_TOKEN · admin"
 

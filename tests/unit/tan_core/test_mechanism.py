@@ -64,12 +64,18 @@ class TestNumbers:
 
         assert replace(RUN, sampling_rate=held).sampling_rate == float(held) != 0.1
 
+    def test_an_array_without_a_dimension_is_the_number_that_it_holds(self) -> None:
+        held = replace(FIXED, sampling_rate=np.array(0.25), steps=np.array(3))
+
+        assert held == replace(FIXED, sampling_rate=0.25, steps=3)
+        assert (type(held.sampling_rate), type(held.steps)) == (float, int)
+
     def test_a_fraction_is_a_number(self) -> None:
         assert replace(RUN, sampling_rate=Fraction(1, 4)) == RUN  # pyright: ignore[reportArgumentType]
 
     @pytest.mark.parametrize(
         "value",
-        [True, np.True_, "0.25", None, np.array(0.25), np.array([0.25]), 0.25j, np.float32("nan"),
+        [True, np.True_, "0.25", None, np.array(True), np.array([0.25]), 0.25j, np.float32("nan"),
          np.float64("inf"), Fraction(10**400), 10**400],
         ids=lambda value: f"{value!r:.12}",
     )  # fmt: skip
@@ -82,7 +88,18 @@ class TestNumbers:
 
     @pytest.mark.parametrize(
         "value",
-        [True, np.True_, 3.0, np.float64(3), "3", None, 0, np.int64(0), np.array(3)],
+        [
+            True,
+            np.True_,
+            3.0,
+            np.float64(3),
+            "3",
+            None,
+            0,
+            np.int64(0),
+            np.array(3.0),
+            np.array([3]),
+        ],
         ids=repr,
     )
     @pytest.mark.parametrize(
