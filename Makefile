@@ -8,6 +8,8 @@ PYTEST ?= $(BIN)/python -m pytest
 # A worker per core; each takes up to 2 GB. PARALLEL= runs one after the other, with -x and --pdb.
 PARALLEL ?= --numprocesses logical --maxprocesses 8 --dist worksteal
 OF_ONE_PROCESS := tests/unit tests/statistical
+# Two files at a time: whole services wait more than they work, but more of them would starve each other.
+SIDE_BY_SIDE ?= --numprocesses 2 --dist loadfile
 BENCH ?= --quick
 TORCH_VERSION := 2.13.0
 # What only torch's CUDA build needs. `torch` pins these itself; the lock stays free of them.
@@ -40,9 +42,8 @@ test: setup  ## The default tests: fast, real PostgreSQL, no GPU, on every core
 test-slow: setup  ## What `make test` leaves out and starts no service: statistics, large models; on every core
 	$(PYTEST) $(PARALLEL) -m "(slow or statistical) and not (gpu or long)" $(OF_ONE_PROCESS)
 
-# One after the other: they start whole services and need the machine for themselves.
-test-heavy: setup  ## What else it leaves out: Ray, faults, browser, whole studies
-	$(PYTEST) -m "(slow or ray or browser or statistical) and not gpu and not long" $(addprefix --ignore=,$(OF_ONE_PROCESS))
+test-heavy: setup  ## What else it leaves out: Ray, faults, browser, whole studies; SIDE_BY_SIDE= one by one
+	$(PYTEST) $(SIDE_BY_SIDE) -m "(slow or ray or browser or statistical) and not gpu and not long" $(addprefix --ignore=,$(OF_ONE_PROCESS))
 
 test-long: setup  ## Minutes each: 10,000 requests of the contract, hosts cut off and killed
 	$(PYTEST) -m long

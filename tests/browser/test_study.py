@@ -175,8 +175,8 @@ class TestWatching:
         bars = ElementTree.fromstring(saved["importance Picture"])
         drawn = [mark.tag.rpartition("}")[2] for mark in bars.iter()]
         labels = [mark.text for mark in bars.iter() if mark.tag.endswith("text")]
-        # A row is a name, a bar on its ground, and a share.
-        assert drawn.count("rect") == 1 + len(labels) >= 5
+        # A row is a name, a bar on its ground, a share, and a rank correlation.
+        assert 3 * (drawn.count("rect") - 1) == 2 * len(labels) >= 12
         assert "learning_rate" in labels
         assert labels[1].endswith("%")
         assert tab.complaints == []
