@@ -25,6 +25,8 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from tan_core.accounting import SearchAccounting
+
 NAMING = {
     "ix": "ix_%(column_0_label)s",
     "uq": "uq_%(table_name)s_%(column_0_name)s",
@@ -160,6 +162,11 @@ class Study(Base):
     created_at: Mapped[datetime] = mapped_column(server_default=func.now(), index=True)
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
+
+    @property
+    def has_search(self) -> bool:
+        """Whether anything is simulated before the private run."""
+        return self.search_accounting != SearchAccounting.NO_SEARCH
 
     __table_args__ = (
         Index("ix_study_tenant", "tenant", "created_at"),

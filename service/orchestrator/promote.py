@@ -33,7 +33,7 @@ async def await_approval(session: AsyncSession, study: Study, ledger: Ledger, ne
 
     ``needed`` is what :func:`approval_needed` said.
     """
-    if StudySpec.model_validate(study.spec).has_search:
+    if study.has_search:
         proposed = await propose(session, study)
         if proposed is None:
             await _fail(session, study, ledger, await _nothing_to_promote(session, study))
@@ -52,7 +52,7 @@ async def start_private_run(
 
     A study without a search trains with its own hyper-parameters.
     """
-    if not StudySpec.model_validate(study.spec).has_search:
+    if not study.has_search:
         if await _hand_over(session, study, ledger, settings, params={}, name="given"):
             await set_state(session, study, "training", take_given(study, by="user"))
         return

@@ -44,7 +44,6 @@ from service.studies import line
 from service.studies.events import append_event, append_state, set_state
 from service.trials.service import interrupt_running
 from tan_core.errors import TanError
-from tan_core.spec import StudySpec
 from tan_core.wire import clean_reason
 
 log = logging.getLogger(__name__)
@@ -188,7 +187,7 @@ class Reconciler:
                 await self._advance_without_run(session, study)
 
     async def _advance_without_run(self, session: AsyncSession, study: Study) -> None:
-        is_given = study.state == "queued" and not StudySpec.model_validate(study.spec).has_search
+        is_given = study.state == "queued" and not study.has_search
         if study.cancel_requested:
             await self._end(session, study, "cancelled", "cancelled by a user")
         elif study.state == "awaiting_approval" and not study.promote_requested:

@@ -30,8 +30,6 @@ _BY_MODE = {
         _TEST_SPLIT,
     ),
 }
-FREE = (SearchAccounting.PUBLIC_PROXY, SearchAccounting.NO_SEARCH)
-"""Modes in which no simulation or score reads private data."""
 _EARLIER = (
     (_OUTPUTS, _SCORED_ON),
     (_OUTPUTS, _SCORED_ON.replace("accounted for.", "accounted for below.")),
@@ -82,7 +80,7 @@ def check_coverage(statement: Mapping[str, Any]) -> Check:
     mode = SearchAccounting(search["accounting"])
     if search["note"] not in (SEARCH_NOTES[mode], *_EARLIER_NOTES.get(mode, ())):
         return Check("coverage", False, f"{search['note']!r:.200} is not what {mode} is called")
-    if (search["epsilon"] == 0) is not (mode in FREE):
+    if (search["epsilon"] == 0) is not mode.is_free:
         return Check("coverage", False, f"no search under {mode} has epsilon {search['epsilon']}")
     evaluation = statement.get("evaluation")
     more = () if evaluation is None else (evaluation["note"],)

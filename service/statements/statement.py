@@ -3,7 +3,7 @@
 from typing import Any
 
 from service.evaluation import EvaluationView, evaluation_view
-from service.statements.coverage import FREE, coverage_of
+from service.statements.coverage import coverage_of
 from service.statements.facts import Facts
 from service.statements.verify import (
     SCHEMA,
@@ -241,7 +241,7 @@ def _expect_agreement(stated: float, again: float, accountant: str) -> None:
 
 def _search(facts: Facts) -> dict[str, Any]:
     mode = facts.spec.search.accounting
-    free = mode in FREE
+    free = mode.is_free
     return {
         "accounting": mode.value,
         "note": SEARCH_NOTES[mode],

@@ -214,8 +214,7 @@ async def promote(
 async def _check_choice(session: AsyncSession, study: Study, trial: int | None) -> None:
     """Whether there is such a trial to promote; a study without a search has none, and needs none."""
     completed = await repository.completed_trials(session, study.id)
-    has_search = StudySpec.model_validate(study.spec).has_search
-    if trial is not None and not has_search:
+    if trial is not None and not study.has_search:
         raise InvalidInputError.at(
             "trial", "this study has no search, so no trials; leave it out", trial
         )
@@ -224,7 +223,7 @@ async def _check_choice(session: AsyncSession, study: Study, trial: int | None) 
         raise InvalidInputError.at(
             "trial", f"not a completed trial of this study; completed: {listed}", trial
         )
-    if not completed and has_search:
+    if not completed and study.has_search:
         raise ConflictError("no trial completed, so there is nothing to promote")
 
 

@@ -28,6 +28,11 @@ class SearchAccounting(Choice):
     NO_SEARCH = "no_search"
     """Nothing is searched: the hyper-parameters are given with the study."""
 
+    @property
+    def is_free(self) -> bool:
+        """Whether the private run is all that reads private data."""
+        return self in (SearchAccounting.PUBLIC_PROXY, SearchAccounting.NO_SEARCH)
+
 
 SEARCH_NOTES = {
     SearchAccounting.PUBLIC_PROXY: "hyper-parameters chosen on data registered as public",

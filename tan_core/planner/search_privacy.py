@@ -18,9 +18,6 @@ MIN_NOISE = 0.1
 MAX_STEPS = 10_000_000
 """Of all simulations together: an accountant takes long over more."""
 
-_FREE = (SearchAccounting.PUBLIC_PROXY, SearchAccounting.NO_SEARCH)
-"""Modes in which the run is all that reads private data."""
-
 _UNPRICED_SCORES = "scores on private validation data would come on top"
 _COSTLIEST = "every trial at the searched steps that cost most"
 
@@ -69,7 +66,7 @@ def search_privacy(
 
     searches = [_simulations(run, simulated, search_num_examples) for run in runs]
     count = sum(simulated.values())
-    if mode is SearchAccounting.PUBLIC_PROXY or mode is SearchAccounting.NO_SEARCH:
+    if mode is not None and mode.is_free:
         return PlannedSearchPrivacy(
             mode=mode,
             epsilon=total(mode),
@@ -135,7 +132,7 @@ def _total(
     priced = price_search(
         mode,
         run=reserved_mechanism(run.mechanism),
-        trials=() if mode in _FREE else simulations,
+        trials=() if mode.is_free else simulations,
         delta=delta,
         accountant=accountant,
     )
