@@ -116,6 +116,38 @@ def guarantee(privacy: dict[str, Any]) -> str:
     )
 
 
+def of_scores(search_accounting: str | None) -> str:
+    """What has to be said beside every score of a trial: simulations are not private, charged trials are.
+
+    Example:
+        >>> of_scores("declared_unaccounted"), of_scores("accounted")
+        ('not private', 'noisy, paid for')
+    """
+    return "noisy, paid for" if search_accounting == "accounted" else "not private"
+
+
+def of_trial(search_accounting: str | None) -> str:
+    """What a trial is, and what has to be said beside its score.
+
+    Example:
+        >>> of_trial("public_proxy")
+        'simulation, not private'
+    """
+    kind = "private trial" if search_accounting == "accounted" else "simulation"
+    return f"{kind}, {of_scores(search_accounting)}"
+
+
+def of_trials(search_accounting: str | None) -> str:
+    """What the trials of a search are, and what has to be said beside their scores.
+
+    Example:
+        >>> of_trials("accounted"), of_trials("public_proxy")
+        ('private trials, noisy, paid for', 'simulations, not private')
+    """
+    kind = "private trials" if search_accounting == "accounted" else "simulations"
+    return f"{kind}, {of_scores(search_accounting)}"
+
+
 def beside_epsilon(privacy: dict[str, Any]) -> str:
     """What has to be said wherever the study's ε is.
 

@@ -29,7 +29,7 @@ from tan_core.spec.models import ModelSpec
 from tan_core.spec.study import SearchSpec
 from tan_core.spec.train import TrainerConfig
 
-WIRE_VERSION = 4
+WIRE_VERSION = 5
 """Of the messages below, held by a test: raised whenever one of them changes. A worker of another version says so."""
 
 RECORD = "record"
@@ -216,6 +216,15 @@ class TrialReport(Frozen):
     trial: TrialRecord
 
 
+class ChargedTrials(Frozen):
+    """How the trials of a search that is charged run: each a private run of its own, seen by one noisy score."""
+
+    mechanism: MechanismMessage
+    """Of one trial: what is reserved so many times."""
+    score_noise_multiplier: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    """Standard deviation of the noise on the number of validation records that are told right."""
+
+
 class SearchAssignment(Frozen):
     """What a search driver is to do."""
 
@@ -237,6 +246,8 @@ class SearchAssignment(Frozen):
     """N of the private run: with the mechanism's q it gives B."""
     rungs: list[int]
     """Simulated expected batch sizes, smallest first."""
+    charged: ChargedTrials | None = None
+    """Where every trial is charged: then there is one rung, and no finals. None: trials are simulations."""
     confirmation: int | None = None
     """Above the rungs: the expected batch size at which finalists are simulated once with each fresh seed. None: they
     climb the rungs again."""
@@ -321,7 +332,10 @@ class HeartbeatReply(Frozen):
 
 
 class SegmentRequest(Frozen):
-    """Ask for the charge of the next steps. Answered only after it is committed."""
+    """Ask for the charge of the next steps. Answered only after it is committed.
+
+    Of a search that is charged: of one whole trial, from step 0, and of its score.
+    """
 
     fence: Fence
     start_step: Count

@@ -105,8 +105,7 @@ class RungRun:
         self._trainer = _trainer(assignment, candidate, rung, seed, data)
         steps = self._trainer.mechanism.steps
         self._ends = _ends(steps)
-        self._averaged_steps = max(1, steps // CURVE_POINTS)
-        self._mean: Tensor | None = None
+        self._mean = MeanOfLast(self._trainer, steps=max(1, steps // CURVE_POINTS))
         self._curve: list[CurvePoint] = []
         self._first_loss: float | None = None
         self._losses: deque[float] = deque(maxlen=_RECENT)
@@ -162,7 +161,7 @@ class RungRun:
         while trainer.steps_done < until:
             loss = trainer.step().train_loss
             done = trainer.steps_done
-            self._average(done - until + self._averaged_steps)
+            self._mean.take(until=until)
             if loss is not None:
                 self._first_loss = loss if self._first_loss is None else self._first_loss
                 self._losses.append(loss)
@@ -173,20 +172,13 @@ class RungRun:
                 return f"a parameter was not finite at step {done}"
         return None
 
-    def _average(self, number: int) -> None:
-        """Take the weights into the mean as the ``number``-th of a part; before the first it is not time."""
-        if number == 1:
-            self._mean = self._trainer.released.clone()
-        elif number > 1 and self._mean is not None:
-            self._mean.lerp_(self._trainer.released, 1 / number)
-
     def _look(self, step: int) -> None:
         """Take a point of the curve, or the score at the end."""
         is_last = step == self._ends[-1]
         inputs, labels = self._data.validation
         if not is_last:
             inputs, labels = inputs[:QUICK_VALIDATION], labels[:QUICK_VALIDATION]
-        accuracy = self._trainer.evaluate(inputs, labels, weights=self._mean)
+        accuracy = self._trainer.evaluate(inputs, labels, weights=self._mean.weights)
         self._curve.append(CurvePoint(step=step, accuracy=accuracy))
         if self._is_no_better_than_chance(accuracy, len(labels)):
             self.diverged = (
@@ -203,6 +195,28 @@ class RungRun:
             return False
         chance = 1 / self._num_classes
         return accuracy <= chance + 2 * math.sqrt(chance * (1 - chance) / num_labels)
+
+
+class MeanOfLast:
+    """The mean of the weights over the last steps of a part of a run: what is scored (decision 18).
+
+    Args:
+        trainer: whose weights.
+        steps: how many of them.
+    """
+
+    def __init__(self, trainer: Trainer, *, steps: int) -> None:
+        self.weights: Tensor | None = None
+        """[P]; None before the first step that counts."""
+        self._trainer, self._steps = trainer, steps
+
+    def take(self, *, until: int) -> None:
+        """Count the present weights in where they are among the last before step ``until``."""
+        number = self._trainer.steps_done - until + self._steps
+        if number == 1:
+            self.weights = self._trainer.released.clone()
+        elif number > 1 and self.weights is not None:
+            self.weights.lerp_(self._trainer.released, 1 / number)
 
 
 def run_rung(

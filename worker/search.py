@@ -85,7 +85,7 @@ def _run_trials(
                     SimulatedTrial,
                     assignment=assignment,
                     data=data,
-                    log_format=driver.settings.log_format,
+                    settings=driver.settings,
                 ),
                 of_trial(ray.cluster_resources(), driver.settings),
             ),

@@ -218,7 +218,12 @@ class ConstantTanSearch(OptunaSearch):
 def wanted_repeat(
     assignment: SearchAssignment, trials: Sequence[TrialRecord], *, running: Collection[Repeat] = ()
 ) -> Repeat | None:
-    """What the finals of a search whose trials have all finished want next; None: nothing more."""
+    """What the finals of a search whose trials have all finished want next; None: nothing more.
+
+    A search that is charged has none: each repetition would be one more trial to pay for.
+    """
+    if assignment.charged is not None:
+        return None
     return next_repeat(
         trials,
         num_rungs=len(assignment.rungs),

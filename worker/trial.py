@@ -7,6 +7,7 @@ repeats a finalist, and rungs whose scores an earlier attempt has reported are n
 import logging
 import warnings
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,16 +19,18 @@ from ray.tune import Trainable
 
 from tan_core.data import Records, Split
 from tan_core.engine.memory import keep_freed_memory
-from tan_core.log_records import LogFormat
 from tan_core.models import Checkpoint
 from tan_core.planner import Candidate
 from tan_core.spec import Scalar
 from tan_core.wire import RungScore, SearchAssignment, TrialState
+from worker.charged import ChargedRun
 from worker.driver import last_line
 from worker.log import write_log
+from worker.report import ControlPlane, FencedError, RefusedError, leave
 from worker.rung import Data, RungRun, Tensors, chosen
 from worker.schedule import RESOURCE, resource
 from worker.searcher import METRIC
+from worker.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
 
@@ -50,11 +53,11 @@ class SimulatedTrial(Trainable):
         *,
         assignment: SearchAssignment,
         data: TrialData,
-        log_format: LogFormat,
+        settings: WorkerSettings,
     ) -> None:
         """Once per worker process."""
         write_log(
-            log_format,
+            settings.log_format,
             run_id=assignment.run_id,
             attempt=assignment.attempt,
             trial=lambda: self._number,
@@ -62,6 +65,7 @@ class SimulatedTrial(Trainable):
         torch.set_num_threads(1)
         keep_freed_memory()
         self._assignment = assignment
+        self._settings = settings
         self._shared = data
         self._data: tuple[tuple[bool, ...], Data] | None = None
         self._begin(config)
@@ -82,7 +86,7 @@ class SimulatedTrial(Trainable):
         levels = self._assignment.levels
         self._last = len(levels if self._seed else self._assignment.rungs) - 1
         self._rung = len(levels) - len(self._assignment.repetition) if self._seed else 0
-        self._run: RungRun | None = None
+        self._run: RungRun | ChargedRun | None = None
         log.info("begins with seed %d: %s", self._seed, self._params)
 
     def step(self) -> dict[str, Any]:
@@ -108,18 +112,28 @@ class SimulatedTrial(Trainable):
         if self._run is None:
             # Calibrating a searched number of steps takes a moment: once per trial.
             self._candidate = self._candidate or chosen(self._assignment, self._params)
-            self._run = RungRun(
-                self._assignment,
-                self._candidate,
-                self._rung,
-                self._read(self._candidate.model.features),
-                seed=self._seed,
-            )
+            self._run = self._begun(self._candidate)
         run = self._run
         score = run.advance()
         if run.is_over:
             self._rung, self._run = self._rung + 1, None
         return score, run.diverged
+
+    def _begun(self, candidate: Candidate) -> RungRun | ChargedRun:
+        """The rung of this trial that comes next."""
+        data = self._read(candidate.model.features)
+        charged = self._assignment.charged
+        if charged is None:
+            return RungRun(self._assignment, candidate, self._rung, data, seed=self._seed)
+        return ChargedRun(self._assignment, charged, candidate, data, charge=self._charge)
+
+    def _charge(self, steps: int) -> int:
+        """How many of a trial's steps may run: the answer comes once they are charged."""
+        with closing(ControlPlane(self._settings)) as control:
+            try:
+                return control.request_segment(start_step=0, num_steps=steps).num_steps
+            except (FencedError, RefusedError) as error:
+                leave(error)
 
     def _read(self, features: tuple[bool, ...]) -> Data:
         """Both splits with these features; they lie in memory that all trials of a node share."""

@@ -69,6 +69,7 @@ def _facts(study: Json) -> list[tuple[str, str]]:
     reference, cost, counts = plan["reference"], plan["cost"], text.counts_of(plan)
     interval = f" {text.interval(prediction['low'], prediction['high'])}" if prediction else ""
     which = f" trial {best['number']}, {stands_for(study)}" if best else ""
+    scored = f" ({text.of_scores(privacy['search_accounting'])})" if best else ""
     return [
         ("id", study["id"]),
         ("state", study["state"]),
@@ -79,7 +80,7 @@ def _facts(study: Json) -> list[tuple[str, str]]:
         ("B", text.number(reference["expected_batch_size"])),
         ("σ", text.number(reference["noise_multiplier"])),
         ("S", text.number(reference["steps"])),
-        ("its trial (not private)", f"{text.percent(best.get('value'))}{which}"),
+        ("its trial", f"{text.percent(best.get('value'))}{which}{scored}"),
         ("predicted", f"{text.percent(prediction.get('accuracy'))}{interval}"),
         ("test accuracy", text.percent(run.get("test_accuracy"))),
         ("processed by the run", f"{text.number(cost['private_run_examples'])} {counts}"),

@@ -140,7 +140,7 @@ def report(study: Json, *, url: str, home: Path) -> Any:
         f"{study['name']}: {study['state']}" + (f" ({study['reason']})" if study["reason"] else ""),
         [
             *plan_view.summary(study["plan"]),
-            ("best trial", views.best_trial(study.get("best_trial"))),
+            ("best trial", views.best_trial(study)),
             *views.prediction_rows(study),
             ("test accuracy", f"{text.percent(run_.get('test_accuracy'))} (the private run)"),
             ("privacy", text.guarantee(privacy)),

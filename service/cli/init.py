@@ -47,7 +47,8 @@ def init(
     accounting: Annotated[
         str | None,
         typer.Option(
-            help="search.accounting: declared_unaccounted (default), public_proxy or no_search."
+            help="search.accounting: declared_unaccounted, accounted, public_proxy or no_search; default: what "
+            "the dataset allows."
         ),
     ] = None,
     search_dataset: Annotated[
@@ -56,7 +57,9 @@ def init(
             help="The public dataset that public_proxy searches on.", autocompletion=dataset_names
         ),
     ] = None,
-    trials: Annotated[int | None, typer.Option(help="Candidates; default: 12.")] = None,
+    trials: Annotated[
+        int | None, typer.Option(help="Candidates; default: 12, and 6 where each is charged.")
+    ] = None,
     batch_size: Annotated[
         str | None, typer.Option(metavar="B", help="Of the private run: a number or auto.")
     ] = None,
@@ -157,7 +160,7 @@ def answered(
     if accounting == "no_search":
         _refuse_what_is_not_searched(values)
     else:
-        fill("trials", "trials", 12)
+        fill("trials", "trials", 6 if accounting == "accounted" else 12)
     fill("batch_size", "batch size B of the private run", "256" if is_first else "auto")
     fill("steps", "its steps S", "300" if is_first else "auto")
     fill("promotion", "promotion (automatic, manual)", "automatic")
@@ -242,6 +245,8 @@ def _model_for(dataset: "DatasetView | None") -> str:
 def _accounting_for(dataset: "DatasetView | None") -> str:
     if dataset is None or "declared_unaccounted" in dataset.allowed_modes:
         return "declared_unaccounted"
+    if not dataset.public and "accounted" in dataset.allowed_modes:
+        return "accounted"
     return "public_proxy"
 
 

@@ -189,7 +189,7 @@ def still(study: dict[str, Any], trials: Sequence[dict[str, Any]], *, width: int
     """A study and its trials as they stand, without anybody waiting for more."""
     pace = TrialPace(time.monotonic)
     bars = render_progress(study["name"], of_study(study), pace, width=width)
-    return Group(bars, plots(Story.of_trials(trials), width=width))
+    return Group(bars, plots(Story.of_study(study, trials), width=width))
 
 
 def trials_line(progress: StudyProgress) -> str:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from service import text
 from service.cli import chart
-from service.cli.story import NOT_PRIVATE, Rung, Story
+from service.cli.story import Rung, Story
 
 CHART_HEIGHT = 5
 CHART_WIDTH = 44
@@ -25,8 +25,8 @@ def plots(story: Story, *, width: int) -> RenderableType:
     found = [
         part
         for part in (
-            _best(story.best_so_far, width=each),
-            _rungs(story.rungs, width=each),
+            _best(story.best_so_far, width=each, told=story.of_scores),
+            _rungs(story.rungs, width=each, told=story.of_scores),
             _rates(story.rates, width=each),
         )
         if part is not None
@@ -39,7 +39,7 @@ def plots(story: Story, *, width: int) -> RenderableType:
     return grid
 
 
-def _best(values: Sequence[float], *, width: int) -> RenderableType | None:
+def _best(values: Sequence[float], *, width: int, told: str) -> RenderableType | None:
     """Best accuracy so far over the trials that have ended."""
     if len(values) < 2:
         return None
@@ -50,11 +50,11 @@ def _best(values: Sequence[float], *, width: int) -> RenderableType | None:
         Text.assemble((f"{label:>{room}} ", "dim"), (part, "cyan"))
         for label, part in zip(labels, curve, strict=True)
     ]
-    title = f"best so far, over {text.counted(len(values), 'trial')} ({NOT_PRIVATE})"
+    title = f"best so far, over {text.counted(len(values), 'trial')} ({told})"
     return Group(Text(title, style="bold", overflow="ellipsis", no_wrap=True), *lines)
 
 
-def _rungs(rungs: Sequence[Rung], *, width: int) -> RenderableType | None:
+def _rungs(rungs: Sequence[Rung], *, width: int, told: str) -> RenderableType | None:
     """How the trials do at each simulated batch."""
     if not rungs:
         return None
@@ -67,7 +67,7 @@ def _rungs(rungs: Sequence[Rung], *, width: int) -> RenderableType | None:
             Text(_bar(rung, low, high, bar), style="cyan"),
             f"{text.percent(rung.best)}, {text.counted(len(rung.accuracies), 'trial')}",
         )
-    title = Text(f"best of each rung ({NOT_PRIVATE})", style="bold", no_wrap=True)
+    title = Text(f"best of each rung ({told})", style="bold", no_wrap=True)
     return Group(title, grid)
 
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from service import text
 from service.cli.tables import table
-from service.cli.views import NOT_PRIVATE, facts
+from service.cli.views import facts
 
 Json = dict[str, Any]
 
@@ -130,15 +130,20 @@ def _simulations(simulations: list[Json], confirmation: Json | None) -> Iterator
     if not simulations:
         return
     columns = ("batch size", "noise σ", "B/b", "trials")
+    kind = "Private trials" if simulations[0].get("private") else "Simulations"
     made = _compact(
-        "Simulations: same TAN, steps, learning rate",
+        f"{kind}: same TAN, steps, learning rate",
         *columns, "privacy", right=columns,
     )  # fmt: skip
     climbed = [(rung, text.number(rung.get("trials"))) for rung in simulations]
     confirmed = [] if confirmation is None else [(confirmation, "the best")]
     for rung, trials in climbed + confirmed:
         known = ("expected_batch_size", "noise_multiplier", "scale_factor")
-        made.add_row(*(text.number(rung.get(name)) for name in known), trials, NOT_PRIVATE)
+        made.add_row(
+            *(text.number(rung.get(name)) for name in known),
+            trials,
+            "charged" if rung.get("private") else "not private",
+        )
     yield Text()
     yield made
 

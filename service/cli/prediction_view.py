@@ -7,7 +7,7 @@ from rich.text import Text
 
 from service import text
 from service.cli.tables import table
-from service.cli.views import NOT_PRIVATE, approved, facts
+from service.cli.views import approved, facts
 
 Json = dict[str, Any]
 
@@ -21,7 +21,7 @@ def standings(study: Json) -> RenderableType:
     if promotion["trial"] is None:
         return facts(study["name"], rows)
     made = table(
-        f"Candidates for the private run ({NOT_PRIVATE})",
+        f"Candidates for the private run ({text.of_scores(study['privacy']['search_accounting'])})",
         "trial", "predicted", "interval", "seeds", "",
         right=("trial", "predicted", "seeds"),
     )  # fmt: skip

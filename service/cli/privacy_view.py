@@ -1,6 +1,6 @@
 """What was spent and what is promised: the ledger, the statement and the checks on both."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
@@ -8,7 +8,7 @@ from rich.text import Text
 
 from service import text
 from service.cli.views import UNACCOUNTED, evaluation_tables, facts, table
-from service.ledger import words
+from service.ledger import names, words
 from service.ledger.schemas import Entry
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def statement(document: Json) -> RenderableType:
             ("search", f"{search['accounting']}: {search['note']}"),
             ("waiver", search.get("waiver")),
             ("accountants", _by_accountant(privacy.get("epsilon_by_accountant") or {})),
-            *(("mechanism", _mechanism(event)) for event in said["events"]),
+            *(("mechanism", told) for told in _mechanisms(said)),
             ("precision", (said.get("training") or {}).get("precision")),
             ("steps", ", ".join(f"{n} {word}" for word, n in said["steps"].items() if n is not None)),
             ("weights", f"sha256 {said['weights']['sha256']}"),
@@ -157,12 +157,19 @@ def _reservations(reservations: Sequence[Json]) -> RenderableType:
     made = table("Reservations, in steps", "study", "state", *columns, "entry", right=columns)
     for one in reservations:
         made.add_row(
-            one["study_id"],
+            _whose(one),
             one["state"],
             *(text.number(one[f"{column}_steps"]) for column in columns),
             str(one["seq"]),
         )
     return made
+
+
+def _whose(reservation: Json) -> str:
+    """The study, and what of its search where it is not for its run."""
+    study_id = reservation["study_id"]
+    of = {names.of_trials(study_id): ", its trials", names.of_scores(study_id): ", their scores"}
+    return study_id + of.get(reservation.get("reservation_id", ""), "")
 
 
 def _entries(entries: Sequence[Json], head: int) -> RenderableType:
@@ -189,9 +196,9 @@ def _entries(entries: Sequence[Json], head: int) -> RenderableType:
 def _search_note(account: Json, dataset: Json) -> str:
     if count := account.get("unaccounted_searches"):
         studies = "study" if count == 1 else "studies"
-        return f"{account['search_note']}: of {count} {studies}; these figures hold no search"
+        return f"{account['search_note']}: of {count} {studies}; these figures hold no such search"
     if "declared_unaccounted" in dataset["allowed_modes"]:
-        return f"where a study declared it unaccounted: {UNACCOUNTED}; these figures hold no search"
+        return f"where a study declared it unaccounted: {UNACCOUNTED}; these figures hold no such search"
     return "no search reads this data without being accounted"
 
 
@@ -209,6 +216,14 @@ def _restored_note(account: Json) -> str | None:
 
 def _by_accountant(figures: Json) -> str | None:
     return ", ".join(f"{text.epsilon(v)} ({k.upper()})" for k, v in figures.items()) or None
+
+
+def _mechanisms(said: Json) -> Iterator[str]:
+    """Every event, and what it is of where there are several."""
+    of = [mechanism.get("of") for mechanism in said.get("mechanisms", [])]
+    for place, event in enumerate(said["events"]):
+        which = of[place] if place < len(of) else None
+        yield f"{which}: {_mechanism(event)}" if which else _mechanism(event)
 
 
 def _mechanism(event: Json) -> str:

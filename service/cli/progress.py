@@ -27,6 +27,7 @@ class StudyProgress:
     steps: int | None = None
     steps_per_second: float | None = None
     attempt: int | None = None
+    search_accounting: str | None = None
     last_trial: dict[str, Any] | None = field(default=None, compare=False)
 
     @property
@@ -50,7 +51,9 @@ FIGURES = frozenset({"best_accuracy", "step", "steps", "steps_per_second", "atte
 
 def of_study(study: dict[str, Any]) -> StudyProgress:
     """The progress of a study as ``GET /studies/{id}`` shows it."""
-    known = _with_figures(StudyProgress(), study.get("progress") or {})
+    accounting = (study.get("privacy") or {}).get("search_accounting")
+    begun = StudyProgress(search_accounting=accounting)
+    known = _with_figures(begun, study.get("progress") or {})
     return replace(known, state=study["state"], reason=study.get("reason"))
 
 

@@ -5,12 +5,10 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from service import text
 from service.cli.progress import StudyProgress
 
 Json = dict[str, Any]
-
-NOT_PRIVATE = "not private"
-"""What stands beside every accuracy of a simulation."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +31,9 @@ class Rung:
 
 @dataclass
 class Story:
-    """Grows with the study; nothing of it is private."""
+    """Grows with the study; what may be said of its scores is said beside them."""
 
+    of_scores: str = field(default_factory=lambda: text.of_scores(None))
     trials: dict[int, Json] = field(default_factory=dict[int, Json])
     best_so_far: list[float] = field(default_factory=list[float])
     """After each trial that ended with an accuracy, in the order of their ends."""
@@ -43,15 +42,16 @@ class Story:
     _step: int | None = None
 
     @classmethod
-    def of_trials(cls, trials: Iterable[Json]) -> "Story":
-        """The story that trials tell which have ended."""
-        story = cls()
+    def of_study(cls, study: Json, trials: Iterable[Json]) -> "Story":
+        """The story that a study's trials tell which have ended."""
+        story = cls(of_scores=text.of_scores(study["privacy"]["search_accounting"]))
         for trial in sorted(trials, key=lambda trial: str(trial.get("finished_at") or "~")):
             story.hear(trial)
         return story
 
     def observe(self, progress: StudyProgress) -> None:
         """Take note of what is new."""
+        self.of_scores = text.of_scores(progress.search_accounting)
         if progress.last_trial is not None:
             self.hear(progress.last_trial)
         if progress.step != self._step and progress.steps_per_second:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 ACCOUNTING = {
     "declared_unaccounted": "the search reads private data and is not charged: shown beside ε",
+    "accounted": "each trial is a private run, and ε is of the search and the run together",
     "public_proxy": "simulations and their scores read public data alone: the search costs no ε",
     "no_search": "nothing is searched: train and model hold the hyper-parameters",
 }
@@ -64,6 +65,8 @@ promotion: {a.promotion}
 
 def _searched(a: Answers) -> str:
     """What the search does, up to what is fixed."""
+    if a.accounting == "accounted":
+        return _CHARGED.format(trials=a.trials)
     proxy = "" if a.search_dataset is None else f"  dataset: {a.search_dataset}\n"
     rungs = (
         "simulate at B/32, the better ones at B/8; σ shrinks alike, the steps stay"
@@ -84,6 +87,16 @@ train:
 """
 
 
+_CHARGED = """\
+  trials: {trials:<26} # each costs about what the private run costs: ask few questions
+  rungs: auto                        # one batch size: auto, the smallest whose trials keep enough noise, or [B]
+  # warm_start: auto                 # tried first: the best of earlier studies that were accounted too
+  seed: 0
+  space:
+    learning_rate: {{low: 0.125, high: 4.0, log: true}}
+train:
+  ema_decay: 0.9
+"""
 _GIVEN = """\
 train:
   learning_rate: 1.0

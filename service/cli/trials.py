@@ -45,7 +45,7 @@ def trials(
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """List a study's trials, the best first. Their accuracies are simulations', not private."""
+    """List a study's trials, the best first. Accuracies of simulations are not private."""
     if as_csv and as_json:
         raise InputError("give --csv or --json, not both")
     from service.cli.connect import documents, find_study, open_client
@@ -75,7 +75,7 @@ def trial(
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show one trial: its parameters, and how each of its simulations did. They are not private."""
+    """Show one trial: its parameters, and how each of its simulations did. Simulations are not private."""
     if as_yaml and as_json:
         raise InputError("give --yaml or --json, not both")
     from service.cli.connect import document, find_study, label, open_client
@@ -114,11 +114,12 @@ def _one(study: Json, item: Json) -> "RenderableType":
 
     from service import text
     from service.cli.tables import table
-    from service.cli.views import NOT_PRIVATE, facts
+    from service.cli.views import facts
 
+    accounting = study["privacy"]["search_accounting"]
     rows = [
         ("state", f"{item['state']}: {item['reason']}" if item["reason"] else item["state"]),
-        ("accuracy", f"{text.percent(item['value'])} (simulation, {NOT_PRIVATE})"),
+        ("accuracy", f"{text.percent(item['value'])} ({text.of_trial(accounting)})"),
         ("from", item["source"]),
         *((name, str(value)) for name, value in item["params"].items()),
     ]
@@ -173,7 +174,7 @@ def _table(study: Json, items: Sequence[Json]) -> "RenderableType":
     notes = [f"{len(items)} of {total}; --limit shows more, --csv all"] * (len(items) < total)
     return FirstThatFits(
         *(
-            _laid_out(study["name"], items, notes, has_rungs=has_rungs, is_split=is_split)
+            _laid_out(study, items, notes, has_rungs=has_rungs, is_split=is_split)
             for has_rungs in (True, False)
             for is_split in (True, False)
         )
@@ -181,18 +182,17 @@ def _table(study: Json, items: Sequence[Json]) -> "RenderableType":
 
 
 def _laid_out(
-    name: str, items: Sequence[Json], notes: Sequence[str], *, has_rungs: bool, is_split: bool
+    study: Json, items: Sequence[Json], notes: Sequence[str], *, has_rungs: bool, is_split: bool
 ) -> "FittingTable":
     """One trial a row: with its accuracy at each rung or without, its parameters in a column each or in one."""
     from service import text
     from service.cli.tables import table
-    from service.cli.views import NOT_PRIVATE
 
     names = _parameter_names(items)
     batches = {s["rung"]: s["expected_batch_size"] for item in items for s in item["scores"]}
     rungs = {rung: f"B = {text.number(batches[rung])}" for rung in sorted(batches) if has_rungs}
     made = table(
-        f"Trials of {name} (simulations, {NOT_PRIVATE})",
+        f"Trials of {study['name']} ({text.of_trials(study['privacy']['search_accounting'])})",
         *("trial", "state", "accuracy", *(names if is_split else ["parameters"]), *rungs.values(), ""),
         right=("trial", "accuracy", *(names if is_split else ()), *rungs.values()),
         prose=("",),

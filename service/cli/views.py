@@ -10,7 +10,6 @@ from rich.text import Text
 from service import text
 from service.cli.live import finals_line, steps_line, trials_line
 from service.cli.progress import StudyProgress, of_study
-from service.cli.story import NOT_PRIVATE
 from service.cli.tables import FirstThatFits, FittingTable, table
 
 Json = dict[str, Any]
@@ -112,7 +111,7 @@ def study(item: Json, attempts: Sequence[Json] = ()) -> RenderableType:
         ("search", _search(item, progress)),
         ("finals", finals_line(progress) or None),
         ("approval", _approval(item)),
-        ("best trial", best_trial(item.get("best_trial"))),
+        ("best trial", best_trial(item)),
         *prediction_rows(item),
         ("private run", _run(item.get("run"), steps_line(progress))),
         ("privacy", text.guarantee(item["privacy"])),
@@ -197,13 +196,14 @@ def _ended_early(attempt: Json) -> str | None:
     return ": ".join(filter(None, told))
 
 
-def best_trial(trial: Json | None) -> str | None:
-    """The best trial; its score is a simulation's and promises nothing."""
+def best_trial(study: Json) -> str | None:
+    """The best trial of a study; the score of a simulation promises nothing."""
+    trial = study.get("best_trial")
     if trial is None:
         return None
     return (
         f"number {trial['number']}, validation accuracy {text.percent(trial.get('value'))} "
-        f"(simulation, {NOT_PRIVATE}): {text.parameters(trial['params'])}"
+        f"({text.of_trial(study['privacy']['search_accounting'])}): {text.parameters(trial['params'])}"
     )
 
 

@@ -216,6 +216,8 @@ def _make_environment() -> Environment:
             text.beside_the_law,
             text.reserved_steps,
             text.counts_of,
+            text.of_scores,
+            text.of_trials,
         )
     }
     made.filters.update(filters)

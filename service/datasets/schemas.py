@@ -23,7 +23,11 @@ from tan_core.spec.base import Frozen
 from tan_core.spec.study import Name
 from tan_core.wire import RECORD
 
-ALLOWED_MODES = (SearchAccounting.PUBLIC_PROXY, SearchAccounting.DECLARED_UNACCOUNTED)
+ALLOWED_MODES = (
+    SearchAccounting.PUBLIC_PROXY,
+    SearchAccounting.ACCOUNTED,
+    SearchAccounting.DECLARED_UNACCOUNTED,
+)
 """The ``search.accounting`` modes that a dataset may allow."""
 SUPPORTED_MODES = (*ALLOWED_MODES, SearchAccounting.NO_SEARCH)
 """Those that a study can be run under today. Without a search nothing has to be allowed: the run is charged."""
@@ -41,9 +45,21 @@ def _supported(value: object) -> object:
             "dataset",
             "no study can be run under it, and what a dataset allows cannot be changed later; "
             "accepted today: {accepted}",
-            {"accepted": " and ".join(ALLOWED_MODES)},
+            {"accepted": f"{', '.join(ALLOWED_MODES[:-1])} and {ALLOWED_MODES[-1]}"},
         )
     return value
+
+
+def not_charged_here(*, is_public: bool, unit: str) -> str | None:
+    """Why no search on such data can be ``accounted``; None: it can."""
+    if is_public:
+        return "a search on public data is free, so nothing can be charged; accepted: public_proxy"
+    if unit != RECORD:
+        return (
+            f"scores of an accounted search count records, of which one {unit} may have many; accepted where one "
+            "guarantee is for a user: public_proxy, and declared_unaccounted with a waiver"
+        )
+    return None
 
 
 AllowedMode = Annotated[
@@ -93,7 +109,8 @@ class DatasetRegistration(Frozen):
     depend on earlier private results."""
     public: StrictBool = False
     allow: list[AllowedMode] | None = None
-    """Modes of ``search.accounting``; default: public_proxy, and what a waiver allows. ``no_search`` needs none."""
+    """Modes of ``search.accounting``; default: public_proxy, accounted where one guarantee is for a record, and what
+    a waiver allows. ``no_search`` needs none."""
     waiver: Annotated[str, StringConstraints(max_length=2000)] | None = None
     """``owner: reason``: who accepts that a search on this data is not accounted, and why. It cannot be
     given later."""
@@ -111,6 +128,7 @@ class DatasetRegistration(Frozen):
             *self._admission_faults(),
             *self._naming_faults(),
             *self._waiver_faults(),
+            *self._charged_faults(),
         ]
         if self.unit == RECORD and self.records_per_unit not in (None, 1):
             faults.append(
@@ -179,12 +197,20 @@ class DatasetRegistration(Frozen):
             ]
         return []
 
+    def _charged_faults(self) -> list[InitErrorDetails]:
+        if self.allow is None or SearchAccounting.ACCOUNTED not in self.allow:
+            return []
+        problem = not_charged_here(is_public=self.public, unit=self.unit)
+        return [_fault("allow", SearchAccounting.ACCOUNTED.value, problem)] if problem else []
+
     def allowed_modes(self) -> list[SearchAccounting]:
         """What was allowed, or the default."""
         if self.allow is not None:
             return list(dict.fromkeys(self.allow))
+        can_charge = not_charged_here(is_public=self.public, unit=self.unit) is None
         return [
             SearchAccounting.PUBLIC_PROXY,
+            *([SearchAccounting.ACCOUNTED] if can_charge else []),
             *([SearchAccounting.DECLARED_UNACCOUNTED] if self.waiver else []),
         ]
 

@@ -9,6 +9,7 @@ from service import idempotency
 from service.datasets import overlap, repository
 from service.datasets.overlap import DigestKey
 from service.datasets.schemas import (
+    ALLOWED_MODES,
     NOTHING_TO_APPROVE,
     ApprovalRule,
     BudgetView,
@@ -30,7 +31,6 @@ from tan_core.data.storage import LOCAL
 from tan_core.errors import DatasetError
 from tan_core.mechanism import NeighboringRelation
 from tan_core.planner.privacy import delta_caution
-from tan_core.spec import SearchAccounting
 from tan_core.wire import RECORD
 
 DIGITS = DatasetRegistration(
@@ -38,7 +38,7 @@ DIGITS = DatasetRegistration(
     source="digits",
     epsilon=100.0,
     delta=1e-3,
-    allow=[SearchAccounting.PUBLIC_PROXY, SearchAccounting.DECLARED_UNACCOUNTED],
+    allow=list(ALLOWED_MODES),
     waiver="tan-search: published data bundled with scikit-learn, there to try the service out",
 )
 

@@ -121,6 +121,13 @@ async def reservation(session: AsyncSession, reservation_id: str) -> Reservation
     return Reservation.model_validate(dict(row))
 
 
+async def of_study(session: AsyncSession, study_id: str) -> list[Reservation]:
+    """Every reservation of a study, in the order of their making: those that were replaced, and those of its search."""
+    query = text(_RESERVATION + "study_id = :study ORDER BY seq")
+    rows = (await session.execute(query, {"study": study_id})).mappings()
+    return [Reservation.model_validate(dict(row)) for row in rows]
+
+
 async def reservations(session: AsyncSession, scope_id: str) -> list[Reservation]:
     """Every reservation of a scope, in the order of their making."""
     query = text(_RESERVATION + "scope_id = :scope ORDER BY seq")

@@ -82,6 +82,7 @@ class _Request:
     search_accounting: SearchAccounting | None = None
     baseline: bool | None = None
     instead_of: str | None = None
+    together_with: tuple[Mechanism, ...] = ()
 
     @property
     def event(self) -> str:
@@ -256,12 +257,14 @@ class Ledger:
         delta: float | None = None,
         search_accounting: SearchAccounting | None = None,
         baseline: bool | None = None,
+        together_with: Sequence[Mechanism] = (),
     ) -> Admission:
         """Reserve ``mechanism`` (the plan and its spare steps) if the budget holds it.
 
         The same ``reservation_id`` with the same request is answered again, reserved once. ``delta``
         is the study's; it may not be above the scope's. ``search_accounting`` is what the journal says of
         the study's search, and ``baseline`` whether the study also trains a model without privacy; None: nothing.
+        ``together_with`` is what the caller reserves next in the same transaction: the budget must hold all of it.
 
         Raises:
             BudgetExceededError: the budget, or the tenant's cap in it, does not hold it.
@@ -274,7 +277,7 @@ class Ledger:
             _Request(
                 scope_id=scope_id, reservation_id=reservation_id, study_id=study_id,
                 mechanism=mechanism, actor=actor, tenant=tenant, search_accounting=search_accounting,
-                baseline=baseline,
+                baseline=baseline, together_with=tuple(together_with),
             ),
             delta,
         )  # fmt: skip
@@ -372,14 +375,13 @@ class Ledger:
         """Compose with all that is committed; under a cap, with what its tenant committed."""
         total = scope.epsilon if cap is None else cap.epsilon
         tenant = None if cap is None or cap.tenant == ALL_TENANTS else cap.tenant
-        composed = await self._epsilon(
-            chain(_committed(request, held, tenant), [request.mechanism]), scope
-        )
+        asked = [request.mechanism, *request.together_with]
+        composed = await self._epsilon(chain(_committed(request, held, tenant), asked), scope)
         # Also refuses what is not a number; and under a cap of 0 what costs too little to be seen.
         if not composed <= total or total == 0:
             raise BudgetExceededError(
                 scope_id=scope.scope_id,
-                asked=await self._epsilon([request.mechanism], scope),
+                asked=await self._epsilon(asked, scope),
                 committed=await self._epsilon(_committed(request, held, tenant), scope),
                 composed=composed,
                 total=total,

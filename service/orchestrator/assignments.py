@@ -36,6 +36,7 @@ async def search_run(session: AsyncSession, study: Study) -> Run:
             "target": target.to_json() if target else None,
             "num_examples": reference.num_examples,
             "rungs": plan.rungs,
+            "charged": _charged(plan),
             "confirmation": plan.confirmation_batch,
             "max_examples": math.ceil(spec.search.budget * plan.cost.private_run_examples),
             "points": [point.model_dump(mode="json") for point in points],
@@ -43,6 +44,17 @@ async def search_run(session: AsyncSession, study: Study) -> Run:
             "microbatch_size": spec.train.microbatch_size,
         },
     )
+
+
+def _charged(plan: Plan) -> dict[str, Any] | None:
+    """How the trials of a search that is charged run: as the very mechanism that is reserved."""
+    charged = plan.charged_search
+    if charged is None:
+        return None
+    return {
+        "mechanism": {"event": charged.trial(plan.privacy.neighboring_relation).to_json()},
+        "score_noise_multiplier": charged.score_noise_multiplier,
+    }
 
 
 async def private_run(

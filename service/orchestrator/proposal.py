@@ -43,16 +43,21 @@ async def propose(session: AsyncSession, study: Study) -> Proposal | None:
     found = [trial_record(trial) for trial in await trials.every(session, study.id)]
     search_dataset = await session.get_one(Dataset, study.search_dataset)
     dataset = await session.get_one(Dataset, study.dataset)
+    plan = Plan.model_validate(study.plan)
+    charged = plan.charged_search
     evaluation = Evaluation(
         num_validation=search_dataset.num_validation,
         num_test=dataset.num_test,
         num_classes=dataset.num_classes,
         errors=await earlier_errors(session, study),
+        score_std=charged.score_noise_multiplier / search_dataset.num_validation
+        if charged
+        else 0.0,
     )
     promotion = await asyncio.to_thread(
         choose_winner,
         found,
-        expected_batch_size=Plan.model_validate(study.plan).reference.expected_batch_size,
+        expected_batch_size=plan.reference.expected_batch_size,
         evaluation=evaluation,
     )
     if promotion is None:

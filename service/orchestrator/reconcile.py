@@ -14,6 +14,7 @@ from service.auth.secrets import run_token
 from service.db.clock import clock
 from service.db.session import Database
 from service.db.tables import Attempt, Run, Study
+from service.ledger import names
 from service.ledger import repository as ledger
 from service.ledger.service import Ledger
 from service.logs.redact import redact
@@ -331,7 +332,8 @@ class Reconciler:
                     await append_state(scene.session, study)
             case Action.SUBMIT if attempt is not None:
                 job = self._job(study, run, attempt)
-                return lambda: self._submit(job, study.id if run.kind == "private" else None)
+                is_marked = run.kind == "private" or _is_charged(run)
+                return lambda: self._submit(job, study.id if is_marked else None)
             case Action.STOP if attempt is not None:
                 if attempt.stop_requested_at is None:
                     attempt.stop_requested_at, attempt.reason = scene.now, decision.reason
@@ -368,6 +370,8 @@ class Reconciler:
             # From here on the ledger refuses every earlier attempt.
             await self._ledger.acquire(session, study.reservation_id, epoch=number)
         if run.kind == "search":
+            for held in names.of_search(study.id) if _is_charged(run) else ():
+                await self._ledger.acquire(session, held, epoch=number)
             await interrupt_running(session, study, before_attempt=number, reason="its driver died")
         reason = None
         if last is not None and last.pause_requested_at is None:
@@ -410,7 +414,12 @@ class Reconciler:
             # Stated at the next tick, out of this transaction.
             await self._release(session, study, "the private run is complete")
             await attest_weights(session, study)
-        elif needed := await promote.approval_needed(session, study):
+            return
+        for held in names.of_search(study.id) if _is_charged(run) else ():
+            await self._ledger.release(
+                session, held, actor=self._actor, reason="the search is complete"
+            )
+        if needed := await promote.approval_needed(session, study):
             await promote.await_approval(session, study, self._ledger, needed)
         else:
             await promote.start_private_run(session, study, self._ledger, self._settings)
@@ -461,7 +470,7 @@ class Reconciler:
     # What is known outside the database
 
     async def _leave(self, study_id: str) -> None:
-        """Mark the ledger that a private run is charged to: an older backup is found by it.
+        """Mark the ledger that a study is charged to: an older backup is found by it.
 
         After the commit of what it marks, and repeatable: whatever dies in between marks it again.
         """
@@ -527,6 +536,11 @@ def _is_calm(seen: Look, job: JobInfo | None, decided: Callable[..., Decision]) 
         now=seen.now,
     )
     return decision.action is Action.WAIT and decision.reason == seen.reason
+
+
+def _is_charged(run: Run) -> bool:
+    """Whether the trials of a search are charged, as its own assignment says."""
+    return run.assignment.get("charged") is not None
 
 
 def _view(attempt: Attempt | None) -> AttemptView | None:

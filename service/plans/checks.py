@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from service.datasets.schemas import SUPPORTED_MODES
+from service.datasets.schemas import SUPPORTED_MODES, not_charged_here
 from service.datasets.service import Protection
 from service.db.tables import Dataset
 from service.ledger.schemas import AdmissionRule
@@ -77,7 +77,10 @@ def _mode_faults(spec: StudySpec, private: Dataset, search: Dataset) -> Iterator
         return
     if not spec.has_search:
         return
-    if mode is SearchAccounting.DECLARED_UNACCOUNTED and not private.waiver:
+    uncharged = not_charged_here(is_public=private.public, unit=private.unit)
+    if mode.is_charged and uncharged is not None:
+        yield FieldProblem(path="search.accounting", message=uncharged, value=mode.value)
+    elif mode is SearchAccounting.DECLARED_UNACCOUNTED and not private.waiver:
         yield FieldProblem(
             path="search.accounting",
             message=(
@@ -102,14 +105,17 @@ def _mode_faults(spec: StudySpec, private: Dataset, search: Dataset) -> Iterator
 
 def _modes_left(private: Dataset) -> str:
     """What is left of a dataset without a waiver. Its bytes cannot be registered again."""
-    if SearchAccounting.PUBLIC_PROXY.value not in private.allowed_modes:
-        return _GIVEN
-    proxy = (
-        ""
-        if private.public
-        else ", with search.dataset: a public dataset of the same shape and classes"
-    )
-    return f"public_proxy{proxy}; or {_GIVEN}"
+    left: list[str] = []
+    if SearchAccounting.PUBLIC_PROXY.value in private.allowed_modes:
+        proxy = (
+            ""
+            if private.public
+            else ", with search.dataset: a public dataset of the same shape and classes"
+        )
+        left.append(f"public_proxy{proxy}")
+    if SearchAccounting.ACCOUNTED.value in private.allowed_modes:
+        left.append("accounted, where each trial is charged")
+    return "; or ".join([*left, _GIVEN])
 
 
 def _admission_faults(

@@ -44,6 +44,8 @@ class Prepared:
     search_dataset: Dataset
     reservation: Mechanism | None
     """Of the candidate that costs the budget most, slack included; None on a public dataset."""
+    search_reservations: tuple[Mechanism, ...] = ()
+    """Of the trials and of their scores, spare ones included; none where the search is not charged."""
 
     def told(self) -> Plan:
         """The plan with what is so today: what is stored of it says nothing that may change."""
@@ -76,12 +78,15 @@ async def prepare(context: Context, spec: StudySpec, *, tenant: str | None = Non
         reservation = await _computed(
             context, spec, partial(_costliest, spec, planned.plan, planned.budget.delta)
         )
+    charged = planned.plan.charged_search
+    relation = planned.plan.privacy.neighboring_relation
     return Prepared(
         spec=planned.spec,
         plan=planned.plan,
         dataset=planned.dataset,
         search_dataset=planned.search_dataset,
         reservation=reservation,
+        search_reservations=charged.reserved(relation) if charged else (),
     )
 
 
@@ -135,6 +140,7 @@ async def _plan_registered(context: Context, spec: StudySpec, tenant: str | None
             model=_largest(spec, private),
             private_run_rate=rates.private_run,
             search_rate=rates.search,
+            num_validation=search.num_validation,
         ),
     )
     budget = protected.budget if protected else None

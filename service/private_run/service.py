@@ -45,13 +45,18 @@ async def curves(context: Context, study_id: str) -> PrivateRunCurves | None:
         if run is None:
             return None
         progress = await repository.progress(session, study_id)
-        held, segments = None, []
+        held, segments, searched = None, [], ()
         if study.reservation_id is not None:
             held = await ledger.reservation(session, study.reservation_id)
+            searched = tuple(
+                each.charged
+                for each in await ledger.of_study(session, study.id)
+                if each.charged is not None and each.reservation_id != study.reservation_id
+            )
             segments = await repository.segments(session, study.reservation_id)
     spending: list[SpendingPoint] = []
     if held is not None:
-        spending = await context.arithmetic.run(partial(_spending, study, held))
+        spending = await context.arithmetic.run(partial(_spending, study, held, searched))
     privacy = study.plan["privacy"]
     return PrivateRunCurves(
         steps=run.steps,
@@ -68,28 +73,32 @@ async def curves(context: Context, study_id: str) -> PrivateRunCurves | None:
     )
 
 
-def _spending(study: Study, held: Reservation) -> list[SpendingPoint]:
-    """Priced as the study itself is; what the accountant cannot price is left out."""
+def _spending(
+    study: Study, held: Reservation, searched: tuple[Mechanism, ...]
+) -> list[SpendingPoint]:
+    """Priced as the study itself is, on top of what its search was charged; what cannot be priced is left out."""
     whole = Mechanism.from_json(json.loads(held.event))
     evenly = {
         round(held.reserved_steps * part / SPENDING_POINTS)
         for part in range(1, SPENDING_POINTS + 1)
     }
     privacy = study.plan["privacy"]
-    points = [SpendingPoint(charged_steps=0, epsilon=0.0)]
+    delta, accountant = privacy["delta"], Accountant(privacy["accountant"])
+    start = _epsilon(searched, delta, accountant) if searched else 0.0
+    points = [] if start is None else [SpendingPoint(charged_steps=0, epsilon=start)]
     for steps in sorted({*evenly, held.charged_steps} - {0}):
-        epsilon = _epsilon(
-            whole.with_steps(steps), privacy["delta"], Accountant(privacy["accountant"])
-        )
+        epsilon = _epsilon((whole.with_steps(steps), *searched), delta, accountant)
         if epsilon is not None:
             points.append(SpendingPoint(charged_steps=steps, epsilon=epsilon))
     return points
 
 
 @lru_cache(maxsize=4096)
-def _epsilon(mechanism: Mechanism, delta: float, accountant: Accountant) -> float | None:
+def _epsilon(
+    mechanisms: tuple[Mechanism, ...], delta: float, accountant: Accountant
+) -> float | None:
     try:
-        return price([mechanism], delta=delta, accountant=accountant).epsilon
+        return price(mechanisms, delta=delta, accountant=accountant).epsilon
     except AccountantError:
         return None
 

@@ -19,6 +19,7 @@ from service.context import Context
 from service.db.clock import clock
 from service.db.tables import Attempt, Run, Study
 from service.errors import ConflictError, InvalidInputError, StaleFenceError, UnauthorizedError
+from service.ledger.names import of_scores, of_trials
 from service.ledger.service import Ledger, missing_reservation
 from service.runs import repository
 from service.studies import repository as studies
@@ -125,16 +126,22 @@ async def report_trial(context: Context, driver: Driver, number: int, report: Tr
 
 
 async def begin_segment(context: Context, driver: Driver, ask: SegmentRequest) -> SegmentGrant:
-    """Charge the next steps. The answer leaves only after the charge is committed."""
+    """Charge the next steps, or a whole trial. The answer leaves only after the charge is committed."""
     async with _scene(context, driver, lock=False) as (session, scene):
-        _expect_kind(driver.run_id, scene.run.kind, "private")
-        if scene.study.cancel_requested:
+        study, assignment = scene.study, scene.run.assignment
+        charged = assignment.get("charged")
+        if charged is None:
+            _expect_kind(driver.run_id, scene.run.kind, "private")
+        if study.cancel_requested:
             raise ConflictError("the study is being cancelled: no further steps are charged")
-        reservation_id = scene.study.reservation_id
-        if reservation_id is None and (fault := await missing_reservation(session, scene.study)):
+        reservation_id = study.reservation_id
+        if reservation_id is None and (fault := await missing_reservation(session, study)):
             raise ConflictError(f"{fault}: no steps are granted")
-        mechanism = Mechanism.from_json(scene.run.assignment["mechanism"]["event"])
+        of = assignment if charged is None else charged
+        mechanism = Mechanism.from_json(of["mechanism"]["event"])
     _check_start(ask, mechanism.steps)
+    if charged is not None:
+        return await _begin_trial(context, driver, ask, study.id, mechanism.steps)
     wanted = min(ask.num_steps, mechanism.steps - ask.start_step)
     if reservation_id is None:  # public data: nothing to charge
         return SegmentGrant(segment=ask.start_step, num_steps=wanted)
@@ -147,6 +154,30 @@ async def begin_segment(context: Context, driver: Driver, ask: SegmentRequest) -
             num_steps=wanted,
             request_id=ask.request_id,
         )
+    return SegmentGrant(segment=segment, num_steps=granted)
+
+
+async def _begin_trial(
+    context: Context, driver: Driver, ask: SegmentRequest, study_id: str, steps: int
+) -> SegmentGrant:
+    """Charge all steps of a trial and its score in one transaction; 0 steps where nothing is left for one more."""
+    if (ask.start_step, ask.num_steps) != (0, steps):
+        raise InvalidInputError.at(
+            "num_steps", f"a trial is charged whole: {steps} steps from step 0", ask.num_steps
+        )
+    async with context.database.session() as session:
+        # As many scores are held as trials: where there is one, there is a trial.
+        for reservation_id, wanted in ((of_scores(study_id), 1), (of_trials(study_id), steps)):
+            segment, granted = await Ledger().begin_segment(
+                session,
+                reservation_id,
+                epoch=driver.fence,
+                start_step=0,
+                num_steps=wanted,
+                request_id=ask.request_id,
+            )
+            if granted < wanted:
+                return SegmentGrant(segment=segment, num_steps=0)
     return SegmentGrant(segment=segment, num_steps=granted)
 
 

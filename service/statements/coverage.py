@@ -17,6 +17,11 @@ _SCORED_ON = (
 )
 _BY_MODE = {
     SearchAccounting.PUBLIC_PROXY: (_OUTPUTS, _TEST_SPLIT),
+    SearchAccounting.ACCOUNTED: (
+        "Covered: the released weights, every checkpoint, the scores of all trials of the search, what was chosen by "
+        "them, and everything computed from these alone.",
+        _TEST_SPLIT,
+    ),
     SearchAccounting.DECLARED_UNACCOUNTED: (
         "Covered: the private training, for hyper-parameters taken as given.",
         "Not covered: the choice of hyper-parameters, made by simulations on the private training and "

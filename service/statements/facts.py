@@ -40,6 +40,10 @@ class Charge:
     charged_steps: int
     reserved_steps: int | None
     """None on a public dataset: nothing was reserved."""
+    search: tuple[Mechanism, ...] = ()
+    """What the search was charged beside it, its trials and then their scores; none where it was not charged."""
+    search_reservations: tuple[str, ...] = ()
+    """Of the ledger, for each of these."""
     entry: LedgerEntry | None = None
 
 

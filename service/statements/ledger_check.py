@@ -118,19 +118,29 @@ def _check_reservation(statement: Mapping[str, Any], known: Known) -> list[Check
     held = known.reservation(statement["ledger"]["reservation"])
     if held is None:
         return [Check("reservation", False, "the ledger holds no such reservation")]
-    reserved = {**json.loads(held.event), "steps": held.charged_steps}
     steps, faults = statement["steps"], list[str]()
-    if list(statement["events"]) != [reserved]:
-        faults.append(
-            f"its events are not {held.charged_steps:,} steps of the mechanism that was reserved"
-        )
+    # Whatever else the study was charged is of its search, and has to be stated with it.
+    beside = [
+        other
+        for other in known.reservations
+        if other.study_id == held.study_id
+        and other.charged_steps
+        and other.reservation_id != held.reservation_id
+    ]
+    charged = [{**json.loads(each.event), "steps": each.charged_steps} for each in (held, *beside)]
+    if list(statement["events"]) != charged:
+        told = ", ".join(f"{event['steps']:,}" for event in charged)
+        faults.append(f"its events are not {told} steps of what was reserved")
     if steps["charged"] != held.charged_steps:
         faults.append(f"{steps['charged']} steps, where {held.charged_steps} were charged")
     if steps["reserved"] != held.reserved_steps:
         faults.append(f"{steps['reserved']} steps, where {held.reserved_steps} were reserved")
     if statement["study"]["id"] != held.study_id:
         faults.append(f"it is of study {held.study_id}")
-    said = "; ".join(faults) or f"{held.charged_steps:,} steps of the mechanism that was reserved"
+    searched = f", and {len(beside)} of its search" if beside else ""
+    said = "; ".join(faults) or (
+        f"{held.charged_steps:,} steps of the mechanism that was reserved{searched}"
+    )
     return [Check("reservation", not faults, said)]
 
 

@@ -11,6 +11,7 @@ from service.datasets.schemas import OverlapView
 from service.db.clock import clock
 from service.db.session import Database
 from service.db.tables import Dataset, Run, Study
+from service.ledger import names
 from service.ledger import repository as ledger
 from service.ledger.service import Ledger, missing_reservation
 from service.publication.keys import signing_key
@@ -19,7 +20,9 @@ from service.settings import Settings
 from service.statements.facts import Charge, Facts, LedgerEntry
 from service.statements.statement import StatementError, build
 from service.studies import repository as studies
+from tan_core.accounting import SearchAccounting
 from tan_core.mechanism import Mechanism
+from tan_core.planner import Plan
 from tan_core.spec import StudySpec
 from tan_core.spec.train import TrainerConfig
 from tan_core.wire import PrivateResult
@@ -128,6 +131,7 @@ async def _charge(session: AsyncSession, study: Study, run: Run, result: Private
             f"the ledger holds another mechanism for study {study.id!r} than the one that was run"
         )
     _expect_search(study, held.search_accounting)
+    searched = await _search_charges(session, study)
     scope = await ledger.scope(session, held.scope_id)
     entry = await ledger.last_entry_of(session, study.reservation_id)
     totals = await Ledger().totals(session, held.scope_id)
@@ -135,6 +139,8 @@ async def _charge(session: AsyncSession, study: Study, run: Run, result: Private
         mechanism=reserved,
         charged_steps=held.charged_steps,
         reserved_steps=held.reserved_steps,
+        search=tuple(searched.values()),
+        search_reservations=tuple(searched),
         entry=LedgerEntry(
             scope=held.scope_id,
             reservation=held.reservation_id,
@@ -148,3 +154,26 @@ async def _charge(session: AsyncSession, study: Study, run: Run, result: Private
             beside=await ledger.beside(session, held.scope_id),
         ),
     )
+
+
+async def _search_charges(session: AsyncSession, study: Study) -> dict[str, Mechanism]:
+    """What a search that is charged was charged, by reservation: its trials, then their scores.
+
+    Raises:
+        StatementError: the ledger does not hold both, or was charged for more scores than trials or for fewer.
+    """
+    if not SearchAccounting(study.search_accounting).is_charged:
+        return {}
+    held = {each.reservation_id: each for each in await ledger.of_study(session, study.id)}
+    trials, scores = (held.get(name) for name in names.of_search(study.id))
+    if trials is None or scores is None or trials.charged is None or scores.charged is None:
+        raise StatementError(
+            f"the search of study {study.id!r} is to be charged, and the ledger has no charges of it"
+        )
+    planned = Plan.model_validate(study.plan).charged_search
+    if planned is None or trials.charged_steps != scores.charged_steps * planned.steps:
+        raise StatementError(
+            f"the search of study {study.id!r} was charged {trials.charged_steps} steps of trials and "
+            f"{scores.charged_steps} scores, which do not belong together"
+        )
+    return {trials.reservation_id: trials.charged, scores.reservation_id: scores.charged}

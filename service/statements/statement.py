@@ -5,6 +5,7 @@ from typing import Any
 from service.evaluation import EvaluationView, evaluation_view
 from service.statements.coverage import coverage_of
 from service.statements.facts import Facts
+from service.statements.readable import OF_EVENTS
 from service.statements.verify import (
     SCHEMA,
     TOLERANCE,
@@ -58,6 +59,14 @@ IN_BFLOAT16 = (
     "The passes through the model ran in bfloat16. The norm of each {unit}'s gradient and the sum that it bounds were "
     "made in float32 of the same rounded numbers, so what the passes round does not enter the bound.",
 )
+OF_A_CHARGED_SEARCH = (
+    "Each trial of the search drew its own batches and noise, from a key of its own, and was charged whole before its "
+    "first step. All that is known of it is its score, beside whether its noisy weights were still numbers, and how "
+    "long it took.",
+    "A score is the number of validation records that are told right, which one {unit} moves by at most one, with "
+    "Gaussian noise of standard deviation noise_multiplier: an event with sampling_rate 1 and clip_norm 1.",
+    "How many trials there are, and the mechanism of each, were fixed before the first of them.",
+)
 OF_RANDOM_WEIGHTS = "weights start from a random initialisation"
 OF_CODE = (
     "weights start as they were made by the code of {}, which was not checked and may have loaded anything; "
@@ -96,7 +105,8 @@ def build(facts: Facts) -> dict[str, Any]:
             "the ledger must cover every released step"
         )
     executed = charge.mechanism.with_steps(charge.charged_steps)
-    events = [executed.to_json()]
+    charged = [executed, *charge.search]
+    events = [mechanism.to_json() for mechanism in charged]
     evaluation = evaluation_view(result.model_dump(mode="json"))
     return {
         "schema": SCHEMA,
@@ -108,9 +118,9 @@ def build(facts: Facts) -> dict[str, Any]:
         "neighboring_relation": executed.neighboring_relation.value,
         "num_examples": {"value": facts.num_examples, "is_public": True},
         "events": events,
-        "mechanisms": [_readable(executed)],
+        "mechanisms": _mechanisms(charged),
         "training": {"precision": facts.precision.value},
-        "privacy": _privacy(facts, executed, events),
+        "privacy": _privacy(facts, charged, events),
         "search": _search(facts),
         "pretraining": _pretraining(facts),
         "steps": {
@@ -127,6 +137,14 @@ def build(facts: Facts) -> dict[str, Any]:
         "assumptions": _assumptions(facts, executed),
         "coverage": _coverage(facts, evaluation),
     }
+
+
+def _mechanisms(charged: list[Mechanism]) -> list[dict[str, Any]]:
+    """The events for a reader, and what each is of where a search was charged beside the run."""
+    readable = [_readable(mechanism) for mechanism in charged]
+    if len(readable) == 1:
+        return readable
+    return [{"of": of, **event} for of, event in zip(OF_EVENTS, readable, strict=True)]
 
 
 def _readable(mechanism: Mechanism) -> dict[str, Any]:
@@ -180,14 +198,17 @@ def _assumptions(facts: Facts, executed: Mechanism) -> list[str]:
         *(OF_USERS if unit == "user" else ()),
         *(OF_A_CAP if executed.max_batch_size is not None else ()),
         *(each.format(unit=unit) for each in IN_BFLOAT16 if facts.precision is Precision.BFLOAT16),
+        *(each.format(unit=unit) for each in OF_A_CHARGED_SEARCH if facts.charge.search),
     ]
 
 
-def _privacy(facts: Facts, executed: Mechanism, events: list[dict[str, Any]]) -> dict[str, Any]:
-    target = facts.spec.privacy
+def _privacy(
+    facts: Facts, charged: list[Mechanism], events: list[dict[str, Any]]
+) -> dict[str, Any]:
+    target, executed = facts.spec.privacy, charged[0]
     relation, delta = executed.neighboring_relation, target.delta
-    stated = price([executed], delta=delta, accountant=target.accountant)
-    by_accountant = {Accountant.PLD: price([executed], delta=delta).epsilon}
+    stated = price(charged, delta=delta, accountant=target.accountant)
+    by_accountant = {Accountant.PLD: price(charged, delta=delta).epsilon}
     by_accountant[target.accountant] = stated.epsilon
     again = epsilon_of_events(events, delta=delta, neighboring_relation=relation)
     _expect_agreement(by_accountant[Accountant.PLD], again, "pld")
@@ -212,19 +233,21 @@ def _privacy(facts: Facts, executed: Mechanism, events: list[dict[str, Any]]) ->
         "curve": [
             {"delta": at, "epsilon": found}
             for at in (delta * 10, delta, delta / 10)
-            if (found := _confirmed(executed, events, at)) is not None
+            if (found := _confirmed(charged, events, at)) is not None
         ],
     }
 
 
-def _confirmed(executed: Mechanism, events: list[dict[str, Any]], delta: float) -> float | None:
+def _confirmed(
+    charged: list[Mechanism], events: list[dict[str, Any]], delta: float
+) -> float | None:
     """Epsilon at another delta, if both implementations say so: who verifies a statement computes it again."""
     if not MIN_DELTA <= delta < 1:
         return None
-    stated = price([executed], delta=delta).epsilon
+    stated = price(charged, delta=delta).epsilon
     try:
         again = epsilon_of_events(
-            events, delta=delta, neighboring_relation=executed.neighboring_relation
+            events, delta=delta, neighboring_relation=charged[0].neighboring_relation
         )
     except EventError:  # so many steps that round-off could hide in so small a delta
         return None
@@ -240,14 +263,26 @@ def _expect_agreement(stated: float, again: float, accountant: str) -> None:
 
 
 def _search(facts: Facts) -> dict[str, Any]:
-    mode = facts.spec.search.accounting
-    free = mode.is_free
-    return {
+    mode, charged = facts.spec.search.accounting, facts.charge.search
+    unaccounted = not (mode.is_free or mode.is_charged)
+    stated = {
         "accounting": mode.value,
         "note": SEARCH_NOTES[mode],
         "dataset": facts.search_dataset if facts.spec.has_search else None,
-        "epsilon": 0.0 if free else None,
-        "waiver": None if free else facts.waiver,
+        "epsilon": 0.0 if mode.is_free else None,
+        "waiver": facts.waiver if unaccounted else None,
+    }
+    if not charged:
+        return stated
+    trials, scores = charged
+    target = facts.spec.privacy
+    alone = price(charged, delta=target.delta, accountant=target.accountant)
+    return {
+        **stated,
+        "epsilon": alone.epsilon,
+        "trials": scores.steps,
+        "steps": {"trials": trials.steps, "scores": scores.steps},
+        "reservations": list(facts.charge.search_reservations),
     }
 
 

@@ -20,7 +20,7 @@ from service.evaluation import notes_of
 from service.publication.signing import is_signed
 from service.statements.check import Check
 from service.statements.coverage import check_beside, check_coverage
-from service.statements.readable import check_mechanisms
+from service.statements.readable import check_mechanisms, check_searched
 from tan_core.accounting import round_up
 from tan_core.accounting.effort import check_effort
 from tan_core.errors import TooHardError
@@ -74,6 +74,7 @@ def verify_statement(document: Mapping[str, Any], *, key_id: str | None = None) 
         *_check_epsilon(document),
         _check_steps(document),
         *_readable_or_bad("mechanisms", check_mechanisms, document),
+        *_readable_or_bad("trials", check_searched, document),
         *_readable_or_bad("coverage", lambda said: [check_coverage(said)], document),
         *_readable_or_bad("beside epsilon", check_beside, document),
         *_check_evaluation(document),
@@ -236,10 +237,12 @@ def _check_steps(statement: Mapping[str, Any]) -> Check:
         charged = statement["steps"]["charged"]
         released = statement["steps"]["released"]
         in_events = sum(event["steps"] for event in statement["events"])
-        is_good = bool(in_events == charged >= released)
+        of_search = sum((statement.get("search") or {}).get("steps", {}).values())
+        is_good = bool(in_events == charged + of_search and charged >= released)
     except MALFORMED as error:
         return Check("steps", False, f"not stated: {error}")
-    detail = f"{in_events} in the events, {charged} charged, {released} in the released weights"
+    searched = f" and {of_search} for the search" if of_search else ""
+    detail = f"{in_events} in the events, {charged} charged{searched}, {released} in the released weights"
     return Check("steps", is_good, detail)
 
 

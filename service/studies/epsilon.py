@@ -1,11 +1,12 @@
 """Which epsilon is shown for a study: never one below what its steps have cost."""
 
 from service.db.tables import Study
+from tan_core.accounting import SearchAccounting
 from tan_core.spec.fields import STEPS_KEYS
 
 
 def shown(study: Study, *, charged_steps: int | None) -> float:
-    """Epsilon of the private run, as far as it is known.
+    """Epsilon of the private run, and of its search where that is charged, as far as it is known.
 
     ==========================================  ==================================================
     The study                                   Epsilon
@@ -14,6 +15,7 @@ def shown(study: Study, *, charged_steps: int | None) -> float:
     ended without one                           of the steps that were charged; 0 where none was
     is under way                                as planned
     is under way, its ``steps`` are searched    the target, which bounds every candidate
+    is under way, its search is charged         of all that is held, for the run and for the search
     is under way, more charged than planned     of the whole reservation
     ==========================================  ==================================================
 
@@ -25,7 +27,9 @@ def shown(study: Study, *, charged_steps: int | None) -> float:
         return study.statement["privacy"]["epsilon"]
     if study.charged_epsilon is not None:
         return study.charged_epsilon
-    if _steps_are_searched(study) or (charged_steps or 0) > study.plan["reference"]["steps"]:
+    is_charged = SearchAccounting(study.search_accounting).is_charged
+    more_than_planned = (charged_steps or 0) > study.plan["reference"]["steps"]
+    if is_charged or _steps_are_searched(study) or more_than_planned:
         return reserved(study)
     return study.plan["privacy"]["epsilon"]
 

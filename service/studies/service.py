@@ -16,6 +16,7 @@ from service.db.tables import IdempotencyKey, Study
 from service.errors import ConflictError, InvalidInputError, NotFoundError
 from service.evaluation import evaluation_view
 from service.idempotency import Keyed
+from service.ledger import names
 from service.ledger import repository as ledger
 from service.ledger.notes import restored_note
 from service.ledger.repository import Charged
@@ -341,7 +342,9 @@ async def _store(session: AsyncSession, prepared: Prepared, by: Principal) -> St
             tenant=by.tenant,
             search_accounting=spec.search.accounting,
             baseline=spec.evaluation.baseline,
+            together_with=prepared.search_reservations,
         )
+        await _reserve_search(session, prepared, prepared.dataset.scope_id, study_id, by)
     study = Study(
         id=study_id,
         tenant=by.tenant,
@@ -358,6 +361,24 @@ async def _store(session: AsyncSession, prepared: Prepared, by: Principal) -> St
     await repository.insert(session, study)
     await append_state(session, study)
     return study
+
+
+async def _reserve_search(
+    session: AsyncSession, prepared: Prepared, scope_id: str, study_id: str, by: Principal
+) -> None:
+    """Hold what a search that is charged will cost; nothing for any other."""
+    held = zip(names.of_search(study_id), prepared.search_reservations, strict=False)
+    for reservation_id, mechanism in held:
+        await Ledger().admit_and_reserve(
+            session,
+            scope_id=scope_id,
+            reservation_id=reservation_id,
+            study_id=study_id,
+            mechanism=mechanism,
+            actor=by.actor,
+            tenant=by.tenant,
+            search_accounting=prepared.spec.search.accounting,
+        )
 
 
 def _summary(

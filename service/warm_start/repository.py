@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence, Set
 
-from sqlalchemy import ColumnElement, exists, func, select
+from sqlalchemy import ColumnElement, exists, func, select, true
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Study, Trial
+from tan_core.accounting import SearchAccounting
 from tan_core.spec import ModelSpec, Scalar
 
 
@@ -27,13 +28,16 @@ async def newest_alike(
     search_dataset: str,
     model: ModelSpec,
     scales: Set[bool],
+    only_charged: bool,
     other_than: str,
     limit: int,
 ) -> Sequence[Study]:
     """The newest studies of the tenant that searched the dataset for this model and have a completed trial.
 
     Where features are whitened, learning rates are on another scale: only trials of one of ``scales`` count.
+    With ``only_charged`` only of searches that were charged: what others found on private data was not paid for.
     """
+    is_paid_for = Study.search_accounting == SearchAccounting.ACCOUNTED.value
     query = (
         select(Study)
         .where(
@@ -41,6 +45,7 @@ async def newest_alike(
             Study.search_dataset == search_dataset,
             Study.spec["model"]["name"].astext == model.name,
             Study.id != other_than,
+            is_paid_for if only_charged else true(),
             exists().where(Trial.study_id == Study.id, Trial.state == "completed", _is_of(scales)),
         )
         .order_by(Study.created_at.desc(), Study.id.desc())

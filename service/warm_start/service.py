@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from service.db.tables import Study
 from service.warm_start import repository
 from service.warm_start.points import FEWEST_TRIALS, Source, points_of
+from tan_core.accounting import SearchAccounting
 from tan_core.spec import FieldProblem, StudySpec
 from tan_core.spec.features import scales
 from tan_core.wire import KnownPoint
@@ -45,6 +46,11 @@ def _refusal(source: Study | None, spec: StudySpec, search_dataset: str) -> str 
             f"its search read {source.search_dataset!r}, this one reads {search_dataset!r}; "
             "accepted: studies that searched the same dataset"
         )
+    if spec.search.accounting.is_charged and not _is_charged(source):
+        return (
+            f"its search is {source.search_accounting}: what it found on these data was not charged, and this search "
+            "is to be; accepted: studies whose search was accounted"
+        )
     model = source.spec["model"]
     if model["name"] != spec.model.name:
         return f"it is a study of model {model['name']}; accepted: studies of {spec.model.name}"
@@ -56,6 +62,11 @@ def _refusal(source: Study | None, spec: StudySpec, search_dataset: str) -> str 
             f"scale; accepted: studies whose features {own}"
         )
     return None
+
+
+def _is_charged(source: Study) -> bool:
+    """Whether all that the study's search found was paid for."""
+    return SearchAccounting(source.search_accounting).is_charged
 
 
 def _scales(document: Mapping[str, Any]) -> set[bool]:
@@ -85,6 +96,7 @@ async def _sources(session: AsyncSession, study: Study, spec: StudySpec) -> list
             search_dataset=study.search_dataset,
             model=spec.model,
             scales=own_scales,
+            only_charged=spec.search.accounting.is_charged,
             other_than=study.id,
             limit=NEWEST_STUDIES,
         )

@@ -33,6 +33,11 @@ class SearchAccounting(Choice):
         """Whether the private run is all that reads private data."""
         return self in (SearchAccounting.PUBLIC_PROXY, SearchAccounting.NO_SEARCH)
 
+    @property
+    def is_charged(self) -> bool:
+        """Whether every trial is charged to the budget of the private data."""
+        return self is SearchAccounting.ACCOUNTED
+
 
 SEARCH_NOTES = {
     SearchAccounting.PUBLIC_PROXY: "hyper-parameters chosen on data registered as public",

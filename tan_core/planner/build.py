@@ -1,22 +1,25 @@
 """Building a plan: from a study's target, or from a mechanism."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from tan_core import _validate
-from tan_core.accounting import MIN_DELTA
+from tan_core.accounting import MIN_DELTA, round_up
 from tan_core.accounting.search import SearchAccounting
 from tan_core.errors import ParameterError
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 from tan_core.planner.candidates import simulation_of
 from tan_core.planner.cap import check_cap
+from tan_core.planner.charged import ChargedSearch
 from tan_core.planner.cost import ComputeLimit, MeasuredRate, Rates, Workload, planned_cost
 from tan_core.planner.finals import most_simulations
 from tan_core.planner.memory import memory_bytes
 from tan_core.planner.model_cost import ModelCost
 from tan_core.planner.plan import (
     Plan,
+    PlannedChargedSearch,
     PlannedReservation,
     PlannedRun,
     PlannedSimulation,
@@ -26,7 +29,13 @@ from tan_core.planner.reservations import runs_to_choose
 from tan_core.planner.rungs import one_rung
 from tan_core.planner.search_privacy import search_privacy
 from tan_core.planner.segments import segment_rule
-from tan_core.planner.shape import Shape, choose_shape, largest, refuse_batch_above
+from tan_core.planner.shape import (
+    ENOUGH_NOISE,
+    Shape,
+    choose_shape,
+    largest,
+    refuse_batch_above,
+)
 from tan_core.planner.step_candidates import step_candidates
 from tan_core.spec import StudySpec
 from tan_core.spec.train import Precision
@@ -42,13 +51,15 @@ def plan_study(
     model: ModelCost | None = None,
     private_run_rate: MeasuredRate | None = None,
     search_rate: MeasuredRate | None = None,
+    num_validation: int | None = None,
 ) -> Plan:
     """What a study would run, promise and cost.
 
     Formal guarantees:
 
     * The planned steps and the slack together cost at most ``privacy.epsilon``, by the study's own
-      accountant, whenever a target is given.
+      accountant, whenever a target is given; under ``accounted`` together with all trials and scores,
+      spare ones included.
     * The same study, sizes and rates give the same plan.
     * With a rate, the plan costs at most ``budget.gpu_hours``; without one the limit is not applied,
       and ``warnings`` says so.
@@ -61,6 +72,8 @@ def plan_study(
         model: its size, for the memory; None where it is not known.
         private_run_rate: of private runs like this one; None where none was measured.
         search_rate: of simulations like this study's. One rate stands in for the other.
+        num_validation: records that trials are scored on; None where they are not known. It decides how
+            loud the scores of a charged search are.
 
     Raises:
         ParameterError: a field cannot be had; ``field`` is its path in the YAML.
@@ -86,13 +99,15 @@ def plan_study(
     """
     _validate.positive_integer(num_examples=num_examples)
     _check_privacy(spec, neighboring_relation)
+    is_charged = spec.search.accounting.is_charged
     workload = Workload(
         trials=spec.search.trials,
         rungs=spec.search.rungs,
         views=largest(spec, "augmentation_multiplicity") or spec.train.augmentation_multiplicity,
         search_num_examples=search_num_examples or num_examples,
         workers=spec.train.workers,
-        budget=spec.search.budget,
+        budget=None if is_charged else spec.search.budget,
+        is_charged=is_charged,
     )
     rates = Rates.of(private_run_rate, search_rate)
     hours = spec.budget.gpu_hours
@@ -100,8 +115,15 @@ def plan_study(
     if hours is not None and rates is not None:
         limit = ComputeLimit(gpu_hours=hours, workload=workload, rates=rates)
     shape = choose_shape(
-        spec, num_examples=num_examples, neighboring_relation=neighboring_relation, limit=limit
+        spec,
+        num_examples=num_examples,
+        neighboring_relation=neighboring_relation,
+        limit=limit,
+        num_validation=num_validation,
     )
+    if shape.search is not None:
+        rung = shape.search.expected_batch_size or round(shape.batch)
+        workload = replace(workload, rungs=[rung])
     promise = Promise(
         delta=spec.privacy.delta,
         accountant=spec.privacy.accountant,
@@ -117,6 +139,7 @@ def plan_study(
         memory=memory_bytes(model, spec) if model else None,
         precision=None if spec.searched("precision") else spec.train.precision,
         warnings=[_UNMEASURED] if hours is not None and rates is None else [],
+        num_validation=num_validation,
     )
 
 
@@ -223,13 +246,15 @@ def _assemble(
     memory: int | None,
     precision: Precision | None,
     warnings: Sequence[str],
+    num_validation: int | None = None,
 ) -> Plan:
     """Everything that follows from what has been decided."""
     run, mechanism = shape.run, shape.run.mechanism
     rungs, confirmation = workload.rungs_of(shape.batch), workload.confirmation_of(shape.batch)
     _refuse_rungs_above(shape.batch, rungs)
     segments = segment_rule(mechanism.steps)
-    privacy, privacy_warnings = planned_privacy(run, promise)
+    search = shape.search
+    privacy, privacy_warnings = planned_privacy(run, promise, search)
     return Plan(
         reference=PlannedRun(
             num_examples=run.num_examples,
@@ -252,6 +277,7 @@ def _assemble(
             for rung, trials in zip(rungs, workload.trials_of(shape.batch), strict=True)
         ],
         confirmation=_simulation(shape, workload, confirmation, 1) if confirmation else None,
+        charged_search=_charged(run, search, num_validation) if search else None,
         step_candidates=step_candidates(shape, promise, workload),
         search_privacy=search_privacy(
             runs,
@@ -261,6 +287,7 @@ def _assemble(
             else most_simulations(workload.trials, rungs, confirmation),
             workload.search_num_examples,
             mode=mode,
+            charged_search=search,
         ),
         cost=planned_cost(
             workload,
@@ -315,14 +342,33 @@ def _simulation(shape: Shape, workload: Workload, rung: int, trials: float) -> P
         noise_multiplier=scaled.dynamics.noise_multiplier,
         steps=scaled.dynamics.steps,
         trials=_whole(round(trials, 1)),
+        private=workload.is_charged,
+    )
+
+
+def _charged(
+    run: PrivateRun, search: ChargedSearch, num_validation: int | None
+) -> PlannedChargedSearch:
+    trial, noise = search.trial(run), search.score_noise_multiplier
+    return PlannedChargedSearch(
+        trials=search.trials,
+        spare_trials=search.spare_trials,
+        sampling_rate=trial.sampling_rate,
+        noise_multiplier=trial.noise_multiplier,
+        clip_norm=trial.clip_norm,
+        steps=trial.steps,
+        score_noise_multiplier=noise,
+        score_std=round_up(noise / num_validation, 4) if num_validation else None,
     )
 
 
 def _search_warnings(shape: Shape, workload: Workload) -> list[str]:
     """What the search costs more than it is meant to."""
+    steps = shape.run.mechanism.steps
+    if workload.is_charged:
+        return _charged_warnings(shape, workload)
     if workload.budget is None:
         return []
-    steps = shape.run.mechanism.steps
     search = workload.search_examples(shape.batch, steps)
     if search <= workload.max_examples(shape.batch, steps):
         return []
@@ -332,6 +378,29 @@ def _search_warnings(shape: Shape, workload: Workload) -> list[str]:
         f"above search.budget = {workload.budget:g}: fewer search.trials, smaller search.rungs or a "
         "larger train.batch_size would cost less"
     ]
+
+
+def _charged_warnings(shape: Shape, workload: Workload) -> list[str]:
+    """What a charged search asks for beside its privacy."""
+    trial = shape.search.trial(shape.run) if shape.search else shape.run.mechanism
+    steps = shape.run.mechanism.steps
+    share = workload.search_examples(shape.batch, steps) / workload.private_run_examples(
+        shape.batch, steps
+    )
+    warnings: list[str] = []
+    if trial.noise_multiplier < ENOUGH_NOISE <= shape.run.mechanism.noise_multiplier:
+        warnings.append(
+            f"a trial at batch {trial.sampling_rate * shape.run.num_examples:g} has noise multiplier "
+            f"{trial.noise_multiplier:.3g} < {ENOUGH_NOISE:g}, so it costs more than its total noise would at a "
+            "larger batch; search.rungs: auto chooses one that does not"
+        )
+    if share > 1:
+        warnings.append(
+            f"the trials process {share:.2g} times the examples of the private run: each is a private run itself, and "
+            "a smaller batch would leave it too little noise; fewer search.trials or a larger train.batch_size would "
+            "cost less"
+        )
+    return warnings
 
 
 def _check_privacy(spec: StudySpec, relation: NeighboringRelation) -> None:

@@ -61,6 +61,8 @@ class Workload:
         search_num_examples: examples that the simulations read.
         workers: ranks of the private run.
         budget: what the search may process, in private runs; None: it has no finals.
+        is_charged: whether every trial is charged: all are planned at one batch, at the private one until
+            a smaller one is chosen.
     """
 
     trials: int
@@ -69,11 +71,14 @@ class Workload:
     search_num_examples: int
     workers: int
     budget: float | None
+    is_charged: bool = False
 
     def rungs_of(self, batch: float) -> list[int]:
         """Simulated batch sizes, smallest first; none without a search."""
         if not self.trials:
             return []
+        if self.rungs == "auto" and self.is_charged:
+            return [max(1, round(batch))]
         if self.rungs == "auto":
             return batch_ladder(
                 batch, trials=self.trials, search_num_examples=self.search_num_examples

@@ -8,6 +8,7 @@ from tan_core.accounting.search import SearchAccounting
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 from tan_core.planner.cap import with_cap
+from tan_core.planner.charged import score_mechanism
 from tan_core.spec.base import Frozen
 from tan_core.spec.train import Precision
 
@@ -28,7 +29,10 @@ class PlannedRun(Frozen):
 
 
 class PlannedPrivacy(Frozen):
-    """What the run promises. Every epsilon here is rounded up to four decimals."""
+    """What the study promises. Every epsilon here is rounded up to four decimals.
+
+    It is of the private run, and under ``accounted`` of the run, all trials and all their scores together.
+    """
 
     epsilon: float
     """Of the planned steps."""
@@ -60,7 +64,7 @@ class PlannedReservation(Frozen):
 
 
 class PlannedSimulation(Frozen):
-    """One rung. Not private: it has no epsilon field on purpose."""
+    """One rung. It has no epsilon field on purpose: not even where its trials are private has one of them its own."""
 
     scale_factor: int | float
     expected_batch_size: int | float
@@ -72,7 +76,43 @@ class PlannedSimulation(Frozen):
     confirmation, how often it is simulated in any case."""
     learning_rate_factor: float = 1.0
     """The private run's learning rate over the simulation's: constant TAN leaves it alone."""
-    private: Literal[False] = False
+    private: bool = False
+    """Whether its trials are private runs of their own, charged to the budget: under ``accounted`` alone."""
+
+
+class PlannedChargedSearch(Frozen):
+    """What is charged for the search beside the private run: its trials and the scores that are seen of them."""
+
+    trials: int
+    spare_trials: int
+    """Reserved on top of them, for those that a crash ends; what never began is given back."""
+    sampling_rate: float
+    noise_multiplier: float
+    clip_norm: float
+    steps: int
+    """Of one trial."""
+    score_noise_multiplier: float
+    """Of the noise on a score: records, of the validation records that are told right."""
+    score_std: float | None = None
+    """The same as a part of the validation split: what a score's accuracy is off by; None where its size is not known."""
+
+    def trial(self, neighboring_relation: NeighboringRelation) -> Mechanism:
+        """What one trial does to the data."""
+        return Mechanism(
+            sampling_rate=self.sampling_rate,
+            noise_multiplier=self.noise_multiplier,
+            clip_norm=self.clip_norm,
+            steps=self.steps,
+            neighboring_relation=neighboring_relation,
+        )
+
+    def reserved(self, neighboring_relation: NeighboringRelation) -> tuple[Mechanism, Mechanism]:
+        """All trials and all scores, the spare ones included: what the ledger holds."""
+        trial, count = self.trial(neighboring_relation), self.trials + self.spare_trials
+        scores = score_mechanism(
+            self.score_noise_multiplier, count=count, neighboring_relation=neighboring_relation
+        )
+        return trial.with_steps(trial.steps * count), scores
 
 
 class PlannedStepCandidate(Frozen):
@@ -154,6 +194,10 @@ class Plan(Frozen):
     reservation: PlannedReservation
     simulations: list[PlannedSimulation]
     """The rungs, the smallest batch first; none without a search."""
+    charged_search: PlannedChargedSearch | None = Field(
+        default=None, exclude_if=lambda charged: charged is None
+    )
+    """What the search is charged; left out where it is not."""
     confirmation: PlannedSimulation | None = None
     """What finalists are simulated at once more, above the rungs; None: they climb the rungs again."""
     step_candidates: list[PlannedStepCandidate] = Field(default_factory=list[PlannedStepCandidate])

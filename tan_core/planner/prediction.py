@@ -4,7 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, median
+from statistics import fmean, median, variance
 
 from tan_core.tan import Observation, Prediction, fit_law
 from tan_core.wire import RungScore, TrialRecord, TrialState
@@ -28,6 +28,12 @@ AHEAD_STD = 0.5
 ERROR_STD = 0.005
 """What one private run tells of that difference is off by, for all other reasons."""
 
+RIVALS = 4.0
+"""Deviations of the noise of a score within which another one may be as good."""
+
+LEAST_KEPT = 0.1
+"""Of what is between noisy scores: where noise may be all of it, the best one is still the best guess."""
+
 MEDIAN_EFFICIENCY = 2 / math.pi
 """Of normal errors: a median of so many is as good as a mean of this part of them."""
 
@@ -47,12 +53,14 @@ class Evaluation:
         num_classes: that labels have; 0: unknown.
         errors: of earlier predictions between these very sets, reached less predicted, each as it would have been
             without what it had learnt itself.
+        score_std: of the noise that was added to each score, as a part of the validation split: 0 where none was.
     """
 
     num_validation: int
     num_test: int
     num_classes: int = 0
     errors: Sequence[float] = ()
+    score_std: float = 0.0
 
     @property
     def guessing(self) -> float:
@@ -73,7 +81,8 @@ class Evaluation:
             for smoothed in [(accuracy * size + 1) / (size + 2)]
         )
         learnt = MEDIAN_EFFICIENCY * len(self.errors) / ERROR_STD**2
-        return 1 / math.sqrt(1 / (SHIFT_STD**2 + sampling) + learnt)
+        drawn = 1 / math.sqrt(1 / (SHIFT_STD**2 + sampling) + learnt)
+        return math.hypot(drawn, self.score_std)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +127,8 @@ def standings(
         evaluation: the sets behind the accuracies.
     """
     completed = [trial for trial in trials if trial.state is TrialState.COMPLETED]
+    if evaluation.score_std:
+        completed = without_noise(completed, evaluation.score_std)
     repeated = [trial for trial in completed if trial.repeats]
     others = sorted(
         (trial for trial in completed if not trial.repeats),
@@ -159,6 +170,50 @@ def _standing(
         is_fresh=any(one.seed for one in observations),
         ahead=ahead,
     )
+
+
+def without_noise(trials: Sequence[TrialRecord], score_std: float) -> list[TrialRecord]:
+    """The trials with scores as they are expected to be without the noise that was added to each.
+
+    The best of several noisy scores is above what it is worth. Scores that noise alone can tell from the best
+    one (within :data:`RIVALS` deviations) are drawn to their mean by the part of their spread that is noise, as
+    James and Stein estimate means; no order changes. A trial that no other comes near stays as it is.
+
+    Args:
+        trials: completed, of one batch size.
+        score_std: of the noise, as a part of the validation split.
+
+    References:
+        James and Stein (1961), "Estimation with quadratic loss".
+    """
+    best = max((trial.value for trial in trials if trial.value is not None), default=0.0)
+    rivals = [
+        trial.value
+        for trial in trials
+        if trial.value is not None and trial.value >= best - RIVALS * score_std
+    ]
+    if len(rivals) < 2:
+        return list(trials)
+    middle, spread = fmean(rivals), variance(rivals)
+    kept = max(1 - score_std**2 / spread, LEAST_KEPT) if spread else LEAST_KEPT
+
+    def drawn(accuracy: float | None) -> float | None:
+        if accuracy is None or accuracy < best - RIVALS * score_std:
+            return accuracy
+        return middle + kept * (accuracy - middle)
+
+    return [
+        trial.model_copy(
+            update={
+                "value": drawn(trial.value),
+                "scores": [
+                    score.model_copy(update={"accuracy": drawn(score.accuracy)})
+                    for score in trial.scores
+                ],
+            }
+        )
+        for trial in trials
+    ]
 
 
 def _ahead(scores: Sequence[RungScore], expected_batch_size: float) -> tuple[float, float]:

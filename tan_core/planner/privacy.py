@@ -1,6 +1,7 @@
 """The privacy section of a plan: what is promised, by how many voices, and what to beware of."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tan_core.accounting import price, round_up
@@ -9,6 +10,7 @@ from tan_core.errors import AccountantError, UnsupportedEventError
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Accountant, Mechanism
 from tan_core.planner.cap import cap_caution
+from tan_core.planner.charged import ChargedSearch, composed
 from tan_core.planner.plan import PlannedPrivacy
 from tan_core.planner.segments import reserved_mechanism
 from tan_core.planner.shape import ENOUGH_NOISE
@@ -36,17 +38,20 @@ class Promise:
     target_epsilon: float | None
 
 
-def planned_privacy(run: PrivateRun, promise: Promise) -> tuple[PlannedPrivacy, list[str]]:
-    """The section, and the warnings that belong to it.
+def planned_privacy(
+    run: PrivateRun, promise: Promise, search: ChargedSearch | None = None
+) -> tuple[PlannedPrivacy, list[str]]:
+    """The section, and the warnings that belong to it; ``search`` is what is charged beside the run.
 
     Raises:
         AccountantError: the accountant that promises failed.
     """
     mechanism, delta, accountant = run.mechanism, promise.delta, promise.accountant
-    promised = price([mechanism], delta=delta, accountant=accountant).epsilon
+    planned = composed(mechanism, search.planned(run) if search else [])
+    promised = price(planned, delta=delta, accountant=accountant).epsilon
     ratio = overcharge(mechanism, delta=delta)
     eta = eta_of(mechanism)
-    voices, silences = _voices(mechanism, delta, promised)
+    voices, silences = _voices(planned, delta, promised)
     privacy = PlannedPrivacy(
         epsilon=round_up(promised, DIGITS),
         delta=delta,
@@ -56,16 +61,18 @@ def planned_privacy(run: PrivateRun, promise: Promise) -> tuple[PlannedPrivacy, 
         epsilon_tan=round(epsilon_tan(signal_to_noise=eta, delta=delta), DIGITS),
         signal_to_noise=round(eta, DIGITS),
         overcharge=shown_ratio(ratio),
-        epsilon_reserved=round_up(reserved_epsilon(run, promise), DIGITS),
+        epsilon_reserved=round_up(reserved_epsilon(run, promise, search), DIGITS),
         target_epsilon=promise.target_epsilon,
     )
     return privacy, [*_cautions(run, delta, ratio), *silences]
 
 
-def reserved_epsilon(run: PrivateRun, promise: Promise) -> float:
-    """Of the planned steps and the slack, not rounded."""
-    reserved = reserved_mechanism(run.mechanism)
-    return price([reserved], delta=promise.delta, accountant=promise.accountant).epsilon
+def reserved_epsilon(
+    run: PrivateRun, promise: Promise, search: ChargedSearch | None = None
+) -> float:
+    """Of the planned steps and the slack, and of what is charged beside them; not rounded."""
+    held = composed(reserved_mechanism(run.mechanism), search.reserved(run) if search else [])
+    return price(held, delta=promise.delta, accountant=promise.accountant).epsilon
 
 
 def eta_of(mechanism: Mechanism) -> float:
@@ -83,7 +90,7 @@ def shown_ratio(ratio: float) -> float | None:
 
 
 def _voices(
-    mechanism: Mechanism, delta: float, promised: float
+    planned: Sequence[Mechanism], delta: float, promised: float
 ) -> tuple[dict[Accountant, float | None], list[str]]:
     """Epsilon by every accountant, and why those without an answer have none."""
     voices: dict[Accountant, float | None] = {}
@@ -95,7 +102,7 @@ def _voices(
             continue
         try:
             with spare_effort():
-                answer = price([mechanism], delta=delta, accountant=accountant)
+                answer = price(planned, delta=delta, accountant=accountant)
             voices[accountant] = round_up(answer.epsilon, DIGITS)
         except (AccountantError, UnsupportedEventError) as error:
             silences.append(str(error))

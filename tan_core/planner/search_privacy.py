@@ -8,6 +8,7 @@ from tan_core.errors import AccountantError, UnsupportedEventError
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Accountant, Mechanism
 from tan_core.planner.candidates import simulation_of
+from tan_core.planner.charged import MAX_STEPS, ChargedSearch
 from tan_core.planner.plan import PlannedSearchPrivacy
 from tan_core.planner.privacy import DIGITS, Promise
 from tan_core.planner.segments import reserved_mechanism
@@ -15,10 +16,8 @@ from tan_core.planner.segments import reserved_mechanism
 MIN_NOISE = 0.1
 """A simulation below it costs thousands, however few there are: no figure would help."""
 
-MAX_STEPS = 10_000_000
-"""Of all simulations together: an accountant takes long over more."""
-
 _UNPRICED_SCORES = "scores on private validation data would come on top"
+_SCORES = "scores are noisy counts and charged too; spare trials are in the figures, and given back where none is needed"
 _COSTLIEST = "every trial at the searched steps that cost most"
 
 
@@ -29,13 +28,15 @@ def search_privacy(
     search_num_examples: int,
     *,
     mode: SearchAccounting | None,
+    charged_search: ChargedSearch | None = None,
 ) -> PlannedSearchPrivacy:
     """The price of search and run in the study's mode, and with every trial charged.
 
     Every trial is counted at each planned rung with its own real noise, though a search may cut trials
     short, and so are as many repetitions of finalists as there may be, each where it would be simulated; the run with its slack. Where steps are searched, all trials have the steps that cost
     most: fewer steps need less noise, and their simulations lie further behind the wall. Scores on
-    private validation data are no part of the figures, and the note says so.
+    private validation data are no part of the figures, and the note says so. Where the study's own search
+    is charged, the figures are of what it is charged: its trials, spare ones too, and its scores.
 
     =================  ===========================================================================
     mode               epsilon
@@ -54,6 +55,7 @@ def search_privacy(
         simulated: batch sizes, and how often each is simulated at most, finals included.
         search_num_examples: examples that the simulations read.
         mode: ``search.accounting``; None where a mechanism was planned, and no study.
+        charged_search: of a study whose own search is charged.
     """
     words = [SEARCH_NOTES[mode]] if mode else []
     accountant = Accountant.PLD if promise.accountant is Accountant.PRV else promise.accountant
@@ -64,7 +66,12 @@ def search_privacy(
             for run, simulations in zip(runs, searches, strict=True)
         )
 
-    searches = [_simulations(run, simulated, search_num_examples) for run in runs]
+    searches = [
+        _simulations(run, simulated, search_num_examples)
+        if charged_search is None
+        else charged_search.reserved(run)
+        for run in runs
+    ]
     count = sum(simulated.values())
     if mode is not None and mode.is_free:
         return PlannedSearchPrivacy(
@@ -94,7 +101,7 @@ def search_privacy(
         epsilon_if_accounted=charged,
         accountant=accountant,
         simulations=count,
-        note="; ".join([*words, obstacle or _UNPRICED_SCORES]),
+        note="; ".join([*words, obstacle or (_SCORES if charged_search else _UNPRICED_SCORES)]),
     )
 
 

@@ -4,11 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tan_core.accounting import price, round_up
+from tan_core.accounting.calibrate import RELATIVE_TOLERANCE
 from tan_core.errors import ParameterError
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
-from tan_core.planner.calibration import calibrated
+from tan_core.planner.calibration import calibrated, least_noise
 from tan_core.planner.cap import free_cap, refuse_batch_above_cap, with_cap
+from tan_core.planner.charged import ChargedSearch, charged_batch, composed
 from tan_core.planner.cost import ComputeLimit
 from tan_core.planner.segments import reserved_mechanism
 from tan_core.spec import Choices, Range, StudySpec
@@ -21,6 +23,7 @@ ENOUGH_NOISE = 2.0
 """The noise multiplier from which epsilon depends on the total noise alone, within 10 %."""
 
 MIN_AUTO_BATCH = 16
+_ROUGHLY = 0.02
 _FEWER_STEPS = (AUTO_STEPS, AUTO_STEPS // 2, AUTO_STEPS // 4)
 
 
@@ -32,12 +35,14 @@ class Shape:
         run: (q, sigma, S) and N.
         batch: B as it was chosen: ``run.expected_batch_size`` may miss it by round-off.
         is_calibrated: whether the noise was solved for, and not fixed by the user.
+        search: what is charged beside the run; None: nothing is.
         warnings: what the user should know about the choice.
     """
 
     run: PrivateRun
     batch: int | float
     is_calibrated: bool
+    search: ChargedSearch | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -47,12 +52,21 @@ def choose_shape(
     num_examples: int,
     neighboring_relation: NeighboringRelation,
     limit: ComputeLimit | None,
+    num_validation: int | None = None,
 ) -> Shape:
-    """The private run of a study.
+    """The private run of a study, and the search where it is charged.
 
     ``train.batch_size: auto`` is the smallest power of two whose noise multiplier is at least
     ``ENOUGH_NOISE``, or the largest that the compute limit holds. ``train.steps: auto`` is
     ``AUTO_STEPS``, or a half or a quarter of it where the limit holds no batch otherwise.
+    ``search.rungs: auto`` of a charged search is the smallest batch, by halves, whose trials have that noise too.
+
+    Args:
+        spec: the study.
+        num_examples: N.
+        neighboring_relation: of the budget.
+        limit: on compute, if there is one.
+        num_validation: records that trials are scored on; None where they are not known.
 
     Raises:
         ParameterError: a field cannot be had, ``budget.gpu_hours`` among them.
@@ -64,8 +78,11 @@ def choose_shape(
         sizes = [spec.train.batch_size]
     else:
         sizes = _whole_under(spec.train.max_batch_size, _powers_of_two(num_examples), num_examples)
+    if spec.search.accounting.is_charged and spec.search.rungs != "auto":
+        sizes = _holding(spec.search.rungs[0], sizes)
     steps = _steps_within(limit, sizes[0], _reference_steps(spec))
-    return _Shaper(spec, num_examples, steps, neighboring_relation, limit).shape(sizes)
+    shaper = _Shaper(spec, num_examples, steps, neighboring_relation, limit, num_validation)
+    return shaper.shape(sizes)
 
 
 def refuse_batch_above(num_examples: int, batch: float, *, field: str = "train.batch_size") -> None:
@@ -95,6 +112,7 @@ class _Shaper:
     steps: int
     neighboring_relation: NeighboringRelation
     limit: ComputeLimit | None
+    num_validation: int | None
 
     def shape(self, sizes: Sequence[int]) -> Shape:
         """Of the batch sizes, rising, the one to run, with its noise."""
@@ -102,7 +120,9 @@ class _Shaper:
         fixed, target = self.spec.train.noise_multiplier, self.spec.privacy.epsilon
         if fixed is not None:
             batch = self._batch_with_noise(affordable, fixed, target)
-            return Shape(run=self._run(batch, fixed), batch=batch, is_calibrated=False)
+            run = self._run(batch, fixed)
+            search = self._search(run, target)
+            return Shape(run=run, batch=batch, is_calibrated=False, search=search)
         if target is None:
             raise ParameterError(
                 "a target is needed: give privacy.epsilon, or fix train.noise_multiplier",
@@ -110,9 +130,9 @@ class _Shaper:
             )
         wanted = self._enough_noise(sizes, target)
         batch = min(wanted, affordable[-1])
-        run = self._calibrated(batch, target)
+        run, search = self._calibrated(batch, target)
         warnings = self._shortfalls(run, batch, wanted)
-        return Shape(run=run, batch=batch, is_calibrated=True, warnings=warnings)
+        return Shape(run=run, batch=batch, is_calibrated=True, search=search, warnings=warnings)
 
     def _batch_with_noise(
         self, sizes: Sequence[int], noise_multiplier: float, target: float | None
@@ -154,7 +174,59 @@ class _Shaper:
             mechanism=with_cap(poisson, cap, self.num_examples), num_examples=self.num_examples
         )
 
-    def _calibrated(self, batch: int, target: float) -> PrivateRun:
+    def _calibrated(self, batch: int, target: float) -> tuple[PrivateRun, ChargedSearch | None]:
+        run = self._calibrated_alone(batch, target)
+        search = self._search(run, target)
+        if search is None:
+            return run, None
+        low, tolerance = run.mechanism.noise_multiplier, RELATIVE_TOLERANCE
+
+        def together(noise: float) -> float:
+            return self._together(self._run(batch, noise), search)
+
+        if self.spec.search.rungs == "auto":
+            # With trials as large as the run first, about: smaller ones need at least as much noise.
+            rough = least_noise(together, epsilon=target, low=low, tolerance=_ROUGHLY)
+            smaller = charged_batch(batch, rough, enough_noise=ENOUGH_NOISE)
+            low, search = rough * (1 - 2 * _ROUGHLY), search.at(smaller)
+        return self._run(
+            batch, least_noise(together, epsilon=target, low=low, tolerance=tolerance)
+        ), search
+
+    def _search(self, run: PrivateRun, target: float | None) -> ChargedSearch | None:
+        """What is charged beside the run; its batch is the run's where the planner has yet to choose it."""
+        search = self.spec.search
+        if not search.accounting.is_charged:
+            return None
+        privacy = self.spec.privacy
+        batch = run.expected_batch_size
+        found = ChargedSearch.of(
+            search.trials,
+            epsilon=self._price([reserved_mechanism(run.mechanism)]) if target is None else target,
+            delta=privacy.delta,
+            accountant=privacy.accountant,
+            neighboring_relation=self.neighboring_relation,
+            num_validation=self.num_validation,
+            expected_batch_size=None if search.rungs == "auto" else search.rungs[0],
+        )
+        if search.rungs != "auto" or self.spec.train.noise_multiplier is None:
+            return found
+        noise = run.mechanism.noise_multiplier
+        return found.at(charged_batch(round(batch), noise, enough_noise=ENOUGH_NOISE))
+
+    def _together(self, run: PrivateRun, search: ChargedSearch | None) -> float:
+        """Epsilon of the run with its slack and of all that is charged beside it."""
+        beside = search.reserved(run) if search is not None else []
+        return self._price(composed(reserved_mechanism(run.mechanism), beside))
+
+    def _price(self, mechanisms: Sequence[Mechanism], *, rough: bool = False) -> float:
+        """Rough: never by PRV, which takes a process per answer."""
+        accountant = self.spec.privacy.accountant
+        if rough and accountant is Accountant.PRV:
+            accountant = Accountant.PLD
+        return price(mechanisms, delta=self.spec.privacy.delta, accountant=accountant).epsilon
+
+    def _calibrated_alone(self, batch: int, target: float) -> PrivateRun:
         run = self._run(batch, ENOUGH_NOISE)  # any noise will do: it is solved for
         mechanism = calibrated(
             run.mechanism,
@@ -166,12 +238,12 @@ class _Shaper:
         return replace(run, mechanism=mechanism)
 
     def _cost(self, batch: int, noise_multiplier: float, *, rough: bool = False) -> float:
-        """Epsilon with the slack; rough: never by PRV, which takes a process per answer."""
-        accountant = self.spec.privacy.accountant
-        if rough and accountant is Accountant.PRV:
-            accountant = Accountant.PLD
-        mechanism = reserved_mechanism(self._run(batch, noise_multiplier).mechanism)
-        return price([mechanism], delta=self.spec.privacy.delta, accountant=accountant).epsilon
+        """Epsilon of the run with its slack, and of what is charged beside it."""
+        run = self._run(batch, noise_multiplier)
+        search = self._search(run, self.spec.privacy.epsilon)
+        if search is not None:
+            return self._together(run, search)
+        return self._price([reserved_mechanism(run.mechanism)], rough=rough)
 
     def _shortfalls(self, run: PrivateRun, batch: int, wanted: int) -> tuple[str, ...]:
         """Why ``auto`` ended with less noise than it wanted, and what would help."""
@@ -197,6 +269,17 @@ class _Shaper:
         if self.spec.train.max_batch_size is None:
             return "in the data"
         return "that train.max_batch_size leaves whole"
+
+
+def _holding(rung: int, sizes: Sequence[int]) -> Sequence[int]:
+    """The sizes that hold a simulated batch."""
+    held = [size for size in sizes if size >= rung]
+    if not held:
+        raise ParameterError(
+            f"a simulated batch cannot exceed the private run's, here at most {sizes[-1]}, got {rung}",
+            field="search.rungs",
+        )
+    return held
 
 
 def _whole_under(cap: int | None, sizes: Sequence[int], num_examples: int) -> Sequence[int]:

@@ -39,7 +39,7 @@ def step_candidates(
 
     A number of steps at which no noise meets the target is left out, and so is one above 250,000
     unless it is the reference's, and one that takes an accountant longer than hints may. Above a target
-    of 50, and where the run costs nothing, the reference stands alone.
+    of 50, where the run costs nothing, and where its search is charged beside it, the reference stands alone.
 
     Args:
         shape: the reference.
@@ -52,7 +52,9 @@ def step_candidates(
     """
     mechanism = shape.run.mechanism
     target = reserved_epsilon(shape.run, promise)
-    if shape.is_calibrated and promise.target_epsilon is not None:
+    if shape.search is not None:
+        target = 0.0  # what other steps leave for the search would have to be planned anew
+    elif shape.is_calibrated and promise.target_epsilon is not None:
         target = promise.target_epsilon
     factors = _FACTORS if 0 < target <= _MAX_EPSILON else ()
     numbers = sorted({mechanism.steps, *(max(1, round(mechanism.steps * f)) for f in factors)})

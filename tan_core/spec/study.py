@@ -66,7 +66,7 @@ class PrivacySpec(Frozen):
     """The target. ``epsilon`` may be left out only when ``train.noise_multiplier`` is fixed."""
 
     epsilon: Annotated[float, Field(gt=0, le=1000)] | None = None
-    """The private run ends at this epsilon or below it."""
+    """The private run ends at this epsilon or below it; under ``accounted`` the search and the run together."""
     delta: Annotated[float, Field(gt=0, lt=1)]
     """At this delta: well below one over the number of records."""
     accountant: Accountant = Accountant.PLD
@@ -182,6 +182,7 @@ class StudySpec(Frozen):
         faults = [
             *self._target_faults(),
             *self._search_faults(),
+            *self._charged_faults(),
             *self._proxy_faults(),
             *self._rung_faults(),
             *self._evaluation_faults(),
@@ -243,6 +244,34 @@ class StudySpec(Frozen):
         if not search.space:
             problem = f"a search needs something to vary, such as learning_rate between two ends; {_WITHOUT}"
             faults.append(_fault(("search", "space"), search.space, problem))
+        return faults
+
+    def _charged_faults(self) -> list[InitErrorDetails]:
+        """What composes must be fixed before the first trial: one mechanism, and how often it runs."""
+        search = self.search
+        if not search.accounting.is_charged:
+            return []
+        faults: list[InitErrorDetails] = []
+        if search.rungs != "auto" and len(search.rungs) > 1:
+            problem = (
+                "each trial is charged, so none climbs: give one batch size, or auto for the smallest whose "
+                "trials keep enough noise"
+            )
+            faults.append(_fault(("search", "rungs"), search.rungs, problem))
+        if search.budget != SearchSpec.model_fields["budget"].default:
+            problem = "a search that is charged runs each of its trials once; leave it out"
+            faults.append(_fault(("search", "budget"), search.budget, problem))
+        if self.privacy.accountant is Accountant.PRV:
+            problem = "prv does not price a search that is charged; accepted: pld, rdp"
+            faults.append(_fault(("privacy", "accountant"), Accountant.PRV.value, problem))
+        for key in search.space:
+            section, field = self.field_of(key) or ("", "")
+            if section == "train" and field in ("steps", "clip_norm"):
+                problem = (
+                    f"trials of a search that is charged are one mechanism, fixed before the first of them; fix "
+                    f"{field} below train"
+                )
+                faults.append(_fault(("search", "space", key), None, problem))
         return faults
 
     def _proxy_faults(self) -> list[InitErrorDetails]:

@@ -83,7 +83,7 @@ class TestRegister:
         assert view["budget"] == {"epsilon": 5.0, "delta": 1e-5}
         assert "warnings" not in view
         assert view["neighboring_relation"] == "add_or_remove_one"
-        assert view["allowed_modes"] == ["public_proxy", "declared_unaccounted"]
+        assert view["allowed_modes"] == ["public_proxy", "accounted", "declared_unaccounted"]
         assert (await client.get("/datasets/table")).json() == view
 
     @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ class TestRegister:
             ({"waiver": ": reason"}, "waiver"),
             ({"allow": ["declared_unaccounted"]}, "waiver"),
             ({"allow": ["anything"]}, "allow.0"),
-            ({"allow": ["accounted"]}, "allow.0"),
+            ({"allow": ["private_selection"]}, "allow.0"),
             ({"allow": ["public_proxy", "private_selection"]}, "allow.1"),
             ({"allow": ["disjoint_split"], "public": True}, "allow.0"),
             ({"label": "target"}, "label"),
@@ -139,17 +139,18 @@ class TestRegister:
     async def test_a_mode_that_no_study_runs_under_is_named_with_what_is_accepted(
         self, client, table
     ):
-        response = await client.post("/datasets", json=make_body(table, allow=["accounted"]))
+        response = await client.post("/datasets", json=make_body(table, allow=["disjoint_split"]))
 
         (error,) = response.json()["errors"]
-        assert (error["path"], error["value"]) == ("allow.0", "accounted")
-        assert error["message"].endswith("accepted today: public_proxy and declared_unaccounted")
+        assert (error["path"], error["value"]) == ("allow.0", "disjoint_split")
+        accepted = "accepted today: public_proxy, accounted and declared_unaccounted"
+        assert error["message"].endswith(accepted)
 
     async def test_a_mode_that_an_earlier_version_let_through_is_told_as_it_is(
         self, client, table, database_urls
     ):
         await client.post("/datasets", json=make_body(table))
-        stored = ["public_proxy", "accounted"]
+        stored = ["public_proxy", "private_selection"]
         with psycopg.connect(database_urls.owner) as connection:
             connection.execute("UPDATE dataset SET allowed_modes = %s", (Jsonb(stored),))
 

@@ -68,7 +68,7 @@ MALFORMED = [
     ({"model": {"width": 3}}, "model.width"),
     ({"model": {"name": "wrn-16-4", "groups": 3}}, "model.groups"),
     ({"search": {"accounting": "none"}}, "search.accounting"),
-    ({"search": {"accounting": "accounted"}}, "search.accounting"),
+    ({"search": {"accounting": "accounted", "rungs": [16, 64]}}, "search.rungs"),
     ({"search": {"accounting": "private_selection"}}, "search.accounting"),
     ({"search": {"accounting": "disjoint_split"}}, "search.accounting"),
     ({"search": {"accounting": "public_proxy"}}, "search.dataset"),

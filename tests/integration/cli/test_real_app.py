@@ -160,7 +160,7 @@ def test_before_any_search_has_ended_nothing_is_predicted(cli: Cli) -> None:
         ("trials: 12", "trials: 0", "search.trials"),
         ("dataset: digits", "dataset: nowhere", "dataset"),
         ("workers: 2", "worker: 2", "train.worker"),
-        ("declared_unaccounted", "accounted", "search.accounting"),
+        ("declared_unaccounted", "disjoint_split", "search.accounting"),
         ("name: mlp\n  hidden: [64]", "name: gpt", "model.name"),
     ],
 )
@@ -179,10 +179,10 @@ def test_a_mode_that_no_study_runs_under_is_not_allowed_for_ever(cli: Cli, tmp_p
     table.write_text("a,label\n" + "".join(f"{i},{i % 2}\n" for i in range(100)))
     add = ("dataset", "add", "table", "--path", str(table), "--epsilon", "1", "--delta", "1e-5")
 
-    refused = cli(*add, "--allow", "accounted")
+    refused = cli(*add, "--allow", "disjoint_split")
 
     assert refused.code == 2
-    for words in ("allow", "accounted", "public_proxy and declared_unaccounted"):
+    for words in ("allow", "disjoint_split", "public_proxy, accounted and declared_unaccounted"):
         assert words in " ".join(refused.err.split())
     assert cli("dataset", "show", "table").code == 1
     assert cli(*add, "--allow", "public_proxy").code == 0

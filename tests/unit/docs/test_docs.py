@@ -10,6 +10,7 @@ import yaml
 from service.cli.main import app
 from service.cli.template import STUDY
 from service.settings import Settings
+from tan_core.planner import plan_study
 from tan_core.planner.rungs import batch_ladder
 from tan_core.spec import SearchSpec, StudySpec, TrainSpec
 from tan_core.spec.yaml import load_study
@@ -92,6 +93,9 @@ class TestExamples:
         rungs = study.search.rungs
         if rungs == "auto":
             rungs = batch_ladder(batch, trials=study.search.trials)
+        if study.search.accounting.is_charged:
+            assert study.dataset == "digits"
+            rungs = plan_study(study, num_examples=1295, num_validation=143).rungs
 
         assert re.findall(r"B/(\d+)", comment) == [f"{batch / rung:g}" for rung in rungs]
 

@@ -119,6 +119,7 @@ class TestSearch:
     ) -> None:
         text_modes = {
             SearchAccounting.PUBLIC_PROXY,
+            SearchAccounting.ACCOUNTED,
             SearchAccounting.DECLARED_UNACCOUNTED,
             SearchAccounting.NO_SEARCH,
         }

@@ -42,7 +42,7 @@ class TestStory:
         assert story.best_so_far == [0.5, 0.5, 0.7]
 
     def test_rungs_hold_every_accuracy_at_their_batch(self) -> None:
-        story = Story.of_trials([trial(0, 0.5), trial(1, 0.75)])
+        story = Story.of_study(STUDY, [trial(0, 0.5), trial(1, 0.75)])
         assert [(rung.expected_batch_size, len(rung.accuracies)) for rung in story.rungs] == [
             (8.0, 2),
             (32.0, 2),
@@ -57,7 +57,7 @@ class TestStory:
 
 
 class TestPlots:
-    story = Story.of_trials([trial(n, 0.5 + n / 100) for n in range(20)])
+    story = Story.of_study(STUDY, [trial(n, 0.5 + n / 100) for n in range(20)])
     story.rates.extend([1.0, 2.0, 4.0])
 
     @pytest.mark.parametrize("width", [36, 60, 80, 120, 200])

@@ -28,6 +28,7 @@ SPEC = StudySpec.model_validate(
             "public_proxy, with search.dataset: a public dataset of the same shape and classes; or no_search",
         ),
         (True, ["public_proxy"], "public_proxy; or no_search"),
+        (False, ["accounted"], "accounted, where each trial is charged; or no_search"),
         (False, [], "no_search"),
     ],
 )
@@ -35,7 +36,10 @@ def test_the_way_out_is_one_that_the_dataset_allows(
     public: bool, allowed: list[str], way_out: str
 ) -> None:
     dataset = cast(
-        "Any", SimpleNamespace(name="data", public=public, allowed_modes=allowed, waiver=None)
+        "Any",
+        SimpleNamespace(
+            name="data", public=public, allowed_modes=allowed, waiver=None, unit="record"
+        ),
     )
 
     (fault,) = _mode_faults(SPEC, dataset, dataset)

@@ -519,3 +519,70 @@ class TestAgrees:
     @pytest.mark.parametrize("stated", [float("nan"), float("inf")])
     def test_what_is_not_a_number_agrees_with_nothing(self, stated):
         assert not agrees(stated, 3.0, "rdp")
+
+
+TRIALS = Mechanism(sampling_rate=0.05, noise_multiplier=2.0, clip_norm=1.0, steps=300)
+SCORES = Mechanism(sampling_rate=1.0, noise_multiplier=20.0, clip_norm=1.0, steps=3)
+
+
+@pytest.fixture(scope="module")
+def charged(key):
+    """Of a study whose search was charged: three trials and their scores."""
+    facts = make_facts(spec=make_spec(accounting="accounted"))
+    charge = replace(
+        facts.charge, search=(TRIALS, SCORES), search_reservations=("s-1-trials", "s-1-scores")
+    )
+    return sign(build(replace(facts, charge=charge)), key)
+
+
+class TestChargedSearch:
+    @pytest.mark.filterwarnings("ignore:Optimal order is the largest alpha")
+    def test_epsilon_is_of_run_trials_and_scores_by_the_opacus_accountant_too(self, charged):
+        from opacus.accountants import PRVAccountant
+
+        accountant = PRVAccountant()
+        accountant.history = [
+            (part.noise_multiplier, min(part.sampling_rate, 1 - 1e-9), part.steps)
+            for part in (MECHANISM.with_steps(102), TRIALS, SCORES)
+        ]
+        found = accountant.get_epsilon(1e-5, eps_error=0.01)
+
+        assert charged["privacy"]["epsilon"] == pytest.approx(found, abs=0.02)
+        assert charged["privacy"]["epsilon"] > charged["search"]["epsilon"]
+        assert [event["of"] for event in charged["mechanisms"]] == [
+            "private run",
+            "trials of the search",
+            "scores of the trials",
+        ]
+        assert (charged["search"]["trials"], charged["search"]["waiver"]) == (3, None)
+        assert bad_checks(charged) == []
+
+    def test_a_stranger_is_told_that_scores_are_covered(self, charged):
+        assert "scores of all trials" in charged["coverage"][0]
+        assert any("with Gaussian noise" in each for each in charged["assumptions"])
+
+    @pytest.mark.parametrize("left_out", [1, 2])
+    def test_leaving_a_part_of_the_search_out_is_found(self, charged, key, left_out):
+        document = body(charged)
+        for each in ("events", "mechanisms"):
+            del document[each][left_out]
+        less = epsilon_of_events(
+            document["events"], delta=1e-5, neighboring_relation="add_or_remove_one"
+        )
+        document["privacy"] |= {"epsilon": less, "curve": []}
+
+        assert {"steps", "trials"} <= set(bad_checks(sign(document, key)))
+
+    def test_fewer_trials_than_scores_are_found(self, charged, key):
+        document = body(charged)
+        for each in ("events", "mechanisms"):
+            document[each][1]["steps"] -= 100
+        document["search"]["steps"]["trials"] -= 100
+
+        assert {"epsilon", "trials"} <= set(bad_checks(sign(document, key)))
+
+    def test_a_statement_that_only_says_so_is_found(self, document, key):
+        said = body(document)
+        said["search"] = {**said["search"], "accounting": "accounted"}
+
+        assert "trials" in bad_checks(sign(said, key))

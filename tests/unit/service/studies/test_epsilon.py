@@ -6,9 +6,12 @@ from service.db.tables import Study
 from service.studies import epsilon
 
 
-def make_study(*, searched: str = "learning_rate", **fields: Any) -> Study:
+def make_study(
+    *, searched: str = "learning_rate", accounting: str = "declared_unaccounted", **fields: Any
+) -> Study:
     """100 steps that cost 2.9, 2.99 with the spare ones; the target is 3."""
     return Study(
+        search_accounting=accounting,
         spec={"search": {"space": {searched: {"choices": [50, 100]}}}},
         plan={
             "reference": {"steps": 100},
@@ -40,6 +43,10 @@ class TestShown:
         self, key: str, steps: int | None
     ) -> None:
         assert epsilon.shown(make_study(searched=key), charged_steps=steps) == 3.0
+
+    @pytest.mark.parametrize("steps", [None, 0, 100])
+    def test_of_a_search_that_is_charged_all_that_is_held_is_shown(self, steps: int | None) -> None:
+        assert epsilon.shown(make_study(accounting="accounted"), charged_steps=steps) == 2.99
 
 
 class TestReserved:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tan_core.planner import Evaluation, Standing, rests_on, standings
-from tan_core.planner.prediction import ERROR_STD, LUCK, SHIFT_STD
+from tan_core.planner.prediction import ERROR_STD, LUCK, SHIFT_STD, without_noise
 from tan_core.tan import Observation, Prediction, fit_law
 from tan_core.wire import TrialRecord, TrialState
 from tests.support.trials import RUNGS, make_trial
@@ -339,3 +339,56 @@ class TestConfirmation:
 
     def test_one_that_diverges_there_is_no_winner(self) -> None:
         assert standing(self.confirmed(None)) == []
+
+
+class TestNoisyScores:
+    NOISY = replace(ENDLESS, score_std=0.05)
+
+    def trials(self, *accuracies: float) -> list[TrialRecord]:
+        made = [make_trial(number, (accuracy,)) for number, accuracy in enumerate(accuracies)]
+        return [
+            each.model_copy(update={"value": accuracy})
+            for each, accuracy in zip(made, accuracies, strict=True)
+        ]
+
+    def test_the_luck_of_the_best_one_is_taken_off_and_the_order_kept(self) -> None:
+        scores = (0.88, 0.94, 0.96, 0.92, 0.99, 0.91)
+        plain = standing(*self.trials(*scores))
+        noisy = standing(*self.trials(*scores), evaluation=self.NOISY)
+
+        assert [each.trial for each in noisy] == [each.trial for each in plain]
+        assert noisy[0].prediction.accuracy < plain[0].prediction.accuracy - 0.03
+        assert noisy[0].prediction.high - noisy[0].prediction.low > 0.1
+
+    @given(
+        true=st.lists(st.floats(0.5, 0.9), min_size=4, max_size=12),
+        seed=st.integers(0, 2**32 - 1),
+    )
+    def test_no_score_leaves_the_span_of_its_rivals(self, true: list[float], seed: int) -> None:
+        noise = np.random.default_rng(seed).normal(0, 0.02, len(true))
+        scores = np.clip(np.array(true) + noise, 0, 1).tolist()
+        found = without_noise(self.trials(*scores), 0.02)
+        values = [each.value for each in found]
+
+        assert min(scores) - 1e-12 <= min(values) <= max(values) <= max(scores) + 1e-12  # type: ignore[type-var]
+        assert np.argmax(values) == np.argmax(scores)
+
+    def test_it_is_nearer_to_the_truth_on_average(self) -> None:
+        """Eight trials, spread as much as the noise: the best score is a deviation too high, what is left a third."""
+        draw = np.random.default_rng(0)
+        plain, drawn = [], []
+        for _ in range(300):
+            true = draw.normal(0.85, 0.02, 8)
+            scores = np.clip(true + draw.normal(0, 0.02, 8), 0, 1)
+            best = int(np.argmax(scores))
+            found = without_noise(self.trials(*scores.tolist()), 0.02)
+            plain.append(scores[best] - true[best])
+            drawn.append((found[best].value or 0.0) - true[best])
+
+        assert np.mean(plain) > 0.015
+        assert abs(np.mean(drawn)) < 0.006
+
+    def test_one_that_no_other_comes_near_stays_as_it_is(self) -> None:
+        found = without_noise(self.trials(0.95, 0.5, 0.4), 0.02)
+
+        assert [each.value for each in found] == [0.95, 0.5, 0.4]

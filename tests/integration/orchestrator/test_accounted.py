@@ -1,0 +1,278 @@
+"""Studies whose search is charged: everything is held before it begins, and each trial is charged before it runs."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
+from dp_accounting.pld import PLDAccountant
+from httpx import Response
+
+from service.db.tables import Run
+from service.ledger import names, repository
+from service.ledger.schemas import Reservation
+from service.ledger.service import Ledger
+from service.statements.verify import verify_statement
+from tests.fixtures.api import driver_headers, make_spec
+from tests.support.reports import completed_trial
+from tests.support.world import World
+
+CHARGED = {"accounting": "accounted", "trials": 3, "rungs": [64]}
+STEPS = 100
+
+
+async def held(world: World, study_id: str) -> dict[str, Reservation]:
+    async with world.database.session() as session:
+        found = await repository.of_study(session, study_id)
+    return {each.reservation_id: each for each in found}
+
+
+async def of_search(world: World, study_id: str) -> tuple[Reservation, Reservation]:
+    found = await held(world, study_id)
+    trials, scores = names.of_search(study_id)
+    return found[trials], found[scores]
+
+
+async def ask(
+    world: World, study_id: str, request_id: str, fence: int = 1, **body: Any
+) -> Response:
+    run_id = f"{study_id}-search"
+    return await world.client.post(
+        f"/worker/runs/{run_id}/segments",
+        json={
+            "fence": fence,
+            "start_step": 0,
+            "num_steps": STEPS,
+            "request_id": request_id,
+            **body,
+        },
+        headers=driver_headers(world.settings, run_id, fence),
+    )
+
+
+async def searching(world: World, **changes: Any) -> str:
+    """A study whose search has a driver."""
+    study_id = await world.submit(search=CHARGED, **changes)
+    await world.tick(3)
+    assert (await world.study(study_id))["state"] == "simulating"
+    return study_id
+
+
+async def report(world: World, study_id: str, number: int, accuracy: float, fence: int = 1) -> None:
+    trial = completed_trial(number, accuracy, params={"learning_rate": 1.0 + number})
+    await world.report(f"{study_id}-search", "PUT", f"/trials/{number}", fence, trial=trial)
+
+
+async def searched(world: World, study_id: str) -> None:
+    """All trials charged and told, and the search over."""
+    for number, accuracy in enumerate((0.7, 0.9, 0.8)):
+        assert (await ask(world, study_id, f"r{number}")).json()["num_steps"] == STEPS
+        await report(world, study_id, number, accuracy)
+    await world.report(f"{study_id}-search", "POST", "/finish", outcome="succeeded")
+
+
+async def test_all_of_it_is_held_before_anything_runs(world: World) -> None:
+    study_id = await world.submit(search=CHARGED)
+    study, found = await world.study(study_id), await held(world, study_id)
+
+    assert list(found) == [study_id, *names.of_search(study_id)]
+    trials, scores = await of_search(world, study_id)
+    assert (trials.reserved_steps, scores.reserved_steps) == (4 * STEPS, 4)
+    assert all(each.search_accounting == "accounted" for each in found.values())
+    planned = study["plan"]["privacy"]
+    assert study["privacy"]["epsilon"] == planned["epsilon_reserved"] <= 3.0
+    assert study["privacy"]["search_note"] == "search on private data accounted, every trial of it"
+    assert study["plan"]["simulations"][0]["private"] is True
+
+
+async def test_a_budget_that_holds_the_run_and_not_its_search_refuses_both(world: World) -> None:
+    alone = (await world.study(await world.submit(search=CHARGED)))["plan"]["reference"]
+    given = {"accounting": "no_search", "trials": 0, "space": {}}
+    noise = {"noise_multiplier": alone["noise_multiplier"]}
+    async with world.database.session() as session:
+        committed = (await Ledger().totals(session, "dataset:digits")).committed_epsilon
+        await Ledger().set_cap(
+            session, "dataset:digits", tenant="local", epsilon=committed * 1.3, actor="test"
+        )
+        before = await repository.head(session, "dataset:digits")
+    refused = await world.client.post("/studies", json=make_spec(search=CHARGED))
+
+    assert refused.status_code == 409, refused.text
+    assert "over-budget" in refused.json()["type"]
+    async with world.database.session() as session:
+        assert await repository.head(session, "dataset:digits") == before
+    assert len((await world.client.get("/studies")).json()["items"]) == 1
+    await world.submit(search=given, train=noise)
+
+
+async def test_a_trial_is_charged_whole_with_its_score_and_once_for_one_request(
+    world: World,
+) -> None:
+    study_id = await searching(world)
+
+    answers = await asyncio.gather(*(ask(world, study_id, "same") for _ in range(4)))
+    assert {each.json()["num_steps"] for each in answers} == {STEPS}
+    trials, scores = await of_search(world, study_id)
+    assert (trials.charged_steps, scores.charged_steps) == (STEPS, 1)
+
+    partly = await ask(world, study_id, "part", num_steps=STEPS - 1)
+    assert partly.status_code == 422
+    assert "charged whole" in partly.text
+    trials, scores = await of_search(world, study_id)
+    assert (trials.charged_steps, scores.charged_steps) == (STEPS, 1)
+
+
+async def test_where_the_spare_trials_are_used_up_nothing_more_is_granted(world: World) -> None:
+    study_id = await searching(world)
+
+    granted = [
+        (await ask(world, study_id, f"r{number}")).json()["num_steps"] for number in range(6)
+    ]
+
+    assert granted == [STEPS] * 4 + [0, 0]
+    trials, scores = await of_search(world, study_id)
+    assert (trials.charged_steps, scores.charged_steps) == (4 * STEPS, 4)
+
+
+async def test_a_driver_that_was_replaced_charges_nothing(world: World) -> None:
+    study_id = await searching(world)
+    await ask(world, study_id, "first")
+    await world.report(f"{study_id}-search", "POST", "/finish", outcome="failed", reason="died")
+    await world.tick(3)
+
+    assert (await ask(world, study_id, "late")).status_code == 409
+    assert (await ask(world, study_id, "new", fence=2)).json()["num_steps"] == STEPS
+    trials, scores = await of_search(world, study_id)
+    assert (trials.charged_steps, scores.charged_steps, trials.epoch) == (2 * STEPS, 2, 2)
+
+
+async def test_a_search_that_is_not_charged_has_nothing_to_begin(world: World) -> None:
+    study_id = await world.submit()
+    await world.tick(3)
+
+    refused = await ask(world, study_id, "r0")
+
+    assert refused.status_code == 409
+    assert "this is for a private run" in refused.text
+
+
+async def test_the_statement_composes_run_trials_and_scores(world: World) -> None:
+    study_id = await searching(world)
+    await searched(world, study_id)
+    await world.tick(3)
+    trials, scores = await of_search(world, study_id)
+    assert {trials.state, scores.state} == {"closed"}
+    assert (trials.released_steps, scores.released_steps) == (STEPS, 1)
+
+    await world.begin_segment(study_id, 0, 100)
+    await world.finish_private(study_id)
+    await world.tick(2)
+
+    study = await world.study(study_id)
+    assert study["state"] == "completed", study["reason"]
+    statement = (await world.client.get(f"/studies/{study_id}/statement")).json()
+    assert [event["steps"] for event in statement["events"]] == [100, 300, 3]
+    assert statement["search"] == {
+        "accounting": "accounted",
+        "note": "search on private data accounted, every trial of it",
+        "dataset": "digits",
+        "epsilon": statement["search"]["epsilon"],
+        "waiver": None,
+        "trials": 3,
+        "steps": {"trials": 300, "scores": 3},
+        "reservations": list(names.of_search(study_id)),
+    }
+    checks = verify_statement(statement)
+    assert not [check for check in checks if check.is_bad]
+    assert "3 trials of 100 steps" in next(c.detail for c in checks if c.name == "trials")
+
+    oracle = PLDAccountant(value_discretization_interval=2e-4)
+    for event in statement["mechanisms"]:
+        step = GaussianDpEvent(event["noise_multiplier"])
+        if event["sampling_rate"] < 1:
+            step = PoissonSampledDpEvent(event["sampling_rate"], step)
+        oracle.compose(SelfComposedDpEvent(step, event["steps"]))
+    stated = statement["privacy"]["epsilon"]
+    assert stated == pytest.approx(oracle.get_epsilon(1e-5), rel=2e-3)
+    assert statement["search"]["epsilon"] < stated == study["privacy"]["epsilon"] <= 3.0
+    account = (await world.client.get("/datasets/digits/ledger")).json()
+    assert account["committed_epsilon"] == account["charged_epsilon"] > 0
+    assert account["unaccounted_searches"] == 0
+
+
+async def test_what_was_charged_stays_charged_where_the_study_is_cancelled(world: World) -> None:
+    study_id = await searching(world)
+    await ask(world, study_id, "r0")
+    await world.client.post(f"/studies/{study_id}/cancel")
+    refused = await ask(world, study_id, "r1")
+    assert refused.status_code == 409
+    await world.report(f"{study_id}-search", "POST", "/finish", outcome="cancelled")
+    await world.tick(3)
+
+    study = await world.study(study_id)
+    assert study["state"] == "cancelled"
+    found = await held(world, study_id)
+    assert {each.state for each in found.values()} == {"closed"}
+    assert [each.committed_steps for each in found.values()] == [0, STEPS, 1]
+    assert 0 < study["privacy"]["epsilon"] < 3.0
+    assert (await world.committed()) > 0
+
+
+async def test_the_worker_is_told_the_very_mechanism_that_is_held(world: World) -> None:
+    study_id = await searching(world)
+    trials, _ = await of_search(world, study_id)
+
+    async with world.database.session() as session:
+        run = await session.get_one(Run, f"{study_id}-search")
+    told = run.assignment["charged"]
+    whole = trials.committed
+    assert whole is not None
+    assert told["mechanism"]["event"] == whole.with_steps(STEPS).to_json()
+    assert run.assignment["confirmation"] is None
+
+
+async def test_an_unaccounted_search_teaches_a_charged_one_nothing(world: World) -> None:
+    """What it found on the same private data was not paid for."""
+    free = await world.submit()
+    await world.tick(3)
+    await world.finish_search(free)
+    await world.client.post(f"/studies/{free}/cancel")
+    await world.tick(3)
+    charged = await searching(world)
+    await searched(world, charged)
+    await world.client.post(f"/studies/{charged}/cancel")
+    await world.tick(3)
+
+    named = make_spec(search={**CHARGED, "warm_start": [free]})
+    refused = await world.client.post("/studies", json=named)
+    assert refused.status_code == 422
+    assert "was not charged" in refused.text
+
+    again = await searching(world, name="again", privacy={"epsilon": 2.0})
+    async with world.database.session() as session:
+        run = await session.get_one(Run, f"{again}-search")
+    sources = [point["source"] for point in run.assignment["points"]]
+    assert sources == []  # three trials are too few to be seeded unasked
+    asked = make_spec(search={**CHARGED, "warm_start": [charged]})
+    assert (await world.client.post("/studies", json=asked)).status_code == 201
+
+
+async def test_seeded_unasked_it_learns_from_charged_searches_alone(world: World) -> None:
+    free = await world.submit()
+    await world.tick(3)
+    await world.finish_search(free)
+    await world.client.post(f"/studies/{free}/cancel")
+    await world.tick(3)
+
+    study_id = await world.submit(search={**CHARGED, "trials": 4})
+    await world.tick(3)
+    async with world.database.session() as session:
+        run = await session.get_one(Run, f"{study_id}-search")
+    assert run.assignment["points"] == []
+    other = await world.submit(search={"trials": 4})
+    await world.client.post(f"/studies/{study_id}/cancel")
+    await world.report(f"{study_id}-search", "POST", "/finish", outcome="cancelled")
+    await world.tick(4)
+    async with world.database.session() as session:
+        run = await session.get_one(Run, f"{other}-search")
+    assert [point["source"].split()[0] for point in run.assignment["points"]] == [free]

@@ -1,0 +1,104 @@
+"""A search that is charged, on a real Ray: no trial runs that was not charged, and each is charged as often as it runs."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tan_core.accounting import SearchAccounting
+from tan_core.mechanism import Mechanism
+from tan_core.wire import DatasetRef, SearchAssignment, TrialState
+from worker.charged import USED_UP
+
+if TYPE_CHECKING:
+    from conftest import Books, ControlPlaneServer, RayHead, Start
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(280)]
+
+SearchOf = Callable[..., SearchAssignment]
+NewBooks = Callable[..., "Books"]
+
+
+@pytest.fixture
+def charged_of(search_of: SearchOf, digits: DatasetRef) -> SearchOf:
+    def make(*, steps: int = 40, trials: int = 4, **changes: Any) -> SearchAssignment:
+        trial = Mechanism(
+            sampling_rate=64 / digits.num_train, noise_multiplier=2.0, clip_norm=1.0, steps=steps
+        )
+        run = Mechanism(
+            sampling_rate=256 / digits.num_train, noise_multiplier=8.0, clip_norm=1.0, steps=steps
+        )
+        search = search_of().search.model_copy(
+            update={"accounting": SearchAccounting.ACCOUNTED, "trials": trials}
+        )
+        return search_of(
+            **{
+                "search": search,
+                "reference": {"event": run.to_json()},
+                "rungs": [64],
+                "charged": {"mechanism": {"event": trial.to_json()}, "score_noise_multiplier": 3.0},
+                **changes,
+            }
+        )
+
+    return make
+
+
+def test_every_trial_is_charged_once_and_told_by_its_score(
+    plane: "ControlPlaneServer", start: "Start", charged_of: SearchOf, new_books: NewBooks
+) -> None:
+    plane.books = books = new_books(charged_of())
+    driver = start("worker.simulate")
+    out, _ = driver.communicate(timeout=200)
+    assert driver.returncode == 0, out
+    assert sorted(books.trials) == list(range(4))
+    assert {trial.state for trial in books.trials.values()} == {TrialState.COMPLETED}
+    assert [(ask.start_step, ask.num_steps) for ask, _ in books.segments.values()] == [(0, 40)] * 4
+    for trial in books.trials.values():
+        (score,) = trial.scores
+        assert (trial.repeats, score.train_loss, score.released) == ([], None, None)
+        assert [point.accuracy for point in score.curve] == [score.accuracy]
+        assert (score.steps, score.noise_multiplier) == (40, 2.0)
+    assert max(trial.value or 0 for trial in books.trials.values()) > 0.5
+    assert [finish.outcome for finish in books.finishes] == ["succeeded"]
+
+
+def test_what_is_not_granted_does_not_run_and_says_why(
+    plane: "ControlPlaneServer", start: "Start", charged_of: SearchOf, new_books: NewBooks
+) -> None:
+    plane.books = books = new_books(charged_of(), reservation=3 * 40)
+    driver = start("worker.simulate")
+    out, _ = driver.communicate(timeout=200)
+    assert driver.returncode == 0, out
+    states = sorted(trial.state for trial in books.trials.values())
+    assert states == ["completed", "completed", "completed", "failed"]
+    (failed,) = [trial for trial in books.trials.values() if trial.state is TrialState.FAILED]
+    assert failed.scores == []
+    assert USED_UP in (failed.reason or "")
+
+
+def test_a_trial_whose_worker_was_killed_is_charged_once_more(
+    plane: "ControlPlaneServer",
+    start: "Start",
+    ray_head: "RayHead",
+    charged_of: SearchOf,
+    new_books: NewBooks,
+) -> None:
+    plane.books = books = new_books(charged_of(steps=6000, trials=2, max_concurrent=1))
+    driver = start("worker.simulate")
+    deadline = time.monotonic() + 100
+    victims: list[Any] = []
+    while not (books.segments and victims):
+        assert driver.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+        victims = ray_head.workers("SimulatedTrial")
+    os.kill(victims[0].pid, signal.SIGKILL)
+    out, _ = driver.communicate(timeout=200)
+    assert driver.returncode == 0, out
+    assert {trial.state for trial in books.trials.values()} == {TrialState.COMPLETED}
+    assert len(books.trials) == 2
+    assert books.charged == 3 * 6000

@@ -1,0 +1,224 @@
+"""A trial that is charged: what it asks for before it runs, and all that it tells."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tan_core.data import inspect, load_split
+from tan_core.engine import PrivateRandomness
+from tan_core.engine.trainer import Trainer
+from tan_core.mechanism import Mechanism
+from tan_core.wire import DatasetRef, SearchAssignment
+from tests.support.assignments import search_assignment
+from tests.support.datasets import dataset_ref
+from worker.charged import ChargedRun, NotChargedError
+from worker.rung import Data, chosen
+from worker.searcher import wanted_repeat
+
+STEPS = 12
+NOISE = 20.0
+
+
+@pytest.fixture(scope="module")
+def digits() -> DatasetRef:
+    return dataset_ref(inspect(None, source="digits"))
+
+
+@pytest.fixture(scope="module")
+def data(digits: DatasetRef) -> Data:
+    def tensors(role: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        split = load_split(digits, role)
+        return torch.from_numpy(np.array(split.inputs)), torch.from_numpy(np.array(split.labels))
+
+    return Data(train=tensors("train"), validation=tensors("validation"))
+
+
+def assignment_of(
+    digits: DatasetRef, *, noise: float = 2.0, score_noise: float = NOISE, steps: int = STEPS
+) -> SearchAssignment:
+    mechanism = Mechanism(
+        sampling_rate=128 / digits.num_train, noise_multiplier=noise, clip_norm=1.0, steps=steps
+    )
+    run = Mechanism(
+        sampling_rate=256 / digits.num_train,
+        noise_multiplier=2 * noise,
+        clip_norm=1.0,
+        steps=steps,
+    )
+    return search_assignment(
+        digits,
+        mechanism=run,
+        search={"accounting": "accounted", "space": {"learning_rate": 1.0}},
+        rungs=[128],
+        charged={
+            "mechanism": {"event": mechanism.to_json()},
+            "score_noise_multiplier": score_noise,
+        },
+    )
+
+
+def begun(
+    assignment: SearchAssignment,
+    data: Data,
+    *,
+    charge: Callable[[int], int] = lambda steps: steps,
+    rate: float = 1.0,
+) -> ChargedRun:
+    charged = assignment.charged
+    assert charged is not None
+    candidate = chosen(assignment, {"learning_rate": rate})
+    return ChargedRun(assignment, charged, candidate, data, charge=charge)
+
+
+def finished(run: ChargedRun) -> ChargedRun:
+    while not run.is_over:
+        run.advance()
+    return run
+
+
+def test_it_is_charged_whole_before_its_first_step(
+    digits: DatasetRef, data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log: list[Any] = []
+    step = Trainer.step
+    monkeypatch.setattr(Trainer, "step", lambda self: log.append("step") or step(self))
+
+    def charge(steps: int) -> int:
+        log.append(steps)
+        return steps
+
+    finished(begun(assignment_of(digits), data, charge=charge))
+
+    assert log == [STEPS, *["step"] * STEPS]
+
+
+@pytest.mark.parametrize("granted", [0, STEPS - 1])
+def test_where_less_is_granted_nothing_runs(
+    digits: DatasetRef, data: Data, monkeypatch: pytest.MonkeyPatch, granted: int
+) -> None:
+    monkeypatch.setattr(Trainer, "step", lambda self: pytest.fail("a step was not charged"))
+
+    with pytest.raises(NotChargedError, match="reservation is used up"):
+        begun(assignment_of(digits), data, charge=lambda steps: granted)
+
+
+def test_what_runs_is_the_mechanism_that_was_charged_with_noise_of_its_own(
+    digits: DatasetRef, data: Data
+) -> None:
+    assignment = assignment_of(digits)
+    run = begun(assignment, data)
+
+    assert assignment.charged is not None
+    event = assignment.charged.mechanism.event
+    assert run._trainer.mechanism == Mechanism.from_json(event)
+    assert isinstance(run._trainer._randomness, PrivateRandomness)
+    assert run.score.noise_multiplier == 2.0
+    assert run.score.expected_batch_size == pytest.approx(128)
+
+
+def test_two_trials_of_one_choice_share_neither_draws_nor_noise_nor_weights(
+    digits: DatasetRef, data: Data
+) -> None:
+    first, other = (finished(begun(assignment_of(digits), data)) for _ in range(2))
+
+    assert not torch.equal(first._trainer.released, other._trainer.released)
+
+
+def test_all_that_is_told_is_the_score(digits: DatasetRef, data: Data) -> None:
+    run = begun(assignment_of(digits), data)
+    while not run.is_over:
+        on_the_way = run.score
+        assert (on_the_way.accuracy, on_the_way.curve) == (None, [])
+        run.advance()
+
+    score = run.score
+    assert score.accuracy is not None
+    assert (score.train_loss, score.released) == (None, None)
+    assert [(point.step, point.accuracy) for point in score.curve] == [(STEPS, score.accuracy)]
+    assert score.steps == STEPS
+
+
+def test_neither_losses_nor_accuracies_decide_whether_it_goes_on(
+    digits: DatasetRef, data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a rate at which it stays at chance with a rising loss: no look at the records ends it."""
+    looks: list[str] = []
+    hits = Trainer.hits
+
+    def counted(self: Trainer, *args: Any, **options: Any) -> torch.Tensor:
+        looks.append("hits")
+        return hits(self, *args, **options)
+
+    monkeypatch.setattr(Trainer, "hits", counted)
+    run = finished(begun(assignment_of(digits), data, rate=50.0))
+
+    assert run.diverged is None
+    assert run.score.steps == STEPS
+    assert looks == ["hits"]
+
+
+def test_weights_that_are_no_numbers_end_it(digits: DatasetRef, data: Data) -> None:
+    """They are noisy sums, which are paid for."""
+    run = begun(assignment_of(digits, steps=64), data)
+    run.advance()
+    run._trainer._flat.vector.fill_(math.nan)
+    finished(run)
+
+    assert run.diverged is not None
+    assert "not finite" in run.diverged
+    assert run.score.accuracy is None
+
+
+def test_the_noise_on_a_score_is_what_was_charged(digits: DatasetRef, data: Data) -> None:
+    """Counts less what is really told right: a standard deviation of 20, told from 14 and from 28."""
+    run = finished(begun(assignment_of(digits), data))
+    _, labels = data.validation
+    weights = run._mean.weights
+    hits = int(run._trainer.hits(*data.validation, weights=weights).sum())
+    found = []
+    for attempt in range(400):
+        run._randomness = PrivateRandomness(bytes(32), attempt + 1)
+        found.append(run._noisy_accuracy() * len(labels))
+    within = [count for count in found if 0 < count < len(labels)]
+    deviations = np.array(within) - hits
+
+    assert len(within) > 350  # else what is cut at 0 and 1 would say little of the rest
+    assert abs(deviations.mean()) < 4 * NOISE / math.sqrt(len(within))
+    assert 0.85 * NOISE < deviations.std() < 1.15 * NOISE
+
+
+def test_an_accuracy_stays_one(digits: DatasetRef, data: Data) -> None:
+    accuracies = {
+        finished(begun(assignment_of(digits, score_noise=1e6), data)).score.accuracy
+        for _ in range(12)
+    }
+
+    assert accuracies == {0.0, 1.0}
+
+
+def test_there_are_no_finals(digits: DatasetRef) -> None:
+    assignment = assignment_of(digits)
+    free = assignment.model_copy(update={"charged": None, "max_examples": 10**9})
+    trial = {
+        "number": 0,
+        "state": "completed",
+        "params": {"learning_rate": 1.0},
+        "scores": [
+            {
+                "rung": 0,
+                "expected_batch_size": 128,
+                "noise_multiplier": 2.0,
+                "steps": STEPS,
+                "accuracy": 0.9,
+                "seconds": 1.0,
+            }
+        ],
+    }
+    records = [SearchAssignment.model_validate({**free.model_dump(), "trials": [trial]}).trials[0]]
+
+    assert wanted_repeat(free, records) is not None
+    assert wanted_repeat(assignment, records) is None

@@ -1,0 +1,133 @@
+"""A trial of a search that is charged: a private run of its own, and all that is seen of it is one noisy score.
+
+No loss, no curve and no accuracy on the way is looked at: the noisy gradients are paid for, and what they make of the
+weights may be known, but a loss is of the records themselves. A trial ends early only where its weights, which are
+paid for, are no numbers any more. It is charged for all of its steps and for its score before the first of them runs.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from typing import Final
+
+import torch
+
+from tan_core.engine import PrivateRandomness, Trainer
+from tan_core.engine.randomness import KEY_BYTES
+from tan_core.errors import ParameterError
+from tan_core.execution import PrivateRun
+from tan_core.mechanism import Mechanism
+from tan_core.planner import Candidate
+from tan_core.wire import ChargedTrials, CurvePoint, RungScore, SearchAssignment
+from worker.begin import model_for
+from worker.rung import CURVE_POINTS, Data, MeanOfLast
+
+USED_UP = "the search's reservation is used up: crashes took the trials that were reserved to spare, so this one was not run"
+_CHECKED_EVERY: Final = 16
+_SEED_BYTES: Final = 8
+
+
+class NotChargedError(Exception):
+    """Nothing is left to charge the trial to."""
+
+
+class ChargedRun:
+    """A charged trial under way, a part of its steps at a time so that it can be stopped.
+
+    Args:
+        assignment: of the search; ``charged`` says how its trials run.
+        candidate: what is trained.
+        data: what is read.
+        charge: asks for so many steps and a score; answers how many steps may run, once they are charged.
+
+    Raises:
+        NotChargedError: the reservation does not hold one trial more. Nothing has run.
+    """
+
+    def __init__(
+        self,
+        assignment: SearchAssignment,
+        charged: ChargedTrials,
+        candidate: Candidate,
+        data: Data,
+        *,
+        charge: Callable[[int], int],
+    ) -> None:
+        started = time.monotonic()
+        mechanism = Mechanism.from_json(charged.mechanism.event)
+        self.diverged: str | None = None
+        """Why it was given up."""
+        self._data, self._noise = data, charged.score_noise_multiplier
+        self._views = candidate.trainer.augmentation_multiplicity
+        self._randomness = PrivateRandomness(os.urandom(KEY_BYTES), 1)
+        self._trainer = Trainer(
+            model=model_for(
+                assignment,
+                candidate.model,
+                generator=torch.Generator().manual_seed(
+                    int.from_bytes(os.urandom(_SEED_BYTES), "little", signed=True)
+                ),
+                checkpoint=data.checkpoint,
+            ),
+            execution=PrivateRun(mechanism=mechanism, num_examples=assignment.num_examples),
+            config=candidate.trainer,
+            inputs=data.train[0],
+            labels=data.train[1],
+            users=data.users,
+            randomness=self._randomness,
+            microbatch_size=assignment.microbatch_size,
+            device="cuda" if torch.cuda.is_available() else "cpu",
+        )
+        self._mean = MeanOfLast(self._trainer, steps=max(1, mechanism.steps // CURVE_POINTS))
+        self._accuracy: float | None = None
+        if charge(mechanism.steps) < mechanism.steps:
+            raise NotChargedError(USED_UP)
+        self._seconds = time.monotonic() - started
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing left to do: it was scored or given up."""
+        return self.diverged is not None or self._accuracy is not None
+
+    def advance(self) -> RungScore:
+        """Take the next part of the steps; ``accuracy`` is None until the last of them."""
+        started = time.monotonic()
+        trainer, steps = self._trainer, self._trainer.mechanism.steps
+        end = min(steps, trainer.steps_done + max(1, steps // CURVE_POINTS))
+        while trainer.steps_done < end and self.diverged is None:
+            trainer.step()
+            self._mean.take(until=steps)
+            done = trainer.steps_done
+            if (done % _CHECKED_EVERY == 0 or done == steps) and trainer.is_diverged:
+                self.diverged = f"a parameter was not finite at step {done}"
+        if trainer.steps_done == steps and self.diverged is None:
+            self._accuracy = self._noisy_accuracy()
+        self._seconds += time.monotonic() - started
+        return self.score
+
+    @property
+    def score(self) -> RungScore:
+        """The trial as it stands."""
+        mechanism, accuracy = self._trainer.mechanism, self._accuracy
+        done = self._trainer.steps_done
+        return RungScore(
+            rung=0,
+            expected_batch_size=mechanism.sampling_rate * self._data.num_units,
+            noise_multiplier=mechanism.noise_multiplier,
+            steps=done,
+            views=self._views,
+            accuracy=accuracy,
+            seconds=self._seconds,
+            curve=[] if accuracy is None else [CurvePoint(step=done, accuracy=accuracy)],
+        )
+
+    def _noisy_accuracy(self) -> float:
+        """How many validation records are told right, with the noise that was charged, as a part of them."""
+        inputs, labels = self._data.validation
+        if len(labels) == 0:
+            raise ParameterError("there are no validation records to score on", field="validation")
+        hits = int(self._trainer.hits(inputs, labels, weights=self._mean.weights).sum())
+        # A stream of its own: no step has this number.
+        draw = self._randomness.noise(self._trainer.mechanism.steps, 1)
+        noisy = hits + self._noise * float(draw[0])
+        return min(max(noisy / len(labels), 0.0), 1.0)
