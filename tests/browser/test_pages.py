@@ -219,6 +219,29 @@ class TestPrivacy:
             await expect(page.locator("#accountants")).to_contain_text("dp-accounting")
         assert tab.complaints == []
 
+    async def test_private_runs_are_let_wait_and_let_go_again(
+        self, service: Service, tab: Tab
+    ) -> None:
+        await seeding.training(service.context)
+        asked: list[str] = []
+
+        async with tab.open("/ui/datasets/digits") as page:
+            page.once("dialog", lambda dialog: dialog.dismiss())
+            await page.get_by_role("button", name="Require approval").click()
+            await expect(page.locator("#approval")).to_contain_text("where its study says")
+            page.on("dialog", lambda dialog: (asked.append(dialog.message), dialog.accept())[1])
+            await page.get_by_role("button", name="Require approval").click()
+            await expect(page.locator("#approval .badge")).to_contain_text("waits for approval")
+            await page.get_by_role("button", name="Leave it to the studies").click()
+
+            await expect(page.locator("#approval")).to_contain_text("where its study says")
+            await expect(page.locator("#approval .badge")).to_have_count(0)
+        assert [question[:24] for question in asked] == [
+            "Let every private run on",
+            "Let each study say wheth",
+        ]
+        assert tab.complaints == []
+
     async def test_a_chosen_file_is_verified(
         self, service: Service, tab: Tab, tmp_path: Path
     ) -> None:

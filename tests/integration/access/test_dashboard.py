@@ -1,5 +1,7 @@
 """A tenant's studies in the dashboard: their parts, the editor, and what is done to many at once."""
 
+import json
+
 import pytest
 
 from tests.fixtures.api import make_spec
@@ -69,8 +71,8 @@ class TestWhoOneIs:
     @staticmethod
     def buttons(page: Page) -> set[str]:
         """What a click would ask the service to change."""
-        posts = [a["hx-post"] for _, a in page.elements if a.get("hx-post")]
-        return {post.rpartition("/")[2] for post in posts}
+        asked = [a.get("hx-post") or a.get("hx-put") for _, a in page.elements]
+        return {address.rpartition("/")[2] for address in asked if address}
 
     async def test_a_reader_is_offered_nothing_and_told_why(self, admin, waiting):
         reader = await admin.befriend(["read"], name="rita", tenant="local")
@@ -116,6 +118,24 @@ class TestWhoOneIs:
         assert not [a for a in editor.all("button") if a.get("name") == "action"]
         assert "may not check or submit" in editor.text["verdict"]
         assert "evaluations" in self.buttons(Page((await admin.get("/ui/datasets/digits")).text))
+
+    async def test_only_an_admin_may_let_private_runs_wait(self, admin, waiting):
+        path = "/ui/datasets/digits"
+        approver = await admin.befriend(["submit", "approve"], tenant="local")
+        for rule, words in (("required", "every private run waits"), ("automatic", "where its")):
+            page = Page((await admin.get(path)).text)
+            (button,) = [each for each in page.all("button") if each.get("hx-put")]
+            asked = json.loads(button["hx-vals"] or "")
+            assert asked == {"approval": rule}
+            refused = await approver.put(button["hx-put"], json=asked)
+            assert refused.status_code == 403
+            assert (await admin.put(button["hx-put"], json=asked)).json()["approval"] == rule
+
+            seen = Page((await approver.get(path)).text)
+            assert words in seen.text["approval"]
+            assert "needs the scope admin" in seen.text["may-not-rule"]
+            assert "approval" not in self.buttons(seen)
+            assert "may-not-rule" not in Page((await admin.get(path)).text).text
 
     async def test_the_audit_is_linked_where_it_may_be_seen(self, admin, nobody):
         reader = await admin.befriend(["read"])

@@ -102,8 +102,8 @@ class TestFigures:
     ) -> None:
         study_id = await seeding.submitted(context)
         dataset, study = "/ui/datasets/digits", f"/ui/studies/{study_id}"
-        for address in (dataset, study):
-            assert "approval" not in (await get(client, address)).text
+        assert "where its study says" in (await get(client, dataset)).text["approval"]
+        assert "approval" not in (await get(client, study)).text
         await client.put("/datasets/digits/approval", json={"approval": "required"})
 
         assert "every private run waits" in (await get(client, dataset)).text["approval"]
@@ -172,6 +172,8 @@ class TestChain:
         assert (await client.get("/ui/datasets/digits/chain")).status_code == 404
         page = await get(client, "/ui/datasets/digits")
         assert "public data" in page.text["budget"]
+        assert "approval" not in page.text
+        assert not [each for each in page.all("button") if each.get("hx-put")]
 
 
 @pytest.fixture
