@@ -60,6 +60,10 @@ def list_studies(
         items = documents(list(client.every_study(query, limit=asked)))
         if dataset is not None and not items:
             client.get_dataset(dataset)  # an unknown name is an error, not an empty list
+        goes_on = not as_csv and len(items) > at_most
+        total = (
+            client.list_studies({**query, "limit": 1}).total if goes_on and not as_json else None
+        )
     if as_json:
         from service.cli.output import show_json
 
@@ -72,8 +76,9 @@ def list_studies(
 
         is_filtered = any((state, dataset, model, tag, search, archived))
         show(views.studies(items[:at_most], is_filtered=is_filtered))
-        if len(items) > at_most:
-            show(f"the first {at_most}; --limit shows more")
+        if goes_on:
+            of = "" if total is None else f" of {total:,}"
+            show(f"the first {at_most}{of}; --limit shows more")
 
 
 def _write_csv(items: Sequence[Json]) -> None:

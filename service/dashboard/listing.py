@@ -22,6 +22,7 @@ from service.dashboard.render import csv_file, page
 from service.errors import ConflictError, InvalidInputError, ServiceError
 from service.studies import service as studies
 from service.studies.lifecycle import StudyState
+from service.studies.repository import MOST_COUNTED
 from service.studies.schemas import Archived, StudyEdit, StudyListing, StudyOrder, StudyQuery
 from service.study_table import COLUMNS, row
 from tan_core.spec import field_problems
@@ -175,6 +176,7 @@ async def list_studies(
         studies=found.items,
         rows=rows,
         next_cursor=found.next_cursor,
+        total=found.total,
         now=now,
     )
 
@@ -190,7 +192,7 @@ async def download_list(request: Request, context: ContextDep, principal: Princi
     query = query.model_copy(update={"limit": MOST_AT_ONCE})
     rows: list[list[Cell]] = []
     while True:
-        found = await studies.page(context, query, tenant=principal.sees)
+        found = await studies.page(context, query, tenant=principal.sees, counts=False)
         rows += [row(study.model_dump(mode="json")) for study in found.items]
         if found.next_cursor is None:
             return csv_file(Table(COLUMNS, rows), "studies")
@@ -200,7 +202,9 @@ async def download_list(request: Request, context: ContextDep, principal: Princi
 def _page(
     request: Request, filters: Filters, query: StudyListing, *, status: int = 200, **values: Any
 ) -> HTMLResponse:
-    nothing: dict[str, Any] = {"studies": [], "rows": {}, "next_cursor": None, "refusal": None}
+    nothing: dict[str, Any] = {
+        "studies": [], "rows": {}, "next_cursor": None, "total": None, "refusal": None,
+    }  # fmt: skip
     return page(
         request,
         "studies.html",
@@ -212,6 +216,7 @@ def _page(
         headings=headings(query.sort),
         archives=list(Archived),
         why=view.why_not_running,
+        most_counted=MOST_COUNTED,
         **{**nothing, **values},
     )
 

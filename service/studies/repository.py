@@ -30,6 +30,9 @@ _BY_TIME = TypeAdapter(tuple[AwareDatetime, NamePart])
 _BY_NUMBER = TypeAdapter(tuple[FiniteFloat | None, NamePart])
 """Where a page ended: what the list is ordered by, and the id."""
 
+MOST_COUNTED = 1000
+"""Studies of a list. To count 20,000 takes 10 ms, as long as a page of them; the first thousand, half of one."""
+
 _BEST = (
     select(func.max(Trial.value))
     .where(Trial.study_id == Study.id, Trial.state == TrialState.COMPLETED)
@@ -104,6 +107,20 @@ async def page(
     return studies, paging.encode((_written(value), last.id), listing=listing)
 
 
+async def total(session: AsyncSession, listing: StudyListing, *, tenant: str | None) -> int | None:
+    """How many studies of the tenant (None: of all) the filters leave; None where that is too much to count.
+
+    Those of a model are not counted: each study's spec would be opened, 45 ms for 20,000.
+    """
+    if listing.model is not None:
+        return None
+    query = _filtered(listing).with_only_columns(Study.id).limit(MOST_COUNTED + 1)
+    if tenant is not None:
+        query = query.where(Study.tenant == tenant)
+    count = await session.scalar(select(func.count()).select_from(query.subquery()))
+    return count if count is not None and count <= MOST_COUNTED else None
+
+
 def _key(order: StudyOrder) -> tuple[ColumnElement[Any], TypeAdapter[Any]]:
     """What is ordered by, and what a cursor holds of it. What a study lacks comes last, either way."""
     match order.field:
@@ -138,7 +155,9 @@ def _filtered(listing: StudyListing) -> Select[Study]:
     if listing.name is not None:
         query = query.where(Study.name == listing.name)
     if listing.name_contains is not None:
-        query = query.where(Study.name.icontains(listing.name_contains, autoescape=True))
+        # Names are ASCII; the letters of every other language would take as long again.
+        name = Study.name.collate("C")
+        query = query.where(name.icontains(listing.name_contains, autoescape=True))
     if listing.tag:
         query = query.where(type_coerce(Study.tags, JSONB).contains(list(listing.tag)))
     if listing.created_after is not None:

@@ -264,6 +264,9 @@ class StudyPage(BaseModel):
 
     items: list[StudySummary]
     next_cursor: str | None
+    total: int | None = None
+    """On all pages, as the filters leave them. None: not counted, being more than 1,000, or more than a page of
+    one ``model``; or by a service from before any were."""
 
 
 class StudyOrder(StrEnum):

@@ -78,8 +78,10 @@ async def submit(
         return await view(session, study.id), True
 
 
-async def page(context: Context, query: StudyQuery, *, tenant: str | None = None) -> StudyPage:
-    """One page of studies: of one tenant, or (None) of all."""
+async def page(
+    context: Context, query: StudyQuery, *, tenant: str | None = None, counts: bool = True
+) -> StudyPage:
+    """One page of studies: of one tenant, or (None) of all. ``counts``: say how many there are on all pages."""
     async with context.database.session() as session:
         shown, next_cursor = await repository.page(
             session, query.listing(), limit=query.limit, cursor=query.cursor, tenant=tenant
@@ -89,6 +91,9 @@ async def page(context: Context, query: StudyQuery, *, tenant: str | None = None
             session, [study.reservation_id for study in shown if study.reservation_id]
         )
         positions = await line.positions(session, shown)
+        total = len(shown) if query.cursor is None and next_cursor is None else None
+        if counts and total is None:
+            total = await repository.total(session, query.listing(), tenant=tenant)
     return StudyPage(
         items=[
             _summary(
@@ -100,6 +105,7 @@ async def page(context: Context, query: StudyQuery, *, tenant: str | None = None
             for study in shown
         ],
         next_cursor=next_cursor,
+        total=total,
     )
 
 

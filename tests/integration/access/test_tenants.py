@@ -56,6 +56,14 @@ async def test_lists_hold_ones_own(acme, other, admin, study):
         assert [each["id"] for each in listed] == expected
 
 
+async def test_a_tenants_studies_are_counted_alone(acme, other, admin, study):
+    for caller in (acme, other, other):
+        await caller.post("/studies", json=make_spec())
+    for caller, counted in ((acme, 2), (other, 2), (admin, 4)):
+        page = (await caller.get("/studies?limit=1")).json()
+        assert (len(page["items"]), page["total"]) == (1, counted)
+
+
 async def test_the_dashboard_shows_ones_own(acme, other, study):
     assert study in (await acme.get("/")).text
     assert study not in (await other.get("/")).text

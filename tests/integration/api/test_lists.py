@@ -151,6 +151,24 @@ class TestStudies:
     )  # fmt: skip
     async def test_filters(self, client, studies, filters, expected):
         assert sorted(await ids(client, **filters)) == sorted(studies[at] for at in expected)
+        first = (await client.get("/studies", params={"limit": 1, **filters})).json()
+        assert first["total"] == len(expected)
+        if first["next_cursor"]:
+            params = {"limit": 1, **filters, "cursor": first["next_cursor"]}
+            assert (await client.get("/studies", params=params)).json()["total"] == len(expected)
+
+    async def test_what_would_take_longer_to_count_than_to_list_is_not_counted(
+        self, client, studies, monkeypatch
+    ):
+        async def total(**params: Any) -> int | None:
+            return (await client.get("/studies", params=params)).json()["total"]
+
+        assert (await total(model="linear"), await total(model="linear", limit=5)) == (6, None)
+        monkeypatch.setattr("service.studies.repository.MOST_COUNTED", 6)
+        assert await total(limit=1) == 6
+        monkeypatch.setattr("service.studies.repository.MOST_COUNTED", 5)
+        assert (await total(), await total(limit=1)) == (6, None)
+        assert await total(limit=1, state="failed") == 2
 
     @pytest.mark.parametrize("sort", NUMBERS)
     async def test_numbers_order_and_who_has_none_comes_last(self, client, numbered, sort):

@@ -74,11 +74,12 @@ class TestFilters:
         assert (await client.get("/ui/studies.csv?state=odd")).status_code == 422
 
     async def test_the_next_page_keeps_the_filters(
-        self, client: httpx.AsyncClient, context: Context
+        self, client: httpx.AsyncClient, context: Context, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         first = await seeding.submitted(context, name="alpha")
         await seeding.copies(context, first, 30)
         page = await get(client, "/?name_contains=alpha&sort=name")
+        assert page.text["total"] == "31 studies fit"
 
         (following,) = [a["href"] for a in page.all("a") if a.get("rel") == "next"]
         rest = await _shown(client, following or "")
@@ -87,6 +88,12 @@ class TestFilters:
             "items"
         ]
         assert rest == [item["id"] for item in items[25:]]
+        assert (await get(client, following or "")).text["total"] == "31 studies fit"
+        assert (await get(client, "/")).text["total"] == "31 studies"
+        assert "total" not in (await get(client, "/?model=mlp")).text
+        monkeypatch.setattr("service.studies.repository.MOST_COUNTED", 30)
+        assert (await get(client, "/")).text["total"] == "more than 1,000 studies"
+        assert (await get(client, "/?name_contains=alpha-29")).text["total"] == "1 study fits"
 
     async def test_a_filter_that_is_none_is_refused_in_its_place(
         self, client: httpx.AsyncClient

@@ -25,6 +25,17 @@ def test_a_table_asks_for_one_more_than_it_shows(cli: Cli, server: RecordedServe
     assert server.queries[-1] == {"model": "mlp", "sort": "-created_at", "limit": "21"}
 
 
+def test_what_is_shown_is_said_to_be_so_many_of_how_many(cli: Cli, server: RecordedServer) -> None:
+    page = {"items": [SUMMARY] * 3, "next_cursor": "next"}
+    server.answers["GET /studies"] = (200, {**page, "total": 1234})
+    done = cli("list", "--limit", "2", "--tag", "paper")
+    assert done.out.splitlines()[-1] == "the first 2 of 1,234; --limit shows more"
+    assert server.queries[-1] == {"tag": "paper", "sort": "-created_at", "limit": "1"}
+    server.answers["GET /studies"] = (200, page)  # an older service, or too many to count
+    assert cli("list", "--limit", "2").out.splitlines()[-1] == "the first 2; --limit shows more"
+    assert "the first" not in cli("list", "--limit", "2", "--json").out
+
+
 def test_two_formats_at_once_are_refused(cli: Cli, server: RecordedServer) -> None:
     done = cli("list", "--csv", "--json")
     assert (done.code, "--csv or --json" in done.err) == (2, True)
