@@ -35,7 +35,11 @@ def trials(
         ),
     ] = None,
     sort: Annotated[
-        str, typer.Option(help="value or number; a minus before it puts the largest first.")
+        str,
+        typer.Option(
+            help="number, or value: by the batch reached, then by accuracy; a minus before it puts the "
+            "largest first."
+        ),
     ] = "-value",
     limit: Annotated[
         int | None, typer.Option(min=1, help="At most so many; default: 20 in a table, else all.")

@@ -25,6 +25,7 @@ from service.dashboard.charts.axis import ACCURACY
 from service.dashboard.charts.table import Cell, Table
 from service.dashboard.trials_query import TrialsQuery
 from service.db.tables import Trial
+from service.trials.repository import by_value
 from service.trials.schemas import TrialView
 from service.trials.service import view as trial_view
 
@@ -155,18 +156,13 @@ def _is_written(name: str, written: str) -> ColumnElement[bool]:
 def _order(order: str) -> list[ColumnElement[Any]]:
     key = order.removeprefix("-")
     if key == "number":
-        place: ColumnElement[Any] = Trial.number.expression
-        return [place.desc() if order.startswith("-") else place.asc()]
+        number = Trial.number.expression
+        return [number.desc() if order.startswith("-") else number.asc()]
     if key == "best":
-        # A trial that was cut has its accuracy at a smaller batch, where accuracies are higher.
-        places = [func.jsonb_array_length(Trial.scores), Trial.value.expression]
-        is_down = not order.startswith("-")
-    else:
-        places = [_place(key)]
-        is_down = order.startswith("-")
-    ways = [(each.desc() if is_down else each.asc()).nulls_last() for each in places]
-    unscored = [Trial.value.is_(None).asc()] if key == "best" else []
-    return [*unscored, *ways, Trial.number.asc()]
+        return list(by_value(best_first=not order.startswith("-")))
+    place = _place(key)
+    way = (place.desc() if order.startswith("-") else place.asc()).nulls_last()
+    return [way, Trial.number.asc()]
 
 
 def _place(key: str) -> ColumnElement[Any]:

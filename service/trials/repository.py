@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import Field, TypeAdapter
-from sqlalchemy import ColumnElement, Double, func, literal, select, text, tuple_
+from pydantic import Field, FiniteFloat, TypeAdapter
+from sqlalchemy import ColumnElement, Double, case, func, literal, select, text, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service import paging
@@ -25,8 +25,9 @@ from tan_core.wire import TrialRecord
 
 _Number = Annotated[int, Field(ge=0, le=2**53)]
 _BY_NUMBER = TypeAdapter(_Number)
-_BY_VALUE = TypeAdapter(tuple[Annotated[float, Field(allow_inf_nan=False)] | None, _Number])
-"""Where a page ended: the value, where the list is ordered by it, and the number."""
+_BY_VALUE = TypeAdapter(tuple[int, FiniteFloat | None, _Number])
+"""Where a page ended: the number, or what :func:`by_value` has of it."""
+_UNSCORED = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,34 +144,45 @@ FROM numbered RETURNING seq
 """)
 
 
+def by_value(*, best_first: bool) -> tuple[ColumnElement[int], ColumnElement[float], Any]:
+    """What puts trials in order, all of it rising: batches reached, accuracy, number; those without a value last.
+
+    Accuracies at a smaller batch are higher: a trial that was cut there is no better than one that went on.
+    """
+    sign = -1 if best_first else 1
+    reached = sign * func.jsonb_array_length(Trial.scores)
+    value = func.coalesce(sign * Trial.value, literal(math.inf, Double))
+    return case((Trial.value.is_(None), _UNSCORED), else_=reached), value, Trial.number.expression
+
+
 async def page(
     session: AsyncSession, study_id: str, listing: TrialListing, *, limit: int, cursor: Cursor
 ) -> tuple[list[Trial], Cursor]:
     """Up to ``limit`` trials of the study after the cursor, and the cursor of those that follow."""
-    query = select(Trial).where(Trial.study_id == study_id).limit(limit + 1)
+    is_by_value = listing.sort in (TrialOrder.VALUE, TrialOrder.BEST)
+    is_falling = listing.sort is TrialOrder.NUMBER_BACKWARDS
+    order: tuple[ColumnElement[Any], ...] = (Trial.number.expression,)
+    if is_by_value:
+        order = by_value(best_first=listing.sort is TrialOrder.BEST)
+    query = select(Trial).add_columns(*order).where(Trial.study_id == study_id).limit(limit + 1)
     if listing.state:
         query = query.where(Trial.state.in_([state.value for state in listing.state]))
-    is_by_value = listing.sort in (TrialOrder.VALUE, TrialOrder.BEST)
-    worst = -math.inf if listing.sort.is_backwards else math.inf
-    value = func.coalesce(Trial.value, literal(worst, Double))
-    order: tuple[ColumnElement[Any], ...] = (
-        (value, Trial.number.expression) if is_by_value else (Trial.number.expression,)
-    )
     if cursor is not None:
         if is_by_value:
-            best, number = paging.decode(cursor, _BY_VALUE, listing=listing)
-            after = (worst if best is None else best, number)
+            reached, value, number = paging.decode(cursor, _BY_VALUE, listing=listing)
+            after: tuple[Any, ...] = (reached, math.inf if value is None else value, number)
         else:
             after = (paging.decode(cursor, _BY_NUMBER, listing=listing),)
         place = tuple_(*order)
-        query = query.where(place < after if listing.sort.is_backwards else place > after)
-    query = query.order_by(*(each.desc() for each in order) if listing.sort.is_backwards else order)
-    found = list((await session.scalars(query)).all())
+        query = query.where(place < after if is_falling else place > after)
+    query = query.order_by(*(each.desc() for each in order) if is_falling else order)
+    found = [(trial, place) for trial, *place in await session.execute(query)]
+    trials = [trial for trial, _ in found[:limit]]
     if len(found) <= limit:
-        return found, None
-    last = found[limit - 1]
-    ended = (last.value, last.number) if is_by_value else last.number
-    return found[:limit], paging.encode(ended, listing=listing)
+        return trials, None
+    _, place = found[limit - 1]
+    ended = [None if each == math.inf else each for each in place] if is_by_value else place[0]
+    return trials, paging.encode(ended, listing=listing)
 
 
 async def every(session: AsyncSession, study_id: str) -> list[Trial]:

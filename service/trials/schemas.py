@@ -26,20 +26,17 @@ class TrialPage(BaseModel):
 
 
 class TrialOrder(StrEnum):
-    """What trials are listed by; a minus puts the largest first. Ties are in the order of the number.
+    """What trials are listed by; a minus puts the largest first.
 
-    A trial without a value comes last, whichever way values are ordered.
+    By value, the best first: those that reached the largest batch, then those of the next; of each batch by their
+    accuracy, then by their number. Accuracies at different batches do not compare. A trial without a value comes
+    last, either way.
     """
 
     NUMBER = "number"
     NUMBER_BACKWARDS = "-number"
     VALUE = "value"
     BEST = "-value"
-
-    @property
-    def is_backwards(self) -> bool:
-        """Whether the largest come first."""
-        return self.value.startswith("-")
 
 
 class TrialListing(BaseModel):

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from service.db.tables import Run, Study, Trial
+from tan_core.wire import RungScore
 from tests.fixtures.api import make_spec
 from tests.support.rows import clone_study
 
@@ -251,7 +252,16 @@ async def trials_path(client, database) -> str:
     return f"/studies/{study_id}/trials"
 
 
-async def store_trial(database, study_id: str, number: int, value: float | None) -> None:
+async def store_trial(
+    database, study_id: str, number: int, value: float | None, *, rungs: int = 0
+) -> None:
+    scores = [
+        RungScore(
+            rung=rung, expected_batch_size=8.0 * 2**rung, noise_multiplier=1.0, steps=10,
+            accuracy=0.5, train_loss=1.0, seconds=1.0,
+        ).model_dump(mode="json")
+        for rung in range(rungs)
+    ]  # fmt: skip
     async with database.session() as session:
         session.add(
             Trial(
@@ -259,7 +269,7 @@ async def store_trial(database, study_id: str, number: int, value: float | None)
                 number=number,
                 state="diverged" if value is None else "completed",
                 params={"learning_rate": 1.0},
-                scores=[],
+                scores=scores,
                 value=value,
                 attempt=1,
             )
@@ -273,7 +283,7 @@ class TestTrials:
             ("number", [0, 1, 2, 3, 4, 5]),
             ("-number", [5, 4, 3, 2, 1, 0]),
             ("value", [3, 0, 2, 5, 1, 4]),
-            ("-value", [5, 2, 0, 3, 4, 1]),
+            ("-value", [2, 5, 0, 3, 1, 4]),
         ],
     )
     async def test_orders(self, client, trials_path, sort, expected):
@@ -282,7 +292,7 @@ class TestTrials:
 
     async def test_states(self, client, trials_path):
         found = await walk(client, trials_path, state="completed", sort="-value")
-        assert [trial["number"] for trial in found] == [5, 2, 0, 3]
+        assert [trial["number"] for trial in found] == [2, 5, 0, 3]
         assert len(await walk(client, trials_path, state=["completed", "diverged"])) == 6
         assert await walk(client, trials_path, state="failed") == []
 
@@ -293,7 +303,21 @@ class TestTrials:
             await store_trial(database, study_id, next(number), 0.99)
 
         found = await walk(client, trials_path, sort="-value", between=store_a_better_one)
-        assert [trial["number"] for trial in found] == [5, 2, 0, 3, 4, 1]
+        assert [trial["number"] for trial in found] == [2, 5, 0, 3, 1, 4]
+
+    async def test_those_of_a_larger_batch_are_better_than_all_of_a_smaller_one(
+        self, client, database, trials_path
+    ):
+        study_id = trials_path.split("/")[2]
+        for number, (value, rungs) in enumerate([(0.99, 1), (0.4, 3), (None, 2), (0.6, 3)], 6):
+            await store_trial(database, study_id, number, value, rungs=rungs)
+
+        for sort, expected in (
+            ("-value", [9, 7, 6, 2, 5, 0, 3, 1, 4, 8]),
+            ("value", [3, 0, 2, 5, 6, 7, 9, 1, 4, 8]),
+        ):
+            found = await walk(client, trials_path, sort=sort)
+            assert [trial["number"] for trial in found] == expected
 
     async def test_a_cursor_of_another_order_is_refused(self, client, trials_path):
         page = (await client.get(trials_path, params={"limit": 1})).json()

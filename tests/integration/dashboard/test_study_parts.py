@@ -269,6 +269,21 @@ class TestTable:
         values = [key(one) for one in shown]
         assert values == sorted(values, reverse=not is_rising)
 
+    @pytest.mark.parametrize(("order", "sort"), [("best", "-value"), ("-best", "value")])
+    async def test_the_best_are_those_of_the_api(
+        self, client: httpx.AsyncClient, study_id: str, order: str, sort: str
+    ) -> None:
+        rows = await table_of(client, f"/ui/studies/{study_id}/trials.csv?order={order}")
+        asked = await client.get(f"/studies/{study_id}/trials?sort={sort}&limit=1000")
+
+        items = asked.json()["items"]
+        assert [int(row["trial"]) for row in rows] == [one["number"] for one in items]
+        reached = [len(one["scores"]) for one in items if one["value"] is not None]
+        assert len(set(reached)) > 1
+        assert reached == sorted(reached, reverse=order == "best")
+        values = [one["value"] for one in items if len(one["scores"]) == max(reached)]
+        assert values == sorted(values, reverse=order == "best")
+
     async def test_the_part_is_the_table_of_the_page_and_tells_its_address(
         self, client: httpx.AsyncClient, study_id: str
     ) -> None:
