@@ -3,6 +3,7 @@
 import platform
 import time
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from importlib.metadata import version
@@ -119,8 +120,10 @@ class Leader:
         extractor: Extractor | None,
         test: Split,
         train_seconds: float,
+        *,
+        class_names: Sequence[str] | None,
     ) -> PrivateResult:
-        """Write the model, the weights of its extractor with it, and evaluate it."""
+        """Write the model, the weights of its extractor and what its labels mean with it, and evaluate it."""
         path = self._folder / "model.safetensors"
         sha256 = checkpoint.save_weights(
             path,
@@ -131,6 +134,7 @@ class Leader:
                 "extractor": extractor.fingerprint if extractor is not None else None,
                 "shape": assignment.dataset.shape,
                 "num_classes": assignment.dataset.num_classes,
+                "class_names": class_names,
             },
         )
         return PrivateResult(

@@ -18,7 +18,7 @@ import ray.train.torch
 import torch
 import torch.distributed as dist
 
-from tan_core.data import Split, verify
+from tan_core.data import Split, class_names, verify
 from tan_core.engine import PrivateRandomness, Trainer, checkpoint
 from tan_core.engine.features import load_inputs
 from tan_core.engine.memory import keep_freed_memory
@@ -115,6 +115,9 @@ def _train(
     # of which another rank computes the features meanwhile where ranks share a cache.
     test = inputs("test") if leader is not None else None
     validation = inputs("validation") if leader is not None and assignment.baseline else None
+    named = (
+        class_names(assignment.dataset, storage=settings.storage) if leader is not None else None
+    )
     train = inputs("train")
     trainer = build_trainer(assignment, begun_from, train, team)
     if assignment.checkpoint is not None:
@@ -139,7 +142,7 @@ def _train(
             retryable=False,
         )
     seconds = time.monotonic() - started
-    result = leader.release(assignment, trainer, extractor, test, seconds)
+    result = leader.release(assignment, trainer, extractor, test, seconds, class_names=named)
     if assignment.by_class:
         evaluation = Evaluation(private=scores_of(trainer, test), group=assignment.dataset.group)
         if validation is not None:

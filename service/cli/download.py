@@ -41,6 +41,7 @@ model = build(
 )
 model.load_state_dict(weights)
 model.eval()
+names = about.get("class_names") or range(about["num_classes"])  # where the dataset names its classes
 
 
 def read(path):
@@ -57,7 +58,7 @@ def read(path):
 for path in sys.argv[1:]:
     with torch.no_grad():
         for chances in model(read(path)).softmax(dim=1):
-            print(f"{{path}}: class {{int(chances.argmax())}}, {{float(chances.max()):.1%}}")
+            print(f"{{path}}: class {{names[int(chances.argmax())]}}, {{float(chances.max()):.1%}}")
 """
 """Loads a released model and classifies files; a test runs it."""
 

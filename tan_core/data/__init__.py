@@ -2,12 +2,20 @@
 
 :func:`inspect` looks at data that is about to be registered, :func:`load_split` reads one split of a
 registered dataset, :func:`load_features` what an extractor makes of it, :func:`verify` makes sure that
-the bytes are still those that were registered. A :class:`Storage` says which addresses data may come from,
+the bytes are still those that were registered, :func:`class_names` says what labels mean. A :class:`Storage` says which addresses data may come from,
 and where this machine keeps what does not fit into memory.
 What one guarantee is for is a record, or a user: whoever a column names as the owner of records.
 """
 
-from tan_core.data.dataset import DatasetFacts, Split, inspect, load_features, load_split, verify
+from tan_core.data.dataset import (
+    DatasetFacts,
+    Split,
+    class_names,
+    inspect,
+    load_features,
+    load_split,
+    verify,
+)
 from tan_core.data.records import Records
 from tan_core.data.storage import Storage
 from tan_core.data.store import Store
@@ -18,6 +26,7 @@ __all__ = [
     "Split",
     "Storage",
     "Store",
+    "class_names",
     "inspect",
     "load_features",
     "load_split",

@@ -5,6 +5,7 @@ of its own. Columns stored as 8-bit unsigned integers are mapped to [-1, 1] beca
 every other column enters as it is written, so scale features by public constants before registering.
 """
 
+import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -40,6 +41,20 @@ def has_images(path: Path) -> bool:
     """Whether the Parquet files hold an image column."""
     files = next(iter(files_by_role(path, suffix=".parquet").values()), [])
     return bool(files) and image_column(_schema(files[0])) is not None
+
+
+def class_names(path: Path, label: str, *, is_table: bool) -> list[str] | None:
+    """What labels mean, as Hugging Face's ``datasets`` says it beside the columns; None where it says nothing."""
+    if is_table and _table_suffix(path) != ".parquet":
+        return None
+    files = files_by_role(path, suffix=".parquet").get("train", [])
+    about = (_schema(files[0]).metadata if files else None) or {}
+    try:
+        names = json.loads(about.get(b"huggingface", b""))["info"]["features"][label]["names"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+    is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    return names if is_list else None
 
 
 def read_images(path: Path, columns: Columns) -> Parts:

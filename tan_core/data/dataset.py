@@ -30,6 +30,8 @@ from tan_core.wire import RECORD, DatasetRef
 SOURCES: tuple[Source, ...] = get_args(Source)
 MAX_CLASSES = 100_000
 MAX_GROUPS = 100
+MAX_NAMED_CHARACTERS = 1_000_000
+"""Of all names of classes together: they come before the weights in one file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,6 +289,28 @@ def load_features(
     else:
         inputs, labels = cached(cache_file(cache_dir, ref, split, fingerprint), make)
     return _with_members(Split(inputs=inputs, labels=labels), ref, split, storage)
+
+
+def class_names(ref: DatasetRef, *, storage: Storage = LOCAL) -> list[str] | None:
+    """What each label means, where class folders or Hugging Face's ``datasets`` say so; no record is read.
+
+    None where they say nothing, or do not name every one of the classes that were registered: fewer would tell
+    which of them have records. Names that a terminal could not print are none either.
+
+    Raises:
+        DatasetError: the data cannot be read.
+    """
+    if ref.source not in ("image_folder", "parquet", "table"):
+        return None
+    place = _existing(_place(ref, storage))
+    if ref.source == "image_folder":
+        names = image_folder.class_names(place)
+    else:
+        names = columns.class_names(place, ref.label, is_table=ref.source == "table")
+    if names is None or len(names) != ref.num_classes:
+        return None
+    is_fit = all(map(str.isprintable, names)) and sum(map(len, names)) <= MAX_NAMED_CHARACTERS
+    return names if is_fit else None
 
 
 def verify(ref: DatasetRef, *, storage: Storage = LOCAL) -> None:

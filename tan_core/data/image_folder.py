@@ -30,10 +30,16 @@ def files_by_class(path: Path) -> dict[Role, dict[str, list[Path]]]:
     return found
 
 
+def class_names(path: Path) -> list[str]:
+    """Names of the class folders of train, by their label."""
+    folders = _folders(_roots(path)["train"])
+    return sorted((folder.name for folder in folders), key=_class_order)
+
+
 def read(path: Path) -> Parts:
     """Every part; labels number the class folders in order of their names, digits by value."""
     found = files_by_class(path)
-    number = {name: label for label, name in enumerate(sorted(found["train"], key=_class_order))}
+    number = {name: label for label, name in enumerate(class_names(path))}
     parts: Parts = {}
     for role, classes in found.items():
         unknown = sorted(set(classes) - set(number))

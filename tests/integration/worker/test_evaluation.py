@@ -1,5 +1,6 @@
 """A private run of users from its data to what it tells of classes and groups: one rank, without Ray."""
 
+import json
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pydantic import SecretStr
+from safetensors import safe_open
 from sklearn.datasets import load_digits
 
 from tan_core.data import Split, inspect
@@ -28,11 +30,12 @@ if TYPE_CHECKING:
     from conftest import Books, ControlPlaneServer
 
 TOKEN = "token-of-one-attempt"
+NAMES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 
 
 @pytest.fixture
 def writers(tmp_path: Path) -> DatasetRef:
-    """The digits as those of 600 users, with a column of groups."""
+    """The digits as those of 600 users, with a column of groups, and with names."""
     images, labels = load_digits(return_X_y=True)
     drawn = np.random.default_rng(0).integers(0, 600, len(labels) - 600)
     users = np.concatenate([np.arange(600), drawn])
@@ -40,7 +43,9 @@ def writers(tmp_path: Path) -> DatasetRef:
     columns |= {"label": labels.astype(np.int64), "writer": users}
     columns["hand"] = ["left" if user % 3 == 0 else "right" for user in users]
     path = tmp_path / "digits.parquet"
-    pq.write_table(pa.table(columns), path)
+    about = {"info": {"features": {"label": {"names": NAMES}}}}
+    table = pa.table(columns).replace_schema_metadata({"huggingface": json.dumps(about)})
+    pq.write_table(table, path)
     named = {"unit": "writer", "group": "hand"}
     facts = inspect(str(path), records_per_unit=4, **named)
     return dataset_ref(facts, name="writers", path=path, **named)
@@ -97,7 +102,10 @@ def test_it_counts_every_test_record_once_and_beside_a_model_without_privacy(
 def test_nothing_is_told_that_nobody_asked_for_and_only_one_model_is_written(
     run: Callable[..., PrivateResult], tmp_path: Path
 ) -> None:
-    assert run().evaluation is None
+    plain = run()
+    assert plain.evaluation is None
+    with safe_open(plain.model_path, framework="np") as file:
+        assert json.loads(file.metadata()["class_names"]) == NAMES
 
     by_class = run(by_class=True).evaluation
 

@@ -54,23 +54,23 @@ def test_a_folder_that_is_not_there_is_named(
 
 
 @pytest.mark.parametrize(
-    ("spec", "shape"),
+    ("spec", "shape", "named"),
     [
-        (MlpModel(hidden=[5]), [1, 8, 8]),
-        (ScatterLinearModel(), [1, 8, 8]),
-        (MlpModel(hidden=[5]), [3, 8, 8]),
-        (MlpModel(hidden=[5]), [6]),
+        (MlpModel(hidden=[5]), [1, 8, 8], {"class_names": ["été", "{b}", "c c"]}),
+        (ScatterLinearModel(), [1, 8, 8], {}),
+        (MlpModel(hidden=[5]), [3, 8, 8], {"class_names": None}),
+        (MlpModel(hidden=[5]), [6], {}),
     ],
-    ids=["grey", "scatter-linear", "colour", "table"],
+    ids=["grey, named", "scatter-linear", "colour", "table"],
 )
 def test_the_example_classifies_as_the_model_was_trained_to(
-    tmp_path: Path, spec: Model, shape: list[int]
+    tmp_path: Path, spec: Model, shape: list[int], named: dict[str, list[str] | None]
 ) -> None:
     generator = torch.Generator().manual_seed(0)
     model = build(spec, shape=shape, num_classes=3, generator=generator)  # type: ignore[arg-type]
     path = tmp_path / 'a "model".safetensors'
     weights = {name: value.contiguous() for name, value in model.state_dict().items()}
-    about = {"model": spec.model_dump(mode="json"), "shape": shape, "num_classes": 3}
+    about = {"model": spec.model_dump(mode="json"), "shape": shape, "num_classes": 3} | named
     checkpoint.save_weights(path, weights, metadata=about)
 
     draw = np.random.default_rng(0)
@@ -94,6 +94,7 @@ def test_the_example_classifies_as_the_model_was_trained_to(
     assert done.returncode == 0, done.stderr
     with torch.no_grad():
         expected = model.eval()(inputs).softmax(dim=1)
+    names = named.get("class_names") or range(3)
     assert done.stdout.splitlines() == [
-        f"{name}: class {int(each.argmax())}, {float(each.max()):.1%}" for each in expected
+        f"{name}: class {names[int(each.argmax())]}, {float(each.max()):.1%}" for each in expected
     ]
