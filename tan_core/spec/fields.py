@@ -2,7 +2,7 @@
 
 from typing import Literal, get_origin
 
-from tan_core.spec.models import ModelSpec
+from tan_core.spec.models import Model, ModelSpec
 from tan_core.spec.needs import Need
 from tan_core.spec.train import NEEDS, TrainerConfig
 
@@ -12,7 +12,7 @@ STEPS_KEYS = frozenset({"steps", "train.steps"})
 Place = tuple[Literal["train", "model"], str]
 
 
-def field_of(key: str, model: ModelSpec) -> Place | None:
+def field_of(key: str, model: ModelSpec | type[Model]) -> Place | None:
     """``("train", field)`` or ``("model", option)``; None where there is no such field.
 
     Both the bare name and the dotted one are accepted: ``width`` and ``model.width``.
@@ -25,15 +25,15 @@ def field_of(key: str, model: ModelSpec) -> Place | None:
     return None
 
 
-def searchable_keys(model: ModelSpec) -> list[str]:
+def searchable_keys(model: ModelSpec | type[Model]) -> list[str]:
     """Every key that the space of a study with this model may hold."""
     options = (f"model.{name}" for name in sorted(model_options(model)))
     return [*TrainerConfig.model_fields, "steps", *options]
 
 
-def model_options(model: ModelSpec) -> set[str]:
+def model_options(model: ModelSpec | type[Model]) -> set[str]:
     """The options of a model that one scalar can set: not what it is, no lists and no mappings."""
-    fields = type(model).model_fields
+    fields = (model if isinstance(model, type) else type(model)).model_fields
     return {
         name
         for name, field in fields.items()

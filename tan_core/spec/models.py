@@ -311,13 +311,17 @@ MODEL_TAGS = frozenset(kind.__name__ for kind in (*MODEL_TYPES.values(), *MODEL_
 ACCEPTED_NAMES = (*MODEL_TYPES, "timm:NAME", "python:MODULE:FACTORY")
 
 
-def _tag(value: Any) -> str | None:
-    """The class that a name belongs to."""
+def type_of(value: Any) -> type[Model] | None:
+    """The class that a model's name belongs to, whatever else is wrong with it."""
     name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
     if not isinstance(name, str):
         return None
     source, colon, _ = name.partition(":")
-    kind = MODEL_SOURCES.get(source) if colon else MODEL_TYPES.get(name)
+    return MODEL_SOURCES.get(source) if colon else MODEL_TYPES.get(name)
+
+
+def _tag(value: Any) -> str | None:
+    kind = type_of(value)
     return None if kind is None else kind.__name__
 
 

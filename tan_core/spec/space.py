@@ -8,6 +8,7 @@ from pydantic import Discriminator, Field, StrictBool, Tag, model_validator
 from tan_core.spec.base import Frozen
 
 Scalar = bool | int | float | str
+MAX_DIMENSIONS = 64
 
 
 class Choices(Frozen):

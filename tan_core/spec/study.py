@@ -11,6 +11,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    ModelWrapValidatorHandler,
     StrictBool,
     ValidationError,
     model_validator,
@@ -23,8 +24,8 @@ from tan_core.spec.base import Frozen
 from tan_core.spec.fields import Place, field_of, searchable_keys
 from tan_core.spec.models import ModelSpec
 from tan_core.spec.needs import Need
-from tan_core.spec.problems import accepted_keys
-from tan_core.spec.space import Choices, Dimension, Range, Scalar, probes
+from tan_core.spec.space import MAX_DIMENSIONS, Choices, Dimension, Range, Scalar, probes
+from tan_core.spec.space_keys import no_field, with_unknown_keys
 from tan_core.spec.train import NEEDS, UNAUGMENTED, Clipping, TrainerConfig, TrainSpec
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
@@ -108,7 +109,7 @@ class SearchSpec(Frozen):
     search dataset, if there are any; or none; or the ids of studies."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Of the proposals and the simulations; the private run draws from the operating system."""
-    space: Annotated[dict[str, Dimension], Field(max_length=64)] = Field(
+    space: Annotated[dict[str, Dimension], Field(max_length=MAX_DIMENSIONS)] = Field(
         default_factory=dict[str, Dimension]
     )
     """What a candidate may vary: fields of the trainer, ``steps``, and options of the model. At least one,
@@ -191,6 +192,16 @@ class StudySpec(Frozen):
         if faults:
             raise ValidationError.from_exception_data(type(self).__name__, faults)
         return self
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _unknown_keys_are_told_too(
+        cls, given: Any, handler: ModelWrapValidatorHandler[Self]
+    ) -> Self:
+        try:
+            return handler(given)
+        except ValidationError as error:
+            raise with_unknown_keys(error, given) from None
 
     def _target_faults(self) -> list[InitErrorDetails]:
         if self.privacy.epsilon is None and self.train.noise_multiplier is None:
@@ -311,13 +322,8 @@ class StudySpec(Frozen):
         for key, dimension in self.search.space.items():
             place = self.field_of(key)
             if place is None:
-                faults.append(
-                    _fault(
-                        ("search", "space", key),
-                        key,
-                        f"not a trainer or model field{accepted_keys(key, self.searchable())}",
-                    )
-                )
+                problem = no_field(self.searchable(), key)
+                faults.append(_fault(("search", "space", key), key, problem))
                 continue
             if named.setdefault(place, key) != key:
                 problem = f"{named[place]} already names this field"

@@ -240,6 +240,53 @@ class TestFieldProblems:
             "oops",
         }
 
+    @pytest.mark.parametrize(
+        ("changes", "others"),
+        [
+            ({"privacy/delta": 2}, ["privacy.delta"]),
+            ({"privacy": {}, "oops": 1}, ["privacy.delta", "oops"]),
+            ({"priority": "3", "promotion": "never"}, ["priority"]),
+            ({"model/width": 0}, ["model.width"]),
+            ({"train/precision": "half", "search/rungs": [64, 32]}, ["train.precision", "search.rungs"]),
+            ({"search/space/momentum": {"low": 2}}, ["search.space.momentum.high"]),
+            ({"train/max_batch_size": 0}, ["train.max_batch_size"]),
+        ],
+        ids=str,
+    )  # fmt: skip
+    def test_a_slip_in_the_space_is_told_with_the_faults_of_other_sections(
+        self, changes: dict[str, Any], others: list[str]
+    ) -> None:
+        slip = {"search/space/learning_rte": 2.0, "search/space/model.wdth": {"choices": [8]}}
+        alone = {problem.path: problem for problem in problems(changes)}
+        slips = {problem.path: problem for problem in problems(slip)}
+        both = {problem.path: problem for problem in problems(changes | slip)}
+
+        assert sorted(alone) == sorted(others)
+        assert both == alone | slips
+        assert "did you mean learning_rate? accepted: " in both["search.space.learning_rte"].message
+        assert "did you mean model.width?" in both["search.space.model.wdth"].message
+
+    def test_a_key_of_the_space_is_told_of_once(self) -> None:
+        found = problems({"privacy/delta": 2, "search/space/learning_rte": [1, 2]})
+
+        assert [problem.path for problem in found] == ["privacy.delta", "search.space.learning_rte"]
+        assert found[1].message == problems({"search/space/momentum": [1, 2]})[0].message
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"model/name": "vgg"}, {"model": None}, {"search": []}, {"search/space": [1]},
+            {"privacy/delta": 2, "search/space": {f"key{number}": 1 for number in range(65)}},
+        ],
+        ids=lambda changes: str(changes)[:40],
+    )  # fmt: skip
+    def test_keys_of_no_known_model_or_of_no_space_are_not_told_of(
+        self, changes: dict[str, Any]
+    ) -> None:
+        slip = {} if "search/space" in changes or "search" in changes else {"search/space/rte": 1}
+        told = {problem.path for problem in problems(slip | changes)}
+        assert not any(path.startswith("search.space.") for path in told)
+
     def test_a_rung_above_the_batch_is_a_fault_of_the_rungs(self) -> None:
         found = problems({"train/batch_size": 64, "search/rungs": [16, 128]})
 
