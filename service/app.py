@@ -200,8 +200,8 @@ def main() -> int:
     # What is there now stays: a full collection that walked through it would hold up every request.
     gc.collect()
     gc.freeze()
-    inherited = None if settings.listen_fd is None else [socket.socket(fileno=settings.listen_fd)]
-    Server(config, context.hub).run(sockets=inherited)
+    inherited = [socket.socket(fileno=number) for number in settings.listen_fd]
+    Server(config, context.hub).run(sockets=inherited or None)
     end_telemetry()
     return 0
 

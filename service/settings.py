@@ -62,10 +62,12 @@ class Settings(BaseSettings):
     port: int = Field(default=8321, ge=0, le=65535)
     root_path: Annotated[str, Field(pattern=r"^(/[A-Za-z0-9._~-]+)*$")] = ""
     """What a proxy puts before every path, and takes off again: ``/tan``."""
-    listen_fd: int | None = None
-    """A listening socket to serve on, inherited from a supervisor; overrides ``host`` and ``port``."""
+    listen_fd: Annotated[tuple[int, ...], NoDecode, BeforeValidator(listed)] = ()
+    """Listening sockets to serve on, inherited from a supervisor; they override ``host`` and ``port``."""
     api_workers: int = Field(default=1, ge=1, le=16)
     """API processes of ``tan-cli serve``, all behind its one port."""
+    api_silence_seconds: float = Field(default=60, ge=0)
+    """Of an API process, after which ``tan-cli serve`` kills it and starts it again; 0: it may hang for ever."""
     api_token: SecretStr | None = None
     """A token that is always good, for everything, unless it is one of the database's: those are made with
     ``tan-cli token create``, and keep their scopes and their end."""

@@ -1,7 +1,7 @@
 """Starts, watches and stops everything that one machine needs.
 
-PostgreSQL, then Ray beside it, the API, the orchestrator. A child that dies is started again; what was
-running goes on from the database. When the supervisor itself is killed, its children end with it,
+PostgreSQL, then Ray beside it, the API, the orchestrator. A child that dies is started again, and so is an API
+that lives and answers nothing; what was running goes on from the database. When the supervisor itself is killed, its children end with it,
 but for PostgreSQL, which is found again by the next start and stopped with that one.
 """
 
@@ -32,6 +32,7 @@ from service.db.migrate import upgrade
 from service.db.session import Database
 from service.health.schemas import Readiness
 from service.local.ray_head import RayHead
+from service.local.watch import Watch
 from service.settings import Settings, bare_environment, own_settings
 from service.trouble import Trouble
 
@@ -65,6 +66,8 @@ class Child:
     environment: Mapping[str, str]
     log_path: Path
     pass_fds: tuple[int, ...] = ()
+    watch: Watch | None = None
+    """None: that it lives is enough."""
     process: subprocess.Popen[bytes] | None = None
     started_at: float = 0.0
     failures: int = 0
@@ -86,11 +89,22 @@ class Child:
             pass_fds=self.pass_fds,
         )
         self.started_at = time.monotonic()
+        if self.watch is not None:
+            self.watch.begin()
 
     @property
     def is_running(self) -> bool:
         """Whether the process lives."""
         return self.process is not None and self.process.poll() is None
+
+    def end_if_hung(self) -> None:
+        """Kill it where it lives and answers nothing: what hangs would not hear SIGTERM either."""
+        if self.watch is None or not self.watch.is_hung or not self.is_running:
+            return
+        silent = self.watch.silence_seconds
+        log.warning("%s lives, and has answered nothing for %g s; killing it", self.name, silent)
+        self._end_group(signal.SIGKILL)
+        self.watch.begin()
 
     def restart_if_dead(self) -> None:
         """Start it again after a pause that grows with each quick death."""
@@ -122,6 +136,8 @@ class Child:
                 self.process.wait(STOP_TIMEOUT_SECONDS)
         self._end_group(signal.SIGKILL)
         self.process.wait()
+        if self.watch is not None:
+            self.watch.close()
         if self._log is not None:
             self._log.close()
 
@@ -185,12 +201,7 @@ class Supervisor:
         ray = self._start_ray()
         environment["TAN_DATABASE_URL"] = self._start_database()
         apis = [
-            self._add(
-                "api" if number == 1 else f"api-{number}",
-                lambda: _module("service.app"),
-                {**environment, "TAN_LISTEN_FD": str(listener.fileno())},
-                pass_fds=(listener.fileno(),),
-            )
+            self._add_api("api" if number == 1 else f"api-{number}", environment, listener)
             for number in range(1, settings.api_workers + 1)
         ]
         self._await("the API", self._api_is_ready, apis[0])
@@ -263,6 +274,19 @@ class Supervisor:
         self._await("Ray", head.is_ready, child)
         return {"TAN_RAY_ADDRESS": head.address, "TAN_RAY_TOKEN_PATH": str(head.token_path)}
 
+    def _add_api(self, name: str, environment: Mapping[str, str], listener: socket.socket) -> Child:
+        silence = self._settings.api_silence_seconds
+        watch = Watch(silence) if silence else None
+        sockets = (listener.fileno(), *([watch.fd] if watch else []))
+        listens = {"TAN_LISTEN_FD": ",".join(map(str, sockets))}
+        return self._add(
+            name,
+            lambda: _module("service.app"),
+            {**environment, **listens},
+            pass_fds=sockets,
+            watch=watch,
+        )
+
     def _add(
         self,
         name: str,
@@ -270,6 +294,7 @@ class Supervisor:
         environment: Mapping[str, str],
         *,
         pass_fds: tuple[int, ...] = (),
+        watch: Watch | None = None,
     ) -> Child:
         child = Child(
             name=name,
@@ -277,6 +302,7 @@ class Supervisor:
             environment=dict(environment),
             log_path=self._home / "logs" / f"{name}.log",
             pass_fds=pass_fds,
+            watch=watch,
         )
         self._children.append(child)
         child.start()
@@ -313,6 +339,7 @@ class Supervisor:
         next_health = time.monotonic() + HEALTH_SECONDS
         while not self._stopping:
             for child in self._children:
+                child.end_if_hung()
                 child.restart_if_dead()
             if self._postgres is not None and time.monotonic() >= next_health:
                 self._keep_postgres_up(self._postgres)
