@@ -292,15 +292,18 @@ def load_features(
 
 
 def class_names(ref: DatasetRef, *, storage: Storage = LOCAL) -> list[str] | None:
-    """What each label means, where class folders or Hugging Face's ``datasets`` say so; no record is read.
+    """What each label means, where Hugging Face's ``datasets`` or class folders say so; no record is read.
 
-    None where they say nothing, or do not name every one of the classes that were registered: fewer would tell
+    Class folders of private data are no list that somebody wrote down, but where its records lie: they are not read.
+    None where nothing is said, or not every one of the classes that were registered is named: fewer would tell
     which of them have records. Names that a terminal could not print are none either.
 
     Raises:
         DatasetError: the data cannot be read.
     """
     if ref.source not in ("image_folder", "parquet", "table"):
+        return None
+    if ref.source == "image_folder" and not ref.public:
         return None
     place = _existing(_place(ref, storage))
     if ref.source == "image_folder":

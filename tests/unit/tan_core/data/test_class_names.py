@@ -41,10 +41,17 @@ def features(names: Any) -> dict[str, Any]:
     return {"info": {"features": {"label": {"names": names, "_type": "ClassLabel"}}}}
 
 
-def names_of(path: Path | None, **stated: Any) -> list[str] | None:
+def names_of(path: Path | None, *, public: bool = True, **stated: Any) -> list[str] | None:
     source = "digits" if path is None else None
     found = data.inspect(None if path is None else str(path), source=source, **stated)
-    return data.class_names(dataset_ref(found, path=path))
+    ref = dataset_ref(found, path=path).model_copy(update={"public": public})
+    return data.class_names(ref)
+
+
+def test_folders_of_private_data_tell_nothing_and_their_schemas_do(tmp_path: Path) -> None:
+    assert names_of(images(tmp_path / "people", ["ann", "bob"]), public=False) is None
+    file = parquet(tmp_path / "train.parquet", features(["a", "b", "c"]))
+    assert names_of(file, public=False) == ["a", "b", "c"]
 
 
 def test_class_folders_are_named_in_the_order_of_their_labels(tmp_path: Path) -> None:
