@@ -3,7 +3,7 @@
     python -m tests.golden.make_accounted_search
 
 The other columns are data: a private run, and the simulations of a search that is charged with it, as
-``count x sampling_rate @ noise_multiplier`` steps. Nothing of ``tan_core`` is imported; the tests read the
+``count x sampling_rate @ noise_multiplier`` steps; scores are steps with a sampling rate of 1. Nothing of ``tan_core`` is imported; the tests read the
 table and never run this file.
 
 ``run_low, _high``     epsilon of the run alone: every loss rounded down, and up.
@@ -69,7 +69,8 @@ def rdp_exact(parts: list[Steps], delta: float) -> float:
 def _log_moment(q: float, sigma: float, order: float) -> float:
     x = np.linspace(-20 * sigma, 40 * sigma + 60, 100_001)
     log_base = -(x**2) / (2 * sigma**2) - np.log(sigma * np.sqrt(2 * np.pi))
-    log_ratio = np.logaddexp(np.log1p(-q), np.log(q) + (2 * x - 1) / (2 * sigma**2))
+    with np.errstate(divide="ignore"):  # q = 1: scores read every validation record
+        log_ratio = np.logaddexp(np.log1p(-q), np.log(q) + (2 * x - 1) / (2 * sigma**2))
     moment = special.logsumexp(log_base + order * log_ratio) + np.log(x[1] - x[0])
     return max(float(moment), 0.0)
 
