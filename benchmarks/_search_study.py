@@ -73,12 +73,13 @@ def assignment(
 
 def scored(task: Task, work: SearchAssignment, params: Params, rung: int, cache_dir: Path) -> float:
     """What a trial scores at a rung: by the mean of its last weights; 0 where it was given up."""
-    train, validation, _ = (_tensors(split) for split in splits(task, cache_dir))
+    train, validation, _ = (tensors(split) for split in splits(task, cache_dir))
     run = run_rung(work, chosen(work, params), rung, Data(train=train, validation=validation))
     return run.score.accuracy or 0.0
 
 
-def _tensors(split: Split) -> tuple[Tensor, Tensor]:
+def tensors(split: Split) -> tuple[Tensor, Tensor]:
+    """What a trial reads of a split."""
     return as_tensor(split.inputs), as_tensor(split.labels)
 
 
