@@ -40,7 +40,7 @@ class PlannedPrivacy(Frozen):
     accountant: Accountant
     neighboring_relation: NeighboringRelation
     epsilon_by_accountant: dict[Accountant, float | None]
-    """None where an accountant could not answer; ``warnings`` says why."""
+    """None where an accountant could not answer, as ``warnings`` says, and of prv where a search is charged: it is not asked."""
     epsilon_tan: float
     """The paper's estimate. For plots: not a bound."""
     signal_to_noise: float

@@ -213,6 +213,18 @@ def test_other_modes_are_shown_beside_it_and_its_own_figure_stays() -> None:
     assert found[spec.search.accounting] == plan.search_privacy
 
 
+def test_two_accountants_are_heard_and_nobody_is_warned_of_the_third(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.undo()
+    plan = planned()
+
+    voices = plan.privacy.epsilon_by_accountant
+    assert voices[Accountant.PLD] < voices[Accountant.RDP]  # type: ignore[operator]
+    assert voices[Accountant.PRV] is None
+    assert "prv" not in " ".join(plan.warnings)
+
+
 def test_no_step_candidates_are_offered_that_were_not_planned_with_their_search() -> None:
     assert [one.reference for one in planned().step_candidates] == [True]
 
