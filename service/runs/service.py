@@ -19,8 +19,11 @@ from service.context import Context
 from service.db.clock import clock
 from service.db.tables import Attempt, Run, Study
 from service.errors import ConflictError, InvalidInputError, StaleFenceError, UnauthorizedError
+from service.ledger import repository as ledger
 from service.ledger.names import of_scores, of_trials
+from service.ledger.searched import differs
 from service.ledger.service import Ledger, missing_reservation
+from service.publication.published import Published
 from service.runs import repository
 from service.studies import repository as studies
 from service.studies.events import append_event
@@ -141,7 +144,7 @@ async def begin_segment(context: Context, driver: Driver, ask: SegmentRequest) -
         mechanism = Mechanism.from_json(of["mechanism"]["event"])
     _check_start(ask, mechanism.steps)
     if charged is not None:
-        return await _begin_trial(context, driver, ask, study.id, mechanism.steps)
+        return await _begin_trial(context, driver, ask, study.id, charged)
     wanted = min(ask.num_steps, mechanism.steps - ask.start_step)
     if reservation_id is None:  # public data: nothing to charge
         return SegmentGrant(segment=ask.start_step, num_steps=wanted)
@@ -158,14 +161,22 @@ async def begin_segment(context: Context, driver: Driver, ask: SegmentRequest) -
 
 
 async def _begin_trial(
-    context: Context, driver: Driver, ask: SegmentRequest, study_id: str, steps: int
+    context: Context, driver: Driver, ask: SegmentRequest, study_id: str, charged: dict[str, Any]
 ) -> SegmentGrant:
-    """Charge all steps of a trial and its score in one transaction; 0 steps where nothing is left for one more."""
+    """Charge all steps of a trial and its score in one transaction; 0 steps where nothing is left for one more.
+
+    Its score is shown as soon as it is told, so no older ledger is served from here on.
+    """
+    steps = Mechanism.from_json(charged["mechanism"]["event"]).steps
     if (ask.start_step, ask.num_steps) != (0, steps):
         raise InvalidInputError.at(
             "num_steps", f"a trial is charged whole: {steps} steps from step 0", ask.num_steps
         )
     async with context.database.session() as session:
+        trials = await ledger.reservation(session, of_trials(study_id))
+        scores = await ledger.reservation(session, of_scores(study_id))
+        if (fault := differs(charged, trials=trials, scores=scores)) is not None:
+            raise ConflictError(f"{fault}: no steps are granted")
         # As many scores are held as trials: where there is one, there is a trial.
         for reservation_id, wanted in ((of_scores(study_id), 1), (of_trials(study_id), steps)):
             segment, granted = await Ledger().begin_segment(
@@ -178,6 +189,8 @@ async def _begin_trial(
             )
             if granted < wanted:
                 return SegmentGrant(segment=segment, num_steps=0)
+    async with context.database.session() as session:
+        await Published(context.settings.home_path).leave_head(session, trials.scope_id)
     return SegmentGrant(segment=segment, num_steps=granted)
 
 

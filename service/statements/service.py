@@ -13,6 +13,7 @@ from service.db.session import Database
 from service.db.tables import Dataset, Run, Study
 from service.ledger import names
 from service.ledger import repository as ledger
+from service.ledger.searched import differs
 from service.ledger.service import Ledger, missing_reservation
 from service.publication.keys import signing_key
 from service.publication.signing import sign
@@ -22,7 +23,6 @@ from service.statements.statement import StatementError, build
 from service.studies import repository as studies
 from tan_core.accounting import SearchAccounting
 from tan_core.mechanism import Mechanism
-from tan_core.planner import Plan
 from tan_core.spec import StudySpec
 from tan_core.spec.train import TrainerConfig
 from tan_core.wire import PrivateResult
@@ -160,7 +160,8 @@ async def _search_charges(session: AsyncSession, study: Study) -> dict[str, Mech
     """What a search that is charged was charged, by reservation: its trials, then their scores.
 
     Raises:
-        StatementError: the ledger does not hold both, or was charged for more scores than trials or for fewer.
+        StatementError: the ledger does not hold both, holds others than ran, or was charged for more scores than trials
+            or for fewer.
     """
     if not SearchAccounting(study.search_accounting).is_charged:
         return {}
@@ -170,8 +171,14 @@ async def _search_charges(session: AsyncSession, study: Study) -> dict[str, Mech
         raise StatementError(
             f"the search of study {study.id!r} is to be charged, and the ledger has no charges of it"
         )
-    planned = Plan.model_validate(study.plan).charged_search
-    if planned is None or trials.charged_steps != scores.charged_steps * planned.steps:
+    run = await studies.run_of(session, study.id, "search")
+    charged = run and run.assignment.get("charged")
+    if not charged:
+        raise StatementError(f"no search of study {study.id!r} ran what was charged for one")
+    if (fault := differs(charged, trials=trials, scores=scores)) is not None:
+        raise StatementError(fault)
+    steps = Mechanism.from_json(charged["mechanism"]["event"]).steps
+    if trials.charged_steps != scores.charged_steps * steps:
         raise StatementError(
             f"the search of study {study.id!r} was charged {trials.charged_steps} steps of trials and "
             f"{scores.charged_steps} scores, which do not belong together"

@@ -1,6 +1,7 @@
 """Studies whose search is charged: everything is held before it begins, and each trial is charged before it runs."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from service.db.tables import Run
 from service.ledger import names, repository
 from service.ledger.schemas import Reservation
 from service.ledger.service import Ledger
+from service.publication.published import Published
 from service.statements.verify import verify_statement
+from tan_core.mechanism import Mechanism
 from tests.fixtures.api import driver_headers, make_spec
 from tests.support.reports import completed_trial
 from tests.support.world import World
@@ -276,3 +279,65 @@ async def test_seeded_unasked_it_learns_from_charged_searches_alone(world: World
     async with world.database.session() as session:
         run = await session.get_one(Run, f"{other}-search")
     assert [point["source"].split()[0] for point in run.assignment["points"]] == [free]
+
+
+async def test_the_score_of_a_trial_leaves_with_the_ledger_that_paid_for_it(world: World) -> None:
+    """A backup of before it would give its steps back, though everybody has seen what they told."""
+    study_id = await searching(world)
+    await ask(world, study_id, "r0")
+
+    async with world.database.session() as session:
+        head = await repository.head(session, "dataset:digits")
+    assert Published(world.settings.home_path).marks()["dataset:digits"] == head
+
+
+async def change_charged(world: World, study_id: str, **changes: Any) -> None:
+    """Make the search's own assignment say something else of its trials."""
+    async with world.database.session() as session:
+        run = await session.get_one(Run, f"{study_id}-search")
+        charged = {**run.assignment["charged"], **changes}
+        run.assignment = {**run.assignment, "charged": charged}
+
+
+async def quieter(world: World, study_id: str, part: str) -> None:
+    """Half of the noise that is held, on a trial's steps or on its score."""
+    async with world.database.session() as session:
+        charged = (await session.get_one(Run, f"{study_id}-search")).assignment["charged"]
+    if part == "score":
+        noise = charged["score_noise_multiplier"] / 2
+        await change_charged(world, study_id, score_noise_multiplier=noise)
+        return
+    held = Mechanism.from_json(charged["mechanism"]["event"])
+    less = replace(held, noise_multiplier=held.noise_multiplier / 2)
+    await change_charged(world, study_id, mechanism={"event": less.to_json()})
+
+
+@pytest.mark.parametrize("part", ["trial", "score"])
+async def test_a_mechanism_that_is_not_the_one_held_is_granted_nothing(
+    world: World, part: str
+) -> None:
+    study_id = await searching(world)
+    await quieter(world, study_id, part)
+
+    refused = await ask(world, study_id, "r0")
+
+    assert refused.status_code == 409, refused.text
+    assert f"a {part} of study {study_id!r} is another mechanism" in refused.json()["detail"]
+    assert [each.charged_steps for each in await of_search(world, study_id)] == [0, 0]
+
+
+@pytest.mark.parametrize("part", ["trial", "score"])
+async def test_no_statement_is_made_of_a_search_that_ran_something_else(
+    world: World, part: str
+) -> None:
+    study_id = await searching(world)
+    await searched(world, study_id)
+    await world.tick(3)
+    await world.begin_segment(study_id, 0, 100)
+    await world.finish_private(study_id)
+    await quieter(world, study_id, part)
+    await world.tick(2)
+
+    study = await world.study(study_id)
+    assert study["state"] == "training"
+    assert "is another mechanism than the ledger holds" in study["reason"]
