@@ -6,7 +6,8 @@ from typing import Any
 from service.statements.check import Check
 from tan_core.accounting import SearchAccounting
 
-OF_EVENTS = ("private run", "trials of the search", "scores of the trials")
+OF_SCORES = "scores of the trials"
+OF_EVENTS = ("private run", "trials of the search", OF_SCORES)
 """What each event is of, in its order, where a search was charged beside the run; else there is the run's alone."""
 
 _NUMBERS = ("sampling_rate", "noise_multiplier", "clip_norm")

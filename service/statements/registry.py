@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from service.statements.coverage import stated_coverage
+from service.statements.readable import OF_SCORES
 from tan_core.accounting import round_up
 
 DIGITS = 6
@@ -144,5 +145,7 @@ def _implementation(statement: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _in_words(mechanism: Mapping[str, Any]) -> str:
-    told = ", ".join(f"{name} {value}" for name, value in mechanism.items())
-    return f"- DP-SGD: {told}."
+    of = mechanism.get("of")
+    told = ", ".join(f"{name} {value}" for name, value in mechanism.items() if name != "of")
+    kind = "Gaussian mechanism on counts of validation records" if of == OF_SCORES else "DP-SGD"
+    return f"- {kind}, {of}: {told}." if of else f"- {kind}: {told}."

@@ -21,6 +21,10 @@ from tan_core.spec.models import PythonModel
 from tan_core.spec.train import Precision
 from tan_core.wire import RECORD
 
+OF_THE_SPLIT = (
+    "Which {unit}s are in the training split is treated as fixed and public: neighbouring datasets differ in "
+    "one {unit} of that split."
+)
 ASSUMPTIONS = (
     "Each {unit} enters each batch independently with probability sampling_rate (Poisson sampling), "
     "drawn from a cryptographic generator keyed by the operating system's entropy.",
@@ -31,8 +35,7 @@ ASSUMPTIONS = (
     "Noise is floating-point Gaussian; attacks on its representation are outside the accountant's model. Its tail ends "
     "at 8.57 standard deviations, which counts at noise multipliers below about 0.4 alone.",
     "The number of training {unit}s N is treated as public.",
-    "Which {unit}s are in the training split is treated as fixed and public: neighbouring datasets differ in "
-    "one {unit} of that split.",
+    OF_THE_SPLIT,
     "The number of steps was fixed before the run; crashes are taken not to depend on the records.",
     "Re-executed steps of crashed attempts used fresh noise and fresh batches, and are in the events.",
 )
@@ -59,6 +62,11 @@ IN_BFLOAT16 = (
     "The passes through the model ran in bfloat16. The norm of each {unit}'s gradient and the sum that it bounds were "
     "made in float32 of the same rounded numbers, so what the passes round does not enter the bound.",
 )
+OF_BOTH_SPLITS = (
+    "Which {unit}s are in the training split and which in the validation split is treated as fixed and public, and so "
+    "is how many there are: neighbouring datasets differ in one {unit} of either split."
+)
+"""In the place of :data:`OF_THE_SPLIT` where the search is charged: its scores read the validation split."""
 OF_A_CHARGED_SEARCH = (
     "Each trial of the search drew its own batches and noise, from a key of its own, and was charged whole before its "
     "first step. All that is known of it is its score, beside whether its noisy weights were still numbers, and how "
@@ -189,10 +197,16 @@ def _shared_records(facts: Facts) -> list[str]:
     ]
 
 
+def _of_data(facts: Facts) -> list[str]:
+    """What every statement assumes, of the splits that its events read."""
+    splits = OF_BOTH_SPLITS if facts.charge.search else OF_THE_SPLIT
+    return [splits if each is OF_THE_SPLIT else each for each in ASSUMPTIONS]
+
+
 def _assumptions(facts: Facts, executed: Mechanism) -> list[str]:
     unit = _unit(facts)["unit"]
     return [
-        *(each.format(unit=unit) for each in ASSUMPTIONS),
+        *(each.format(unit=unit) for each in _of_data(facts)),
         *(() if facts.is_public else OF_PEOPLE),
         *_shared_records(facts),
         *(OF_USERS if unit == "user" else ()),

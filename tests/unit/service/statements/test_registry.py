@@ -38,6 +38,22 @@ def of_users() -> dict[str, Any]:
     return changed(unit="user", unit_details={"column": "patient", "records_per_unit": 16})
 
 
+def of_a_charged_search() -> dict[str, Any]:
+    parts = {"private run": 0.1, "trials of the search": 0.05, "scores of the trials": 1.0}
+    return changed(mechanisms=[{"of": of, "sampling_rate": rate} for of, rate in parts.items()])
+
+
+def test_a_noisy_count_of_a_charged_search_is_not_called_training() -> None:
+    (record,) = records(of_a_charged_search())
+    said = record["deployment"]["implementation"]["mechanisms"].splitlines()
+
+    assert said[:2] == [
+        "- DP-SGD, private run: sampling_rate 0.1.",
+        "- DP-SGD, trials of the search: sampling_rate 0.05.",
+    ]
+    assert said[2].startswith("- Gaussian mechanism on counts of validation records, scores of")
+
+
 def test_a_record_of_users_counts_users_and_says_who_they_are() -> None:
     (record,) = records(of_users())
     deployment = record["deployment"]
@@ -51,7 +67,13 @@ def test_a_record_of_users_counts_users_and_says_who_they_are() -> None:
 
 @pytest.mark.parametrize(
     "statement",
-    [STATEMENT, with_cap(), of_users(), changed(search={**STATEMENT["search"], "waiver": None})],
+    [
+        STATEMENT,
+        with_cap(),
+        of_users(),
+        of_a_charged_search(),
+        changed(search={**STATEMENT["search"], "waiver": None}),
+    ],
 )
 def test_a_record_is_what_the_registry_accepts(statement: dict[str, Any]) -> None:
     (record,) = records(statement)

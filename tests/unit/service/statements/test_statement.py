@@ -560,6 +560,8 @@ class TestChargedSearch:
     def test_a_stranger_is_told_that_scores_are_covered(self, charged):
         assert "scores of all trials" in charged["coverage"][0]
         assert any("with Gaussian noise" in each for each in charged["assumptions"])
+        (splits,) = (each for each in charged["assumptions"] if "neighbouring" in each)
+        assert "in one record of either split" in splits
 
     @pytest.mark.parametrize("left_out", [1, 2])
     def test_leaving_a_part_of_the_search_out_is_found(self, charged, key, left_out):
