@@ -1,6 +1,6 @@
 """What was spent and what is promised: the ledger, the statement and the checks on both."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
@@ -66,9 +66,10 @@ def repricing(repriced: Json) -> RenderableType:
         f"{repriced['scope_id']} up to entry {repriced['head']['seq']}",
         "study", "accountant", "version", *columns, "version before", right=columns,
     )  # fmt: skip
+    parts = _parts(repriced["items"])
     for one in repriced["items"]:
         made.add_row(
-            one["study_id"] or "all together",
+            _whose(one, parts) if one["study_id"] else "all together",
             one["accountant"].upper(),
             one["version"],
             text.epsilon(one["epsilon"]),
@@ -155,9 +156,10 @@ def _reservations(reservations: Sequence[Json]) -> RenderableType:
         return Text("nothing was ever reserved")
     columns = ("reserved", "charged", "released")
     made = table("Reservations, in steps", "study", "state", *columns, "entry", right=columns)
+    parts = _parts(reservations)
     for one in reservations:
         made.add_row(
-            _whose(one),
+            _whose(one, parts),
             one["state"],
             *(text.number(one[f"{column}_steps"]) for column in columns),
             str(one["seq"]),
@@ -165,11 +167,16 @@ def _reservations(reservations: Sequence[Json]) -> RenderableType:
     return made
 
 
-def _whose(reservation: Json) -> str:
-    """The study, and what of its search where it is not for its run."""
-    study_id = reservation["study_id"]
-    of = {names.of_trials(study_id): ", its trials", names.of_scores(study_id): ", their scores"}
-    return study_id + of.get(reservation.get("reservation_id", ""), "")
+def _parts(items: Iterable[Json]) -> dict[str, str]:
+    """What of its study each reservation is for, where there are several."""
+    held = [(one["study_id"], one.get("reservation_id") or "") for one in items]
+    return names.parts(pair for pair in held if pair[0])
+
+
+def _whose(one: Json, parts: Mapping[str, str]) -> str:
+    """The study, and what of it where there are several parts."""
+    part = parts.get(one.get("reservation_id") or "")
+    return f"{one['study_id']}, {part}" if part else one["study_id"]
 
 
 def _entries(entries: Sequence[Json], head: int) -> RenderableType:

@@ -20,7 +20,7 @@ from service.dashboard.render import csv_file, page
 from service.datasets import repository as dataset_rows
 from service.datasets import service as datasets
 from service.errors import InvalidInputError, NotFoundError
-from service.ledger import burndown, repository, words
+from service.ledger import burndown, names, repository, words
 from service.ledger.schemas import Account, Burndown, Entry, Evaluation
 from service.ledger.service import Ledger, scope_id_of
 from tan_core.accounting import SEARCH_NOTES, SearchAccounting
@@ -149,6 +149,7 @@ async def show_dataset(
         journal=journal,
         kinds=KINDS,
         studies_of=studies_of,
+        parts=names.parts((each.study_id, each.reservation_id) for each in held),
         holders=holders,
         stated=stated,
         notes=SEARCH_NOTES,

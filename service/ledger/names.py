@@ -1,5 +1,7 @@
 """How reservations of a study are called: the run's by the study, those of a search that is charged beside it."""
 
+from collections.abc import Iterable
+
 
 def of_trials(study_id: str) -> str:
     """The one that holds the steps of all trials."""
@@ -14,3 +16,24 @@ def of_scores(study_id: str) -> str:
 def of_search(study_id: str) -> tuple[str, str]:
     """Both, in the order in which they are reserved and stated."""
     return of_trials(study_id), of_scores(study_id)
+
+
+def parts(reserved: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """What of a study each reservation is for, where its search is charged: no part's figures are the study's.
+
+    Args:
+        reserved: pairs of a study and a reservation.
+
+    Example:
+        >>> parts([("s-1", "s-1-trials"), ("s-1", "s-1"), ("s-2", "s-2")])
+        {'s-1-trials': 'its trials', 's-1': 'its private run'}
+    """
+    found = list(reserved)
+    charged = {study for study, reservation in found if reservation in of_search(study)}
+    return {
+        reservation: {of_trials(study): "its trials", of_scores(study): "their scores"}.get(
+            reservation, "its private run"
+        )
+        for study, reservation in found
+        if study in charged
+    }

@@ -60,6 +60,20 @@ def test_repricing_shows_old_beside_new(cli: Cli) -> None:
     assert "dp-accounting 0.6" in shown
 
 
+def test_the_parts_of_a_study_whose_search_is_charged_are_told_apart(
+    cli: Cli, answers: dict
+) -> None:
+    """None of them is what the study was charged."""
+    parts = [ITEM | {"reservation_id": f"{STUDY['id']}{end}"} for end in ("", "-trials", "-scores")]
+    other = ITEM | {"study_id": "s-2"}
+    answered = {"scope_id": "dataset:digits", "head": HEAD, "items": [*parts, other]}
+    answers[f"POST {LEDGER}/evaluations"] = (200, answered)
+    shown = cli("ledger", "reprice", "digits").out
+    for part in ("its private run", "its trials", "their scores"):
+        assert shown.count(f"{STUDY['id']}, {part}") == 1
+    assert "s-2  " in shown
+
+
 def test_an_export_is_json_or_the_registry_of_deployments(
     cli: Cli, tmp_path: Path, server: RecordedServer
 ) -> None:
