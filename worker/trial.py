@@ -26,7 +26,7 @@ from tan_core.wire import RungScore, SearchAssignment, TrialState
 from worker.charged import ChargedRun
 from worker.driver import last_line
 from worker.log import write_log
-from worker.report import ControlPlane, FencedError, RefusedError, leave
+from worker.report import ControlPlane, FencedError, RefusedError, UnreachableError, leave
 from worker.rung import Data, RungRun, Tensors, chosen
 from worker.schedule import RESOURCE, resource
 from worker.searcher import METRIC
@@ -93,8 +93,8 @@ class SimulatedTrial(Trainable):
         """Take a part of a rung and report how it goes, or why it does not."""
         try:
             score, diverged = self._advance()
-        except ray.exceptions.RayError:
-            raise  # what Ray lost or cannot hold is no fault of the trial: it runs again
+        except (ray.exceptions.RayError, UnreachableError):
+            raise  # what was lost, or did not answer, is no fault of the trial: it runs again
         except Exception as error:  # whatever else it was, it fails this trial only
             log.exception("failed")
             return self._report(None, TrialState.FAILED, last_line(error))

@@ -12,12 +12,14 @@ from tan_core.data import inspect, load_split
 from tan_core.engine import PrivateRandomness
 from tan_core.engine.trainer import Trainer
 from tan_core.mechanism import Mechanism
-from tan_core.wire import DatasetRef, SearchAssignment
+from tan_core.wire import DatasetRef, SearchAssignment, TrialState
 from tests.support.assignments import search_assignment
 from tests.support.datasets import dataset_ref
 from worker.charged import ChargedRun, NotChargedError
+from worker.report import UnreachableError
 from worker.rung import Data, chosen
 from worker.searcher import wanted_repeat
+from worker.trial import SimulatedTrial
 
 STEPS = 12
 NOISE = 20.0
@@ -222,3 +224,23 @@ def test_there_are_no_finals(digits: DatasetRef) -> None:
 
     assert wanted_repeat(free, records) is not None
     assert wanted_repeat(assignment, records) is None
+
+
+def test_a_control_plane_that_does_not_answer_costs_no_trial(
+    digits: DatasetRef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waited in vain for a charge has run nothing: it begins again, and is not told as failed."""
+    trial = object.__new__(SimulatedTrial)
+    trial._assignment, trial._number, trial._seed, trial._rung = assignment_of(digits), 0, 0, 0
+
+    def says(error: Exception) -> None:
+        monkeypatch.setattr(SimulatedTrial, "_advance", lambda self: throw(error))
+
+    def throw(error: Exception) -> None:
+        raise error
+
+    says(NotChargedError("used up"))
+    assert trial.step()["outcome"] == TrialState.FAILED
+    says(UnreachableError("no answer"))
+    with pytest.raises(UnreachableError):
+        trial.step()
