@@ -195,6 +195,11 @@ def promote(
         which = "the search's winner" if trial is None else f"trial {trial}"
         if not answer["spec"]["search"]["trials"]:
             which = "what was given with it"
+        elif found["promotion"] is None and found["state"] == "awaiting_approval":
+            show(
+                f"{label(answer)}: its search may begin; the private run waits for a promote of its own"
+            )
+            return
         show(f"{label(answer)}: {which} is promoted to the private run")
 
 

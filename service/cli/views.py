@@ -169,11 +169,12 @@ def _approval(study: Json) -> str | None:
     """What its private run will wait for, where that is not what the study itself says."""
     if study.get("approval") != "required" or study["state"] == "awaiting_approval":
         return None
+    required = f"required by dataset {study['spec']['dataset']}"
+    if study["spec"]["search"]["accounting"] == "accounted" and study["state"] == "queued":
+        return f"{required}: the search waits for tan-cli promote, and so does the private run"
     if study["spec"].get("promotion") == "manual":
         return None
-    return (
-        f"required by dataset {study['spec']['dataset']}: the private run waits for tan-cli promote"
-    )
+    return f"{required}: the private run waits for tan-cli promote"
 
 
 def _search(study: Json, progress: StudyProgress) -> str:

@@ -13,6 +13,7 @@ from service.orchestrator.proposal import propose, settle, take_given
 from service.settings import Settings
 from service.studies.events import set_state
 from service.studies.repository import completed_trials
+from tan_core.accounting import SearchAccounting
 from tan_core.mechanism import Mechanism
 from tan_core.planner import Plan, Target, candidate, reserved_mechanism
 from tan_core.spec import Scalar, StudySpec
@@ -26,6 +27,18 @@ async def approval_needed(session: AsyncSession, study: Study) -> str | None:
     if (await session.get_one(Dataset, study.dataset)).approval == "required":
         return f"waiting for tan-cli promote, as dataset {study.dataset} requires"
     return "waiting for tan-cli promote" if study.spec["promotion"] == "manual" else None
+
+
+async def approval_of_search(session: AsyncSession, study: Study) -> str | None:
+    """Whom a search waits for whose trials are private runs themselves, and why; None: it begins."""
+    if study.promote_requested or not SearchAccounting(study.search_accounting).is_charged:
+        return None
+    if (await session.get_one(Dataset, study.dataset)).approval != "required":
+        return None
+    return (
+        f"waiting for tan-cli promote, as dataset {study.dataset} requires: each trial of the search is a private run, "
+        "charged to its budget"
+    )
 
 
 async def await_approval(session: AsyncSession, study: Study, ledger: Ledger, needed: str) -> None:

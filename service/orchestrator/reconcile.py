@@ -43,6 +43,7 @@ from service.settings import Settings
 from service.statements.service import attest_weights, make_statement
 from service.studies import line
 from service.studies.events import append_event, append_state, set_state
+from service.studies.repository import run_of
 from service.trials.service import interrupt_running
 from tan_core.errors import TanError
 from tan_core.wire import clean_reason
@@ -189,6 +190,7 @@ class Reconciler:
 
     async def _advance_without_run(self, session: AsyncSession, study: Study) -> None:
         is_given = study.state == "queued" and not study.has_search
+        is_to_search = study.has_search and await run_of(session, study.id, "search") is None
         if study.cancel_requested:
             await self._end(session, study, "cancelled", "cancelled by a user")
         elif study.state == "awaiting_approval" and not study.promote_requested:
@@ -197,9 +199,14 @@ class Reconciler:
             study.reason = PAUSED
         elif is_given and (needed := await promote.approval_needed(session, study)):
             await promote.await_approval(session, study, self._ledger, needed)  # it takes no slot
+        elif is_to_search and (needed := await promote.approval_of_search(session, study)):
+            await set_state(session, study, "awaiting_approval", needed)
         elif not await self._has_slot(session, study):
             return
-        elif study.state == "queued" and not is_given:
+        elif is_to_search:
+            study.promote_requested = (
+                False  # what was approved is the search: the private run asks for itself
+            )
             session.add(await assignments.search_run(session, study))
             await set_state(session, study, "simulating")
         else:

@@ -153,11 +153,15 @@ async def _plan_registered(context: Context, spec: StudySpec, tenant: str | None
 
 
 def _told(plan: Plan, spec: StudySpec, dataset: Dataset) -> Plan:
-    if dataset.approval == "automatic" or spec.promotion == "manual":
+    is_charged = spec.search.accounting.is_charged
+    if dataset.approval == "automatic" or (spec.promotion == "manual" and not is_charged):
         return plan
+    rule = f"dataset {dataset.name!r} requires that a person approves every private run"
     warning = (
-        f"dataset {dataset.name!r} requires that a person approves every private run: after its search the "
-        "study waits for tan-cli promote, though it says promotion: automatic"
+        f"{rule}, and each trial of this search is one: the study waits for tan-cli promote before its search, and "
+        "once more after it"
+        if is_charged
+        else f"{rule}: after its search the study waits for tan-cli promote, though it says promotion: automatic"
     )
     return plan.model_copy(update={"warnings": [*plan.warnings, warning]})
 

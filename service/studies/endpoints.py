@@ -214,7 +214,10 @@ async def promote_study(
     principal: PrincipalDep,
     idempotency_key: KeyHeader = None,
 ) -> StudyView:
-    """Approve the promotion of a study that waits for it; ``{"trial": n}`` promotes that trial."""
+    """Approve the promotion of a study that waits for it; ``{"trial": n}`` promotes that trial.
+
+    An accounted search on data that require approval waits for it too, before its first trial.
+    """
     body = await read_mapping(request, yaml=False) if await request.body() else {}
     trial = validate(PromoteRequest, body).trial
     keyed = Keyed.of(idempotency_key, principal, "promote_study", body, subject=study_id)

@@ -27,8 +27,8 @@ ALLOWED: Mapping[StudyState, frozenset[StudyState]] = {
     StudyState.QUEUED: frozenset(
         {
             StudyState.SIMULATING,
-            StudyState.AWAITING_APPROVAL,  # this and the next without a search
-            StudyState.TRAINING,
+            StudyState.AWAITING_APPROVAL,  # without a search, or where its trials are private runs
+            StudyState.TRAINING,  # without a search
             StudyState.FAILED,
             StudyState.CANCELLED,
         }
@@ -42,7 +42,12 @@ ALLOWED: Mapping[StudyState, frozenset[StudyState]] = {
         }
     ),
     StudyState.AWAITING_APPROVAL: frozenset(
-        {StudyState.TRAINING, StudyState.FAILED, StudyState.CANCELLED}
+        {
+            StudyState.SIMULATING,  # where the search itself waited
+            StudyState.TRAINING,
+            StudyState.FAILED,
+            StudyState.CANCELLED,
+        }
     ),
     StudyState.TRAINING: frozenset({StudyState.COMPLETED, StudyState.FAILED, StudyState.CANCELLED}),
     StudyState.COMPLETED: frozenset(),

@@ -187,7 +187,8 @@ async def promote(
 ) -> tuple[StudyView, bool]:
     """Approve the promotion of a study that waits for it. Returns it, and whether this was the first time.
 
-    Without ``trial`` the one that is proposed now is approved, and no other that might be proposed later.
+    Without ``trial`` the one that is proposed now is approved, and no other that might be proposed later. Where the
+    search itself waits, because each of its trials is a private run, the search is what is approved.
     """
     async with context.database.session() as session:
         if request is not None and (known := await idempotency.claim(session, request)) is not None:
@@ -219,7 +220,7 @@ async def promote(
 
 
 async def _check_choice(session: AsyncSession, study: Study, trial: int | None) -> None:
-    """Whether there is such a trial to promote; a study without a search has none, and needs none."""
+    """Whether there is such a trial to promote; a study without a search, or before it, has none, and needs none."""
     completed = await repository.completed_trials(session, study.id)
     if trial is not None and not study.has_search:
         raise InvalidInputError.at(
@@ -230,6 +231,8 @@ async def _check_choice(session: AsyncSession, study: Study, trial: int | None) 
         raise InvalidInputError.at(
             "trial", f"not a completed trial of this study; completed: {listed}", trial
         )
+    if study.has_search and await repository.run_of(session, study.id, "search") is None:
+        return
     if not completed and study.has_search:
         raise ConflictError("no trial completed, so there is nothing to promote")
 

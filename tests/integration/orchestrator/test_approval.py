@@ -65,6 +65,57 @@ async def test_what_waits_goes_on_waiting_and_the_next_does_not(world: World) ->
     assert (waiting["state"], waiting["approval"]) == ("awaiting_approval", "required")
 
 
+async def test_a_search_of_private_trials_waits_before_the_first_of_them(world: World) -> None:
+    """Each trial is a private run: nothing is charged that nobody has approved."""
+    await require(world)
+    study_id = await world.submit(
+        search={"accounting": "accounted", "trials": 3, "rungs": [64]}, promotion="automatic"
+    )
+    await world.tick(3)
+
+    waiting = await world.study(study_id)
+    assert waiting["state"] == "awaiting_approval"
+    assert "each trial of the search is a private run" in waiting["reason"]
+    assert not waiting["run"]
+    assert world.launcher.jobs == {}
+    page = (await world.client.get(f"/ui/studies/{study_id}")).text
+    assert "Approve the search" in page
+    named = await world.client.post(f"/studies/{study_id}/promote", json={"trial": 0})
+    assert named.status_code == 422
+
+    approved = await world.client.post(f"/studies/{study_id}/promote")
+    assert approved.status_code == 202, approved.text
+    await world.tick(3)
+    assert (await world.study(study_id))["state"] == "simulating"
+    await world.finish_search(study_id)
+    await world.tick(3)
+    again = await world.study(study_id)
+    assert again["state"] == "awaiting_approval"
+    assert again["promotion"]["approved_by"] is None
+    await world.client.post(f"/studies/{study_id}/promote")
+    await world.tick(2)
+    assert (await world.study(study_id))["state"] == "training"
+
+
+async def test_a_search_that_waited_begins_once_and_may_be_cancelled(world: World) -> None:
+    await require(world)
+    study_id = await world.submit(search={"accounting": "accounted", "trials": 3, "rungs": [64]})
+    await world.tick(3)
+    await world.client.post(f"/studies/{study_id}/cancel")
+    await world.tick(2)
+
+    study = await world.study(study_id)
+    assert (study["state"], study["privacy"]["epsilon"]) == ("cancelled", 0.0)
+    assert await world.committed() == 0.0
+
+
+async def test_a_plan_says_that_such_a_search_waits(world: World) -> None:
+    await require(world)
+    spec = make_spec(search={"accounting": "accounted", "trials": 3, "rungs": [64]})
+    plan = (await world.client.post("/plans", json=spec)).json()
+    assert any("before its search, and once more after it" in each for each in plan["warnings"])
+
+
 async def test_what_trains_goes_on(world: World) -> None:
     study_id = await world.to_training()
     await require(world)

@@ -364,6 +364,14 @@ class TestWatch:
 
 
 class TestAct:
+    def test_a_search_that_is_approved_is_not_called_a_private_run(
+        self, cli: Cli, server: RecordedServer
+    ) -> None:
+        waiting = {**STUDY, "state": "awaiting_approval", "promotion": None}
+        server.answers[f"GET /studies/{ID}"] = (200, waiting)
+        server.answers[f"POST /studies/{ID}/promote"] = (202, waiting)
+        assert "its search may begin" in cli("promote", ID).out
+
     def test_cancel_and_promote_say_what_happened(self, cli: Cli, server: RecordedServer) -> None:
         assert "is cancelled" in cli("cancel", ID).out
         assert "trial 1 is promoted" in cli("promote", ID, "--trial", "1").out

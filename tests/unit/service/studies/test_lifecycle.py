@@ -22,6 +22,7 @@ PAIRS = [
     ("simulating", "training"),
     ("simulating", "failed"),
     ("simulating", "cancelled"),
+    ("awaiting_approval", "simulating"),
     ("awaiting_approval", "training"),
     ("awaiting_approval", "failed"),
     ("awaiting_approval", "cancelled"),
