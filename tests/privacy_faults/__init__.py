@@ -268,3 +268,50 @@ FAULTS = (
         checks=("mechanism",),
     ),
 )  # fmt: skip
+
+CHARGED = "worker.charged"
+
+TRIAL_FAULTS = (
+    Fault(
+        "a step of a trial before its charge", "test_it_is_charged_whole_before_its_first_step",
+        (Edit(CHARGED, "ChargedRun.__init__", "if charge(", "self._trainer.step()\n    if charge("),),
+    ),
+    Fault(
+        "a trial runs whatever is granted", "test_where_less_is_granted_nothing_runs",
+        (Edit(CHARGED, "ChargedRun.__init__", "raise NotChargedError(USED_UP)", "pass"),),
+    ),
+    Fault(
+        "a trial at the noise of another mechanism",
+        "test_what_runs_is_the_mechanism_that_was_charged_with_noise_of_its_own",
+        (Edit(CHARGED, "ChargedRun.__init__", "charged.mechanism.event", "assignment.reference.event"),),
+    ),
+    Fault(
+        "one key for all trials",
+        "test_two_trials_of_one_choice_share_neither_draws_nor_noise_nor_weights",
+        (Edit(CHARGED, "ChargedRun.__init__", "os.urandom(KEY_BYTES)", "bytes(KEY_BYTES)"),),
+    ),
+    Fault(
+        "a score without noise", "test_the_noise_on_a_score_is_what_was_charged",
+        (Edit(CHARGED, "ChargedRun._noisy_accuracy", "self._noise * float(draw[0])", "0"),),
+    ),
+    Fault(
+        "a score with half of its noise", "test_the_noise_on_a_score_is_what_was_charged",
+        (Edit(CHARGED, "ChargedRun._noisy_accuracy", "self._noise *", "0.5 * self._noise *"),),
+    ),
+    Fault(
+        "a look at the records on the way", "test_neither_losses_nor_accuracies_decide_whether_it_goes_on",
+        (Edit(CHARGED, "ChargedRun.advance", "if trainer.steps_done == steps and", "if"),),
+    ),
+)  # fmt: skip
+"""Of trials that are charged; ``finding`` is the test of ``tests/unit/worker/test_charged.py`` that is there for each."""
+
+STATEMENT_FAULTS = (
+    Fault(
+        "a statement without the scores", "test_epsilon_is_of_run_trials_and_scores_by_the_opacus_accountant_too",
+        (
+            Edit("service.statements.statement", "build", "*charge.search]", "*charge.search[:1]]"),
+            Edit("service.statements.statement", "_mechanisms", "strict=True", "strict=False"),
+        ),
+    ),
+)  # fmt: skip
+"""Of what is said of them; ``finding`` is the test of ``tests/unit/service/statements/test_statement.py``."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from tan_core.engine import PrivateRandomness
 from tan_core.engine.trainer import Trainer
 from tan_core.mechanism import Mechanism
 from tan_core.wire import DatasetRef, SearchAssignment, TrialState
+from tests.privacy_faults import TRIAL_FAULTS, Fault
 from tests.support.assignments import search_assignment
 from tests.support.datasets import dataset_ref
 from worker.charged import ChargedRun, NotChargedError
@@ -128,6 +130,9 @@ def test_two_trials_of_one_choice_share_neither_draws_nor_noise_nor_weights(
     first, other = (finished(begun(assignment_of(digits), data)) for _ in range(2))
 
     assert not torch.equal(first._trainer.released, other._trainer.released)
+    # The weights would differ by where they began alone.
+    noise = [run._randomness.noise(STEPS + 1, 8) for run in (first, other)]
+    assert not torch.equal(*noise)
 
 
 def test_all_that_is_told_is_the_score(digits: DatasetRef, data: Data) -> None:
@@ -244,3 +249,15 @@ def test_a_control_plane_that_does_not_answer_costs_no_trial(
     says(UnreachableError("no answer"))
     with pytest.raises(UnreachableError):
         trial.step()
+
+
+@pytest.mark.parametrize("fault", TRIAL_FAULTS, ids=lambda fault: fault.name)
+def test_a_fault_of_charged_trials_is_found(
+    digits: DatasetRef, data: Data, monkeypatch: pytest.MonkeyPatch, fault: Fault
+) -> None:
+    """By the test that is there for it."""
+    known = {"digits": digits, "data": data, "monkeypatch": monkeypatch, "granted": 0}
+    test = globals()[fault.finding]
+    needed = {name: known[name] for name in signature(test).parameters}
+    with fault.seeded(), pytest.raises((AssertionError, pytest.fail.Exception)):
+        test(**needed)

@@ -28,6 +28,7 @@ from tan_core.mechanism import Mechanism, NeighboringRelation, Sampling
 from tan_core.spec import StudySpec
 from tan_core.spec.train import Precision
 from tan_core.wire import Evaluation, PrivateResult
+from tests.privacy_faults import STATEMENT_FAULTS
 from tests.support.evaluations import evaluation, with_small_parts
 
 MECHANISM = Mechanism(sampling_rate=0.1, noise_multiplier=3.0, clip_norm=1.0, steps=104)
@@ -525,14 +526,18 @@ TRIALS = Mechanism(sampling_rate=0.05, noise_multiplier=2.0, clip_norm=1.0, step
 SCORES = Mechanism(sampling_rate=1.0, noise_multiplier=20.0, clip_norm=1.0, steps=3)
 
 
-@pytest.fixture(scope="module")
-def charged(key):
+def of_charged_search():
     """Of a study whose search was charged: three trials and their scores."""
     facts = make_facts(spec=make_spec(accounting="accounted"))
     charge = replace(
         facts.charge, search=(TRIALS, SCORES), search_reservations=("s-1-trials", "s-1-scores")
     )
-    return sign(build(replace(facts, charge=charge)), key)
+    return build(replace(facts, charge=charge))
+
+
+@pytest.fixture(scope="module")
+def charged(key):
+    return sign(of_charged_search(), key)
 
 
 class TestChargedSearch:
@@ -556,6 +561,14 @@ class TestChargedSearch:
         ]
         assert (charged["search"]["trials"], charged["search"]["waiver"]) == (3, None)
         assert bad_checks(charged) == []
+
+    @pytest.mark.filterwarnings("ignore:Optimal order is the largest alpha")
+    @pytest.mark.parametrize("fault", STATEMENT_FAULTS, ids=lambda fault: fault.name)
+    def test_a_fault_in_what_is_stated_is_found(self, key, fault):
+        with fault.seeded():
+            faulty = sign(of_charged_search(), key)
+        with pytest.raises(AssertionError):
+            getattr(self, fault.finding)(faulty)
 
     def test_a_stranger_is_told_that_scores_are_covered(self, charged):
         assert "scores of all trials" in charged["coverage"][0]
