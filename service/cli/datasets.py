@@ -80,8 +80,9 @@ def add(
         list[str] | None,
         typer.Option(
             metavar="MODE",
-            help="A search.accounting mode to allow: public_proxy, or declared_unaccounted beside a --waiver; "
-            "may be repeated. Default: public_proxy, and what a waiver allows.",
+            help="A search.accounting mode to allow: public_proxy, accounted, or declared_unaccounted beside a "
+            "--waiver; may be repeated. Default: public_proxy, accounted where the unit is a record, and what a "
+            "waiver allows.",
         ),
     ] = None,
     waiver: Annotated[
