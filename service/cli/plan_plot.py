@@ -73,6 +73,7 @@ def draw(figure: "Figure", document: Json) -> None:
     run, privacy = document["reference"], document["privacy"]
     mechanism = _mechanism(run, privacy)
     points = _curve(mechanism, privacy["delta"])
+    alone = " of the private run alone" if document.get("charged_search") else ""
     axes = figure.subplots()
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -80,7 +81,7 @@ def draw(figure: "Figure", document: Json) -> None:
     _draw_wall(axes, mechanism, privacy["delta"])
     axes.plot(
         *zip(*points, strict=True),
-        color=_CURVE, linewidth=2.2, label="ε by PLD, an upper bound",
+        color=_CURVE, linewidth=2.2, label=f"ε by PLD{alone}, an upper bound",
     )  # fmt: skip
     axes.axhline(
         privacy["epsilon_tan"], color=_ESTIMATE, linewidth=1.5, linestyle=(0, (5, 3)),

@@ -44,6 +44,7 @@ class PlannedPrivacy(Frozen):
     epsilon_tan: float
     """The paper's estimate. For plots: not a bound."""
     signal_to_noise: float
+    """Of the private run alone, as is the next one."""
     overcharge: float | None
     """Exact epsilon over its limit at a huge batch; None where that limit is 0."""
     epsilon_reserved: float

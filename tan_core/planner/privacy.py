@@ -51,6 +51,8 @@ def planned_privacy(
     promised = price(planned, delta=delta, accountant=accountant).epsilon
     ratio = overcharge(mechanism, delta=delta)
     eta = eta_of(mechanism)
+    # Of Gaussian noise squares add up: eta's of all that is composed.
+    together = math.sqrt(sum(eta_of(each) ** 2 for each in planned))
     voices, silences = _voices(planned, delta, promised)
     privacy = PlannedPrivacy(
         epsilon=round_up(promised, DIGITS),
@@ -58,7 +60,7 @@ def planned_privacy(
         accountant=accountant,
         neighboring_relation=mechanism.neighboring_relation,
         epsilon_by_accountant=voices,
-        epsilon_tan=round(epsilon_tan(signal_to_noise=eta, delta=delta), DIGITS),
+        epsilon_tan=round(epsilon_tan(signal_to_noise=together, delta=delta), DIGITS),
         signal_to_noise=round(eta, DIGITS),
         overcharge=shown_ratio(ratio),
         epsilon_reserved=round_up(reserved_epsilon(run, promise, search), DIGITS),

@@ -284,6 +284,11 @@ class TestPicture:
         estimate = self.labelled(axes, "estimate, not a guarantee").get_ydata()[0]
         assert estimate == document["privacy"]["epsilon_tan"] > plan[1]
 
+    def test_of_a_search_that_is_charged_the_curve_is_called_that_of_the_run_alone(self) -> None:
+        axes = self.drawn({**made(), "charged_search": {"trials": 6}})
+
+        assert self.labelled(axes, "ε by PLD of the private run alone")
+
     def test_the_curve_falls_and_the_wall_ends_where_a_tenth_is_left(self) -> None:
         axes = self.drawn(made())
 

@@ -1,5 +1,6 @@
 """A search whose every trial is charged: what it is planned to cost, held against the library itself."""
 
+import math
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tan_core.planner.charged import ChargedSearch, charged_batch
 from tan_core.planner.search_modes import search_privacy_by_mode
 from tan_core.planner.shape import ENOUGH_NOISE
 from tan_core.spec import StudySpec
+from tan_core.tan import epsilon_tan
 
 N = 50_000
 DELTA = 1e-5
@@ -108,6 +110,22 @@ def test_whatever_is_asked_for_the_library_agrees_that_it_is_kept(
 
     # So coarse a grid rounds up by as much.
     assert by_the_library(plan, spare=True, grid=2e-3) <= epsilon * 1.01 + 0.05
+
+
+def test_the_estimate_beside_epsilon_is_of_all_that_is_composed_too() -> None:
+    """Of noise that adds up: the run alone would seem to cost a third of it."""
+    plan = planned()
+    charged, run = plan.charged_search, plan.reference
+    assert charged is not None
+    etas = [
+        run.sampling_rate / run.noise_multiplier * math.sqrt(run.steps / 2),
+        charged.sampling_rate / charged.noise_multiplier * math.sqrt(charged.steps * 8 / 2),
+        1 / charged.score_noise_multiplier * math.sqrt(8 / 2),
+    ]
+    assert plan.privacy.signal_to_noise == pytest.approx(etas[0], abs=1e-4)
+    found = epsilon_tan(signal_to_noise=math.hypot(*etas), delta=DELTA)
+    assert plan.privacy.epsilon_tan == pytest.approx(found, abs=1e-3)
+    assert plan.privacy.epsilon_tan > 0.9 * plan.privacy.epsilon
 
 
 def test_what_is_reserved_is_what_was_priced() -> None:
