@@ -116,17 +116,38 @@ def guarantee(privacy: dict[str, Any]) -> str:
     )
 
 
-def of_scores(search_accounting: str | None) -> str:
+def score_noise(charged: dict[str, Any]) -> str:
+    """The standard deviation of the noise on the score of a charged trial; ``charged`` is the plan's ``charged_search``.
+
+    Example:
+        >>> score_noise({"score_noise_multiplier": 5.03, "score_std": 0.0352})
+        '± 3.5 points'
+        >>> score_noise({"score_noise_multiplier": 30.0, "score_std": None})
+        '± 30 records'
+    """
+    share = charged.get("score_std")
+    if share is None:
+        return f"± {number(charged['score_noise_multiplier'])} records"
+    return f"± {100 * share:.2g} points"
+
+
+def of_scores(search_accounting: str | None, plan: dict[str, Any] | None = None) -> str:
     """What has to be said beside every score of a trial: simulations are not private, charged trials are.
 
     Example:
         >>> of_scores("declared_unaccounted"), of_scores("accounted")
         ('not private', 'noisy, paid for')
+        >>> charged = {"score_noise_multiplier": 5.03, "score_std": 0.0352}
+        >>> of_scores("accounted", {"charged_search": charged})
+        'noisy by ± 3.5 points, paid for'
     """
-    return "noisy, paid for" if search_accounting == "accounted" else "not private"
+    if search_accounting != "accounted":
+        return "not private"
+    charged = (plan or {}).get("charged_search")
+    return f"noisy by {score_noise(charged)}, paid for" if charged else "noisy, paid for"
 
 
-def of_trial(search_accounting: str | None) -> str:
+def of_trial(search_accounting: str | None, plan: dict[str, Any] | None = None) -> str:
     """What a trial is, and what has to be said beside its score.
 
     Example:
@@ -134,10 +155,10 @@ def of_trial(search_accounting: str | None) -> str:
         'simulation, not private'
     """
     kind = "private trial" if search_accounting == "accounted" else "simulation"
-    return f"{kind}, {of_scores(search_accounting)}"
+    return f"{kind}, {of_scores(search_accounting, plan)}"
 
 
-def of_trials(search_accounting: str | None) -> str:
+def of_trials(search_accounting: str | None, plan: dict[str, Any] | None = None) -> str:
     """What the trials of a search are, and what has to be said beside their scores.
 
     Example:
@@ -145,7 +166,7 @@ def of_trials(search_accounting: str | None) -> str:
         ('private trials, noisy, paid for', 'simulations, not private')
     """
     kind = "private trials" if search_accounting == "accounted" else "simulations"
-    return f"{kind}, {of_scores(search_accounting)}"
+    return f"{kind}, {of_scores(search_accounting, plan)}"
 
 
 def beside_epsilon(privacy: dict[str, Any]) -> str:
@@ -213,7 +234,11 @@ def basis(prediction: dict[str, Any], plan: dict[str, Any]) -> str:
         '3 batch sizes, 2 seeds'
         >>> basis({"method": "largest_rung", "seeds": 1, "is_fresh": False}, plan)
         'the largest of 2 batch sizes, 1 seed that also chose the trial'
+        >>> basis({"method": "largest_rung", "seeds": 1, "is_fresh": False}, {"charged_search": {}})
+        'the noisy scores of all trials, which also chose it'
     """
+    if plan.get("charged_search") is not None:
+        return "the noisy scores of all trials, which also chose it"
     is_confirmed = prediction["is_fresh"] and plan.get("confirmation") is not None
     num_batch_sizes = len(plan["simulations"]) + is_confirmed
     sizes = counted(num_batch_sizes, "batch size")
@@ -256,6 +281,20 @@ def reserved_steps(planned: int, spare: int) -> str:
     return (
         f"{planned + spare:,} steps: the {planned:,} planned, whose ε is promised, and {spare:,} to spare "
         "for what a crash has to repeat; what is not used is given back"
+    )
+
+
+def reserved_search(charged: dict[str, Any]) -> str:
+    """What the ledger reserves for a search that is charged, beside what it reserves for the run.
+
+    Example:
+        >>> reserved_search({"trials": 6, "spare_trials": 1, "steps": 200})
+        'for the search 7 trials of 200 steps with a score each: the 6 planned, and 1 to spare for those that a crash ends'
+    """
+    planned, spare = charged["trials"], charged["spare_trials"]
+    return (
+        f"for the search {planned + spare:,} trials of {charged['steps']:,} steps with a score each: the "
+        f"{planned:,} planned, and {spare:,} to spare for those that a crash ends"
     )
 
 

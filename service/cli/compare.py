@@ -69,7 +69,7 @@ def _facts(study: Json) -> list[tuple[str, str]]:
     reference, cost, counts = plan["reference"], plan["cost"], text.counts_of(plan)
     interval = f" {text.interval(prediction['low'], prediction['high'])}" if prediction else ""
     which = f" trial {best['number']}, {stands_for(study)}" if best else ""
-    scored = f" ({text.of_scores(privacy['search_accounting'])})" if best else ""
+    scored = f" ({text.of_scores(privacy['search_accounting'], plan)})" if best else ""
     return [
         ("id", study["id"]),
         ("state", study["state"]),

@@ -29,7 +29,7 @@ def follow(
     Raises:
         UnreachableError: the server stayed away for ``PATIENCE_SECONDS``.
     """
-    progress = study_progress.StudyProgress()
+    progress = study_progress.begun(study)
     last_event_id: int | None = None
     if display and study["state"] == "queued":
         # Of a study that has begun, the stream tells the story from its beginning.

@@ -163,8 +163,8 @@ def render_progress(
     words = trials_line(progress) + (f", {text.duration(left)} left" if left is not None else "")
     rows: list[tuple[str, RenderableType, str]] = []
     if progress.trials_total:
-        simulated = _bar(progress.trials_finished, progress.trials_total, bar)
-        rows.append(("simulations", simulated, words))
+        finished = _bar(progress.trials_finished, progress.trials_total, bar)
+        rows.append(("search", finished, words))
     if progress.repeats_finished:
         rows.append(("finals", "", finals_line(progress)))
     if progress.steps:

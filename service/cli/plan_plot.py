@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from service import text
@@ -26,6 +27,9 @@ _MARGIN = 1.06
 _DIGITS = ((1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9))
 _HIGHEST = 12.0
 """The axis ends at so many times the lowest epsilon: the curve behind the wall has no end."""
+
+_FOOT_COLUMNS = 115
+"""Of a line below the picture."""
 
 _CURVE, _ESTIMATE, _POINT, _WALL, _INK = "#1b5e8c", "#8a6d3b", "#c0392b", "#b9b4ac", "#333333"
 
@@ -209,5 +213,8 @@ def _draw_titles(figure: "Figure", axes: "Axes", document: Json) -> None:
     ]
     search = document.get("search_privacy")
     if search and search["mode"]:
-        lines.append(f"private run alone; {search['note']}")
+        of = (
+            "private run with its trials" if document.get("charged_search") else "private run alone"
+        )
+        lines += wrap(f"{of}; {search['note']}", _FOOT_COLUMNS)
     figure.supxlabel("\n".join(lines), fontsize=8.5, color="#666666")

@@ -23,11 +23,15 @@ def plan(document: Json) -> RenderableType:
     return Group(
         _reference(document["reference"], counts),
         Text(),
-        _privacy(document["privacy"], is_charged=_is_charged(document.get("reservation"))),
-        *_reservation(document["reference"], document.get("reservation")),
-        *_simulations(document["simulations"], document.get("confirmation")),
+        _privacy(document),
+        *_reservation(document),
+        *(
+            _charged_trials(document["simulations"], charged)
+            if (charged := document.get("charged_search"))
+            else _simulations(document["simulations"], document.get("confirmation"))
+        ),
         *_steps(document.get("step_candidates") or [], counts),
-        *_cost(document.get("cost"), counts),
+        *_cost(document.get("cost"), counts, what="trials" if charged else "search"),
         *_search_privacy(document.get("search_privacy")),
         *([Text()] if _warnings(document) else []),
         *(Text(f"warning: {warning}", style="yellow") for warning in _warnings(document)),
@@ -86,9 +90,11 @@ def _is_charged(reservation: Json | None) -> bool:
     return reservation is None or reservation.get("charged", True)
 
 
-def _privacy(privacy: Json, *, is_charged: bool) -> RenderableType:
+def _privacy(document: Json) -> RenderableType:
+    privacy, is_charged = document["privacy"], _is_charged(document.get("reservation"))
+    of = " of run, trials and scores" if document.get("charged_search") else ""
     made = _compact(
-        f"Privacy at δ = {privacy['delta']:g}", "accountant", "ε", "", right=("ε",), prose=("",)
+        f"Privacy{of} at δ = {privacy['delta']:g}", "accountant", "ε", "", right=("ε",), prose=("",)
     )
     chosen = privacy["accountant"]
     figures = {chosen: privacy["epsilon"], **privacy.get("epsilon_by_accountant", {})}
@@ -116,13 +122,16 @@ def _privacy(privacy: Json, *, is_charged: bool) -> RenderableType:
     )
 
 
-def _reservation(run: Json, reservation: Json | None) -> Iterator[RenderableType]:
+def _reservation(document: Json) -> Iterator[RenderableType]:
     """Why more is reserved than is promised."""
+    run, reservation = document["reference"], document.get("reservation")
     if not _is_charged(reservation):
         yield Text("nothing is reserved or charged: the data are public")
     elif reservation:
         words = text.reserved_steps(run["steps"], reservation["slack_steps"])
         yield Text(f"reserved in the ledger are {words}")
+    if charged := document.get("charged_search"):
+        yield Text(f"reserved are also {text.reserved_search(charged)}")
 
 
 def _simulations(simulations: list[Json], confirmation: Json | None) -> Iterator[RenderableType]:
@@ -130,9 +139,8 @@ def _simulations(simulations: list[Json], confirmation: Json | None) -> Iterator
     if not simulations:
         return
     columns = ("batch size", "noise σ", "B/b", "trials")
-    kind = "Private trials" if simulations[0].get("private") else "Simulations"
     made = _compact(
-        f"{kind}: same TAN, steps, learning rate",
+        "Simulations: same TAN, steps, learning rate",
         *columns, "privacy", right=columns,
     )  # fmt: skip
     climbed = [(rung, text.number(rung.get("trials"))) for rung in simulations]
@@ -142,10 +150,27 @@ def _simulations(simulations: list[Json], confirmation: Json | None) -> Iterator
         made.add_row(
             *(text.number(rung.get(name)) for name in known),
             trials,
-            "charged" if rung.get("private") else "not private",
+            "not private",
         )
     yield Text()
     yield made
+
+
+def _charged_trials(simulations: list[Json], charged: Json) -> Iterator[RenderableType]:
+    """The one batch size of trials that are private runs, and what is seen of each."""
+    yield Text()
+    for rung in simulations:
+        yield _pairs(
+            "Private trials: same TAN, steps, learning rate",
+            [
+                ("batch size", text.number(rung["expected_batch_size"])),
+                ("B/b", text.number(rung["scale_factor"])),
+                ("noise multiplier σ", text.number(rung["noise_multiplier"])),
+                ("noise on a score", text.score_noise(charged)),
+                ("trials", text.number(charged["trials"])),
+                ("to spare", text.number(charged["spare_trials"])),
+            ],
+        )
 
 
 def _steps(candidates: list[Json], counts: str) -> Iterator[RenderableType]:
@@ -168,7 +193,7 @@ def _steps(candidates: list[Json], counts: str) -> Iterator[RenderableType]:
     yield made
 
 
-def _cost(cost: Json | None, counts: str) -> Iterator[RenderableType]:
+def _cost(cost: Json | None, counts: str, *, what: str) -> Iterator[RenderableType]:
     if not cost:
         return
     memory = cost.get("memory_bytes")
@@ -177,14 +202,14 @@ def _cost(cost: Json | None, counts: str) -> Iterator[RenderableType]:
         f"Cost, in {counts} processed",
         [
             ("private run", _work(cost["private_run_examples"], cost.get("private_run_seconds"))),
-            *(_search_cost(cost) if cost["search_examples"] else ()),
+            *(_search_cost(cost, what) if cost["search_examples"] else ()),
             ("measured on", cost.get("rate_source")),
             ("memory", "not known" if memory is None else f"about {_bytes(memory)} per worker"),
         ],
     )
 
 
-def _search_cost(cost: Json) -> Iterator[tuple[str, str]]:
+def _search_cost(cost: Json, what: str) -> Iterator[tuple[str, str]]:
     """The trials as they are expected to be cut, and the finals; the time is that of both."""
     finals, seconds = cost.get("finals_examples"), cost.get("search_seconds")
     if finals:
@@ -192,8 +217,8 @@ def _search_cost(cost: Json) -> Iterator[tuple[str, str]]:
         took = "" if seconds is None else f"; search and finals about {text.duration(seconds)}"
         yield "finals", f"at most {text.number(finals)}{took}"
     else:
-        yield "search", _work(cost["search_examples"], seconds)
-    yield "search at full batch", text.number(cost["full_search_examples"])
+        yield what, _work(cost["search_examples"], seconds)
+    yield f"{what} at full batch", text.number(cost["full_search_examples"])
     yield "saving", f"{cost['saving']:.1f} times"
 
 
@@ -221,7 +246,12 @@ def _search_privacy(found: Json | None) -> Iterator[RenderableType]:
         [
             ("search.accounting", found["mode"]),
             ("ε in this mode", _optional_epsilon(found["epsilon"])),
-            ("ε if every trial were charged", _optional_epsilon(found["epsilon_if_accounted"])),
+            (
+                "ε if every trial were charged",
+                _optional_epsilon(found["epsilon_if_accounted"])
+                if found["mode"] != "accounted"
+                else None,
+            ),
             ("note", found["note"]),
         ],
     )

@@ -20,10 +20,12 @@ def standings(study: Json) -> RenderableType:
     rows = [("reason", promotion["reason"]), ("approved", approved(promotion))]
     if promotion["trial"] is None:
         return facts(study["name"], rows)
+    # Of a trial that is charged there is one score, and no seed to repeat.
+    seeds = () if study["plan"].get("charged_search") else ("seeds",)
     made = table(
-        f"Candidates for the private run ({text.of_scores(study['privacy']['search_accounting'])})",
-        "trial", "predicted", "interval", "seeds", "",
-        right=("trial", "predicted", "seeds"),
+        f"Candidates for the private run ({text.of_scores(study['privacy']['search_accounting'], study['plan'])})",
+        "trial", "predicted", "interval", *seeds, "",
+        right=("trial", "predicted", *seeds),
     )  # fmt: skip
     word = "proposed" if promotion["by"] is None else "promoted"
     for one in promotion["standings"]:
@@ -31,7 +33,7 @@ def standings(study: Json) -> RenderableType:
             str(one["trial"]),
             text.percent(one["accuracy"]),
             text.interval(one["low"], one["high"]),
-            f"{one['seeds']}{'' if one['is_fresh'] else ', not fresh'}",
+            *(f"{one['seeds']}{'' if one['is_fresh'] else ', not fresh'}" for _ in seeds),
             word if one["trial"] == promotion["trial"] else "",
         )
     return Group(made, facts(None, rows))

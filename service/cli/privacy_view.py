@@ -110,7 +110,7 @@ def statement(document: Json) -> RenderableType:
                 ),
             ),
             ("protects", f"one {said['unit']} of {said['dataset']['name']}" if said["protects"] else "nothing: the data is public"),
-            ("search", f"{search['accounting']}: {search['note']}"),
+            ("search", _search_said(search)),
             ("waiver", search.get("waiver")),
             ("accountants", _by_accountant(privacy.get("epsilon_by_accountant") or {})),
             *(("mechanism", told) for told in _mechanisms(said)),
@@ -223,6 +223,15 @@ def _restored_note(account: Json) -> str | None:
 
 def _by_accountant(figures: Json) -> str | None:
     return ", ".join(f"{text.epsilon(v)} ({k.upper()})" for k, v in figures.items()) or None
+
+
+def _search_said(search: Json) -> str:
+    """How the search is accounted for, and what it came to by itself where it was charged."""
+    told = f"{search['accounting']}: {search['note']}"
+    if search["accounting"] != "accounted" or search.get("epsilon") is None:
+        return told
+    trials = text.counted(search.get("trials", 0), "trial")
+    return f"{told}; ε = {text.epsilon(search['epsilon'])} of its {trials} with their scores alone"
 
 
 def _mechanisms(said: Json) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from service import text
 from service.client import Event
 
 TERMINAL = frozenset({"completed", "failed", "cancelled"})
@@ -27,7 +28,8 @@ class StudyProgress:
     steps: int | None = None
     steps_per_second: float | None = None
     attempt: int | None = None
-    search_accounting: str | None = None
+    of_scores: str = field(default_factory=lambda: text.of_scores(None))
+    """What has to be said beside the scores of its trials."""
     last_trial: dict[str, Any] | None = field(default=None, compare=False)
 
     @property
@@ -49,11 +51,15 @@ COUNTERS = frozenset(
 FIGURES = frozenset({"best_accuracy", "step", "steps", "steps_per_second", "attempt"})
 
 
+def begun(study: dict[str, Any]) -> StudyProgress:
+    """Where the events of a study begin: what no event says of it is known."""
+    accounting = (study.get("privacy") or {}).get("search_accounting")
+    return StudyProgress(of_scores=text.of_scores(accounting, study.get("plan")))
+
+
 def of_study(study: dict[str, Any]) -> StudyProgress:
     """The progress of a study as ``GET /studies/{id}`` shows it."""
-    accounting = (study.get("privacy") or {}).get("search_accounting")
-    begun = StudyProgress(search_accounting=accounting)
-    known = _with_figures(begun, study.get("progress") or {})
+    known = _with_figures(begun(study), study.get("progress") or {})
     return replace(known, state=study["state"], reason=study.get("reason"))
 
 

@@ -44,14 +44,14 @@ class Story:
     @classmethod
     def of_study(cls, study: Json, trials: Iterable[Json]) -> "Story":
         """The story that a study's trials tell which have ended."""
-        story = cls(of_scores=text.of_scores(study["privacy"]["search_accounting"]))
+        story = cls(of_scores=text.of_scores(study["privacy"]["search_accounting"], study["plan"]))
         for trial in sorted(trials, key=lambda trial: str(trial.get("finished_at") or "~")):
             story.hear(trial)
         return story
 
     def observe(self, progress: StudyProgress) -> None:
         """Take note of what is new."""
-        self.of_scores = text.of_scores(progress.search_accounting)
+        self.of_scores = progress.of_scores
         if progress.last_trial is not None:
             self.hear(progress.last_trial)
         if progress.step != self._step and progress.steps_per_second:

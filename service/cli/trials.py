@@ -49,7 +49,7 @@ def trials(
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """List a study's trials, the best first. Accuracies of simulations are not private."""
+    """List a study's trials, the best first. Scores of simulations are not private, those of accounted trials are noisy."""
     if as_csv and as_json:
         raise InputError("give --csv or --json, not both")
     from service.cli.connect import documents, find_study, open_client
@@ -79,7 +79,7 @@ def trial(
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show one trial: its parameters, and how each of its simulations did. Simulations are not private."""
+    """Show one trial: its parameters, and how each of its simulations did, or its private run where it is accounted."""
     if as_yaml and as_json:
         raise InputError("give --yaml or --json, not both")
     from service.cli.connect import document, find_study, label, open_client
@@ -123,27 +123,33 @@ def _one(study: Json, item: Json) -> "RenderableType":
     accounting = study["privacy"]["search_accounting"]
     rows = [
         ("state", f"{item['state']}: {item['reason']}" if item["reason"] else item["state"]),
-        ("accuracy", f"{text.percent(item['value'])} ({text.of_trial(accounting)})"),
+        ("accuracy", f"{text.percent(item['value'])} ({text.of_trial(accounting, study['plan'])})"),
         ("from", item["source"]),
         *((name, str(value)) for name, value in item["params"].items()),
     ]
-    simulated = [*item["scores"], *item["repeats"]]
+    is_charged = study["plan"].get("charged_search") is not None
+    scored = [*item["scores"], *item["repeats"]]
+    columns = ("B", "seed", "σ", "steps", "accuracy", "training loss", "time")
+    # All that is seen of a private trial is its score.
+    shown = [name for name in columns if not (is_charged and name in ("seed", "training loss"))]
     made = table(
-        "Simulations", "B", "seed", "σ", "steps", "accuracy", "training loss", "time",
-        right=("B", "seed", "σ", "steps", "accuracy", "training loss", "time"),
+        "Private run of the trial" if is_charged else "Simulations", *shown, right=shown,
         notes=["with a seed: repetitions of the final, whose draws had no part in choosing the trial"]
         * bool(item["repeats"]),
     )  # fmt: skip
-    for score in simulated:
-        made.add_row(
-            *(text.number(score["expected_batch_size"]), str(score["seed"] or ""), text.number(score["noise_multiplier"])),
-            *(text.number(score["steps"]), text.percent(score["accuracy"]), text.number(score["train_loss"])),
-            text.duration(score["seconds"]),
-        )  # fmt: skip
+    for score in scored:
+        cells = {
+            "B": text.number(score["expected_batch_size"]),
+            "seed": str(score["seed"] or ""),
+            "σ": text.number(score["noise_multiplier"]),
+            "steps": text.number(score["steps"]),
+            "accuracy": text.percent(score["accuracy"]),
+            "training loss": text.number(score["train_loss"]),
+            "time": text.duration(score["seconds"]),
+        }
+        made.add_row(*(cells[name] for name in shown))
     title = f"Trial {item['number']} of {study['name']}"
-    return Group(
-        facts(title, rows), Text(), made if simulated else Text("no simulation was scored")
-    )
+    return Group(facts(title, rows), Text(), made if scored else Text("nothing was scored"))
 
 
 def write_csv(items: Sequence[Json]) -> None:
@@ -176,10 +182,12 @@ def _table(study: Json, items: Sequence[Json]) -> "RenderableType":
         which = "such trials" if total else "trials yet"
         return Text(f"{study['name']} has no {which}; it is {study['state']}")
     notes = [f"{len(items)} of {total}; --limit shows more, --csv all"] * (len(items) < total)
+    # At one batch its accuracy is the trial's.
+    with_rungs = (False,) if study["plan"].get("charged_search") else (True, False)
     return FirstThatFits(
         *(
             _laid_out(study, items, notes, has_rungs=has_rungs, is_split=is_split)
-            for has_rungs in (True, False)
+            for has_rungs in with_rungs
             for is_split in (True, False)
         )
     )
@@ -196,7 +204,7 @@ def _laid_out(
     batches = {s["rung"]: s["expected_batch_size"] for item in items for s in item["scores"]}
     rungs = {rung: f"B = {text.number(batches[rung])}" for rung in sorted(batches) if has_rungs}
     made = table(
-        f"Trials of {study['name']} ({text.of_trials(study['privacy']['search_accounting'])})",
+        f"Trials of {study['name']} ({text.of_trials(study['privacy']['search_accounting'], study['plan'])})",
         *("trial", "state", "accuracy", *(names if is_split else ["parameters"]), *rungs.values(), ""),
         right=("trial", "accuracy", *(names if is_split else ()), *rungs.values()),
         prose=("",),

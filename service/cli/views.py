@@ -204,7 +204,7 @@ def best_trial(study: Json) -> str | None:
         return None
     return (
         f"number {trial['number']}, validation accuracy {text.percent(trial.get('value'))} "
-        f"({text.of_trial(study['privacy']['search_accounting'])}): {text.parameters(trial['params'])}"
+        f"({text.of_trial(study['privacy']['search_accounting'], study['plan'])}): {text.parameters(trial['params'])}"
     )
 
 
@@ -253,7 +253,8 @@ def ledger_line(privacy: Json) -> str | None:
         return None
     line = f"reserved ε = {text.epsilon(reserved)}"
     if charged is not None:
-        line += f", charged {charged:,} of {privacy.get('reserved_steps') or 0:,} steps"
+        whose = " of the run" if privacy["search_accounting"] == "accounted" else ""
+        line += f", charged {charged:,} of {privacy.get('reserved_steps') or 0:,} steps{whose}"
     entry = privacy.get("ledger_entry")
     if entry:
         line += f", entry {entry['seq']} of {entry['scope']}, hash {entry['hash']}"

@@ -323,7 +323,7 @@ def fit_law(observations: Sequence[Observation], *, guessing: float = 0.0) -> La
 
 def _law_of(observations: Sequence[Observation], rungs: "_Rungs") -> Law:
     if len(rungs.means) == 1:
-        return _from_largest_rung(observations, rungs, "only one batch size was simulated")
+        return _from_largest_rung(observations, rungs, "only one batch size was scored")
     method = LawMethod.SATURATION if rungs.rise() else LawMethod.LINE
     if rungs.are_off(method):
         return _from_largest_rung(observations, rungs, f"the rungs are too far from any {method}")
