@@ -73,6 +73,7 @@ async def compare_studies(
         request,
         "compare.html",
         studies=compared,
+        has_charged=any(study.plan.get("charged_search") for study in compared),
         differing=[row for row in rows if row.differs],
         agreeing=[row for row in rows if not row.differs],
         trained=trained_rows(compared),

@@ -15,7 +15,7 @@ from fastapi.responses import HTMLResponse
 from service.access.guard import PrincipalDep, needs
 from service.auth.scopes import Scope
 from service.context import Context, ContextDep
-from service.dashboard.charts.batch_cost import BatchCostChart, batch_cost_chart
+from service.dashboard.charts.batch_cost import LINES, BatchCostChart, batch_cost_chart
 from service.dashboard.charts.table import Table
 from service.dashboard.charts.wall import WallChart, wall_chart
 from service.dashboard.planner_form import PlannerForm, dials_of
@@ -27,7 +27,7 @@ from service.errors import InvalidInputError, NotFoundError
 from service.ledger.schemas import Totals
 from service.ledger.service import Ledger, scope_id_of
 from service.plans.service import plan_body
-from tan_core.accounting import SEARCH_NOTES
+from tan_core.accounting import SEARCH_NOTES, SearchAccounting
 from tan_core.errors import TanError
 from tan_core.mechanism import NeighboringRelation
 from tan_core.planner import Plan
@@ -86,6 +86,11 @@ class Certified:
     plan: Plan | None = None
     modes: Sequence[PlannedSearchPrivacy] = ()
     problems: Sequence[FieldProblem] = ()
+
+    @property
+    def alone(self) -> float | None:
+        """Epsilon of the private run at the plan's noise, where no search adds to it."""
+        return next((one.epsilon for one in self.modes if one.mode and one.mode.is_free), None)
 
 
 @router.get("/ui/plan", dependencies=[needs(Scope.READ)])
@@ -161,8 +166,19 @@ async def _answer(context: Context, question: Question) -> Answer:
     return Answer(
         sketch=found,
         wall=wall_chart(found),
-        cost=batch_cost_chart(found.costs, batch=dials.expected_batch_size),
+        cost=batch_cost_chart(
+            found.costs,
+            batch=dials.expected_batch_size,
+            shown=_costs_of(question.form.accounting),
+        ),
     )
+
+
+def _costs_of(accounting: SearchAccounting) -> Sequence[str]:
+    """What can be told of a search before it is planned: the sketch has the ladder of simulations alone."""
+    if accounting is SearchAccounting.NO_SEARCH:
+        return LINES[:1]
+    return [name for name in LINES if name != "search" or not accounting.is_charged]
 
 
 async def _certified(context: Context, question: Question, *, tenant: str | None) -> Certified:

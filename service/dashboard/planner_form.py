@@ -128,7 +128,7 @@ def dials_of(form: PlannerForm) -> list[Dial]:
         Dial(
             "batch_size", "Expected batch B", "of the private run", form.batch_size, 8, many, base=2
         ),
-        Dial("steps", "Steps S", "of the run and of each simulation", form.steps, 10, 100_000),
+        Dial("steps", "Steps S", "of the run and of each trial", form.steps, 10, 100_000),
         Dial("trials", "Trials", "candidates of the search", form.trials, 1, 1000),
     ]
     return [dial for dial in dials if form.dataset is None or dial.name != "num_examples"]

@@ -9,7 +9,8 @@ from sqlalchemy import Double, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Study
-from service.ledger.schemas import Entry
+from service.ledger import names, repository
+from service.ledger.schemas import Entry, Reservation
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,21 @@ async def statements_of(
     if tenant is not None:
         query = query.where(Study.tenant == tenant)
     return [Stated(*row) for row in await session.execute(query)]
+
+
+@dataclass(frozen=True)
+class SearchHeld:
+    """What is held for a search that is charged, beside what is held for the run."""
+
+    trials: Reservation
+    scores: Reservation
+
+
+async def search_held(session: AsyncSession, study_id: str) -> SearchHeld | None:
+    """The reservations of a study's search; None where nothing of it is charged."""
+    held = {each.reservation_id: each for each in await repository.of_study(session, study_id)}
+    trials, scores = (held.get(each) for each in names.of_search(study_id))
+    return None if trials is None or scores is None else SearchHeld(trials, scores)
 
 
 @dataclass(frozen=True)

@@ -204,8 +204,8 @@ def _make_environment() -> Environment:
         "relation": lambda name: _word(str(name), RELATIONS),
         "state": lambda name: _word(str(name), STATES),
     }
-    names: dict[str, Any] = {"asset": asset_address, "TERMINAL": TERMINAL, "LOCAL": LOCAL}
-    names |= {
+    known: dict[str, Any] = {"asset": asset_address, "TERMINAL": TERMINAL, "LOCAL": LOCAL}
+    known |= {
         function.__name__: function
         for function in (
             text.basis,
@@ -218,10 +218,12 @@ def _make_environment() -> Environment:
             text.counts_of,
             text.of_scores,
             text.of_trials,
+            text.reserved_search,
+            text.score_noise,
         )
     }
     made.filters.update(filters)
-    made.globals.update(names)
+    made.globals.update(known)
     return made
 
 

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import ROUND_CEILING, Decimal
@@ -96,6 +96,8 @@ def _percent(share: float) -> str:
 class MechanismRow:
     """An event in decimals."""
 
+    of: str | None
+    """What it is of, where there are several."""
     sampling: str
     sampling_rate: float
     noise_multiplier: float
@@ -104,14 +106,21 @@ class MechanismRow:
     max_batch_size: int | None
 
 
-def mechanisms(events: list[Mapping[str, Any]]) -> list[MechanismRow]:
+def mechanisms(
+    events: list[Mapping[str, Any]], of: Sequence[str | None] = ()
+) -> list[MechanismRow]:
     """The events of a statement, for a reader.
+
+    Args:
+        events: as they are priced.
+        of: what each is of, where there are several.
 
     Raises:
         KeyError, TypeError, ValueError: they are not of the form that statements have.
     """
     return [
         MechanismRow(
+            of=of[place] if place < len(of) else None,
             sampling=event["sampling"],
             sampling_rate=float.fromhex(event["sampling_rate"]),
             noise_multiplier=float.fromhex(event["noise_multiplier"]),
@@ -119,7 +128,7 @@ def mechanisms(events: list[Mapping[str, Any]]) -> list[MechanismRow]:
             steps=event["steps"],
             max_batch_size=event.get("max_batch_size"),
         )
-        for event in events
+        for place, event in enumerate(events)
     ]
 
 
@@ -158,7 +167,9 @@ def told(said: Mapping[str, Any]) -> Told | None:
             return None
         return Told(
             issued_at=datetime.fromisoformat(said["issued_at"]),
-            mechanisms=mechanisms(said["events"]),
+            mechanisms=mechanisms(
+                said["events"], [one.get("of") for one in said.get("mechanisms", [])]
+            ),
             meaning=meaning(
                 privacy["epsilon"],
                 privacy["delta"],

@@ -35,6 +35,7 @@ from service.dashboard.charts.slices import Slices, slices
 from service.dashboard.charts.trial_point import TrialPoint, scored
 from service.dashboard.forms import read_form
 from service.dashboard.pages import StudyId
+from service.dashboard.privacy_queries import search_held
 from service.dashboard.render import csv_file, page
 from service.dashboard.trials_query import TrialsQuery, ranges_of, read_query, written
 from service.dashboard.trials_table import COLUMNS, trials_page, trials_table
@@ -85,12 +86,14 @@ async def show_study(
         unit = (await datasets.find(session, study.spec["dataset"])).unit
         is_tested = study.run is not None and study.run.test_accuracy is not None
         test_reads = await queries.test_reads(session, study.spec["dataset"]) if is_tested else 0
+        held = await search_held(session, study_id)
         now = await queries.database_clock(session)
     return page(
         request,
         "study.html",
         study=study,
         flags=flags,
+        search_held=held,
         test_reads=test_reads,
         unit=unit,
         attempts=attempts,
@@ -323,7 +326,8 @@ async def _candidates_named(
 def _prediction_chart(study: StudyView, trials: Mapping[int, TrialView]) -> PredictionChart | None:
     if study.prediction is None or study.prediction.trial not in trials:
         return None
-    return prediction_chart(study.prediction, trials[study.prediction.trial])
+    what = "noisy score" if study.plan.get("charged_search") else "simulation"
+    return prediction_chart(study.prediction, trials[study.prediction.trial], what=what)
 
 
 def _axes(study: StudyView) -> list[Axis]:

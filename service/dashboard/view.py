@@ -99,7 +99,8 @@ def announcement(study: StudyView) -> str:
         if progress.repeats_finished:
             return "Simulating: the best trials are repeated with fresh seeds."
         tenths = 10 * progress.trials_finished // max(1, progress.trials_total)
-        return f"Simulating: {10 * tenths} percent of the trials are finished."
+        doing = "Searching" if study.plan.get("charged_search") else "Simulating"
+        return f"{doing}: {10 * tenths} percent of the trials are finished."
     if study.state == StudyState.TRAINING:
         tenths = 10 * (progress.step or 0) // max(1, progress.steps or 1)
         return f"Private run: {10 * tenths} percent of the steps are done."

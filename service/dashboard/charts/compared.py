@@ -163,7 +163,7 @@ def _rungs(study: StudyView) -> list[tuple[float, float]]:
 
 def _rows(climb: _Climb) -> list[tuple[str, str, float, float]]:
     name = climb.study.name
-    rows = [(name, "simulated", batch, accuracy) for batch, accuracy in climb.rungs]
+    rows = [(name, "scored", batch, accuracy) for batch, accuracy in climb.rungs]
     one = climb.study.prediction
     if one is not None:
         batch = one.expected_batch_size

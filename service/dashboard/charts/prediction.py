@@ -43,12 +43,19 @@ class PredictionChart:
     table: Table
 
 
-def prediction_chart(prediction: PredictionView, trial: TrialRecord) -> PredictionChart | None:
+def prediction_chart(
+    prediction: PredictionView, trial: TrialRecord, *, what: str = "simulation"
+) -> PredictionChart | None:
     """The chart of a trial and its prediction; None without an accuracy.
 
     The line or curve is that of simulations, on the validation split: a prediction that also knows what released
     weights are ahead by, or what earlier studies taught, stands beside its end. It is fitted anew, so that of a
     study that an older law predicted may, too.
+
+    Args:
+        prediction: of the private run.
+        trial: whose scores it rests on.
+        what: what was scored, in the table.
     """
     fitted = _fitted(prediction, trial)
     if not fitted:
@@ -86,7 +93,7 @@ def prediction_chart(prediction: PredictionView, trial: TrialRecord) -> Predicti
         predicted=_dots(ahead, x, y),
         reached=_dots(reached, x, y),
         summary=_summary(prediction, seen),
-        table=_table(prediction, simulated),
+        table=_table(prediction, simulated, what),
     )
 
 
@@ -120,10 +127,10 @@ def _interval(across: int, low: int, high: int) -> str:
     return f"M{across} {low}V{high}{ends}"
 
 
-def _table(prediction: PredictionView, simulated: Iterable[Observation]) -> Table:
+def _table(prediction: PredictionView, simulated: Iterable[Observation], what: str) -> Table:
     rows: list[tuple[Cell, ...]] = [
         (
-            "simulation, fresh seed" if one.seed else "simulation",
+            f"{what}, fresh seed" if one.seed else what,
             one.expected_batch_size,
             one.seed,
             one.accuracy,
@@ -137,7 +144,7 @@ def _table(prediction: PredictionView, simulated: Iterable[Observation]) -> Tabl
         ("high end", prediction.high),
         ("reached", prediction.reached),
     )
-    rows += [(what, batch, None, share) for what, share in figures if share is not None]
+    rows += [(name, batch, None, share) for name, share in figures if share is not None]
     return Table(("what", "batch", "seed", "accuracy"), rows)
 
 
