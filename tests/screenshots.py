@@ -1,7 +1,7 @@
 """``make screenshots``: the pictures of docs/guide.md, taken from a service that runs real studies.
 
 ``python -m tests.screenshots [--output FOLDER]``. It starts what ``tan-cli serve`` starts in a folder of its own,
-lets two studies run to their statements, and looks at the pages with Chromium. Minutes on two cores.
+lets three studies run to their statements, and looks at the pages with Chromium. Minutes on two cores.
 """
 
 import argparse
@@ -25,6 +25,7 @@ from tests.browser.conftest import CHROMIUM, FLAGS
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "digits.yaml"
+ACCOUNTED = ROOT / "examples" / "accounted.yaml"
 OUTPUT = ROOT / "docs" / "images"
 MOST_BYTES = 150_000
 COLOURS = (256, 128, 64, 32)
@@ -57,11 +58,14 @@ def main() -> int:
         done = [_end(client, first.id)]
         second = client.submit_study(_study("digits-linear", {"name": "linear"}))
         done.append(_end(client, second.id))
+        third = client.submit_study(yaml.safe_load(ACCOUNTED.read_text()))
+        done.append(_end(client, third.id))
         for one in done:
             print(f"{one.name}: {one.state}", file=sys.stderr)
             if one.state != "completed":
                 return 1
-        _shoot_all(camera, done)
+        _shoot_all(camera, done[:2])
+        _shoot_accounted(camera, done[2])
     return 0
 
 
@@ -120,13 +124,33 @@ def _shoot_all(camera: Camera, studies: list[StudyView]) -> None:
         "choosing", study, until="#parallel svg", look=_drag_along_the_last_axis, size=(1280, 640)
     )
     trial = f"{study}/trials/{first.promotion.trial}" if first.promotion else study
-    camera.shoot("trial", trial, until="#learning canvas")
+    camera.shoot("trial", trial, until="#learning canvas", size=(1280, 1240))
     camera.shoot("plan", f"/ui/plan?{PLAN}", until="#plan-modes")
-    camera.shoot("plan-modes", f"/ui/plan?{PLAN}", until="#plan-modes", look=_to("#plan-head"))
+    camera.shoot(
+        "plan-modes",
+        f"/ui/plan?{PLAN}",
+        until="#plan-modes",
+        look=_to("#plan-head"),
+        size=(1280, 1240),
+    )
     camera.shoot("privacy", f"/ui/datasets/{first.spec['dataset']}", until="#chain .badge")
     camera.shoot("compare", f"/ui/compare?{compared}", until="#results")
     camera.shoot("calibration", "/ui/calibration", until="#coverage")
     camera.shoot("phone", study, until="#figures", size=(390, 844))
+
+
+def _shoot_accounted(camera: Camera, study: StudyView) -> None:
+    page = f"/ui/studies/{study.id}"
+    camera.shoot(
+        "accounted", page, until="#trials tbody tr", look=_to("#trials-head"), size=(1280, 515)
+    )
+    camera.shoot(
+        "statement",
+        f"{page}/statement",
+        until="#verdict table",
+        look=_to("#run-head"),
+        size=(1280, 590),
+    )
 
 
 def _to(selector: str) -> Callable[[Page], object]:
