@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from tan_core.accounting import SearchAccounting
 from tan_core.spec import StudySpec
 
 Json = dict[str, Any]
@@ -86,11 +87,18 @@ def stands_for(study: Mapping[str, Any]) -> str:
 
 
 def repeated(study: Mapping[str, Any], params: Mapping[str, Any], *, number: int) -> Json:
-    """The spec of a study that tries one trial's parameters alone, at the batches that the trial climbed."""
+    """The spec of a study that tries one trial's parameters alone, at the batches that the trial climbed.
+
+    Those of a search that was charged are trained without any: what is known of them is paid for, and all of epsilon is
+    left for the run.
+    """
     spec = study["spec"]
+    name = f"{study['name'][:80]}-trial-{number}"
+    if SearchAccounting(spec["search"]["accounting"]).is_charged:
+        search = {"accounting": SearchAccounting.NO_SEARCH.value}
+        return {**spec, **settings(spec, params), "name": name, "search": search}
     rungs = [round(rung["expected_batch_size"]) for rung in study["plan"]["simulations"]]
     alone = {"trials": 1, "rungs": rungs, "warm_start": "none", "space": dict(params)}
-    name = f"{study['name'][:80]}-trial-{number}"
     return {**spec, "name": name, "search": {**spec["search"], **alone}}
 
 

@@ -33,22 +33,28 @@ def what(entry: Entry) -> str:
             return f"budget of ε {epsilon:g} at δ {delta:g}{_for_data(body.get('registration'))}"
         case "reserve":
             mode = body.get("search_accounting")
-            parts = [f"holds {body['steps']:,} steps", f"search {mode}" if mode else None]
+            parts = [f"holds {_steps(body['steps'])}", f"search {mode}" if mode else None]
             parts.append("a baseline without privacy" if body.get("baseline") else None)
             return "; ".join(part for part in parts if part)
         case "acquire":
             return f"attempt {body['epoch']} may charge"
         case "begin":
             first = body["start_step"]
-            return f"charges {body['num_steps']:,} steps from step {first:,}, before they run"
+            count = body["num_steps"]
+            before = "before they run" if count > 1 else "before it runs"
+            return f"charges {_steps(count)} from step {first:,}, {before}"
         case "end":
             return f"checkpoint at step {body['step']:,}"
         case "release":
-            return f"gives back {body['released_steps']:,} steps: {body['reason']}"
+            return f"gives back {_steps(body['released_steps'])}: {body['reason']}"
         case "attest":
             return f"binds {', '.join(_fact(name, value) for name, value in body['note'].items())}"
         case "cap":
             return f"limits {whose(body['tenant'])} to ε {float.fromhex(body['epsilon']):g}"
+
+
+def _steps(count: int) -> str:
+    return f"{count:,} step{'' if count == 1 else 's'}"
 
 
 def whose(tenant: str) -> str:

@@ -34,6 +34,12 @@ def entry(kind: str, **body: Any) -> Entry:
             {"num_steps": 30, "start_step": 60},
             "charges 30 steps from step 60, before they run",
         ),
+        (
+            "begin",
+            {"num_steps": 1, "start_step": 0},
+            "charges 1 step from step 0, before it runs",
+        ),
+        ("release", {"released_steps": 1, "reason": "done"}, "gives back 1 step: done"),
         ("end", {"step": 90}, "checkpoint at step 90"),
         ("release", {"released_steps": 12, "reason": "done"}, "gives back 12 steps: done"),
         ("cap", {"tenant": "team", "epsilon": "0x1.0p+1"}, "limits tenant team to ε 2"),
