@@ -66,7 +66,7 @@ def _line(sizes: Sequence[int], counts: Sequence[int], x: Scale, y: Scale) -> st
 
 def _summary(batch: int, processed: Mapping[str, int]) -> str:
     told = ", ".join(f"{WHAT[name]} {text.number(count)}" for name, count in processed.items())
-    return f"Examples processed at batch {text.number(batch)}: {told}."
+    return f"Processed at batch {text.number(batch)}: {told}."
 
 
 def _table(costs: Sequence[BatchCost], shown: Sequence[str]) -> Table:
