@@ -19,7 +19,7 @@ from tan_core.accounting import MIN_DELTA
 from tan_core.data.users import MAX_RECORDS_PER_UNIT
 from tan_core.mechanism import NeighboringRelation
 from tan_core.spec import SearchAccounting
-from tan_core.spec.base import Frozen
+from tan_core.spec.base import Frozen, fault
 from tan_core.spec.study import Name
 from tan_core.wire import RECORD
 
@@ -297,5 +297,4 @@ class DatasetList(Frozen):
 
 
 def _fault(field: str, value: object, message: str) -> InitErrorDetails:
-    text = message.replace("{", "{{").replace("}", "}}")
-    return InitErrorDetails(type=PydanticCustomError("dataset", text), loc=(field,), input=value)  # type: ignore[arg-type]
+    return fault("dataset", (field,), value, message)

@@ -50,6 +50,7 @@ from service.ledger.schemas import (
     Totals,
 )
 from tan_core.accounting import Price, SearchAccounting, price
+from tan_core.accounting.events import joined
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 
 __all__ = [
@@ -581,12 +582,7 @@ def _priced(merged: tuple[Mechanism, ...], delta: float, accountant: Accountant)
 
 def merge(mechanisms: Iterable[Mechanism]) -> tuple[Mechanism, ...]:
     """The same composition with equal mechanisms joined, in an order of its own."""
-    steps: dict[Mechanism, int] = {}
-    for mechanism in mechanisms:
-        alone = mechanism.with_steps(1)
-        steps[alone] = steps.get(alone, 0) + mechanism.steps
-    joined = [alone.with_steps(count) for alone, count in steps.items()]
-    return tuple(sorted(joined, key=lambda mechanism: mechanism.fingerprint))
+    return tuple(sorted(joined(mechanisms), key=lambda mechanism: mechanism.fingerprint))
 
 
 def _check_dimensions(scope: Scope, mechanism: Mechanism, delta: float | None) -> None:

@@ -9,7 +9,7 @@ size, a unit that is replaced in a sampled batch) is priced by the accountants t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -211,3 +211,12 @@ def _unsupported(accountant: str, mechanism: Mechanism, accepted: str) -> Unsupp
         f"accountant {accountant} cannot price {mechanism.sampling.value} sampling under "
         f"neighboring_relation {mechanism.neighboring_relation.value}; accepted: {accepted}"
     )
+
+
+def joined(mechanisms: Iterable[Mechanism]) -> list[Mechanism]:
+    """The same composition with equal mechanisms joined, in the order of their first."""
+    steps: dict[Mechanism, int] = {}
+    for mechanism in mechanisms:
+        alone = mechanism.with_steps(1)
+        steps[alone] = steps.get(alone, 0) + mechanism.steps
+    return [alone.with_steps(count) for alone, count in steps.items()]

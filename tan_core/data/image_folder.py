@@ -39,7 +39,7 @@ def class_names(path: Path) -> list[str]:
 def read(path: Path) -> Parts:
     """Every part; labels number the class folders in order of their names, digits by value."""
     found = files_by_class(path)
-    number = {name: label for label, name in enumerate(class_names(path))}
+    number = {name: label for label, name in enumerate(sorted(found["train"], key=_class_order))}
     parts: Parts = {}
     for role, classes in found.items():
         unknown = sorted(set(classes) - set(number))

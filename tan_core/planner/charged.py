@@ -12,7 +12,6 @@ and of 512 ask the run for sigma 17.5 and 18.1. Below that it costs more and mor
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -168,12 +167,3 @@ def charged_batch(batch: float, noise_multiplier: float, *, enough_noise: float)
     while noise_multiplier / (2 * factor) >= enough_noise and batch / (2 * factor) >= MIN_RUNG:
         factor *= 2
     return max(1, int(batch // factor))
-
-
-def composed(run: Mechanism, search: Sequence[Mechanism]) -> list[Mechanism]:
-    """The run and what is charged beside it, equal mechanisms joined: they are priced as one."""
-    steps: dict[Mechanism, int] = {}
-    for mechanism in (run, *search):
-        alone = mechanism.with_steps(1)
-        steps[alone] = steps.get(alone, 0) + mechanism.steps
-    return [alone.with_steps(count) for alone, count in steps.items()]

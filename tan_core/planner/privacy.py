@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from tan_core.accounting import price, round_up
 from tan_core.accounting.effort import spare_effort
+from tan_core.accounting.events import joined
 from tan_core.errors import AccountantError, UnsupportedEventError
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Accountant, Mechanism
 from tan_core.planner.cap import cap_caution
-from tan_core.planner.charged import ChargedSearch, composed
+from tan_core.planner.charged import ChargedSearch
 from tan_core.planner.plan import PlannedPrivacy
 from tan_core.planner.segments import reserved_mechanism
 from tan_core.planner.shape import ENOUGH_NOISE
@@ -47,7 +48,7 @@ def planned_privacy(
         AccountantError: the accountant that promises failed.
     """
     mechanism, delta, accountant = run.mechanism, promise.delta, promise.accountant
-    planned = composed(mechanism, search.planned(run) if search else [])
+    planned = joined([mechanism, *(search.planned(run) if search else ())])
     promised = price(planned, delta=delta, accountant=accountant).epsilon
     ratio = overcharge(mechanism, delta=delta)
     eta = eta_of(mechanism)
@@ -73,7 +74,7 @@ def reserved_epsilon(
     run: PrivateRun, promise: Promise, search: ChargedSearch | None = None
 ) -> float:
     """Of the planned steps and the slack, and of what is charged beside them; not rounded."""
-    held = composed(reserved_mechanism(run.mechanism), search.reserved(run) if search else [])
+    held = joined([reserved_mechanism(run.mechanism), *(search.reserved(run) if search else ())])
     return price(held, delta=promise.delta, accountant=promise.accountant).epsilon
 
 

@@ -5,12 +5,13 @@ from dataclasses import dataclass, replace
 
 from tan_core.accounting import price, round_up
 from tan_core.accounting.calibrate import RELATIVE_TOLERANCE
+from tan_core.accounting.events import joined
 from tan_core.errors import ParameterError
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 from tan_core.planner.calibration import calibrated, least_noise
 from tan_core.planner.cap import free_cap, refuse_batch_above_cap, with_cap
-from tan_core.planner.charged import ChargedSearch, charged_batch, composed
+from tan_core.planner.charged import ChargedSearch, charged_batch
 from tan_core.planner.cost import ComputeLimit
 from tan_core.planner.segments import reserved_mechanism
 from tan_core.spec import Choices, Range, StudySpec
@@ -217,7 +218,7 @@ class _Shaper:
     def _together(self, run: PrivateRun, search: ChargedSearch | None) -> float:
         """Epsilon of the run with its slack and of all that is charged beside it."""
         beside = search.reserved(run) if search is not None else []
-        return self._price(composed(reserved_mechanism(run.mechanism), beside))
+        return self._price(joined([reserved_mechanism(run.mechanism), *beside]))
 
     def _price(self, mechanisms: Sequence[Mechanism], *, rough: bool = False) -> float:
         """Rough: never by PRV, which takes a process per answer."""

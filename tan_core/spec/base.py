@@ -83,10 +83,10 @@ def _faults(
     if not (int in members or float in members):
         return
     if isinstance(given, bool) and not _takes_truth_values(members):
-        yield _fault(path, given, f"{path[0]} is no truth value, got {str(given).lower()}")
+        yield fault("number", path, given, f"{path[0]} is no truth value, got {str(given).lower()}")
     elif isinstance(given, str) and str not in members and _is_quoted_number(given):
         message = f"{path[0]} is a number, got the text {given!r}: write it without quotes"
-        yield _fault(path, given, message)
+        yield fault("number", path, given, message)
 
 
 def _takes_truth_values(members: tuple[Any, ...]) -> bool:
@@ -99,14 +99,15 @@ def _is_quoted_number(given: str) -> bool:
     return number is not None and number["exponent"] is None
 
 
-def _fault(path: tuple[int | str, ...], value: Any, message: str) -> InitErrorDetails:
-    # PydanticCustomError formats its template, so braces inside the message are escaped.
-    text = message.replace("{", "{{").replace("}", "}}")
-    return InitErrorDetails(type=PydanticCustomError("number", text), loc=path, input=value)  # type: ignore[arg-type]
-
-
 def listed(value: object) -> object:
     """The parts of a text between commas; anything else as it is."""
     if not isinstance(value, str):
         return value
     return [part.strip() for part in value.split(",") if part.strip()]
+
+
+def fault(kind: str, path: tuple[int | str, ...], value: Any, message: str) -> InitErrorDetails:
+    """A fault of our own at a place of what was given, for pydantic to tell with its others."""
+    # PydanticCustomError formats its template, so braces inside the message are escaped.
+    text = message.replace("{", "{{").replace("}", "}}")
+    return InitErrorDetails(type=PydanticCustomError(kind, text), loc=path, input=value)  # type: ignore[arg-type]

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
 from pydantic import ValidationError
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic_core import InitErrorDetails
 from pydantic_core.core_schema import ErrorType
 
+from tan_core.spec.base import fault
 from tan_core.spec.fields import field_of, searchable_keys
 from tan_core.spec.models import type_of
 from tan_core.spec.problems import accepted_keys
@@ -30,7 +31,7 @@ def with_unknown_keys(error: ValidationError, study: Any) -> ValidationError:
     details = error.errors(include_url=False)
     told = {detail["loc"][2] for detail in details if detail["loc"][:2] == _SPACE != detail["loc"]}
     unknown = [
-        _fault((*_SPACE, key), key, "spec", message)
+        fault("spec", (*_SPACE, key), key, message)
         for key, message in _unknown_keys(study)
         if key not in told
     ]
@@ -58,11 +59,5 @@ def _again(detail: Any) -> InitErrorDetails:
     """A fault that was told, to be told with others."""
     kind, loc, given = detail["type"], detail["loc"], detail["input"]
     if kind not in _KINDS_OF_PYDANTIC:
-        return _fault(loc, given, kind, detail["msg"])
+        return fault(kind, loc, given, detail["msg"])
     return InitErrorDetails(type=kind, loc=loc, input=given, ctx=detail.get("ctx", {}))
-
-
-def _fault(loc: tuple[int | str, ...], given: Any, kind: str, message: str) -> InitErrorDetails:
-    # PydanticCustomError formats its template, so braces inside the message are escaped.
-    text = message.replace("{", "{{").replace("}", "}}")
-    return InitErrorDetails(type=PydanticCustomError(kind, text), loc=loc, input=given)  # type: ignore[arg-type]

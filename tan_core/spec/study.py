@@ -16,11 +16,11 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic_core import InitErrorDetails
 
 from tan_core.accounting import SearchAccounting
 from tan_core.mechanism import Accountant
-from tan_core.spec.base import Frozen
+from tan_core.spec.base import Frozen, fault
 from tan_core.spec.fields import Place, field_of, searchable_keys
 from tan_core.spec.models import ModelSpec
 from tan_core.spec.needs import Need
@@ -488,9 +488,7 @@ def _place_of(key: str, suffix: str = "") -> tuple[int | str, ...]:
 
 
 def _fault(path: tuple[int | str, ...], value: Any, message: str) -> InitErrorDetails:
-    # PydanticCustomError formats its template, so braces inside the message are escaped.
-    text = message.replace("{", "{{").replace("}", "}}")
-    return InitErrorDetails(type=PydanticCustomError("spec", text), loc=path, input=value)  # type: ignore[arg-type]
+    return fault("spec", path, value, message)
 
 
 __all__ = [
