@@ -10,20 +10,16 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-import torch
-
-from tan_core.engine import PrivateRandomness, Trainer
+from tan_core.engine import PrivateRandomness
 from tan_core.engine.randomness import KEY_BYTES
 from tan_core.errors import ParameterError
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Mechanism
 from tan_core.planner import Candidate
 from tan_core.wire import ChargedTrials, CurvePoint, RungScore, SearchAssignment
-from worker.begin import model_for
-from worker.rung import CURVE_POINTS, Data, MeanOfLast
+from worker.rung import CURVE_POINTS, PARAMETERS_CHECKED_EVERY, Data, MeanOfLast, trainer_of
 
 USED_UP = "the search's reservation is used up: crashes took the trials that were reserved to spare, so this one was not run"
-_CHECKED_EVERY: Final = 16
 _SEED_BYTES: Final = 8
 
 
@@ -60,23 +56,13 @@ class ChargedRun:
         self._data, self._noise = data, charged.score_noise_multiplier
         self._views = candidate.trainer.augmentation_multiplicity
         self._randomness = PrivateRandomness(os.urandom(KEY_BYTES), 1)
-        self._trainer = Trainer(
-            model=model_for(
-                assignment,
-                candidate.model,
-                generator=torch.Generator().manual_seed(
-                    int.from_bytes(os.urandom(_SEED_BYTES), "little", signed=True)
-                ),
-                checkpoint=data.checkpoint,
-            ),
+        self._trainer = trainer_of(
+            assignment,
+            candidate,
+            data,
             execution=PrivateRun(mechanism=mechanism, num_examples=assignment.num_examples),
-            config=candidate.trainer,
-            inputs=data.train[0],
-            labels=data.train[1],
-            users=data.users,
             randomness=self._randomness,
-            microbatch_size=assignment.microbatch_size,
-            device="cuda" if torch.cuda.is_available() else "cpu",
+            initial=int.from_bytes(os.urandom(_SEED_BYTES), "little", signed=True),
         )
         self._mean = MeanOfLast(self._trainer, steps=max(1, mechanism.steps // CURVE_POINTS))
         self._accuracy: float | None = None
@@ -98,7 +84,7 @@ class ChargedRun:
             trainer.step()
             self._mean.take(until=steps)
             done = trainer.steps_done
-            if (done % _CHECKED_EVERY == 0 or done == steps) and trainer.is_diverged:
+            if (done % PARAMETERS_CHECKED_EVERY == 0 or done == steps) and trainer.is_diverged:
                 self.diverged = f"a parameter was not finite at step {done}"
         if trainer.steps_done == steps and self.diverged is None:
             self._accuracy = self._noisy_accuracy()

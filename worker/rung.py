@@ -22,7 +22,8 @@ from torch import Tensor
 
 from tan_core.data import Records
 from tan_core.engine import SeededRandomness, Trainer
-from tan_core.execution import PrivateRun
+from tan_core.engine.randomness import Randomness
+from tan_core.execution import PrivateRun, Simulation
 from tan_core.mechanism import Mechanism
 from tan_core.models import Checkpoint
 from tan_core.planner import Candidate, Target, candidate, simulation
@@ -39,7 +40,8 @@ SMALLEST_PART = 8
 QUICK_VALIDATION: Final = 512
 """Validation records that a point on the way is taken of."""
 
-_PARAMETERS_CHECKED_EVERY = 16
+PARAMETERS_CHECKED_EVERY = 16
+"""Steps between two looks at whether the weights are numbers."""
 _RECENT = 8
 
 Tensors = tuple[Tensor | Records, Tensor]
@@ -167,7 +169,7 @@ class RungRun:
                 self._losses.append(loss)
                 if not math.isfinite(loss):
                     return f"the loss was {loss} at step {done}"
-            is_due = done % _PARAMETERS_CHECKED_EVERY == 0 or done == trainer.mechanism.steps
+            is_due = done % PARAMETERS_CHECKED_EVERY == 0 or done == trainer.mechanism.steps
             if is_due and trainer.is_diverged:
                 return f"a parameter was not finite at step {done}"
         return None
@@ -239,23 +241,43 @@ def _ends(steps: int) -> list[int]:
 def _trainer(
     assignment: SearchAssignment, candidate: Candidate, rung: int, seed: int, data: Data
 ) -> Trainer:
-    inputs, labels = data.train
     key, initial = np.random.SeedSequence([assignment.search.seed, seed, rung]).generate_state(2)
+    return trainer_of(
+        assignment,
+        candidate,
+        data,
+        execution=simulation(
+            candidate, expected_batch_size=assignment.levels[rung], num_examples=data.num_units
+        ),
+        randomness=SeededRandomness(int(key)),
+        initial=int(initial),
+    )
+
+
+def trainer_of(
+    assignment: SearchAssignment,
+    candidate: Candidate,
+    data: Data,
+    *,
+    execution: PrivateRun | Simulation,
+    randomness: Randomness,
+    initial: int,
+) -> Trainer:
+    """What takes the steps of a trial; ``initial`` is the seed of its first weights."""
+    inputs, labels = data.train
     return Trainer(
         model=model_for(
             assignment,
             candidate.model,
-            generator=torch.Generator().manual_seed(int(initial)),
+            generator=torch.Generator().manual_seed(initial),
             checkpoint=data.checkpoint,
         ),
-        execution=simulation(
-            candidate, expected_batch_size=assignment.levels[rung], num_examples=data.num_units
-        ),
+        execution=execution,
         config=candidate.trainer,
         inputs=inputs,
         labels=labels,
         users=data.users,
-        randomness=SeededRandomness(int(key)),
+        randomness=randomness,
         microbatch_size=assignment.microbatch_size,
         device="cuda" if torch.cuda.is_available() else "cpu",
     )
