@@ -7,6 +7,7 @@ tables, the ledger and the schema's version. Keys, checkpoints and models lie in
 
 import os
 import tempfile
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,13 @@ CREATE SCHEMA public AUTHORIZATION pg_database_owner;
 GRANT USAGE ON SCHEMA public TO PUBLIC;
 """
 """As a new database has it."""
+_OTHERS = """\
+SELECT count(*), string_agg(DISTINCT nullif(application_name, ''), ', ') FROM pg_stat_activity
+ WHERE datname = current_database() AND pid <> pg_backend_pid() AND usesysid IS NOT NULL
+"""
+"""Who else is connected. An autovacuum worker is nobody's; its type is not shown to every role."""
+_LEAVING_SECONDS = 5.0
+"""How long a client that has hung up may still be listed: until its process has ended."""
 
 
 class BackupReport(BaseModel):
@@ -181,15 +189,18 @@ def _version_of(tools: Tools, file: Path) -> str:
 
 
 def _expect_alone(connection: psycopg.Connection) -> None:
-    """Refuse a database that somebody is connected to: a service would go on with other tables."""
-    row = connection.execute(
-        "SELECT count(*), string_agg(DISTINCT application_name, ', ') FROM pg_stat_activity"
-        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-    ).fetchone()
-    if row is not None and row[0]:
-        raise MaintenanceError(
-            f"the database is in use ({row[0]} connections: {row[1]}): stop the service first"
-        )
+    """Refuse a database that somebody is connected to: a service would go on with other tables.
+
+    Autovacuum is nobody: it gives way by itself.
+    """
+    deadline = time.monotonic() + _LEAVING_SECONDS
+    while (row := connection.execute(_OTHERS).fetchone()) is not None and row[0]:
+        if time.monotonic() > deadline:
+            raise MaintenanceError(
+                f"the database is in use ({row[0]} connection{'s' if row[0] > 1 else ''}"
+                f"{f': {row[1]}' if row[1] else ''}): stop the service first"
+            )
+        time.sleep(0.05)
 
 
 def _num_tables(connection: psycopg.Connection) -> int:

@@ -3,6 +3,7 @@
 import asyncio
 import stat
 import subprocess
+import threading
 from pathlib import Path
 
 import psycopg
@@ -124,9 +125,21 @@ def test_a_database_in_use_is_not_restored(seeded, tmp_path):
     backup(target(seeded), tmp_path / "tan.backup")
     with (
         psycopg.connect(seeded.app, application_name="tan-search"),
-        pytest.raises(MaintenanceError, match=r"in use \(1 connections: tan-search\): stop"),
+        pytest.raises(MaintenanceError, match=r"in use \(1 connection: tan-search\): stop"),
     ):
         restore(target(seeded), tmp_path / "tan.backup", is_forced=True)
+
+
+def test_a_client_that_is_leaving_is_waited_for(seeded, tmp_path):
+    backup(target(seeded), tmp_path / "tan.backup")
+    leaving = psycopg.connect(seeded.app)
+    hang_up = threading.Timer(0.5, leaving.close)
+    hang_up.start()
+    try:
+        assert restore(target(seeded), tmp_path / "tan.backup", is_forced=True).scopes == 1
+        assert leaving.closed
+    finally:
+        hang_up.join()
 
 
 def tamper(seeded: DatabaseUrls) -> None:
