@@ -52,6 +52,11 @@ def number(value: float | None) -> str:
     return f"{value:.5g}"
 
 
+def times(value: float | None) -> str:
+    """How many times as much, to a tenth."""
+    return MISSING if value is None else f"{value:,.1f} times"
+
+
 def parameters(params: dict[str, Any]) -> str:
     """A trial's parameters on one line."""
     return "  ".join(f"{name}={_parameter(value)}" for name, value in params.items()) or MISSING

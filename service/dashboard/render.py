@@ -154,6 +154,10 @@ def _number(value: float | None) -> str:
     return figure(value, text.number(value))
 
 
+def _times(value: float | None) -> str:
+    return figure(value, text.times(value))
+
+
 def _cell(value: Cell) -> str:
     """A number of a table, short, with the exact one beside it; text as it is."""
     if isinstance(value, float):
@@ -196,6 +200,7 @@ def _make_environment() -> Environment:
         "correlation": _correlation,
         "number": _number,
         "number_text": text.number,
+        "times": _times,
         "parameter": _parameter,
         "cell": _cell,
         "to_yaml": to_yaml,
