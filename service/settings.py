@@ -68,6 +68,8 @@ class Settings(BaseSettings):
     """API processes of ``tan-cli serve``, all behind its one port."""
     api_silence_seconds: float = Field(default=60, ge=0)
     """Of an API process, after which ``tan-cli serve`` kills it and starts it again; 0: it may hang for ever."""
+    orchestrator_silence_seconds: float = Field(default=300, ge=0)
+    """Of an orchestrator that comes to the end of no tick, likewise; 0: it may hang for ever."""
     api_token: SecretStr | None = None
     """A token that is always good, for everything, unless it is one of the database's: those are made with
     ``tan-cli token create``, and keep their scopes and their end."""

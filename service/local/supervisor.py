@@ -1,7 +1,7 @@
 """Starts, watches and stops everything that one machine needs.
 
 PostgreSQL, then Ray beside it, the API, the orchestrator. A child that dies is started again, and so is an API
-that lives and answers nothing; what was running goes on from the database. When the supervisor itself is killed, its children end with it,
+that lives and answers nothing, and an orchestrator that lives and does nothing; what was running goes on from the database. When the supervisor itself is killed, its children end with it,
 but for PostgreSQL, which is found again by the next start and stopped with that one.
 """
 
@@ -32,7 +32,7 @@ from service.db.migrate import upgrade
 from service.db.session import Database
 from service.health.schemas import Readiness
 from service.local.ray_head import RayHead
-from service.local.watch import Watch
+from service.local.watch import AnswerWatch, PulseWatch, Watch
 from service.settings import Settings, bare_environment, own_settings
 from service.trouble import Trouble
 
@@ -98,11 +98,12 @@ class Child:
         return self.process is not None and self.process.poll() is None
 
     def end_if_hung(self) -> None:
-        """Kill it where it lives and answers nothing: what hangs would not hear SIGTERM either."""
+        """Kill it where it lives and gives no sign of it: what hangs would not hear SIGTERM either."""
         if self.watch is None or not self.watch.is_hung or not self.is_running:
             return
-        silent = self.watch.silence_seconds
-        log.warning("%s lives, and has answered nothing for %g s; killing it", self.name, silent)
+        watch = self.watch
+        told = "%s lives, and has %s for %g s; killing it"
+        log.warning(told, self.name, watch.missing, watch.silence_seconds)
         self._end_group(signal.SIGKILL)
         self.watch.begin()
 
@@ -206,7 +207,7 @@ class Supervisor:
         ]
         self._await("the API", self._api_is_ready, apis[0])
         environment |= self._ray_environment(ray)
-        self._add("orchestrator", lambda: _module("service.orchestrator"), environment)
+        self._add_orchestrator(environment)
         path = self._home / "server.json"
         path.write_text(json.dumps({"url": self.url, "pid": os.getpid()}))
 
@@ -276,7 +277,7 @@ class Supervisor:
 
     def _add_api(self, name: str, environment: Mapping[str, str], listener: socket.socket) -> Child:
         silence = self._settings.api_silence_seconds
-        watch = Watch(silence) if silence else None
+        watch = AnswerWatch(silence) if silence else None
         sockets = (listener.fileno(), *([watch.fd] if watch else []))
         listens = {"TAN_LISTEN_FD": ",".join(map(str, sockets))}
         return self._add(
@@ -285,6 +286,16 @@ class Supervisor:
             {**environment, **listens},
             pass_fds=sockets,
             watch=watch,
+        )
+
+    def _add_orchestrator(self, environment: Mapping[str, str]) -> None:
+        silence = self._settings.orchestrator_silence_seconds
+        pulse = (self._settings.pulse_file or self._home / "orchestrator.pulse").absolute()
+        self._add(
+            "orchestrator",
+            lambda: _module("service.orchestrator"),
+            {**environment, "TAN_PULSE_FILE": str(pulse)},
+            watch=PulseWatch(pulse, silence) if silence else None,
         )
 
     def _add(

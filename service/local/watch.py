@@ -1,18 +1,88 @@
-"""Whether an API process answers: one that hangs lives, and no exit tells of it."""
+"""Whether a process still works: one that hangs lives, and no exit tells of it.
+
+An API process is asked, and an orchestrator touches a file as long as it goes round.
+"""
 
 import socket
 import threading
 import time
+from pathlib import Path
+from typing import Protocol
 
 import httpx
 
 MISSES = 6
 """In a row: then a process hangs. A single one is a machine that was busy, or stood still itself."""
 START_SECONDS = 180.0
-"""Until its first answer a process is given this long, if that is longer."""
+"""Until its first sign of life a process is given this long, if that is longer."""
+LONGEST_LOOK_SECONDS = 5.0
+"""Between two looks at a file. Of a longer time it is not known what stood still: perhaps who looks."""
 
 
-class Watch:
+class Watch(Protocol):
+    """Watches one process, and the one that is started in its place."""
+
+    silence_seconds: float
+    """Without a sign of life, after which the process hangs."""
+    missing: str
+    """What it has done meanwhile, in words."""
+
+    @property
+    def is_hung(self) -> bool:
+        """Whether there was no sign of life for long enough."""
+        ...
+
+    def begin(self) -> None:
+        """A process begins: it has given none yet."""
+        ...
+
+    def close(self) -> None:
+        """Watch no longer."""
+        ...
+
+
+class PulseWatch:
+    """Looks at the file that a process touches. Clocks may jump: what counts is that its time changes.
+
+    Args:
+        file: is touched again and again, and need not be there yet.
+        silence_seconds: without a touch, after which the process hangs.
+    """
+
+    missing = "finished no tick"
+
+    def __init__(self, file: Path, silence_seconds: float) -> None:
+        self.silence_seconds = silence_seconds
+        self._file = file
+        self.begin()
+
+    @property
+    def is_hung(self) -> bool:
+        """Whether nobody has touched the file in so many seconds of looking."""
+        now, touched_at = time.monotonic(), self._touched_at()
+        self._silent += min(now - self._looked_at, LONGEST_LOOK_SECONDS)
+        self._looked_at = now
+        if touched_at != self._last_touch:
+            self._last_touch, self._silent, self._most = touched_at, 0.0, self.silence_seconds
+        return self._silent >= self._most
+
+    def begin(self) -> None:
+        """A process begins: it has touched nothing yet."""
+        self._last_touch = self._touched_at()
+        self._silent, self._looked_at = 0.0, time.monotonic()
+        self._most = max(self.silence_seconds, START_SECONDS)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _touched_at(self) -> int | None:
+        try:
+            return self._file.stat().st_mtime_ns
+        except OSError:
+            return None
+
+
+class AnswerWatch:
     """Asks one process for ``/healthz`` again and again, in a thread: who hangs costs the whole patience each time.
 
     It asks at a socket that is this process's alone: at the port that several share, others answer for it.
@@ -21,6 +91,8 @@ class Watch:
     Args:
         silence_seconds: without an answer, after which the process hangs; it is asked ``MISSES`` times meanwhile.
     """
+
+    missing = "answered nothing"
 
     def __init__(self, silence_seconds: float) -> None:
         self.silence_seconds = silence_seconds
