@@ -130,6 +130,9 @@ class Settings(BaseSettings):
     webhook_secret_path: Path | None = None
     """File with the key of their signatures. Unset: ``home/webhook_secret``, made on first use."""
     heartbeat_timeout_seconds: float = Field(default=30.0, gt=0)
+    progress_timeout_seconds: float = Field(default=1800.0, ge=0)
+    """Without a microbatch done, after which a trial's worker, or all ranks of a private run, count as hung and
+    are killed; 0: they may hang for ever."""
     tick_seconds: float = Field(default=0.5, gt=0)
     pulse_file: Annotated[Path | None, BeforeValidator(_none_if_empty)] = None
     """File that the orchestrator touches as long as it goes round: for a probe. Unset: none."""
@@ -181,6 +184,7 @@ class Settings(BaseSettings):
             "TAN_PRETRAINED_DIR": self.pretrained_path or "",
             "TAN_GPUS_PER_TRIAL": self.gpus_per_trial,
             "TAN_AUTOSCALING": self.autoscaling,
+            "TAN_PROGRESS_TIMEOUT_SECONDS": self.progress_timeout_seconds,
             "TAN_LOG_FORMAT": self.log_format,
         }
         return {name: str(value) for name, value in told.items() if value is not None}

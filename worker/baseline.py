@@ -59,8 +59,11 @@ def train_baseline(
     checkpoint: Checkpoint | None,
     device: torch.device,
     is_unwanted: Callable[[], bool],
+    progressed: Callable[[], None] = lambda: None,
 ) -> Trainer:
     """The best of the runs at :data:`RATES` by its accuracy on the validation split.
+
+    ``progressed`` is called as :attr:`~tan_core.engine.Trainer.progressed` is.
 
     Raises:
         ValueError: the weights of every one diverged.
@@ -69,6 +72,7 @@ def train_baseline(
     best: tuple[float, Trainer] | None = None
     for rate in RATES:
         trainer = _trainer(assignment, train, checkpoint, device, rate)
+        trainer.progressed = progressed
         for _ in range(trainer.mechanism.steps):
             if is_unwanted():
                 raise StoppedError("the study was cancelled before it was trained")

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from tan_core.engine import PrivateRandomness
+from tan_core.engine import PrivateRandomness, Trainer
 from tan_core.engine.randomness import KEY_BYTES
 from tan_core.errors import ParameterError
 from tan_core.execution import PrivateRun
@@ -69,6 +69,11 @@ class ChargedRun:
         if charge(mechanism.steps) < mechanism.steps:
             raise NotChargedError(USED_UP)
         self._seconds = time.monotonic() - started
+
+    @property
+    def trainer(self) -> Trainer:
+        """What takes the steps."""
+        return self._trainer
 
     @property
     def is_over(self) -> bool:

@@ -13,6 +13,7 @@ from tan_core.spec.models import PythonModel
 from tan_core.wire import PrivateAssignment, PrivateResult, SearchAssignment
 from worker.log import write_log
 from worker.report import (
+    EXIT_FAILED,
     ControlPlane,
     ControlPlaneError,
     FencedError,
@@ -26,7 +27,6 @@ from worker.settings import WorkerSettings
 log = logging.getLogger(__name__)
 
 EXIT_DONE = 0
-EXIT_FAILED = 1
 _RAY_AND_PYTHON = re.compile(r"Ray: (\S+)\s+Python: (\S+)")
 
 TAssignment = TypeVar("TAssignment", SearchAssignment, PrivateAssignment)

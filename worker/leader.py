@@ -3,7 +3,7 @@
 import platform
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from importlib.metadata import version
@@ -32,12 +32,18 @@ class Leader:
         assignment: of this attempt.
         settings: where the control plane is, and who asks.
         stack: holds what is to be closed.
+        waiting: called while the control plane does not answer.
     """
 
     def __init__(
-        self, assignment: PrivateAssignment, settings: WorkerSettings, stack: ExitStack
+        self,
+        assignment: PrivateAssignment,
+        settings: WorkerSettings,
+        stack: ExitStack,
+        *,
+        waiting: Callable[[], None] = lambda: None,
     ) -> None:
-        self._control = stack.enter_context(closing(ControlPlane(settings)))
+        self._control = stack.enter_context(closing(ControlPlane(settings, waiting=waiting)))
         self._heartbeats = stack.enter_context(Heartbeats(self._control))
         # Left first, and not before the checkpoint that is on its way has arrived or failed.
         self._thread = stack.enter_context(ThreadPoolExecutor(1, "checkpoint"))

@@ -4,12 +4,15 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import ray
 from ray.tune import Callback
 from ray.tune.experiment import Trial
 
 from tan_core.wire import RungScore, TrialRecord, TrialState
+from worker.alive import Pulses
 from worker.driver import last_line
 from worker.report import Heartbeats, TrialReporter
+from worker.schedule import name_of
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +26,9 @@ class SearchProgress(Callback):
 
     Tune calls its callbacks between two steps of its own loop, so nothing here waits. It also pickles
     them into its own snapshots, which nobody reads: a copy carries nothing.
+
+    A worker that makes no progress for ``progress_timeout_seconds`` is killed: Tune replaces it as any other
+    that was lost. ``pulses`` says who makes some; None: nobody is watched.
     """
 
     def __init__(
@@ -34,6 +40,8 @@ class SearchProgress(Callback):
         on_pause: Callable[[], None] = lambda: None,
         sources: Sequence[str] = (),
         is_last: bool = True,
+        pulses: Pulses | None = None,
+        progress_timeout_seconds: float = 0.0,
     ) -> None:
         self.records = records
         self._begun: set[int] = set()
@@ -42,6 +50,10 @@ class SearchProgress(Callback):
         self._reporter = reporter
         self._heartbeats = heartbeats
         self._on_pause = on_pause
+        self._pulses = pulses
+        self._timeout = progress_timeout_seconds
+        self._silent: dict[str, float] = {}
+        self._hung: dict[int, str] = {}
 
     def __reduce__(self) -> tuple[type[Callback], tuple[()]]:
         return Callback, ()
@@ -52,11 +64,42 @@ class SearchProgress(Callback):
             raise CancelledError
         if self._heartbeats.paused.is_set():
             self._on_pause()
+        self._kill_hung(trials)
+
+    def _kill_hung(self, trials: list[Trial]) -> None:
+        """Kill the workers that have a trial and do nothing for it. One that waits for a node has no worker yet."""
+        passed, beaten = self._pulses.look() if self._pulses is not None else (0.0, set[str]())
+        if not passed:
+            return
+        for trial in trials:
+            name, worker = name_of(trial.config), trial.temporary_state.ray_actor
+            silent = self._silent.pop(name, 0.0)
+            if worker is None or trial.is_finished() or name in beaten:
+                continue
+            if silent + passed < self._timeout:
+                self._silent[name] = silent + passed
+                continue
+            told = f"its worker made no progress for {self._timeout:g} s and was killed"
+            log.warning("%s: %s", name, told)
+            # To Tune it is dead at once; Ray kills the process, a stopped one too, in 5 s.
+            ray.kill(worker)
+            self._note_hung(trial, told)
+
+    def _note_hung(self, trial: Trial, told: str) -> None:
+        """Say so on the trial. One that is repeated has finished: the log tells of it."""
+        if trial.config["seed"] > 0:
+            return
+        number: int = trial.config["number"]
+        self._hung[number] = told
+        if (record := self.records.get(number)) is not None:
+            state = TrialState.INTERRUPTED
+            self._keep(record.model_copy(update={"state": state, "reason": told}))
 
     def on_trial_start(
         self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
     ) -> None:
         """Also after a worker was lost: the trial begins again, with the rungs that it was given."""
+        self._silent.pop(name_of(trial.config), None)
         if trial.config["seed"] > 0:
             return
         number: int = trial.config["number"]
@@ -70,6 +113,7 @@ class SearchProgress(Callback):
                 scores=known.scores if known else [],
                 value=known.value if known else None,
                 source=self._source(number),
+                reason=self._hung.pop(number, None),
             )
         )
 
@@ -82,6 +126,7 @@ class SearchProgress(Callback):
         **info: Any,
     ) -> None:
         """A rung is scored and another one may follow."""
+        self._silent.pop(name_of(trial.config), None)
         if result["outcome"] == TrialState.RUNNING and result["is_scored"]:
             self._keep(self._scored(trial, result))
 
@@ -113,11 +158,13 @@ class SearchProgress(Callback):
             return
         number = trial.config["number"]
         if number not in self._begun and not self._is_last:
-            state, reason = TrialState.INTERRUPTED, "its worker was lost before it began"
+            state = TrialState.INTERRUPTED
+            reason = self._hung.pop(number, "its worker was lost before it began")
         else:
             error = trial.get_error()
             state = TrialState.FAILED
-            reason = last_line(str(error)) if error else "its worker was lost"
+            lost = last_line(str(error)) if error else "its worker was lost"
+            reason = self._hung.pop(number, lost)
         record = self.records.get(number) or TrialRecord(
             number=number,
             state=state,

@@ -9,6 +9,7 @@ import os
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from queue import SimpleQueue
@@ -40,6 +41,7 @@ from worker.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
 
+EXIT_FAILED = 1
 EXIT_FENCED = 40
 EXIT_REFUSED = 41
 HEARTBEAT_SECONDS = 2.0
@@ -88,11 +90,24 @@ ONE_TRY = Patience(deadline_seconds=0.0)
 
 
 class ControlPlane:
-    """The control plane as one attempt of one run sees it. Safe to share between threads."""
+    """The control plane as one attempt of one run sees it. Safe to share between threads.
 
-    def __init__(self, settings: WorkerSettings, *, patience: Patience = PATIENT) -> None:
+    Args:
+        settings: where it is, and who asks.
+        patience: with one that does not answer.
+        waiting: called before a request is repeated: who waits does not hang.
+    """
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        *,
+        patience: Patience = PATIENT,
+        waiting: Callable[[], None] = lambda: None,
+    ) -> None:
         self._fence = settings.fence
         self._patience = patience
+        self._waiting = waiting
         self.heartbeat_pause = 0.0
         """The least seconds between two heartbeats, as the last answer asked for."""
         # Not httpx's base_url: it would end the assignment's own path in a slash.
@@ -205,6 +220,7 @@ class ControlPlane:
                 )
             if tries == 1:
                 log.warning("%s does not answer (%s); trying again", self._http.base_url, trouble)
+            self._waiting()
             time.sleep(pause)
 
 

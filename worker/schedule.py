@@ -1,6 +1,6 @@
 """When a simulation is not worth its next rung: Tune's ASHA, one milestone per rung of batch size."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +16,12 @@ RESOURCE = "resource"
 def resource(rung: int, rungs: Sequence[int]) -> float:
     """ASHA's time axis: it cuts at powers of its reduction factor, and each rung is one."""
     return reduction_factor(rungs) ** rung
+
+
+def name_of(config: Mapping[str, Any]) -> str:
+    """What is run of a trial, by its config: no two at a time have the same."""
+    number, seed = config["number"], config["seed"]
+    return f"trial {number} with seed {seed}" if seed else f"trial {number}"
 
 
 def build_scheduler(rungs: Sequence[int], known: Sequence[TrialRecord]) -> TrialScheduler:

@@ -3,6 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from functools import partial
 from tempfile import TemporaryDirectory
 
@@ -14,6 +15,7 @@ from ray.tune.stopper import CombinedStopper
 from tan_core.data import verify
 from tan_core.engine.features import load_inputs
 from tan_core.wire import SearchAssignment, TrialRecord, TrialState
+from worker.alive import Pulses
 from worker.begin import checkpoint_of, extractors_for
 from worker.budget import BudgetStopper
 from worker.curves import CurveStopper
@@ -68,7 +70,12 @@ def _run_trials(
     is_last: bool,
 ) -> list[TrialRecord]:
     """One round of Tune over the trials that are left; every record as it is afterwards."""
-    with TrialReporter(driver.control) as reporter, TemporaryDirectory() as scratch:
+    attempt = f"{assignment.run_id}-a{assignment.attempt}"
+    with (
+        closing(Pulses(attempt, driver.settings)) as pulses,
+        TrialReporter(driver.control) as reporter,
+        TemporaryDirectory() as scratch,
+    ):
         records = {trial.number: trial for trial in known}
         searcher = ConstantTanSearch(assignment, records)
         progress = SearchProgress(
@@ -78,6 +85,8 @@ def _run_trials(
             on_pause=searcher.close,
             sources=[point.source for point in assignment.points],
             is_last=is_last,
+            pulses=pulses,
+            progress_timeout_seconds=driver.settings.progress_timeout_seconds,
         )
         tuner = tune.Tuner(
             tune.with_resources(
@@ -98,7 +107,7 @@ def _run_trials(
                 reuse_actors=True,
             ),
             run_config=tune.RunConfig(
-                name=f"{assignment.run_id}-a{assignment.attempt}",
+                name=attempt,
                 storage_path=scratch,
                 verbose=0,
                 stop=CombinedStopper(

@@ -45,6 +45,8 @@ class WorkerSettings(BaseSettings):
     """Modules and packages that ``python:`` models may be imported from: nothing else is."""
     pretrained_dir: CheckpointDirectory = None
     """Checkpoints to begin from are read below it, and nowhere else."""
+    progress_timeout_seconds: float = Field(default=1800, ge=0)
+    """As :attr:`service.settings.Settings.progress_timeout_seconds`."""
     log_format: LogFormat = "text"
     """As the service writes its own log."""
 

@@ -6,22 +6,27 @@ the last checkpoint that was reported, under a new fence and a new key. Ray Trai
 off, because they would take steps that nobody charged.
 """
 
+import logging
 import os
 import signal
 import sys
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import NoReturn
 
 from tan_core.errors import AuditError, PretrainedError
 from tan_core.wire import PrivateAssignment
+from worker.alive import Pulses
 from worker.driver import Driver, Outcome, connect, drive, is_of_other_data, last_line
-from worker.report import Heartbeats
+from worker.report import EXIT_FAILED, ControlPlaneError, Heartbeats
 from worker.resources import of_ranks
 from worker.settings import quieten_ray
 
+log = logging.getLogger(__name__)
+
 PROCESS_GROUP_TIMEOUT_SECONDS = 1800
-"""Ranks wait for rank 0 while it waits for the control plane; a dead rank is noticed at once."""
+"""At least: ranks wait for rank 0 while it waits for the control plane; a dead rank is noticed at once."""
 CANCEL_GRACE_SECONDS = 20.0
 
 
@@ -41,7 +46,11 @@ def train(assignment: PrivateAssignment, driver: Driver) -> Outcome:
         train_loop,
         train_loop_config={"assignment": assignment, "settings": driver.settings},
         torch_config=TorchConfig(
-            backend="nccl" if ranks.use_gpu else "gloo", timeout_s=PROCESS_GROUP_TIMEOUT_SECONDS
+            backend="nccl" if ranks.use_gpu else "gloo",
+            # Whoever waits for a rank that hangs is not to be the first who says so.
+            timeout_s=round(
+                max(PROCESS_GROUP_TIMEOUT_SECONDS, 2 * driver.settings.progress_timeout_seconds)
+            ),
         ),
         scaling_config=ScalingConfig(
             num_workers=ranks.number, use_gpu=ranks.use_gpu, resources_per_worker=ranks.each
@@ -54,7 +63,7 @@ def train(assignment: PrivateAssignment, driver: Driver) -> Outcome:
     )
     heartbeats = driver.heartbeats
     try:
-        with _interrupted_when_cancelled(heartbeats):
+        with _interrupted_when_cancelled(heartbeats), _ended_when_hung(assignment, driver):
             ended = trainer.fit().return_value
     except SystemExit:
         # Ray Train leaves so after SIGINT.
@@ -89,6 +98,54 @@ def _interrupted_when_cancelled(heartbeats: Heartbeats) -> Generator[None]:
         thread.join()
 
 
+@contextmanager
+def _ended_when_hung(assignment: PrivateAssignment, driver: Driver) -> Generator[None]:
+    """End the attempt once no rank makes progress.
+
+    Ranks wait for each other at each step: where one hangs, soon none does anything, and until then
+    nothing is said of one that waits. They are watched from the first of their steps: data may take any time to read.
+    """
+    attempt = f"{assignment.run_id}-a{assignment.attempt}"
+    pulses, timeout = Pulses(attempt, driver.settings), driver.settings.progress_timeout_seconds
+    over = threading.Event()
+
+    def watch() -> None:
+        has_begun, silent = False, 0.0
+        while not over.wait(pulses.period):
+            passed, beaten = pulses.look()
+            has_begun = has_begun or bool(beaten)
+            silent = 0.0 if beaten or not has_begun else silent + passed
+            if silent >= timeout:
+                give_up(driver, f"no rank made progress for {timeout:g} s")
+
+    thread = threading.Thread(target=watch, name="hung", daemon=True)
+    if pulses.period:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        if thread.is_alive():
+            thread.join()
+        pulses.close()
+
+
+def give_up(driver: Driver, reason: str) -> NoReturn:
+    """Report that the attempt has failed, and end this process at once, from any thread.
+
+    Ray then kills all that it has started, stopped processes too. Until it has, none of them can report
+    or have charged anything: the attempt is over.
+    """
+    log.error("the attempt is given up: %s", reason)
+    driver.heartbeats.expect_end()
+    try:
+        driver.control.finish("failed", reason=reason)
+    except ControlPlaneError as error:
+        log.error("%s", error)
+    finally:
+        os._exit(EXIT_FAILED)
+
+
 def is_final(error: Exception) -> bool:
     """Whether another attempt could only spend more.
 
@@ -111,9 +168,13 @@ def _reason(error: Exception) -> str:
     failures = _failures(error)
     if not failures:
         return last_line(error)
-    return "; ".join(f"rank {rank}: {last_line(failures[rank])}" for rank in sorted(failures))[
-        :1000
-    ]
+    return "; ".join(f"rank {rank}: {_told(failures[rank])}" for rank in sorted(failures))[:1000]
+
+
+def _told(error: Exception) -> str:
+    """What a rank failed with; Ray Train's own last line of one that hangs is how to wait for longer."""
+    is_hung = type(error).__name__ == "WorkerHealthCheckTimeoutError"
+    return "it lives, and has not answered Ray Train for long" if is_hung else last_line(error)
 
 
 if __name__ == "__main__":

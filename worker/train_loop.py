@@ -8,6 +8,7 @@ rank draws the same global mask and takes its share, of the draw and of the nois
 import logging
 import os
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from tan_core.execution import PrivateRun
 from tan_core.mechanism import Mechanism
 from tan_core.models import Checkpoint as Weights
 from tan_core.wire import Checkpoint, Evaluation, PrivateAssignment
+from worker.alive import Pulse
 from worker.baseline import train_baseline, with_baseline
 from worker.begin import checkpoint_of, extractor_for, model_for
 from worker.driver import Outcome
@@ -56,10 +58,14 @@ def train_loop(config: dict[str, Any]) -> Outcome | None:
     log.info("rank %d of %d begins on %s", team.rank, team.size, team.device)
     torch.set_num_threads(team.threads)
     keep_freed_memory()
+    pulse = Pulse(f"{assignment.run_id}-a{assignment.attempt}", settings)
+    pulse.name = f"rank {team.rank}"
     try:
         with ExitStack() as stack:
-            leader = Leader(assignment, settings, stack) if team.rank == 0 else None
-            return _train(assignment, settings, team, leader)
+            leader = None
+            if team.rank == 0:
+                leader = Leader(assignment, settings, stack, waiting=pulse.beat)
+            return _train(assignment, settings, team, leader, progressed=pulse.beat)
     except (FencedError, RefusedError) as error:
         leave(error)
     except Exception:
@@ -95,7 +101,12 @@ class Team:
 
 
 def _train(
-    assignment: PrivateAssignment, settings: WorkerSettings, team: Team, leader: Leader | None
+    assignment: PrivateAssignment,
+    settings: WorkerSettings,
+    team: Team,
+    leader: Leader | None,
+    *,
+    progressed: Callable[[], None] = lambda: None,
 ) -> Outcome | None:
     begun_from = checkpoint_of(assignment, settings)
     extractor = extractor_for(assignment, begun_from)
@@ -120,6 +131,7 @@ def _train(
     )
     train = inputs("train")
     trainer = build_trainer(assignment, begun_from, train, team)
+    trainer.progressed = progressed
     if assignment.checkpoint is not None:
         resume(trainer, assignment.checkpoint)
     started = time.monotonic()
@@ -156,6 +168,7 @@ def _train(
                     checkpoint=begun_from,
                     device=team.device,
                     is_unwanted=lambda: leader.is_cancelled,
+                    progressed=progressed,
                 ),
             )
         result = result.model_copy(update={"evaluation": evaluation})

@@ -23,12 +23,13 @@ from tan_core.models import Checkpoint
 from tan_core.planner import Candidate
 from tan_core.spec import Scalar
 from tan_core.wire import RungScore, SearchAssignment, TrialState
+from worker.alive import Pulse
 from worker.charged import ChargedRun
 from worker.driver import last_line
 from worker.log import write_log
 from worker.report import ControlPlane, FencedError, RefusedError, UnreachableError, leave
 from worker.rung import Data, RungRun, Tensors, chosen
-from worker.schedule import RESOURCE, resource
+from worker.schedule import RESOURCE, name_of, resource
 from worker.searcher import METRIC
 from worker.settings import WorkerSettings
 
@@ -68,6 +69,7 @@ class SimulatedTrial(Trainable):
         self._settings = settings
         self._shared = data
         self._data: tuple[tuple[bool, ...], Data] | None = None
+        self._pulse = Pulse(f"{assignment.run_id}-a{assignment.attempt}", settings)
         self._begin(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -79,6 +81,7 @@ class SimulatedTrial(Trainable):
         self._number: int = config["number"]
         self._params: dict[str, Scalar] = config["params"]
         self._seed: int = config["seed"]
+        self._pulse.name = name_of(config)
         self._known = {
             score.rung: score for score in map(RungScore.model_validate, config["scores"])
         }
@@ -106,6 +109,7 @@ class SimulatedTrial(Trainable):
         return self._report(score, TrialState.COMPLETED if is_last else TrialState.RUNNING)
 
     def _advance(self) -> tuple[RungScore, str | None]:
+        self._pulse.beat()
         if (known := self._known.get(self._rung)) is not None:
             self._rung += 1
             return known, None
@@ -113,6 +117,7 @@ class SimulatedTrial(Trainable):
             # Calibrating a searched number of steps takes a moment: once per trial.
             self._candidate = self._candidate or chosen(self._assignment, self._params)
             self._run = self._begun(self._candidate)
+            self._run.trainer.progressed = self._pulse.beat
         run = self._run
         score = run.advance()
         if run.is_over:
@@ -129,7 +134,7 @@ class SimulatedTrial(Trainable):
 
     def _charge(self, steps: int) -> int:
         """How many of a trial's steps may run: the answer comes once they are charged."""
-        with closing(ControlPlane(self._settings)) as control:
+        with closing(ControlPlane(self._settings, waiting=self._pulse.beat)) as control:
             try:
                 return control.request_segment(start_step=0, num_steps=steps).num_steps
             except (FencedError, RefusedError) as error:

@@ -8,7 +8,7 @@ rounding.
 # Shape legend: B = examples of this step (varies, may be 0), P = parameters, flattened.
 import copy
 import math
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -195,6 +195,8 @@ class Trainer:
         self._ema = self._flat.vector.clone() if config.ema_decay else None
         self._optimizer = make_optimizer(config, self._flat.vector)
         self._trace = Trace(self._mechanism.steps) if isinstance(execution, PrivateRun) else None
+        self.progressed: Callable[[], None] = _nobody
+        """Called after each microbatch of a step, and each piece of an evaluation: a sign of life."""
         self._steps_done = 0
         self._next_audit = 0
 
@@ -281,6 +283,7 @@ class Trainer:
                 if found is None:
                     found = self._predictions(read[chunk])
                 hits.append(found.argmax(1).cpu() == labels[chunk])
+                self.progressed()
         return torch.cat(hits)
 
     def _predictions(self, records: Tensor) -> Tensor:
@@ -336,7 +339,7 @@ class Trainer:
         for parameter in model.parameters():
             # Of a view of the vector all of the vector would be written.
             parameter.data = parameter.data.clone()
-        state = {**vars(self), "_model": model}
+        state = {**vars(self), "_model": model, "progressed": _nobody}
         del state["_flat"], state["_books"]
         return state
 
@@ -434,6 +437,7 @@ class Trainer:
             total_P = part.sum
             losses.append(part.losses)
             norms.append(part.norms)
+            self.progressed()
         if norms and is_audited:
             self._audit(torch.cat(pieces), draw, torch.cat(norms))
         if total_P is None or reduction is None:
@@ -510,6 +514,10 @@ class Trainer:
             "config": self._config.model_dump(mode="json"),
             "layout": [[name, list(shape)] for name, shape in self._flat.layout],
         }
+
+
+def _nobody() -> None:
+    """Nobody waits for signs of life."""
 
 
 def _mechanism_of(execution: PrivateRun | Simulation) -> Mechanism:

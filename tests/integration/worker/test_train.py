@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 from safetensors.numpy import load_file
 
@@ -128,6 +129,34 @@ def test_killed_ranks_end_their_attempts_and_the_next_one_resumes(
 
     complete(start, books)
     assert starts(books)[:2] == [begun_at, begun_at + 20]
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_stopped_where_nobody_watches_steps_is_noticed_by_ray_train(
+    plane: "ControlPlaneServer",
+    start: "Start",
+    ray_head: "RayHead",
+    private_of: PrivateOf,
+    new_books: NewBooks,
+) -> None:
+    plane.books = books = new_books(private_of(steps=100_000, segment_steps=20))
+    driver = start(
+        "worker.train",
+        TAN_PROGRESS_TIMEOUT_SECONDS="0",
+        RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S="10",
+    )
+    wait_until(lambda: len(books.ended) > 2, driver)
+    stopped = ray_head.workers("RayTrainWorker")[0]
+    stopped.suspend()
+
+    out, _ = driver.communicate(timeout=150)
+
+    assert driver.returncode == 1, out
+    (finish,) = books.finishes
+    assert (finish.outcome, finish.retryable) == ("failed", True)
+    assert "it lives, and has not answered Ray Train for long" in str(finish.reason)
+    assert psutil.wait_procs([stopped], timeout=30)[0]
+    check_books(books)
 
 
 @pytest.mark.slow

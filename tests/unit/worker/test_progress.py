@@ -1,6 +1,7 @@
 """Tune's callbacks as trial records; the stand-in has what the callbacks read of a Tune trial."""
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,13 @@ class TuneTrial:
     config: dict[str, Any]
     last_result: dict[str, Any] = field(default_factory=dict)
     error: Exception | None = None
+    temporary_state: SimpleNamespace = field(
+        default_factory=lambda: SimpleNamespace(ray_actor=None)
+    )
+    is_over: bool = False
+
+    def is_finished(self) -> bool:
+        return self.is_over
 
     def get_error(self) -> Exception | None:
         return self.error
@@ -89,6 +97,115 @@ class TestLostWorkers:
         progress.on_trial_error(0, [], tune_trial())
 
         assert reports.sent[-1].state is TrialState.INTERRUPTED
+
+
+class Looks:
+    """What the workers have done, a look every ten seconds."""
+
+    def __init__(self) -> None:
+        self.beaten: set[str] = set()
+
+    def look(self) -> tuple[float, set[str]]:
+        return 10.0, self.beaten
+
+
+class TestHungWorkers:
+    WORDS = "its worker made no progress for 60 s and was killed"
+
+    @pytest.fixture
+    def killed(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        actors: list[str] = []
+        monkeypatch.setattr("worker.progress.ray.kill", actors.append)
+        return actors
+
+    @pytest.fixture
+    def looks(self) -> Looks:
+        return Looks()
+
+    @pytest.fixture
+    def reports(self) -> Reports:
+        return Reports()
+
+    @pytest.fixture
+    def progress(self, reports: Reports, looks: Looks) -> Any:
+        return progress_of(reports, is_last=False, pulses=looks, progress_timeout_seconds=60.0)
+
+    @staticmethod
+    def working(number: int, **more: Any) -> Any:
+        """A trial whose worker has it."""
+        trial = tune_trial(number, **more)
+        trial.temporary_state.ray_actor = f"worker of {number}"
+        return trial
+
+    def test_one_that_does_nothing_is_killed_and_one_that_does_something_is_not(
+        self, progress: Any, reports: Reports, looks: Looks, killed: list[str]
+    ) -> None:
+        trials = [self.working(0), self.working(1)]
+        for trial in trials:
+            progress.on_trial_start(0, trials, trial)
+        looks.beaten = {"trial 1"}
+        for _ in range(5):
+            progress.on_step_begin(0, trials)
+        assert killed == []
+        progress.on_step_begin(0, trials)
+
+        assert killed == ["worker of 0"]
+        last = reports.sent[-1]
+        assert (last.number, last.state, last.reason) == (0, TrialState.INTERRUPTED, self.WORDS)
+        progress.on_trial_start(0, trials, trials[0])
+        assert (reports.sent[-1].state, reports.sent[-1].reason) == (
+            TrialState.RUNNING,
+            self.WORDS,
+        )
+
+    def test_a_result_and_a_beginning_are_progress(self, progress: Any, killed: list[str]) -> None:
+        trial = self.working(0)
+        for happens in (
+            lambda: progress.on_trial_start(0, [trial], trial),
+            lambda: progress.on_trial_result(
+                0, [trial], trial, result(score(0, 0.5), TrialState.RUNNING)
+            ),
+        ):
+            for _ in range(5):
+                progress.on_step_begin(0, [trial])
+            happens()
+        for _ in range(5):
+            progress.on_step_begin(0, [trial])
+        assert killed == []
+
+    def test_one_that_waits_for_a_worker_or_has_ended_has_none_to_kill(
+        self, progress: Any, killed: list[str]
+    ) -> None:
+        waiting, ended = tune_trial(0), self.working(1, is_over=True)
+        for _ in range(100):
+            progress.on_step_begin(0, [waiting, ended])
+        assert killed == []
+
+    def test_a_finalist_stays_what_it_is_and_the_log_tells(
+        self, progress: Any, reports: Reports, killed: list[str], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        finalist = self.working(0, seed=2)
+        for _ in range(6):
+            progress.on_step_begin(0, [finalist])
+        assert killed == ["worker of 0"]
+        assert reports.sent == []
+        assert f"trial 0 with seed 2: {self.WORDS}" in caplog.text
+
+    def test_one_that_hung_too_often_failed_for_that_and_one_that_died_later_did_not(
+        self, progress: Any, reports: Reports, killed: list[str]
+    ) -> None:
+        hung, dies = self.working(0), self.working(1, error=RuntimeError("worker died"))
+        for trial in (hung, dies):
+            progress.on_trial_start(0, [hung, dies], trial)
+        for _ in range(6):
+            progress.on_step_begin(0, [hung, dies])
+        assert len(killed) == 2
+        progress.on_trial_start(0, [hung, dies], dies)
+        for trial in (hung, dies):
+            progress.on_trial_error(0, [hung, dies], trial)
+        failed = {each.number: each.reason for each in reports.sent[-2:]}
+        assert failed[0] == self.WORDS
+        assert "worker died" in str(failed[1])
 
 
 def test_a_wish_to_stop_breaks_out_of_tunes_loop() -> None:

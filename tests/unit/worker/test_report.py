@@ -138,6 +138,17 @@ def test_a_request_carries_the_fence_and_the_run_token(plane: Plane, control: Co
     assert plane.tokens == {"Bearer secret"}
 
 
+def test_who_waits_for_an_answer_gives_a_sign_of_life_each_time(plane: Plane) -> None:
+    plane.statuses = [503, 502, 429]
+    beats: list[int] = []
+    client = ControlPlane(
+        settings(plane.url), patience=IMPATIENT, waiting=lambda: beats.append(len(plane.seen))
+    )
+    client.report_trial(trial(3))
+    client.close()
+    assert beats == [1, 2, 3]
+
+
 def test_the_token_shows_in_no_representation_of_the_settings() -> None:
     assert "secret" not in repr(settings("http://127.0.0.1:1"))
 

@@ -1,13 +1,20 @@
 """How the end of the ranks becomes the outcome of an attempt."""
 
+import time
 import traceback
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tan_core.data import inspect, verify
 from tan_core.errors import AuditError, DatasetError, ParameterError, PretrainedError
 from tan_core.wire import DatasetRef
+from worker import train
+from worker.driver import Driver
 from worker.train import is_final
 
 
@@ -91,3 +98,70 @@ class TestIsFinal:
     )
     def test_anything_else_may_be_tried_again(self, error: Exception) -> None:
         assert not is_final(error)
+
+
+class Looks:
+    """What a driver sees of its ranks at each look, which lasts a second; the last look again and again."""
+
+    period = 0.001
+
+    def __init__(self, *seen: set[str]) -> None:
+        self._seen = list(seen)
+        self.is_closed = False
+        self.number = 0
+
+    def look(self) -> tuple[float, set[str]]:
+        self.number += 1
+        return 1.0, self._seen.pop(0) if len(self._seen) > 1 else self._seen[0]
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class TestHungRanks:
+    @pytest.fixture
+    def given_up(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        said: list[str] = []
+
+        def give_up(driver: Driver, reason: str) -> None:
+            said.append(reason)  # the real one ends the process
+
+        monkeypatch.setattr(train, "give_up", give_up)
+        return said
+
+    @pytest.fixture
+    def watch(
+        self, monkeypatch: pytest.MonkeyPatch, given_up: list[str]
+    ) -> Callable[[Looks], None]:
+        return partial(self.watched, monkeypatch, given_up)
+
+    @staticmethod
+    def watched(monkeypatch: pytest.MonkeyPatch, given_up: list[str], looks: Looks) -> None:
+        """For fifty looks, that is 50 s, or until it is given up."""
+        monkeypatch.setattr(train, "Pulses", lambda *_: looks)
+        assignment: Any = SimpleNamespace(run_id="r1", attempt=1)
+        driver: Any = SimpleNamespace(settings=SimpleNamespace(progress_timeout_seconds=20.0))
+        with train._ended_when_hung(assignment, driver):  # pyright: ignore[reportPrivateUsage]
+            deadline = time.monotonic() + 30
+            while looks.number < 50 and not given_up and time.monotonic() < deadline:
+                time.sleep(0.01)
+        assert looks.is_closed
+        assert looks.number > 20
+
+    def test_once_no_rank_does_anything_the_attempt_is_given_up(
+        self, watch: Callable[[Looks], None], given_up: list[str]
+    ) -> None:
+        watch(Looks({"rank 0", "rank 1"}, set()))
+        assert set(given_up) == {"no rank made progress for 20 s"}
+
+    def test_one_that_waits_for_another_is_left_alone(
+        self, watch: Callable[[Looks], None], given_up: list[str]
+    ) -> None:
+        watch(Looks({"rank 0", "rank 1"}, {"rank 1"}))
+        assert given_up == []
+
+    def test_before_the_first_step_nobody_is_watched(
+        self, watch: Callable[[Looks], None], given_up: list[str]
+    ) -> None:
+        watch(Looks(set()))
+        assert given_up == []

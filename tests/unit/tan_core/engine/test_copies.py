@@ -59,6 +59,14 @@ def test_a_copy_goes_on_as_the_trainer_does_and_apart_from_it(copied, config, mo
 
 
 @each_way
+def test_a_copy_gives_no_signs_of_life_for_another(copied) -> None:
+    trainer, beats = simulated(), list[int]()
+    trainer.progressed = lambda: beats.append(1)
+    copied(trainer).step()
+    assert beats == []
+
+
+@each_way
 def test_shared_and_frozen_parameters_stay_so(copied) -> None:
     first, second = torch.nn.Linear(64, 64), torch.nn.Linear(64, 64)
     second.weight = first.weight

@@ -375,6 +375,22 @@ class TestAverage:
         assert all(torch.equal(released[name], before[name]) for name in before)
 
 
+class TestProgress:
+    def test_each_microbatch_and_each_piece_of_an_evaluation_is_a_sign_of_life(self) -> None:
+        inputs, labels = make_data()
+        trainer = make_trainer(
+            make_run(), microbatch_size=4, randomness=FixedRandomness([*range(10)])
+        )
+        beats: list[int] = []
+        trainer.progressed = lambda: beats.append(trainer.steps_done)
+        trainer.step()
+        assert beats == [0, 0, 0]  # 4 + 4 + 2, before the step is done
+        beats.clear()
+        many = len(labels) * (1 + 512 // len(labels))
+        trainer.evaluate(np.resize(inputs, (many, *inputs.shape[1:])), np.resize(labels, (many,)))
+        assert beats == [1, 1]
+
+
 class TestStats:
     def test_a_simulation_tells_its_loss_and_a_private_run_does_not(self) -> None:
         simulation = Simulation.of(make_run(), expected_batch_size=6)
