@@ -84,6 +84,7 @@ class _Request:
     baseline: bool | None = None
     instead_of: str | None = None
     together_with: tuple[Mechanism, ...] = ()
+    after: tuple[str, ...] = ()
 
     @property
     def event(self) -> str:
@@ -259,6 +260,7 @@ class Ledger:
         search_accounting: SearchAccounting | None = None,
         baseline: bool | None = None,
         together_with: Sequence[Mechanism] = (),
+        after: Sequence[str] = (),
     ) -> Admission:
         """Reserve ``mechanism`` (the plan and its spare steps) if the budget holds it.
 
@@ -266,6 +268,8 @@ class Ledger:
         is the study's; it may not be above the scope's. ``search_accounting`` is what the journal says of
         the study's search, and ``baseline`` whether the study also trains a model without privacy; None: nothing.
         ``together_with`` is what the caller reserves next in the same transaction: the budget must hold all of it.
+        ``after`` names what it has reserved of the same study before, in this transaction: where the budget does not
+        hold all of it, the refusal tells the figures of all of it.
 
         Raises:
             BudgetExceededError: the budget, or the tenant's cap in it, does not hold it.
@@ -278,7 +282,7 @@ class Ledger:
             _Request(
                 scope_id=scope_id, reservation_id=reservation_id, study_id=study_id,
                 mechanism=mechanism, actor=actor, tenant=tenant, search_accounting=search_accounting,
-                baseline=baseline, together_with=tuple(together_with),
+                baseline=baseline, together_with=tuple(together_with), after=tuple(after),
             ),
             delta,
         )  # fmt: skip
@@ -611,12 +615,19 @@ def _committed(
 async def _by_renyi(
     session: AsyncSession, scope: Scope, request: _Request, refusal: WorthExceededError
 ) -> BudgetExceededError:
-    """The database's refusal with the figures behind it, by its own divergences."""
+    """The database's refusal with the figures behind it, by its own divergences.
+
+    What is asked is all that the caller asks together: what it reserved of that before, in this transaction, is
+    taken back with it, and is no commitment.
+    """
     whose = request.tenant if refusal.is_of_tenant else None
     whose = ALL_TENANTS if refusal.is_of_all_tenants else whose
     capped = [cap for cap in await repository.caps(session, scope.scope_id) if cap.tenant == whose]
     held = await repository.reservations(session, scope.scope_id)
-    committed = list(_committed(request, held, request.tenant if refusal.is_of_tenant else None))
+    before = [each for each in held if each.reservation_id in request.after]
+    others = [each for each in held if each.reservation_id not in request.after]
+    committed = list(_committed(request, others, request.tenant if refusal.is_of_tenant else None))
+    asked = [*(each.committed for each in before), request.mechanism, *request.together_with]
     limit = _named(capped[0].tenant, scope) if capped else None
     total = capped[0].epsilon if capped else scope.epsilon
     if scope.filter_order is None and total > 0:
@@ -629,9 +640,9 @@ async def _by_renyi(
 
     return BudgetExceededError(
         scope_id=scope.scope_id,
-        asked=figure([request.mechanism]),
+        asked=figure(asked),
         committed=figure(committed),
-        composed=figure([*committed, request.mechanism]),
+        composed=figure([*committed, *asked]),
         total=total,
         delta=scope.delta,
         limit=limit,

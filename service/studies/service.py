@@ -376,8 +376,8 @@ async def _reserve_search(
     session: AsyncSession, prepared: Prepared, scope_id: str, study_id: str, by: Principal
 ) -> None:
     """Hold what a search that is charged will cost; nothing for any other."""
-    held = zip(names.of_search(study_id), prepared.search_reservations, strict=False)
-    for reservation_id, mechanism in held:
+    held = list(zip(names.of_search(study_id), prepared.search_reservations, strict=False))
+    for place, (reservation_id, mechanism) in enumerate(held):
         await Ledger().admit_and_reserve(
             session,
             scope_id=scope_id,
@@ -387,6 +387,8 @@ async def _reserve_search(
             actor=by.actor,
             tenant=by.tenant,
             search_accounting=prepared.spec.search.accounting,
+            together_with=prepared.search_reservations[place + 1 :],
+            after=(study_id, *(name for name, _ in held[:place])),
         )
 
 

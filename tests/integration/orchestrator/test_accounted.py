@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,14 +10,16 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDp
 from dp_accounting.pld import PLDAccountant
 from httpx import Response
 
+from service import text
 from service.db.tables import Run
-from service.ledger import names, repository
+from service.ledger import names, renyi, repository
 from service.ledger.schemas import Reservation
 from service.ledger.service import Ledger
 from service.publication.published import Published
 from service.statements.verify import verify_statement
 from tan_core.mechanism import Mechanism
-from tests.fixtures.api import driver_headers, make_spec
+from tan_core.planner import Plan
+from tests.fixtures.api import driver_headers, make_spec, register_table
 from tests.support.reports import completed_trial
 from tests.support.world import World
 
@@ -106,6 +109,52 @@ async def test_a_budget_that_holds_the_run_and_not_its_search_refuses_both(world
         assert await repository.head(session, "dataset:digits") == before
     assert len((await world.client.get("/studies")).json()["items"]) == 1
     await world.submit(search=given, train=noise)
+
+
+async def test_a_filter_refuses_by_the_figures_of_run_trials_and_scores_together(
+    world: World, tmp_path: Path
+) -> None:
+    """One after the other they are reserved there, and any of the three may be what does not fit any more."""
+    await register_table(
+        world.client,
+        tmp_path,
+        epsilon=50.0,
+        delta=1e-3,
+        admission="renyi_filter",
+        allow=["accounted"],
+    )
+    spec = make_spec(
+        dataset="table",
+        privacy={"epsilon": 3.0, "delta": 1e-3},
+        search={**CHARGED, "rungs": [8]},
+        train={"batch_size": 16},
+    )
+    plan = Plan.model_validate((await world.client.post("/plans", json=spec)).json())
+    assert plan.charged_search is not None
+    run = plan.private_run().mechanism
+    run = run.with_steps(plan.reservation.steps)
+    parts = [run, *plan.charged_search.reserved(run.neighboring_relation)]
+    scope_id = "dataset:table"
+    async with world.database.session() as session:
+        order = (await Ledger().scope(session, scope_id)).filter_order
+
+    def told(mechanisms: list[Mechanism]) -> str:
+        return text.epsilon(renyi.epsilon(mechanisms, order=order, delta=1e-3))
+
+    assert (await world.client.post("/studies", json=spec)).status_code == 201
+    for fitting in range(3):
+        # So many of its parts fit, and the next does not.
+        limit = renyi.epsilon([*parts, *parts[:fitting]], order=order, delta=1e-3) + 1e-6
+        async with world.database.session() as session:
+            await Ledger().set_cap(session, scope_id, tenant="local", epsilon=limit, actor="test")
+        detail = (await world.client.post("/studies", json=spec)).json()["detail"]
+
+        assert detail.startswith("over the cap of tenant local")
+        assert f"what is committed ({told(parts)})" in detail, fitting
+        assert f"the epsilon of {told(parts)} that was asked" in detail, fitting
+        assert f"would be {told([*parts, *parts])} of {limit:.4g}" in detail, fitting
+    async with world.database.session() as session:
+        assert len(await repository.reservations(session, scope_id)) == len(parts)
 
 
 async def test_a_trial_is_charged_whole_with_its_score_and_once_for_one_request(
