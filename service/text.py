@@ -303,6 +303,23 @@ def reserved_search(charged: dict[str, Any]) -> str:
     )
 
 
+def parts_alone(charged: dict[str, Any]) -> list[tuple[str, float]]:
+    """What each part of a search that is charged comes to alone; ``charged`` is the plan's ``charged_search``.
+
+    Nothing of a part that was not priced.
+
+    Example:
+        >>> parts_alone({"trials": 6, "epsilon_of_run": 2.1, "epsilon_of_trials": 1.9, "epsilon_of_scores": None})
+        [('the private run', 2.1), ('its 6 trials', 1.9)]
+    """
+    parts = (
+        ("the private run", charged.get("epsilon_of_run")),
+        (f"its {counted(charged.get('trials', 0), 'trial')}", charged.get("epsilon_of_trials")),
+        ("their scores", charged.get("epsilon_of_scores")),
+    )
+    return [(name, value) for name, value in parts if value is not None]
+
+
 def counted(count: int, thing: str) -> str:
     """So many things.
 

@@ -101,6 +101,8 @@ def _privacy(document: Json) -> RenderableType:
     for name, value in figures.items():
         promised = "promised" if name == chosen else "for comparison"
         made.add_row(ACCOUNTANTS.get(name, name), text.epsilon(value), promised)
+    for name, value in text.parts_alone(document.get("charged_search") or {}):
+        made.add_row("", text.epsilon(value), f"{name} alone")
     if privacy.get("epsilon_tan") is not None:
         made.add_row("ε_TAN", text.estimate(privacy["epsilon_tan"]), ESTIMATE)
     note = privacy.get("search_note")

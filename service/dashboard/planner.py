@@ -87,11 +87,6 @@ class Certified:
     modes: Sequence[PlannedSearchPrivacy] = ()
     problems: Sequence[FieldProblem] = ()
 
-    @property
-    def alone(self) -> float | None:
-        """Epsilon of the private run at the plan's noise, where no search adds to it."""
-        return next((one.epsilon for one in self.modes if one.mode and one.mode.is_free), None)
-
 
 @router.get("/ui/plan", dependencies=[needs(Scope.READ)])
 async def show_planner(

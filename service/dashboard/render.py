@@ -224,6 +224,7 @@ def _make_environment() -> Environment:
             text.of_scores,
             text.of_trials,
             text.reserved_search,
+            text.parts_alone,
             text.score_noise,
         )
     }

@@ -24,7 +24,7 @@ from tan_core.planner.plan import (
     PlannedRun,
     PlannedSimulation,
 )
-from tan_core.planner.privacy import Promise, planned_privacy
+from tan_core.planner.privacy import Promise, epsilon_alone, planned_privacy
 from tan_core.planner.reservations import runs_to_choose
 from tan_core.planner.rungs import one_rung
 from tan_core.planner.search_privacy import search_privacy
@@ -277,7 +277,7 @@ def _assemble(
             for rung, trials in zip(rungs, workload.trials_of(shape.batch), strict=True)
         ],
         confirmation=_simulation(shape, workload, confirmation, 1) if confirmation else None,
-        charged_search=_charged(run, search, num_validation) if search else None,
+        charged_search=_charged(run, search, num_validation, promise) if search else None,
         step_candidates=step_candidates(shape, promise, workload),
         search_privacy=search_privacy(
             runs,
@@ -347,9 +347,10 @@ def _simulation(shape: Shape, workload: Workload, rung: int, trials: float) -> P
 
 
 def _charged(
-    run: PrivateRun, search: ChargedSearch, num_validation: int | None
+    run: PrivateRun, search: ChargedSearch, num_validation: int | None, promise: Promise
 ) -> PlannedChargedSearch:
     trial, noise = search.trial(run), search.score_noise_multiplier
+    trials, scores = search.planned(run)
     return PlannedChargedSearch(
         trials=search.trials,
         spare_trials=search.spare_trials,
@@ -359,6 +360,9 @@ def _charged(
         steps=trial.steps,
         score_noise_multiplier=noise,
         score_std=round_up(noise / num_validation, 4) if num_validation else None,
+        epsilon_of_run=epsilon_alone(run.mechanism, promise),
+        epsilon_of_trials=epsilon_alone(trials, promise),
+        epsilon_of_scores=epsilon_alone(scores, promise),
     )
 
 

@@ -96,6 +96,14 @@ class PlannedChargedSearch(Frozen):
     """Of the noise on a score: records, of the validation records that are told right."""
     score_std: float | None = None
     """The same as a part of the validation split: what a score's accuracy is off by; None where its size is not known."""
+    epsilon_of_run: float | None = None
+    """Of the planned private run alone; as the next two at the plan's delta, by its accountant and rounded up.
+    ``privacy.epsilon`` is of all three composed, and not their sum. None: it could not be priced in time, or the plan
+    is of before it was told."""
+    epsilon_of_trials: float | None = None
+    """Of all planned trials alone."""
+    epsilon_of_scores: float | None = None
+    """Of their scores alone."""
 
     def trial(self, neighboring_relation: NeighboringRelation) -> Mechanism:
         """What one trial does to the data."""

@@ -78,6 +78,16 @@ def reserved_epsilon(
     return price(held, delta=promise.delta, accountant=promise.accountant).epsilon
 
 
+def epsilon_alone(mechanism: Mechanism, promise: Promise) -> float | None:
+    """Of one part of what a study composes, rounded up; None where it could not be priced in time."""
+    try:
+        with spare_effort():
+            alone = price([mechanism], delta=promise.delta, accountant=promise.accountant)
+    except AccountantError:
+        return None
+    return round_up(alone.epsilon, DIGITS)
+
+
 def eta_of(mechanism: Mechanism) -> float:
     """The signal-to-noise ratio of a mechanism."""
     return signal_to_noise(

@@ -45,6 +45,8 @@ class TestStudy:
         assert "the noisy scores of all trials" in page.text["prediction"]
         assert "its trials and their scores" in page.text["plan"]
         assert "4 trials of 100 steps" in page.text["plan"]
+        for part in ("the private run alone", "its 3 trials alone", "their scores alone"):
+            assert part in page.text["plan"]
         assert f"Noise on a score{await noise_of(world, study_id)}" in page.text["plan"]
         assert "curves" not in page.text
         for part in ("figures", "progress", "prediction", "plan", "run"):
@@ -180,7 +182,8 @@ class TestPlanner:
         assert "with its trials and their scores" in page.text["plan-privacy"]
         assert "4 trials of 100 steps" in page.text["plan-reserved"]
         assert "Noise on a score± " in page.text["plan-figures"]
-        assert "ε of the run alone" in page.text["plan-figures"]
+        for part in ("the private run alone", "its 3 trials alone", "their scores alone"):
+            assert part in page.text["plan-privacy"]
         assert "finals" not in page.text["plan-figures"]
         assert "plan-modes" not in page.text
         assert numbers.splitlines()[0] == (

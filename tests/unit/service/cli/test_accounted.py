@@ -9,6 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 from rich.console import Console, RenderableType
 
+from service import text
 from service.cli import plan_plot, plan_view, prediction_view, privacy_view, trials, views
 from service.cli.live import TrialPace as Pace
 from service.cli.live import render_progress
@@ -57,6 +58,26 @@ def test_a_plan_says_what_is_charged_and_what_is_seen_of_it(plan: dict[str, Any]
     assert "Privacy of run, trials and scores at δ = 1e-05" in shown
     assert "for the search 7 trials of 200 steps with a score each: the 6 planned, and 1" in shown
     assert f"noise on a score {NOISE}" in shown
+    charged = plan["charged_search"]
+    for part, value in (
+        ("the private run", charged["epsilon_of_run"]),
+        ("its 6 trials", charged["epsilon_of_trials"]),
+        ("their scores", charged["epsilon_of_scores"]),
+    ):
+        assert f"{text.epsilon(value)} {part} alone" in shown
+
+
+def test_a_plan_of_before_the_parts_were_told_is_shown_without_them(plan: dict[str, Any]) -> None:
+    earlier = copy.deepcopy(plan)
+    for part in ("run", "trials", "scores"):
+        del earlier["charged_search"][f"epsilon_of_{part}"]
+
+    assert " alone" not in told(plan_view.plan(earlier))
+
+
+def test_a_plan_says_how_much_work_its_trials_are(plan: dict[str, Any]) -> None:
+    shown = told(plan_view.plan(plan))
+
     assert "trials at full batch" in shown
     assert not [
         word for word in ("Simulations", "not private", "if every trial were") if word in shown

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tan_core.errors import ParameterError
+from tan_core.errors import ParameterError, TooHardError
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 from tan_core.planner import Plan, plan_study
 from tan_core.planner import privacy as privacy_section
@@ -88,6 +88,38 @@ def test_the_target_holds_for_run_trials_and_scores_together(changes: dict[str, 
     assert plan.privacy.epsilon == pytest.approx(by_the_library(plan, spare=False), 2e-3)
     assert 0.99 * target < plan.privacy.epsilon_reserved <= target
     assert plan.privacy.epsilon < plan.privacy.epsilon_reserved
+
+
+def test_each_part_is_told_alone_and_the_library_agrees() -> None:
+    plan = planned()
+    charged, run = plan.charged_search, plan.reference
+    assert charged is not None
+
+    def alone(rate: float, noise: float, times: int) -> float:
+        oracle = PLDAccountant(value_discretization_interval=2e-4)
+        event = PoissonSampledDpEvent(rate, GaussianDpEvent(noise))
+        return oracle.compose(SelfComposedDpEvent(event, times)).get_epsilon(DELTA)
+
+    told = (charged.epsilon_of_run, charged.epsilon_of_trials, charged.epsilon_of_scores)
+    assert told == pytest.approx(
+        (
+            alone(run.sampling_rate, run.noise_multiplier, run.steps),
+            alone(charged.sampling_rate, charged.noise_multiplier, charged.steps * charged.trials),
+            alone(1.0, charged.score_noise_multiplier, charged.trials),
+        ),
+        2e-3,
+    )
+    assert all(part is not None and part < plan.privacy.epsilon for part in told)
+
+
+def test_a_part_that_cannot_be_priced_in_time_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_hard(*_: object, **__: object) -> None:
+        raise TooHardError("too hard")
+
+    plan = planned()
+    monkeypatch.setattr(privacy_section, "price", too_hard)
+    promise = privacy_section.Promise(delta=DELTA, accountant=Accountant.PLD, target_epsilon=3.0)
+    assert privacy_section.epsilon_alone(plan.private_run().mechanism, promise) is None
 
 
 @settings(max_examples=5, deadline=None)
