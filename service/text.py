@@ -184,6 +184,34 @@ def beside_epsilon(privacy: dict[str, Any]) -> str:
     return "; ".join(filter(None, [privacy["search_note"], privacy.get("restored_note")]))
 
 
+def beside_charged(ledger: dict[str, Any], search_accounting: str | None) -> list[str]:
+    """What a statement says beside all that was charged on its dataset, which is in none of it.
+
+    Searches and baselines that are not accounted are those of studies that declared it: where the statement's own study
+    did not, they are other studies' alone.
+
+    Args:
+        ledger: of the statement.
+        search_accounting: of its study.
+
+    Example:
+        >>> ledger = {"search_note": "search on private data NOT accounted", "unaccounted_searches": 1}
+        >>> beside_charged(ledger, "accounted"), beside_charged(ledger, "declared_unaccounted")
+        (['search on private data NOT accounted, of 1 other study'], ['search on private data NOT accounted, of 1 study'])
+    """
+    other = "" if search_accounting == "declared_unaccounted" else "other "
+    told: list[str] = []
+    for note, number in (
+        (ledger.get("search_note"), ledger.get("unaccounted_searches")),
+        (ledger.get("baseline_note"), ledger.get("unaccounted_baselines")),
+    ):
+        if note and number:
+            told.append(f"{note}, of {number} {other}{'study' if number == 1 else 'studies'}")
+        elif note:
+            told.append(note)
+    return [*told, *filter(None, [ledger.get("restored_note")])]
+
+
 def interval(low: float, high: float) -> str:
     """Both ends of an interval of accuracies, in percent.
 

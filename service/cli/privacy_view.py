@@ -118,7 +118,7 @@ def statement(document: Json) -> RenderableType:
             ("steps", ", ".join(f"{n} {word}" for word, n in said["steps"].items() if n is not None)),
             ("weights", f"sha256 {said['weights']['sha256']}"),
             ("ledger", _ledger_entry(said.get("ledger"))),
-            ("charged", _charged_by_then(said.get("ledger"))),
+            ("charged", _charged_by_then(said.get("ledger"), search["accounting"])),
             ("software", ", ".join(f"{k} {v}" for k, v in said["software"].items())),
             *(("assumes", line) for line in said.get("assumptions", [])),
             *(("coverage", line) for line in said.get("coverage", [])),
@@ -264,7 +264,7 @@ def _ledger_entry(entry: Json | None) -> str | None:
     return f"entry {entry['entry']['seq']} of {entry['scope']}, hash {entry['entry']['hash']}"
 
 
-def _charged_by_then(ledger: Json | None) -> str | None:
+def _charged_by_then(ledger: Json | None, search_accounting: str) -> str | None:
     """All that was charged on the dataset when the statement was issued, and what is in none of it."""
     if not ledger or "charged_epsilon" not in ledger:
         return None
@@ -272,18 +272,7 @@ def _charged_by_then(ledger: Json | None) -> str | None:
         f"ε = {text.epsilon(ledger['charged_epsilon'])} at δ = {ledger['budget']['delta']:g}, accountant "
         f"{str(ledger['accountant']).upper()}: all that was charged on this dataset by then"
     )
-    counted = [
-        _counted(ledger.get("search_note"), ledger.get("unaccounted_searches"), "study", "studies"),
-        _counted(
-            ledger.get("baseline_note"), ledger.get("unaccounted_baselines"), "study", "studies"
-        ),
-        ledger.get("restored_note"),
-    ]
-    return "; ".join([told, *(each for each in counted if each)])
-
-
-def _counted(note: str | None, count: int | None, one: str, many: str) -> str | None:
-    return f"{note}, of {count} {one if count == 1 else many}" if note else None
+    return "; ".join([told, *text.beside_charged(ledger, search_accounting)])
 
 
 def _signer(document: Json) -> str | None:

@@ -214,6 +214,7 @@ def _make_environment() -> Environment:
         function.__name__: function
         for function in (
             text.basis,
+            text.beside_charged,
             text.counted,
             text.coverage,
             text.deviation,

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from service import text
 from service.ledger.notes import baseline_note, restored_note, search_note
 from service.statements.check import Check
 from tan_core.accounting import SEARCH_NOTES, SearchAccounting
@@ -75,7 +76,7 @@ def check_beside(statement: Mapping[str, Any]) -> list[Check]:
     mode = (statement.get("search") or {}).get("accounting")
     if mode == SearchAccounting.DECLARED_UNACCOUNTED and searches < 1:
         wrong.append("unaccounted_searches")
-    said = f"wrong: {', '.join(wrong)}" if wrong else "; ".join(filter(None, notes.values()))
+    said = f"wrong: {', '.join(wrong)}" if wrong else "; ".join(text.beside_charged(ledger, mode))
     return [Check("beside epsilon", not wrong, said or "nothing is left out of what was charged")]
 
 

@@ -219,6 +219,10 @@ class TestStatement:
             f"{NOTE}, of 2 studies; {RESTORED_NOTE}"
         ) in shown
         assert f"{NOTE}; {RESTORED_NOTE}" in shown  # beside the guarantee
+        search = {**DOCUMENT["search"], "accounting": "accounted", "note": "accounted"}
+        kept_one = kept(tmp_path, ledger=ledger, search=search)
+        shown = " ".join(cli("statement", "--file", kept_one).out.split())
+        assert f"; {NOTE}, of 2 other studies; {RESTORED_NOTE}" in shown
         assert "by then" not in cli("statement", "--file", str(KEPT)).out
 
     @pytest.mark.parametrize(

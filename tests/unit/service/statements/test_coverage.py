@@ -195,6 +195,16 @@ def test_it_says_what_else_was_charged_on_the_same_data(unaccounted: Statement) 
     assert said["head"]["seq"] == 9
 
 
+def test_searches_that_are_not_accounted_are_another_s_where_this_one_is(
+    unaccounted: Statement, proxied: Statement, given: Statement, key: Ed25519PrivateKey
+) -> None:
+    """Both have two of them beside all that was charged: of one of these statements they are others' alone."""
+    note = "search on private data NOT accounted, of 2"
+    assert found(unaccounted, key)["beside epsilon"].detail == f"{note} studies"
+    for statement in (proxied, given):
+        assert found(statement, key)["beside epsilon"].detail == f"{note} other studies"
+
+
 def test_words_of_an_earlier_version_are_told_from_both_good_and_bad(
     unaccounted: Statement, proxied: Statement, key: Ed25519PrivateKey
 ) -> None:
