@@ -139,7 +139,14 @@ class ChargedSearch:
 def score_mechanism(
     noise_multiplier: float, *, count: int, neighboring_relation: NeighboringRelation
 ) -> Mechanism:
-    """So many counts of validation records with Gaussian noise: one record moves each by at most one."""
+    """So many counts of validation records with Gaussian noise: one record moves each by at most one.
+
+    Under every relation: splits are cut by position, so a record that takes another's place is in the same split, and
+    its hit comes, goes or stays. Under ``replace_one`` the event is priced as a sum of terms of norm one, which a
+    replacement moves by two: twice what it moves a count, so this price is above the exact one, and the noise that is
+    calibrated to it twice as loud. It stays: terms of norm 1/2 about their middle, at twice the noise multiplier, would
+    say it exactly, and would be another mechanism than reservations hold and statements tell of scores.
+    """
     return Mechanism(
         sampling_rate=1.0,
         noise_multiplier=noise_multiplier,

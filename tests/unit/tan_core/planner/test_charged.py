@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from tan_core.accounting import price
 from tan_core.errors import ParameterError, TooHardError
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 from tan_core.planner import Plan, plan_study
 from tan_core.planner import privacy as privacy_section
-from tan_core.planner.charged import ChargedSearch, charged_batch
+from tan_core.planner.charged import ChargedSearch, charged_batch, score_mechanism
 from tan_core.planner.search_modes import search_privacy_by_mode
 from tan_core.planner.shape import ENOUGH_NOISE
 from tan_core.spec import StudySpec
@@ -110,6 +111,23 @@ def test_each_part_is_told_alone_and_the_library_agrees() -> None:
         2e-3,
     )
     assert all(part is not None and part < plan.privacy.epsilon for part in told)
+
+
+@pytest.mark.parametrize("relation", list(NeighboringRelation))
+def test_a_score_never_costs_less_than_a_count_that_one_record_moves_by_one(
+    relation: NeighboringRelation,
+) -> None:
+    scores = score_mechanism(6.0, count=5, neighboring_relation=relation)
+
+    exact = PLDAccountant(value_discretization_interval=1e-4)
+    exact.compose(SelfComposedDpEvent(GaussianDpEvent(6.0), 5))
+    moved_by_two = PLDAccountant(value_discretization_interval=1e-4)
+    moved_by_two.compose(SelfComposedDpEvent(GaussianDpEvent(3.0), 5))
+
+    priced = price([scores], delta=DELTA).epsilon
+    oracle = moved_by_two if relation is NeighboringRelation.REPLACE_ONE else exact
+    assert priced == pytest.approx(oracle.get_epsilon(DELTA), 2e-3)
+    assert priced > exact.get_epsilon(DELTA) * 0.999
 
 
 def test_a_part_that_cannot_be_priced_in_time_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
