@@ -123,9 +123,14 @@ def _source(client: "Client", reference: str) -> Json:
 
 
 def _warm_started(spec: Json | None, sources: list[Json]) -> Json:
-    """The spec, or the first source's, with the sources to begin from."""
+    """The spec, or the first source's, with the sources to begin from.
+
+    A study without a search that is submitted again has none to begin.
+    """
     begun: Json = dict(sources[0]["spec"] if spec is None else spec)
     search = begun.get("search")
+    if spec is None and len(sources) == 1 and sources[0]["spec"]["search"]["trials"] == 0:
+        return begun
     if isinstance(search, dict):  # whatever else it is, the server refuses it by its path
         begun["search"] = {**search, "warm_start": list(dict.fromkeys(s["id"] for s in sources))}
     return begun

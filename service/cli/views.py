@@ -1,5 +1,6 @@
 """Answers of the API as tables that a person can read."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from service.cli.tables import FirstThatFits, FittingTable, table
 Json = dict[str, Any]
 
 UNACCOUNTED = "search on private data NOT accounted"
+BEST_TRIALS = "best trial: validation accuracy of a simulation, not private; of an accounted search noisy, paid for"
 APPROVED_BY_A_PERSON = "required: a person approves every private run, whatever its study says"
 CHOSEN_BY = {"search": "by the search", "user": "by a user", None: "proposed, waits for approval"}
 
@@ -69,7 +71,7 @@ def _narrow_studies(items: Sequence[Json]) -> FittingTable:
         notes=[line.replace("declared_unaccounted", "*") for line in _legend(items)],
     )  # fmt: skip
     for item in items:
-        star = "*" if item["search_accounting"] == "declared_unaccounted" else ""
+        star = "*" if UNACCOUNTED in item["search_note"] else ""
         made.add_row(
             item["id"],
             item["name"],
@@ -86,15 +88,35 @@ def _epsilon_of(item: Json) -> str:
 
 def _legend(items: Sequence[Json]) -> list[str]:
     """What ε means nothing without, where it does not fit in a column."""
-    relations = sorted({str(r) for item in items if (r := item.get("neighboring_relation"))})
-    lines = [f"ε holds for neighbours {', '.join(relations)}"] if relations else []
+    lines = _relations(items)
+    if any(item.get("best_accuracy") is not None for item in items):
+        lines.append(BEST_TRIALS)
     if any(item["search_accounting"] == "declared_unaccounted" for item in items):
         lines.append(f"declared_unaccounted: {UNACCOUNTED}")
+    lines += [
+        f"{item['id']}: {item['search_note']}"
+        for item in items
+        if item["search_accounting"] != "declared_unaccounted"
+        and UNACCOUNTED in item["search_note"]
+    ]
     if restored := [item for item in items if item.get("restored_note")]:
         lines.append(
             f"{', '.join(item['id'] for item in restored)}: {restored[0]['restored_note']}"
         )
     return lines
+
+
+def _relations(items: Sequence[Json]) -> list[str]:
+    """For which neighbours ε holds; which studies are of another relation than most is said by their ids."""
+    of = defaultdict[str, list[str]](list)
+    for item in items:
+        if relation := item.get("neighboring_relation"):
+            of[str(relation)].append(item["id"])
+    if not of:
+        return []
+    usual, *others = sorted(of, key=lambda relation: -len(of[relation]))
+    exceptions = [f"of {', '.join(of[relation])} for {relation}" for relation in others]
+    return ["; ".join([f"ε holds for neighbours {usual}", *exceptions])]
 
 
 def study(item: Json, attempts: Sequence[Json] = ()) -> RenderableType:

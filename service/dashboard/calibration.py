@@ -20,7 +20,6 @@ from service.dashboard import queries
 from service.dashboard.charts.calibration import calibration_chart, calibration_table
 from service.dashboard.render import page
 from service.datasets import service as datasets
-from tan_core.accounting import SEARCH_NOTES
 
 CALIBRATED_STUDIES = 200
 LISTED_STUDIES = 50
@@ -65,7 +64,6 @@ async def show_calibration(
         groups=groups(found.items),
         num_listed=LISTED_STUDIES,
         terms=terms,
-        notes=SEARCH_NOTES,
         dataset=dataset,
         model=model,
         query=_query(dataset=dataset, model=model),

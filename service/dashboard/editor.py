@@ -21,7 +21,7 @@ from service.plans.service import prepare
 from service.prefix import base_of
 from service.studies import service as studies
 from service.trial_spec import repeated, sparse
-from tan_core.accounting import SEARCH_NOTES
+from tan_core.accounting import note_of_search
 from tan_core.errors import TanError
 from tan_core.planner import Plan
 from tan_core.spec import FieldProblem, StudySpec
@@ -116,7 +116,9 @@ def _editor(
         faults=faults or [],
         plan=plan.model_dump(mode="json") if plan else None,
         spec=spec,
-        notes=SEARCH_NOTES,
+        search_note=note_of_search(spec.search.accounting, learnt_from=plan.learnt_from)
+        if spec and plan
+        else None,
     )
 
 

@@ -27,7 +27,7 @@ from service.errors import InvalidInputError, NotFoundError
 from service.ledger.schemas import Totals
 from service.ledger.service import Ledger, scope_id_of
 from service.plans.service import plan_body
-from tan_core.accounting import SEARCH_NOTES, SearchAccounting
+from tan_core.accounting import SEARCH_NOTES, SearchAccounting, note_of_search
 from tan_core.errors import TanError
 from tan_core.mechanism import NeighboringRelation
 from tan_core.planner import Plan
@@ -86,6 +86,8 @@ class Certified:
     plan: Plan | None = None
     modes: Sequence[PlannedSearchPrivacy] = ()
     problems: Sequence[FieldProblem] = ()
+    search_note: str | None = None
+    """What has to be said beside every epsilon of the plan."""
 
 
 @router.get("/ui/plan", dependencies=[needs(Scope.READ)])
@@ -191,7 +193,8 @@ async def _certified(context: Context, question: Question, *, tenant: str | None
         return Certified(problems=error.problems or [_problem(error)])
     except TanError as error:
         return Certified(problems=[_problem(error)])
-    return Certified(plan=plan, modes=modes)
+    note = note_of_search(spec.search.accounting, learnt_from=plan.learnt_from)
+    return Certified(plan=plan, modes=modes, search_note=note)
 
 
 def _problem(error: Exception) -> FieldProblem:

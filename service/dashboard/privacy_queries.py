@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Double, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from service.dashboard.queries import note_of
 from service.db.tables import Study
 from service.ledger import names, repository
 from service.ledger.schemas import Entry, Reservation
@@ -22,9 +23,15 @@ class Stated:
     epsilon: float
     delta: float
     search_accounting: str
+    learnt_from: str | None
     charged_epsilon: float | None
     """All that was charged on the dataset by then; None: a statement of before it said so."""
     finished_at: datetime | None
+
+    @property
+    def search_note(self) -> str:
+        """What has to be said beside its epsilon."""
+        return note_of(self.search_accounting, self.learnt_from)
 
 
 async def statements_of(
@@ -39,6 +46,7 @@ async def statements_of(
             privacy["epsilon"].astext.cast(Double),
             Study.plan["privacy"]["delta"].as_float(),
             Study.search_accounting,
+            Study.statement["search"]["learnt_from"].astext,
             Study.statement["ledger"]["charged_epsilon"].astext.cast(Double),
             Study.finished_at,
         )

@@ -17,7 +17,7 @@ from service.studies.lifecycle import StudyState
 from service.studies.schemas import Progress
 from service.trials.schemas import TrialView
 from service.trials.service import view as trial_view
-from tan_core.spec import SearchAccounting
+from tan_core.accounting import SearchAccounting, note_of_search
 from tan_core.wire import RungScore
 
 UNDER_WAY = (StudyState.SIMULATING, StudyState.AWAITING_APPROVAL, StudyState.TRAINING)
@@ -166,17 +166,21 @@ class Holder:
 
     name: str
     search_accounting: str
+    search_note: str
 
 
 async def holders(
     session: AsyncSession, study_ids: Sequence[str], *, tenant: str | None
 ) -> dict[str, Holder]:
     """The studies behind a scope's reservations; of one tenant, or (None) of all."""
-    query = select(Study.id, Study.name, Study.search_accounting).where(Study.id.in_(study_ids))
+    learnt_from = Study.plan["learnt_from"].astext
+    query = select(Study.id, Study.name, Study.search_accounting, learnt_from).where(
+        Study.id.in_(study_ids)
+    )
     if tenant is not None:
         query = query.where(Study.tenant == tenant)
     rows = await session.execute(query)
-    return {id_: Holder(name, mode) for id_, name, mode in rows}
+    return {id_: Holder(name, mode, note_of(mode, learnt)) for id_, name, mode, learnt in rows}
 
 
 @dataclass(frozen=True)
@@ -185,7 +189,9 @@ class Terms:
 
     delta: float
     accountant: str
+    neighboring_relation: str
     search_accounting: str
+    search_note: str
 
 
 async def terms(session: AsyncSession, study_ids: Sequence[str]) -> dict[str, Terms]:
@@ -196,10 +202,22 @@ async def terms(session: AsyncSession, study_ids: Sequence[str]) -> dict[str, Te
             Study.id,
             privacy["delta"].as_float(),
             privacy["accountant"].as_string(),
+            privacy["neighboring_relation"].as_string(),
             Study.search_accounting,
+            Study.plan["learnt_from"].astext,
         ).where(Study.id.in_(study_ids))
     )
-    return {id_: Terms(delta, accountant, mode) for id_, delta, accountant, mode in rows}
+    return {
+        id_: Terms(delta, accountant, relation, mode, note_of(mode, learnt_from))
+        for id_, delta, accountant, relation, mode, learnt_from in rows
+    }
+
+
+def note_of(mode: str, learnt_from: str | None) -> str:
+    """As of the study's row; of a mode that nobody knows any more its name."""
+    if mode not in tuple(SearchAccounting):
+        return mode
+    return note_of_search(SearchAccounting(mode), learnt_from=learnt_from)
 
 
 async def unaccounted_searches(session: AsyncSession) -> dict[str, int]:

@@ -25,7 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from tan_core.accounting import SearchAccounting
+from tan_core.accounting import SearchAccounting, note_of_search
 
 NAMING = {
     "ix": "ix_%(column_0_label)s",
@@ -162,6 +162,12 @@ class Study(Base):
     created_at: Mapped[datetime] = mapped_column(server_default=func.now(), index=True)
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
+
+    @property
+    def search_note(self) -> str:
+        """What has to be said of its search wherever its epsilon is."""
+        mode = SearchAccounting(self.search_accounting)
+        return note_of_search(mode, learnt_from=self.plan.get("learnt_from"))
 
     @property
     def has_search(self) -> bool:

@@ -20,7 +20,7 @@ from service.plans.pretrained import pinned
 from service.plans.rates import measured
 from service.plans.schemas import MechanismPlanRequest, UnregisteredDataset
 from service.warm_start import service as warm_start
-from tan_core.accounting import price
+from tan_core.accounting import SEARCH_NOTES, note_of_search, price
 from tan_core.errors import TooHardError
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 from tan_core.planner import ModelCost, Plan, model_cost, plan_mechanism, plan_study, reservations
@@ -127,6 +127,11 @@ async def _plan_registered(context: Context, spec: StudySpec, tenant: str | None
         if problems := [*faults(spec, private, search, protected), *refusals]:
             raise InvalidInputError.of(problems)
         rates = await measured(session, spec, dataset=private.name, search_dataset=search.name)
+        learnt_from = None
+        if protected is not None:
+            learnt_from = await warm_start.learnt_from(
+                session, spec, dataset=private.name, tenant=tenant
+            )
     relation = protected.neighboring_relation if protected else _of_no_budget(spec)
     plan = await _computed(
         context,
@@ -148,8 +153,20 @@ async def _plan_registered(context: Context, spec: StudySpec, tenant: str | None
         "reservation": plan.reservation.model_copy(update={"charged": budget is not None}),
         "cost": plan.cost.model_copy(update={"counts": _counts(private, search)}),
     }
-    plan = plan.model_copy(update=of_data)
+    plan = _noted(plan.model_copy(update=of_data), spec, learnt_from)
     return _Planned(spec=spec, plan=plan, dataset=private, search_dataset=search, budget=budget)
+
+
+def _noted(plan: Plan, spec: StudySpec, learnt_from: str | None) -> Plan:
+    """The plan with what is known of where the study's parameters come from."""
+    if learnt_from is None or plan.search_privacy is None:
+        return plan
+    mode = spec.search.accounting
+    note = plan.search_privacy.note.replace(
+        SEARCH_NOTES[mode], note_of_search(mode, learnt_from=learnt_from), 1
+    )
+    found = plan.search_privacy.model_copy(update={"note": note})
+    return plan.model_copy(update={"learnt_from": learnt_from, "search_privacy": found})
 
 
 def _told(plan: Plan, spec: StudySpec, dataset: Dataset) -> Plan:

@@ -15,7 +15,7 @@ from service.ledger.schemas import Reservation
 from service.private_run import repository
 from service.private_run.schemas import PrivateRunCurves, RatePoint, SpendingPoint
 from service.studies import repository as studies
-from tan_core.accounting import SEARCH_NOTES, SearchAccounting, price
+from tan_core.accounting import price
 from tan_core.errors import AccountantError
 from tan_core.mechanism import Accountant, Mechanism
 from tan_core.spec.schedules import scheduled_learning_rate
@@ -64,7 +64,7 @@ async def curves(context: Context, study_id: str) -> PrivateRunCurves | None:
         delta=privacy["delta"],
         accountant=privacy["accountant"],
         neighboring_relation=privacy["neighboring_relation"],
-        search_note=SEARCH_NOTES[SearchAccounting(study.search_accounting)],
+        search_note=study.search_note,
         progress=_thinned(progress),
         segments=_thinned(segments),
         spending=spending,

@@ -6,7 +6,7 @@ from typing import Any
 from service import text
 from service.ledger.notes import baseline_note, restored_note, search_note
 from service.statements.check import Check
-from tan_core.accounting import SEARCH_NOTES, SearchAccounting
+from tan_core.accounting import SearchAccounting, note_of_search
 
 _OUTPUTS = (
     "Covered: the released weights, every checkpoint, and everything computed from them alone."
@@ -36,6 +36,10 @@ _BY_MODE = {
         _TEST_SPLIT,
     ),
 }
+_LEARNT = (
+    "Not covered: the choice of {}, whose hyper-parameters the study has, made by simulations on the private training "
+    "and validation records."
+)
 _EARLIER = (
     (_OUTPUTS, _SCORED_ON),
     (_OUTPUTS, _SCORED_ON.replace("accounted for.", "accounted for below.")),
@@ -46,9 +50,15 @@ _EARLIER_NOTES = {
 }
 
 
-def coverage_of(mode: SearchAccounting) -> tuple[str, ...]:
-    """What epsilon covers where the search touched the private data so, and what it does not."""
-    return _BY_MODE.get(mode, (_OUTPUTS, _SCORED_ON))
+def coverage_of(mode: SearchAccounting, *, learnt_from: str | None = None) -> tuple[str, ...]:
+    """What epsilon covers where the search touched the private data so, and what it does not.
+
+    ``learnt_from`` is the trial of a search that was not accounted whose parameters the study has.
+    """
+    of_mode = _BY_MODE.get(mode, (_OUTPUTS, _SCORED_ON))
+    if learnt_from is None:
+        return of_mode
+    return (*of_mode, _LEARNT.format(learnt_from))
 
 
 def stated_coverage(statement: Mapping[str, Any]) -> list[str]:
@@ -83,14 +93,15 @@ def check_beside(statement: Mapping[str, Any]) -> list[Check]:
 def check_coverage(statement: Mapping[str, Any]) -> Check:
     """Whether the words beside epsilon are those of the mode, no more and no less."""
     search, stated = statement["search"], tuple(statement["coverage"])
-    mode = SearchAccounting(search["accounting"])
-    if search["note"] not in (SEARCH_NOTES[mode], *_EARLIER_NOTES.get(mode, ())):
+    mode, learnt_from = SearchAccounting(search["accounting"]), search.get("learnt_from")
+    note = note_of_search(mode, learnt_from=learnt_from)
+    if search["note"] not in (note, *_EARLIER_NOTES.get(mode, ())):
         return Check("coverage", False, f"{search['note']!r:.200} is not what {mode} is called")
     if (search["epsilon"] == 0) is not mode.is_free:
         return Check("coverage", False, f"no search under {mode} has epsilon {search['epsilon']}")
     evaluation = statement.get("evaluation")
     more = () if evaluation is None else (evaluation["note"],)
-    if stated == (*coverage_of(mode), *more):
+    if stated == (*coverage_of(mode, learnt_from=learnt_from), *more):
         return Check("coverage", True, search["note"])
     if stated not in tuple((*earlier, *more) for earlier in _EARLIER):
         return Check("coverage", False, f"its words are not those of {mode}")

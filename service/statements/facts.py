@@ -65,6 +65,8 @@ class Facts:
     is_public: bool
     num_examples: int
     planned_steps: int
+    learnt_from: str | None = None
+    """As in the plan: the trial of a search that was not accounted whose parameters the study has."""
     precision: Precision
     """Of the passes through the model, as the private run executed them."""
     waiver: str | None

@@ -79,6 +79,7 @@ async def _facts(session: AsyncSession, study: Study) -> Facts:
         is_public=dataset.public,
         num_examples=dataset.num_train,
         planned_steps=run.steps,
+        learnt_from=study.plan.get("learnt_from"),
         precision=TrainerConfig.model_validate(run.assignment["trainer"]).precision,
         waiver=dataset.waiver,
         result=result,

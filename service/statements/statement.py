@@ -14,7 +14,7 @@ from service.statements.verify import (
     epsilon_of_events,
     rdp_epsilon_of_events,
 )
-from tan_core.accounting import MIN_DELTA, SEARCH_NOTES, price
+from tan_core.accounting import MIN_DELTA, note_of_search, price
 from tan_core.errors import TanError
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 from tan_core.spec.models import PythonModel
@@ -172,7 +172,8 @@ def _readable(mechanism: Mechanism) -> dict[str, Any]:
 def _coverage(facts: Facts, evaluation: EvaluationView | None) -> list[str]:
     """By the search; and of accuracies by class and group, where the study asked for them."""
     by_class = () if evaluation is None else (evaluation.note,)
-    return [*coverage_of(facts.spec.search.accounting), *by_class]
+    mode = facts.spec.search.accounting
+    return [*coverage_of(mode, learnt_from=facts.learnt_from), *by_class]
 
 
 def _unit(facts: Facts) -> dict[str, Any]:
@@ -281,10 +282,11 @@ def _search(facts: Facts) -> dict[str, Any]:
     unaccounted = not (mode.is_free or mode.is_charged)
     stated = {
         "accounting": mode.value,
-        "note": SEARCH_NOTES[mode],
+        "note": note_of_search(mode, learnt_from=facts.learnt_from),
         "dataset": facts.search_dataset if facts.spec.has_search else None,
         "epsilon": 0.0 if mode.is_free else None,
         "waiver": facts.waiver if unaccounted else None,
+        **({} if facts.learnt_from is None else {"learnt_from": facts.learnt_from}),
     }
     if not charged:
         return stated

@@ -42,7 +42,6 @@ from service.studies.schemas import (
     StudySummary,
     StudyView,
 )
-from tan_core.accounting import SEARCH_NOTES, SearchAccounting
 from tan_core.spec import StudySpec
 
 
@@ -415,7 +414,7 @@ def _summary(
         dataset=study.dataset,
         model=study.spec["model"]["name"],
         search_accounting=study.search_accounting,
-        search_note=SEARCH_NOTES[SearchAccounting(study.search_accounting)],
+        search_note=study.search_note,
         restored_note=restored_note(charged is not None and charged.is_restored),
         epsilon=epsilon.shown(study, charged_steps=charged.steps if charged else None),
         target_epsilon=planned.get("target_epsilon"),
@@ -480,7 +479,7 @@ def _privacy_view(study: Study, held: Held | None) -> PrivacyView:
         accountant=planned["accountant"],
         neighboring_relation=planned["neighboring_relation"],
         search_accounting=study.search_accounting,
-        search_note=SEARCH_NOTES[SearchAccounting(study.search_accounting)],
+        search_note=study.search_note,
         restored_note=restored_note(held is not None and held.is_restored),
         epsilon_reserved=epsilon.reserved(study) if held else None,
         charged_steps=charged_steps,

@@ -111,6 +111,29 @@ def _values(source: Source, chosen: Mapping[str, Scalar]) -> dict[Place | None, 
     return values | {field_of(key, source.spec.model): value for key, value in chosen.items()}
 
 
+def fixed_values(spec: StudySpec) -> dict[str, Scalar]:
+    """What the study fixes, under every key that the space of a search may have for it.
+
+    A dimension of one value fixes it too.
+    """
+    sections = spec.model_dump(mode="json")
+    values: dict[Place, Any] = {
+        (section, field): value
+        for section in ("train", "model")
+        for field, value in sections[section].items()
+    }
+    for key, dimension in spec.search.space.items():
+        place = spec.field_of(key)
+        if place is not None:
+            values[place] = None if isinstance(dimension, Choices | Range) else dimension
+    return {
+        key: value
+        for place, value in values.items()
+        for key in (place[1], ".".join(place))
+        if isinstance(value, str | int | float) and spec.field_of(key) == place
+    }
+
+
 def _in_dimension(value: Any, dimension: Dimension) -> Scalar | None:
     """The value as the dimension writes it; None where it is outside."""
     if isinstance(dimension, Choices):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence, Set
 
-from sqlalchemy import ColumnElement, exists, func, select, true
+from sqlalchemy import ColumnElement, and_, exists, func, select, true
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Study, Trial
@@ -37,7 +37,10 @@ async def newest_alike(
     Where features are whitened, learning rates are on another scale: only trials of one of ``scales`` count.
     With ``only_charged`` only of searches that were charged: what others found on private data was not paid for.
     """
-    is_paid_for = Study.search_accounting == SearchAccounting.ACCOUNTED.value
+    is_paid_for = and_(
+        Study.search_accounting == SearchAccounting.ACCOUNTED.value,
+        Study.plan["learnt_from"].astext.is_(None),
+    )
     query = (
         select(Study)
         .where(
@@ -52,6 +55,38 @@ async def newest_alike(
         .limit(limit)
     )
     return (await session.scalars(query)).all()
+
+
+async def unaccounted_trial(
+    session: AsyncSession,
+    *,
+    dataset: str,
+    tenant: str | None,
+    model: ModelSpec,
+    values: Mapping[str, Scalar],
+) -> tuple[str, int] | None:
+    """The study and the number of a trial whose every parameter is among ``values``; the best of those there are.
+
+    Only trials that were scored, of searches of the dataset for this model that were not accounted; of the tenant, or
+    (None) of any.
+    """
+    query = (
+        select(Trial.study_id, Trial.number)
+        .join(Study, Study.id == Trial.study_id)
+        .where(
+            Study.search_dataset == dataset,
+            Study.search_accounting == SearchAccounting.DECLARED_UNACCOUNTED.value,
+            Study.spec["model"]["name"].astext == model.name,
+            true() if tenant is None else Study.tenant == tenant,
+            func.jsonb_array_length(Trial.scores) > 0,
+            Trial.params != {},
+            Trial.params.contained_by(dict(values)),
+        )
+        .order_by(Trial.value.desc().nulls_last(), Study.created_at, Trial.number)
+        .limit(1)
+    )
+    found = (await session.execute(query)).one_or_none()
+    return None if found is None else (found.study_id, found.number)
 
 
 async def best_trials(

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Study
 from service.warm_start import repository
-from service.warm_start.points import FEWEST_TRIALS, Source, points_of
+from service.warm_start.points import FEWEST_TRIALS, Source, fixed_values, points_of
 from tan_core.accounting import SearchAccounting
 from tan_core.spec import FieldProblem, StudySpec
 from tan_core.spec.features import scales
@@ -47,6 +47,11 @@ def _refusal(source: Study | None, spec: StudySpec, search_dataset: str) -> str 
             "accepted: studies that searched the same dataset"
         )
     if spec.search.accounting.is_charged and not _is_charged(source):
+        if (learnt := source.plan.get("learnt_from")) is not None:
+            return (
+                f"hyper-parameters that it fixes are those of {learnt}, whose search on these data was not charged, and "
+                "this search is to be; accepted: studies whose search was accounted, and not begun from such a trial"
+            )
         return (
             f"its search is {source.search_accounting}: what it found on these data was not charged, and this search "
             "is to be; accepted: studies whose search was accounted"
@@ -65,8 +70,31 @@ def _refusal(source: Study | None, spec: StudySpec, search_dataset: str) -> str 
 
 
 def _is_charged(source: Study) -> bool:
-    """Whether all that the study's search found was paid for."""
-    return SearchAccounting(source.search_accounting).is_charged
+    """Whether all that the study's search found was paid for, and what it fixed is not known to be unpaid."""
+    is_charged = SearchAccounting(source.search_accounting).is_charged
+    return is_charged and source.plan.get("learnt_from") is None
+
+
+async def learnt_from(
+    session: AsyncSession, spec: StudySpec, *, dataset: str, tenant: str | None
+) -> str | None:
+    """The trial whose parameters the study has, where a search of the same data that was not accounted found them.
+
+    It is known by its parameters: each of them is a value that the study fixes, to the last digit. What was rounded, what
+    is searched again in a narrower range, and what another tenant found cannot be known. None: no such trial is known.
+
+    Args:
+        session: the transaction.
+        spec: the study; of one that declares its own search unaccounted nothing is asked.
+        dataset: that the private run reads.
+        tenant: who asks; None: who sees all.
+    """
+    if spec.search.accounting is SearchAccounting.DECLARED_UNACCOUNTED:
+        return None
+    found = await repository.unaccounted_trial(
+        session, dataset=dataset, tenant=tenant, model=spec.model, values=fixed_values(spec)
+    )
+    return None if found is None else f"trial {found[1]} of {found[0]}"
 
 
 def _scales(document: Mapping[str, Any]) -> set[bool]:

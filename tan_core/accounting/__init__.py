@@ -16,7 +16,13 @@ from tan_core.accounting.gaussian import (
 from tan_core.accounting.price import MIN_DELTA, Price, price, round_up
 from tan_core.accounting.profile import PrivacyProfile
 from tan_core.accounting.rdp import Conversion
-from tan_core.accounting.search import SEARCH_NOTES, SearchAccounting, SearchPrice, price_search
+from tan_core.accounting.search import (
+    SEARCH_NOTES,
+    SearchAccounting,
+    SearchPrice,
+    note_of_search,
+    price_search,
+)
 from tan_core.accounting.selection import SelectionBound, calibrate_selection, price_selection
 from tan_core.accounting.trial_count import NegativeBinomialTrials, PoissonTrials, TrialCount
 
@@ -45,6 +51,7 @@ __all__ = [
     "gdp_epsilon",
     "gdp_estimate",
     "gdp_mu",
+    "note_of_search",
     "price",
     "price_search",
     "price_selection",

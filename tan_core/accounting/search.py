@@ -49,6 +49,26 @@ SEARCH_NOTES = {
 }
 """The words beside every epsilon."""
 
+
+def note_of_search(mode: SearchAccounting, *, learnt_from: str | None = None) -> str:
+    """The words beside every epsilon of one study.
+
+    Args:
+        mode: how its search touched the private data.
+        learnt_from: the trial, of an earlier search of the same private data that was not accounted, whose parameters
+            the study has; None: no such trial is known.
+
+    Example:
+        >>> note_of_search(SearchAccounting.NO_SEARCH, learnt_from="trial 3 of s-1")
+        'hyper-parameters given with the study, nothing searched; they are those of trial 3 of s-1: search on private data NOT accounted'
+    """
+    if learnt_from is None or mode is SearchAccounting.DECLARED_UNACCOUNTED:
+        return SEARCH_NOTES[mode]
+    which = "they" if mode is SearchAccounting.NO_SEARCH else "hyper-parameters that it fixes"
+    unaccounted = SEARCH_NOTES[SearchAccounting.DECLARED_UNACCOUNTED]
+    return f"{SEARCH_NOTES[mode]}; {which} are those of {learnt_from}: {unaccounted}"
+
+
 _FIXED_IN_ADVANCE = (
     "the mechanisms (sampling rate, noise multiplier, steps) were fixed before any of them ran"
 )

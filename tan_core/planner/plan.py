@@ -211,6 +211,9 @@ class Plan(Frozen):
     """What finalists are simulated at once more, above the rungs; None: they climb the rungs again."""
     step_candidates: list[PlannedStepCandidate] = Field(default_factory=list[PlannedStepCandidate])
     search_privacy: PlannedSearchPrivacy | None = None
+    learnt_from: str | None = Field(default=None, exclude_if=lambda trial: trial is None)
+    """The trial, of an earlier search of the same private data that was not accounted, whose parameters the study has:
+    as the service knew it when it planned. Left out where it knew of none."""
     cost: PlannedCost
     warnings: list[str]
     """What the user should not overlook: an overcharge, a large delta, a silent accountant."""

@@ -18,6 +18,7 @@ async def test_it_counts_as_the_api_does(client: httpx.AsyncClient, context: Con
     error = f"{100 * found['mean_absolute_error']:.1f} points"
     assert error in page.text["coverage"]
     assert error in page.text["groups"]
+    assert "neighbours: add or remove one" in "".join(page.text.values())
 
 
 async def test_its_numbers_are_those_of_the_api(

@@ -73,6 +73,19 @@ class TestFilters:
         assert known["search_note"] == item["search_note"]
         assert (await client.get("/ui/studies.csv?state=odd")).status_code == 422
 
+    async def test_no_epsilon_stands_without_its_neighbours_and_no_score_without_what_it_is(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        waiting = await seeding.submitted(context, name="alpha")
+        page = await get(client, "/")
+        assert "neighbours: add or remove one" in page.text[f"row-{waiting}"]
+        assert "of-trials" not in page.text
+
+        await seeding.completed(context)
+
+        page = await get(client, "/")
+        assert "which is not private" in page.text["of-trials"]
+
     async def test_the_next_page_keeps_the_filters(
         self, client: httpx.AsyncClient, context: Context, monkeypatch: pytest.MonkeyPatch
     ) -> None:

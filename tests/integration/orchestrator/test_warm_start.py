@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 import pytest
@@ -10,7 +10,10 @@ import pytest
 from service.db.session import Database
 from service.db.tables import Study, Trial
 from service.orchestrator.assignments import search_run
+from service.warm_start.service import learnt_from
+from tan_core.spec import StudySpec
 from tests.fixtures.api import make_spec, register_table
+from tests.support.reports import make_score
 
 SPACE = {"learning_rate": {"low": 0.1, "high": 10.0, "log": True}}
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -51,7 +54,7 @@ class History:
                     number=number,
                     state=state,
                     params={"learning_rate": rate},
-                    scores=[],
+                    scores=[make_score(0, value)],
                     value=value,
                     attempt=1,
                 )
@@ -307,3 +310,116 @@ class TestNamed:
         (error,) = response.json()["errors"]
         assert error["path"] == "search.warm_start.0"
         assert "accepted: studies whose features are" in error["message"]
+
+
+class TestKnownSource:
+    """Parameters that an earlier search on the same data found without being accounted, in studies of other modes."""
+
+    RATE = 1.2345678901234567
+    NOTE = "search on private data NOT accounted"
+    GIVEN: ClassVar[dict[str, Any]] = {"accounting": "no_search", "trials": 0, "space": {}}
+    CHARGED: ClassVar[dict[str, Any]] = {"accounting": "accounted", "trials": 1, "rungs": [64]}
+
+    @pytest.fixture
+    async def source(self, history: History) -> str:
+        return await history.study({0: (2.0, 0.7), 3: (self.RATE, 0.9)})
+
+    async def submitted(self, history: History, **changes: Any) -> dict[str, Any]:
+        response = await history.submit(**changes)
+        assert response.status_code == 201, response.text
+        return response.json()
+
+    async def test_what_was_found_for_nothing_is_said_beside_every_epsilon(
+        self, history: History, client: httpx.AsyncClient, source: str
+    ) -> None:
+        made = await self.submitted(history, search=self.GIVEN, train={"learning_rate": self.RATE})
+
+        note = (
+            "hyper-parameters given with the study, nothing searched; they are those of trial 3 of "
+            f"{source}: {self.NOTE}"
+        )
+        assert made["plan"]["learnt_from"] == f"trial 3 of {source}"
+        assert made["plan"]["search_privacy"]["note"] == note
+        assert made["privacy"]["search_note"] == note
+        (listed, _) = (await client.get("/studies")).json()["items"]
+        assert listed["search_note"] == note
+        curves = await client.get(f"/studies/{made['id']}/private-run")
+        assert curves.status_code == 404 or curves.json()["search_note"] == note
+
+    @pytest.mark.parametrize("key", ["learning_rate", "train.learning_rate"])
+    async def test_a_search_that_is_paid_for_and_fixes_them_says_it_too(
+        self, history: History, source: str, key: str
+    ) -> None:
+        search = {**self.CHARGED, "space": {key: self.RATE}}
+
+        made = await self.submitted(history, search=search)
+
+        assert made["privacy"]["search_note"] == (
+            "search on private data accounted, every trial of it; hyper-parameters that it fixes are those of "
+            f"trial 3 of {source}: {self.NOTE}"
+        )
+
+    async def test_and_no_other_search_that_is_paid_for_learns_from_it(
+        self, history: History, source: str
+    ) -> None:
+        fixed = {**self.CHARGED, "space": {"learning_rate": self.RATE}}
+        made = await history.study({0: (self.RATE, 0.9)}, search=fixed)
+
+        assert await history.points(search={**self.CHARGED, "trials": 4}) == {}
+        response = await history.submit(search={**self.CHARGED, "warm_start": [made]})
+        (error,) = response.json()["errors"]
+        assert error["path"] == "search.warm_start.0"
+        assert f"are those of trial 3 of {source}, whose search on these data" in error["message"]
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"train": {"learning_rate": 1.2345678901234565}},
+            {"train": {"learning_rate": RATE}, "model": {"name": "mlp"}},
+            {"search": CHARGED, "train": {"learning_rate": RATE}},
+        ],
+        ids=["another value", "another model", "searched anew"],
+    )
+    async def test_nothing_is_said_of_what_cannot_be_known(
+        self, history: History, source: str, changes: dict[str, Any]
+    ) -> None:
+        made = await self.submitted(history, **{"search": self.GIVEN, **changes})
+
+        assert "learnt_from" not in made["plan"]
+        assert self.NOTE not in made["privacy"]["search_note"]
+
+    async def test_nor_of_trials_of_other_data_of_searches_that_were_paid_for_or_that_nobody_saw(
+        self, history: History, owner: Database, tmp_path: Path
+    ) -> None:
+        await register_table(
+            history.client, tmp_path, name="other", epsilon=50.0, delta=1e-3, waiver="me: mine"
+        )
+        train = {"learning_rate": self.RATE}
+        on_table = {"dataset": "other", "privacy": {"delta": 1e-3}}
+        await history.study(
+            {0: (self.RATE, 0.9)}, **on_table, train={"batch_size": 16, "steps": 50}
+        )
+        await history.study({0: (self.RATE, 0.9)}, search={**self.CHARGED, "trials": 3})
+        unseen = await history.study({0: (self.RATE, 0.9)})
+        async with owner.session() as session:
+            (await session.get_one(Trial, (unseen, 0))).scores = []
+
+        made = await self.submitted(history, search=self.GIVEN, train=train)
+
+        assert "learnt_from" not in made["plan"]
+
+    async def test_nor_of_what_another_tenant_found(
+        self, history: History, owner: Database, database: Database, source: str
+    ) -> None:
+        async with owner.session() as session:
+            (await session.get_one(Study, source)).tenant = "another"
+        spec = StudySpec.model_validate(
+            make_spec(search=self.GIVEN, train={"learning_rate": self.RATE})
+        )
+        async with database.session() as session:
+            asked = {
+                tenant: await learnt_from(session, spec, dataset="digits", tenant=tenant)
+                for tenant in ("local", "another", None)
+            }
+        known = f"trial 3 of {source}"
+        assert asked == {"local": None, "another": known, None: known}

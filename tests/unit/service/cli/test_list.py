@@ -36,6 +36,44 @@ def test_what_is_shown_is_said_to_be_so_many_of_how_many(cli: Cli, server: Recor
     assert "the first" not in cli("list", "--limit", "2", "--json").out
 
 
+def shown(cli: Cli, server: RecordedServer, *items: dict[str, object]) -> str:
+    listed = [SUMMARY | {"id": f"s-{number}"} | item for number, item in enumerate(items)]
+    server.answers["GET /studies"] = (200, {"items": listed, "next_cursor": None})
+    return " ".join(cli("list").out.split())
+
+
+def test_a_study_that_holds_for_other_neighbours_than_most_is_named(
+    cli: Cli, server: RecordedServer
+) -> None:
+    usual = {"neighboring_relation": "add_or_remove_one"}
+    odd = {"neighboring_relation": "replace_one"}
+
+    told = shown(cli, server, usual, odd, usual)
+
+    assert "ε holds for neighbours add_or_remove_one; of s-1 for replace_one" in told
+    assert "ε holds for neighbours add_or_remove_one declared" in shown(
+        cli, server, usual | {"best_accuracy": None}
+    )
+
+
+def test_accuracies_of_trials_are_said_to_be_not_private(cli: Cli, server: RecordedServer) -> None:
+    words = "best trial: validation accuracy of a simulation, not private"
+
+    assert words in shown(cli, server, {"best_accuracy": 0.9})
+    assert words not in shown(cli, server, {"best_accuracy": None})
+
+
+def test_what_an_unaccounted_search_found_is_said_beside_a_study_of_another_mode(
+    cli: Cli, server: RecordedServer
+) -> None:
+    note = (
+        "nothing searched; they are those of trial 3 of s-9: search on private data NOT accounted"
+    )
+    given = {"search_accounting": "no_search", "search_note": note}
+
+    assert f"s-1: {note}" in shown(cli, server, {}, given)
+
+
 def test_two_formats_at_once_are_refused(cli: Cli, server: RecordedServer) -> None:
     done = cli("list", "--csv", "--json")
     assert (done.code, "--csv or --json" in done.err) == (2, True)

@@ -277,6 +277,16 @@ class TestSubmitFrom:
         spec = server.study["spec"]
         assert self.sent(server) == {**spec, "search": {**spec["search"], "warm_start": [ID]}}
 
+    def test_a_study_without_a_search_is_submitted_again_as_it_is(
+        self, cli: Cli, server: RecordedServer
+    ) -> None:
+        """It has nothing to begin with, and the server refuses a warm start of no search."""
+        spec = server.study["spec"]
+        spec["search"] = {"accounting": "no_search", "trials": 0, "space": {}, "warm_start": "auto"}
+
+        assert cli("submit", "--from", ID).code == 0
+        assert self.sent(server) == spec
+
     @pytest.mark.parametrize("words", [("submit",), ("submit", "--from", "nothing")])
     def test_nothing_to_begin_from_is_bad_input(
         self, cli: Cli, server: RecordedServer, words: tuple[str, ...]

@@ -22,6 +22,7 @@ from service.cli import (
 )
 from service.cli.tables import FirstThatFits, table
 from service.statements.check import Check
+from tan_core.accounting import SEARCH_NOTES, SearchAccounting
 from tests.unit.service.cli.recorded import (
     ATTEMPTS,
     CALIBRATION,
@@ -246,7 +247,8 @@ def test_a_study_stands_on_one_line_with_its_guarantee(width: int) -> None:
 
 
 def test_the_star_is_only_where_the_search_is_not_accounted() -> None:
-    public = {**SUMMARY, "id": "s-1", "search_accounting": "public_proxy"}
+    note = SEARCH_NOTES[SearchAccounting.PUBLIC_PROXY]
+    public = {**SUMMARY, "id": "s-1", "search_accounting": "public_proxy", "search_note": note}
     shown = lines(views.studies([SUMMARY, public]), 80)
     assert [("*" in line) for line in shown if "s-" in line] == [True, False]
 

@@ -205,6 +205,30 @@ def test_searches_that_are_not_accounted_are_another_s_where_this_one_is(
         assert found(statement, key)["beside epsilon"].detail == f"{note} other studies"
 
 
+@pytest.mark.parametrize("mode", ["no_search", "public_proxy"])
+def test_parameters_that_an_unaccounted_search_found_are_not_said_to_be_covered(
+    key: Ed25519PrivateKey, mode: str
+) -> None:
+    spec = make_spec(accounting=mode)
+    said = build(make_facts(spec=spec, learnt_from="trial 3 of s-9"))
+    assert said["search"]["learnt_from"] == "trial 3 of s-9"
+    assert said["search"]["note"].endswith(
+        "are those of trial 3 of s-9: search on private data NOT accounted"
+    )
+    assert any("the choice of trial 3 of s-9" in line for line in said["coverage"])
+    assert bad(said, key) == []
+    for flattering in (
+        {"learnt_from": None},
+        {"note": build(make_facts(spec=spec))["search"]["note"]},
+    ):
+        forged = copy.deepcopy(said)
+        forged["search"] |= flattering
+        assert bad(forged, key) == ["coverage"]
+    forged = copy.deepcopy(said)
+    forged["coverage"] = build(make_facts(spec=spec))["coverage"]
+    assert bad(forged, key) == ["coverage"]
+
+
 def test_words_of_an_earlier_version_are_told_from_both_good_and_bad(
     unaccounted: Statement, proxied: Statement, key: Ed25519PrivateKey
 ) -> None:
