@@ -50,6 +50,8 @@ _RELATIONS = {
     "replace_one": dp_accounting.NeighboringRelation.REPLACE_ONE,
 }
 
+_ACCOUNTANTS = ("pld", "rdp", "prv")
+
 MALFORMED = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
 """What a document of any other shape meets."""
 
@@ -77,6 +79,7 @@ def verify_statement(document: Mapping[str, Any], *, key_id: str | None = None) 
         *_readable_or_bad("trials", check_searched, document),
         *_readable_or_bad("coverage", lambda said: [check_coverage(said)], document),
         *_readable_or_bad("beside epsilon", check_beside, document),
+        *_check_protects(document),
         *_check_evaluation(document),
     ]
 
@@ -199,11 +202,61 @@ def _check_epsilon(statement: Mapping[str, Any]) -> list[Check]:
     detail = f"stated {_told(stated)} ({accountant}), computed again {_told(recomputed)} (pld)"
     if not agrees(stated, recomputed, accountant):
         return [Check("epsilon", False, f"{detail} at delta {delta:g}")]
-    return [Check("epsilon", True, f"{detail} at delta {delta:g}"), *_check_curve(statement)]
+    return [
+        Check("epsilon", True, f"{detail} at delta {delta:g}"),
+        *_check_voices(statement, recomputed),
+        *_check_search(statement, accountant),
+        *_check_curve(statement),
+    ]
 
 
 def _told(epsilon: float) -> float:
     return round_up(epsilon, 6)
+
+
+def _check_voices(statement: Mapping[str, Any], recomputed: float) -> list[Check]:
+    """What people read beside epsilon: by other accountants, and as the service computed it again itself.
+
+    Nothing of a statement that tells neither.
+    """
+    try:
+        privacy = statement["privacy"]
+        if not {"epsilon_by_accountant", "computed_again"} & privacy.keys():
+            return []
+        told = {str(name): float(value) for name, value in privacy["epsilon_by_accountant"].items()}
+        again = float(privacy["computed_again"]["epsilon"])
+        epsilon = float(privacy["epsilon"])
+    except MALFORMED as error:
+        return [Check("accountants", False, f"not stated: {error}")]
+    wrong = [
+        f"{name!r:.40} {_told(value)}"
+        for name, value in told.items()
+        if name not in _ACCOUNTANTS or not agrees(value, recomputed, name)
+    ]
+    if told.get(str(privacy["accountant"])) != epsilon:
+        wrong.append(f"none of them is the {_told(epsilon)} that is stated")
+    if not agrees(again, recomputed, "pld"):
+        wrong.append(f"computed again {_told(again)}")
+    said = ", ".join(f"{name} {_told(value)}" for name, value in told.items())
+    return [Check("accountants", not wrong, f"wrong: {', '.join(wrong)}" if wrong else said)]
+
+
+def _check_search(statement: Mapping[str, Any], accountant: str) -> list[Check]:
+    """What a search that is charged came to alone; nothing of any other, whose words say what is to be said."""
+    try:
+        search = statement.get("search") or {}
+        if not search.get("epsilon"):
+            return []
+        stated, delta = float(search["epsilon"]), float(statement["privacy"]["delta"])
+        again = epsilon_of_events(
+            statement["events"][1:],
+            delta=delta,
+            neighboring_relation=statement["neighboring_relation"],
+        )
+    except (*MALFORMED, TooHardError) as error:
+        return [Check("epsilon of the search", False, f"cannot be computed again: {error}")]
+    detail = f"stated {_told(stated)}, computed again {_told(again)} (pld) at delta {delta:g}"
+    return [Check("epsilon of the search", agrees(stated, again, accountant), detail)]
 
 
 def _check_curve(statement: Mapping[str, Any]) -> list[Check]:
@@ -238,12 +291,28 @@ def _check_steps(statement: Mapping[str, Any]) -> Check:
         released = statement["steps"]["released"]
         in_events = sum(event["steps"] for event in statement["events"])
         of_search = sum((statement.get("search") or {}).get("steps", {}).values())
-        is_good = bool(in_events == charged + of_search and charged >= released)
+        is_good = bool(in_events == charged + of_search and charged >= released >= 1)
+        is_good = is_good and isinstance(released, int) and not isinstance(released, bool)
     except MALFORMED as error:
         return Check("steps", False, f"not stated: {error}")
     searched = f" and {of_search} for the search" if of_search else ""
     detail = f"{in_events} in the events, {charged} charged{searched}, {released} in the released weights"
     return Check("steps", is_good, detail)
+
+
+def _check_protects(statement: Mapping[str, Any]) -> list[Check]:
+    """Nothing where it is so: protected data have a ledger that paid for the run, public data have none."""
+    protects, ledger = statement.get("protects"), statement.get("ledger")
+    unit = "record" if statement.get("unit_details") is None else "user"
+    if statement.get("unit") != unit:
+        return [
+            Check("protects", False, f"its unit is {statement.get('unit')!r:.40}, not {unit!r}")
+        ]
+    has_ledger = isinstance(ledger, Mapping) and bool(ledger)
+    if protects is has_ledger and (has_ledger or ledger is None):
+        return []
+    said = "it names a ledger" if has_ledger else "it names no ledger that paid for that"
+    return [Check("protects", False, f"protects is {protects!r:.40}, and {said}")]
 
 
 def _check_evaluation(statement: Mapping[str, Any]) -> list[Check]:

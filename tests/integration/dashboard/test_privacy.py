@@ -202,14 +202,23 @@ def _weights(said: dict[str, Any]) -> None:
     said["weights"]["sha256"] = "ab" * 32
 
 
+def _priced(said: dict[str, Any], mechanism: Mechanism) -> None:
+    epsilon = price([mechanism], delta=said["privacy"]["delta"]).epsilon
+    said["privacy"] |= {
+        "epsilon": epsilon,
+        "epsilon_by_accountant": {"pld": epsilon},
+        "computed_again": {"epsilon": epsilon, "tolerance": 1e-3},
+        "curve": [],
+    }
+
+
 def _mechanism(said: dict[str, Any]) -> None:
     """Half as much again of the noise, and every figure as it follows from that."""
     mechanism = Mechanism.from_json(said["events"][0])
     mechanism = replace(mechanism, noise_multiplier=1.5 * mechanism.noise_multiplier)
     said["events"] = [mechanism.to_json()]
     said["mechanisms"][0]["noise_multiplier"] = mechanism.noise_multiplier
-    said["privacy"]["epsilon"] = price([mechanism], delta=said["privacy"]["delta"]).epsilon
-    said["privacy"]["curve"] = []
+    _priced(said, mechanism)
 
 
 def _steps(said: dict[str, Any]) -> None:
@@ -218,8 +227,7 @@ def _steps(said: dict[str, Any]) -> None:
     said["events"] = [mechanism.to_json()]
     said["mechanisms"][0]["steps"] = 90
     said["steps"] |= {"charged": 90, "released": 90}
-    said["privacy"]["epsilon"] = price([mechanism], delta=said["privacy"]["delta"]).epsilon
-    said["privacy"]["curve"] = []
+    _priced(said, mechanism)
 
 
 def _reserved(said: dict[str, Any]) -> None:

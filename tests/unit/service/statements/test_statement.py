@@ -310,8 +310,8 @@ class TestACapOnBatches:
     )
 
     def statement(self):
-        charge = Charge(mechanism=self.CAPPED, charged_steps=102, reserved_steps=None)
-        return build(make_facts(charge=charge))
+        facts = make_facts()
+        return build(replace(facts, charge=replace(facts.charge, mechanism=self.CAPPED)))
 
     def test_it_costs_what_the_cap_costs_and_verifies(self, key):
         whole = build(make_facts())["privacy"]["epsilon"]
@@ -361,6 +361,7 @@ class TestVerifyStatement:
             "signature",
             "signer",
             "epsilon",
+            "accountants",
             "curve",
             "steps",
             "mechanisms",
@@ -377,6 +378,57 @@ class TestVerifyStatement:
         statement = body(document)
         statement["privacy"]["epsilon"] *= 0.99
         assert bad_checks(sign(statement, key)) == ["epsilon"]
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"epsilon_by_accountant": {"pld": 0.5, "rdp": 9.0}},
+            {"epsilon_by_accountant": {"rdp": 9.0}},
+            {"epsilon_by_accountant": {"gdp": 1.0}},
+            {"epsilon_by_accountant": 3},
+            {"epsilon_by_accountant": {}},
+            {"computed_again": {"epsilon": 0.5}},
+            {"computed_again": {}},
+            {"computed_again": None},
+        ],
+        ids=str,
+    )
+    def test_another_epsilon_beside_it_is_found_even_when_it_is_signed(self, document, key, change):
+        statement = body(document)
+        statement["privacy"] |= change
+        assert bad_checks(sign(statement, key)) == ["accountants"]
+
+    def test_a_lower_figure_of_a_looser_accountant_is_found(self, document, key):
+        statement = body(document)
+        statement["privacy"]["epsilon_by_accountant"]["rdp"] = statement["privacy"]["epsilon"] / 2
+        assert bad_checks(sign(statement, key)) == ["accountants"]
+
+    def test_one_of_before_they_were_told_is_held_to_none_of_them(self, document, key):
+        statement = body(document)
+        del statement["privacy"]["epsilon_by_accountant"], statement["privacy"]["computed_again"]
+        assert bad_checks(sign(statement, key)) == []
+
+    @pytest.mark.parametrize("released", [0, -1, True, 1.5])
+    def test_released_steps_that_are_no_count_are_found(self, document, key, released):
+        statement = body(document)
+        statement["steps"]["released"] = released
+        assert bad_checks(sign(statement, key)) == ["steps"]
+
+    @pytest.mark.parametrize("unit", ["household", "user", None])
+    def test_another_unit_than_its_details_is_found(self, document, key, unit):
+        statement = body(document) | {"unit": unit}
+        assert bad_checks(sign(statement, key)) == ["protects"]
+
+    @pytest.mark.parametrize(
+        "change",
+        [{"ledger": nothing} for nothing in (None, {}, 0, "", "x", [])]
+        + [{"protects": False}, {"protects": 1}, {"protects": False, "ledger": 0}],
+        ids=str,
+    )
+    def test_protected_data_that_no_ledger_paid_for_are_found(self, document, key, change):
+        """A statement without a ledger is read as one of public data."""
+        statement = body(document) | change
+        assert "protects" in bad_checks(sign(statement, key))
 
     def test_an_event_with_fewer_steps_is_found_even_when_it_is_signed(self, document, key):
         statement = body(document)
@@ -587,6 +639,13 @@ class TestChargedSearch:
         document["privacy"] |= {"epsilon": less, "curve": []}
 
         assert {"steps", "trials"} <= set(bad_checks(sign(document, key)))
+
+    @pytest.mark.parametrize("flattery", [0.9, 2.0])
+    def test_another_epsilon_of_the_search_alone_is_found(self, charged, key, flattery):
+        document = body(charged)
+        document["search"]["epsilon"] *= flattery
+
+        assert bad_checks(sign(document, key)) == ["epsilon of the search"]
 
     def test_fewer_trials_than_scores_are_found(self, charged, key):
         document = body(charged)
