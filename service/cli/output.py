@@ -39,9 +39,27 @@ def show(*renderables: "RenderableType", error: bool = False) -> None:
     print("\n".join(lines), file=screen.file, flush=True)
 
 
+def printable(value: Any) -> Any:
+    """A document of anybody's with what no terminal should be sent, such as escapes, replaced in its texts.
+
+    Example:
+        >>> printable({"name": f"a{chr(27)}[2Jb", "steps": [1, chr(0xD800)]})
+        {'name': 'a�[2Jb', 'steps': [1, '�']}
+    """
+    if isinstance(value, str):
+        return "".join(char if char.isprintable() or char == "\n" else "�" for char in value)
+    if isinstance(value, dict):
+        return {printable(name): printable(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [printable(each) for each in value]
+    return value
+
+
 def show_json(document: Any) -> None:
     """Print for scripts: one document, nothing else."""
-    print(json.dumps(document, indent=2, ensure_ascii=False))
+    written = json.dumps(document, indent=2, ensure_ascii=False)
+    # Half a surrogate pair, which no encoding can write, is an escape in JSON.
+    print(written.encode(errors="backslashreplace").decode())
 
 
 def show_json_line(document: Any) -> None:

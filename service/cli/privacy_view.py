@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from service import text
+from service.cli.output import printable
 from service.cli.views import UNACCOUNTED, evaluation_tables, facts, table
 from service.ledger import names, words
 from service.ledger.schemas import Entry
@@ -136,7 +137,7 @@ def checks(found: "Sequence[Check]") -> RenderableType:
     for check in found:
         style = {"good": None, "open": "yellow", "bad": "red"}[check.verdict]
         verdict = "BAD" if check.is_bad else check.verdict
-        made.add_row(check.name, verdict, check.detail, style=style)
+        made.add_row(check.name, verdict, printable(check.detail), style=style)
     return made
 
 

@@ -138,7 +138,7 @@ def entries_between(
 
 
 def _show(document: Json, found: "list[Check]", *, as_json: bool, verify: bool) -> None:
-    from service.cli.output import show, show_json
+    from service.cli.output import printable, show, show_json
 
     if as_json:
         verdict = [
@@ -148,10 +148,11 @@ def _show(document: Json, found: "list[Check]", *, as_json: bool, verify: bool) 
         show_json({**document, "checks": verdict} if verify else document)
         return
     from service.cli import privacy_view
+    from service.statements.verify import MALFORMED
 
     try:
-        show(privacy_view.statement(document))
-    except (KeyError, TypeError, AttributeError) as error:
+        show(privacy_view.statement(printable(document)))
+    except MALFORMED as error:
         # What cannot be read can still be verified, and then says itself what is wrong with it.
         if not verify:
             raise CliError(f"this is no privacy statement that I can read: {error!r}") from error

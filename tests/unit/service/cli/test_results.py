@@ -234,6 +234,30 @@ class TestStatement:
         assert done.code == 2
         assert said in done.err
 
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"privacy": {**DOCUMENT["privacy"], "epsilon": 10**400}},
+            {"study": {"id": "s", "name": "half \ud800"}},
+            {"search": {**DOCUMENT["search"], "note": "\x1b[2J\ud800"}},
+            {"signature": {"key_id": "\ud800"}},
+            {"events": "\ud800"},
+            {"privacy": {**DOCUMENT["privacy"], "epsilon_by_accountant": {"\ud800": 1.0}}},
+        ],
+        ids=["huge", "surrogate", "escape", "signature", "events", "accountant"],
+    )
+    def test_what_no_service_wrote_is_bad_and_no_crash(
+        self, cli: Cli, tmp_path: Path, changes: dict[str, Any]
+    ) -> None:
+        forged = kept(tmp_path, **changes)
+        done = cli("statement", "--file", forged, "--verify")
+        assert done.code == 1
+        assert "Checks" in done.out
+        assert "BAD" in done.out
+        assert "\x1b" not in done.out
+        done.out.encode()  # every letter of it can be written
+        assert json.loads(cli("statement", "--file", forged, "--verify", "--json").out)["checks"]
+
     def test_a_true_statement_verifies_against_the_ledger(self, cli: Cli) -> None:
         done = cli("statement", STUDY["id"], "--verify", "--key-id", KEY_ID)
         assert done.code == 0
