@@ -44,7 +44,7 @@ def record(statement: Mapping[str, Any]) -> dict[str, Any]:
                 f"(sha256 {statement['dataset']['sha256']}).",
                 "unprotected_quantities": " ".join(
                     [
-                        f"The number of training {statement['unit']}s, and which they are.",
+                        f"The number of {_splits(statement)} {statement['unit']}s, and which they are.",
                         *stated_coverage(statement)[1:],
                     ]
                 ),
@@ -103,6 +103,13 @@ def _privacy_loss(statement: Mapping[str, Any]) -> dict[str, Any]:
             ]
         ),
     }
+
+
+def _splits(statement: Mapping[str, Any]) -> str:
+    """Those whose sizes the guarantee takes as public: scores of a charged search read the validation split too."""
+    mechanisms = statement.get("mechanisms", ())
+    is_scored = any(mechanism.get("of") == OF_SCORES for mechanism in mechanisms)
+    return "training and validation" if is_scored else "training"
 
 
 def _notes(statement: Mapping[str, Any]) -> list[str]:

@@ -52,6 +52,11 @@ def test_a_noisy_count_of_a_charged_search_is_not_called_training() -> None:
         "- DP-SGD, trials of the search: sampling_rate 0.05.",
     ]
     assert said[2].startswith("- Gaussian mechanism on counts of validation records, scores of")
+    public = record["deployment"]["dp_variant"]["unprotected_quantities"]
+    assert public.startswith("The number of training and validation records, and which they are.")
+    (plain,) = records(STATEMENT)
+    public = plain["deployment"]["dp_variant"]["unprotected_quantities"]
+    assert public.startswith("The number of training records, and which they are.")
 
 
 def test_a_record_of_users_counts_users_and_says_who_they_are() -> None:
