@@ -99,8 +99,11 @@ def _privacy(document: Json) -> RenderableType:
     chosen = privacy["accountant"]
     figures = {chosen: privacy["epsilon"], **privacy.get("epsilon_by_accountant", {})}
     for name, value in figures.items():
-        promised = "promised" if name == chosen else "for comparison"
-        made.add_row(ACCOUNTANTS.get(name, name), text.epsilon(value), promised)
+        standing = "promised" if name == chosen else "for comparison"
+        if value is None:
+            is_asked = name != "prv" or not document.get("charged_search")
+            standing = "gave no answer" if is_asked else "not asked"
+        made.add_row(ACCOUNTANTS.get(name, name), text.epsilon(value), standing)
     for name, value in text.parts_alone(document.get("charged_search") or {}):
         made.add_row("", text.epsilon(value), f"{name} alone")
     if privacy.get("epsilon_tan") is not None:

@@ -184,6 +184,7 @@ class TestPlanner:
         assert "Noise on a score± " in page.text["plan-figures"]
         for part in ("the private run alone", "its 3 trials alone", "their scores alone"):
             assert part in page.text["plan-privacy"]
+        assert "not asked" in page.text["plan-privacy"]
         assert "finals" not in page.text["plan-figures"]
         assert "plan-modes" not in page.text
         assert numbers.splitlines()[0] == (

@@ -58,6 +58,7 @@ def test_a_plan_says_what_is_charged_and_what_is_seen_of_it(plan: dict[str, Any]
     assert "Privacy of run, trials and scores at δ = 1e-05" in shown
     assert "for the search 7 trials of 200 steps with a score each: the 6 planned, and 1" in shown
     assert f"noise on a score {NOISE}" in shown
+    assert "PRV - not asked" in shown
     charged = plan["charged_search"]
     for part, value in (
         ("the private run", charged["epsilon_of_run"]),
