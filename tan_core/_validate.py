@@ -6,7 +6,7 @@ They take Python's own numbers alone: whatever is computed of a ``numpy.float32`
 
 import math
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -64,6 +64,11 @@ def instance(kind: type, /, **values: object) -> None:
             )
 
 
+def optional(kind: type, /, **values: object) -> None:
+    """Refuse anything that is neither of this class nor None."""
+    instance(kind, **{name: value for name, value in values.items() if value is not None})
+
+
 _Member = TypeVar("_Member")
 
 
@@ -75,29 +80,77 @@ def sequence(kind: type[_Member], /, **values: object) -> tuple[_Member, ...]:
             f"{name} must be a sequence of {kind.__name__}, got a single one: put it into a list",
             field=name,
         )
+    held = items(kind, **values)
+    for index, member in enumerate(held):
+        instance(kind, **{f"{name}[{index}]": member})
+    return held
+
+
+def items(kind: type[_Member], /, **values: object) -> tuple[_Member, ...]:
+    """What one argument holds, whatever that is; refused where it holds nothing one by one."""
+    ((name, value),) = values.items()
     try:
-        held = tuple(value)  # pyright: ignore[reportArgumentType] whatever it is
+        return tuple(value)  # pyright: ignore[reportArgumentType] whatever it is
     except TypeError:
         raise ParameterError(
             f"{name} must be a sequence of {kind.__name__}, got {_described(value)}", field=name
         ) from None
-    for index, member in enumerate(held):
-        instance(kind, **{f"{name}[{index}]": member})
-    return held
+
+
+def sides(**values: object) -> tuple[int, ...]:
+    """The shape of one example as plain numbers, refused unless they are whole and above 0."""
+    ((name, value),) = values.items()
+    found = tuple(map(plain, value)) if isinstance(value, Iterable) else ()
+    if not found or not all(type(side) is int and side > 0 for side in found):
+        raise ParameterError(
+            f"{name} must be the whole numbers of one example's sides, such as (1, 28, 28), got {_shown(value)}",
+            field=name,
+        )
+    return found
+
+
+def boolean(**values: object) -> None:
+    """Refuse anything that is not a truth value, of Python or NumPy."""
+    for name, value in values.items():
+        held: Any = value.item() if _is_scalar(value) else value  # pyright: ignore[reportAttributeAccessIssue]
+        if not isinstance(held, bool):
+            raise ParameterError(
+                f"{name} must be True or False, got {_described(value)}", field=name
+            )
+
+
+def number(**values: object) -> None:
+    """Refuse anything that is not a number, and NaN; infinities are numbers here."""
+    for name, value in values.items():
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or value != value:
+            raise ParameterError(f"{name} must be a number, got {_described(value)}", field=name)
+
+
+def integer(**values: object) -> None:
+    """Refuse anything that is not an integer."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ParameterError(f"{name} must be an integer, got {_described(value)}", field=name)
 
 
 def positive(**values: float) -> None:
     """Refuse anything that is not a finite number above zero."""
     for name, value in values.items():
         if not (_is_number(value) and value > 0):
-            raise ParameterError(f"{name} must be a finite number > 0, got {value!r}", field=name)
+            raise ParameterError(
+                f"{name} must be a finite number > 0, got {_shown(value)}", field=name
+            )
 
 
 def positive_integer(**values: object) -> None:
-    """Refuse anything that is not an integer of at least 1."""
-    for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ParameterError(f"{name} must be an integer >= 1, got {value!r}", field=name)
+    """Refuse anything that is not an integer of at least 1, and those beyond every count: 2**63 and more."""
+    _integer_from(1, values)
+
+
+def natural_number(**values: object) -> None:
+    """Refuse anything that is not an integer of at least 0, and those beyond every count: 2**63 and more."""
+    _integer_from(0, values)
 
 
 def probability(*, open_ends: bool = False, **values: float) -> None:
@@ -106,21 +159,21 @@ def probability(*, open_ends: bool = False, **values: float) -> None:
         inside = _is_number(value) and (0 < value < 1 if open_ends else 0 <= value <= 1)
         if not inside:
             domain = "(0, 1)" if open_ends else "[0, 1]"
-            raise ParameterError(f"{name} must be in {domain}, got {value!r}", field=name)
+            raise ParameterError(f"{name} must be in {domain}, got {_shown(value)}", field=name)
 
 
 def rate(**values: float) -> None:
     """Refuse anything outside (0, 1]."""
     for name, value in values.items():
         if not (_is_number(value) and 0 < value <= 1):
-            raise ParameterError(f"{name} must be in (0, 1], got {value!r}", field=name)
+            raise ParameterError(f"{name} must be in (0, 1], got {_shown(value)}", field=name)
 
 
 def fraction(**values: float) -> None:
     """Refuse anything outside [0, 1)."""
     for name, value in values.items():
         if not (_is_number(value) and 0 <= value < 1):
-            raise ParameterError(f"{name} must be in [0, 1), got {value!r}", field=name)
+            raise ParameterError(f"{name} must be in [0, 1), got {_shown(value)}", field=name)
 
 
 def in_range(low: float, high: float, /, **values: float) -> None:
@@ -128,14 +181,35 @@ def in_range(low: float, high: float, /, **values: float) -> None:
     for name, value in values.items():
         if not (_is_number(value) and low <= value <= high):
             raise ParameterError(
-                f"{name} must be in [{low:g}, {high:g}], got {value!r}", field=name
+                f"{name} must be in [{low:g}, {high:g}], got {_shown(value)}", field=name
+            )
+
+
+def _integer_from(least: int, values: Mapping[str, object]) -> None:
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ParameterError(
+                f"{name} must be an integer >= {least}, got {_shown(value)}", field=name
+            )
+        if value >= 2**63:
+            raise ParameterError(
+                f"{name} must be an integer < 2**63, got one of {value.bit_length()} bits",
+                field=name,
             )
 
 
 def _described(value: object) -> str:
     """What it is: all of a short one such as a number, for a text may hide in its type."""
-    shown = repr(value)
+    shown = _shown(value)
     return shown if len(shown) <= 40 else f"an object of type {type(value).__name__}"
+
+
+def _shown(value: object) -> str:
+    """The value itself; of an integer that Python writes no text of, how long it is."""
+    try:
+        return repr(value)
+    except ValueError:
+        return f"an integer of {value.bit_length()} bits" if isinstance(value, int) else "a value"
 
 
 def _is_scalar(value: Any) -> bool:

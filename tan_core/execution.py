@@ -46,7 +46,7 @@ class Simulation:
     r"""One run at constant TAN: (B/k, sigma/k) at equal steps, learning rate and clipping norm.
 
     ``dynamics`` is what the engine executes. It is not a :class:`Mechanism` to price: at the usual
-    scale factors its epsilon is in the hundreds.
+    scale factors its epsilon is in the hundreds. ``scale_factor`` is k > 0.
 
     NOTE: a simulation never cuts its batches. A cap bounds the size of a large batch, and a small one
     needs no bound. The run loses at most :math:`0.4/\sqrt{B}` of its sum to a cap, one at its very mean;
@@ -64,6 +64,7 @@ class Simulation:
     def __post_init__(self) -> None:
         _validate.instance(Mechanism, dynamics=self.dynamics)
         _validate.make_plain(self, "num_examples", "scale_factor")
+        _validate.positive(scale_factor=self.scale_factor)
         _check_draw(self.dynamics, self.num_examples)
 
     @classmethod
@@ -71,8 +72,8 @@ class Simulation:
         """The simulation of ``run`` at a smaller batch, sigma/q exactly as in the run."""
         _validate.instance(PrivateRun, run=run)
         expected_batch_size = _validate.plain(expected_batch_size)
-        is_number = isinstance(expected_batch_size, int | float)  # pyright: ignore[reportUnnecessaryIsInstance]
-        if not (is_number and 0 < expected_batch_size <= run.expected_batch_size):
+        _validate.positive(expected_batch_size=expected_batch_size)
+        if expected_batch_size > run.expected_batch_size:
             raise ParameterError(
                 f"expected_batch_size must be in (0, {run.expected_batch_size:g}], "
                 f"got {expected_batch_size!r}",

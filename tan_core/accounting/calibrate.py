@@ -303,11 +303,12 @@ def _largest_rate(probe: Mechanism, target: _Target) -> float:
 
 
 def _target(epsilon: float, delta: float, accountant: Accountant, certified: bool) -> _Target:
+    _validate.boolean(certified=certified)
     _validate.positive(epsilon=epsilon)
     _validate.in_range(0, MAX_EPSILON, epsilon=epsilon)
     _validate.probability(open_ends=True, delta=delta)
     _validate.in_range(MIN_DELTA, 1, delta=delta)
-    return _Target(epsilon, delta, Accountant(accountant), certified)
+    return _Target(epsilon, delta, Accountant(accountant), bool(certified))
 
 
 def _limit_noise(probe: Mechanism, target: _Target) -> float:

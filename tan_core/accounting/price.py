@@ -110,10 +110,20 @@ def price(
 def round_up(value: float, digits: int) -> float:
     """The value for display: at most ``digits`` decimals, never below the value itself.
 
+    Args:
+        value: a number; infinity stays as it is.
+        digits: decimals; below 0: tens, hundreds and so on.
+
+    Raises:
+        ParameterError: ``value`` is no number, such as the None of a price that was not found, or
+            ``digits`` no integer.
+
     Example:
         >>> round_up(6.57901, 3)
         6.58
     """
+    _validate.number(value=value)
+    _validate.integer(digits=digits)
     nearest = round(value, digits)
     return nearest if nearest >= value else round(nearest + 10.0**-digits, digits)
 

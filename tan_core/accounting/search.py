@@ -282,6 +282,7 @@ def _check_arguments(
         raise ParameterError(
             f"search.accounting {mode.value} prices no trials, got {len(trials)}", field="trials"
         )
+    _validate.optional(SelectionConditions, selection=selection)
     if selection is not None and mode is not SearchAccounting.PRIVATE_SELECTION:
         raise ParameterError(
             f"selection belongs to search.accounting private_selection, not {mode.value}",

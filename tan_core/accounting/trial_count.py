@@ -6,14 +6,16 @@ trials, however many were run (Liu and Talwar 2019; Papernot and Steinke 2022).
 """
 
 import math
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import count
 
 import numpy as np
 import scipy
 
 from tan_core import _validate
+from tan_core.errors import ParameterError
 
 MAX_MEAN = 1e4
 MAX_SHAPE = 100.0
@@ -81,11 +83,11 @@ class NegativeBinomialTrials:
 
     def pmf(self, trials: int) -> float:
         """The probability of exactly this many trials."""
-        return _mass_at(self._masses(), trials - 1)
+        return _mass_at(self._masses(), _num(trials) - 1)
 
     def sample(self, rng: np.random.Generator) -> int:
         """A number of trials, at least 1. It must stay as secret as the noise: seed ``rng`` so."""
-        return 1 + _inverse(self._masses(), float(rng.random()))
+        return 1 + _inverse(self._masses(), _uniform(rng))
 
     def _masses(self) -> Iterator[float]:
         """P(K = 1), P(K = 2), ..."""
@@ -96,6 +98,8 @@ class NegativeBinomialTrials:
         for k in count(1):
             yield mass
             mass *= survival * (k + h) / (k + 1)
+            if mass < sys.float_info.min:  # it would round to itself, for ever, and not reach 0
+                mass = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,11 +128,11 @@ class PoissonTrials:
 
     def pmf(self, trials: int) -> float:
         """The probability of exactly this many trials."""
-        return _mass_at(self._masses(), trials)
+        return _mass_at(self._masses(), _num(trials))
 
     def sample(self, rng: np.random.Generator) -> int:
         """A number of trials, at least 0. It must stay as secret as the noise: seed ``rng`` so."""
-        return _inverse(self._masses(), float(rng.random()))
+        return _inverse(self._masses(), _uniform(rng))
 
     def _masses(self) -> Iterator[float]:
         """P(K = 0), P(K = 1), ..."""
@@ -171,10 +175,25 @@ def _negative_binomial_mean(length: float, shape: float) -> float:
     return math.expm1(length) / (length * float(scipy.special.exprel(-shape * length)))
 
 
+def _num(trials: int) -> int:
+    trials = _validate.plain(trials)
+    _validate.integer(trials=trials)
+    return trials
+
+
 def _mass_at(masses: Iterator[float], index: int) -> float:
-    if index < 0:
-        return 0.0
-    return next(islice(masses, index, None))
+    for at, mass in enumerate(masses if index >= 0 else ()):
+        if at == index or mass == 0:  # all that follow are nothing, too
+            return mass
+    return 0.0
+
+
+def _uniform(rng: object) -> float:
+    """A number in [0, 1) of whatever draws them: NumPy's generators, or the system's own."""
+    draw = getattr(rng, "random", None)
+    if not callable(draw):
+        raise ParameterError(f"rng must be a numpy.random.Generator, got {rng!r:.40}", field="rng")
+    return float(draw())  # pyright: ignore[reportArgumentType] whatever it is
 
 
 def _inverse(masses: Iterator[float], uniform: float) -> int:

@@ -2,9 +2,11 @@
 
 import hashlib
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -91,7 +93,7 @@ class Split:
 
 
 def inspect(
-    path: str | None,
+    path: str | PathLike[str] | None,
     *,
     source: str | None = None,
     label: str = "label",
@@ -123,11 +125,23 @@ def inspect(
 
     Raises:
         DatasetError: missing, unreadable or malformed data; ``field`` names the argument at fault.
-        ParameterError: a number is out of its domain.
+        ParameterError: a number is out of its domain, or an argument of another kind.
     """
-    if num_classes is not None:
-        _validate.positive_integer(num_classes=num_classes)
-    _validate.in_range(0, 2**63 - 1, split_seed=split_seed)
+    if isinstance(path, PathLike):
+        path = os.fspath(path)
+    _validate.optional(str, path=path, source=source, group=group)
+    _validate.instance(str, label=label, unit=unit)
+    _validate.instance(Storage, storage=storage)
+    _validate.optional(bytes, digest_key=digest_key)
+    if features is not None:
+        features = _validate.sequence(str, features=features)
+    num_classes, split_seed, records_per_unit = map(
+        _validate.plain, (num_classes, split_seed, records_per_unit)
+    )
+    for name, value in (("num_classes", num_classes), ("records_per_unit", records_per_unit)):
+        if value is not None:
+            _validate.positive_integer(**{name: value})
+    _validate.natural_number(split_seed=split_seed)
     most = _records_per_unit(unit, records_per_unit)
     names = _columns(label, features, unit, group)
     facts_of = partial(

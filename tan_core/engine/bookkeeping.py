@@ -39,6 +39,7 @@ from tan_core.engine.layers.base import squared_norms
 from tan_core.engine.passes import as_read, check_precision, passes, widened
 from tan_core.engine.units import Unit, units_of
 from tan_core.engine.ways import Way, channels_last
+from tan_core.errors import ParameterError
 from tan_core.spec.train import Precision
 
 
@@ -84,7 +85,7 @@ class Books:
         precision: of the passes through the model while the books are open.
 
     Raises:
-        ParameterError: as :func:`~tan_core.engine.passes.check_precision` raises it.
+        ParameterError: nothing is trainable, or as :func:`~tan_core.engine.passes.check_precision` raises it.
     """
 
     def __init__(self, model: nn.Module, precision: Precision = Precision.FLOAT32) -> None:
@@ -93,6 +94,8 @@ class Books:
         self._precision = precision
         self._units = units_of(model)
         trainable = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
+        if not trainable:
+            raise ParameterError("the model has no trainable parameter", field="model")
         self._like = next(iter(trainable.values()))
         self._shapes = {name: p.shape for name, p in trainable.items()}
         self._is_channels_last = _can_be_channels_last(model)

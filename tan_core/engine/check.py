@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
+from tan_core import _validate
 from tan_core.errors import ParameterError
 
 _BATCH_NORMS = (
@@ -29,6 +30,12 @@ _DROPOUTS = (
 _RANDOM = (nn.RReLU, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d)
 _EXAMPLES_SECOND = (nn.MultiheadAttention, nn.RNNBase)
 _LOOKUPS = (nn.Embedding, nn.EmbeddingBag)
+_UNSEEN = "the engine must see every layer run, and batches have another size in each step"
+_WRAPPERS = {
+    "OptimizedModule": f"torch.compile made it: {_UNSEEN}; pass the module itself, which is its _orig_mod",
+    "GradSampleModule": "Opacus made it, which keeps gradients of its own; pass the module itself, which is its _module",
+}
+"""By the name of their class, as neither library is to be loaded for them."""
 
 
 def check_model(model: nn.Module) -> None:
@@ -39,15 +46,15 @@ def check_model(model: nn.Module) -> None:
 
     Raises:
         ParameterError: a layer mixes examples (batch normalisation), keeps statistics or a state,
-            draws from torch's global generator (dropout), changes its parameters when it runs, does
+            draws from torch's global generator (dropout), is compiled or wrapped by another library, changes its parameters when it runs, does
             not have examples as first dimension, or has no shape yet; or nothing is trainable. The
             message names the layer.
     """
+    _validate.instance(nn.Module, model=model)
     for name, layer in model.named_modules():
+        where = f"layer {name!r}" if name else "the model"
         for reason in _reasons(layer):
-            raise ParameterError(
-                f"layer {name!r} is {type(layer).__name__}: {reason}", field="model"
-            )
+            raise ParameterError(f"{where} is {type(layer).__name__}: {reason}", field="model")
     for name, parameter in model.named_parameters():
         if is_lazy(parameter):
             raise ParameterError(
@@ -72,6 +79,12 @@ def check_model(model: nn.Module) -> None:
 
 def _reasons(layer: nn.Module) -> Iterator[str]:
     """Why a layer cannot be trained privately, and what to do instead."""
+    if type(layer).__name__ in _WRAPPERS:
+        yield _WRAPPERS[type(layer).__name__]
+    elif vars(layer).get("_compiled_call_impl") is not None:
+        yield f"its compile() was called: {_UNSEEN}; pass a module of which it was not"
+    elif isinstance(layer, torch.jit.ScriptModule):
+        yield f"TorchScript made it: {_UNSEEN}; pass the module that it was made of"
     if isinstance(layer, _BATCH_NORMS):
         yield ("it mixes the examples of a batch, so no per-example gradient exists; use GroupNorm")
     if getattr(layer, "track_running_stats", False):

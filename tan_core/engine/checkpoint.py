@@ -17,6 +17,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
+from tan_core import _validate
 from tan_core.engine.trainer import Trainer, TrainerState
 from tan_core.errors import ParameterError
 
@@ -98,13 +99,21 @@ def _sync(folder: Path) -> None:
 
 def draft(path: Place, trainer: Trainer, extra: Mapping[str, Any] | None = None) -> Draft:
     """Copy the trainer's state and ``extra`` (JSON) into a checkpoint that is to be kept."""
+    _validate.instance(Trainer, trainer=trainer)
+    _validate.optional(Mapping, extra=extra)
     state = trainer.state()
     metadata = {"meta": dict(state.meta), "extra": dict(extra or {})}
-    return Draft(Path(path), save_tensors(dict(state.tensors), metadata=_as_strings(metadata)))
+    content = save_tensors(dict(state.tensors), metadata=_as_strings("extra", metadata))
+    return Draft(_place(path), content)
 
 
 def save(path: Place, trainer: Trainer, extra: Mapping[str, Any] | None = None) -> str:
-    """Write the trainer's state and ``extra`` (JSON), and wait; the SHA-256 of the file, as hex."""
+    """Write the trainer's state and ``extra`` (JSON), and wait; the SHA-256 of the file, as hex.
+
+    Raises:
+        ParameterError: an argument is of another kind, or ``extra`` holds what JSON cannot.
+        OSError: the file cannot be written.
+    """
     return draft(path, trainer, extra).keep()
 
 
@@ -112,9 +121,16 @@ def load(path: Place, sha256: str) -> LoadedCheckpoint:
     """The checkpoint at ``path``, if it is the very file that ``sha256`` was reported for.
 
     Raises:
-        ParameterError: missing, changed or malformed; ``field`` is "checkpoint".
+        ParameterError: missing, changed or malformed; ``field`` is "checkpoint". Or an argument is of another
+            kind; ``field`` names it.
     """
-    content = _read(Path(path), sha256)
+    if not isinstance(sha256, str):  # pyright: ignore[reportUnnecessaryIsInstance] whoever has none would trust any file
+        raise ParameterError(
+            "sha256 must be the digest that save() returned, as hexadecimal text: a checkpoint is read "
+            f"only if it is that very file; got {sha256!r:.80}",
+            field="sha256",
+        )
+    content = _read(_place(path), sha256)
     try:
         tensors = load_tensors(content)
         metadata = _metadata(content)
@@ -127,16 +143,40 @@ def load(path: Place, sha256: str) -> LoadedCheckpoint:
 def save_weights(
     path: Place, weights: Mapping[str, Tensor], metadata: Mapping[str, Any] | None = None
 ) -> str:
-    """Write released weights by parameter name with JSON ``metadata``; the file's SHA-256, as hex."""
-    return Draft(
-        Path(path), save_tensors(dict(weights), metadata=_as_strings(metadata or {}))
-    ).keep()
+    """Write released weights by parameter name with JSON ``metadata``; the file's SHA-256, as hex.
+
+    Raises:
+        ParameterError: an argument is of another kind, or ``metadata`` holds what JSON cannot.
+        OSError: the file cannot be written.
+    """
+    _validate.instance(Mapping, weights=weights)
+    _validate.optional(Mapping, metadata=metadata)
+    for name, weight in weights.items():
+        _validate.instance(Tensor, **{f"weights[{name!r}]": weight})
+    content = save_tensors(dict(weights), metadata=_as_strings("metadata", metadata or {}))
+    return Draft(_place(path), content).keep()
 
 
-def _as_strings(metadata: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        key: json.dumps(value, sort_keys=True, allow_nan=False) for key, value in metadata.items()
-    }
+def _as_strings(field: str, metadata: Mapping[str, Any]) -> dict[str, str]:
+    try:
+        return {
+            key: json.dumps(value, sort_keys=True, allow_nan=False)
+            for key, value in metadata.items()
+        }
+    except (TypeError, ValueError) as error:
+        raise ParameterError(f"{field} must be JSON: {error}", field=field) from error
+
+
+def _place(path: object) -> Path:
+    """Where a file is, or is to be."""
+    try:
+        found = Path(path)  # pyright: ignore[reportArgumentType] whatever it is
+        os.fsencode(found)
+    except (TypeError, ValueError):
+        found = Path()
+    if not found.name:
+        raise ParameterError(f"path must be that of a file, got {path!r:.80}", field="path")
+    return found
 
 
 def _metadata(content: bytes) -> dict[str, Any]:

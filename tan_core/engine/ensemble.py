@@ -23,6 +23,7 @@ from tan_core.engine.ensemble_checks import (
     check_config,
     check_counts,
     check_data,
+    check_pairs,
     check_simulations,
     linear_layers,
 )
@@ -31,6 +32,7 @@ from tan_core.engine.layers.base import squared_norms
 from tan_core.engine.optimizers import make_optimizer
 from tan_core.engine.randomness import Randomness
 from tan_core.engine.trainer import StepStats
+from tan_core.engine.trainer_checks import check_randomness
 from tan_core.errors import ParameterError
 from tan_core.execution import Simulation
 from tan_core.spec.schedules import scheduled_learning_rate
@@ -89,6 +91,14 @@ class LinearEnsemble:
     ) -> None:
         microbatch_size = _validate.plain(microbatch_size)
         _validate.positive_integer(microbatch_size=microbatch_size)
+        models = _validate.sequence(nn.Module, models=models)
+        simulations = _validate.items(Simulation, simulations=simulations)
+        configs = _validate.sequence(TrainerConfig, configs=configs)
+        check_randomness("randomness", randomness)
+        if noises is not None:
+            noises = _validate.items(Randomness, noises=noises)
+            for trial, noise in enumerate(noises):
+                check_randomness(f"noises[{trial}]", noise)
         check_counts(models, simulations=simulations, configs=configs, noises=noises)
         check_simulations(simulations)
         layers = linear_layers(models)
@@ -156,6 +166,7 @@ class LinearEnsemble:
         inputs, labels = as_tensor(inputs), as_indices(labels, field="labels")
         if len(labels) == 0:
             raise ParameterError("cannot evaluate on an empty split", field="inputs")
+        check_pairs(inputs, labels, num_features=self._num_features)
         accuracies: list[float | None] = [None] * len(self._trials)
         if not self._running:
             return tuple(accuracies)
@@ -173,6 +184,9 @@ class LinearEnsemble:
 
     def released_weights(self, trial: int) -> dict[str, Tensor]:
         """A copy of a trial's weights by parameter name: averaged weights where averaging is on."""
+        trial = _validate.plain(trial)
+        _validate.natural_number(trial=trial)
+        _validate.in_range(0, len(self._trials) - 1, trial=trial)
         released = self._trials[trial].released
         return {n: value.clone() for n, value in zip(self._names[trial], released, strict=True)}
 

@@ -92,18 +92,23 @@ def check_data(inputs: Tensor, labels: Tensor, layer: nn.Linear, simulation: Sim
             f"{simulation.num_examples}",
             field="inputs",
         )
-    if inputs[0].numel() != layer.in_features:
-        raise ParameterError(
-            f"the models read {layer.in_features} features, the inputs have {inputs[0].numel()}",
-            field="inputs",
-        )
-    if len(labels) != len(inputs):
-        raise ParameterError(f"{len(inputs)} inputs but {len(labels)} labels", field="labels")
+    check_pairs(inputs, labels, num_features=layer.in_features)
     lowest, highest = int(labels.min()), int(labels.max())
     if lowest < 0 or highest >= layer.out_features:
         raise ParameterError(
             f"labels must be in [0, {layer.out_features}), got {lowest} to {highest}",
             field="labels",
+        )
+
+
+def check_pairs(inputs: Tensor, labels: Tensor, *, num_features: int) -> None:
+    """Refuse records of another size than the models read, and labels that are not one for each."""
+    if len(labels) != len(inputs):
+        raise ParameterError(f"{len(inputs)} inputs but {len(labels)} labels", field="labels")
+    if inputs[0].numel() != num_features:
+        raise ParameterError(
+            f"the models read {num_features} features, the inputs have {inputs[0].numel()}",
+            field="inputs",
         )
 
 

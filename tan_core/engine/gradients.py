@@ -85,6 +85,7 @@ def clipped_sum(
     _validate.positive(clip_norm=clip_norm)
     _validate.positive_integer(views=views, microbatch_size=microbatch_size)
     _check_tensors(inputs, labels)
+    _validate.optional(Tensor, shares=shares, onto=onto)
     labels = labels.long()
     if len(inputs) != views * len(labels):
         raise ParameterError(
@@ -99,6 +100,8 @@ def clipped_sum(
             )
     if final is not None and onto is None:
         raise ParameterError("final is told of parts of onto, which is missing", field="onto")
+    if not isinstance(model, Books):
+        _validate.instance(nn.Module, model=model)
     books = model if isinstance(model, Books) else Books(model)
     books.check_precision()
     is_float32 = books.precision is Precision.FLOAT32

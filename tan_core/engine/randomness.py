@@ -138,6 +138,7 @@ class PrivateRandomness:
 
     def _opened(self, purpose: Purpose, step: int) -> bytes:
         """The key of a stream that was not open before, nor one after it."""
+        _validate.natural_number(step=step)
         last = self._drawn.get(purpose, -1)
         if step <= last:
             raise ParameterError(
@@ -167,7 +168,7 @@ class SeededRandomness:
     def __init__(self, seed: int, stream: int = 0) -> None:
         seed, stream = map(_validate.plain, (seed, stream))
         for name, value in (("seed", seed), ("stream", stream)):
-            is_whole = isinstance(value, int)  # pyright: ignore[reportUnnecessaryIsInstance] a 1.5 would be hashed too
+            is_whole = type(value) is int  # pyright: ignore[reportUnnecessaryIsInstance] a 1.5 would be hashed too
             if not (is_whole and 0 <= value < 2**63):
                 raise ParameterError(
                     f"{name} must be an integer in [0, 2**63), got {value!r}", field=name
@@ -222,6 +223,7 @@ class SeededRandomness:
         return _seeded(self._word("augmentation", step))
 
     def _word(self, purpose: Purpose, step: int) -> int:
+        _validate.natural_number(step=step)
         message = struct.pack("<QQQ", self._seed, self._stream, step)
         digest = hashlib.blake2b(message, person=purpose.encode(), digest_size=8).digest()
         return int.from_bytes(digest, "little")

@@ -145,7 +145,7 @@ class Trainer:
         all_reduce: AllReduce | None = None,
         device: str | torch.device = "cpu",
     ) -> None:
-        check_kinds(model, execution, config, randomness)
+        check_kinds(model, execution, config, randomness, all_reduce)
         microbatch_size, rank, world_size = map(
             _validate.plain, (microbatch_size, rank, world_size)
         )

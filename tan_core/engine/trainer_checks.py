@@ -1,5 +1,8 @@
 """What a trainer refuses: arguments of another kind, and those that do not fit each other."""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -13,18 +16,30 @@ from tan_core.mechanism import Mechanism
 from tan_core.spec.train import Clipping, TrainerConfig
 
 
-def check_kinds(model: object, execution: object, config: object, randomness: object) -> None:
+def check_kinds(
+    model: object, execution: object, config: object, randomness: object, all_reduce: object
+) -> None:
     """Refuse what is none of these, whatever it has in common with one."""
+    check_randomness("randomness", randomness)
     for field, value, kind, accepted in (
-        ("randomness", randomness, Randomness, "PrivateRandomness or SeededRandomness"),
         ("model", model, nn.Module, "torch.nn.Module"),
         ("execution", execution, PrivateRun | Simulation, "PrivateRun or Simulation"),
         ("config", config, TrainerConfig, "TrainerConfig"),
+        ("all_reduce", all_reduce, Callable | None, "function of a tensor, or None"),
     ):
-        if not isinstance(value, kind):
-            raise ParameterError(
-                f"{field} must be a {accepted}, got {type(value).__name__}", field=field
-            )
+        _check_kind(field, value, kind, accepted)
+
+
+def check_randomness(field: str, randomness: object) -> None:
+    """Refuse a seed, a generator, and whatever else does not draw as the engine asks."""
+    _check_kind(field, randomness, Randomness, "PrivateRandomness or SeededRandomness")
+
+
+def _check_kind(field: str, value: object, kind: Any, accepted: str) -> None:
+    if not isinstance(value, kind):
+        raise ParameterError(
+            f"{field} must be a {accepted}, got {type(value).__name__}", field=field
+        )
 
 
 def device_of(device: str | torch.device) -> torch.device:
@@ -37,7 +52,7 @@ def device_of(device: str | torch.device) -> torch.device:
         found = torch.device(device)
         torch.ones(1, device=found).item()
     # A build of torch without the device asserts that it has it.
-    except (RuntimeError, TypeError, AssertionError) as error:
+    except (RuntimeError, TypeError, AssertionError, OverflowError) as error:
         here = ", ".join(["cpu", *(f"cuda:{n}" for n in range(torch.cuda.device_count()))])
         raise ParameterError(
             f"device {str(device)!r} cannot compute here: {str(error).splitlines()[0]:.80}; accepted: {here}",

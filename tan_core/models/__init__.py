@@ -1,6 +1,6 @@
 """The models that a study may name: one file per family, built from a spec, a shape and a generator."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -89,6 +89,7 @@ def build(
         PretrainedError: the checkpoint is of another model, or there is none where one is named.
     """
     shape, num_classes = _checked(spec, shape, num_classes, generator)
+    _validate.optional(Checkpoint, checkpoint=checkpoint)
     model = _initialised(spec, shape, num_classes, generator)
     begin_from(checkpoint, model, spec, num_classes=num_classes)
     return model
@@ -102,13 +103,7 @@ def _checked(
     _validate.instance(torch.Generator, generator=generator)
     num_classes = _validate.plain(num_classes)
     _validate.positive_integer(num_classes=num_classes)
-    sides = tuple(map(_validate.plain, shape)) if isinstance(shape, Iterable) else ()  # pyright: ignore[reportUnnecessaryIsInstance]
-    if not sides or not all(isinstance(side, int) for side in sides):
-        raise ParameterError(
-            f"shape must be the whole numbers of one example's sides, such as (1, 28, 28), got {shape!r}",
-            field="shape",
-        )
-    return sides, num_classes
+    return _validate.sides(shape=shape), num_classes
 
 
 def _initialised(
@@ -149,6 +144,7 @@ def build_head(
 
 def extractor_of(spec: ModelSpec) -> Extractor | None:
     """The frozen extractor that a model begins with, if any."""
+    _validate.instance(Model, spec=spec)
     if isinstance(spec, ScatterLinearModel | ScatterCnnModel):
         return scatter.extractor(spec)
     return None
@@ -161,6 +157,7 @@ def has_backbone(spec: ModelSpec) -> bool:
     classifier alone. The code of ``timm:`` and ``python:`` models does not say what stands before the
     classifier; whole, they are held to mixing no examples by the trainer.
     """
+    _validate.instance(Model, spec=spec)
     return (
         spec.pretrained is not None
         and spec.pretrained.train == "classifier"
@@ -186,9 +183,19 @@ def build_backbone(
 def build_classifier(
     spec: ModelSpec, *, shape: Sequence[int], num_classes: int, generator: torch.Generator
 ) -> nn.Module:
-    """The classifier of a model that :func:`has_backbone`, under its name there, initialised alone."""
+    """The classifier of a model that :func:`has_backbone`, under its name there, initialised alone.
+
+    Raises:
+        ParameterError: the model is another one, or as :func:`build` raises it.
+    """
+    shape, num_classes = _checked(spec, shape, num_classes, generator)
+    if not has_backbone(spec):
+        raise ParameterError(
+            f"spec must be of a model that trains its classifier alone, got {spec.name}",
+            field="spec",
+        )
     with torch.device("meta"):
-        model = cast("nn.Sequential", BUILDERS[type(spec)](spec, tuple(shape), num_classes))
+        model = cast("nn.Sequential", BUILDERS[type(spec)](spec, shape, num_classes))
     classifier = model[-1:].to_empty(device="cpu")
     initialise(classifier, generator)
     return classifier

@@ -97,7 +97,17 @@ def plan_study(
         >>> f"B = {run.expected_batch_size}, sigma = {run.noise_multiplier:.1f}, S = {run.steps}"
         'B = 128, sigma = 2.9, S = 300'
     """
+    _validate.instance(StudySpec, spec=spec)
     _validate.positive_integer(num_examples=num_examples)
+    for name, size in (
+        ("search_num_examples", search_num_examples),
+        ("num_validation", num_validation),
+    ):
+        if size is not None:
+            _validate.positive_integer(**{name: size})
+    _validate.optional(ModelCost, model=model)
+    _validate.optional(MeasuredRate, private_run_rate=private_run_rate, search_rate=search_rate)
+    neighboring_relation = NeighboringRelation(neighboring_relation)
     _check_privacy(spec, neighboring_relation)
     is_charged = spec.search.accounting.is_charged
     workload = Workload(
@@ -196,6 +206,7 @@ def plan_mechanism(
     """
     _validate.positive_integer(num_examples=num_examples, steps=steps, trials=trials)
     _validate.positive(expected_batch_size=expected_batch_size)
+    _validate.optional(MeasuredRate, rate=rate)
     if expected_batch_size < 1:
         raise ParameterError(
             "expected_batch_size must be at least 1, the smallest batch that can be simulated, got "

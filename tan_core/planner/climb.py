@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
+from tan_core.errors import ParameterError
 from tan_core.planner.rungs import expected_trials
 from tan_core.wire import RungScore, TrialRecord, TrialState
 
@@ -75,6 +76,8 @@ def most_examples(trials: int, rungs: Sequence[int]) -> int:
         2080
     """
     reached = expected_trials(trials, rungs)
+    if len(rungs) == 0:
+        raise ParameterError("rungs must hold at least one batch size, got none", field="rungs")
     climbing = sum(rung * math.ceil(num) for rung, num in zip(rungs, reached, strict=True))
     return climbing + sum(rungs)
 

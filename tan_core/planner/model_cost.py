@@ -14,6 +14,7 @@ from tan_core.spec.models import (
     SCATTER_STEP,
     LinearModel,
     MlpModel,
+    Model,
     NfResNetModel,
     PythonModel,
     ScatterCnnModel,
@@ -71,12 +72,15 @@ def model_cost(spec: ModelSpec, *, shape: Sequence[int], num_classes: int) -> Mo
         None for ``timm:`` and ``python:`` models: only building them would tell, and that needs torch.
 
     Raises:
-        ParameterError: a model of images, and inputs that are none.
+        ParameterError: an argument is of another kind, or a model of images has inputs that are none.
 
     Example:
         >>> model_cost(TanhCnnModel(), shape=[1, 28, 28], num_classes=10)
         ModelCost(num_parameters=26010, activation_floats_per_example=11162)
     """
+    _validate.instance(Model, spec=spec)
+    shape, num_classes = _validate.sides(shape=shape), _validate.plain(num_classes)
+    _validate.positive_integer(num_classes=num_classes)
     tally = _Tally()
     match spec:
         case LinearModel():

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median, variance
 
+from tan_core import _validate
 from tan_core.tan import Observation, Prediction, fit_law
 from tan_core.wire import RungScore, TrialRecord, TrialState
 
@@ -126,6 +127,9 @@ def standings(
         expected_batch_size: B of the private run.
         evaluation: the sets behind the accuracies.
     """
+    trials = _validate.sequence(TrialRecord, trials=trials)
+    _validate.positive(expected_batch_size=expected_batch_size)
+    _validate.instance(Evaluation, evaluation=evaluation)
     completed = [trial for trial in trials if trial.state is TrialState.COMPLETED]
     if evaluation.score_std:
         completed = without_noise(completed, evaluation.score_std)

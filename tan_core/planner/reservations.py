@@ -4,6 +4,7 @@ Candidates of one study meet one target, at the study's delta and by its account
 a budget their prices differ, so the budget must hold the costliest of them before the search begins.
 """
 
+from tan_core import _validate
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Mechanism
 from tan_core.planner.candidates import Target, candidate
@@ -30,8 +31,11 @@ def reservations(spec: StudySpec, plan: Plan) -> list[Mechanism]:
     bound it, to the tolerance of the calibration.
 
     Raises:
+        ParameterError: an argument is of another kind.
         UnreachableTargetError: no noise meets the target at some number of steps.
     """
+    _validate.instance(StudySpec, spec=spec)
+    _validate.instance(Plan, plan=plan)
     runs = runs_to_choose(spec, plan.private_run())
     return list(dict.fromkeys(reserved_mechanism(run.mechanism) for run in runs))
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from tan_core import _validate
+from tan_core.errors import ParameterError
 
 ONE_SCALE_FACTOR = 16
 """Where one simulated batch has to stand for a plan: at so small a part of the private batch."""
@@ -70,6 +71,7 @@ def batch_ladder(
     _validate.positive_integer(trials=trials)
     most = int(expected_batch_size)
     if search_num_examples is not None:
+        _validate.positive_integer(search_num_examples=search_num_examples)
         most = min(most, search_num_examples)
     ladders = [[int(expected_batch_size // factor) for factor in ladder] for ladder in _LADDERS]
     ladders = [rungs for rungs in ladders if MIN_RUNG <= rungs[0] < rungs[-1] <= most]
@@ -129,6 +131,7 @@ def reduction_factor(rungs: Sequence[float]) -> float:
         >>> reduction_factor([64, 256, 1024])
         4.0
     """
+    _check_rungs(rungs)
     if len(rungs) < 2:
         return 2.0
     ratio = (rungs[-1] / rungs[0]) ** (1 / (len(rungs) - 1))
@@ -180,6 +183,14 @@ def ladder_cost(trials: int, rungs: Sequence[float]) -> float:
     """Examples per step that the trials of a search are expected to process, over all rungs."""
     reached = expected_trials(trials, rungs)
     return sum(rung * num for rung, num in zip(rungs, reached, strict=True))
+
+
+def _check_rungs(rungs: Sequence[float]) -> None:
+    """Refuse anything but positive numbers that rise."""
+    held = _validate.items(float, rungs=rungs)
+    _validate.positive(**{f"rungs[{at}]": _validate.plain(rung) for at, rung in enumerate(held)})
+    if sorted(set(held)) != list(held):
+        raise ParameterError(f"rungs must rise, got {rungs!r}", field="rungs")
 
 
 def _harmonic(n: float) -> float:

@@ -43,4 +43,5 @@ def reserved_mechanism(mechanism: Mechanism) -> Mechanism:
         >>> reserved_mechanism(run).steps
         2600
     """
+    _validate.instance(Mechanism, mechanism=mechanism)
     return mechanism.with_steps(mechanism.steps + segment_rule(mechanism.steps).slack_steps)

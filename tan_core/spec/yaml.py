@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from tan_core import _validate
 from tan_core.errors import ParameterError
 from tan_core.spec.study import StudySpec
 
@@ -36,6 +37,12 @@ def parse_yaml(text: str, *, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
         >>> parse_yaml("privacy: {epsilon: 3, delta: 1e-5}")
         {'privacy': {'epsilon': 3, 'delta': 1e-05}}
     """
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] a path or an open file is easily given
+        raise ParameterError(
+            f"text must be the YAML itself, as str, got {type(text).__name__}: read a file first",
+            field="text",
+        )
+    _validate.positive_integer(max_bytes=max_bytes)
     size = len(text.encode(errors="replace"))
     if size > max_bytes:
         raise ParameterError(f"a study may have {max_bytes} bytes of YAML, got {size}")
@@ -47,6 +54,8 @@ def parse_yaml(text: str, *, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
         raise ParameterError(f"not YAML: {str(error).splitlines()[0]}") from error
     if not isinstance(data, dict):
         found = "nothing" if data is None else f"a {type(data).__name__}"
+        if isinstance(data, str) and "\n" not in text.strip():
+            found = f"{data!r:.80}: the name of a file is not read"
         raise ParameterError(f"expected a mapping of keys, got {found}")
     return data
 

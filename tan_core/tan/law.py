@@ -116,6 +116,7 @@ class Observation:
         _validate.make_plain(self, "expected_batch_size", "accuracy", "seed")
         _validate.positive(expected_batch_size=self.expected_batch_size)
         _validate.probability(accuracy=self.accuracy)
+        _validate.integer(seed=self.seed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

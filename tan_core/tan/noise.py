@@ -8,6 +8,9 @@ import math
 
 from tan_core import _validate
 
+_MOST = 1e100
+"""Of a signal-to-noise ratio: its square is a float too."""
+
 
 @_validate.plainly
 def signal_to_noise(*, sampling_rate: float, noise_multiplier: float, steps: int) -> float:
@@ -63,5 +66,6 @@ def epsilon_tan(*, signal_to_noise: float, delta: float) -> float:
         '7.483'
     """
     _validate.positive(signal_to_noise=signal_to_noise)
+    _validate.in_range(0, _MOST, signal_to_noise=signal_to_noise)
     _validate.probability(open_ends=True, delta=delta)
     return signal_to_noise**2 + 2 * signal_to_noise * math.sqrt(-math.log(delta))

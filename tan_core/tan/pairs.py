@@ -5,8 +5,11 @@ import math
 import scipy
 
 from tan_core import _validate
+from tan_core.errors import ParameterError
 
 _SIGNIFICANCE = 0.05  # two-sided
+_MOST = 1e9
+"""Standard deviations to a difference: whoever needs more than 1e18 pairs will not run them."""
 
 
 @_validate.plainly
@@ -39,5 +42,10 @@ def paired_runs_needed(*, difference: float, std: float, power: float = 0.8) -> 
     _validate.positive(difference=difference, std=std)
     _validate.probability(open_ends=True, power=power)
     _validate.in_range(_SIGNIFICANCE, 1, power=power)
+    if std / difference > _MOST:
+        raise ParameterError(
+            f"difference must be at least {1 / _MOST:g} of std = {std!r}, got {difference!r}",
+            field="difference",
+        )
     z = float(scipy.special.ndtri(1 - _SIGNIFICANCE / 2) + scipy.special.ndtri(power))
     return max(2, math.ceil(2 * (z * std / difference) ** 2))

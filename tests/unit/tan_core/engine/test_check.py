@@ -1,5 +1,7 @@
 """Models that cannot be trained privately are refused by name, and no others are."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -63,6 +65,17 @@ ACCEPTED = {
 }
 
 
+def _compiled_in_place(model: nn.Module) -> nn.Module:
+    model.compile(backend="eager")
+    return model
+
+
+def _by_opacus(model: nn.Module) -> nn.Module:
+    from opacus import GradSampleModule
+
+    return GradSampleModule(model)
+
+
 class TestCheckModel:
     @pytest.mark.parametrize("name", SMALL_MODELS)
     def test_every_registered_model_passes(self, name: str) -> None:
@@ -81,6 +94,28 @@ class TestCheckModel:
     ) -> None:
         with pytest.raises(ParameterError, match=message):
             check_model(nn.Sequential(nn.Conv2d(1, 4, 3), layer))
+
+    @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+    @pytest.mark.parametrize(
+        ("wrap", "made_by", "instead"),
+        [
+            (partial(torch.compile, backend="eager"), "torch.compile made it", "_orig_mod"),
+            (torch.jit.script, "TorchScript made it", "the module that it was made of"),
+            (_compiled_in_place, r"its compile\(\) was called", "a module of which it was not"),
+            (_by_opacus, "Opacus made it", "_module"),
+        ],
+    )
+    def test_a_wrapped_model_is_refused_by_who_wrapped_it(self, wrap, made_by, instead) -> None:
+        model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+
+        with pytest.raises(ParameterError, match=f"^the model is .*{made_by}.*pass .*{instead}"):
+            check_model(wrap(model))
+
+    def test_a_compiled_layer_is_refused_by_its_name(self) -> None:
+        model = nn.Sequential(nn.Flatten(), torch.compile(nn.Linear(3, 2), backend="eager"))
+
+        with pytest.raises(ParameterError, match=r"layer '1' is OptimizedModule: torch\.compile"):
+            check_model(model)
 
     def test_a_model_with_nothing_to_train_is_refused(self) -> None:
         with pytest.raises(ParameterError, match="no trainable parameter"):
