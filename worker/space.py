@@ -43,7 +43,7 @@ class Space:
         # What a need asks is no part of it: Tune writes its searchers down.
         self._trainer, self._model = trainer, model
         self._places = {key: field_of(key, model) for key in search.space}
-        ordered = sorted(search.space, key=lambda key: len(needs_of(self._places[key], model)))
+        ordered = sorted(search.space, key=lambda key: len([*self._needed(key)]))
         self.distributions = {key: distribution(search.space[key]) for key in ordered}
 
     @property
@@ -64,7 +64,7 @@ class Space:
         """The fields that decide whether a dimension is read."""
         place = self._places[key]
         if place is not None:
-            for need in needs_of(place, self._model):
+            for need in needs_of(place, self._model, self._places.values()):
                 yield (place[0], need.other), need
 
     def _value(self, place: Place, chosen: Mapping[str, Scalar]) -> Any:

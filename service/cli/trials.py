@@ -9,6 +9,7 @@ import typer
 
 from service.cli.errors import InputError
 from service.cli.options import JsonFlag, StudyReference
+from service.cli.progress import TERMINAL
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -179,6 +180,8 @@ def _table(study: Json, items: Sequence[Json]) -> "RenderableType":
 
     total = study["progress"]["trials_finished"] + study["progress"]["trials_running"]
     if not items:
+        if not total and study["state"] in TERMINAL:
+            return Text(f"{study['name']} has no trials: it was {study['state']} before one began")
         which = "such trials" if total else "trials yet"
         return Text(f"{study['name']} has no {which}; it is {study['state']}")
     notes = [f"{len(items)} of {total}; --limit shows more, --csv all"] * (len(items) < total)

@@ -1,6 +1,6 @@
 """The best of one study as points of another's search space. Pure: no database."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
@@ -66,14 +66,15 @@ def _translated(
     params: dict[str, Scalar] = {}
     # What others depend on comes first.
     places = {key: field_of(key, model) for key in search.space}
-    for key in sorted(places, key=lambda key: len(needs_of(places[key], model))):
+    searched = places.values()
+    for key in sorted(places, key=lambda key: len(needs_of(places[key], model, searched))):
         place = places[key]
         if place is not None and place[0] == "model" and not _reads(model, place, params):
             continue  # an option that another one makes idle may not fit beside it
         value = _in_dimension(known.get(place), search.space[key])
         if value is not None:
             params[key] = value
-        elif _is_read(place, model, known):
+        elif _is_read(place, model, known, searched):
             return None
     # Where features are whitened, learning rates are on another scale.
     own, theirs = candidate_model(model, params), candidate_model(source.spec.model, chosen)
@@ -93,10 +94,15 @@ def _reads(model: ModelSpec, place: Place, params: Mapping[str, Scalar]) -> bool
     return all(need.is_met(getattr(own, need.other)) for need in needs_of(place, model))
 
 
-def _is_read(place: Place | None, model: ModelSpec, known: Mapping[Place | None, Any]) -> bool:
+def _is_read(
+    place: Place | None,
+    model: ModelSpec,
+    known: Mapping[Place | None, Any],
+    searched: Collection[Place | None],
+) -> bool:
     """Whether a candidate with these values of a source reads the field at all."""
     return place is None or all(
-        need.is_met(known.get((place[0], need.other))) for need in needs_of(place, model)
+        need.is_met(known.get((place[0], need.other))) for need in needs_of(place, model, searched)
     )
 
 

@@ -37,10 +37,13 @@ MIN_SAMPLING_RATE = 1e-9
 
 _LEAST_NOISE = 0.02
 _MAX_EVALUATIONS = 60
+_KNOWN_MU = 3e4  # to which the Gaussian mechanism is computed
 _STRIDE = 1.1  # log cost falls by more than 1 per unit of log noise, so this crosses over
 _WIDEST_GAP = 3.0
 _ADJACENT = 1e-6
 """Two noise multipliers or rates this near, relative: between them epsilon may jump past the target."""
+_ADJACENT_RATES = 1e-5
+"""The same for rates at little noise: where they jump is known so well that two prices find it, of seconds each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +245,8 @@ def calibrate_sampling_rate(
     Formal guarantees:
 
     * As of :func:`calibrate_noise_multiplier`, below 1. Where a step of little noise shows all or nothing,
-      epsilon jumps as the rate passes delta over the steps.
+      epsilon jumps as the rate passes delta over the steps: then a rate larger by a hundred-thousandth
+      exceeds it.
 
     Args:
         noise_multiplier: > 0.
@@ -289,7 +293,7 @@ def _least_noise(probe: Mechanism, target: _Target, low: float) -> float:
 
 @lru_cache(maxsize=1024)
 def _largest_rate(probe: Mechanism, target: _Target) -> float:
-    if _exact(probe, target) <= target.epsilon:
+    if _may_take_all(probe, target) and _exact(probe, target) <= target.epsilon:
         return 1.0
     inverse = _search(
         lambda inverse: replace(probe, sampling_rate=1 / inverse),
@@ -298,8 +302,29 @@ def _largest_rate(probe: Mechanism, target: _Target) -> float:
         low=1.0,
         high=1 / MIN_SAMPLING_RATE,
         name=lambda inverse: f"sampling rate = {1 / inverse:g}",
+        nearby=_ADJACENT_RATES if _jumps(probe, target) else None,
     )
     return 1 / inverse
+
+
+def _may_take_all(probe: Mechanism, target: _Target) -> bool:
+    """Whether a full batch might meet the target. What it truly costs is known, and no price lies below."""
+    mu = math.sqrt(probe.steps) / _own_noise(probe)
+    return mu > _KNOWN_MU or gdp_delta(mu=mu, epsilon=1.01 * target.epsilon) <= target.delta
+
+
+def _shows_all_or_nothing(probe: Mechanism) -> bool:
+    """Whether an example is all but told by a step that draws it."""
+    return _own_noise(probe) < MIN_NOISE_MULTIPLIER
+
+
+def _jumps(probe: Mechanism, target: _Target) -> bool:
+    """Whether epsilon may jump as the rate grows; a Rényi divergence does not."""
+    return _shows_all_or_nothing(probe) and target.accountant is not Accountant.RDP
+
+
+def _own_noise(probe: Mechanism) -> float:
+    return probe.noise_multiplier / probe.neighboring_relation.sensitivity
 
 
 def _target(epsilon: float, delta: float, accountant: Accountant, certified: bool) -> _Target:
@@ -335,8 +360,8 @@ def _limit_inverse_rate(probe: Mechanism, target: _Target) -> float:
     With so little noise that a step shows next to nothing or next to all, the limit is another one: delta
     is what the steps, each by itself, exceed epsilon by. That is known exactly (Balle et al. 2018).
     """
-    noise = probe.noise_multiplier / probe.neighboring_relation.sensitivity
-    if noise >= MIN_NOISE_MULTIPLIER:
+    noise = _own_noise(probe)
+    if not _shows_all_or_nothing(probe):
         mu = gdp_mu(epsilon=target.epsilon, delta=target.delta)
         return math.sqrt(probe.steps * math.expm1(min(noise**-2, 700))) / mu
     epsilon = target.epsilon * _MET.aim
@@ -380,10 +405,12 @@ def _search(
     low: float,
     high: float,
     name: Callable[[float], str],
+    nearby: float | None = None,
 ) -> float:
     """The x in [low, high] at which a cost that falls with x meets the target.
 
-    Where our own distribution can say, the accountant is usually asked once.
+    Where our own distribution can say, the accountant is usually asked once; ``nearby`` is as of
+    :func:`_cheapest`.
     """
     by_own = not target.certified and target.accountant is Accountant.PLD
     last = _GLANCE if by_own else _GOOD
@@ -393,7 +420,7 @@ def _search(
     try:
         return _cheapest(
             lambda v: _exact(make(v), target),
-            target.epsilon, guess=x, low=low, high=high, window=_MET,
+            target.epsilon, guess=x, low=low, high=high, window=_MET, nearby=nearby,
         )  # fmt: skip
     except _OutOfReachError as error:
         raise UnreachableTargetError(
@@ -435,15 +462,19 @@ def _cheapest(
     low: float,
     high: float,
     window: _Window,
+    nearby: float | None = None,
 ) -> float:
     """The x at which a falling cost is inside a window of the target.
 
-    False position in (log x, log cost) with Illinois' rule: an end that stays put counts half.
+    False position in (log x, log cost) with Illinois' rule: an end that stays put counts half. Where the
+    cost is known to jump ``nearby``, relative to the guess, the first steps are so long, and what lies as near
+    to each other counts as one.
     """
     floor, ceiling = math.log(low), math.log(high)
     aim = math.log(target * window.aim)
     ends: dict[bool, tuple[float, float]] = {}  # too dear? -> (log x, log cost - aim)
     last: bool | None = None
+    adjacent, stride = (_ADJACENT, None) if nearby is None else (nearby, nearby)
     x = min(max(math.log(guess), floor), ceiling)
 
     for _ in range(_MAX_EVALUATIONS):
@@ -460,9 +491,14 @@ def _cheapest(
             stale_x, stale_gap = ends[not too_dear]
             ends[not too_dear] = (stale_x, stale_gap / 2)
         ends[too_dear], last = (x, gap), too_dear
-        if len(ends) == 2 and abs(ends[True][0] - ends[False][0]) < _ADJACENT:
+        if len(ends) == 2 and abs(ends[True][0] - ends[False][0]) <= adjacent * (1 + 1e-6):
             return math.exp(ends[False][0])
-        x = _between(*ends.values()) if len(ends) == 2 else x + _STRIDE * gap
+        if len(ends) == 2:
+            x = _between(*ends.values())
+        elif stride is None:
+            x += _STRIDE * gap
+        else:
+            x, stride = x + math.copysign(stride, gap), 8 * stride
         x = min(max(x, floor), ceiling)
     raise AccountantError(f"calibration to epsilon = {target:g} did not settle")
 

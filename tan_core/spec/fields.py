@@ -1,10 +1,11 @@
 """Where a key of the search space points."""
 
+from collections.abc import Collection, Sequence
 from typing import Literal, get_origin
 
 from tan_core.spec.models import Model, ModelSpec
 from tan_core.spec.needs import Need
-from tan_core.spec.train import NEEDS, TrainerConfig
+from tan_core.spec.train import NEEDS, NEEDS_OF_BOTH, TrainerConfig
 
 STEPS_KEYS = frozenset({"steps", "train.steps"})
 """How a space may name the number of steps, the one field that changes what a candidate costs."""
@@ -41,9 +42,23 @@ def model_options(model: ModelSpec | type[Model]) -> set[str]:
     }
 
 
-def needs_of(place: Place | None, model: ModelSpec) -> list[Need]:
-    """What a field needs to be read, of fields of its own section; empty where it always is."""
+def needs_of(
+    place: Place | None, model: ModelSpec, searched: Collection[Place | None] = ()
+) -> list[Need]:
+    """What a field needs to be read, of fields of its own section; empty where it always is.
+
+    Args:
+        place: of the field.
+        model: whose options need one another.
+        searched: what else the same search varies.
+    """
     if place is None:
         return []
     section, field = place
-    return [need for need in (NEEDS if section == "train" else model.needs) if need.field == field]
+    needs = trainer_needs(searched) if section == "train" else model.needs
+    return [need for need in needs if need.field == field]
+
+
+def trainer_needs(searched: Collection[Place | None] = ()) -> Sequence[Need]:
+    """Of the trainer's fields, where a search varies these."""
+    return NEEDS_OF_BOTH if {("train", "momentum"), ("train", "beta1")} <= {*searched} else NEEDS

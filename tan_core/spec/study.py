@@ -21,12 +21,12 @@ from pydantic_core import InitErrorDetails
 from tan_core.accounting import SearchAccounting
 from tan_core.mechanism import Accountant
 from tan_core.spec.base import Frozen, fault
-from tan_core.spec.fields import Place, field_of, searchable_keys
+from tan_core.spec.fields import Place, field_of, searchable_keys, trainer_needs
 from tan_core.spec.models import ModelSpec
 from tan_core.spec.needs import Need
 from tan_core.spec.space import MAX_DIMENSIONS, Choices, Dimension, Range, Scalar, probes
 from tan_core.spec.space_keys import no_field, with_unknown_keys
-from tan_core.spec.train import NEEDS, UNAUGMENTED, Clipping, TrainerConfig, TrainSpec
+from tan_core.spec.train import UNAUGMENTED, Clipping, TrainerConfig, TrainSpec
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 
@@ -436,7 +436,7 @@ class StudySpec(Frozen):
         """
         faults: dict[tuple[str, ...], InitErrorDetails] = {}
         sections: tuple[tuple[Literal["train", "model"], type[BaseModel], Sequence[Need]], ...] = (
-            ("train", TrainerConfig, NEEDS),
+            ("train", TrainerConfig, trainer_needs([*map(self.field_of, self.search.space)])),
             ("model", type(self.model), self.model.needs),
         )
         for section, kind, needs in sections:

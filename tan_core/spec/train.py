@@ -88,7 +88,7 @@ class TrainerConfig(Frozen):
     optimizer: Optimizer = Optimizer.SGD
     """Over the noisy mean gradient; none of them costs epsilon."""
     momentum: Fraction = 0.0
-    """Of SGD; above 0 it replaces ``beta1`` of Adam."""
+    """Of SGD; above 0 it replaces ``beta1`` of Adam, unless a search varies both."""
     dampening: Fraction = 0.0
     """Part of each gradient but the first that the momentum of SGD leaves out."""
     beta1: Fraction = 0.9
@@ -145,6 +145,17 @@ NEEDS: Final = (
     ),
 )
 """Each is decided by the ends of a range, so the ends are all that a study has to ask."""
+
+NEEDS_OF_BOTH: Final = (
+    *(need for need in NEEDS if (need.field, need.other) != ("beta1", "momentum")),
+    Need(
+        "momentum",
+        "optimizer",
+        lambda value: value == Optimizer.SGD,
+        "sgd, for adam and adamw have the beta1 that is searched beside it",
+    ),
+)
+"""The same where both are searched: a momentum out of a range is above 0, and no candidate would read beta1."""
 
 
 class TrainSpec(TrainerConfig):

@@ -297,6 +297,22 @@ class TestStudyPage:
         assert "disabled" in cancel
         assert "Cancelling" in page.text["cancel"]
 
+    async def test_a_study_that_ended_before_its_first_trial_waits_for_none(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        study_id = await seeding.submitted(context)
+        queued = await get(client, f"/ui/studies/{study_id}")
+        await seeding.end(context, study_id, "cancelled")
+
+        over = await get(client, f"/ui/studies/{study_id}")
+        fragment = await get(client, f"/ui/studies/{study_id}/trials")
+
+        assert "No trial yet" in queued.text["trials"]
+        assert "No driver has started yet" in queued.text["attempts"]
+        for shown in (over, fragment):
+            assert "None: the study ended before its first trial began" in shown.text["trials"]
+        assert "No driver was started" in over.text["attempts"]
+
     async def test_a_failed_study_says_why_and_what_to_do(
         self, client: httpx.AsyncClient, context: Context
     ) -> None:

@@ -295,6 +295,30 @@ def test_a_candidate_has_only_the_dimensions_that_it_reads() -> None:
     assert len({frozenset(params) for params in seen}) == 3
 
 
+@pytest.mark.parametrize("momentum", [{"low": 0.0, "high": 0.99}, {"choices": [0.5, 0.9]}, 0.9])
+def test_momentum_is_asked_of_sgd_and_beta1_of_adam(momentum: Any) -> None:
+    space = {  # whichever is written first
+        "momentum": momentum,
+        "beta1": {"low": 0.8, "high": 0.99},
+        "optimizer": {"choices": ["sgd", "adam"]},
+    }
+    searcher = searching(space=space, trials=12)
+
+    drawn = [suggest(searcher, f"ray-{i}")["params"] for i in range(12)]
+
+    assert {params["optimizer"] for params in drawn} == {"sgd", "adam"}
+    for params in drawn:
+        is_sgd = params["optimizer"] == "sgd"
+        assert ("momentum" in params, "beta1" in params) == (is_sgd, not is_sgd)
+
+
+def test_momentum_alone_is_asked_of_adam_too() -> None:
+    space = {"momentum": {"low": 0.1, "high": 0.9}, "optimizer": {"choices": ["adam", "adamw"]}}
+    searcher = searching(space=space, trials=4)
+
+    assert all("momentum" in suggest(searcher, f"ray-{i}")["params"] for i in range(4))
+
+
 def test_a_conditional_search_is_resumed_from_trials_that_lack_dimensions() -> None:
     known = [
         TrialRecord(

@@ -176,7 +176,15 @@ def test_before_the_first_trial_there_are_none_yet(cli: Cli, server: RecordedSer
     server.answers[f"GET /studies/{STUDY['id']}/trials"] = (200, {"items": [], "next_cursor": None})
     assert "has no such trials" in cli("trials", STUDY["id"]).out
     server.study["progress"] |= {"trials_finished": 0}
-    assert "has no trials yet" in cli("trials", STUDY["id"]).out
+    server.study["state"] = "queued"
+    assert "has no trials yet; it is queued" in cli("trials", STUDY["id"]).out
+
+
+def test_of_a_study_that_is_over_there_will_be_none(cli: Cli, server: RecordedServer) -> None:
+    server.answers[f"GET /studies/{STUDY['id']}/trials"] = (200, {"items": [], "next_cursor": None})
+    server.study["progress"] |= {"trials_finished": 0}
+    server.study["state"] = "cancelled"
+    assert "has no trials: it was cancelled before one began" in cli("trials", STUDY["id"]).out
 
 
 def test_an_empty_log_is_said_to_be_empty(cli: Cli, server: RecordedServer) -> None:

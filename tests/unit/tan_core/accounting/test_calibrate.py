@@ -315,6 +315,30 @@ class TestCalibrateSamplingRate:
         assert 0.999 * epsilon <= price([run], delta=1e-5).epsilon <= epsilon
         assert len(asked) <= 4
 
+    @pytest.mark.parametrize("noise_multiplier", [0.03, 0.06])
+    def test_asks_twice_where_epsilon_jumps_with_the_rate(
+        self, noise_multiplier: float, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each price takes seconds: one rate that fits, and one a hundred-thousandth above that does not."""
+        asked: list[tuple[float, float]] = []
+
+        def counting(mechanisms: list[Mechanism], **what: Any) -> Any:
+            [mechanism] = mechanisms
+            found = price(mechanisms, **what)
+            asked.append((mechanism.sampling_rate, found.epsilon))
+            return found
+
+        monkeypatch.setattr(calibrate, "price", counting)
+
+        rate = calibrate_sampling_rate(
+            noise_multiplier=noise_multiplier, steps=1000, epsilon=1.0, delta=1e-5
+        )
+
+        (fits, little), (exceeds, much) = asked
+        assert rate == pytest.approx(fits, rel=1e-12)
+        assert fits < exceeds <= fits * (1 + 1.1e-5)
+        assert little <= 1.0 < much
+
     @pytest.mark.parametrize("guess", [0.1, 2.0, 50.0])
     def test_stops_where_epsilon_jumps_on_the_side_that_fits(self, guess: float) -> None:
         """As where a step of very little noise hides its unit or shows it."""

@@ -136,6 +136,15 @@ class TestIdle:
         assert path == f"train.{field}"
         assert fragment in message
 
+    def test_a_momentum_beside_beta1_is_of_sgd_alone(self) -> None:
+        both = {"momentum": {"low": 0.1, "high": 0.9}, "beta1": {"low": 0.8, "high": 0.99}}
+
+        StudySpec.model_validate(study(space={**both, "optimizer": {"choices": ["sgd", "adamw"]}}))
+        [(path, message)] = problems(space=both, optimizer="adam")
+
+        assert path == "search.space.momentum"
+        assert "optimizer must be sgd, for adam and adamw have the beta1" in message
+
     @pytest.mark.parametrize("key", ["dampening", "train.dampening"])
     @pytest.mark.parametrize("dimension", [0.5, {"choices": [0, 0.5]}, {"low": 0.0, "high": 0.5}])
     def test_it_is_refused_where_it_is_searched(self, key: str, dimension: Any) -> None:
