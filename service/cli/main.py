@@ -3,6 +3,7 @@
 Start-up matters for a command line: a module that a command needs is imported inside the command.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -88,9 +89,26 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except SystemExit as exit_:
         return exit_.code if isinstance(exit_.code, int) else Exit.FAILED
+    except OSError as error:
+        return _unwritten(error)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     return Exit.DONE
+
+
+def _unwritten(error: OSError) -> int:
+    """The exit code where what was to be said found no room, as on a disk that is full."""
+    from service.cli.output import show_error
+
+    what = f"{error.filename}: " if error.filename else "the output: "
+    show_error(CliError(f"cannot read or write {what}{error.strerror or error}"))
+    _forget_output()
+    return Exit.FAILED
+
+
+def _forget_output() -> None:
+    """What is still buffered would fail once more as Python exits, and be told as an exception."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _command(arguments: Sequence[str] | None) -> str:
@@ -108,7 +126,14 @@ def _command(arguments: Sequence[str] | None) -> str:
 
 def main() -> None:
     """Entry point of ``tan-cli``."""
-    sys.exit(run())
+    code = run()
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # who reads has seen enough
+        _forget_output()
+    except OSError as error:
+        code = _unwritten(error)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -176,7 +176,8 @@ def sampled_gaussian_event(mechanism: Mechanism, accountant: str) -> SampledGaus
     """
     same = sampled_gaussian(mechanism)
     if same is None:
-        raise _unsupported(accountant, mechanism, "accountant pld or rdp")
+        knows = "rdp" if mechanism.sampling is Sampling.FIXED_SIZE else "pld"
+        raise _unsupported(accountant, mechanism, f"accountant {knows}")
     return same
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
 from tan_core.data import Records
 from tan_core.errors import ParameterError
@@ -73,13 +74,15 @@ class Picked:
         return as_floats(self.source.index_select(0, self.rows), dtype)
 
 
-def as_tensor(values: Array, *, field: str = "inputs") -> Tensor:
+def as_tensor(
+    values: Array, *, field: str = "inputs", accepted: str = "integers or floats of up to 64 bits"
+) -> Tensor:
     """A tensor over the same memory where torch can read and write it there, else over a copy.
 
     Raises:
         ParameterError: they are no real numbers in one block.
     """
-    found = values if isinstance(values, Tensor) else _as_array(values, field)
+    found = values if isinstance(values, Tensor) else _as_array(values, field, accepted)
     if found.ndim == 0:
         raise ParameterError(
             f"{field} must be one for each record, got {type(values).__name__} without a dimension",
@@ -95,8 +98,14 @@ def as_tensor(values: Array, *, field: str = "inputs") -> Tensor:
     return found
 
 
-def _as_array(values: object, field: str) -> NDArray[Any]:
+def _as_array(values: object, field: str, accepted: str) -> NDArray[Any]:
     """An array that torch can share."""
+    if isinstance(values, Dataset | DataLoader):
+        raise ParameterError(
+            f"{field} must be all records in one array or tensor, as the engine draws its batches itself, got a "
+            f"{type(values).__name__}: stack what a dataset holds, as by torch.stack([x for x, _ in dataset])",
+            field=field,
+        )
     try:
         array = np.asarray(values)
     except (
@@ -111,8 +120,7 @@ def _as_array(values: object, field: str) -> NDArray[Any]:
         ) from error
     if array.dtype.kind not in _NUMBERS or array.dtype.itemsize > 8:
         raise ParameterError(
-            f"{field} must be integers or floats of up to 64 bits, got {array.dtype} in "
-            f"{type(values).__name__}",
+            f"{field} must be {accepted}, got {array.dtype} in {type(values).__name__}",
             field=field,
         )
     # Torch knows one order of bytes, steps forward over whole numbers, and memory to write to.
@@ -127,7 +135,8 @@ def as_indices(values: Array, *, field: str, num: int | None = None) -> Tensor:
     Raises:
         ParameterError: they are no integers in one dimension, or not ``num`` of them.
     """
-    found = as_tensor(values, field=field)
+    accepted = "integers from 0, as numpy.unique(values, return_inverse=True)[1] makes of any"
+    found = as_tensor(values, field=field, accepted=accepted)
     if found.ndim != 1 or found.is_floating_point():
         raise ParameterError(
             f"{field} must be integers of shape [N], got {found.dtype} of shape {list(found.shape)}",

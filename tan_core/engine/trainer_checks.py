@@ -15,6 +15,8 @@ from tan_core.execution import PrivateRun, Simulation
 from tan_core.mechanism import Mechanism
 from tan_core.spec.train import Clipping, TrainerConfig
 
+_FUNCTION = (Callable, type(None))
+
 
 def check_kinds(
     model: object, execution: object, config: object, randomness: object, all_reduce: object
@@ -25,7 +27,7 @@ def check_kinds(
         ("model", model, nn.Module, "torch.nn.Module"),
         ("execution", execution, PrivateRun | Simulation, "PrivateRun or Simulation"),
         ("config", config, TrainerConfig, "TrainerConfig"),
-        ("all_reduce", all_reduce, Callable | None, "function of a tensor, or None"),
+        ("all_reduce", all_reduce, _FUNCTION, "function of a tensor, or None"),
     ):
         _check_kind(field, value, kind, accepted)
 

@@ -1,6 +1,7 @@
 """What no public function takes is refused by name, and never by an error from within."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from tan_core.accounting import (
     PoissonTrials,
     calibrate_noise_multiplier,
     calibrate_sampling_rate,
+    price,
     price_search,
     round_up,
 )
@@ -26,7 +28,7 @@ from tan_core.engine import (
     checkpoint,
     clipped_sum,
 )
-from tan_core.errors import ParameterError
+from tan_core.errors import ParameterError, UnsupportedEventError
 from tan_core.execution import PrivateRun, Simulation
 from tan_core.planner import (
     batch_ladder,
@@ -332,3 +334,34 @@ def test_a_mass_far_out_is_nothing() -> None:
 def test_a_number_that_python_writes_no_text_of_is_described() -> None:
     with pytest.raises(ParameterError, match="of 16610 bits"):
         Mechanism(sampling_rate=0.1, noise_multiplier=HUGE, clip_norm=1.0, steps=1)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        torch.utils.data.TensorDataset(torch.zeros(100, 3), torch.zeros(100).long()),
+        torch.utils.data.DataLoader(torch.zeros(100, 3)),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_a_torch_dataset_is_refused_with_how_to_stack_it(given) -> None:
+    with pytest.raises(
+        ParameterError, match=r"all records in one array.*torch\.stack\("
+    ) as refused:
+        trainer(inputs=given)
+    assert refused.value.field == "inputs"
+
+
+@pytest.mark.parametrize("field", ["labels", "users"])
+def test_words_are_refused_with_how_to_number_them(field) -> None:
+    with pytest.raises(ParameterError, match=r"integers from 0, as numpy\.unique\(.*<U3"):
+        trainer(**{field: ["cat", "dog"] * 50})
+
+
+def test_whom_prv_sends_away_is_priced_where_it_sends_them() -> None:
+    replaced = replace(RUN, neighboring_relation="replace_one")
+    fixed = replace(replaced, sampling="fixed_size", num_examples=100)
+    for mechanism, accepted in ((replaced, "pld"), (fixed, "rdp")):
+        with pytest.raises(UnsupportedEventError, match=f"accepted: accountant {accepted}$"):
+            price([mechanism], delta=1e-5, accountant="prv")
+        assert price([mechanism], delta=1e-5, accountant=accepted).epsilon > 0
