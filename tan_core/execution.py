@@ -72,8 +72,8 @@ class Simulation:
         """The simulation of ``run`` at a smaller batch, sigma/q exactly as in the run."""
         _validate.instance(PrivateRun, run=run)
         expected_batch_size = _validate.plain(expected_batch_size)
-        _validate.positive(expected_batch_size=expected_batch_size)
-        if expected_batch_size > run.expected_batch_size:
+        is_number = type(expected_batch_size) in (int, float)
+        if not (is_number and 0 < expected_batch_size <= run.expected_batch_size):
             raise ParameterError(
                 f"expected_batch_size must be in (0, {run.expected_batch_size:g}], "
                 f"got {expected_batch_size!r}",

@@ -182,4 +182,4 @@ class TestFromJson:
         with pytest.raises(ParameterError, match="malformed event") as refused:
             Mechanism.from_json({**FIXED.to_json(), "num_examples": 10**400})
 
-        assert refused.value.field == "event"
+        assert refused.value.field == "num_examples"
