@@ -136,8 +136,14 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
 
-def without_privacy(load: Workload, *, channels_last: bool = False, onednn: bool = False) -> Step:
-    """Mean gradient and update."""
+def without_privacy(
+    load: Workload,
+    *,
+    channels_last: bool = False,
+    onednn: bool = False,
+    drawn: Callable[[], tuple[Tensor, Tensor]] | None = None,
+) -> Step:
+    """Mean gradient and update, on a batch at hand or on one that is drawn anew in every step."""
     model, (inputs, labels) = load.build(), load.batch()
     labels = labels.repeat_interleave(load.views)
     if channels_last:
@@ -150,7 +156,8 @@ def without_privacy(load: Workload, *, channels_last: bool = False, onednn: bool
     parameters = list(model.parameters())
 
     def step() -> None:
-        loss = functional.cross_entropy(model(inputs), labels)
+        x, y = drawn() if drawn else (inputs, labels)
+        loss = functional.cross_entropy(model(x), y)
         gradients = torch.autograd.grad(loss, parameters)
         with torch.no_grad():
             torch._foreach_add_(parameters, gradients, alpha=-RATE)

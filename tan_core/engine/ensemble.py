@@ -5,14 +5,16 @@ Poisson draw take far less than T times as long. What each does with its gradien
 noise, optimiser, schedule, average.
 """
 
-# Shape legend: B = examples (varies, may be 0), F = features, O = classes, P = (F + 1) * O parameters of
-# a trial, T = trials, A = those that go on, N = A * O.
+# Shape legend: B = examples (varies, may be 0), F = features, O = classes, D = O - 1, P = (F + 1) * O
+# parameters of a trial, T = trials, A = those that go on, N = A * D.
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from tan_core import _validate
 from tan_core.engine import native, onednn
@@ -47,8 +49,8 @@ _READ_AHEAD: Final = 2**21
 _FEWEST: Final = 64
 """Examples at once, whatever they are."""
 
-_TOGETHER: Final = 5
-"""Outputs that the kernel sums at once."""
+_TOGETHER: Final = (3, 5)
+"""Outputs that the kernel sums at once: nothing is left of a number that one of them divides."""
 
 
 class LinearEnsemble:
@@ -193,32 +195,35 @@ class LinearEnsemble:
     def _clipped_sums(self, drawn_B: Tensor) -> tuple[Tensor, Tensor, tuple[StepStats | None, ...]]:
         """Clipped sums over the draw, [A, O, F] and [A, O], and what each trial may tell of it."""
         own_AOF, own_AO = (self._of_running(each) for each in (self._weights_TOF, self._biases_TO))
-        products, sum_AO = _Products(own_AOF.flatten(0, 1)), torch.zeros_like(own_AO)
+        products, biases_AD = _Products(own_AOF), _differences(own_AO)
+        sum_AD = torch.zeros_like(biases_AD)
         losses: list[Tensor] = []
         norms: list[Tensor] = []
         is_any, rules = self._running and len(drawn_B) > 0, self._rules()
         as_they_lie = products.by_kernels and self._are_readable
         in_cache = _READ_AHEAD if as_they_lie else _IN_CACHE
-        at_once = min(max(in_cache // self._num_features, _FEWEST), self._microbatch_size)
-        for chunk_B in drawn_B.split(at_once) if is_any else ():
+        at_once = max(in_cache // self._num_features, _FEWEST)
+        # As many parts as there are whole ones: what a part costs by itself, a few examples more would not pay.
+        parts = max(round(len(drawn_B) / at_once), math.ceil(len(drawn_B) / self._microbatch_size))
+        for chunk_B in drawn_B.tensor_split(max(1, parts)) if is_any else ():
             squares_B1, labels_B = self._squares_N[chunk_B, None], self._labels[chunk_B]
             x = self._chosen(chunk_B, as_they_lie=as_they_lie)
-            losses_BA, g_BN, squared_BA = _output_gradients(products.scores(x), own_AO, labels_B)
+            losses_BA, g_BN, squared_BA = _output_gradients(products.scores(x), biases_AD, labels_B)
             norms_BA = squared_BA.mul_(squares_B1).sqrt_()
-            g_BAO, finite_BA = g_BN.unflatten(1, own_AO.shape), norms_BA
+            g_BAD, finite_BA = g_BN.unflatten(1, biases_AD.shape), norms_BA
             is_finite_BA = norms_BA.isfinite() & losses_BA.isfinite()
             if not bool(is_finite_BA.all()):
                 # 0 * NaN is NaN: what is left out must not meet its weight.
                 x = _Chosen(x.inputs().masked_fill(~squares_B1.isfinite(), 0))
-                g_BAO.masked_fill_(~is_finite_BA[..., None], 0)
+                g_BAD.masked_fill_(~is_finite_BA[..., None], 0)
                 finite_BA = norms_BA.where(is_finite_BA, 0)
-            g_BAO *= _weights(rules, finite_BA).to(g_BN.dtype)[..., None]
+            g_BAD *= _weights(rules, finite_BA).to(g_BN.dtype)[..., None]
             products.add(x, g_BN)
-            sum_AO += g_BAO.sum(0)
+            sum_AD += g_BAD.sum(0)
             losses.append(losses_BA)
             norms.append(norms_BA)
         stats = self._stats(len(drawn_B), losses, norms)
-        return products.sum_NF.view_as(own_AOF), sum_AO, stats
+        return products.sums(), _with_last(sum_AD), stats
 
     def _of_running(self, of_all: Tensor) -> Tensor:
         """The rows of the trials that go on; no copy while all do."""
@@ -300,19 +305,26 @@ class _Chosen:
 
 
 class _Products:
-    """The two products of a step, of all outputs of all trials."""
+    """The two products of a step, of all trials.
 
-    def __init__(self, weights_NF: Tensor) -> None:
-        self._weights_NF, outputs = weights_NF, len(weights_NF)
-        self.sum_NF = torch.zeros_like(weights_NF)
+    A softmax depends on the scores of D classes less that of the last alone, and the gradients by all O
+    scores of an example add up to 0: a product of D columns does for one of O.
+    """
+
+    def __init__(self, weights_AOF: Tensor) -> None:
+        weights_ADF = _differences(weights_AOF)
+        self._weights_NF = weights_ADF.flatten(0, 1)
+        outputs = len(self._weights_NF)
         self._packed_FN: Tensor | None = None
         # Where torch multiplies as fast as the processor can, kernels of our own are no faster.
-        is_slow = native.accepts(weights_NF) and onednn.is_faster_here()
-        if is_slow and outputs % _TOGETHER == 0:
-            packed_FN = weights_NF.new_empty(weights_NF.shape[1], native.padded(outputs))
-            packed_FN[:, :outputs] = weights_NF.t()
+        is_slow = native.accepts(weights_AOF) and onednn.is_faster_here()
+        if is_slow and outputs > 0 and any(outputs % each == 0 for each in _TOGETHER):
+            packed_FN = weights_AOF.new_empty(weights_AOF.shape[2], native.padded(outputs))
+            packed_FN[:, :outputs] = self._weights_NF.t()
             packed_FN[:, outputs:] = 0
-            self._packed_FN = packed_FN
+            self._packed_FN, self._sum_AOF = packed_FN, torch.zeros_like(weights_AOF)
+        else:
+            self._sum_ADF = torch.zeros_like(weights_ADF)
 
     @property
     def by_kernels(self) -> bool:
@@ -320,17 +332,23 @@ class _Products:
         return self._packed_FN is not None
 
     def scores(self, x: _Chosen) -> Tensor:
-        """[B, N] or more columns, which do not count; without biases."""
+        """[B, N] or more columns, which do not count: less those of each trial's last class; without biases."""
         if self._packed_FN is None:
             return onednn.product(x.inputs(), self._weights_NF)
         return native.ensemble_scores(x.values, self._packed_FN, x.rows)
 
     def add(self, x: _Chosen, g_BN: Tensor) -> None:
-        """Add what the examples weigh to ``sum_NF``."""
+        """Add what the examples weigh to the sums."""
         if self._packed_FN is None:
-            self.sum_NF.addmm_(g_BN.t(), x.inputs())
+            self._sum_ADF.flatten(0, 1).addmm_(g_BN.t(), x.inputs())
         else:
-            native.add_ensemble_sums(x.values, g_BN, self.sum_NF, x.rows)
+            native.add_ensemble_sums(x.values, g_BN, self._sum_AOF, x.rows)
+
+    def sums(self) -> Tensor:
+        """[A, O, F]."""
+        if self._packed_FN is None:
+            return _with_last(self._sum_ADF)
+        return self._sum_AOF
 
 
 class _Trial:
@@ -377,22 +395,34 @@ class _Trial:
             average(mean, own, decay=self._config.ema_decay, step=step)
 
 
+def _differences(of_classes: Tensor) -> Tensor:
+    """[A, D, ...]: those of all classes but the last, less that of the last."""
+    return of_classes[:, :-1] - of_classes[:, -1:]
+
+
+def _with_last(of_classes: Tensor) -> Tensor:
+    """[A, O, ...] of [A, D, ...]: the last is minus the sum of the others."""
+    return torch.cat([of_classes, -of_classes.sum(1, keepdim=True)], 1)
+
+
 def _output_gradients(
-    scores: Tensor, biases_AO: Tensor, labels_B: Tensor
+    scores: Tensor, biases_AD: Tensor, labels_B: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Losses [B, A], their gradients by the logits [B, N], and the squared norms of those, [B, A] in float64.
+    """Losses [B, A], gradients by the logits [B, N], and the squared norms of those by all O, [B, A] in float64.
 
     The gradients are probabilities minus the one-hot label. Of ``scores``, [B, .], the first N count.
     """
-    if native.accepts(scores, biases_AO):
-        return native.ensemble_gradients(scores, biases_AO, labels_B)
-    trials, classes = biases_AO.shape
-    log_p_BAO = (scores[:, : trials * classes].view(-1, trials, classes) + biases_AO).log_softmax(2)
+    if native.accepts(scores, biases_AD):
+        return native.ensemble_gradients(scores, biases_AD, labels_B)
+    trials, differences = biases_AD.shape
+    logits_BAD = scores[:, : trials * differences].unflatten(1, biases_AD.shape) + biases_AD
+    log_p_BAO = functional.pad(logits_BAD, (0, 1)).log_softmax(2)
     labels_BA1 = labels_B[:, None, None].expand(-1, trials, 1)
     losses_BA1 = -log_p_BAO.gather(2, labels_BA1)
     minus_one = log_p_BAO.new_full((), -1).expand_as(losses_BA1)
     g_BAO = log_p_BAO.exp_().scatter_add_(2, labels_BA1, minus_one)
-    return losses_BA1.squeeze(2), g_BAO.flatten(1), g_BAO.square().sum(2, dtype=torch.float64)
+    squared_BA = g_BAO.square().sum(2, dtype=torch.float64)
+    return losses_BA1.squeeze(2), g_BAO[..., :-1].flatten(1), squared_BA
 
 
 def _weights(rules: list[tuple[ClippingRule, list[int], Tensor]], norms_BA: Tensor) -> Tensor:

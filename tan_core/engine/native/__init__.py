@@ -80,7 +80,7 @@ _SIGNATURES: Final = {
     "cross_entropies": "nnpppp",
     "ensemble_scores": "nnnpppp",
     "ensemble_gradients": "nnnnpppppp",
-    "ensemble_sums": "nnnnpppp",
+    "ensemble_sums": "nnnnnpppp",
     "max_pool": "pnppp",
     "max_pool_backward": "pnppp",
 }
@@ -409,45 +409,49 @@ def ensemble_scores(x: Tensor, weight_FN: Tensor, rows: Tensor | None = None) ->
 
 
 def ensemble_gradients(
-    scores: Tensor, biases_TO: Tensor, labels: Tensor
+    scores: Tensor, biases_TD: Tensor, labels: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Losses [B, T], their gradients by the logits [B, T * O], and the squared norms of those, [B, T] in float64.
+    """Losses [B, T], gradients by the logits [B, T * D], and the squared norms of the gradients by all of them, [B, T] in float64.
+
+    D = O - 1: logits are those of every class but the last, less that of the last. Only those change a
+    softmax, and the gradient by the last one is minus the sum of the others.
 
     Args:
-        scores: [B, N], dense, of which the first T * O count.
-        biases_TO: [T, O], dense, added to the scores.
+        scores: [B, N], dense, of which the first T * D count.
+        biases_TD: [T, D], dense, added to the scores.
         labels: [B], int64 in [0, O).
     """
-    (examples, step), (trials, classes) = scores.shape, biases_TO.shape
-    g = scores.new_empty(examples, trials * classes)
+    (examples, step), (trials, differences) = scores.shape, biases_TD.shape
+    g = scores.new_empty(examples, trials * differences)
     losses, function = scores.new_empty(examples, trials), _function("ensemble_gradients", scores)
     squared = torch.empty(examples, trials, dtype=torch.float64)
 
     def compute(first: int, count: int) -> int:
         outputs = (_at(each, first) for each in (g, losses, squared))
-        inputs = (_at(scores, first), _at(biases_TO), _at(labels, first))
-        return function(count, trials, classes, step, *inputs, *outputs)
+        inputs = (_at(scores, first), _at(biases_TD), _at(labels, first))
+        return function(count, trials, differences, step, *inputs, *outputs)
 
     _over_examples(compute, examples)
     return losses, g, squared
 
 
-def add_ensemble_sums(x: Tensor, g: Tensor, total_NF: Tensor, rows: Tensor | None = None) -> None:
-    """Add g' x to the total, of some hundred examples at once; all are dense.
+def add_ensemble_sums(x: Tensor, g: Tensor, total_TOF: Tensor, rows: Tensor | None = None) -> None:
+    """Add g' x, and minus the sum of each trial's own to its last row, of some hundred examples at once; all are dense.
 
     Args:
         x: as in :func:`ensemble_scores`.
-        g: [B, N].
-        total_NF: [N, F].
+        g: [B, T * D], D = O - 1.
+        total_TOF: [T, O, F].
         rows: as in :func:`ensemble_scores`.
     """
-    function, (examples, outputs), inputs = _function("ensemble_sums", x), g.shape, x.shape[1]
+    function, (trials, classes, inputs) = _function("ensemble_sums", x), total_TOF.shape
     size = x.element_size()
 
     # Columns are split among threads: their sums do not meet.
     def compute(first: int, count: int) -> int:
-        at_x, at_total = (own.data_ptr() + first * size for own in (x, total_NF))
-        return function(count, examples, inputs, outputs, at_x, _at(rows), _at(g), at_total)
+        at_x, at_total = (own.data_ptr() + first * size for own in (x, total_TOF))
+        sizes = (count, len(g), inputs, trials, classes - 1)
+        return function(*sizes, at_x, _at(rows), _at(g), at_total)
 
     _over_examples(compute, inputs)
 

@@ -165,15 +165,18 @@ static inline int64_t padded_columns(const Shape *s) {
                                const int64_t *which, const real *w, real *y) {                 \
         return CHOSEN(ensemble_scores, real)(rows, inputs, outputs, x, which, w, y);           \
     }                                                                                          \
-    int ensemble_gradients_##real(int64_t rows, int64_t trials, int64_t classes, int64_t step, \
-                                  const real *y, const real *bias, const int64_t *labels,      \
-                                  real *g, real *losses, double *squared) {                    \
-        return CHOSEN(ensemble_gradients, real)(rows, trials, classes, step, y, bias, labels,  \
-                                                g, losses, squared);                           \
+    int ensemble_gradients_##real(int64_t rows, int64_t trials, int64_t differences,           \
+                                  int64_t step, const real *y, const real *bias,               \
+                                  const int64_t *labels, real *g, real *losses,                \
+                                  double *squared) {                                           \
+        return CHOSEN(ensemble_gradients, real)(rows, trials, differences, step, y, bias,      \
+                                                labels, g, losses, squared);                   \
     }                                                                                          \
-    int ensemble_sums_##real(int64_t columns, int64_t rows, int64_t inputs, int64_t outputs,   \
-                             const real *x, const int64_t *which, const real *g, real *sum) {  \
-        return CHOSEN(ensemble_sums, real)(columns, rows, inputs, outputs, x, which, g, sum);  \
+    int ensemble_sums_##real(int64_t columns, int64_t rows, int64_t inputs, int64_t trials,    \
+                             int64_t differences, const real *x, const int64_t *which,         \
+                             const real *g, real *sum) {                                       \
+        return CHOSEN(ensemble_sums, real)(columns, rows, inputs, trials, differences, x,      \
+                                           which, g, sum);                                     \
     }                                                                                          \
     int max_pool_##real(const Shape *shape, int64_t images, const real *x, real *y,            \
                         uint8_t *place) {                                                      \
@@ -193,7 +196,7 @@ int hyperbolic_tangent_float(int64_t size, const float *x, float *y) {
 
 /* Raised whenever what is exported here, or a structure that it takes, changes: a library of another day
  * would read its arguments as what they are not. As in tan_core/kernels_version.py, and held by a test. */
-int64_t kernels_version(void) { return 5; }
+int64_t kernels_version(void) { return 6; }
 
 /* Adds normal numbers for simulations: xoshiro128++ in 16 lanes, Box and Muller. Not for secrets.
  *

@@ -349,38 +349,51 @@ static int FOR_TARGET(linear)(int64_t rows, int64_t inputs, int64_t outputs, con
  * from memory there and back, is read once.
  */
 #define BLOCK 32
-/* Outputs and vectors of columns at once: the columns of an ensemble are a whole number of them, and of ten
- * outputs none is left. */
-#define SUMMED 5
-#define ACROSS (MOST_SUMS >= 24 ? 4 : 2)
+#define ACROSS (MOST_SUMS >= 24 ? 4 : 2) /* vectors of columns at once */
 
-/* sum[o][k] += scales[r][o] x[r][k] over the rows; what is left of outputs and columns one at a time. Rows
- * of the sum are `step` apart. */
+/* sum[o][k] += scales[r][o] x[r][k] over the rows, of some outputs, in as many columns as are whole vectors: so many. Rows
+ * of the scales are `outputs` apart, those of the sum `step`. */
+#define ADD_SCALED(name, SUMMED)                                                                       \
+    static int64_t FOR_TARGET(name)(int64_t rows, const REAL *const *x, const REAL *scales,            \
+                                    int64_t inputs, int64_t outputs, REAL *sum, int64_t step) {        \
+        int64_t k = 0;                                                                                 \
+        for (; k + ACROSS * LANES <= inputs; k += ACROSS * LANES) {                                    \
+            Vector sums[SUMMED][ACROSS];                                                               \
+            _Pragma("GCC unroll 8") for (int o = 0; o < SUMMED; o++)                                   \
+                _Pragma("GCC unroll 8") for (int part = 0; part < ACROSS; part++)                      \
+                    sums[o][part] = *(const Vector *)(sum + o * step + k + part * LANES);              \
+            for (int64_t r = 0; r < rows; r++) {                                                       \
+                const REAL *scale = scales + r * outputs;                                              \
+                Vector seen[ACROSS];                                                                   \
+                _Pragma("GCC unroll 8") for (int part = 0; part < ACROSS; part++)                      \
+                    seen[part] = *(const Vector *)(x[r] + k + part * LANES);                           \
+                _Pragma("GCC unroll 8") for (int o = 0; o < SUMMED; o++)                               \
+                    _Pragma("GCC unroll 8") for (int part = 0; part < ACROSS; part++)                  \
+                        sums[o][part] += seen[part] * scale[o];                                        \
+            }                                                                                          \
+            _Pragma("GCC unroll 8") for (int o = 0; o < SUMMED; o++)                                   \
+                _Pragma("GCC unroll 8") for (int part = 0; part < ACROSS; part++)                      \
+                    *(Vector *)(sum + o * step + k + part * LANES) = sums[o][part];                    \
+        }                                                                                              \
+        return k;                                                                                      \
+    }
+
+ADD_SCALED(add_scaled_3, 3)
+ADD_SCALED(add_scaled_5, 5)
+ADD_SCALED(add_scaled_6, 6)
+#undef ADD_SCALED
+
+/* The same of all outputs and columns: what is left of them one at a time, and nothing of a number of outputs that is
+ * divided by three or by five. */
 static void FOR_TARGET(add_scaled)(int64_t rows, const REAL *const *x, const REAL *scales, int64_t inputs,
                                    int64_t outputs, REAL *sum, int64_t step) {
-    for (int64_t first = 0; first < outputs; first += SUMMED) {
-        int64_t k = 0;
-        if (first + SUMMED <= outputs)
-            for (; k + ACROSS * LANES <= inputs; k += ACROSS * LANES) {
-                Vector sums[SUMMED][ACROSS];
-                REAL *place = sum + first * step + k;
-                _Pragma("GCC unroll 8") for (int o = 0; o < SUMMED; o++)
-                    _Pragma("GCC unroll 8") for (int part = 0; part < ACROSS; part++)
-                        sums[o][part] = *(const Vector *)(place + o * step + part * LANES);
-                for (int64_t r = 0; r < rows; r++) {
-                    const REAL *scale = scales + r * outputs + first;
-                    Vector seen[ACROSS];
-                    _Pragma("GCC unroll 8") for (int part = 0; part < ACROSS; part++)
-                        seen[part] = *(const Vector *)(x[r] + k + part * LANES);
-                    _Pragma("GCC unroll 8") for (int o = 0; o < SUMMED; o++)
-                        _Pragma("GCC unroll 8") for (int part = 0; part < ACROSS; part++)
-                            sums[o][part] += seen[part] * scale[o];
-                }
-                _Pragma("GCC unroll 8") for (int o = 0; o < SUMMED; o++)
-                    _Pragma("GCC unroll 8") for (int part = 0; part < ACROSS; part++)
-                        *(Vector *)(place + o * step + part * LANES) = sums[o][part];
-            }
-        for (int64_t o = first; o < outputs && o < first + SUMMED; o++)
+    for (int64_t first = 0, count; first < outputs; first += count, scales += count, sum += count * step) {
+        int64_t left = outputs - first, k = 0;
+        count = left % 5 == 0 ? 5 : left >= 6 ? 6 : left >= 3 ? 3 : left;
+        if (count == 6) k = FOR_TARGET(add_scaled_6)(rows, x, scales, inputs, outputs, sum, step);
+        else if (count == 5) k = FOR_TARGET(add_scaled_5)(rows, x, scales, inputs, outputs, sum, step);
+        else if (count == 3) k = FOR_TARGET(add_scaled_3)(rows, x, scales, inputs, outputs, sum, step);
+        for (int64_t o = 0; o < count; o++)
             for (int64_t r = 0; r < rows; r++)
                 for (int64_t rest = k; rest < inputs; rest++)
                     sum[o * step + rest] += scales[r * outputs + o] * x[r][rest];
@@ -480,7 +493,12 @@ static inline const REAL *FOR_TARGET(picked)(const REAL *x, const int64_t *which
 SCORE(score_1, 1)
 SCORE(score_2, 2)
 #if MOST_SUMS >= 24
+SCORE(score_3, 3)
+SCORE(score_4, 4)
 SCORE(score_5, 5)
+#define WIDEST 5
+#else
+#define WIDEST 2
 #endif
 #undef SCORE
 
@@ -499,20 +517,22 @@ static int FOR_TARGET(ensemble_scores)(int64_t rows, int64_t inputs, int64_t out
                 for (int64_t k = 0; k < size; k += LINE) __builtin_prefetch(of_next + k, 0, 2);
             }
             for (int64_t o = 0; o < outputs;) {
-                int64_t left = (outputs - o) / LANES, vectors = left >= 2 ? 2 : 1;
-#if MOST_SUMS >= 24
-                if (left >= 5) vectors = 5;
-#endif
+                /* As even as can be: few vectors at once wait for each other. */
+                int64_t left = (outputs - o) / LANES, blocks = (left + WIDEST - 1) / WIDEST;
+                int64_t vectors = (left + blocks - 1) / blocks;
                 REAL *of_y[MOST];
                 for (int64_t i = 0; i < MOST; i++)
                     of_y[i] = (row + i < rows ? y + (row + i) * outputs : nothing) + o;
                 const REAL *of_w = w + start * outputs + o;
+                switch (vectors) {
 #if MOST_SUMS >= 24
-                if (vectors == 5) FOR_TARGET(score_5)(size, outputs, of_x, of_w, of_y);
-                else
+                case 5: FOR_TARGET(score_5)(size, outputs, of_x, of_w, of_y); break;
+                case 4: FOR_TARGET(score_4)(size, outputs, of_x, of_w, of_y); break;
+                case 3: FOR_TARGET(score_3)(size, outputs, of_x, of_w, of_y); break;
 #endif
-                if (vectors == 2) FOR_TARGET(score_2)(size, outputs, of_x, of_w, of_y);
-                else FOR_TARGET(score_1)(size, outputs, of_x, of_w, of_y);
+                case 2: FOR_TARGET(score_2)(size, outputs, of_x, of_w, of_y); break;
+                default: FOR_TARGET(score_1)(size, outputs, of_x, of_w, of_y);
+                }
                 o += vectors * LANES;
             }
         }
@@ -521,46 +541,54 @@ static int FOR_TARGET(ensemble_scores)(int64_t rows, int64_t inputs, int64_t out
     return !nothing;
 }
 
-/* Losses, [B, T], the gradients of each by its own logits y + bias, [B, T * O], and the squared norms of those,
- * [B, T]. Rows of y are `step` apart. */
-static int FOR_TARGET(ensemble_gradients)(int64_t rows, int64_t trials, int64_t classes, int64_t step,
+/* Losses, [B, T], the gradients of each by its own logits y + bias, [B, T * D], and the squared norms of all of its
+ * gradients, [B, T]. The logits are D, those of all classes but the last, less that of the last, which therefore is 0; its
+ * gradient is minus the sum of the others. Rows of y are `step` apart. */
+static int FOR_TARGET(ensemble_gradients)(int64_t rows, int64_t trials, int64_t differences, int64_t step,
                                           const REAL *y, const REAL *bias, const int64_t *labels, REAL *g,
                                           REAL *losses, double *squared) {
-    int64_t outputs = trials * classes;
-    for (int64_t row = 0; row < rows; row++, y += step, g += outputs) {
-        int64_t label = labels[row];
+    int64_t outputs = trials * differences;
+    REAL *lasts = malloc(sizeof(REAL) * trials);
+    for (int64_t row = 0; row < rows && lasts; row++, y += step, g += outputs) {
+        int64_t label = labels[row], is_last = label == differences;
         for (int64_t o = 0; o < outputs; o++) g[o] = y[o] + bias[o];
         for (int64_t trial = 0; trial < trials; trial++) {
-            REAL *own = g + trial * classes, highest = own[0];
-            for (int64_t o = 1; o < classes; o++) highest = own[o] > highest ? own[o] : highest;
-            for (int64_t o = 0; o < classes; o++) own[o] -= highest;
-            losses[row * trials + trial] = -own[label];
+            REAL *own = g + trial * differences, highest = 0;
+            for (int64_t o = 0; o < differences; o++) highest = own[o] > highest ? own[o] : highest;
+            for (int64_t o = 0; o < differences; o++) own[o] -= highest;
+            lasts[trial] = -highest;
+            losses[row * trials + trial] = is_last ? highest : -own[label];
         }
         FOR_TARGET(exponentials)(outputs, g);
+        FOR_TARGET(exponentials)(trials, lasts);
         for (int64_t trial = 0; trial < trials; trial++) {
-            REAL *own = g + trial * classes, total = 0;
-            for (int64_t o = 0; o < classes; o++) total += own[o];
-            REAL factor = 1 / total;
-            for (int64_t o = 0; o < classes; o++) own[o] *= factor;
-            own[label] -= 1;
+            REAL *own = g + trial * differences, total = lasts[trial];
+            for (int64_t o = 0; o < differences; o++) total += own[o];
+            REAL factor = 1 / total, last = lasts[trial] * factor;
+            for (int64_t o = 0; o < differences; o++) own[o] *= factor;
+            if (is_last) last -= 1;
+            else own[label] -= 1;
             losses[row * trials + trial] += LOG(total);
-            squared[row * trials + trial] = FOR_TARGET(squares)(own, classes);
+            squared[row * trials + trial] = FOR_TARGET(squares)(own, differences) + (double)last * last;
         }
     }
-    return 0;
+    free(lasts);
+    return !lasts;
 }
 
-/* Adds g' x to sum, [O, F], in some of its columns; g is [B, O], and x as in ensemble_scores. Sums of many examples are
- * made side by side: where rows of the sum are a power of two apart, a cache has room for few of them. */
-static int FOR_TARGET(ensemble_sums)(int64_t columns, int64_t rows, int64_t inputs, int64_t outputs,
-                                     const REAL *x, const int64_t *which, const REAL *g, REAL *sum) {
-    int is_many = rows > ROWS;
-    REAL near[ROWS * COLUMNS], *own = malloc(is_many ? sizeof(REAL) * outputs * COLUMNS : 1);
+/* Adds g' x to sum, [T * (D + 1), F], in some of its columns; g is [B, T * D], x as in ensemble_scores, and the last of
+ * each D + 1 rows is less the sum of the others. Sums are made side by side: where rows of the sum are a power of two
+ * apart, a cache has room for few of them. */
+static int FOR_TARGET(ensemble_sums)(int64_t columns, int64_t rows, int64_t inputs, int64_t trials,
+                                     int64_t differences, const REAL *x, const int64_t *which, const REAL *g,
+                                     REAL *sum) {
+    int64_t outputs = trials * differences;
+    REAL near[ROWS * COLUMNS], *sums = malloc(sizeof(REAL) * outputs * COLUMNS);
     const REAL *of_row[ROWS];
     for (int64_t row = 0; row < ROWS; row++) of_row[row] = near + row * COLUMNS;
-    for (int64_t k = 0; k < columns && own; k += COLUMNS) {
+    for (int64_t k = 0; k < columns && sums; k += COLUMNS) {
         int64_t size = columns - k < COLUMNS ? columns - k : COLUMNS;
-        if (is_many) memset(own, 0, sizeof(REAL) * outputs * COLUMNS);
+        memset(sums, 0, sizeof(REAL) * outputs * COLUMNS);
         for (int64_t start = 0; start < rows; start += ROWS) {
             int64_t count = rows - start < ROWS ? rows - start : ROWS;
             for (int64_t row = 0; row < count; row++) {
@@ -572,15 +600,20 @@ static int FOR_TARGET(ensemble_sums)(int64_t columns, int64_t rows, int64_t inpu
                 for (int64_t i = on; i < on + COLUMNS && k + i < columns; i += LINE)
                     __builtin_prefetch(from + i, 0, 2);
             }
-            FOR_TARGET(add_scaled)(count, of_row, g + start * outputs, size, outputs,
-                                   is_many ? own : sum + k, is_many ? COLUMNS : inputs);
+            FOR_TARGET(add_scaled)(count, of_row, g + start * outputs, size, outputs, sums, COLUMNS);
         }
-        for (int64_t o = 0; is_many && o < outputs; o++)
-            for (int64_t i = 0; i < size; i++) sum[o * inputs + k + i] += own[o * COLUMNS + i];
+        const REAL *own = sums;
+        for (int64_t trial = 0; trial < trials; trial++) {
+            REAL last[COLUMNS] = {0}, *place = sum + trial * (differences + 1) * inputs + k;
+            for (int64_t o = 0; o < differences; o++, own += COLUMNS, place += inputs)
+                for (int64_t i = 0; i < size; i++) place[i] += own[i], last[i] -= own[i];
+            for (int64_t i = 0; i < size; i++) place[i] += last[i];
+        }
     }
-    free(own);
-    return !own;
+    free(sums);
+    return !sums;
 }
+#undef WIDEST
 #undef LINE
 #undef PART
 #undef COLUMNS
@@ -588,7 +621,6 @@ static int FOR_TARGET(ensemble_sums)(int64_t columns, int64_t rows, int64_t inpu
 #undef MOST
 
 #undef BLOCK
-#undef SUMMED
 #undef ACROSS
 #undef AT_ONCE
 

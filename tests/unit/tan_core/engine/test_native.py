@@ -295,20 +295,33 @@ class TestEnsembles:
     @pytest.mark.parametrize("threads", [1, 3])
     @pytest.mark.parametrize("are_picked", [False, True])
     @pytest.mark.parametrize(
-        ("rows", "inputs", "outputs"), [(7, 65, 16), (128, 513, 80), (1, 64, 112), (200, 1100, 160)]
+        ("rows", "inputs", "trials", "classes"),
+        [
+            (7, 65, 1, 17),
+            (128, 513, 8, 10),
+            (1, 64, 7, 10),
+            (200, 1100, 16, 10),
+            (65, 130, 2, 2),
+            (90, 300, 5, 7),
+        ],
     )
     def test_both_products_are_those_of_torch(
-        self, rows, inputs, outputs, are_picked, threads, dtype
+        self, rows, inputs, trials, classes, are_picked, threads, dtype
     ) -> None:
         generator = torch.Generator().manual_seed(0)
-        records = 2 * rows if are_picked else rows
+        records, outputs = (2 * rows if are_picked else rows), trials * (classes - 1)
         x, w, g, total = (
             torch.randn(shape, generator=generator, dtype=dtype)
-            for shape in ((records, inputs), (inputs, outputs), (rows, outputs), (outputs, inputs))
-        )
+            for shape in (
+                (records, inputs), (inputs, native.padded(outputs)), (rows, outputs), (trials, classes, inputs)
+            )
+        )  # fmt: skip
         picked = torch.randperm(records, generator=generator)[:rows] if are_picked else None
         own = x.double() if picked is None else x.double()[picked]
-        truth = own @ w.double(), total.double() + g.double().t() @ own
+        of_all = g.double().view(rows, trials, classes - 1)
+        of_all = torch.cat([of_all, -of_all.sum(2, keepdim=True)], 2)
+        added = torch.einsum("bto,bf->tof", of_all, own)
+        truth = own @ w.double(), total.double() + added
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
@@ -345,14 +358,14 @@ class TestEnsembles:
         generator = torch.Generator().manual_seed(rows)
         scores, biases = (
             size * torch.randn(shape, generator=generator, dtype=dtype)
-            for shape in ((rows, trials * classes + beside), (trials, classes))
+            for shape in ((rows, trials * (classes - 1) + beside), (trials, classes - 1))
         )
         labels = torch.randint(0, classes, (rows,), generator=generator)
 
         losses, g, squared = native.ensemble_gradients(scores, biases, labels)
 
-        logits = (scores[:, : trials * classes].view(rows, trials, classes) + biases).double()
-        logits.requires_grad_()
+        scores = scores[:, : trials * (classes - 1)].view(rows, trials, classes - 1)
+        logits = functional.pad((scores + biases).double(), (0, 1)).requires_grad_()
         expected = functional.cross_entropy(
             logits.flatten(0, 1), labels.repeat_interleave(trials), reduction="none"
         )
@@ -360,7 +373,8 @@ class TestEnsembles:
         tolerance = {"rtol": 2e-6, "atol": 2e-6} if dtype == torch.float32 else {}
         expected = expected.detach().view(rows, trials)
         torch.testing.assert_close(losses.double(), expected, **tolerance)
-        torch.testing.assert_close(g.view(truth.shape).double(), truth, **tolerance)
+        g = g.view(rows, trials, classes - 1).double()
+        torch.testing.assert_close(g, truth[..., :-1], **tolerance)
         torch.testing.assert_close(squared, truth.square().sum(2), **tolerance)
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -382,14 +396,14 @@ class TestEnsembles:
         """A subnormal number times a weight takes some processors a hundred times as long."""
         scores = torch.tensor([[0.0, -200.0, -88.0, -3e38, -torch.inf, -80.0]])
 
-        _, g, _ = native.ensemble_gradients(scores, torch.zeros(1, 6), torch.tensor([0]))
+        _, g, _ = native.ensemble_gradients(scores, torch.zeros(1, 6), torch.tensor([6]))
 
         assert g[0, 1:5].tolist() == [0, 0, 0, 0]
         assert g[0, 5] == pytest.approx(math.exp(-80), rel=1e-6)
 
 
 class TestVersion:
-    INTERFACES: ClassVar = {5: "48c475c0451cdb8f"}
+    INTERFACES: ClassVar = {6: "d77fb0c5f93360c0"}
     """By version: what the structures and prototypes of kernels.c hash to."""
 
     def test_it_is_another_one_whenever_the_interface_is(self) -> None:
