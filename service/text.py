@@ -54,7 +54,7 @@ def number(value: float | None) -> str:
 
 def times(value: float | None) -> str:
     """How many times as much, to a tenth."""
-    return MISSING if value is None else f"{value:,.1f} times"
+    return MISSING if value is None else f"{value:,.1f}"
 
 
 def parameters(params: dict[str, Any]) -> str:

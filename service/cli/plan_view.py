@@ -224,7 +224,7 @@ def _search_cost(cost: Json, what: str) -> Iterator[tuple[str, str]]:
     else:
         yield what, _work(cost["search_examples"], seconds)
     yield f"{what} at full batch", text.number(cost["full_search_examples"])
-    yield "saving", text.times(cost["saving"])
+    yield "saving", f"{text.times(cost['saving'])} times"
 
 
 def _work(examples: int, seconds: float | None) -> str:

@@ -9,7 +9,6 @@ import typer
 
 from service.cli.errors import InputError
 from service.cli.options import JsonFlag, StudyReference
-from service.cli.progress import TERMINAL
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -176,6 +175,7 @@ def write_csv(items: Sequence[Json]) -> None:
 def _table(study: Json, items: Sequence[Json]) -> "RenderableType":
     from rich.text import Text
 
+    from service.cli.progress import TERMINAL
     from service.cli.tables import FirstThatFits
 
     total = study["progress"]["trials_finished"] + study["progress"]["trials_running"]

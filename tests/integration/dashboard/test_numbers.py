@@ -103,9 +103,14 @@ def numbers(value: Any) -> Iterator[float]:
 
 
 def forms(number: float) -> Iterator[str]:
-    """As pages write it: as a share, as an epsilon, as a count or as a parameter."""
+    """As pages write it: as a share, as an epsilon, as a count, as a parameter or as so many times as much."""
     yield from (f"{100 * number:.1f}", f"{abs(100 * number):.1f}", f"{100 * number:g}")
-    yield from (text.number(number), text.epsilon(number), text.estimate(number))
+    yield from (
+        text.number(number),
+        text.epsilon(number),
+        text.estimate(number),
+        text.times(number),
+    )
     yield from (remaining(number), f"{number:g}", f"{number:.4g}", f"{number:.6g}", str(number))
 
 
