@@ -348,6 +348,20 @@ def parts_alone(charged: dict[str, Any]) -> list[tuple[str, float]]:
     return [(name, value) for name, value in parts if value is not None]
 
 
+def for_comparison(accountant: str, epsilon: float | None, charged: dict[str, Any] | None) -> str:
+    """What the figure of an accountant that promises nothing is; ``charged`` is the plan's ``charged_search``.
+
+    PRV is not asked for what a study with a search that is charged comes to.
+
+    Example:
+        >>> for_comparison("rdp", 7.1, None), for_comparison("prv", None, None), for_comparison("prv", None, {"trials": 6})
+        ('for comparison', 'gave no answer', 'not asked')
+    """
+    if epsilon is not None:
+        return "for comparison"
+    return "not asked" if charged and accountant == "prv" else "gave no answer"
+
+
 def counted(count: int, thing: str) -> str:
     """So many things.
 

@@ -98,13 +98,12 @@ def _privacy(document: Json) -> RenderableType:
     )
     chosen = privacy["accountant"]
     figures = {chosen: privacy["epsilon"], **privacy.get("epsilon_by_accountant", {})}
+    charged = document.get("charged_search")
     for name, value in figures.items():
-        standing = "promised" if name == chosen else "for comparison"
-        if value is None:
-            is_asked = name != "prv" or not document.get("charged_search")
-            standing = "gave no answer" if is_asked else "not asked"
+        is_promised = name == chosen and value is not None
+        standing = "promised" if is_promised else text.for_comparison(name, value, charged)
         made.add_row(ACCOUNTANTS.get(name, name), text.epsilon(value), standing)
-    for name, value in text.parts_alone(document.get("charged_search") or {}):
+    for name, value in text.parts_alone(charged or {}):
         made.add_row("", text.epsilon(value), f"{name} alone")
     if privacy.get("epsilon_tan") is not None:
         made.add_row("ε_TAN", text.estimate(privacy["epsilon_tan"]), ESTIMATE)

@@ -218,6 +218,7 @@ def _make_environment() -> Environment:
             text.counted,
             text.coverage,
             text.deviation,
+            text.for_comparison,
             text.interval,
             text.beside_the_law,
             text.reserved_steps,
