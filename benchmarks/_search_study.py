@@ -60,6 +60,7 @@ def assignment(
         target=None,
         num_examples=reference.num_examples,
         rungs=plan.rungs,
+        heat=plan.heat is not None,
         confirmation=plan.confirmation_batch,
         max_concurrent=1,
         max_examples=round(study.search.budget * private_run),

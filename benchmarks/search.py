@@ -1,6 +1,6 @@
 """Is the search worth its name: what it saves, what it finds, and whether its predictions hold.
 
-    python benchmarks/search.py [--quick] [--json FILE] [--state FILE] [--task NAME] [--stage NAME]
+    python benchmarks/search.py [--quick | --large] [--json FILE] [--state FILE] [--task NAME] [--stage NAME]
 
 Per task (dataset, model, epsilon; delta 1e-5) 24 candidates are drawn at random, some of them bad, and go
 through the stages:
@@ -46,7 +46,7 @@ import numpy as np
 import torch
 from _report import circumstances
 from _search_report import Findings, StudyResult, overall, print_tables
-from _search_tasks import QUICK, TASKS, Params, Task, candidates, trained, trained_together
+from _search_tasks import LARGE, QUICK, TASKS, Params, Task, candidates, trained, trained_together
 from _units import Result, Units
 
 from tan_core.engine.memory import keep_freed_memory
@@ -288,7 +288,7 @@ STAGES: dict[str, Callable[[Bench], object]] = {
 
 def chosen_tasks(options: argparse.Namespace) -> Iterator[Task]:
     """Those that were asked for and have their data."""
-    for task in QUICK if options.quick else TASKS:
+    for task in QUICK if options.quick else LARGE if options.large else TASKS:
         if options.task and task.name not in options.task:
             continue
         if task.is_there():
@@ -300,7 +300,9 @@ def chosen_tasks(options: argparse.Namespace) -> Iterator[Task]:
 def main() -> None:
     """Run, print, and write what was asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="digits alone, within a minute")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="digits alone, within a minute")
+    size.add_argument("--large", action="store_true", help="batches of 8,192; 70 minutes a task")
     parser.add_argument("--json", type=Path, help="also write rows for scripts to this file")
     parser.add_argument("--state", type=Path, help="what was done so far; not kept with --quick")
     parser.add_argument("--task", action="append", help="only this one; may be repeated")

@@ -29,7 +29,7 @@ from tan_core.spec.models import ModelSpec
 from tan_core.spec.study import SearchSpec
 from tan_core.spec.train import TrainerConfig
 
-WIRE_VERSION = 5
+WIRE_VERSION = 6
 """Of the messages below, held by a test: raised whenever one of them changes. A worker of another version says so."""
 
 RECORD = "record"
@@ -127,8 +127,12 @@ class TrialState(StrEnum):
         return self not in (TrialState.RUNNING, TrialState.INTERRUPTED)
 
 
+CURVE_POINTS = 4
+"""Parts of a rung. After each its curve gets a point; the last one is the score. A heat is the first one."""
+
+
 class CurvePoint(Frozen):
-    """Accuracy on a part of the validation split, on the way through a rung."""
+    """Accuracy on the way through a rung: on a part of the validation split, and on all of it at the end and after a heat."""
 
     step: Annotated[int, Field(ge=1, le=MAX_COUNT)]
     accuracy: Annotated[float, Field(ge=0, le=1)]
@@ -153,6 +157,8 @@ class RungScore(Frozen):
     the simulation was given up, or comes from a worker that did not tell."""
     train_loss: float | None = None
     seconds: Amount
+    heat: bool = Field(default=False, exclude_if=lambda heat: not heat)
+    """Whether it took the first part of its steps alone: ``accuracy`` is then of that heat. Left out where it did not."""
     curve: list[CurvePoint] = Field(default_factory=list[CurvePoint])
 
     @property
@@ -246,6 +252,8 @@ class SearchAssignment(Frozen):
     """N of the private run: with the mechanism's q it gives B."""
     rungs: list[int]
     """Simulated expected batch sizes, smallest first."""
+    heat: bool = False
+    """Whether the first rung begins with a heat: all trials take the first part of its steps, and the best go on."""
     charged: ChargedTrials | None = None
     """Where every trial is charged: then there is one rung, and no finals. None: trials are simulations."""
     confirmation: int | None = None
@@ -261,6 +269,11 @@ class SearchAssignment(Frozen):
     """Everything known from earlier attempts, in order of number."""
     microbatch_size: int = 256
     max_concurrent: int | None = None
+
+    @property
+    def cuts(self) -> list[float]:
+        """Where trials are cut, as the batch size of a whole rung that costs as much: after the heat, then after each rung."""
+        return [self.rungs[0] / CURVE_POINTS, *self.rungs] if self.heat else [*self.rungs]
 
     @property
     def levels(self) -> list[int]:

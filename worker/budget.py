@@ -25,13 +25,16 @@ class BudgetStopper(Stopper):
         self._rungs, self._num_trials = assignment.rungs, assignment.search.trials
         self._repetition = sum(assignment.repetition)
         self._max_examples = assignment.max_examples
+        steps = Mechanism.from_json(assignment.reference.event).steps
+        self._heated_steps = steps if assignment.heat else None
         if assignment.confirmation is None:
             self._max_examples = max(self._max_examples, _planned(assignment))
         self._records = records
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         """Whether the trial ends here; the reason goes into the result."""
-        if result["seed"] > 0 or result["done"] or not result["is_scored"]:
+        is_cut = result["is_scored"] or result["is_heat"]
+        if result["seed"] > 0 or result["done"] or not is_cut:
             return False
         score = RungScore.model_validate_json(result["rung_score"])
         record = self._records[result["number"]]
@@ -45,10 +48,16 @@ class BudgetStopper(Stopper):
             num_trials=self._num_trials,
             max_examples=self._max_examples,
             repetition=self._repetition,
+            heated_steps=self._heated_steps,
         ):
             return False
-        batch = self._rungs[score.rung + 1]
-        result["reason"] = f"the search budget has no room for it at batch {batch}"
+        if score.heat:
+            result["reason"] = (
+                f"the search budget has no room for more than {score.steps} steps of it"
+            )
+        else:
+            batch = self._rungs[score.rung + 1]
+            result["reason"] = f"the search budget has no room for it at batch {batch}"
         return True
 
     def stop_all(self) -> bool:
@@ -60,4 +69,7 @@ def _planned(assignment: SearchAssignment) -> int:
     """What the trials and one repetition are expected to process, at the planned number of steps."""
     steps = Mechanism.from_json(assignment.reference.event).steps
     views = assignment.trainer.augmentation_multiplicity
-    return math.ceil(most_examples(assignment.search.trials, assignment.rungs) * steps * views)
+    most = most_examples(
+        assignment.search.trials, assignment.cuts, repetition=sum(assignment.repetition)
+    )
+    return math.ceil(most * steps * views)

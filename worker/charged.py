@@ -16,8 +16,8 @@ from tan_core.errors import ParameterError
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Mechanism
 from tan_core.planner import Candidate
-from tan_core.wire import ChargedTrials, CurvePoint, RungScore, SearchAssignment
-from worker.rung import CURVE_POINTS, PARAMETERS_CHECKED_EVERY, Data, MeanOfLast, trainer_of
+from tan_core.wire import CURVE_POINTS, ChargedTrials, CurvePoint, RungScore, SearchAssignment
+from worker.rung import PARAMETERS_CHECKED_EVERY, Data, MeanOfLast, trainer_of
 
 USED_UP = "the search's reservation is used up: crashes took the trials that were reserved to spare, so this one was not run"
 _SEED_BYTES: Final = 8

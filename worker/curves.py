@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from ray.tune import Stopper
 
-from tan_core.wire import RungScore, TrialRecord
-from worker.rung import CURVE_POINTS, QUICK_VALIDATION
+from tan_core.wire import CURVE_POINTS, RungScore, TrialRecord
+from worker.rung import QUICK_VALIDATION
 from worker.schedule import RESOURCE, resource
 
 FEWEST_RUNS = 5
@@ -31,15 +31,19 @@ class CurveStopper(Stopper):
     """Ends exploring trials that are hopeless; finalists always finish.
 
     Curves are compared by part of the way, not by step: candidates may differ in their number of steps,
-    and each spends its whole budget on its own.
+    and each spends its whole budget on its own. At a rung that begins with a heat none is ended: who goes on after it
+    is among the best, and nothing below says how it starts.
 
     Args:
-        rungs: simulated batch sizes, smallest first.
+        cuts: as ``SearchAssignment.cuts``.
         known: trials of earlier attempts.
+        has_heat: whether the first cut ends a heat.
     """
 
-    def __init__(self, rungs: Sequence[int], known: Iterable[TrialRecord]) -> None:
-        self._rungs = rungs
+    def __init__(
+        self, cuts: Sequence[float], known: Iterable[TrialRecord], *, has_heat: bool = False
+    ) -> None:
+        self._cuts, self._has_heat = cuts, has_heat
         self._points: dict[tuple[int, int], list[float]] = defaultdict(list)
         self._reached: dict[int, list[float]] = defaultdict(list)
         """By rung; of those that were ended what they would have."""
@@ -65,6 +69,8 @@ class CurveStopper(Stopper):
         point = len(score.curve) - 1
         if result["done"] or score.accuracy is not None or not 0 <= point < CURVE_POINTS - 1:
             return False
+        if self._has_heat and score.rung == 0:
+            return False
         expected = self._expected(result["number"], score)
         if expected is None:
             earlier, shown = self._points[score.rung, point], score.curve[point].accuracy
@@ -77,7 +83,7 @@ class CurveStopper(Stopper):
         if expected is not None:
             self._reached[score.rung].append(expected)
         # ASHA counts the trial among those that reached the end of the rung, low as it is.
-        result[RESOURCE] = resource(score.rung, self._rungs)
+        result[RESOURCE] = resource(score.rung + self._has_heat, self._cuts)
         result["reason"] = (
             f"{100 * score.curve[point].accuracy:.1f} % at step {score.curve[point].step} of batch "
             f"{score.expected_batch_size:.0f}"
@@ -93,7 +99,7 @@ class CurveStopper(Stopper):
     def _remember(self, number: int, score: RungScore) -> None:
         # An attempt that goes on is told of its scores again.
         is_new = (number, score.rung) not in self._scored
-        if score.accuracy is not None and is_new:
+        if score.accuracy is not None and is_new and not score.heat:
             self._scored[number, score.rung] = score
             self._reached[score.rung].append(score.accuracy)
 

@@ -127,7 +127,8 @@ class SearchProgress(Callback):
     ) -> None:
         """A rung is scored and another one may follow."""
         self._silent.pop(name_of(trial.config), None)
-        if result["outcome"] == TrialState.RUNNING and result["is_scored"]:
+        is_cut = result["is_scored"] or result["is_heat"]
+        if result["outcome"] == TrialState.RUNNING and is_cut:
             self._keep(self._scored(trial, result))
 
     def on_trial_complete(
@@ -147,7 +148,7 @@ class SearchProgress(Callback):
         outcome, reason = TrialState(result["outcome"]), result.get("reason")
         if outcome is TrialState.RUNNING:
             outcome = TrialState.PRUNED
-            reason = reason or f"below the cut at rung {result['rung']}"
+            reason = reason or _below_the_cut(result)
         self._keep(record.model_copy(update={"state": outcome, "reason": reason}))
 
     def on_trial_error(
@@ -198,6 +199,14 @@ class SearchProgress(Callback):
     def _keep(self, record: TrialRecord) -> None:
         self.records[record.number] = record
         self._reporter.put(record)
+
+
+def _below_the_cut(result: dict[str, Any]) -> str:
+    """Where ASHA ended a trial."""
+    score = _score(result)
+    if score is not None and score.heat:
+        return f"below the cut after the first {score.steps} steps at rung 0"
+    return f"below the cut at rung {result['rung']}"
 
 
 def _score(result: dict[str, Any]) -> RungScore | None:

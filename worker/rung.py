@@ -14,7 +14,6 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import torch
@@ -26,18 +25,12 @@ from tan_core.engine.randomness import Randomness
 from tan_core.execution import PrivateRun, Simulation
 from tan_core.mechanism import Mechanism
 from tan_core.models import Checkpoint
-from tan_core.planner import Candidate, Target, candidate, simulation
+from tan_core.planner import SMALLEST_PART, Candidate, Target, candidate, simulation
 from tan_core.spec import Scalar
-from tan_core.wire import CurvePoint, RungScore, SearchAssignment
+from tan_core.wire import CURVE_POINTS, CurvePoint, RungScore, SearchAssignment
 from worker.begin import model_for
 
-CURVE_POINTS: Final = 4
-"""Parts of a rung. After each the curve gets a point; the last one is the score."""
-
-SMALLEST_PART = 8
-"""Steps below which a rung is not worth dividing, and no verdict on it is fair."""
-
-QUICK_VALIDATION: Final = 512
+QUICK_VALIDATION = 512
 """Validation records that a point on the way is taken of."""
 
 PARAMETERS_CHECKED_EVERY = 16
@@ -107,7 +100,7 @@ class RungRun:
         self._trainer = _trainer(assignment, candidate, rung, seed, data)
         steps = self._trainer.mechanism.steps
         self._ends = _ends(steps)
-        self._mean = MeanOfLast(self._trainer, steps=max(1, steps // CURVE_POINTS))
+        self._is_heated = assignment.heat and seed == 0 and len(self._ends) > 1
         self._curve: list[CurvePoint] = []
         self._first_loss: float | None = None
         self._losses: deque[float] = deque(maxlen=_RECENT)
@@ -128,11 +121,13 @@ class RungRun:
     def advance(self) -> RungScore:
         """Take the next part of the steps; the score as far as it goes.
 
-        ``accuracy`` is None until the last step: then it is of the whole validation split. A point of
-        the curve is of a part of it. Both are of the mean of the weights over the last steps before.
+        ``accuracy`` is None until the last step: then it is of the whole validation split, and so it is after a
+        heat. Another point of the curve is of a part of it. All are of the mean of the weights over the last steps before.
         """
         started = time.monotonic()
         end = self._ends[len(self._curve)]
+        counted = end if self._begins_heated else self._ends[-1]
+        self._mean = MeanOfLast(self._trainer, steps=max(1, counted // CURVE_POINTS))
         self.diverged = self._take_steps(until=end)
         if self.diverged is None:
             self._look(end)
@@ -150,12 +145,24 @@ class RungRun:
             noise_multiplier=dynamics.noise_multiplier,
             steps=self._trainer.steps_done,
             views=self._views,
-            accuracy=self._accuracy,
+            accuracy=self._curve[0].accuracy if self._has_ended_heat else self._accuracy,
             released=self._released,
             train_loss=recent if recent is not None and math.isfinite(recent) else None,
             seconds=self._seconds,
+            heat=self._has_ended_heat,
             curve=self._curve,
         )
+
+    @property
+    def _begins_heated(self) -> bool:
+        """Whether what comes next is the heat, or its like at a higher rung, that the two may be compared."""
+        return self._is_heated and not self._curve
+
+    @property
+    def _has_ended_heat(self) -> bool:
+        """Whether a heat is all that was taken, and went well."""
+        is_there = self._rung == 0 and len(self._curve) == 1 and self.diverged is None
+        return self._is_heated and is_there and self._trainer.steps_done == self._ends[0]
 
     def _take_steps(self, *, until: int) -> str | None:
         """Train on; why the run is beyond repair, if it is."""
@@ -178,7 +185,7 @@ class RungRun:
         """Take a point of the curve, or the score at the end."""
         is_last = step == self._ends[-1]
         inputs, labels = self._data.validation
-        if not is_last:
+        if not is_last and not self._begins_heated:
             inputs, labels = inputs[:QUICK_VALIDATION], labels[:QUICK_VALIDATION]
         accuracy = self._trainer.evaluate(inputs, labels, weights=self._mean.weights)
         self._curve.append(CurvePoint(step=step, accuracy=accuracy))

@@ -100,7 +100,7 @@ def _run_trials(
             ),
             tune_config=tune.TuneConfig(
                 search_alg=searcher,
-                scheduler=build_scheduler(assignment.rungs, known),
+                scheduler=build_scheduler(assignment.cuts, known, has_heat=assignment.heat),
                 num_samples=-1,  # the searcher says when there is nothing more
                 max_concurrent_trials=assignment.max_concurrent,
                 # A process per trial would cost more than most simulations.
@@ -111,7 +111,8 @@ def _run_trials(
                 storage_path=scratch,
                 verbose=0,
                 stop=CombinedStopper(
-                    CurveStopper(assignment.rungs, known), BudgetStopper(assignment, records)
+                    CurveStopper(assignment.cuts, known, has_heat=assignment.heat),
+                    BudgetStopper(assignment, records),
                 ),
                 # A trial reports its own errors; what Tune sees fail is a lost worker.
                 failure_config=tune.FailureConfig(max_failures=LOST_WORKERS_PER_TRIAL),

@@ -24,8 +24,14 @@ from ray.tune.search.optuna import OptunaSearch
 from tan_core.mechanism import Mechanism
 from tan_core.planner import Goal, Repeat, next_repeat
 from tan_core.spec.study import Sampler
-from tan_core.wire import KnownPoint, RungScore, SearchAssignment, TrialRecord, TrialState
-from worker.rung import CURVE_POINTS
+from tan_core.wire import (
+    CURVE_POINTS,
+    KnownPoint,
+    RungScore,
+    SearchAssignment,
+    TrialRecord,
+    TrialState,
+)
 from worker.space import Space
 
 METRIC = "score"
@@ -81,11 +87,12 @@ def _intermediate_values(scores: Sequence[RungScore]) -> dict[int, float]:
     for score in scores:
         first = score.rung * CURVE_POINTS + 1
         # A short rung has its score alone.
-        is_short = score.accuracy is not None and len(score.curve) < CURVE_POINTS
+        is_scored = score.accuracy is not None and not score.heat
+        is_short = is_scored and len(score.curve) < CURVE_POINTS
         kept = [] if is_short else score.curve[: CURVE_POINTS - 1]
         points = [point.accuracy for point in kept]
         values |= dict(enumerate(points, start=first))
-        if score.accuracy is not None:
+        if is_scored and score.accuracy is not None:
             values[first + CURVE_POINTS - 1] = score.accuracy
         elif not points:
             values[first] = 0.0
@@ -276,7 +283,7 @@ def _config(
     """What ``worker.trial`` reads; of the known scores those that are final and follow on each other."""
     kept: list[dict[str, Any]] = []
     for score in sorted(known, key=lambda score: score.rung):
-        if score.accuracy is None or score.rung != len(kept):
+        if score.accuracy is None or score.heat or score.rung != len(kept):
             break
         kept.append(score.model_dump(mode="json"))
     return {"number": number, "params": dict(params), "seed": seed, "scores": kept}

@@ -29,7 +29,7 @@ from worker.driver import last_line
 from worker.log import write_log
 from worker.report import ControlPlane, FencedError, RefusedError, UnreachableError, leave
 from worker.rung import Data, RungRun, Tensors, chosen
-from worker.schedule import RESOURCE, name_of, resource
+from worker.schedule import RESOURCE, cut_of, name_of, resource
 from worker.searcher import METRIC
 from worker.settings import WorkerSettings
 
@@ -103,7 +103,7 @@ class SimulatedTrial(Trainable):
             return self._report(None, TrialState.FAILED, last_line(error))
         if diverged is not None:
             return self._report(score, TrialState.DIVERGED, diverged)
-        if score.accuracy is None:
+        if score.accuracy is None or score.heat:
             return self._report(score, TrialState.RUNNING)
         is_last = score.rung == self._last
         return self._report(score, TrialState.COMPLETED if is_last else TrialState.RUNNING)
@@ -160,7 +160,8 @@ class SimulatedTrial(Trainable):
     ) -> dict[str, Any]:
         """What Tune, its scheduler and the searcher read; a curve's end is the metric meanwhile."""
         rung, curve = (score.rung, score.curve) if score else (self._rung, [])
-        is_scored = score is not None and score.accuracy is not None
+        is_heat = score is not None and score.heat
+        is_scored = score is not None and score.accuracy is not None and not is_heat
         is_over = outcome is not TrialState.RUNNING
         report: dict[str, Any] = {
             METRIC: curve[-1].accuracy if curve else 0.0,
@@ -171,13 +172,16 @@ class SimulatedTrial(Trainable):
             # As one string: Tune flattens mappings.
             "rung_score": score.model_dump_json() if score else None,
             "is_scored": is_scored,
+            "is_heat": is_heat,
             "outcome": outcome.value,
             "reason": reason,
             "done": is_over,
         }
-        if self._seed == 0 and (is_scored or is_over):
-            # ASHA reads only what has a resource: it decides where rungs end, and never on a finalist.
-            report[RESOURCE] = resource(rung, self._assignment.rungs)
+        if self._seed == 0 and (is_scored or is_heat or is_over):
+            # ASHA reads only what has a resource: it decides where heats and rungs end, and never on a finalist.
+            has_heat = self._assignment.heat
+            cut = cut_of(score, has_heat=has_heat) if score else rung + (has_heat and rung > 0)
+            report[RESOURCE] = resource(cut, self._assignment.cuts)
         return report
 
 

@@ -63,7 +63,7 @@ def _rungs(rungs: Sequence[Rung], *, width: int, told: str) -> RenderableType | 
     bar = max(4, min(BAR_WIDTH, width - 28))
     for rung in rungs:
         grid.add_row(
-            Text(f"B = {text.number(rung.expected_batch_size)}", style="dim"),
+            Text(rung.name, style="dim"),
             Text(_bar(rung, low, high, bar), style="cyan"),
             f"{text.percent(rung.best)}, {text.counted(len(rung.accuracies), 'trial')}",
         )

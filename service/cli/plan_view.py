@@ -28,7 +28,7 @@ def plan(document: Json) -> RenderableType:
         *(
             _charged_trials(document["simulations"], charged)
             if (charged := document.get("charged_search"))
-            else _simulations(document["simulations"], document.get("confirmation"))
+            else _simulations(document)
         ),
         *_steps(document.get("step_candidates") or [], counts),
         *_cost(document.get("cost"), counts, what="trials" if charged else "search"),
@@ -138,24 +138,18 @@ def _reservation(document: Json) -> Iterator[RenderableType]:
         yield Text(f"reserved are also {text.reserved_search(charged)}")
 
 
-def _simulations(simulations: list[Json], confirmation: Json | None) -> Iterator[RenderableType]:
+def _simulations(document: Json) -> Iterator[RenderableType]:
     """The rungs, how many trials are expected to climb to each, and where the best are simulated once more."""
-    if not simulations:
+    if not document["simulations"]:
         return
     columns = ("batch size", "noise σ", "B/b", "trials")
     made = _compact(
         "Simulations: same TAN, steps, learning rate",
         *columns, "privacy", right=columns,
     )  # fmt: skip
-    climbed = [(rung, text.number(rung.get("trials"))) for rung in simulations]
-    confirmed = [] if confirmation is None else [(confirmation, "the best")]
-    for rung, trials in climbed + confirmed:
-        known = ("expected_batch_size", "noise_multiplier", "scale_factor")
-        made.add_row(
-            *(text.number(rung.get(name)) for name in known),
-            trials,
-            "not private",
-        )
+    for batch, trials, rung in text.simulated(document):
+        noise, scale = text.number(rung.get("noise_multiplier")), text.number(rung["scale_factor"])
+        made.add_row(batch, noise, scale, trials, "not private")
     yield Text()
     yield made
 

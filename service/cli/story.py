@@ -17,6 +17,14 @@ class Rung:
 
     expected_batch_size: float
     accuracies: list[float]
+    heat_steps: int | None = None
+    """Those of their first part alone, in steps; None: whole ones."""
+
+    @property
+    def name(self) -> str:
+        """The batch, and how much of it where that is a part."""
+        batch = f"B = {text.number(self.expected_batch_size)}"
+        return batch if self.heat_steps is None else f"{batch}, first {self.heat_steps:,} steps"
 
     @property
     def best(self) -> float:
@@ -71,10 +79,17 @@ class Story:
 
     @property
     def rungs(self) -> list[Rung]:
-        """Those that a trial has reached with an accuracy, the smallest batch first."""
+        """Those that a trial has reached with an accuracy, the smallest batch first, and heats before all."""
         found: dict[float, list[float]] = {}
+        heats: list[Rung] = []
         for trial in self.trials.values():
             for score in trial.get("scores", []):
-                if score["accuracy"] is not None:
-                    found.setdefault(score["expected_batch_size"], []).append(score["accuracy"])
-        return [Rung(batch, found[batch]) for batch in sorted(found)]
+                if score["accuracy"] is None:
+                    continue
+                batch = score["expected_batch_size"]
+                if score.get("heat"):
+                    heats = heats or [Rung(batch, [], score["steps"])]
+                    heats[0].accuracies.append(score["accuracy"])
+                else:
+                    found.setdefault(batch, []).append(score["accuracy"])
+        return [*heats, *(Rung(batch, found[batch]) for batch in sorted(found))]

@@ -231,7 +231,8 @@ def _parameter_names(items: Sequence[Json]) -> list[str]:
 
 
 def _by_rung(item: Json) -> dict[int, float | None]:
-    return {score["rung"]: score["accuracy"] for score in item["scores"]}
+    """At the end of each rung."""
+    return {s["rung"]: s["accuracy"] for s in item["scores"] if not s.get("heat")}
 
 
 def _shown(value: Any) -> str:

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Double, cast, func, select, type_coerce
+from sqlalchemy import ColumnElement, Double, cast, func, select, type_coerce
 from sqlalchemy.dialects.postgresql import JSONB, JSONPATH
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -91,8 +92,10 @@ async def test_reads(session: AsyncSession, dataset: str) -> int:
     return await session.scalar(query) or 0
 
 
-async def trial_points(session: AsyncSession, study_id: str) -> list[TrialPoint]:
-    """Every trial as a point, in order of number."""
+async def trial_points(
+    session: AsyncSession, study_id: str, *, has_heat: bool = False
+) -> list[TrialPoint]:
+    """Every trial as a point, in order of number; at the first rung with its accuracy after the heat where there is one."""
     rows = await session.execute(
         select(
             Trial.number,
@@ -100,11 +103,21 @@ async def trial_points(session: AsyncSession, study_id: str) -> list[TrialPoint]
             Trial.value,
             Trial.params,
             func.jsonb_path_query_array(Trial.scores, cast("$[*].accuracy", JSONPATH), type_=JSONB),
+            Trial.scores[0]["curve"][0]["accuracy"].astext.cast(Double),
         )
         .where(Trial.study_id == study_id)
         .order_by(Trial.number)
     )
-    return [TrialPoint(*row) for row in rows]
+    return [
+        TrialPoint(
+            number,
+            state,
+            value,
+            params,
+            [heat, *accuracies[1:]] if has_heat and accuracies else accuracies,
+        )
+        for number, state, value, params, accuracies, heat in rows
+    ]
 
 
 async def curves(session: AsyncSession, study_id: str, rung: int) -> list[Curve]:
@@ -113,11 +126,16 @@ async def curves(session: AsyncSession, study_id: str, rung: int) -> list[Curve]
     accuracy = score["accuracy"].astext.cast(Double)
     rows = await session.execute(
         select(Trial.number, score)
-        .where(Trial.study_id == study_id, accuracy.is_not(None))
+        .where(Trial.study_id == study_id, accuracy.is_not(None), _is_whole(score))
         .order_by(accuracy.desc(), Trial.number)
         .limit(MAX_CURVES)
     )
     return [Curve(number, RungScore.model_validate(found)) for number, found in rows]
+
+
+def _is_whole(score: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Whether a score is of more than a heat."""
+    return score["heat"].astext.is_(None)
 
 
 async def noise_points(
@@ -136,7 +154,7 @@ async def noise_points(
             accuracy,
         )
         .select_from(Trial)
-        .where(Trial.study_id == study_id, accuracy.is_not(None))
+        .where(Trial.study_id == study_id, accuracy.is_not(None), _is_whole(score))
     )
     return [
         NoisePoint(

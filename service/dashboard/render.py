@@ -228,6 +228,7 @@ def _make_environment() -> Environment:
             text.reserved_search,
             text.parts_alone,
             text.score_noise,
+            text.simulated,
         )
     }
     made.filters.update(filters)

@@ -268,7 +268,8 @@ async def _search_charts(context: Context, study: StudyView, rung: int | None) -
         known = _kept.get(key)
         if known is not None and known[0] == seq:
             return known[1]
-        points = await queries.trial_points(session, study.id)
+        has_heat = study.plan.get("heat") is not None
+        points = await queries.trial_points(session, study.id, has_heat=has_heat)
         noise = await _noise_chart(session, study)
     charts = await to_thread.run_sync(_drawn, study, points, rung, noise)
     _kept[key] = seq, charts

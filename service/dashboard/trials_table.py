@@ -111,7 +111,7 @@ def _row(
     names: Sequence[str],
     num_rungs: int,
 ) -> Iterator[Cell]:
-    scored = {score["rung"]: score["accuracy"] for score in scores}
+    scored = {score["rung"]: score["accuracy"] for score in scores if not score.get("heat")}
     spent = [score["seconds"] for score in (*scores, *repeats)]
     yield from (number, state, value)
     yield from (scored.get(rung) for rung in range(num_rungs))
@@ -126,7 +126,7 @@ def _filtered(study_id: str, query: TrialsQuery) -> Select[Trial]:
     if query.trial_state:
         chosen = chosen.where(Trial.state.in_([state.value for state in query.trial_state]))
     if query.rung is not None:
-        chosen = chosen.where(Trial.scores[query.rung]["accuracy"].astext.is_not(None))
+        chosen = chosen.where(_place(f"rung.{query.rung}").is_not(None))
     for name, least in query.low.items():
         chosen = chosen.where(_number(name, query.rung) >= least)
     for name, most in query.high.items():
@@ -168,7 +168,8 @@ def _order(order: str) -> list[ColumnElement[Any]]:
 def _place(key: str) -> ColumnElement[Any]:
     kind, _, name = key.partition(".")
     if kind == "rung":
-        return Trial.scores[int(name)]["accuracy"].astext.cast(Double)
+        score = Trial.scores[int(name)]
+        return case((score["heat"].astext.is_(None), score["accuracy"].astext.cast(Double)))
     if kind == "param":
         return Trial.params[name]
     return _SECONDS

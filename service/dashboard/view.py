@@ -53,8 +53,8 @@ def trial_seconds(trial: TrialView) -> float | None:
 
 
 def rung_accuracies(trial: TrialView, num_rungs: int) -> list[float | None]:
-    """The trial's accuracy at each rung of the search; None where it has none."""
-    scored = {score.rung: score.accuracy for score in trial.scores}
+    """The trial's accuracy at the end of each rung of the search; None where it did not come so far."""
+    scored = {score.rung: score.accuracy for score in trial.scores if not score.heat}
     return [scored.get(rung) for rung in range(num_rungs)]
 
 

@@ -36,6 +36,7 @@ async def search_run(session: AsyncSession, study: Study) -> Run:
             "target": target.to_json() if target else None,
             "num_examples": reference.num_examples,
             "rungs": plan.rungs,
+            "heat": plan.heat is not None,
             "charged": _charged(plan),
             "confirmation": plan.confirmation_batch,
             "max_examples": math.ceil(spec.search.budget * plan.cost.private_run_examples),

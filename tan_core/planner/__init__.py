@@ -5,6 +5,7 @@ from tan_core.planner.candidates import Candidate, Target, candidate, simulation
 from tan_core.planner.climb import may_climb, most_examples
 from tan_core.planner.cost import MeasuredRate
 from tan_core.planner.finals import Goal, Repeat, next_repeat
+from tan_core.planner.heats import SMALLEST_PART, in_parts
 from tan_core.planner.model_cost import ModelCost, model_cost
 from tan_core.planner.plan import Plan
 from tan_core.planner.prediction import Evaluation, Standing, observed, rests_on, standings
@@ -14,6 +15,7 @@ from tan_core.planner.rungs import batch_ladder, reduction_factor
 from tan_core.planner.segments import Segments, reserved_mechanism, segment_rule
 
 __all__ = [
+    "SMALLEST_PART",
     "Candidate",
     "Evaluation",
     "Goal",
@@ -28,6 +30,7 @@ __all__ = [
     "batch_ladder",
     "candidate",
     "choose_winner",
+    "in_parts",
     "may_climb",
     "model_cost",
     "most_examples",

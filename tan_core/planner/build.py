@@ -15,11 +15,13 @@ from tan_core.planner.cap import check_cap
 from tan_core.planner.charged import ChargedSearch
 from tan_core.planner.cost import ComputeLimit, MeasuredRate, Rates, Workload, planned_cost
 from tan_core.planner.finals import most_simulations
+from tan_core.planner.heats import heat_steps, wants_heats
 from tan_core.planner.memory import memory_bytes
 from tan_core.planner.model_cost import ModelCost
 from tan_core.planner.plan import (
     Plan,
     PlannedChargedSearch,
+    PlannedHeat,
     PlannedReservation,
     PlannedRun,
     PlannedSimulation,
@@ -33,6 +35,7 @@ from tan_core.planner.shape import (
     ENOUGH_NOISE,
     Shape,
     choose_shape,
+    fewest_steps,
     largest,
     refuse_batch_above,
 )
@@ -118,6 +121,7 @@ def plan_study(
         workers=spec.train.workers,
         budget=None if is_charged else spec.search.budget,
         is_charged=is_charged,
+        heats=wants_heats(spec, least_steps=fewest_steps(spec)),
     )
     rates = Rates.of(private_run_rate, search_rate)
     hours = spec.budget.gpu_hours
@@ -287,6 +291,7 @@ def _assemble(
             _simulation(shape, workload, rung, trials)
             for rung, trials in zip(rungs, workload.trials_of(shape.batch), strict=True)
         ],
+        heat=_heat(workload, shape),
         confirmation=_simulation(shape, workload, confirmation, 1) if confirmation else None,
         charged_search=_charged(run, search, num_validation, promise) if search else None,
         step_candidates=step_candidates(shape, promise, workload),
@@ -355,6 +360,15 @@ def _simulation(shape: Shape, workload: Workload, rung: int, trials: float) -> P
         trials=_whole(round(trials, 1)),
         private=workload.is_charged,
     )
+
+
+def _heat(workload: Workload, shape: Shape) -> PlannedHeat | None:
+    """How the first rung begins, where it has a heat."""
+    trials = workload.trials_after_heat(shape.batch)
+    if trials is None:
+        return None
+    steps = heat_steps(shape.run.mechanism.steps)
+    return PlannedHeat(steps=steps, trials=_whole(round(trials, 1)))
 
 
 def _charged(

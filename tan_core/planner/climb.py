@@ -9,20 +9,25 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from tan_core.errors import ParameterError
+from tan_core.planner.heats import heat_steps, in_parts
 from tan_core.planner.rungs import expected_trials
 from tan_core.wire import RungScore, TrialRecord, TrialState
+
+_ROUND_OFF = 0.5
+"""Examples: less than one."""
 
 
 def may_climb(
     trial: TrialRecord,
     others: Sequence[TrialRecord],
     *,
-    rungs: Sequence[int],
+    rungs: Sequence[float],
     num_trials: int,
     max_examples: int,
     repetition: int | None = None,
+    heated_steps: int | None = None,
 ) -> bool:
-    """Whether a trial may begin its next rung.
+    """Whether a trial may begin its next rung, or go on after the heat of the first one.
 
     Free for climbing is what is left by the first rungs of all trials, those to come taken to cost what
     others did, and by the first repetition of the winner. A trial that is the best so far at
@@ -43,7 +48,16 @@ def may_climb(
         num_trials: of the search.
         max_examples: of the whole search, finals included.
         repetition: batch sizes of one repetition in the finals, in all; None: those of the rungs.
+        heated_steps: of a whole rung, where the first one begins with a heat; None: it begins with none.
     """
+    kept_back: float = sum(rungs) if repetition is None else repetition
+    if heated_steps is not None:
+        # In units of what one example of the batch costs in a heat.
+        whole = heated_steps / heat_steps(heated_steps)
+        first_rung, *above = rungs
+        rungs = [first_rung, first_rung * (whole - 1), *(whole * rung for rung in above)]
+        kept_back *= whole
+        trial, others = in_parts(trial), [in_parts(other) for other in others]
     height, everyone = len(trial.scores), (trial, *others)
     active = [other for other in others if not other.state.is_finished]
     completed = [other for other in others if other.state is TrialState.COMPLETED]
@@ -58,28 +72,33 @@ def may_climb(
 
     first = sum(score.examples for score in seen if score.rung == 0) + at_first * usual * rungs[0]
     dearest = max(costs.get(each.number, usual) for each in (trial, *completed))
-    free = max_examples - first - dearest * (sum(rungs) if repetition is None else repetition)
+    free = max_examples - first - dearest * kept_back
     taken = sum(score.examples for score in seen if score.rung > 0)
     taken += sum(cost * rungs[rung] for rung, cost in begun if rung > 0)
     rest = 0 if completed else usual * sum(rungs[max(rivals, default=height) + 1 :])
-    if taken + costs[trial.number] * rungs[height] + rest > free:
+    if taken + costs[trial.number] * rungs[height] + rest > free + _ROUND_OFF:
         return False
     is_due = taken < free * (1 - at_first / num_trials)
     return is_due or _is_best(trial.scores[-1], seen)
 
 
-def most_examples(trials: int, rungs: Sequence[int]) -> int:
-    """Examples per step of as many whole trials as are expected at each rung, and of one repetition.
+def most_examples(trials: int, cuts: Sequence[float], *, repetition: float | None = None) -> float:
+    """Examples per step of as many whole trials as are expected at each cut, and of one repetition.
+
+    Args:
+        trials: of the search.
+        cuts: as ``SearchAssignment.cuts``.
+        repetition: batch sizes of one repetition in the finals, in all; None: those of the cuts.
 
     Example:
         >>> most_examples(24, [32, 128])  # 24 trials at 32, those that climb, one repetition
         2080
     """
-    reached = expected_trials(trials, rungs)
-    if len(rungs) == 0:
-        raise ParameterError("rungs must hold at least one batch size, got none", field="rungs")
-    climbing = sum(rung * math.ceil(num) for rung, num in zip(rungs, reached, strict=True))
-    return climbing + sum(rungs)
+    reached = expected_trials(trials, cuts)
+    if len(cuts) == 0:
+        raise ParameterError("cuts must hold at least one batch size, got none", field="cuts")
+    climbing = sum(cut * math.ceil(num) for cut, num in zip(cuts, reached, strict=True))
+    return climbing + (sum(cuts) if repetition is None else repetition)
 
 
 def _is_best(newest: RungScore, seen: Sequence[RungScore]) -> bool:

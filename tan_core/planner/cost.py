@@ -7,6 +7,7 @@ from typing import Literal, Self
 
 from tan_core import _validate
 from tan_core.planner.finals import MAX_REPEATS
+from tan_core.planner.heats import costs_between_cuts, takes_heat
 from tan_core.planner.plan import PlannedCost
 from tan_core.planner.rungs import batch_ladder, confirmation_batch, expected_trials, held_trials
 
@@ -63,6 +64,7 @@ class Workload:
         budget: what the search may process, in private runs; None: it has no finals.
         is_charged: whether every trial is charged: all are planned at one batch, at the private one until
             a smaller one is chosen.
+        heats: whether the first part of a rung stands for the one below it, where it costs as much.
     """
 
     trials: int
@@ -72,9 +74,22 @@ class Workload:
     workers: int
     budget: float | None
     is_charged: bool = False
+    heats: bool = False
 
     def rungs_of(self, batch: float) -> list[int]:
         """Simulated batch sizes, smallest first; none without a search."""
+        cuts = self._cuts(batch)
+        return cuts[1:] if self.has_heat(batch) else cuts
+
+    def has_heat(self, batch: float) -> bool:
+        """Whether the first rung begins with a heat: then two batch sizes have to be left for a prediction."""
+        cuts = self._cuts(batch)
+        if not self.heats or not takes_heat(cuts):
+            return False
+        return len(cuts) > 2 or self.confirmation_of(batch) is not None
+
+    def _cuts(self, batch: float) -> list[int]:
+        """The rungs; where there is a heat, before them the batch whose whole simulation costs as much as it does."""
         if not self.trials:
             return []
         if self.rungs == "auto" and self.is_charged:
@@ -91,20 +106,36 @@ class Workload:
             return None
         return confirmation_batch(
             batch,
-            self.rungs_of(batch),
+            self._cuts(batch),
             trials=self.trials,
             budget=self.budget,
             search_num_examples=self.search_num_examples,
         )
 
     def trials_of(self, batch: float) -> list[float]:
-        """Trials that are expected to reach each rung."""
+        """Trials that are expected to begin each rung."""
+        reached = self._reached(batch)
+        return [reached[0], *reached[2:]] if self.has_heat(batch) else reached
+
+    def trials_after_heat(self, batch: float) -> float | None:
+        """Trials that are expected to go on after the heat; None where there is none."""
+        return self._reached(batch)[1] if self.has_heat(batch) else None
+
+    def _reached(self, batch: float) -> list[float]:
+        """Trials that are expected to begin what ends at each cut."""
         if not self.trials:
             return []
-        rungs, confirmation = self.rungs_of(batch), self.confirmation_of(batch)
+        cuts, confirmation = self._cuts(batch), self.confirmation_of(batch)
         if confirmation is None or self.budget is None:
-            return expected_trials(self.trials, rungs)
-        return held_trials(self.trials, rungs, self.budget * batch - confirmation)
+            return expected_trials(self.trials, cuts)
+        return held_trials(
+            self.trials, cuts, self.budget * batch - confirmation, costs=self._costs(batch)
+        )
+
+    def _costs(self, batch: float) -> list[float]:
+        """Examples per step of a trial from cut to cut."""
+        cuts = self._cuts(batch)
+        return costs_between_cuts(cuts) if self.has_heat(batch) else [*cuts]
 
     def private_run_examples(self, batch: float, steps: int) -> int:
         """Of the private run."""
@@ -112,8 +143,8 @@ class Workload:
 
     def search_examples(self, batch: float, steps: int) -> int:
         """Of all trials, as many at each rung as ASHA is expected to leave and the budget holds."""
-        reached = zip(self.rungs_of(batch), self.trials_of(batch), strict=True)
-        return math.ceil(sum(rung * num for rung, num in reached) * steps * self.views)
+        parts = zip(self._costs(batch), self._reached(batch), strict=True)
+        return math.ceil(sum(cost * num for cost, num in parts) * steps * self.views)
 
     def max_examples(self, batch: float, steps: int) -> int:
         """What the whole search may process before it stops repeating finalists."""

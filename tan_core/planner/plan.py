@@ -73,12 +73,21 @@ class PlannedSimulation(Frozen):
     noise_multiplier: float
     steps: int
     trials: float
-    """Expected to reach it, as ASHA cuts and the budget holds; the curves of a rung end some of them earlier. Of a
+    """Expected to begin it, as ASHA cuts and the budget holds; a heat or the curves of a rung end some of them earlier. Of a
     confirmation, how often it is simulated in any case."""
     learning_rate_factor: float = 1.0
     """The private run's learning rate over the simulation's: constant TAN leaves it alone."""
     private: bool = False
     """Whether its trials are private runs of their own, charged to the budget: under ``accounted`` alone."""
+
+
+class PlannedHeat(Frozen):
+    """How the first rung begins where it has a heat."""
+
+    steps: int
+    """That all trials take."""
+    trials: float
+    """Expected to go on to the end of the rung, as ASHA cuts and the budget holds."""
 
 
 class PlannedChargedSearch(Frozen):
@@ -203,6 +212,8 @@ class Plan(Frozen):
     reservation: PlannedReservation
     simulations: list[PlannedSimulation]
     """The rungs, the smallest batch first; none without a search."""
+    heat: PlannedHeat | None = Field(default=None, exclude_if=lambda heat: heat is None)
+    """The first part of the first rung, after which only the best trials go on; left out where there is none."""
     charged_search: PlannedChargedSearch | None = Field(
         default=None, exclude_if=lambda charged: charged is None
     )

@@ -160,7 +160,13 @@ def expected_trials(trials: int, rungs: Sequence[float]) -> list[float]:
     return reached
 
 
-def held_trials(trials: int, rungs: Sequence[float], examples_per_step: float) -> list[float]:
+def held_trials(
+    trials: int,
+    rungs: Sequence[float],
+    examples_per_step: float,
+    *,
+    costs: Sequence[float] | None = None,
+) -> list[float]:
     """:func:`expected_trials`, with no more of them above the first rung than the examples are enough for.
 
     Example:
@@ -168,21 +174,34 @@ def held_trials(trials: int, rungs: Sequence[float], examples_per_step: float) -
         [24, 6.0]
     """
     first, *above = expected_trials(trials, rungs)
-    share = _share_climbing(trials, rungs, examples_per_step)
+    share = _share_climbing(trials, rungs, examples_per_step, costs)
     return [first, *(share * reached for reached in above)]
 
 
-def _share_climbing(trials: int, rungs: Sequence[float], examples_per_step: float) -> float:
+def _share_climbing(
+    trials: int,
+    rungs: Sequence[float],
+    examples_per_step: float,
+    costs: Sequence[float] | None = None,
+) -> float:
     """Of what is expected above the first rung, the part that is held beside all first rungs."""
     first = trials * rungs[0]
-    climbing = ladder_cost(trials, rungs) - first
+    climbing = ladder_cost(trials, rungs, costs=costs) - first
     return min(max((examples_per_step - first) / climbing, 0.0), 1.0) if climbing > 0 else 1.0
 
 
-def ladder_cost(trials: int, rungs: Sequence[float]) -> float:
-    """Examples per step that the trials of a search are expected to process, over all rungs."""
+def ladder_cost(
+    trials: int, rungs: Sequence[float], *, costs: Sequence[float] | None = None
+) -> float:
+    """Examples per step that the trials of a search are expected to process, over all rungs.
+
+    Args:
+        trials: of the search.
+        rungs: batch sizes, by which trials are cut.
+        costs: examples per step of each; None: those of its batch.
+    """
     reached = expected_trials(trials, rungs)
-    return sum(rung * num for rung, num in zip(rungs, reached, strict=True))
+    return sum(cost * num for cost, num in zip(costs or rungs, reached, strict=True))
 
 
 def _check_rungs(rungs: Sequence[float]) -> None:

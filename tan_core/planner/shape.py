@@ -96,12 +96,28 @@ def refuse_batch_above(num_examples: int, batch: float, *, field: str = "train.b
 
 def largest(spec: StudySpec, field: str) -> int | None:
     """The largest value that the space allows a trainer field; None where it is not searched."""
+    ends = _ends(spec, field)
+    return None if ends is None else ends[1]
+
+
+def fewest_steps(spec: StudySpec) -> int:
+    """That a trial takes, whatever is chosen."""
+    if searched := _ends(spec, "steps"):
+        return searched[0]
+    return _FEWER_STEPS[-1] if spec.train.steps == "auto" else spec.train.steps
+
+
+def _ends(spec: StudySpec, field: str) -> tuple[int, int] | None:
     dimension = spec.searched(field)
     if dimension is None:
         return None
     if isinstance(dimension, Choices):
-        return max(int(value) for value in dimension.choices)
-    return int(dimension.high if isinstance(dimension, Range) else dimension)
+        values = [int(value) for value in dimension.choices]
+    elif isinstance(dimension, Range):
+        values = [int(dimension.low), int(dimension.high)]
+    else:
+        values = [int(dimension)]
+    return min(values), max(values)
 
 
 @dataclass(frozen=True, slots=True)

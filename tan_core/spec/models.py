@@ -34,6 +34,8 @@ class Model(Frozen):
     """Whether it begins with a fixed extractor, whose features are computed once: no augmentation."""
     feature_options: ClassVar[frozenset[str]] = frozenset()
     """What those features depend on."""
+    is_one_layer: ClassVar[bool] = False
+    """Whether one linear layer is all that is trained."""
     needs: ClassVar[tuple[Need, ...]] = ()
     """Of options that another option makes idle."""
     pretrained: Pretrained | None = Field(default=None, exclude_if=lambda value: value is None)
@@ -49,10 +51,16 @@ class Model(Frozen):
         """Whether features are on the scale of a whitening, and learning rates with them."""
         return False
 
+    @property
+    def trains_network(self) -> bool:
+        """Whether more than one linear layer is trained."""
+        return not self.is_one_layer and (self.pretrained is None or self.pretrained.train == "all")
+
 
 class LinearModel(Model):
     """Multinomial logistic regression on the flattened input."""
 
+    is_one_layer = True
     name: Literal["linear"] = "linear"
 
 
@@ -144,6 +152,7 @@ def too_large_to_whiten(shape: Sequence[int], *, has_patches: bool) -> str | Non
 class ScatterLinearModel(ScatterModel):
     """One linear layer on scattering coefficients (Tramèr and Boneh 2021)."""
 
+    is_one_layer = True
     name: Literal["scatter-linear"] = "scatter-linear"
 
 

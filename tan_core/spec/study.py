@@ -98,7 +98,8 @@ class SearchSpec(Frozen):
     trials: Annotated[int, Field(ge=0, le=100_000)] = 24
     """Candidates that are simulated; 0 under ``no_search``, and nowhere else."""
     rungs: Literal["auto"] | Rungs = "auto"
-    """Simulated expected batch sizes, smallest first. auto: as ``planner.batch_ladder`` chooses."""
+    """Simulated expected batch sizes, smallest first. auto: as ``planner.batch_ladder`` chooses; of a network, trials
+    may begin with the first part of their steps at the second of these in place of the first one."""
     sampler: Sampler = Sampler.TPE
     """Who proposes the parameters of the next trial."""
     budget: Annotated[float, Field(gt=0, le=1000)] = 1.0

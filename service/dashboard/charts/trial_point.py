@@ -18,7 +18,7 @@ class TrialPoint:
     """At the highest rung that it reached: only those of completed trials are at one batch size."""
     params: Mapping[str, Any]
     accuracies: Sequence[float | None] = ()
-    """By rung, as far as it came."""
+    """By rung, as far as it came; where the first one begins with a heat, after the heat."""
 
 
 def completed(points: Sequence[TrialPoint]) -> list[tuple[TrialPoint, float]]:

@@ -78,6 +78,25 @@ def test_finalists_are_simulated_one_rung_above_the_ladder(
     assert score.accuracy > 0.5
 
 
+def test_after_a_heat_the_best_go_on_and_the_others_keep_its_score(
+    plane: "ControlPlaneServer", start: "Start", search_of: SearchOf, new_books: NewBooks
+) -> None:
+    heated = search_of(heat=True, rungs=[64], confirmation=256, max_examples=0)
+    plane.books = books = new_books(heated)
+    driver = start("worker.simulate")
+    out, _ = driver.communicate(timeout=200)
+    assert driver.returncode == 0, out
+    assert sorted(books.trials) == list(range(6))
+    ended = {trial.state: trial for trial in books.trials.values()}
+    assert set(ended) == {TrialState.COMPLETED, TrialState.PRUNED}
+    (cut,) = ended[TrialState.PRUNED].scores
+    assert (cut.heat, cut.steps, len(cut.curve)) == (True, 10, 1)
+    (whole,) = ended[TrialState.COMPLETED].scores
+    assert (whole.heat, whole.steps, len(whole.curve)) == (False, 40, 4)
+    (finalist,) = [trial for trial in books.trials.values() if trial.repeats]
+    assert [(score.rung, score.heat, score.steps) for score in finalist.repeats] == [(1, False, 40)]
+
+
 def test_a_search_that_was_cut_off_in_the_finals_goes_on_with_them(
     plane: "ControlPlaneServer", start: "Start", search_of: SearchOf, new_books: NewBooks
 ) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tan_core.data import inspect
 from tan_core.mechanism import Mechanism
-from tan_core.wire import SearchAssignment, TrialRecord, TrialState
+from tan_core.wire import CurvePoint, SearchAssignment, TrialRecord, TrialState
 from tests.support.assignments import search_assignment
 from tests.support.datasets import dataset_ref
 from tests.support.trials import LADDER, RUNGS, STEPS, ladder, make_trial
@@ -23,16 +23,15 @@ def assignment_of(*, max_examples: int, **changes: Any) -> SearchAssignment:
         dataset_ref(inspect(None, source="digits")),
         mechanism=Mechanism(sampling_rate=0.1, noise_multiplier=2.0, clip_norm=1.0, steps=STEPS),
         search={"trials": NUM_TRIALS, "space": {"learning_rate": 1.0}},
-        rungs=list(RUNGS),
         max_examples=max_examples,
-        **changes,
+        **{"rungs": list(RUNGS), **changes},
     )
 
 
 def result(number: int, *accuracies: float, seed: int = 0, **changes: Any) -> dict[str, Any]:
     """What a trial reports at the end of its newest rung."""
     score = ladder(accuracies, seed=seed)[-1]
-    report = {"number": number, "seed": seed, "is_scored": True, "done": False}
+    report = {"number": number, "seed": seed, "is_scored": True, "is_heat": False, "done": False}
     return {**report, "rung_score": score.model_dump_json(), **changes}
 
 
@@ -105,3 +104,19 @@ def test_with_a_confirmation_the_budget_is_all_there_is_and_holds_it() -> None:
     for less in (0, 1):
         assignment = assignment_of(max_examples=needed - less, confirmation=2048)
         assert BudgetStopper(assignment, records)("t", result(2, 0.9)) == (less == 1)
+
+
+def test_who_has_no_room_after_its_heat_ends_with_a_reason() -> None:
+    point = CurvePoint(step=STEPS // 4, accuracy=0.9)
+    scored = ladder([0.9])[0].model_copy(
+        update={"heat": True, "steps": point.step, "curve": [point]}
+    )
+    told = result(2, 0.9, is_scored=False, is_heat=True, rung_score=scored.model_dump_json())
+    done = make_trial(0, [0.8])
+    stopper = BudgetStopper(
+        assignment_of(max_examples=0, heat=True, rungs=[RUNGS[0]], confirmation=RUNGS[1]),
+        {0: done, 2: begun(2)},
+    )
+
+    assert stopper("t", told)
+    assert told["reason"] == "the search budget has no room for more than 25 steps of it"

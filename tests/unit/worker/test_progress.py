@@ -248,7 +248,8 @@ def result(of: RungScore | None, outcome: TrialState, **more: Any) -> dict[str, 
     return {
         "rung": of.rung if of else 0,
         "rung_score": of.model_dump_json() if of else None,
-        "is_scored": of is not None and of.accuracy is not None,
+        "is_scored": of is not None and of.accuracy is not None and not of.heat,
+        "is_heat": of is not None and of.heat,
         "outcome": outcome.value,
         **more,
     }
@@ -272,6 +273,27 @@ class TestRungs:
         assert (record.state, record.reason) == (TrialState.PRUNED, "hopeless")
         assert record.examples == 16 * 40
         assert record.value is None
+
+    def test_a_heat_is_kept_and_replaced_by_the_whole_rung(self) -> None:
+        reports = Reports()
+        progress = progress_of(reports, is_last=True)
+        progress.on_trial_start(0, [], tune_trial())
+        heat = score(0, 0.3).model_copy(update={"heat": True, "steps": 10})
+        progress.on_trial_result(0, [], tune_trial(), result(heat, TrialState.RUNNING))
+        assert (reports.sent[-1].scores, reports.sent[-1].value) == ([heat], 0.3)
+        progress.on_trial_result(0, [], tune_trial(), result(score(0, 0.6), TrialState.RUNNING))
+        assert (reports.sent[-1].scores, reports.sent[-1].value) == ([score(0, 0.6)], 0.6)
+
+    def test_one_that_ends_after_its_heat_keeps_its_score_and_says_where(self) -> None:
+        reports = Reports()
+        progress = progress_of(reports, is_last=True)
+        progress.on_trial_start(0, [], tune_trial())
+        heat = score(0, 0.3).model_copy(update={"heat": True, "steps": 10})
+        last = result(heat, TrialState.RUNNING)
+        progress.on_trial_complete(0, [], tune_trial(last_result=last))
+        record = reports.sent[-1]
+        assert (record.state, record.value) == (TrialState.PRUNED, 0.3)
+        assert record.reason == "below the cut after the first 10 steps at rung 0"
 
     def test_a_trial_that_begins_again_keeps_its_scores(self) -> None:
         reports = Reports()

@@ -8,10 +8,10 @@ import torch
 
 from tan_core.data import inspect, load_split
 from tan_core.mechanism import Mechanism
-from tan_core.wire import DatasetRef, SearchAssignment
+from tan_core.wire import CURVE_POINTS, DatasetRef, SearchAssignment
 from tests.support.assignments import search_assignment
 from tests.support.datasets import dataset_ref
-from worker.rung import CURVE_POINTS, Data, RungRun, chosen, run_rung
+from worker.rung import Data, RungRun, chosen, run_rung
 
 STEPS = 40
 
@@ -161,3 +161,60 @@ def test_the_score_is_of_the_mean_weights_of_the_last_quarter(
     mean = torch.stack(taken[-STEPS // CURVE_POINTS :]).mean(0)
     assert score.accuracy == trainer.evaluate(*data.validation, weights=mean)
     assert score.accuracy != trainer.evaluate(*data.validation)
+
+
+class TestHeat:
+    """The first rung begins with one: its first quarter, after which the best go on."""
+
+    @pytest.fixture
+    def heated(self, digits: DatasetRef) -> SearchAssignment:
+        return assignment_of(digits, heat=True)
+
+    @staticmethod
+    def run(heated: SearchAssignment, data: Data, rung: int = 0, *, seed: int = 0) -> RungRun:
+        candidate = chosen(heated, {"learning_rate": 4.0})
+        return RungRun(heated, candidate, rung, data, seed=seed)
+
+    def test_it_is_scored_on_all_validation_records_by_the_last_quarter_of_its_own_steps(
+        self, heated: SearchAssignment, data: Data
+    ) -> None:
+        run, twin = self.run(heated, data), self.run(heated, data).trainer
+        score, taken = run.advance(), []
+        for _ in range(STEPS // CURVE_POINTS):
+            twin.step()
+            taken.append(twin.released.clone())
+        mean = torch.stack(taken[-(STEPS // CURVE_POINTS // CURVE_POINTS) :]).mean(0)
+
+        assert (score.heat, score.steps) == (True, STEPS // CURVE_POINTS)
+        assert score.accuracy == twin.evaluate(*data.validation, weights=mean)
+        assert [point.accuracy for point in score.curve] == [score.accuracy]
+        assert not run.is_over
+
+    def test_who_goes_on_ends_as_if_there_had_been_none(
+        self, heated: SearchAssignment, digits: DatasetRef, data: Data
+    ) -> None:
+        run = self.run(heated, data)
+        run.advance()
+        while not run.is_over:
+            assert not run.advance().heat
+        whole = simulate(digits, data, learning_rate=4.0).score
+
+        assert (run.score.accuracy, run.score.released) == (whole.accuracy, whole.released)
+        assert len(run.score.curve) == CURVE_POINTS
+
+    @pytest.mark.parametrize(("rung", "seed"), [(1, 0), (0, 1)])
+    def test_neither_a_higher_rung_nor_a_finalist_has_one(
+        self, heated: SearchAssignment, data: Data, rung: int, seed: int
+    ) -> None:
+        score = self.run(heated, data, rung, seed=seed).advance()
+
+        assert not score.heat
+        assert score.accuracy is None
+
+    def test_one_that_is_lost_in_it_has_no_score(self, digits: DatasetRef, data: Data) -> None:
+        hot = assignment_of(digits, noise=2000.0, heat=True)
+        run = RungRun(hot, chosen(hot, {"learning_rate": 1000.0}), 0, data)
+        score = run.advance()
+
+        assert run.diverged is not None
+        assert (score.heat, score.accuracy) == (False, None)

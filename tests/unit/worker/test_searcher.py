@@ -13,6 +13,7 @@ from ray.tune.search import Searcher
 from tan_core.mechanism import Mechanism
 from tan_core.spec.study import Sampler
 from tan_core.wire import (
+    CURVE_POINTS,
     CurvePoint,
     DatasetRef,
     KnownPoint,
@@ -24,7 +25,7 @@ from tan_core.wire import (
 from tests.support.assignments import search_assignment
 from worker.curves import FEWEST_RUNS, SHARES, CurveStopper
 from worker.rung import QUICK_VALIDATION
-from worker.schedule import RESOURCE, build_scheduler, resource
+from worker.schedule import RESOURCE, build_scheduler, cut_of, resource
 from worker.searcher import METRIC, ConstantTanSearch, hydrated_storage, sampler
 
 RUNGS = [16, 64, 256]
@@ -263,6 +264,73 @@ def test_the_scores_of_an_earlier_attempt_still_prune() -> None:
     known = [record(n, TrialState.PRUNED, accuracies=(0.8,)) for n in range(4)]
     assert decide(build_scheduler(RUNGS, known), "new", 0, 0.5, RUNGS) == TrialScheduler.STOP
     assert decide(build_scheduler(RUNGS, []), "new", 0, 0.5, RUNGS) == TrialScheduler.CONTINUE
+
+
+HEATED = [RUNGS[0] / CURVE_POINTS, *RUNGS]
+
+
+def heat_of(accuracy: float) -> RungScore:
+    point = CurvePoint(step=STEPS // CURVE_POINTS, accuracy=accuracy)
+    changes = {"heat": True, "steps": point.step, "curve": [point]}
+    return score_of(0, accuracy).model_copy(update=changes)
+
+
+def after_heat(number: int, accuracy: float, *, state: TrialState) -> TrialRecord:
+    return record(number, state).model_copy(
+        update={"scores": [heat_of(accuracy)], "value": accuracy}
+    )
+
+
+def test_the_end_of_a_heat_is_the_first_milestone() -> None:
+    scheduler = build_scheduler(HEATED, [], has_heat=True)
+    assert decide(scheduler, "good", 0, 0.9, HEATED) == TrialScheduler.CONTINUE
+    assert decide(scheduler, "bad", 0, 0.1, HEATED) == TrialScheduler.STOP
+    assert type(build_scheduler([16, 64], [], has_heat=True)) is not FIFOScheduler
+
+
+def test_heats_of_an_earlier_attempt_still_prune_whether_they_went_on_or_not() -> None:
+    went_on = score_of(0, 0.95).model_copy(
+        update={
+            "curve": [
+                CurvePoint(step=STEPS * n // CURVE_POINTS, accuracy=accuracy)
+                for n, accuracy in enumerate([0.8, 0.85, 0.9, 0.95], 1)
+            ]
+        }
+    )
+    known = [
+        after_heat(0, 0.6, state=TrialState.PRUNED),
+        record(1, TrialState.PRUNED).model_copy(update={"scores": [went_on], "value": 0.95}),
+    ]
+    scheduler = build_scheduler(HEATED, known, has_heat=True)
+    assert decide(scheduler, "low", 0, 0.7, HEATED) == TrialScheduler.STOP
+    assert decide(scheduler, "high", 0, 0.8, HEATED) == TrialScheduler.CONTINUE
+    assert decide(scheduler, "high", 1, 0.9, HEATED) == TrialScheduler.STOP
+
+
+@pytest.mark.parametrize(
+    ("score", "cut"),
+    [
+        (heat_of(0.3), 0),
+        (score_of(0, None), 0),
+        (heat_of(0.3).model_copy(update={"heat": False, "accuracy": None, "steps": STEPS - 1}), 1),
+        (score_of(1, 0.5), 2),
+    ],
+    ids=["heat", "lost in it", "lost after it", "next rung"],
+)
+def test_a_score_is_at_its_cut(score: RungScore, cut: int) -> None:
+    assert cut_of(score, has_heat=True) == cut
+    assert cut_of(score, has_heat=False) == score.rung
+
+
+def test_a_heat_is_told_to_optuna_as_the_point_of_a_curve_and_begun_again_after_a_crash() -> None:
+    known = [
+        after_heat(0, 0.25, state=TrialState.PRUNED),
+        after_heat(1, 0.75, state=TrialState.INTERRUPTED),
+    ]
+    searcher = searching(known, heat=True)
+    assert searcher._ot_study.trials[0].intermediate_values == {1: 0.25}
+    assert suggest(searcher, "t1")["number"] == 1
+    assert suggest(searching(known, heat=True), "t1")["scores"] == []
 
 
 class Stub:
@@ -530,6 +598,12 @@ class TestCurves:
                 ended += stopper(f"t{n}", self.report(*[0.5] * point, accuracy, number=n))
 
         assert 0.3 * SHARES[point] < ended / (runs * searches) <= SHARES[point]
+
+    def test_after_a_heat_the_best_are_not_judged_by_their_curves(self) -> None:
+        stopper = CurveStopper(HEATED, [], has_heat=True)
+        for n in range(FEWEST_RUNS):
+            assert not stopper(f"t{n}", self.report(0.5, 0.5 + n / 100, number=n))
+        assert not stopper("slow", self.report(0.4, 0.2))
 
     def test_above_the_first_rung_a_slow_start_is_known(self) -> None:
         stopper = CurveStopper(RUNGS, [])
