@@ -51,7 +51,7 @@ class Findings:
     seconds: float
     contenders: dict[int, list[float]]
     studies: list[StudyResult]
-    simulated: dict[int, list[float]]
+    simulated: dict[str, list[float]]
     peer: Mapping[str, Any]
 
     @property

@@ -72,11 +72,17 @@ def assignment(
     )
 
 
-def scored(task: Task, work: SearchAssignment, params: Params, rung: int, cache_dir: Path) -> float:
-    """What a trial scores at a rung: by the mean of its last weights; 0 where it was given up."""
+def scored(
+    task: Task, work: SearchAssignment, params: Params, rung: int, cache_dir: Path
+) -> dict[str, float]:
+    """What a trial scores at a rung, and after its first part: by means of weights; 0 where it was given up."""
     train, validation, _ = (tensors(split) for split in splits(task, cache_dir))
     run = run_rung(work, chosen(work, params), rung, Data(train=train, validation=validation))
-    return run.score.accuracy or 0.0
+    curve = run.score.curve
+    return {
+        "score": run.score.accuracy or 0.0,
+        "first": curve[0].accuracy if curve else 0.0,
+    }
 
 
 def tensors(split: Split) -> tuple[Tensor, Tensor]:

@@ -134,14 +134,18 @@ class Bench:
         """Test accuracies of a candidate, one for each seed."""
         return [self.full(index, seed)["test"] for seed in range(SEEDS)]
 
-    def rung(self, batch_size: int) -> list[float]:
-        """What trials of all candidates score at this batch; 0 for one that is given up."""
-        return [
-            self._once(
-                f"score/{batch_size}/{index}", lambda at=index: self._scored(at, batch_size)
-            )["score"]
+    def rung(self, batch_size: int) -> dict[str, list[float]]:
+        """What trials of all candidates score at this batch, and after its heat; 0 for one that is given up."""
+        scores = [
+            self._once(f"rung/{batch_size}/{index}", lambda at=index: self._scored(at, batch_size))
             for index in range(len(candidates()))
         ]
+        found = {str(batch_size): [score["score"] for score in scores]}
+        plan = self.task.plan()
+        if plan.heat is None or batch_size != plan.rungs[0]:
+            return found
+        heat = f"{batch_size}, first {plan.heat.steps}"
+        return {heat: [score["first"] for score in scores], **found}
 
     def study(self, seed: int) -> Result:
         """The trials of one search over the planner's rungs."""
@@ -216,7 +220,7 @@ class Bench:
             seconds=self.seconds,
             contenders=self.contenders(),
             studies=[self._learning(seed, errors) for seed in self.seeds],
-            simulated={rung: self.rung(rung) for rung in rungs},
+            simulated={name: scores for rung in rungs for name, scores in self.rung(rung).items()},
             peer=self.peer(),
         )
 
@@ -262,7 +266,7 @@ class Bench:
 
         work = assignment(self.task, self.reference, seed=_RANK_SEED, given=[])
         rung = work.rungs.index(batch_size)
-        return {"score": scored(self.task, work, candidates()[index], rung, self.cache_dir)}
+        return scored(self.task, work, candidates()[index], rung, self.cache_dir)
 
     def _searched(self, seed: int) -> Result:
         from _search_study import assignment, searched

@@ -281,28 +281,24 @@ def basis(prediction: dict[str, Any], plan: dict[str, Any]) -> str:
     return f"{sizes}, {counted(prediction['seeds'], 'seed')}{chose}"
 
 
-def simulated(plan: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
-    """What a plan simulates: the batch size, how many trials, and the rung.
+def simulated(plan: dict[str, Any]) -> list[tuple[dict[str, Any], str, float | None]]:
+    """What a plan simulates: the rung, which of its steps, and how many trials; None: the best.
 
     Example:
         >>> rung = {"expected_batch_size": 128, "trials": 24}
-        >>> plan = {"simulations": [rung], "heat": {"steps": 50, "trials": 8}}
-        >>> [(batch, trials) for batch, trials, _ in simulated(plan)]
-        [('128, first 50 steps', '24'), ('128, all steps', '8')]
-        >>> plan = {"simulations": [rung], "confirmation": {"expected_batch_size": 512}}
-        >>> [(batch, trials) for batch, trials, _ in simulated(plan)]
-        [('128', '24'), ('512', 'the best')]
+        >>> plan = {"simulations": [rung], "heat": {"steps": 50, "trials": 8}, "confirmation": {}}
+        >>> [(steps, trials) for _, steps, trials in simulated(plan)]
+        [(', first 50 steps', 24), (', all steps', 8), ('', None)]
+        >>> [(steps, trials) for _, steps, trials in simulated({"simulations": [rung]})]
+        [('', 24)]
     """
-    heat, rows = plan.get("heat"), list[tuple[str, str, dict[str, Any]]]()
-    for at, rung in enumerate(plan["simulations"]):
-        batch, trials = number(rung["expected_batch_size"]), number(rung.get("trials"))
-        if heat is not None and at == 0:
-            rows.append((f"{batch}, first {number(heat['steps'])} steps", trials, rung))
-            batch, trials = f"{batch}, all steps", number(heat["trials"])
-        rows.append((batch, trials, rung))
-    if (best := plan.get("confirmation")) is not None:
-        rows.append((number(best["expected_batch_size"]), "the best", best))
-    return rows
+    first, *above = [(rung, "", rung.get("trials")) for rung in plan["simulations"]]
+    begins = [first]
+    if (heat := plan.get("heat")) is not None:
+        part = f", first {number(heat['steps'])} steps"
+        begins = [(first[0], part, first[2]), (first[0], ", all steps", heat["trials"])]
+    best = plan.get("confirmation")
+    return [*begins, *above, *([] if best is None else [(best, "", None)])]
 
 
 def coverage(inside: int, studies: int, *, level: float, mean_error: float) -> str:

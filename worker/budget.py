@@ -53,7 +53,8 @@ class BudgetStopper(Stopper):
             return False
         if score.heat:
             result["reason"] = (
-                f"the search budget has no room for more than {score.steps} steps of it"
+                "not among the best that the search budget has room for after the first "
+                f"{score.steps} steps"
             )
         else:
             batch = self._rungs[score.rung + 1]

@@ -147,9 +147,14 @@ def _simulations(document: Json) -> Iterator[RenderableType]:
         "Simulations: same TAN, steps, learning rate",
         *columns, "privacy", right=columns,
     )  # fmt: skip
-    for batch, trials, rung in text.simulated(document):
-        noise, scale = text.number(rung.get("noise_multiplier")), text.number(rung["scale_factor"])
-        made.add_row(batch, noise, scale, trials, "not private")
+    for rung, steps, trials in text.simulated(document):
+        made.add_row(
+            f"{text.number(rung['expected_batch_size'])}{steps}",
+            text.number(rung.get("noise_multiplier")),
+            text.number(rung["scale_factor"]),
+            "the best" if trials is None else text.number(trials),
+            "not private",
+        )
     yield Text()
     yield made
 

@@ -96,28 +96,22 @@ async def trial_points(
     session: AsyncSession, study_id: str, *, has_heat: bool = False
 ) -> list[TrialPoint]:
     """Every trial as a point, in order of number; at the first rung with its accuracy after the heat where there is one."""
+    first = Trial.scores[0]["curve"][0]["accuracy"]
+    accuracies = func.jsonb_path_query_array(Trial.scores, cast("$[*].accuracy", JSONPATH))
+    if has_heat:
+        accuracies = func.jsonb_set(accuracies, "{0}", func.coalesce(first, "null"), False)
     rows = await session.execute(
         select(
             Trial.number,
             Trial.state,
             Trial.value,
             Trial.params,
-            func.jsonb_path_query_array(Trial.scores, cast("$[*].accuracy", JSONPATH), type_=JSONB),
-            Trial.scores[0]["curve"][0]["accuracy"].astext.cast(Double),
+            type_coerce(accuracies, JSONB),
         )
         .where(Trial.study_id == study_id)
         .order_by(Trial.number)
     )
-    return [
-        TrialPoint(
-            number,
-            state,
-            value,
-            params,
-            [heat, *accuracies[1:]] if has_heat and accuracies else accuracies,
-        )
-        for number, state, value, params, accuracies, heat in rows
-    ]
+    return [TrialPoint(*row) for row in rows]
 
 
 async def curves(session: AsyncSession, study_id: str, rung: int) -> list[Curve]:

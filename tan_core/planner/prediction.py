@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median, variance
 
 from tan_core import _validate
-from tan_core.tan import Observation, Prediction, fit_law
+from tan_core.tan import Law, Observation, Prediction, fit_law
 from tan_core.wire import RungScore, TrialRecord, TrialState
 
 LEVEL = 0.9
@@ -138,23 +138,38 @@ def standings(
         (trial for trial in completed if not trial.repeats),
         key=lambda trial: (-(trial.value or 0.0), trial.number),
     )
+    laws = {trial.number: _law(trial, evaluation) for trial in repeated}
+    like = max(
+        (law for law in laws.values() if law is not None),
+        key=lambda law: law.num_batch_sizes,
+        default=None,
+    )
     found = [
         standing
         for trial in (*repeated, *others[:MAX_UNREPEATED])
-        if (standing := _standing(trial, expected_batch_size, evaluation)) is not None
+        if (standing := _standing(trial, expected_batch_size, evaluation, like)) is not None
     ]
     return sorted(found, key=lambda one: (not one.is_fresh, -one.compared.accuracy, one.trial))
 
 
-def _standing(
-    trial: TrialRecord, expected_batch_size: float, evaluation: Evaluation
-) -> Standing | None:
+def _law(trial: TrialRecord, evaluation: Evaluation) -> Law | None:
+    """Of a trial that may be promoted; else None."""
     if any(score.accuracy is None for score in trial.repeats):
         return None
     observations = rests_on(trial)
-    if not observations:
+    return fit_law(observations, guessing=evaluation.guessing) if observations else None
+
+
+def _standing(
+    trial: TrialRecord, expected_batch_size: float, evaluation: Evaluation, like: Law | None
+) -> Standing | None:
+    """Where a trial stands; of one batch size its slope is that of ``like``, a repeated trial."""
+    law = _law(trial, evaluation)
+    if law is None:
         return None
-    law = fit_law(observations, guessing=evaluation.guessing)
+    observations = rests_on(trial)
+    if like is not None:
+        law = law.with_slope_of(like, expected_batch_size=expected_batch_size)
     rough = law.predict(expected_batch_size, level=LEVEL)
     ahead, ahead_std = _ahead([*trial.scores, *_of_whole_ladders(trial)], expected_batch_size)
 

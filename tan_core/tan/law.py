@@ -237,6 +237,32 @@ class Law:
         _validate.positive(expected_batch_size=expected_batch_size)
         return _clip(self._mean(math.log2(expected_batch_size)))
 
+    @_validate.plainly
+    def with_slope_of(self, other: "Law", *, expected_batch_size: float) -> "Law":
+        """This law, of one batch size, with the slope that another one has from there to a larger batch.
+
+        A law of two batch sizes or more, or another one that has none, stays as it is.
+
+        Args:
+            other: of a run like this one.
+            expected_batch_size: B > 0, examples: of the run that will be predicted.
+
+        Raises:
+            ParameterError: an argument is outside its domain.
+        """
+        _validate.instance(Law, other=other)
+        _validate.positive(expected_batch_size=expected_batch_size)
+        doublings = math.log2(expected_batch_size) - self.largest
+        if self.num_batch_sizes > 1 or other.num_batch_sizes < 2 or doublings <= 0:
+            return self
+        rise = other.accuracy(expected_batch_size) - other.accuracy(2**self.largest)
+        return replace(
+            self,
+            assumed_slope=rise / doublings,
+            slope_std=max(PUBLISHED_SLOPE_STD, other.slope_std),
+            cautions=("only one batch size was scored: the slope is that of a repeated trial",),
+        )
+
     def _row(self, at: float) -> Array:
         return np.array([1.0, self._regressor(at)])[: len(self.regression.mean_coefficients())]
 

@@ -119,4 +119,7 @@ def test_who_has_no_room_after_its_heat_ends_with_a_reason() -> None:
     )
 
     assert stopper("t", told)
-    assert told["reason"] == "the search budget has no room for more than 25 steps of it"
+    assert (
+        told["reason"]
+        == "not among the best that the search budget has room for after the first 25 steps"
+    )

@@ -341,6 +341,35 @@ class TestConfirmation:
         assert standing(self.confirmed(None)) == []
 
 
+class TestOneBatchSize:
+    """Of a search whose only rung begins with a heat, the finalist alone knows what a larger batch is worth."""
+
+    @staticmethod
+    def trials() -> tuple[TrialRecord, TrialRecord]:
+        best = make_trial(0, [0.44], {1: [0.44]})
+        again = best.repeats[0].model_copy(
+            update={"rung": 1, "expected_batch_size": 512, "accuracy": 0.49}
+        )
+        return best.model_copy(update={"repeats": [again]}), make_trial(1, [0.45])
+
+    def test_a_trial_that_was_not_repeated_rises_as_the_repeated_one(self) -> None:
+        first, second = standing(*self.trials())
+
+        assert (first.trial, second.trial) == (0, 1)
+        rise = first.compared.accuracy - 0.44
+        assert rise > 0.05
+        assert second.compared.accuracy == pytest.approx(0.45 + rise, abs=1e-3)
+        assert second.prediction.low < first.prediction.low
+        assert second.prediction.caution.startswith(
+            "Only one batch size was scored: the slope is that of a repeated trial"
+        )
+
+    def test_alone_it_moves_by_the_slope_of_published_curves(self) -> None:
+        (found,) = standing(self.trials()[1])
+
+        assert found.prediction.accuracy < 0.45
+
+
 class TestNoisyScores:
     NOISY = replace(ENDLESS, score_std=0.05)
 

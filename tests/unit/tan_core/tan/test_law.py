@@ -623,3 +623,33 @@ def _spreads(rng: np.random.Generator) -> np.ndarray:
         PRIOR.weight * PRIOR.std**2 / rng.chisquare(PRIOR.weight), 0.1**2
     )  # a spread of 10 points leaves the unit interval
     return np.sqrt(total * variances / variances.sum())
+
+
+class TestBorrowedSlope:
+    ALONE = fit_law([Observation(expected_batch_size=128, accuracy=0.4, seed=0)])
+    LADDER = fit_law(
+        [
+            Observation(expected_batch_size=batch, accuracy=accuracy, seed=0)
+            for batch, accuracy in [(128, 0.5), (512, 0.48)]
+        ]
+    )
+
+    def test_one_batch_size_moves_as_another_law_does(self) -> None:
+        found = self.ALONE.with_slope_of(self.LADDER, expected_batch_size=2048)
+
+        moved = self.LADDER.accuracy(2048) - self.LADDER.accuracy(128)
+        assert found.predict(2048).accuracy == pytest.approx(0.4 + moved)
+        assert found.predict(128).accuracy == pytest.approx(0.4)
+
+    @pytest.mark.parametrize(
+        ("own", "other", "batch"),
+        [(ALONE, ALONE, 2048), (LADDER, LADDER, 2048), (ALONE, LADDER, 128), (ALONE, LADDER, 64)],
+        ids=["the other has none", "it has its own", "the same batch", "a smaller one"],
+    )
+    def test_others_stay_as_they_are(self, own: Law, other: Law, batch: float) -> None:
+        assert own.with_slope_of(other, expected_batch_size=batch) is own
+
+    @pytest.mark.parametrize("batch", [0, -1.0, math.nan])
+    def test_a_batch_that_is_none_is_refused(self, batch: float) -> None:
+        with pytest.raises(ParameterError, match="expected_batch_size"):
+            self.ALONE.with_slope_of(self.LADDER, expected_batch_size=batch)
