@@ -96,10 +96,7 @@ async def trial_points(
     session: AsyncSession, study_id: str, *, has_heat: bool = False
 ) -> list[TrialPoint]:
     """Every trial as a point, in order of number; at the first rung with its accuracy after the heat where there is one."""
-    first = Trial.scores[0]["curve"][0]["accuracy"]
     accuracies = func.jsonb_path_query_array(Trial.scores, cast("$[*].accuracy", JSONPATH))
-    if has_heat:
-        accuracies = func.jsonb_set(accuracies, "{0}", func.coalesce(first, "null"), False)
     rows = await session.execute(
         select(
             Trial.number,
@@ -107,11 +104,27 @@ async def trial_points(
             Trial.value,
             Trial.params,
             type_coerce(accuracies, JSONB),
+            Trial.scores[0]["curve"][0]["accuracy"].astext.cast(Double),
         )
         .where(Trial.study_id == study_id)
         .order_by(Trial.number)
     )
-    return [TrialPoint(*row) for row in rows]
+    return [_point(*row, has_heat=has_heat) for row in rows]
+
+
+def _point(
+    number: int,
+    state: str,
+    value: float | None,
+    params: dict[str, Any],
+    accuracies: list[float | None],
+    after_heat: float | None,
+    *,
+    has_heat: bool,
+) -> TrialPoint:
+    if has_heat and accuracies:
+        accuracies = [after_heat, *accuracies[1:]]
+    return TrialPoint(number, state, value, params, accuracies)
 
 
 async def curves(session: AsyncSession, study_id: str, rung: int) -> list[Curve]:

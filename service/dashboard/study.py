@@ -81,7 +81,7 @@ async def show_study(
     async with context.database.session() as session:
         candidates = view.candidates(study.promotion) if study.promotion else []
         named = await _candidates_named(session, study, [one.trial for one in candidates])
-        table = await trials_page(session, study_id, query)
+        table = await trials_page(session, study_id, query, has_heat=view.has_heat(study.plan))
         flags = await queries.flags(session, study_id)
         unit = (await datasets.find(session, study.spec["dataset"])).unit
         is_tested = study.run is not None and study.run.test_accuracy is not None
@@ -136,7 +136,7 @@ async def show_trials(
     """The table alone; where a reader set it, the browser's address becomes that of the page with it."""
     study = await studies.get(context, study_id)
     async with context.database.session() as session:
-        table = await trials_page(session, study_id, query)
+        table = await trials_page(session, study_id, query, has_heat=view.has_heat(study.plan))
         flags = await queries.flags(session, study_id)
     answer = page(
         request, "_trials.html", study=study, flags=flags, **_table_values(study, query, table)
@@ -162,6 +162,7 @@ async def download_trials(context: ContextDep, study_id: StudyId, query: Shown) 
             query,
             num_rungs=len(study.plan["simulations"]),
             names=list(study.spec["search"]["space"]),
+            has_heat=view.has_heat(study.plan),
         )
     return csv_file(table, f"{study.id}-trials")
 
@@ -268,8 +269,7 @@ async def _search_charts(context: Context, study: StudyView, rung: int | None) -
         known = _kept.get(key)
         if known is not None and known[0] == seq:
             return known[1]
-        has_heat = study.plan.get("heat") is not None
-        points = await queries.trial_points(session, study.id, has_heat=has_heat)
+        points = await queries.trial_points(session, study.id, has_heat=view.has_heat(study.plan))
         noise = await _noise_chart(session, study)
     charts = await to_thread.run_sync(_drawn, study, points, rung, noise)
     _kept[key] = seq, charts

@@ -62,9 +62,11 @@ class TrialsPage:
     num_pages: int
 
 
-async def trials_page(session: AsyncSession, study_id: str, query: TrialsQuery) -> TrialsPage:
-    """One page of the table."""
-    chosen = _filtered(study_id, query)
+async def trials_page(
+    session: AsyncSession, study_id: str, query: TrialsQuery, *, has_heat: bool = False
+) -> TrialsPage:
+    """One page of the table; ``has_heat`` as of :func:`trials_table`."""
+    chosen = _filtered(study_id, query, has_heat=has_heat)
     total = await session.scalar(select(func.count()).select_from(chosen.subquery())) or 0
     num_pages = max(1, -(-total // TRIALS_PER_PAGE))
     number = min(query.trials, num_pages)
@@ -83,12 +85,19 @@ async def trials_table(
     *,
     num_rungs: int,
     names: Sequence[str],
+    has_heat: bool = False,
 ) -> Table:
     """Every trial that the filters leave, with every column; ``names`` are those of the parameters.
 
+    Where the first rung begins with a heat, accuracies there are chosen by as its charts show them: after the heat.
+
     Others are served between its parts: ten thousand trials take a second.
     """
-    chosen = _filtered(study_id, query).order_by(*_order(query.order)).with_only_columns(*_STORED)
+    chosen = (
+        _filtered(study_id, query, has_heat=has_heat)
+        .order_by(*_order(query.order))
+        .with_only_columns(*_STORED)
+    )
     rows: list[list[Cell]] = []
     found = await session.stream(chosen, execution_options={"yield_per": ROWS_AT_ONCE})
     async for part in found.partitions():
@@ -121,25 +130,32 @@ def _row(
     yield from (source, reason)
 
 
-def _filtered(study_id: str, query: TrialsQuery) -> Select[Trial]:
+def _filtered(study_id: str, query: TrialsQuery, *, has_heat: bool) -> Select[Trial]:
     chosen = select(Trial).where(Trial.study_id == study_id)
     if query.trial_state:
         chosen = chosen.where(Trial.state.in_([state.value for state in query.trial_state]))
     if query.rung is not None:
-        chosen = chosen.where(_place(f"rung.{query.rung}").is_not(None))
+        chosen = chosen.where(_at_rung(query.rung, has_heat=has_heat).is_not(None))
     for name, least in query.low.items():
-        chosen = chosen.where(_number(name, query.rung) >= least)
+        chosen = chosen.where(_number(name, query.rung, has_heat=has_heat) >= least)
     for name, most in query.high.items():
-        chosen = chosen.where(_number(name, query.rung) <= most)
+        chosen = chosen.where(_number(name, query.rung, has_heat=has_heat) <= most)
     for name, texts in query.one_of.items():
         chosen = chosen.where(or_(*(_is_written(name, each) for each in texts)))
     return chosen
 
 
-def _number(name: str, rung: int | None) -> ColumnElement[Any]:
+def _at_rung(rung: int, *, has_heat: bool) -> ColumnElement[Any]:
+    """The accuracy at a rung as the charts show it."""
+    if has_heat and rung == 0:
+        return Trial.scores[0]["curve"][0]["accuracy"].astext.cast(Double)
+    return _place(f"rung.{rung}")
+
+
+def _number(name: str, rung: int | None, *, has_heat: bool) -> ColumnElement[Any]:
     """The accuracy, at a rung where one is asked for, or a parameter where it is a number."""
     if name == ACCURACY:
-        return Trial.value.expression if rung is None else _place(f"rung.{rung}")
+        return Trial.value.expression if rung is None else _at_rung(rung, has_heat=has_heat)
     value = Trial.params[name]
     return case((func.jsonb_typeof(value) == "number", value.astext.cast(Double)))
 

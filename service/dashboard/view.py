@@ -52,6 +52,11 @@ def trial_seconds(trial: TrialView) -> float | None:
     return sum(score.seconds for score in scores) if scores else None
 
 
+def has_heat(plan: Mapping[str, Any]) -> bool:
+    """Whether the first rung of a plan begins with a heat."""
+    return plan.get("heat") is not None
+
+
 def rung_accuracies(trial: TrialView, num_rungs: int) -> list[float | None]:
     """The trial's accuracy at the end of each rung of the search; None where it did not come so far."""
     scored = {score.rung: score.accuracy for score in trial.scores if not score.heat}

@@ -45,8 +45,8 @@ def curves_chart(curves: Sequence[Curve]) -> Lines | None:
 
 
 def ladder_chart(scores: Sequence[RungScore]) -> Lines | None:
-    """How one trial learnt in its simulations; None where none told."""
-    drawn = [score for score in scores if score.curve][:MAX_CURVES]
+    """How one trial learnt in its simulations; None where none told more than one point."""
+    drawn = [score for score in scores if len(score.curve) > 1][:MAX_CURVES]
     if not drawn:
         return None
     return _lines(
