@@ -66,7 +66,18 @@ def costs_between_cuts(cuts: Sequence[float]) -> list[float]:
 
 
 def in_parts(trial: TrialRecord) -> TrialRecord:
-    """The trial as if its heat were a rung of its own, and what it did after it the next one."""
+    """The trial as if its heat were a rung of its own, and what it did after it the next one.
+
+    Example:
+        >>> curve = [{"step": 50 * n, "accuracy": 0.1 * n} for n in range(1, 5)]
+        >>> known = {"rung": 0, "expected_batch_size": 128, "noise_multiplier": 0.1, "seconds": 9}
+        >>> whole = RungScore.model_validate(
+        ...     {**known, "steps": 200, "accuracy": 0.4, "curve": curve}
+        ... )
+        >>> trial = TrialRecord(number=0, state="completed", params={}, scores=[whole])
+        >>> [(part.rung, part.steps, part.accuracy) for part in in_parts(trial).scores]
+        [(0, 50, 0.1), (1, 150, 0.4)]
+    """
     parts: list[RungScore] = []
     for score in trial.scores:
         if score.rung > 0:

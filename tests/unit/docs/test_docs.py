@@ -11,7 +11,6 @@ from service.cli.main import app
 from service.cli.template import STUDY
 from service.settings import Settings
 from tan_core.planner import plan_study
-from tan_core.planner.rungs import batch_ladder
 from tan_core.spec import SearchSpec, StudySpec, TrainSpec
 from tan_core.spec.yaml import load_study
 from tests.privacy_faults import FAULTS
@@ -90,13 +89,11 @@ class TestExamples:
             return
 
         (comment,) = comments
-        rungs = study.search.rungs
-        if rungs == "auto":
-            rungs = batch_ladder(batch, trials=study.search.trials)
-        if study.search.accounting.is_charged:
-            assert study.dataset == "digits"
-            rungs = plan_study(study, num_examples=1295, num_validation=143).rungs
+        num_examples = 1295 if study.dataset == "digits" else 45_000
+        plan = plan_study(study, num_examples=num_examples, num_validation=143)
+        rungs = plan.rungs
 
+        assert ("a quarter of the steps" in comment) == (plan.heat is not None)
         assert re.findall(r"B/(\d+)", comment) == [f"{batch / rung:g}" for rung in rungs]
 
     def test_the_template_is_the_first_example(self) -> None:

@@ -183,7 +183,7 @@ REFUSED = {
     "reduction_factor, nothing": (lambda: reduction_factor(None), "rungs"),
     "reduction_factor, from 0": (lambda: reduction_factor([0, 8]), "rungs[0]"),
     "reduction_factor, falling": (lambda: reduction_factor([8, 4]), "rungs"),
-    "most_examples": (lambda: most_examples(24, []), "rungs"),
+    "most_examples": (lambda: most_examples(24, []), "cuts"),
     "reserved_mechanism": (lambda: reserved_mechanism(None), "mechanism"),
     "reservations": (lambda: reservations(SPEC, None), "plan"),
     "choose_winner": (
