@@ -145,12 +145,14 @@ FROM numbered RETURNING seq
 
 
 def by_value(*, best_first: bool) -> tuple[ColumnElement[int], ColumnElement[float], Any]:
-    """What puts trials in order, all of it rising: batches reached, accuracy, number; those without a value last.
+    """What puts trials in order, all of it rising: how far they came, accuracy, number; those without a value last.
 
-    Accuracies at a smaller batch are higher: a trial that was cut there is no better than one that went on.
+    Accuracies at a smaller batch are higher: a trial that was cut there is no better than one that went on. Nor is
+    one that its heat ended better than one that went on at the same batch.
     """
     sign = -1 if best_first else 1
-    reached = sign * func.jsonb_array_length(Trial.scores)
+    was_heat = case((Trial.scores[-1]["heat"].astext.is_not(None), 1), else_=0)
+    reached = sign * (2 * func.jsonb_array_length(Trial.scores) - was_heat)
     value = func.coalesce(sign * Trial.value, literal(math.inf, Double))
     return case((Trial.value.is_(None), _UNSCORED), else_=reached), value, Trial.number.expression
 

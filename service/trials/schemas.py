@@ -28,8 +28,8 @@ class TrialPage(BaseModel):
 class TrialOrder(StrEnum):
     """What trials are listed by; a minus puts the largest first.
 
-    By value, the best first: those that reached the largest batch, then those of the next; of each batch by their
-    accuracy, then by their number. Accuracies at different batches do not compare. A trial without a value comes
+    By value, the best first: those that reached the largest batch, then those of the next, those that a heat ended
+    last; of each batch by their accuracy, then by their number. Accuracies at different batches do not compare. A trial without a value comes
     last, either way.
     """
 

@@ -105,6 +105,19 @@ async def test_trials_are_chosen_by_what_the_charts_show(
     assert [row["trial"] for row in chosen] == ["2", "3"]
 
 
+async def test_who_went_on_stands_before_whom_the_heat_ended(
+    client: httpx.AsyncClient, context: Context, study_id: str
+) -> None:
+    async with context.database.session() as session:
+        for number, value in ((0, 0.99), (3, 0.5)):
+            trial = await session.get_one(Trial, (study_id, number))
+            trial.value = value
+
+    listed = (await client.get(f"/studies/{study_id}/trials", params={"sort": "-value"})).json()
+
+    assert [trial["number"] for trial in listed["items"]] == [4, 3, 0, 2, 1]
+
+
 async def test_learning_curves_are_of_whole_rungs(client: httpx.AsyncClient, study_id: str) -> None:
     table = (await client.get(f"/ui/studies/{study_id}/charts/curves.csv")).text
 
