@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tan_core.planner import Evaluation, Standing, rests_on, standings
-from tan_core.planner.prediction import ERROR_STD, LUCK, SHIFT_STD, without_noise
+from tan_core.planner.prediction import ERROR_STD, LUCK, SHIFT_STD, foreseen, without_noise
 from tan_core.tan import Observation, Prediction, fit_law
 from tan_core.wire import TrialRecord, TrialState
 from tests.support.trials import RUNGS, make_trial
@@ -363,6 +363,21 @@ class TestOneBatchSize:
         assert second.prediction.caution.startswith(
             "Only one batch size was scored: the slope is that of a repeated trial"
         )
+
+    @pytest.mark.parametrize(("batch", "counts"), [(BATCH, RUNGS[0] / BATCH), (RUNGS[0], 1.0)])
+    def test_what_it_releases_ahead_of_its_mean_ranks_it_as_far_as_it_is_the_private_batch(
+        self, batch: int, counts: float
+    ) -> None:
+        (score,) = make_trial(0, [0.44]).scores
+        alike = score.model_copy(update={"released": 0.44})
+        ahead = score.model_copy(update={"released": 0.54})
+        first, second = (
+            foreseen([one], expected_batch_size=batch, guessing=0.1) for one in (ahead, alike)
+        )
+
+        assert first is not None
+        assert second is not None
+        assert first - second == pytest.approx(0.1 * counts)
 
     def test_alone_it_moves_by_the_slope_of_published_curves(self) -> None:
         (found,) = standing(self.trials()[1])
