@@ -306,7 +306,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="digits alone, within a minute")
-    size.add_argument("--large", action="store_true", help="batches of 8,192; 70 minutes a task")
+    size.add_argument(
+        "--large", action="store_true", help="batches of 8,192; about two hours a task"
+    )
     parser.add_argument("--json", type=Path, help="also write rows for scripts to this file")
     parser.add_argument("--state", type=Path, help="what was done so far; not kept with --quick")
     parser.add_argument("--task", action="append", help="only this one; may be repeated")

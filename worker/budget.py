@@ -28,7 +28,7 @@ class BudgetStopper(Stopper):
         steps = Mechanism.from_json(assignment.reference.event).steps
         self._heated_steps = steps if assignment.heat else None
         if assignment.confirmation is None:
-            self._max_examples = max(self._max_examples, _planned(assignment))
+            self._max_examples = max(self._max_examples, _planned(assignment, steps))
         self._records = records
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
@@ -66,9 +66,8 @@ class BudgetStopper(Stopper):
         return False
 
 
-def _planned(assignment: SearchAssignment) -> int:
+def _planned(assignment: SearchAssignment, steps: int) -> int:
     """What the trials and one repetition are expected to process, at the planned number of steps."""
-    steps = Mechanism.from_json(assignment.reference.event).steps
     views = assignment.trainer.augmentation_multiplicity
     most = most_examples(
         assignment.search.trials, assignment.cuts, repetition=sum(assignment.repetition)

@@ -161,8 +161,8 @@ class RungRun:
     @property
     def _has_ended_heat(self) -> bool:
         """Whether a heat is all that was taken, and went well."""
-        is_there = self._rung == 0 and len(self._curve) == 1 and self.diverged is None
-        return self._is_heated and is_there and self._trainer.steps_done == self._ends[0]
+        is_first = self._is_heated and self._rung == 0
+        return is_first and len(self._curve) == 1 and self.diverged is None
 
     def _take_steps(self, *, until: int) -> str | None:
         """Train on; why the run is beyond repair, if it is."""

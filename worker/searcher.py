@@ -87,13 +87,13 @@ def _intermediate_values(scores: Sequence[RungScore]) -> dict[int, float]:
     for score in scores:
         first = score.rung * CURVE_POINTS + 1
         # A short rung has its score alone.
-        is_scored = score.accuracy is not None and not score.heat
-        is_short = is_scored and len(score.curve) < CURVE_POINTS
+        accuracy = None if score.heat else score.accuracy
+        is_short = accuracy is not None and len(score.curve) < CURVE_POINTS
         kept = [] if is_short else score.curve[: CURVE_POINTS - 1]
         points = [point.accuracy for point in kept]
         values |= dict(enumerate(points, start=first))
-        if is_scored and score.accuracy is not None:
-            values[first + CURVE_POINTS - 1] = score.accuracy
+        if accuracy is not None:
+            values[first + CURVE_POINTS - 1] = accuracy
         elif not points:
             values[first] = 0.0
     return values

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Double, cast, func, select, type_coerce
+from sqlalchemy import Double, cast, func, select, type_coerce
 from sqlalchemy.dialects.postgresql import JSONB, JSONPATH
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -16,6 +16,7 @@ from service.db.tables import Run, Study, Trial
 from service.studies.glance import progress_of
 from service.studies.lifecycle import StudyState
 from service.studies.schemas import Progress
+from service.trials.repository import after_heat, is_whole
 from service.trials.schemas import TrialView
 from service.trials.service import view as trial_view
 from tan_core.accounting import SearchAccounting, note_of_search
@@ -104,7 +105,7 @@ async def trial_points(
             Trial.value,
             Trial.params,
             type_coerce(accuracies, JSONB),
-            Trial.scores[0]["curve"][0]["accuracy"].astext.cast(Double),
+            after_heat(),
         )
         .where(Trial.study_id == study_id)
         .order_by(Trial.number)
@@ -118,12 +119,12 @@ def _point(
     value: float | None,
     params: dict[str, Any],
     accuracies: list[float | None],
-    after_heat: float | None,
+    heat: float | None,
     *,
     has_heat: bool,
 ) -> TrialPoint:
     if has_heat and accuracies:
-        accuracies = [after_heat, *accuracies[1:]]
+        accuracies = [heat, *accuracies[1:]]
     return TrialPoint(number, state, value, params, accuracies)
 
 
@@ -133,16 +134,11 @@ async def curves(session: AsyncSession, study_id: str, rung: int) -> list[Curve]
     accuracy = score["accuracy"].astext.cast(Double)
     rows = await session.execute(
         select(Trial.number, score)
-        .where(Trial.study_id == study_id, accuracy.is_not(None), _is_whole(score))
+        .where(Trial.study_id == study_id, accuracy.is_not(None), is_whole(score))
         .order_by(accuracy.desc(), Trial.number)
         .limit(MAX_CURVES)
     )
     return [Curve(number, RungScore.model_validate(found)) for number, found in rows]
-
-
-def _is_whole(score: ColumnElement[Any]) -> ColumnElement[bool]:
-    """Whether a score is of more than a heat."""
-    return score["heat"].astext.is_(None)
 
 
 async def noise_points(
@@ -161,7 +157,7 @@ async def noise_points(
             accuracy,
         )
         .select_from(Trial)
-        .where(Trial.study_id == study_id, accuracy.is_not(None), _is_whole(score))
+        .where(Trial.study_id == study_id, accuracy.is_not(None), is_whole(score))
     )
     return [
         NoisePoint(

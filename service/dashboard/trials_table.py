@@ -25,7 +25,7 @@ from service.dashboard.charts.axis import ACCURACY
 from service.dashboard.charts.table import Cell, Table
 from service.dashboard.trials_query import TrialsQuery
 from service.db.tables import Trial
-from service.trials.repository import by_value
+from service.trials.repository import after_heat, by_value, is_whole
 from service.trials.schemas import TrialView
 from service.trials.service import view as trial_view
 
@@ -148,7 +148,7 @@ def _filtered(study_id: str, query: TrialsQuery, *, has_heat: bool) -> Select[Tr
 def _at_rung(rung: int, *, has_heat: bool) -> ColumnElement[Any]:
     """The accuracy at a rung as the charts show it."""
     if has_heat and rung == 0:
-        return Trial.scores[0]["curve"][0]["accuracy"].astext.cast(Double)
+        return after_heat()
     return _place(f"rung.{rung}")
 
 
@@ -185,7 +185,7 @@ def _place(key: str) -> ColumnElement[Any]:
     kind, _, name = key.partition(".")
     if kind == "rung":
         score = Trial.scores[int(name)]
-        return case((score["heat"].astext.is_(None), score["accuracy"].astext.cast(Double)))
+        return case((is_whole(score), score["accuracy"].astext.cast(Double)))
     if kind == "param":
         return Trial.params[name]
     return _SECONDS

@@ -144,6 +144,16 @@ FROM numbered RETURNING seq
 """)
 
 
+def is_whole(score: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Whether a stored score is of more than a heat."""
+    return score["heat"].astext.is_(None)
+
+
+def after_heat() -> ColumnElement[float]:
+    """A trial's accuracy after its heat, whether it went on or not; only where the search begins with one."""
+    return Trial.scores[0]["curve"][0]["accuracy"].astext.cast(Double)
+
+
 def by_value(*, best_first: bool) -> tuple[ColumnElement[int], ColumnElement[float], Any]:
     """What puts trials in order, all of it rising: how far they came, accuracy, number; those without a value last.
 
@@ -151,7 +161,7 @@ def by_value(*, best_first: bool) -> tuple[ColumnElement[int], ColumnElement[flo
     one that its heat ended better than one that went on at the same batch.
     """
     sign = -1 if best_first else 1
-    was_heat = case((Trial.scores[-1]["heat"].astext.is_not(None), 1), else_=0)
+    was_heat = case((is_whole(Trial.scores[-1]), 0), else_=1)
     reached = sign * (2 * func.jsonb_array_length(Trial.scores) - was_heat)
     value = func.coalesce(sign * Trial.value, literal(math.inf, Double))
     return case((Trial.value.is_(None), _UNSCORED), else_=reached), value, Trial.number.expression

@@ -7,14 +7,12 @@ of small batches (docs/decisions/0027-a-heat-before-the-first-rung.md).
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 from tan_core.spec import StudySpec
 from tan_core.wire import CURVE_POINTS, RungScore, TrialRecord
 
 SMALLEST_PART = 8
 """Steps below which a rung is not worth dividing, and no verdict on it is fair."""
-
 
 LARGEST_BATCH = 256
 """Of a heat: above it whole simulations at a quarter of the batch rank networks better."""
@@ -62,7 +60,8 @@ def costs_between_cuts(cuts: Sequence[float]) -> list[float]:
         >>> costs_between_cuts([32, 128, 512])
         [32, 96, 512]
     """
-    return [cuts[0], *(b - a for a, b in list(pairwise(cuts))[:1]), *cuts[2:]]
+    heat, first, *above = cuts
+    return [heat, first - heat, *above]
 
 
 def in_parts(trial: TrialRecord) -> TrialRecord:

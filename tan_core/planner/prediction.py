@@ -138,16 +138,24 @@ def standings(
         (trial for trial in completed if not trial.repeats),
         key=lambda trial: (-(trial.value or 0.0), trial.number),
     )
-    laws = {trial.number: _law(trial, evaluation) for trial in repeated}
+    laws = [
+        (trial, law)
+        for trial in (*repeated, *others[:MAX_UNREPEATED])
+        if (law := _law(trial, evaluation)) is not None
+    ]
     like = max(
-        (law for law in laws.values() if law is not None),
+        (law for trial, law in laws if trial.repeats),
         key=lambda law: law.num_batch_sizes,
         default=None,
     )
     found = [
-        standing
-        for trial in (*repeated, *others[:MAX_UNREPEATED])
-        if (standing := _standing(trial, expected_batch_size, evaluation, like)) is not None
+        _standing(
+            trial,
+            law.with_slope_of(like, expected_batch_size=expected_batch_size) if like else law,
+            expected_batch_size,
+            evaluation,
+        )
+        for trial, law in laws
     ]
     return sorted(found, key=lambda one: (not one.is_fresh, -one.compared.accuracy, one.trial))
 
@@ -161,15 +169,10 @@ def _law(trial: TrialRecord, evaluation: Evaluation) -> Law | None:
 
 
 def _standing(
-    trial: TrialRecord, expected_batch_size: float, evaluation: Evaluation, like: Law | None
-) -> Standing | None:
-    """Where a trial stands; of one batch size its slope is that of ``like``, a repeated trial."""
-    law = _law(trial, evaluation)
-    if law is None:
-        return None
+    trial: TrialRecord, law: Law, expected_batch_size: float, evaluation: Evaluation
+) -> Standing:
+    """Where a trial stands by its law."""
     observations = rests_on(trial)
-    if like is not None:
-        law = law.with_slope_of(like, expected_batch_size=expected_batch_size)
     rough = law.predict(expected_batch_size, level=LEVEL)
     ahead, ahead_std = _ahead([*trial.scores, *_of_whole_ladders(trial)], expected_batch_size)
 
