@@ -32,8 +32,13 @@ class Fault:
     value: Any = None
 
     def __str__(self) -> str:
-        got = "" if self.value is None else f" (got {self.value!r})"
+        got = "" if self.value is None else f" (got {_as_written(self.value)})"
         return f"{self.path}: {self.message}{got}" if self.path else f"{self.message}{got}"
+
+
+def _as_written(value: Any) -> str:
+    """As it stands in the YAML, not as Python has it."""
+    return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 class CliError(Exception):

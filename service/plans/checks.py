@@ -121,10 +121,18 @@ def _modes_left(private: Dataset) -> str:
 def _admission_faults(
     spec: StudySpec, private: Dataset, protected: Protection | None
 ) -> Iterator[FieldProblem]:
-    """What a Rényi filter has no bound for: no batch size or target would make it fit."""
-    if protected is None or protected.admission is not AdmissionRule.RENYI_FILTER:
+    """What the budget would never admit, whatever is left of it: no batch size or epsilon would make it fit."""
+    if protected is None:
         return
-    if spec.train.max_batch_size is not None:
+    if spec.privacy.delta > protected.budget.delta:
+        yield FieldProblem(
+            path="privacy.delta",
+            message=f"the budget of {private.name!r} ends at delta {protected.budget.delta:g}; "
+            "accepted: that, or less",
+            value=spec.privacy.delta,
+        )
+    is_filtered = protected.admission is AdmissionRule.RENYI_FILTER
+    if is_filtered and spec.train.max_batch_size is not None:
         yield FieldProblem(
             path="train.max_batch_size",
             message=f"the budget of {private.name!r} admits by a Rényi filter, and no Rényi bound is "

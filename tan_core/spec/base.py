@@ -83,7 +83,7 @@ def _faults(
     if not (int in members or float in members):
         return
     if isinstance(given, bool) and not _takes_truth_values(members):
-        yield fault("number", path, given, f"{path[0]} is no truth value, got {str(given).lower()}")
+        yield fault("number", path, given, f"{path[0]} takes a number, no truth value")
     elif isinstance(given, str) and str not in members and _is_quoted_number(given):
         message = f"{path[0]} is a number, got the text {given!r}: write it without quotes"
         yield fault("number", path, given, message)

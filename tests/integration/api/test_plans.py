@@ -62,6 +62,24 @@ class TestPlans:
         assert (error["path"], error["value"]) == ("train.max_batch_size", 24)
         assert "leave it out" in error["message"]
 
+    @pytest.mark.parametrize("route", ["/plans", "/studies"])
+    async def test_a_delta_above_that_of_the_budget_is_refused_before_it_is_submitted(
+        self, client, tmp_path, route
+    ):
+        await register_table(client, tmp_path, epsilon=10.0, delta=1e-4, waiver="me: mine")
+        spec = make_spec(dataset="table", train={"batch_size": 16})
+        spec["privacy"]["delta"] = 1.01e-4
+
+        above = await client.post(route, json=spec)
+        spec["privacy"]["delta"] = 1e-4
+        equal = await client.post(route, json=spec)
+
+        assert equal.is_success, equal.text
+        assert above.status_code == 422
+        (error,) = above.json()["errors"]
+        assert (error["path"], error["value"]) == ("privacy.delta", 1.01e-4)
+        assert "ends at delta 0.0001" in error["message"]
+
     @pytest.mark.parametrize(
         ("body", "path"),
         [

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from service.cli.connect import readable, study_sent
-from service.cli.errors import OVER_BUDGET, ApiError, CliError, Exit
+from service.cli.errors import OVER_BUDGET, ApiError, CliError, Exit, Fault
 from service.client import ClientError, LostAnswerError, ProblemError, UnreachableError
 from service.errors import Problem
 from tan_core.spec import FieldProblem
@@ -37,6 +37,14 @@ def test_a_lost_answer_is_asked_for_with_its_key() -> None:
 @pytest.mark.parametrize("error", [ClientError("odd"), UnreachableError("http://x", "refused")])
 def test_every_error_of_the_client_names_a_command(error: ClientError) -> None:
     assert "tan-cli doctor" in (readable(error).hint or "")
+
+
+def test_truth_values_are_told_as_they_are_written() -> None:
+    assert (
+        str(Fault("train.steps", "takes a number", True))
+        == "train.steps: takes a number (got true)"
+    )
+    assert str(Fault("name", "too long", "True")) == "name: too long (got 'True')"
 
 
 class TestStudySent:

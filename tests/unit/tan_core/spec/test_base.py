@@ -24,7 +24,7 @@ class TestTruthValues:
     def test_are_no_numbers(self, spec, field: str) -> None:
         known = {"low": 0.1, "high": 1.0} if spec is Range else {}
 
-        with pytest.raises(ValidationError, match=f"{field} is no truth value, got true"):
+        with pytest.raises(ValidationError, match=f"{field} takes a number, no truth value"):
             spec(**{**known, field: True})
 
     def test_are_taken_where_they_are_meant(self) -> None:
