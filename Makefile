@@ -7,7 +7,7 @@ STUDY ?= examples/digits.yaml
 PYTEST ?= $(BIN)/python -m pytest
 # A worker per core; each takes up to 2 GB. PARALLEL= runs one after the other, with -x and --pdb.
 PARALLEL ?= --numprocesses logical --maxprocesses 8 --dist worksteal
-OF_ONE_PROCESS := tests/unit tests/statistical
+OF_ONE_PROCESS := tests/unit tests/property tests/statistical
 # Two files at a time: whole services wait more than they work, but more of them would starve each other.
 SIDE_BY_SIDE ?= --numprocesses 2 --dist loadfile
 BENCH ?= --quick

@@ -95,6 +95,7 @@ def follow_links(api: ServedApi, answers: Answers, scenarios: int) -> None:
     Scenario.run(settings=fuzzing(scenarios, stateful_step_count=STEPS, phases=[Phase.generate]))
 
 
+@pytest.mark.slow
 @QUICK.parametrize()
 @fuzzing(12)
 def test_the_api_keeps_its_own_schema(
@@ -103,6 +104,7 @@ def test_the_api_keeps_its_own_schema(
     ask(case, api, answers)
 
 
+@pytest.mark.slow
 def test_it_keeps_it_along_its_links(api: ServedApi) -> None:
     answers: Answers = Counter()
     follow_links(api, answers, 30)

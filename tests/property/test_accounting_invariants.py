@@ -104,6 +104,7 @@ class TestPrice:
 
         assert larger * GRID_TOLERANCE + 1e-6 >= pld(run_of(q, sigma, steps), delta)
 
+    @pytest.mark.slow
     @BUDGET
     @given(q=rates, sigma=sigmas, steps=step_counts, delta=deltas, more=st.floats(1.0, 1e3))
     @pytest.mark.parametrize("accountant", [Accountant.PLD, Accountant.RDP])
@@ -119,6 +120,7 @@ class TestPrice:
         )
         assert at_more <= at_less
 
+    @pytest.mark.slow
     @BUDGET
     @given(runs=st.lists(runs, min_size=2, max_size=4), delta=deltas, data=st.data())
     @pytest.mark.parametrize("accountant", [Accountant.PLD, Accountant.RDP])
@@ -226,6 +228,7 @@ class TestCalibrate:
 
         assert sigma * (1 - 1e-3) <= found <= sigma * (1 + 2.5e-3)
 
+    @pytest.mark.slow
     @BUDGET
     @given(q=st.floats(1e-3, 0.5), sigma=sigmas, steps=st.integers(1, 5000), delta=deltas)
     def test_steps_of_a_price_are_the_steps_that_were_priced(

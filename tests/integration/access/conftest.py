@@ -7,7 +7,6 @@ import httpx
 import pytest
 
 from service.app import create_app
-from service.datasets.service import ensure_digits
 from service.settings import Settings
 from tests.fixtures.api import BASE_URL, make_settings
 
@@ -54,8 +53,7 @@ async def serving(settings, database):
 
 
 @pytest.fixture
-async def app(exposed, database) -> AsyncIterator:
-    await ensure_digits(database)
+async def app(digits, exposed, database) -> AsyncIterator:
     async with serving(exposed, database) as app:
         yield app
 

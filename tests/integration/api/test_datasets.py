@@ -313,9 +313,11 @@ class TestStore:
 
 
 class TestEnsureDigits:
-    async def test_it_can_be_repeated(self, client, database):
-        await asyncio.gather(*(ensure_digits(database) for _ in range(3)))
-        (digits,) = (await client.get("/datasets")).json()["items"]
+    async def test_it_can_be_repeated(self, settings, database):
+        async with open_client(settings, database) as client:
+            assert (await client.get("/datasets")).json()["items"] == []
+            await asyncio.gather(*(ensure_digits(database) for _ in range(3)))
+            (digits,) = (await client.get("/datasets")).json()["items"]
         assert digits["name"] == "digits"
         assert digits["budget"] == {"epsilon": 100.0, "delta": 1e-3}
         assert "scikit-learn" in digits["waiver"]

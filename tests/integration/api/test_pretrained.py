@@ -6,7 +6,6 @@ from datetime import timedelta
 import pytest
 
 from service.auth.secrets import server_secret
-from service.datasets.service import ensure_digits
 from service.db.tables import Run
 from service.orchestrator import claims
 from service.orchestrator.reconcile import Reconciler
@@ -39,8 +38,7 @@ async def open_settings(settings, folder):
 
 
 @pytest.fixture
-async def open_api(open_settings, database):
-    await ensure_digits(database)
+async def open_api(digits, open_settings, database):
     async with open_client(open_settings, database) as client:
         yield client
 

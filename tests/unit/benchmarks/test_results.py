@@ -34,6 +34,7 @@ def test_the_page_is_what_the_stored_results_make(tmp_path: Path) -> None:
 
 
 class TestStoredStudies:
+    @pytest.mark.slow
     @pytest.mark.parametrize("study", STUDIES, ids=lambda study: f"{study['name']}-{study['seed']}")
     def test_each_is_priced_as_it_ran(self, study: dict) -> None:
         ran = {key: value for key, value in study["mechanism"].items() if key != "sampling"}

@@ -53,6 +53,7 @@ def test_a_folder_that_is_not_there_is_named(
     assert (done.code, "cannot write" in done.err) == (1, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spec", "shape", "named"),
     [

@@ -301,6 +301,7 @@ class TestPicture:
         at_foot = min(e for s, e in zip(noise, epsilon, strict=True) if s <= foot.x1)
         assert at_foot / epsilon[-1] == pytest.approx(1.10, abs=0.03)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "changes",
         [

@@ -495,6 +495,7 @@ class TestEpsilonOfEvents:
                 neighboring_relation="add_or_remove_one",
             )
 
+    @pytest.mark.slow
     def test_as_many_as_a_study_may_ask_for_are_priced(self):
         """By the closed form of the Gaussian limit; and in no power of integers that no one can stop."""
         event = Mechanism(
@@ -511,6 +512,7 @@ class TestEpsilonOfEvents:
         limit = gdp_epsilon(mu=mu, delta=1e-5)
         assert limit < found < limit + 0.005
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("rate", "noise", "steps", "delta"),
         [

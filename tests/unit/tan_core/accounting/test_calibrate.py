@@ -187,6 +187,7 @@ class TestCalibrateNoiseMultiplier:
 
         assert caught.value.field == "privacy.epsilon"
 
+    @pytest.mark.slow
     def test_a_target_above_reach_says_what_can_be_reached(self) -> None:
         with pytest.raises(UnreachableTargetError, match=r"the largest is 0\b"):
             calibrate_noise_multiplier(sampling_rate=1e-6, steps=1, epsilon=5.0, delta=1e-5)
@@ -315,6 +316,7 @@ class TestCalibrateSamplingRate:
         assert 0.999 * epsilon <= price([run], delta=1e-5).epsilon <= epsilon
         assert len(asked) <= 4
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("noise_multiplier", [0.03, 0.06])
     def test_asks_twice_where_epsilon_jumps_with_the_rate(
         self, noise_multiplier: float, monkeypatch: pytest.MonkeyPatch

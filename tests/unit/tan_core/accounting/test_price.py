@@ -205,6 +205,7 @@ class TestLongRuns:
             for delta in (1e-3, 1e-7):
                 assert found.get_epsilon_for_delta(delta) == library.get_epsilon(delta)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("steps", [10_000, 10_000_000])
     def test_none_of_them_is_a_power_of_integers_that_no_one_can_stop(
         self, steps: int, monkeypatch: pytest.MonkeyPatch
@@ -215,6 +216,7 @@ class TestLongRuns:
         monkeypatch.setattr(SparsePLDPmf, "self_compose", endless)
         assert pld(run_of(q=1e-3, sigma=5.0, steps=steps)) > 0
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("q", "steps", "loose"),
         [(1e-4, 2_000_000, 0.002), (1e-4, 10_000_000, 0.005), (1e-5, 4_000_000, 0.01)],

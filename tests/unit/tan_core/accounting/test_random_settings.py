@@ -14,7 +14,13 @@ TABLE = Path(__file__).parents[3] / "golden" / "random_settings.csv"
 with TABLE.open(newline="") as _file:
     ROWS = list(csv.DictReader(_file))
 
-settings = pytest.mark.parametrize("row", ROWS, ids=[row["id"] for row in ROWS])
+settings = pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(row, id=row["id"], marks=[pytest.mark.slow] if at % 5 else [])
+        for at, row in enumerate(ROWS)
+    ],
+)
 ROUND_OFF = 1e-4
 
 
@@ -55,6 +61,7 @@ def test_our_own_loss_distribution_does_too(row: dict[str, str]) -> None:
         assert float(row["prv_low"]) <= found <= float(row["prv_high"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", ROWS[::30], ids=[row["id"] for row in ROWS[::30]])
 def test_opacus_prv_is_above_by_two_hundredths_at_most(row: dict[str, str]) -> None:
     run, delta = mechanism_of(row), float(row["delta"])

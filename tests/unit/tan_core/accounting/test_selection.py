@@ -243,6 +243,7 @@ class TestCalibrateSelection:
         alone = price([trial_of(found, 2500)], delta=DELTA).epsilon
         assert alone == pytest.approx(base, abs=0.01)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("bound", SelectionBound)
     @pytest.mark.parametrize("epsilon", [0.5, 20.0])
     def test_never_overshoots_and_lands_close(self, bound: SelectionBound, epsilon: float) -> None:

@@ -16,6 +16,7 @@ print(kept, resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
 def test_pages_of_freed_tensors_are_used_again() -> None:
     def faults(*, keeps: bool) -> tuple[str, int]:

@@ -95,6 +95,7 @@ class TestPlan:
         assert planned.privacy.epsilon_by_accountant[Accountant.RDP] is None
         assert "accountant rdp cannot price truncated_poisson sampling" in warned(planned)
 
+    @pytest.mark.slow
     def test_auto_takes_no_batch_that_the_cap_would_cut(self) -> None:
         free, held = (plan(max_batch_size=cap).reference.expected_batch_size for cap in (None, 600))
 

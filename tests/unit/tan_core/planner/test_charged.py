@@ -140,6 +140,7 @@ def test_a_part_that_cannot_be_priced_in_time_is_not_told(monkeypatch: pytest.Mo
     assert privacy_section.epsilon_alone(plan.private_run().mechanism, promise) is None
 
 
+@pytest.mark.slow
 @settings(max_examples=5, deadline=None)
 @given(
     epsilon=st.floats(0.5, 16),

@@ -72,6 +72,7 @@ class TestReservations:
         assert (min(steps), max(steps)) == (104, 207)
         assert len(steps) == 16
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("accountant", ["pld", "rdp"])
     def test_no_candidate_costs_the_budget_more_than_the_costliest_held(
         self, accountant: str

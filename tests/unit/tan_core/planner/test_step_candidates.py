@@ -80,6 +80,7 @@ def test_every_candidate_meets_the_reserved_epsilon_of_a_mechanism(accountant: A
     assert min(costs) > 0.998 * costs[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "relation", [NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE]
 )
@@ -140,6 +141,7 @@ def test_prv_takes_its_hints_from_pld(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == [Accountant.PLD] * 4
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(steps=st.integers(1, 40), sigma=st.floats(1.0, 8.0), batch=st.sampled_from([8192, N]))
 def test_steps_rise_and_there_is_one_reference(steps: int, sigma: float, batch: int) -> None:

@@ -570,6 +570,7 @@ class TestCoverage:
 
     RUNGS, NUM_SEEDS, AHEAD, NUM_STUDIES = (6, 8, 10), 2, 12, 1000
 
+    @pytest.mark.slow
     def test_is_the_level_where_spreads_are_drawn_from_the_prior(self) -> None:
         """0.90 within three binomial standard deviations of 0.0095 each."""
         rng = np.random.default_rng(20230)
@@ -577,6 +578,7 @@ class TestCoverage:
 
         assert np.mean(hits) == pytest.approx(0.90, abs=0.03)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("rung_std", "seed_std", "rest_std", "at_least"),
         [(0.3, 0.3, 0.3, 0.90), (0.1, 0.9, 0.3, 0.85), (0.3, 0.1, 0.1, 0.90)],
