@@ -39,7 +39,7 @@ demo: setup  ## Run one study end to end on this machine (STUDY=examples/mnist.y
 test: setup  ## The default tests: fast, real PostgreSQL, no GPU, on every core
 	$(PYTEST) $(PARALLEL)
 
-test-slow: setup  ## What `make test` leaves out and starts no service: statistics, large models; on every core
+test-slow: setup  ## What `make test` leaves out and starts no service: statistics, large models, long arithmetic; on every core
 	$(PYTEST) $(PARALLEL) -m "(slow or statistical) and not (gpu or long)" $(OF_ONE_PROCESS)
 
 test-heavy: setup  ## What else it leaves out: Ray, faults, browser, whole studies; SIDE_BY_SIDE= one by one
