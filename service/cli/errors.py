@@ -12,6 +12,8 @@ from enum import IntEnum
 from typing import Any
 from urllib.parse import unquote
 
+from service import text
+
 
 class Exit(IntEnum):
     """Exit codes of ``tan-cli``."""
@@ -38,7 +40,7 @@ class Fault:
 
 def _as_written(value: Any) -> str:
     """As it stands in the YAML, not as Python has it."""
-    return str(value).lower() if isinstance(value, bool) else repr(value)
+    return text.on_one_line(value) if isinstance(value, bool) else repr(value)
 
 
 class CliError(Exception):
