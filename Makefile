@@ -21,7 +21,7 @@ COMPILE = uv pip compile pyproject.toml --quiet --python-version 3.11 --universa
 	--no-header --no-emit-index-url --no-emit-find-links $(addprefix --no-emit-package ,$(CUDA_PACKAGES))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-heavy test-long test-accuracy test-all fuzz mutants faults-privacy screenshots bench results lint fmt types arch lock clean
+.PHONY: help setup demo test test-slow test-heavy test-faults test-long test-accuracy test-all fuzz mutants faults-privacy screenshots bench results lint fmt types arch lock clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -42,8 +42,11 @@ test: setup  ## The default tests: fast, real PostgreSQL, no GPU, on every core
 test-slow: setup  ## What `make test` leaves out and starts no service: statistics, large models, long arithmetic; on every core
 	$(PYTEST) $(PARALLEL) -m "(slow or statistical) and not (gpu or long)" $(OF_ONE_PROCESS)
 
-test-heavy: setup  ## What else it leaves out: Ray, faults, browser, whole studies; SIDE_BY_SIDE= one by one
-	$(PYTEST) $(SIDE_BY_SIDE) -m "(slow or ray or browser or statistical) and not gpu and not long" $(addprefix --ignore=,$(OF_ONE_PROCESS))
+test-heavy: setup  ## What else it leaves out: Ray, browser, whole studies; SIDE_BY_SIDE= one by one
+	$(PYTEST) $(SIDE_BY_SIDE) -m "(slow or ray or browser or statistical) and not (faults or gpu or long)" $(addprefix --ignore=,$(OF_ONE_PROCESS))
+
+test-faults: setup  ## Kills, hangs, full disks and cut networks under a running service
+	$(PYTEST) $(SIDE_BY_SIDE) -m "faults and (slow or ray or browser) and not (gpu or long)" tests/faults
 
 test-long: setup  ## Minutes each: 10,000 requests of the contract, hosts cut off and killed
 	$(PYTEST) -m long
@@ -63,7 +66,7 @@ screenshots: setup  ## Take the pictures of docs/guide.md from a service that ru
 test-accuracy: setup  ## Published accuracies on real data, minutes each (TAN_DATA_DIR)
 	$(PYTEST) -m accuracy
 
-test-all: test test-slow test-heavy test-long test-accuracy  ## Every test that this machine can run
+test-all: test test-slow test-heavy test-faults test-long test-accuracy  ## Every test that this machine can run
 
 bench: setup  ## Every benchmark, quickly (BENCH= for the full size)
 	@set -e; for each in $(filter-out benchmarks/results.py,$(wildcard benchmarks/[a-z]*.py)); do echo "$$each"; $(BIN)/python $$each $(BENCH); done

@@ -31,3 +31,25 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+class _TellAtOnce:
+    """Names what fails when it fails: an hour of tests that is cut off never comes to its summary."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and terminal is not None:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            why = (crash.message if crash else str(report.longrepr)).strip().partition("\n")[0]
+            terminal.ensure_newline()
+            terminal.write_line(
+                f"{report.nodeid}: {report.when} failed after {report.duration:.0f} s: {why}"
+            )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        config.pluginmanager.register(_TellAtOnce(config))
