@@ -46,7 +46,7 @@ test-heavy: setup  ## What else it leaves out: Ray, browser, whole studies; SIDE
 	$(PYTEST) $(SIDE_BY_SIDE) -m "(slow or ray or browser or statistical) and not (faults or gpu or long)" $(addprefix --ignore=,$(OF_ONE_PROCESS))
 
 test-faults: setup  ## Kills, hangs, full disks and cut networks under a running service
-	$(PYTEST) $(SIDE_BY_SIDE) -m "faults and (slow or ray or browser) and not (gpu or long)" tests/faults
+	$(PYTEST) $(SIDE_BY_SIDE) -m "faults and (slow or ray or browser) and not (gpu or long)" $(addprefix --ignore=,$(OF_ONE_PROCESS))
 
 test-long: setup  ## Minutes each: 10,000 requests of the contract, hosts cut off and killed
 	$(PYTEST) -m long

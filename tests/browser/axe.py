@@ -5,14 +5,16 @@ from pathlib import Path
 from playwright.async_api import Page
 
 SOURCE = Path(__file__).parent / "vendor/axe-core/axe.min.js"
-RUN = """async () => {
-  const { violations } = await axe.run(document, { resultTypes: ["violations"] });
+RUN = """async (tags) => {
+  const { violations } = await axe.run(document, {
+    resultTypes: ["violations"], ...(tags && { runOnly: tags }),
+  });
   return violations.flatMap(({ id, nodes }) => nodes.map(({ target, failureSummary }) =>
     `${id}: ${target.join(" ")}: ${failureSummary.replaceAll("\\n", " ")}`));
 }"""
 
 
-async def violations(page: Page) -> list[str]:
-    """Each violation, with where it is and what to mend."""
+async def violations(page: Page, *, scheme: str = "light") -> list[str]:
+    """Each violation, with where it is and what to mend; of dark pages, of what their colours decide."""
     await page.evaluate(SOURCE.read_text())
-    return await page.evaluate(RUN)
+    return await page.evaluate(RUN, ["cat.color"] if scheme == "dark" else None)

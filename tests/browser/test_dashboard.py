@@ -5,7 +5,7 @@ from playwright.async_api import Dialog, expect
 
 from service.db.session import Database
 from service.db.tables import Study
-from tests.browser.conftest import Service, Tab
+from tests.browser.conftest import SCHEMES, Service, Tab
 from tests.integration.dashboard import seeding
 
 pytestmark = pytest.mark.browser
@@ -227,9 +227,9 @@ class TestLooking:
         assert dialogs == []
         assert tab.complaints == []
 
-    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    @SCHEMES
     async def test_text_can_be_read_and_nothing_sticks_out(
-        self, service: Service, tab: Tab, scheme: str
+        self, service: Service, tab: Tab, scheme: str, widths: tuple[int, ...]
     ) -> None:
         running = await seeding.simulating(service.context, name="running")
         failed = await seeding.failed(service.context, "every trial diverged", name="failed")
@@ -245,7 +245,7 @@ class TestLooking:
         paths += [f"/ui/studies/{id_}" for id_ in (running, failed, waiting)]
 
         for path in paths:
-            for width in (360, 1280, 2560):
+            for width in widths:
                 async with tab.open(path, width=width, scheme=scheme) as page:
                     assert await page.evaluate(OVERFLOW) <= 0, (path, width)
                     assert await page.evaluate(CONTRAST) == [], (path, width)

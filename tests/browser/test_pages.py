@@ -11,7 +11,7 @@ from playwright.async_api import Page, expect
 from service.db.tables import Study
 from service.statements.verify import SCHEMA
 from tests.browser.axe import violations
-from tests.browser.conftest import Service, Tab
+from tests.browser.conftest import SCHEMES, Service, Tab
 from tests.integration.dashboard import rich, seeding
 
 pytestmark = pytest.mark.browser
@@ -259,16 +259,16 @@ class TestPrivacy:
 
 
 class TestLooking:
-    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    @SCHEMES
     async def test_axe_finds_nothing_and_nothing_sticks_out(
-        self, service: Service, tab: Tab, scheme: str
+        self, service: Service, tab: Tab, scheme: str, widths: tuple[int, ...]
     ) -> None:
         for name, path in (await seeded(service)).items():
-            for width in (360, 1280, 2560):
+            for width in widths:
                 async with tab.open(path, width=width, scheme=scheme) as page:
                     await complete(page, name)
                     assert await page.evaluate(OVERFLOW) <= 0, (name, width)
-                    assert await violations(page) == [], (name, width)
+                    assert await violations(page, scheme=scheme) == [], (name, width)
 
     async def test_on_a_phone_what_a_search_did_to_privacy_is_read_without_scrolling(
         self, service: Service, tab: Tab

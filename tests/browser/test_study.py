@@ -13,7 +13,7 @@ from playwright.async_api import Dialog, Page, expect
 
 from service.context import Context
 from tests.browser.axe import violations
-from tests.browser.conftest import Service, Tab
+from tests.browser.conftest import SCHEMES, Service, Tab
 from tests.integration.dashboard import rich, seeding
 
 pytestmark = pytest.mark.browser
@@ -33,10 +33,12 @@ async def settled(page: Page) -> None:
 
 
 class TestLooking:
-    @pytest.mark.parametrize("scheme", ["light", "dark"])
-    async def test_axe_finds_nothing(self, service: Service, tab: Tab, scheme: str) -> None:
+    @SCHEMES
+    async def test_axe_finds_nothing(
+        self, service: Service, tab: Tab, scheme: str, widths: tuple[int, ...]
+    ) -> None:
         async with tab.open("/", scheme=scheme) as page:
-            assert await violations(page) == []
+            assert await violations(page, scheme=scheme) == []
         wide = await searching(service.context, 400)
         waiting = await seeding.awaiting_approval(service.context, name="waiting")
         failed = await seeding.failed(service.context, "every trial diverged", name="failed")
@@ -47,14 +49,15 @@ class TestLooking:
 
         found: list[str] = []
         for path in paths:
-            for width in (360, 1280):
+            for width in widths[:2]:
                 async with tab.open(path, scheme=scheme, width=width) as page:
                     if wide in path and "/studies/" in path:
                         await settled(page)
                     await page.evaluate(
                         "document.querySelectorAll('details').forEach(d => d.open = true)"
                     )
-                    found += [f"{path} {width}: {each}" for each in await violations(page)]
+                    of_page = await violations(page, scheme=scheme)
+                    found += [f"{path} {width}: {each}" for each in of_page]
         assert found == []
 
     async def test_a_line_of_one_value_is_seen(self, service: Service, tab: Tab) -> None:

@@ -80,6 +80,7 @@ def test_what_is_not_granted_does_not_run_and_says_why(
     assert USED_UP in (failed.reason or "")
 
 
+@pytest.mark.faults
 def test_a_trial_whose_worker_was_killed_is_charged_once_more(
     plane: "ControlPlaneServer",
     start: "Start",

@@ -153,6 +153,7 @@ def test_a_resumed_search_runs_only_what_is_left(
     assert [finish.outcome for finish in books.finishes] == ["succeeded"]
 
 
+@pytest.mark.faults
 @pytest.mark.slow
 def test_a_trial_whose_worker_was_killed_runs_again(
     plane: "ControlPlaneServer",

@@ -98,6 +98,7 @@ def complete(start: "Start", books: "Books") -> None:
     assert f"attempt-{books.fence}" in finish.result.model_path
 
 
+@pytest.mark.faults
 @pytest.mark.slow
 @pytest.mark.timeout(420)
 def test_killed_ranks_end_their_attempts_and_the_next_one_resumes(
@@ -131,6 +132,7 @@ def test_killed_ranks_end_their_attempts_and_the_next_one_resumes(
     assert starts(books)[:2] == [begun_at, begun_at + 20]
 
 
+@pytest.mark.faults
 @pytest.mark.slow
 def test_a_rank_that_is_stopped_where_nobody_watches_steps_is_noticed_by_ray_train(
     plane: "ControlPlaneServer",
@@ -159,6 +161,7 @@ def test_a_rank_that_is_stopped_where_nobody_watches_steps_is_noticed_by_ray_tra
     check_books(books)
 
 
+@pytest.mark.faults
 @pytest.mark.slow
 @pytest.mark.timeout(420)
 def test_ranks_killed_while_a_checkpoint_is_on_its_way_cost_the_two_segments_that_were_begun(
