@@ -1,5 +1,6 @@
 """Registration: look at the data, hold it to its first registration, open its budget."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anyio import to_thread
@@ -26,6 +27,7 @@ from service.ledger import repository as ledger
 from service.ledger.registered import registration_of
 from service.ledger.schemas import AdmissionRule
 from service.ledger.service import Ledger
+from service.text import counted
 from tan_core.data import DatasetFacts, Storage, inspect
 from tan_core.data.storage import LOCAL
 from tan_core.errors import DatasetError
@@ -170,11 +172,25 @@ async def view(session: AsyncSession, dataset: Dataset) -> DatasetView:
             "neighboring_relation": protected.neighboring_relation if protected else None,
             "budget": protected.budget if protected else None,
             "admission": protected.admission if protected else None,
-            "warnings": delta_caution(protected.budget.delta, dataset.num_train)
-            if protected
-            else [],
+            "warnings": [
+                *(delta_caution(protected.budget.delta, dataset.num_train) if protected else []),
+                *_unread_caution(dataset.unread_columns),
+            ],
         }
     )
+
+
+def _unread_caution(names: Sequence[str]) -> list[str]:
+    """That a model sees less than the table holds, where nobody asked for it."""
+    if not names:
+        return []
+    named = ", ".join(map(repr, names[:_NAMED_COLUMNS]))
+    others = len(names) - _NAMED_COLUMNS
+    more = f" and {counted(others, 'other')}" if others > 0 else ""
+    return [
+        f"no model reads {counted(len(names), 'column')} ({named}{more}): what holds no numbers is no feature. To learn "
+        "from it, write it as numbers and register that"
+    ]
 
 
 async def _again(session: AsyncSession, known: IdempotencyKey) -> DatasetView:
@@ -182,6 +198,7 @@ async def _again(session: AsyncSession, known: IdempotencyKey) -> DatasetView:
     return await view(session, await find(session, known.dataset or ""))
 
 
+_NAMED_COLUMNS = 5
 _OF_SCOPE = frozenset({"neighboring_relation", "budget", "admission", "warnings"})
 
 
@@ -237,6 +254,7 @@ def _row(registration: DatasetRegistration, facts: DatasetFacts) -> Dataset:
         split_seed=registration.split_seed,
         unit=registration.unit,
         records_per_unit=facts.records_per_unit,
+        unread_columns=list(facts.unread_columns),
         group=registration.group,
         public=registration.public,
         allowed_modes=[mode.value for mode in registration.allowed_modes()],

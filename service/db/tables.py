@@ -84,6 +84,8 @@ class Dataset(Base):
     scope_id: Mapped[str | None]
     overlap: Mapped[dict[str, Any] | None]
     """Who accepted that it holds records of other datasets, and of which, as datasets.schemas.OverlapView."""
+    unread_columns: Mapped[list[Any]] = mapped_column(server_default="[]")
+    """Of a table whose features were not named: those that hold no numbers."""
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
     __table_args__ = (CheckConstraint("approval in ('automatic','required')", name="approval"),)

@@ -74,7 +74,7 @@ def read_table(path: Path, columns: Columns) -> Parts:
     def inputs(files: Sequence[Path], table: pa.Table, where: str) -> Inputs:
         return ArrayInputs(_features(table, columns, where=where))
 
-    return _read(path, suffix=suffix, read=read, columns=columns, inputs=inputs)
+    return _read(path, suffix=suffix, read=read, columns=columns, inputs=inputs, unread=_unread)
 
 
 def table_files(path: Path) -> dict[Any, list[Path]]:
@@ -95,6 +95,7 @@ def _read(
     read: Callable[[Path], pa.Table],
     columns: Columns,
     inputs: Callable[[Sequence[Path], pa.Table, str], Inputs],
+    unread: Callable[[pa.Table, Columns], tuple[str, ...]] | None = None,
 ) -> Parts:
     parts: Parts = {}
     for role, files in files_by_role(path, suffix=suffix).items():
@@ -114,7 +115,13 @@ def _read(
         labels = _labels(table, columns, where=where)
         users = _members(table, columns.user, columns, where=where, field="unit")
         groups = _members(table, columns.group, columns, where=where, field="group")
-        parts[role] = Part(inputs(files, table, where), labels, users=users, groups=groups)
+        parts[role] = Part(
+            inputs(files, table, where),
+            labels,
+            users=users,
+            groups=groups,
+            unread=() if unread is None else unread(table, columns),
+        )
     return parts
 
 
@@ -179,10 +186,7 @@ def _labels(table: pa.Table, columns: Columns, *, where: str) -> Labels:
 
 
 def _features(table: pa.Table, columns: Columns, *, where: str) -> NDArray[np.float32]:
-    beside = {columns.label, columns.user, columns.group}
-    names = columns.features or tuple(
-        f.name for f in table.schema if f.name not in beside and _is_number(f.type)
-    )
+    names = columns.features or tuple(f.name for f in _beside(table, columns) if _is_number(f.type))
     if not names:
         raise DatasetError(
             f"{where}: no numeric column beside the label {columns.label!r}; "
@@ -193,6 +197,18 @@ def _features(table: pa.Table, columns: Columns, *, where: str) -> NDArray[np.fl
     for at, name in enumerate(names):
         out[:, at] = _feature(table, name, columns, where=where)
     return out
+
+
+def _unread(table: pa.Table, columns: Columns) -> tuple[str, ...]:
+    if columns.features is not None:
+        return ()
+    return tuple(f.name for f in _beside(table, columns) if not _is_number(f.type))
+
+
+def _beside(table: pa.Table, columns: Columns) -> list[pa.Field]:
+    """All but what says the label, whose a record is and of which group."""
+    named = {columns.label, columns.user, columns.group}
+    return [field for field in table.schema if field.name not in named]
 
 
 def _feature(table: pa.Table, name: str, columns: Columns, *, where: str) -> NDArray[np.float32]:

@@ -56,6 +56,8 @@ class DatasetFacts:
     num_test: int
     records_per_unit: int
     """Of each unit in train, at most."""
+    unread_columns: tuple[str, ...] = ()
+    """Of a table whose features were not named: beside label, unit and group, those that hold no numbers."""
     record_digests: Digests | None = field(default=None, compare=False, repr=False)
     """Of all records, where a key was given for them."""
 
@@ -194,6 +196,7 @@ def _facts(
         num_validation=len(splits["validation"][1]),
         num_test=len(splits["test"][1]),
         records_per_unit=most,
+        unread_columns=parts["train"].unread,
         record_digests=None if digest_key is None else record_digests(parts, digest_key),
     )
 

@@ -65,6 +65,8 @@ class Part:
     users: Members | None = None
     """Whose each record is; None: every record is a unit of its own."""
     groups: Members | None = None
+    unread: tuple[str, ...] = ()
+    """Columns of a table that nothing reads, as no number is in them and nobody asked for them."""
 
 
 @dataclass(frozen=True, slots=True)

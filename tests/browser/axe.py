@@ -5,9 +5,10 @@ from pathlib import Path
 from playwright.async_api import Page
 
 SOURCE = Path(__file__).parent / "vendor/axe-core/axe.min.js"
-RUN = """async (tags) => {
+COLOURS = ["color-contrast", "link-in-text-block"]
+RUN = """async (rules) => {
   const { violations } = await axe.run(document, {
-    resultTypes: ["violations"], ...(tags && { runOnly: tags }),
+    resultTypes: ["violations"], ...(rules && { runOnly: { type: "rule", values: rules } }),
   });
   return violations.flatMap(({ id, nodes }) => nodes.map(({ target, failureSummary }) =>
     `${id}: ${target.join(" ")}: ${failureSummary.replaceAll("\\n", " ")}`));
@@ -17,4 +18,4 @@ RUN = """async (tags) => {
 async def violations(page: Page, *, scheme: str = "light") -> list[str]:
     """Each violation, with where it is and what to mend; of dark pages, of what their colours decide."""
     await page.evaluate(SOURCE.read_text())
-    return await page.evaluate(RUN, ["cat.color"] if scheme == "dark" else None)
+    return await page.evaluate(RUN, COLOURS if scheme == "dark" else None)

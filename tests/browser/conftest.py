@@ -23,7 +23,10 @@ HAS_CHROMIUM = CHROMIUM.exists()
 SCHEMES = pytest.mark.parametrize(
     # A dark page is laid out as the light one is.
     ("scheme", "widths"),
-    [pytest.param("light", (360, 1280, 2560), id="light"), pytest.param("dark", (1280,), id="dark")],
+    [
+        pytest.param("light", (360, 1280, 2560), id="light"),
+        pytest.param("dark", (1280,), id="dark"),
+    ],
 )
 FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",

@@ -19,7 +19,7 @@ async def test_its_pages_fit_are_accessible_and_draw_no_curve_of_a_trial(
     service: Service, tab: Tab, database: Database
 ) -> None:
     await ensure_digits(database)
-    async with httpx.AsyncClient(base_url=service.url) as client:
+    async with httpx.AsyncClient(base_url=service.url, timeout=60) as client:
         study_id = await completed(World(client, service.context.settings, database))
     address = f"/ui/studies/{study_id}"
 

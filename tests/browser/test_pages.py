@@ -194,7 +194,7 @@ class TestPrivacy:
         assert tab.complaints == []
 
     async def test_the_audit_is_filtered_where_it_stands(self, service: Service, tab: Tab) -> None:
-        async with httpx.AsyncClient(base_url=service.url) as client:
+        async with httpx.AsyncClient(base_url=service.url, timeout=60) as client:
             for study_id in ("s-1", "s-2"):
                 await client.post(f"/studies/{study_id}/cancel")
 

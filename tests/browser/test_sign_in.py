@@ -12,7 +12,7 @@ pytestmark = pytest.mark.browser
 
 
 async def make_token(service: Service, *scopes: str, bearer: str = "") -> str:
-    async with httpx.AsyncClient(base_url=service.url) as client:
+    async with httpx.AsyncClient(base_url=service.url, timeout=60) as client:
         response = await client.post(
             "/tokens",
             json={"name": "somebody", "scopes": list(scopes)},

@@ -96,7 +96,7 @@ class TestLooking:
 
     async def test_every_number_is_the_apis(self, service: Service, tab: Tab) -> None:
         study_id = await seeding.completed(service.context)
-        async with httpx.AsyncClient(base_url=service.url) as client:
+        async with httpx.AsyncClient(base_url=service.url, timeout=60) as client:
             known = _numbers((await client.get(f"/studies/{study_id}")).json())
             trials = (await client.get(f"/studies/{study_id}/trials")).json()
             run = (await client.get(f"/studies/{study_id}/run")).json()
@@ -411,7 +411,7 @@ class TestWriting:
 
 
 async def _trials(service: Service, study_id: str) -> list[dict[str, Any]]:
-    async with httpx.AsyncClient(base_url=service.url) as client:
+    async with httpx.AsyncClient(base_url=service.url, timeout=60) as client:
         return (await client.get(f"/studies/{study_id}/trials?limit=1000")).json()["items"]
 
 

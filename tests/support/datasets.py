@@ -13,6 +13,6 @@ def dataset_ref(
 ) -> DatasetRef:
     """The registered dataset of these facts; changes replace single fields."""
     known = dataclasses.asdict(facts)
-    del known["files"], known["record_digests"]
+    del known["files"], known["record_digests"], known["unread_columns"]
     place = None if path is None else str(path)
     return DatasetRef.model_validate({"name": name, "path": place, **known, **changes})

@@ -246,6 +246,22 @@ class TestRegister:
         ]
         assert (await client.get("/datasets/table")).json()["warnings"] == told["warnings"]
 
+    async def test_columns_that_no_model_reads_are_told_by_name(self, client, tmp_path):
+        words = ["city", "day", "c", "d", "e", "f", "g"]
+        rows = "\n".join(f"{i / 200},{i % 2}" + f",w{i}" * len(words) for i in range(200))
+        file = tmp_path / "words.csv"
+        file.write_text(f"a,label,{','.join(words)}\n{rows}\n")
+
+        told = (await client.post("/datasets", json=make_body(file))).json()
+
+        [warning] = told["warnings"]
+        assert warning.startswith(
+            "no model reads 7 columns ('city', 'day', 'c', 'd', 'e' and 2 others): what holds no numbers is no feature"
+        )
+        assert (await client.get("/datasets/table")).json() == told
+        page = (await client.get("/ui/datasets/table")).text
+        assert "no model reads 7 columns (&#39;city&#39;" in page
+
     async def test_the_least_delta_that_can_be_priced_is_accepted(self, client, table):
         response = await client.post("/datasets", json=make_body(table, delta=MIN_DELTA))
         assert response.status_code == 201

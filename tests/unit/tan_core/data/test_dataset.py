@@ -10,6 +10,7 @@ import sys
 import zipfile
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -364,6 +365,17 @@ class TestTable:
 
         assert facts.source == "table"
         assert facts.shape == (2,)
+        assert facts.unread_columns == ("name",)
+
+    def test_what_was_asked_for_by_name_leaves_nothing_unread(self, tmp_path: Path) -> None:
+        rows = "\n".join(f"{i},n{i},u{i % 7},g{i % 2},{i % 2}" for i in range(60))
+        (tmp_path / "a.csv").write_text(f"a,name,who,which,y\n{rows}\n")
+
+        def unread(**names: Any) -> tuple[str, ...]:
+            return data.inspect(str(tmp_path / "a.csv"), label="y", **names).unread_columns
+
+        assert unread(features=["a"]) == ()
+        assert unread(unit="who", group="which") == ("name",)
 
     def test_values_of_other_records_do_not_change_a_record(self, tmp_path: Path) -> None:
         """Scaling by a statistic of the data would be a release of its own."""

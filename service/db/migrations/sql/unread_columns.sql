@@ -1,0 +1,1 @@
+ALTER TABLE dataset ADD COLUMN unread_columns jsonb DEFAULT '[]' NOT NULL;
