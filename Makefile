@@ -7,7 +7,8 @@ STUDY ?= examples/digits.yaml
 PYTEST ?= $(BIN)/python -m pytest
 # A worker per core; each takes up to 2 GB. PARALLEL= runs one after the other, with -x and --pdb.
 PARALLEL ?= --numprocesses logical --maxprocesses 8 --dist worksteal
-OF_ONE_PROCESS := tests/unit tests/property tests/statistical
+# Of the contract every operation's test has the same name, and `loadfile` would run the last of them alone.
+OF_ONE_PROCESS := tests/unit tests/property tests/statistical tests/contract
 # Two files at a time: whole services wait more than they work, but more of them would starve each other.
 SIDE_BY_SIDE ?= --numprocesses 2 --dist loadfile
 BENCH ?= --quick
@@ -39,7 +40,7 @@ demo: setup  ## Run one study end to end on this machine (STUDY=examples/mnist.y
 test: setup  ## The default tests: fast, real PostgreSQL, no GPU, on every core
 	$(PYTEST) $(PARALLEL)
 
-test-slow: setup  ## What `make test` leaves out and starts no service: statistics, large models, long arithmetic; on every core
+test-slow: setup  ## What `make test` leaves out and needs one process: statistics, large models, long arithmetic, the contract; on every core
 	$(PYTEST) $(PARALLEL) -m "(slow or statistical) and not (gpu or long)" $(OF_ONE_PROCESS)
 
 test-heavy: setup  ## What else it leaves out: Ray, browser, whole studies; SIDE_BY_SIDE= one by one
