@@ -117,9 +117,16 @@ def add(
     split_seed: Annotated[
         int | None, typer.Option(min=0, help="Seed of the validation split, where one is cut.")
     ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Look at the data and show what would be registered, or why not; keep nothing.",
+        ),
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Register a dataset with its total privacy budget."""
+    """Register a dataset with its total privacy budget, which cannot be changed later: try with --dry-run."""
     registration: Json = {
         "name": name,
         "path": _place(path),
@@ -144,8 +151,12 @@ def add(
     from service.cli.connect import document, open_client, sent_by_options
 
     with open_client() as client, sent_by_options(OPTIONS):
-        made = document(client.register_dataset(stated(registration)))
+        made = document(client.register_dataset(stated(registration), dry_run=dry_run))
     _show_one(made, as_json=as_json)
+    if dry_run and not as_json:
+        from service.cli.output import show
+
+        show("nothing was registered: this was a dry run", error=True)
 
 
 @app.command("list")

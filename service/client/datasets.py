@@ -29,15 +29,20 @@ class Datasets(Connection):
     """The operations below ``/datasets`` and ``/keys``."""
 
     def register_dataset(
-        self, registration: DatasetRegistration | Body, *, idempotency_key: str | None = None
+        self,
+        registration: DatasetRegistration | Body,
+        *,
+        idempotency_key: str | None = None,
+        dry_run: bool = False,
     ) -> DatasetView:
-        """The registered dataset."""
+        """The registered dataset; of a dry run what would be registered, of which nothing is kept."""
         headers = {"Idempotency-Key": idempotency_key}
         return self._ask(
             DatasetView,
             "POST",
             "/datasets",
             body=registration,
+            query={"dry_run": "true"} if dry_run else None,
             headers=headers,
             timeout=SLOW_SECONDS,
         )

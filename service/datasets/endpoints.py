@@ -1,7 +1,9 @@
 """``/datasets``."""
 
+from typing import Annotated
+
 from anyio import to_thread
-from fastapi import APIRouter, Request, Response, status
+from fastapi import APIRouter, Query, Request, Response, status
 
 from service import etags
 from service.access.audit import note_targets
@@ -30,7 +32,10 @@ router = APIRouter(prefix="/datasets", tags=["datasets"])
     "",
     dependencies=[needs(Scope.ADMIN)],
     status_code=status.HTTP_201_CREATED,
-    responses=described(400, 409, 413, 415, 422),
+    responses={
+        200: {"model": DatasetView, "description": "What a dry run would have registered"},
+        **described(400, 409, 413, 415, 422),
+    },
     openapi_extra=request_body(DatasetRegistration),
 )
 async def register_dataset(
@@ -39,6 +44,9 @@ async def register_dataset(
     context: ContextDep,
     principal: PrincipalDep,
     idempotency_key: KeyHeader = None,
+    dry_run: Annotated[
+        bool, Query(description="Look at the data and answer as a registration would; keep nothing")
+    ] = False,
 ) -> DatasetView:
     """Register a dataset with its whole budget. No file can be registered twice."""
     body = await read_mapping(request)
@@ -46,14 +54,20 @@ async def register_dataset(
     if registration.path is not None:
         await to_thread.run_sync(paths.check, registration.path, context.settings)
     keyed = Keyed.of(idempotency_key, principal, "register_dataset", body)
+    if dry_run:
+        note_targets(request, f"{registration.name}/dry run")
     view, is_new = await service.register(
         context.database,
         registration,
         actor=principal.actor,
-        request=keyed,
+        request=None if dry_run else keyed,
         storage=context.settings.dataset_storage,
         key=await to_thread.run_sync(digest_key, context.settings.home_path),
+        dry_run=dry_run,
     )
+    if dry_run:
+        response.status_code = status.HTTP_200_OK
+        return view
     response.headers["Location"] = f"{base_of(request)}/datasets/{view.name}"
     say_replayed(response, is_new=is_new)
     return view

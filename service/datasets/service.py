@@ -62,6 +62,7 @@ async def register(
     request: Keyed | None = None,
     storage: Storage = LOCAL,
     key: DigestKey | None = None,
+    dry_run: bool = False,
 ) -> tuple[DatasetView, bool]:
     """Look at the data and store what was found, with its budget, in one transaction.
 
@@ -74,6 +75,7 @@ async def register(
         request: its idempotency key.
         storage: where datasets may lie.
         key: of the digests of records; without it they are compared with no other dataset's.
+        dry_run: do all of it and take it back: what is told or refused is what would be.
 
     Raises:
         DatasetError: the data is missing, unreadable or malformed.
@@ -105,7 +107,10 @@ async def register(
         if request is not None:
             idempotency.remember(session, request, dataset=dataset.name)
         await session.refresh(dataset)
-        return await view(session, dataset), True
+        made = await view(session, dataset)
+        if dry_run:
+            await session.rollback()
+        return made, True
 
 
 async def ensure_digits(database: Database, *, key: DigestKey | None = None) -> None:

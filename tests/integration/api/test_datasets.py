@@ -271,6 +271,40 @@ class TestRegister:
         response = await client.post("/datasets", json=make_body(table))
         assert response.status_code == 409
 
+    async def test_a_dry_run_tells_what_would_be_registered_and_keeps_nothing(self, client, table):
+        body = make_body(table, name="tried", delta=0.5)
+        keyed = {"Idempotency-Key": "one"}
+        dry = await client.post("/datasets?dry_run=true", json=body, headers=keyed)
+
+        assert dry.status_code == 200
+        assert "location" not in dry.headers
+        assert "delta" in dry.json()["warnings"][0]
+        assert (await client.get("/datasets/tried")).status_code == 404
+        assert (await client.get("/datasets/tried/ledger")).status_code == 404
+        made = await client.post("/datasets", json=body, headers=keyed)
+        assert made.status_code == 201
+        assert "idempotency-replayed" not in made.headers
+        assert {**dry.json(), "created_at": None} == {**made.json(), "created_at": None}
+
+    async def test_a_dry_run_is_refused_what_a_registration_would_be(self, client, table, tmp_path):
+        await client.post("/datasets", json=make_body(table))
+        (tmp_path / "copy.csv").write_bytes(table.read_bytes())
+        copy = make_body(tmp_path / "copy.csv", name="copy")
+        dry = await client.post("/datasets?dry_run=true", json=copy)
+        assert dry.status_code == 409
+        assert dry.json()["detail"] == (await client.post("/datasets", json=copy)).json()["detail"]
+        again = await client.post("/datasets?dry_run=true", json=make_body(table))
+        assert "registered already" in again.json()["detail"]
+
+    async def test_the_audit_tells_a_dry_run_from_a_registration(self, client, table, database):
+        await client.post("/datasets?dry_run=true", json=make_body(table))
+        await client.post("/datasets", json=make_body(table))
+        async with database.reading() as session:
+            rows = (
+                await session.execute(text("SELECT target, status FROM audit_event ORDER BY id"))
+            ).all()
+        assert [tuple(row) for row in rows] == [("table/dry run", 200), ("table", 201)]
+
     async def test_racing_registrations_leave_one_budget(self, client, table):
         responses = await asyncio.gather(
             *(client.post("/datasets", json=make_body(table, name=f"d{i}")) for i in range(4))

@@ -422,6 +422,16 @@ class TestAct:
             "waiver": "me: a test",
         }
 
+    def test_dataset_add_dry_run_says_that_nothing_was_registered(
+        self, cli: Cli, server: RecordedServer
+    ) -> None:
+        done = cli("dataset", "add", "mine", "--public", "--dry-run")
+        assert done.code == 0
+        assert server.queries[-1] == {"dry_run": "true"}
+        assert "nothing was registered" in done.err
+        cli("dataset", "add", "mine", "--public")
+        assert server.queries[-1] == {}
+
     def test_dataset_edit_changes_who_lets_private_runs_begin(
         self, cli: Cli, server: RecordedServer
     ) -> None:
