@@ -29,7 +29,7 @@ from tan_core.spec.models import ModelSpec
 from tan_core.spec.study import SearchSpec
 from tan_core.spec.train import TrainerConfig
 
-WIRE_VERSION = 6
+WIRE_VERSION = 7
 """Of the messages below, held by a test: raised whenever one of them changes. A worker of another version says so."""
 
 RECORD = "record"
@@ -228,7 +228,7 @@ class ChargedTrials(Frozen):
     mechanism: MechanismMessage
     """Of one trial: what is reserved so many times."""
     score_noise_multiplier: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    """Standard deviation of the noise on the number of validation records that are told right."""
+    """Standard deviation of the noise on the number of validation records, or users, that are told right."""
 
 
 class SearchAssignment(Frozen):

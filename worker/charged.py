@@ -10,17 +10,28 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+import torch
+
 from tan_core.engine import PrivateRandomness, Trainer
 from tan_core.engine.randomness import KEY_BYTES
 from tan_core.errors import ParameterError
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Mechanism
 from tan_core.planner import Candidate
-from tan_core.wire import CURVE_POINTS, ChargedTrials, CurvePoint, RungScore, SearchAssignment
+from tan_core.wire import (
+    CURVE_POINTS,
+    RECORD,
+    ChargedTrials,
+    CurvePoint,
+    RungScore,
+    SearchAssignment,
+)
 from worker.rung import PARAMETERS_CHECKED_EVERY, Data, MeanOfLast, trainer_of
 
 USED_UP = "the search's reservation is used up: crashes took the trials that were reserved to spare, so this one was not run"
 _SEED_BYTES: Final = 8
+_PARTS: Final = 2**32
+"""Of a user: what of its records is told right is counted in whole parts of it, as sums of integers are exact."""
 
 
 class NotChargedError(Exception):
@@ -54,6 +65,11 @@ class ChargedRun:
         self.diverged: str | None = None
         """Why it was given up."""
         self._data, self._noise = data, charged.score_noise_multiplier
+        if assignment.dataset.unit != RECORD and data.validation_users is None:
+            raise ParameterError(
+                "it must be known whose the validation records are where one guarantee is for a user",
+                field="validation_users",
+            )
         self._views = candidate.trainer.augmentation_multiplicity
         self._randomness = PrivateRandomness(os.urandom(KEY_BYTES), 1)
         self._trainer = trainer_of(
@@ -113,12 +129,35 @@ class ChargedRun:
         )
 
     def _noisy_accuracy(self) -> float:
-        """How many validation records are told right, with the noise that was charged, as a part of them."""
+        """How many validation records, or users, are told right, with the noise that was charged, as a part of them."""
         inputs, labels = self._data.validation
         if len(labels) == 0:
             raise ParameterError("there are no validation records to score on", field="validation")
-        hits = int(self._trainer.hits(inputs, labels, weights=self._mean.weights).sum())
+        told = self._trainer.hits(inputs, labels, weights=self._mean.weights)
+        right, num_units = units_told_right(told, self._data.validation_users)
         # A stream of its own: no step has this number.
         draw = self._randomness.noise(self._trainer.mechanism.steps, 1)
-        noisy = hits + self._noise * float(draw[0])
-        return min(max(noisy / len(labels), 0.0), 1.0)
+        noisy = right + self._noise * float(draw[0])
+        return min(max(noisy / num_units, 0.0), 1.0)
+
+
+def units_told_right(hits: torch.Tensor, users: torch.Tensor | None) -> tuple[float, int]:
+    """The units that are told right, and how many there are. One unit more or less moves the first by at most one.
+
+    A user with several records counts by the part of them that is told right, however many they are.
+
+    Args:
+        hits: [N], bool: which records are told right.
+        users: [N], whose each record is, by numbers from 0 without a gap; None: each is a unit of its own.
+
+    Example:
+        >>> hits = torch.tensor([True, False, True, True])
+        >>> units_told_right(hits, None), units_told_right(hits, torch.tensor([0, 0, 0, 1]))
+        ((3.0, 4), (1.6666666665114462, 2))
+    """
+    if users is None:
+        return float(hits.sum()), len(hits)
+    records = torch.bincount(users)
+    right = torch.bincount(users[hits], minlength=len(records))
+    # Whole parts, rounded down: a sum of them is the same whatever else is in it, as one of fractions is not.
+    return int((right * _PARTS // records).sum()) / _PARTS, len(records)

@@ -48,6 +48,8 @@ class Data:
     validation: Tensors
     users: torch.Tensor | None = None
     """Whose each training record is, where users are drawn; None: records are."""
+    validation_users: torch.Tensor | None = None
+    """Whose each validation record is, where users are drawn."""
     checkpoint: Checkpoint | None = None
     """What every trial begins from; None: initial weights are drawn."""
 

@@ -150,6 +150,7 @@ class SimulatedTrial(Trainable):
                 train=_tensors(train),
                 validation=_tensors(validation),
                 users=None if train.users is None else _tensor(train.users),
+                validation_users=None if validation.users is None else _tensor(validation.users),
                 checkpoint=self._shared.checkpoint,
             )
             self._data = features, data

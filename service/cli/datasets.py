@@ -81,8 +81,8 @@ def add(
         typer.Option(
             metavar="MODE",
             help="A search.accounting mode to allow: public_proxy, accounted, or declared_unaccounted beside a "
-            "--waiver; may be repeated. Default: public_proxy, accounted where the unit is a record, and what a "
-            "waiver allows.",
+            "--waiver; may be repeated. Default: public_proxy, accounted on private data, and what a waiver "
+            "allows.",
         ),
     ] = None,
     waiver: Annotated[

@@ -334,6 +334,12 @@ def _training(item: Json) -> str:
     return f"{item['num_train_records']:,}{users}"
 
 
+def _validation(item: Json) -> str:
+    users = item.get("num_validation_users")
+    whose = f" of {users:,} users" if users else ""
+    return f"{item['num_validation']:,} validation{whose}"
+
+
 def dataset(item: Json) -> RenderableType:
     """One registered dataset."""
     budget = item.get("budget")
@@ -348,8 +354,7 @@ def dataset(item: Json) -> RenderableType:
             ("shape", " x ".join(map(str, item["shape"]))),
             (
                 "examples",
-                f"{item['num_train_records']:,} train, {item['num_validation']:,} validation, "
-                f"{item['num_test']:,} test",
+                f"{item['num_train_records']:,} train, {_validation(item)}, {item['num_test']:,} test",
             ),
             ("privacy unit", _unit(item)),
             ("group", item.get("group")),

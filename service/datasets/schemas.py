@@ -50,16 +50,10 @@ def _supported(value: object) -> object:
     return value
 
 
-def not_charged_here(*, is_public: bool, unit: str) -> str | None:
-    """Why no search on such data can be ``accounted``; None: it can."""
-    if is_public:
-        return "a search on public data is free, so nothing can be charged; accepted: public_proxy"
-    if unit != RECORD:
-        return (
-            f"scores of an accounted search count records, of which one {unit} may have many; accepted where one "
-            "guarantee is for a user: public_proxy, and declared_unaccounted with a waiver"
-        )
-    return None
+NOT_CHARGED_HERE = (
+    "a search on public data is free, so nothing can be charged; accepted: public_proxy"
+)
+"""Why no search on public data can be ``accounted``."""
 
 
 AllowedMode = Annotated[
@@ -109,8 +103,8 @@ class DatasetRegistration(Frozen):
     depend on earlier private results."""
     public: StrictBool = False
     allow: list[AllowedMode] | None = None
-    """Modes of ``search.accounting``; default: public_proxy, accounted where one guarantee is for a record, and what
-    a waiver allows. ``no_search`` needs none."""
+    """Modes of ``search.accounting``; default: public_proxy, accounted where the data are private, and what a waiver
+    allows. ``no_search`` needs none."""
     waiver: Annotated[str, StringConstraints(max_length=2000)] | None = None
     """``owner: reason``: who accepts that a search on this data is not accounted, and why. It cannot be
     given later."""
@@ -200,17 +194,17 @@ class DatasetRegistration(Frozen):
     def _charged_faults(self) -> list[InitErrorDetails]:
         if self.allow is None or SearchAccounting.ACCOUNTED not in self.allow:
             return []
-        problem = not_charged_here(is_public=self.public, unit=self.unit)
-        return [_fault("allow", SearchAccounting.ACCOUNTED.value, problem)] if problem else []
+        if not self.public:
+            return []
+        return [_fault("allow", SearchAccounting.ACCOUNTED.value, NOT_CHARGED_HERE)]
 
     def allowed_modes(self) -> list[SearchAccounting]:
         """What was allowed, or the default."""
         if self.allow is not None:
             return list(dict.fromkeys(self.allow))
-        can_charge = not_charged_here(is_public=self.public, unit=self.unit) is None
         return [
             SearchAccounting.PUBLIC_PROXY,
-            *([SearchAccounting.ACCOUNTED] if can_charge else []),
+            *([] if self.public else [SearchAccounting.ACCOUNTED]),
             *([SearchAccounting.DECLARED_UNACCOUNTED] if self.waiver else []),
         ]
 
@@ -259,6 +253,8 @@ class DatasetView(Frozen):
     num_train_records: int
     num_validation: int
     """Records."""
+    num_validation_users: int | None = Field(default=None, exclude_if=lambda users: users is None)
+    """Whose they are, where the unit is a user; left out where it is a record."""
     num_test: int
     """Records."""
     split_seed: int

@@ -255,6 +255,7 @@ def _row(registration: DatasetRegistration, facts: DatasetFacts) -> Dataset:
         num_train=facts.num_train,
         num_train_records=facts.num_train_records,
         num_validation=facts.num_validation,
+        num_validation_users=facts.num_validation_users,
         num_test=facts.num_test,
         split_seed=registration.split_seed,
         unit=registration.unit,

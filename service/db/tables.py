@@ -67,6 +67,8 @@ class Dataset(Base):
     """Units: records, or users."""
     num_train_records: Mapped[int]
     num_validation: Mapped[int]
+    num_validation_users: Mapped[int | None]
+    """None where a unit is a record, and of users that were registered before they were counted."""
     num_test: Mapped[int]
     split_seed: Mapped[int] = mapped_column(server_default="0")
     unit: Mapped[str]
@@ -89,6 +91,11 @@ class Dataset(Base):
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
     __table_args__ = (CheckConstraint("approval in ('automatic','required')", name="approval"),)
+
+    @property
+    def num_scored(self) -> int:
+        """Units of the validation split, of which the score of a charged trial counts those that are told right."""
+        return self.num_validation_users or self.num_validation
 
 
 class DatasetDigests(Base):

@@ -22,9 +22,15 @@ def registration_of(dataset: Dataset) -> dict[str, Any]:
         "num_train": dataset.num_train,
         "num_train_records": dataset.num_train_records,
         "num_validation": dataset.num_validation,
+        **_of_users(dataset),
         "num_test": dataset.num_test,
         "split_seed": dataset.split_seed,
         "allowed_modes": dataset.allowed_modes,
         "waiver": dataset.waiver,
         "overlap": dataset.overlap,
     }
+
+
+def _of_users(dataset: Dataset) -> dict[str, int]:
+    users = dataset.num_validation_users
+    return {} if users is None else {"num_validation_users": users}

@@ -46,13 +46,11 @@ async def propose(session: AsyncSession, study: Study) -> Proposal | None:
     plan = Plan.model_validate(study.plan)
     charged = plan.charged_search
     evaluation = Evaluation(
-        num_validation=search_dataset.num_validation,
+        num_validation=search_dataset.num_scored if charged else search_dataset.num_validation,
         num_test=dataset.num_test,
         num_classes=dataset.num_classes,
         errors=await earlier_errors(session, study),
-        score_std=charged.score_noise_multiplier / search_dataset.num_validation
-        if charged
-        else 0.0,
+        score_std=charged.score_noise_multiplier / search_dataset.num_scored if charged else 0.0,
     )
     promotion = await asyncio.to_thread(
         choose_winner,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from service.datasets.schemas import SUPPORTED_MODES, not_charged_here
+from service.datasets.schemas import NOT_CHARGED_HERE, SUPPORTED_MODES
 from service.datasets.service import Protection
 from service.db.tables import Dataset
 from service.ledger.schemas import AdmissionRule
@@ -77,9 +77,8 @@ def _mode_faults(spec: StudySpec, private: Dataset, search: Dataset) -> Iterator
         return
     if not spec.has_search:
         return
-    uncharged = not_charged_here(is_public=private.public, unit=private.unit)
-    if mode.is_charged and uncharged is not None:
-        yield FieldProblem(path="search.accounting", message=uncharged, value=mode.value)
+    if mode.is_charged and private.public:
+        yield FieldProblem(path="search.accounting", message=NOT_CHARGED_HERE, value=mode.value)
     elif mode is SearchAccounting.DECLARED_UNACCOUNTED and not private.waiver:
         yield FieldProblem(
             path="search.accounting",

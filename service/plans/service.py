@@ -145,7 +145,7 @@ async def _plan_registered(context: Context, spec: StudySpec, tenant: str | None
             model=_largest(spec, private),
             private_run_rate=rates.private_run,
             search_rate=rates.search,
-            num_validation=search.num_validation,
+            num_validation=search.num_scored,
         ),
     )
     budget = protected.budget if protected else None

@@ -124,7 +124,7 @@ def _of_users(statement: Mapping[str, Any]) -> str:
         return ""
     return (
         f" Records with one value of {details['column']} are a user's; at most "
-        f"{details['records_per_unit']} of them are read."
+        f"{details['records_per_unit']} of them are trained on."
     )
 
 
@@ -145,14 +145,17 @@ def _implementation(statement: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "preprocessing_and_hyperparameter_tuning": f"{search['accounting']}: {search['note']}{waiver}",
         "mechanisms": "\n".join(
-            [*map(_in_words, mechanisms), *(f"- {each}" for each in statement["assumptions"])]
+            [
+                *(_in_words(each, statement["unit"]) for each in mechanisms),
+                *(f"- {each}" for each in statement["assumptions"]),
+            ]
         ),
         "justification": ASKED,
     }
 
 
-def _in_words(mechanism: Mapping[str, Any]) -> str:
+def _in_words(mechanism: Mapping[str, Any], unit: str) -> str:
     of = mechanism.get("of")
     told = ", ".join(f"{name} {value}" for name, value in mechanism.items() if name != "of")
-    kind = "Gaussian mechanism on counts of validation records" if of == OF_SCORES else "DP-SGD"
+    kind = f"Gaussian mechanism on counts of validation {unit}s" if of == OF_SCORES else "DP-SGD"
     return f"- {kind}, {of}: {told}." if of else f"- {kind}: {told}."

@@ -71,10 +71,15 @@ OF_A_CHARGED_SEARCH = (
     "Each trial of the search drew its own batches and noise, from a key of its own, and was charged whole before its "
     "first step. All that is known of it is its score, beside whether its noisy weights were still numbers, and how "
     "long it took.",
-    "A score is the number of validation records that are told right, which one {unit} moves by at most one, with "
+    "A score is the number of validation {scored} told right, which one {unit} moves by at most one, with "
     "Gaussian noise of standard deviation noise_multiplier: an event with sampling_rate 1 and clip_norm 1.",
     "How many trials there are, and the mechanism of each, were fixed before the first of them.",
 )
+SCORED = {
+    "record": "records that are",
+    "user": "users, each counted by the part of its records that is",
+}
+"""What a score counts, by the unit."""
 OF_RANDOM_WEIGHTS = "weights start from a random initialisation"
 OF_CODE = (
     "weights start as they were made by the code of {}, which was not checked and may have loaded anything; "
@@ -213,7 +218,11 @@ def _assumptions(facts: Facts, executed: Mechanism) -> list[str]:
         *(OF_USERS if unit == "user" else ()),
         *(OF_A_CAP if executed.max_batch_size is not None else ()),
         *(each.format(unit=unit) for each in IN_BFLOAT16 if facts.precision is Precision.BFLOAT16),
-        *(each.format(unit=unit) for each in OF_A_CHARGED_SEARCH if facts.charge.search),
+        *(
+            each.format(unit=unit, scored=SCORED[unit])
+            for each in OF_A_CHARGED_SEARCH
+            if facts.charge.search
+        ),
     ]
 
 

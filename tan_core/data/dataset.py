@@ -56,6 +56,8 @@ class DatasetFacts:
     num_test: int
     records_per_unit: int
     """Of each unit in train, at most."""
+    num_validation_users: int | None = None
+    """Where the unit is a user: whose records those of the validation split are."""
     unread_columns: tuple[str, ...] = ()
     """Of a table whose features were not named: beside label, unit and group, those that hold no numbers."""
     record_digests: Digests | None = field(default=None, compare=False, repr=False)
@@ -81,7 +83,7 @@ class Split:
     """uint8 [N, C, H, W] for images, float32 [N, F] for tables; features as they were extracted."""
     labels: Labels
     users: NDArray[np.int64] | None = None
-    """Of train and test, where the unit is a user: [N], whose each record is, by numbers from 0."""
+    """Where the unit is a user: [N], whose each record is, by numbers from 0."""
     groups: Members | None = None
     """Of test, where the dataset names a column of groups."""
 
@@ -185,6 +187,8 @@ def _facts(
     splits = split_indices(parts, split_seed=split_seed, records_per_unit=most)
     files = _hashed_files(found, path)
     train, users = splits["train"][1], parts["train"].users
+    role, validation = splits["validation"]
+    scored = parts[role].users
     return DatasetFacts(
         source=found,
         content_sha256=_content_sha256(found, files),
@@ -193,9 +197,10 @@ def _facts(
         shape=shape,
         num_train=len(train) if users is None else len(np.unique(users.of[train])),
         num_train_records=len(train),
-        num_validation=len(splits["validation"][1]),
+        num_validation=len(validation),
         num_test=len(splits["test"][1]),
         records_per_unit=most,
+        num_validation_users=None if scored is None else len(np.unique(scored.of[validation])),
         unread_columns=parts["train"].unread,
         record_digests=None if digest_key is None else record_digests(parts, digest_key),
     )
@@ -392,9 +397,8 @@ def _with_members(split: Split, ref: DatasetRef, name: Role, storage: Storage) -
     Raises:
         DatasetError: what is kept is not of the records that are stored now.
     """
-    of_users = ref.unit != RECORD
-    wanted = {"train": of_users, "test": of_users or ref.group is not None}
-    if not wanted.get(name):
+    of_groups = name == "test" and ref.group is not None
+    if ref.unit == RECORD and not of_groups:
         return split
     parts, indices = _stored(ref, storage)
     role, own = indices[name]
@@ -410,7 +414,7 @@ def _with_members(split: Split, ref: DatasetRef, name: Role, storage: Storage) -
 def _with_those_of(parts: Parts, indices: SplitIndices, split: Split, name: Role) -> Split:
     role, own = indices[name]
     users, groups = parts[role].users, parts[role].groups
-    if name in ("train", "test") and users is not None:
+    if users is not None:
         split = replace(split, users=numbered(users, own))
     if name == "test" and groups is not None:
         split = replace(split, groups=groups.at(own))

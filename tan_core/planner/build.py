@@ -75,7 +75,7 @@ def plan_study(
         model: its size, for the memory; None where it is not known.
         private_run_rate: of private runs like this one; None where none was measured.
         search_rate: of simulations like this study's. One rate stands in for the other.
-        num_validation: records that trials are scored on; None where they are not known. It decides how
+        num_validation: units, records or users, that trials are scored on; None where they are not known. It decides how
             loud the scores of a charged search are.
 
     Raises:

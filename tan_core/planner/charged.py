@@ -2,7 +2,7 @@
 
 Under ``search.accounting: accounted`` a trial is a private run of its own, at the noise that its simulated
 batch has in truth, and nothing of it is seen but its score: how many validation records its weights tell
-right, with Gaussian noise. Trials, scores and the private run are composed, and the study's target holds for
+right (of users, each by the part of its records), with Gaussian noise. Trials, scores and the private run are composed, and the study's target holds for
 all of them together. So that they can be composed as they were planned, their mechanisms are fixed before
 the first of them runs: one batch size, one number of steps, so many trials.
 
@@ -43,7 +43,7 @@ class ChargedSearch:
     Args:
         trials: that are planned.
         spare_trials: reserved on top of them, for those that a crash ends.
-        score_noise_multiplier: of the count of validation records that are told right, which one unit moves by one.
+        score_noise_multiplier: of the count of validation units that are told right, which one unit moves by one.
         expected_batch_size: of a trial; None: that of the private run.
     """
 
@@ -75,7 +75,7 @@ class ChargedSearch:
             delta: of it.
             accountant: of the study.
             neighboring_relation: of the budget.
-            num_validation: records that a trial is scored on; None where they are not known.
+            num_validation: units, records or users, that a trial is scored on; None where they are not known.
             expected_batch_size: of a trial, where the user fixed it.
         """
         spare = math.ceil(trials / TRIALS_PER_SPARE)
@@ -141,8 +141,9 @@ def score_mechanism(
 ) -> Mechanism:
     """So many counts of validation records with Gaussian noise: one record moves each by at most one.
 
-    Under every relation: splits are cut by position, so a record that takes another's place is in the same split, and
-    its hit comes, goes or stays. Under ``replace_one`` the event is priced as a sum of terms of norm one, which a
+    So does one user, who counts by the part of its records that is told right. Under every relation: splits are cut by
+    position, so a record that takes another's place is in the same split, and its hit comes, goes or stays; a user who
+    takes another's place may fall into another split, and then a count loses or gains the part of one user alone. Under ``replace_one`` the event is priced as a sum of terms of norm one, which a
     replacement moves by two: twice what it moves a count, so this price is above the exact one, and the noise that is
     calibrated to it twice as loud. It stays: terms of norm 1/2 about their middle, at twice the noise multiplier, would
     say it exactly, and would be another mechanism than reservations hold and statements tell of scores.

@@ -102,7 +102,7 @@ class PlannedChargedSearch(Frozen):
     steps: int
     """Of one trial."""
     score_noise_multiplier: float
-    """Of the noise on a score: records, of the validation records that are told right."""
+    """Of the noise on a score: units of the validation split, of which it counts those that are told right."""
     score_std: float | None = None
     """The same as a part of the validation split: what a score's accuracy is off by; None where its size is not known."""
     epsilon_of_run: float | None = None

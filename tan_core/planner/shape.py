@@ -67,7 +67,7 @@ def choose_shape(
         num_examples: N.
         neighboring_relation: of the budget.
         limit: on compute, if there is one.
-        num_validation: records that trials are scored on; None where they are not known.
+        num_validation: units, records or users, that trials are scored on; None where they are not known.
 
     Raises:
         ParameterError: a field cannot be had, ``budget.gpu_hours`` among them.

@@ -89,3 +89,33 @@ def test_a_study_of_users_ends_in_a_statement_that_says_user(
     assert not any(check.is_bad for check in verify_statement(statement))
     check_evaluation(done, statement)
     assert service.get("/datasets/writers/ledger")["scope"]["unit"] == "user"
+
+
+def test_a_search_of_users_is_charged_and_its_scores_count_users(
+    service: LiveService, table: Path
+) -> None:
+    registered = service.get("/datasets/writers")
+    assert registered["num_validation_users"] < registered["num_validation"]
+    study = digits_study(
+        "charged-users",
+        dataset="writers",
+        search={"accounting": "accounted", "trials": 2},
+        train={"batch_size": 64, "steps": 60},
+    )
+    study["privacy"]["epsilon"] = 8.0
+
+    done = service.complete(service.submit(study), seconds=800)
+
+    plan = done["plan"]["charged_search"]
+    share = plan["score_noise_multiplier"] / registered["num_validation_users"]
+    assert plan["score_std"] == pytest.approx(share, abs=1e-4)
+    statement = service.get(f"/studies/{done['id']}/statement")
+    assert [event["of"] for event in statement["mechanisms"]] == [
+        "private run",
+        "trials of the search",
+        "scores of the trials",
+    ]
+    assert any("number of validation users" in each for each in statement["assumptions"])
+    epsilon = independent_epsilon(statement["events"], 1e-5)
+    assert epsilon <= statement["privacy"]["epsilon"] * (1 + 1e-3) <= 8.0 * (1 + 1e-3)
+    assert not any(check.is_bad for check in verify_statement(statement))

@@ -299,6 +299,16 @@ TRIAL_FAULTS = (
         (Edit(CHARGED, "ChargedRun._noisy_accuracy", "self._noise *", "0.5 * self._noise *"),),
     ),
     Fault(
+        "a score that counts records where users are protected",
+        "test_a_score_of_users_is_the_mean_of_what_is_right_of_each",
+        (Edit(CHARGED, "ChargedRun._noisy_accuracy", "self._data.validation_users", "None"),),
+    ),
+    Fault(
+        "users whose records nobody knows",
+        "test_a_score_of_users_is_refused_where_nobody_knows_whose_records_they_are",
+        (Edit(CHARGED, "ChargedRun.__init__", "assignment.dataset.unit != RECORD and", "False and"),),
+    ),
+    Fault(
         "a look at the records on the way", "test_neither_losses_nor_accuracies_decide_whether_it_goes_on",
         (Edit(CHARGED, "ChargedRun.advance", "if trainer.steps_done == steps and", "if"),),
     ),

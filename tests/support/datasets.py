@@ -13,6 +13,7 @@ def dataset_ref(
 ) -> DatasetRef:
     """The registered dataset of these facts; changes replace single fields."""
     known = dataclasses.asdict(facts)
-    del known["files"], known["record_digests"], known["unread_columns"]
+    for untold in ("files", "record_digests", "unread_columns", "num_validation_users"):
+        del known[untold]
     place = None if path is None else str(path)
     return DatasetRef.model_validate({"name": name, "path": place, **known, **changes})

@@ -171,6 +171,9 @@ class TestRegister:
         assert view["shape"] == [1]
         assert 30 <= view["num_train"] <= 55
         assert view["num_train_records"] == 2 * view["num_train"]
+        assert view["num_train"] + view["num_validation_users"] < 60
+        assert view["num_validation_users"] < view["num_validation"]
+        assert "accounted" in view["allowed_modes"]
         scope = (await client.get("/datasets/table/ledger")).json()["scope"]
         assert scope["unit"] == "user"
 

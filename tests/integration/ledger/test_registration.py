@@ -53,7 +53,8 @@ async def test_the_first_entry_says_which_data_and_what_may_be_done_with_them(
         "sha256": clinic["content_sha256"], "unit": "person",
         "records_per_unit": clinic["records_per_unit"], "group": None,
         "num_train": clinic["num_train"], "num_train_records": clinic["num_train_records"],
-        "num_validation": clinic["num_validation"], "num_test": clinic["num_test"], "split_seed": 7,
+        "num_validation": clinic["num_validation"],
+        "num_validation_users": clinic["num_validation_users"], "num_test": clinic["num_test"], "split_seed": 7,
         "allowed_modes": ["public_proxy", "declared_unaccounted"], "waiver": WAIVER, "overlap": None,
     }  # fmt: skip
     said = words.what(entry)

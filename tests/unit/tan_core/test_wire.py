@@ -41,6 +41,7 @@ class TestVersion:
         4: "eb9889a8faf1ff3a",
         5: "f4e1e3b3f474d862",
         6: "6d3182451e1cfd20",
+        7: "6d3182451e1cfd20",  # where one guarantee is for a user, scores count users
     }
     """By version: what the fields of all messages and their types hash to."""
 

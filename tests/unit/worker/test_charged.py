@@ -2,22 +2,26 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from inspect import signature
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tan_core.data import inspect, load_split
 from tan_core.engine import PrivateRandomness
 from tan_core.engine.trainer import Trainer
+from tan_core.errors import ParameterError
 from tan_core.mechanism import Mechanism
 from tan_core.wire import DatasetRef, SearchAssignment, TrialState
 from tests.privacy_faults import TRIAL_FAULTS, Fault
 from tests.support.assignments import search_assignment
 from tests.support.datasets import dataset_ref
-from worker.charged import ChargedRun, NotChargedError
+from worker.charged import ChargedRun, NotChargedError, units_told_right
 from worker.report import UnreachableError
 from worker.rung import Data, chosen
 from worker.searcher import wanted_repeat
@@ -198,6 +202,73 @@ def test_the_noise_on_a_score_is_what_was_charged(digits: DatasetRef, data: Data
     assert 0.85 * NOISE < deviations.std() < 1.15 * NOISE
 
 
+@pytest.fixture(scope="module")
+def data_of_users(digits: DatasetRef, data: Data) -> Data:
+    """The validation records as those of 40 users, of one to twenty records each."""
+    generator = np.random.default_rng(0)
+    sizes = generator.integers(1, 20, 40)
+    owners = generator.choice(40, len(data.validation[1]) - 40, p=sizes / sizes.sum())
+    users = torch.from_numpy(generator.permutation(np.concatenate([np.arange(40), owners])))
+    return replace(data, validation_users=users)
+
+
+def of_users(digits: DatasetRef, **changes: Any) -> SearchAssignment:
+    assignment = assignment_of(digits, **changes)
+    ref = digits.model_copy(update={"unit": "writer"})
+    return assignment.model_copy(update={"dataset": ref})
+
+
+def test_a_score_of_users_is_the_mean_of_what_is_right_of_each(
+    digits: DatasetRef, data_of_users: Data
+) -> None:
+    run = finished(begun(of_users(digits, score_noise=1e-9), data_of_users))
+    hits = run._trainer.hits(*data_of_users.validation, weights=run._mean.weights)
+    users = data_of_users.validation_users
+    assert users is not None
+
+    of_each = [float(hits[users == user].double().mean()) for user in range(40)]
+
+    assert run.score.accuracy == pytest.approx(sum(of_each) / 40, abs=1e-8)
+    assert abs(sum(of_each) / 40 - float(hits.double().mean())) > 1e-4
+
+
+def test_a_score_of_users_is_refused_where_nobody_knows_whose_records_they_are(
+    digits: DatasetRef, data: Data
+) -> None:
+    def charge(steps: int) -> int:
+        pytest.fail("nothing may be charged")
+
+    with pytest.raises(ParameterError, match="whose the validation records are"):
+        begun(of_users(digits), data, charge=charge)
+
+
+@given(
+    records=st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=1, max_size=60),
+    gone=st.integers(0, 6),
+)
+def test_a_user_moves_a_count_by_at_most_one(records: list[tuple[int, bool]], gone: int) -> None:
+    """However many records it has; and all others count what they did, to the last bit."""
+    whole, num_users = counted(records)
+    left = [record for record in records if record[0] != gone]
+    without, num_left = counted(left)
+    own = [hit for user, hit in records if user == gone]
+
+    assert 0 <= whole - without <= 1
+    assert num_users - num_left == bool(own)
+    if own:
+        alone, _ = counted([(gone, hit) for hit in own])
+        assert whole - without == alone
+        assert alone == pytest.approx(sum(own) / len(own), abs=1e-9)
+
+
+def counted(records: list[tuple[int, bool]]) -> tuple[float, int]:
+    if not records:
+        return 0.0, 0
+    users, hits = zip(*records, strict=True)
+    numbered = np.unique(users, return_inverse=True)[1]
+    return units_told_right(torch.tensor(hits), torch.from_numpy(numbered))
+
+
 def test_an_accuracy_stays_one(digits: DatasetRef, data: Data) -> None:
     accuracies = {
         finished(begun(assignment_of(digits, score_noise=1e6), data)).score.accuracy
@@ -253,10 +324,20 @@ def test_a_control_plane_that_does_not_answer_costs_no_trial(
 
 @pytest.mark.parametrize("fault", TRIAL_FAULTS, ids=lambda fault: fault.name)
 def test_a_fault_of_charged_trials_is_found(
-    digits: DatasetRef, data: Data, monkeypatch: pytest.MonkeyPatch, fault: Fault
+    digits: DatasetRef,
+    data: Data,
+    data_of_users: Data,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Fault,
 ) -> None:
     """By the test that is there for it."""
-    known = {"digits": digits, "data": data, "monkeypatch": monkeypatch, "granted": 0}
+    known = {
+        "digits": digits,
+        "data": data,
+        "data_of_users": data_of_users,
+        "monkeypatch": monkeypatch,
+        "granted": 0,
+    }
     test = globals()[fault.finding]
     needed = {name: known[name] for name in signature(test).parameters}
     with fault.seeded(), pytest.raises((AssertionError, pytest.fail.Exception)):

@@ -580,9 +580,9 @@ TRIALS = Mechanism(sampling_rate=0.05, noise_multiplier=2.0, clip_norm=1.0, step
 SCORES = Mechanism(sampling_rate=1.0, noise_multiplier=20.0, clip_norm=1.0, steps=3)
 
 
-def of_charged_search():
+def of_charged_search(**changes):
     """Of a study whose search was charged: three trials and their scores."""
-    facts = make_facts(spec=make_spec(accounting="accounted"))
+    facts = make_facts(spec=make_spec(accounting="accounted"), **changes)
     charge = replace(
         facts.charge, search=(TRIALS, SCORES), search_reservations=("s-1-trials", "s-1-scores")
     )
@@ -615,6 +615,21 @@ class TestChargedSearch:
         ]
         assert (charged["search"]["trials"], charged["search"]["waiver"]) == (3, None)
         assert bad_checks(charged) == []
+
+    @pytest.mark.parametrize(
+        ("changes", "words"),
+        [
+            ({}, "the number of validation records that are told right, which one record moves"),
+            (
+                {"unit": "writer", "records_per_unit": 4},
+                "the number of validation users, each counted by the part of its records that is told right, which "
+                "one user moves",
+            ),
+        ],
+    )
+    def test_what_a_score_counts_is_said_of_what_is_protected(self, changes, words):
+        said = of_charged_search(**changes)["assumptions"]
+        assert sum(f"A score is {words} by at most one" in each for each in said) == 1
 
     @pytest.mark.filterwarnings("ignore:Optimal order is the largest alpha")
     @pytest.mark.parametrize("fault", STATEMENT_FAULTS, ids=lambda fault: fault.name)

@@ -71,6 +71,8 @@ class TestSplits:
         assert sum(len(own) for own in users.values()) == 60
         assert sorted(chain(*found.values())) == list(range(len(rows)))
         assert ref.num_train == len(users["train"]) < ref.num_train_records == len(found["train"])
+        facts = data.inspect(tmp_path / "a", unit="who", records_per_unit=9)
+        assert facts.num_validation_users == len(users["validation"]) > 1
 
     def test_a_user_more_changes_nothing_for_anybody_else(self, tmp_path: Path) -> None:
         rows = rows_of(60)
@@ -102,14 +104,15 @@ class TestSplits:
 
     def test_users_are_numbered_from_zero_and_hold_their_own_records(self, tmp_path: Path) -> None:
         rows = rows_of(30)
-        train = splits_of(ref_of(write(tmp_path / "a", rows)))["train"]
+        splits = splits_of(ref_of(write(tmp_path / "a", rows)))
         user = {number: name for name, number in rows}
 
-        assert train.users is not None
-        pairs = {(user[n], int(u)) for n, u in zip(numbers(train), train.users, strict=True)}
+        for split in splits.values():
+            assert split.users is not None
+            pairs = {(user[n], int(u)) for n, u in zip(numbers(split), split.users, strict=True)}
 
-        assert len(pairs) == train.num_units == len({name for name, _ in pairs})
-        assert {number for _, number in pairs} == set(range(train.num_units))
+            assert len(pairs) == split.num_units == len({name for name, _ in pairs})
+            assert {number for _, number in pairs} == set(range(split.num_units))
 
     def test_another_seed_cuts_other_users(self, tmp_path: Path) -> None:
         folder = write(tmp_path / "a", rows_of(60))
