@@ -9,7 +9,14 @@ import numpy as np
 from _report import row
 from scipy.stats import spearmanr
 
+from tan_core.planner.prediction import foreseen
 from tan_core.tan import Prediction
+from tan_core.wire import RungScore
+
+GUESSING = 0.1
+"""Right of ten classes."""
+PARTS = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Of what released weights are ahead of a score: what might count."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +46,38 @@ class StudyResult:
     def cost(self) -> float:
         """Examples, in private runs."""
         return self.examples / self.private_run_examples
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """One candidate simulated at two batch sizes: scores, what it would release, and what it reached at full batch."""
+
+    expected_batch_size: int
+    batches: tuple[int, int]
+    scores: tuple[float, float]
+    released: tuple[float, float]
+    reached: float
+
+    def error(self, part: float) -> float:
+        """Predicted less reached on the validation split, in points, where ``part`` of what is released beyond a score counts."""
+        ladder = [
+            RungScore(
+                rung=rung,
+                expected_batch_size=batch,
+                noise_multiplier=1.0,
+                steps=1,
+                accuracy=score,
+                # One simulation counts by a half.
+                released=score + 2 * part * (released - score),
+                seconds=0.0,
+            )
+            for rung, (batch, score, released) in enumerate(
+                zip(self.batches, self.scores, self.released, strict=True)
+            )
+        ]
+        said = foreseen(ladder, expected_batch_size=self.expected_batch_size, guessing=GUESSING)
+        assert said is not None
+        return 100 * (said - self.reached)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +160,18 @@ def print_tables(findings: Sequence[Findings]) -> None:
             f"| {found.peer['test']:.2%} ({found.peer['trials']}) "
             f"| {found.at_full_batch:.2%} ({found.num_affordable}) |"
         )
+
+
+def print_pairs(pairs: Mapping[str, Sequence[Pair]]) -> None:
+    """Root mean square error, and mean, of each task by the part of what is released beyond a score that counts."""
+    parts = " | ".join(f"{part:g}" for part in PARTS)
+    print(f"\n| task | pairs | {parts} |\n| --- | --- |{' --- |' * len(PARTS)}")
+    for task, found in pairs.items():
+        errors = np.array([[pair.error(part) for part in PARTS] for pair in found])
+        if len(errors):
+            root, mean = np.sqrt((errors**2).mean(axis=0)), errors.mean(axis=0)
+            told = " | ".join(f"{r:.2f} ({m:+.2f})" for r, m in zip(root, mean, strict=True))
+            print(f"| {task} | {len(found)} | {told} |")
 
 
 def overall(findings: Sequence[Findings]) -> list[dict[str, Any]]:

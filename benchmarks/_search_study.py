@@ -73,15 +73,26 @@ def assignment(
 
 
 def scored(
-    task: Task, work: SearchAssignment, params: Params, rung: int, cache_dir: Path
+    task: Task,
+    work: SearchAssignment,
+    params: Params,
+    rung: int,
+    cache_dir: Path,
+    *,
+    seed: int = 0,
 ) -> dict[str, float]:
-    """What a trial scores at a rung, and after its first part: by means of weights; 0 where it was given up."""
+    """What a trial scores at a rung, and after its first part: by means of weights; 0 where it was given up.
+
+    ``released`` is what the weights that it would release score.
+    """
     train, validation, _ = (tensors(split) for split in splits(task, cache_dir))
-    run = run_rung(work, chosen(work, params), rung, Data(train=train, validation=validation))
+    data = Data(train=train, validation=validation)
+    run = run_rung(work, chosen(work, params), rung, data, seed=seed)
     curve = run.score.curve
     return {
         "score": run.score.accuracy or 0.0,
         "first": curve[0].accuracy if curve else 0.0,
+        "released": run.score.released or 0.0,
     }
 
 

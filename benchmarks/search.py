@@ -17,6 +17,9 @@ time, over those very candidates in an order of the study's seed, and over candi
 *rank*: all 24 are simulated at every rung with one seed by the worker's own trial, and scored as it scores
 them; nothing is cut.
 
+*pairs*: the 8 best once more at the last rung and at a quarter of the batch, with two fresh seeds of each, by their scores and
+by what they would release: how far off the law is, and how much of what released weights are ahead of a score should count.
+
 *peer*: Optuna and Opacus at full batch, for as long as our search and private run took. Their clock counts
 their own CPU seconds and ours all that passes, so a busy machine favours them; a trial that has begun is finished.
 
@@ -45,7 +48,7 @@ from typing import Any
 import numpy as np
 import torch
 from _report import circumstances
-from _search_report import Findings, StudyResult, overall, print_tables
+from _search_report import Findings, Pair, StudyResult, overall, print_pairs, print_tables
 from _search_tasks import LARGE, QUICK, TASKS, Params, Task, candidates, trained, trained_together
 from _units import Result, Units
 
@@ -64,7 +67,10 @@ REPEATED = 8
 GIVEN, FREE = (0, 1), (2, 3)
 """Seeds of the studies over the 24 candidates, and of those that choose their own; quickly, one of each."""
 
-_FULL_SEED, _RANK_SEED, _PEER_SEED = 1000, 2000, 3000
+PAIRED = (1, 2)
+"""Seeds of the pairs."""
+
+_FULL_SEED, _RANK_SEED, _PEER_SEED, _PAIR_SEED = 1000, 2000, 3000, 4000
 """Apart from each other and from the studies'."""
 
 
@@ -146,6 +152,39 @@ class Bench:
             return found
         heat = f"{batch_size}, first {plan.heat.steps}"
         return {heat: [score["first"] for score in scores], **found}
+
+    def pairs(self) -> list[Pair]:
+        """The contenders at the last rung and at the confirmation, each seed of one with each of the other."""
+        plan = self.task.plan()
+        small, large = plan.rungs[-1], plan.confirmation_batch
+        if large is None:
+            return []
+        return [
+            Pair(
+                expected_batch_size=self.task.batch_size,
+                batches=(small, large),
+                scores=(low["score"], high["score"]),
+                released=(low["released"], high["released"]),
+                reached=float(
+                    np.mean([self.full(index, seed)["validation"] for seed in range(SEEDS)])
+                ),
+            )
+            for index in self.contenders()
+            for low in self._fresh(index, small)
+            for high in self._fresh(index, large)
+            if low["score"] and high["score"]
+        ]
+
+    def _fresh(self, index: int, batch_size: int) -> list[Result]:
+        return [
+            self._once(
+                f"pair/{index}/{batch_size}/{seed}",
+                lambda seed=seed: self._scored(
+                    index, batch_size, seed=seed, search_seed=_PAIR_SEED
+                ),
+            )
+            for seed in PAIRED
+        ]
 
     def study(self, seed: int) -> Result:
         """The trials of one search over the planner's rungs."""
@@ -261,12 +300,14 @@ class Bench:
         for index, result in zip(missing, made, strict=True):
             self._once(names[index], lambda result=result: result)
 
-    def _scored(self, index: int, batch_size: int) -> Result:
+    def _scored(
+        self, index: int, batch_size: int, *, seed: int = 0, search_seed: int = _RANK_SEED
+    ) -> Result:
         from _search_study import assignment, scored
 
-        work = assignment(self.task, self.reference, seed=_RANK_SEED, given=[])
-        rung = work.rungs.index(batch_size)
-        return scored(self.task, work, candidates()[index], rung, self.cache_dir)
+        work = assignment(self.task, self.reference, seed=search_seed, given=[])
+        rung = work.levels.index(batch_size)
+        return scored(self.task, work, candidates()[index], rung, self.cache_dir, seed=seed)
 
     def _searched(self, seed: int) -> Result:
         from _search_study import assignment, searched
@@ -286,6 +327,7 @@ STAGES: dict[str, Callable[[Bench], object]] = {
     "search": lambda bench: [bench.study(seed) for seed in bench.seeds],
     "reached": lambda bench: [bench.result(seed) for seed in bench.seeds],
     "rank": lambda bench: [bench.rung(rung) for rung in bench.task.plan().rungs],
+    "pairs": Bench.pairs,
     "peer": Bench.peer,
 }
 
@@ -334,6 +376,7 @@ def main() -> None:
             errors: dict[str, list[float]] = defaultdict(list)
             findings = [bench.findings(errors[bench.task.dataset]) for bench in benches]
             print_tables(findings)
+            print_pairs({bench.task.name: bench.pairs() for bench in benches})
             rows = overall(findings)
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")

@@ -227,7 +227,7 @@ def beside_the_law(prediction: dict[str, Any]) -> str:
 
     Example:
         >>> beside_the_law({"ahead": -0.012, "shift": 0.0042, "shift_studies": 5})
-        '; released weights are 1.2 points below the mean that is scored, and 5 earlier studies on these data count for 0.4 points more'
+        '; released weights are taken to be 1.2 points below the mean that is scored, and 5 earlier studies on these data count for 0.4 points more'
         >>> beside_the_law({"ahead": 0.0002, "shift": 0.0, "shift_studies": 0})
         ''
     """
@@ -236,7 +236,9 @@ def beside_the_law(prediction: dict[str, Any]) -> str:
     told: list[str] = []
     if ahead:
         side = "above" if ahead > 0 else "below"
-        told.append(f"released weights are {abs(ahead):.1f} points {side} the mean that is scored")
+        told.append(
+            f"released weights are taken to be {abs(ahead):.1f} points {side} the mean that is scored"
+        )
     if count and shift:
         whose = "1 earlier study" if count == 1 else f"{count} earlier studies"
         verb = "counts" if count == 1 else "count"

@@ -15,8 +15,8 @@ class TestPrediction:
         shown = cli("show", ID).out
 
         foretold = (
-            "predicted 92.2 % [90.3, 93.8] at B = 256 from 1 batch size, 2 seeds; released weights are 0.4 points "
-            "above the mean that is scored, and 2 earlier studies on these data count for 0.3 points less"
+            "predicted 92.2 % [90.3, 93.8] at B = 256 from 1 batch size, 2 seeds; released weights are taken to be "
+            "0.4 points above the mean that is scored, and 2 earlier studies on these data count for 0.3 points less"
         )
         assert foretold in " ".join(shown.split())
         assert shown.count("by the search: trial 1: predicted 92.17%") == 1

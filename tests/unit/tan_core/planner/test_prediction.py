@@ -227,7 +227,7 @@ class TestEvaluation:
 
         (before,), (after,) = standing(plain), standing(shaken)
 
-        expected = -0.005 - 0.04 * 64 / BATCH
+        expected = 3 / 4 * (-0.005 - 0.04 * 64 / BATCH)  # three simulations at the largest rung
         assert before.ahead == 0
         assert after.ahead == pytest.approx(expected, abs=1e-9)
         moved = after.prediction.accuracy - before.prediction.accuracy
@@ -252,7 +252,9 @@ class TestEvaluation:
         assert abs(found.ahead) < 1
         assert found.prediction.low < found.prediction.accuracy <= found.prediction.high <= 1
 
-    def test_a_trial_that_learns_on_is_ahead_of_its_mean(self) -> None:
+    def test_a_trial_that_learns_on_is_ahead_of_its_mean_by_a_half_of_what_one_simulation_says(
+        self,
+    ) -> None:
         trial = make_trial(0, OWN, {1: FIRST, 2: SECOND})
         learning = trial.model_copy(
             update={
@@ -265,7 +267,7 @@ class TestEvaluation:
 
         (found,) = standing(learning)
 
-        assert found.ahead == pytest.approx(0.01)
+        assert found.ahead == pytest.approx(0.01 / 2)
 
     def test_what_was_learnt_moves_the_prediction_and_no_choice(self) -> None:
         trials = [
@@ -377,7 +379,7 @@ class TestOneBatchSize:
 
         assert first is not None
         assert second is not None
-        assert first - second == pytest.approx(0.1 * counts)
+        assert first - second == pytest.approx(0.1 / 2 * counts)
 
     def test_alone_it_moves_by_the_slope_of_published_curves(self) -> None:
         (found,) = standing(self.trials()[1])
