@@ -22,7 +22,7 @@ COMPILE = uv pip compile pyproject.toml --quiet --python-version 3.11 --universa
 	--no-header --no-emit-index-url --no-emit-find-links $(addprefix --no-emit-package ,$(CUDA_PACKAGES))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-heavy test-faults test-long test-accuracy test-all fuzz mutants faults-privacy screenshots bench results lint fmt types arch lock clean
+.PHONY: help setup demo test test-slow test-heavy test-faults test-long test-gpu test-accuracy test-all fuzz mutants faults-privacy screenshots bench results lint fmt types arch lock clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -63,6 +63,9 @@ faults-privacy: setup  ## Seed faults into private runs: the self-test must find
 
 screenshots: setup  ## Take the pictures of docs/guide.md from a service that runs real studies
 	$(BIN)/python -m tests.screenshots
+
+test-gpu: setup  ## The engine on an NVIDIA GPU; its kernels alone anywhere with Triton and TRITON_INTERPRET=1
+	$(PYTEST) -m gpu tests/gpu
 
 test-accuracy: setup  ## Published accuracies on real data, minutes each (TAN_DATA_DIR)
 	$(PYTEST) -m accuracy

@@ -17,6 +17,7 @@ from tan_core.mechanism import Mechanism
 from tan_core.models import Checkpoint
 from tan_core.spec.train import Clipping, Optimizer, TrainerConfig
 from tan_core.wire import Evaluation, PrivateAssignment, clean_reason
+from worker.at_once import microbatch_size
 from worker.begin import model_for
 from worker.driver import last_line
 from worker.scores import scores_of
@@ -96,13 +97,15 @@ def _trainer(
 ) -> Trainer:
     mechanism = Mechanism.from_json(assignment.mechanism.event)
     config = assignment.trainer
+    model = model_for(
+        assignment,
+        assignment.model,
+        generator=torch.Generator().manual_seed(0),
+        checkpoint=checkpoint,
+    )
+    asked, shape = assignment.microbatch_size, train.inputs.shape[1:]
     return Trainer(
-        model=model_for(
-            assignment,
-            assignment.model,
-            generator=torch.Generator().manual_seed(0),
-            checkpoint=checkpoint,
-        ),
+        model=model,
         execution=Simulation(
             dynamics=mechanism, num_examples=assignment.num_examples, scale_factor=1.0
         ),
@@ -117,7 +120,7 @@ def _trainer(
         labels=train.labels,
         users=train.users,
         randomness=Noiseless(0),
-        microbatch_size=assignment.microbatch_size,
+        microbatch_size=microbatch_size(asked, model, shape, config, device),
         device=device,
     )
 

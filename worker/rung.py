@@ -28,6 +28,7 @@ from tan_core.models import Checkpoint
 from tan_core.planner import SMALLEST_PART, Candidate, Target, candidate, simulation
 from tan_core.spec import Scalar
 from tan_core.wire import CURVE_POINTS, CurvePoint, RungScore, SearchAssignment
+from worker.at_once import microbatch_size
 from worker.begin import model_for
 
 QUICK_VALIDATION = 512
@@ -274,21 +275,24 @@ def trainer_of(
 ) -> Trainer:
     """What takes the steps of a trial; ``initial`` is the seed of its first weights."""
     inputs, labels = data.train
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = model_for(
+        assignment,
+        candidate.model,
+        generator=torch.Generator().manual_seed(initial),
+        checkpoint=data.checkpoint,
+    )
+    asked, config = assignment.microbatch_size, candidate.trainer
     return Trainer(
-        model=model_for(
-            assignment,
-            candidate.model,
-            generator=torch.Generator().manual_seed(initial),
-            checkpoint=data.checkpoint,
-        ),
+        model=model,
         execution=execution,
-        config=candidate.trainer,
+        config=config,
         inputs=inputs,
         labels=labels,
         users=data.users,
         randomness=randomness,
-        microbatch_size=assignment.microbatch_size,
-        device="cuda" if torch.cuda.is_available() else "cpu",
+        microbatch_size=microbatch_size(asked, model, inputs.shape[1:], config, device),
+        device=device,
     )
 
 

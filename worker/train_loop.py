@@ -30,6 +30,7 @@ from tan_core.mechanism import Mechanism
 from tan_core.models import Checkpoint as Weights
 from tan_core.wire import Checkpoint, Evaluation, PrivateAssignment
 from worker.alive import Pulse
+from worker.at_once import microbatch_size
 from worker.baseline import train_baseline, with_baseline
 from worker.begin import checkpoint_of, extractor_for, model_for
 from worker.driver import Outcome
@@ -211,13 +212,15 @@ def build_trainer(
     """This rank's trainer, under a key that is fresh for this attempt."""
     secret = team.shared_secret(KEY_BYTES + _SEED_BYTES)
     initial = int.from_bytes(secret[KEY_BYTES:], "little", signed=True)
+    model = model_for(
+        assignment,
+        assignment.model,
+        generator=torch.Generator().manual_seed(initial),
+        checkpoint=begun_from,
+    )
+    asked, shape = assignment.microbatch_size, train.inputs.shape[1:]
     return Trainer(
-        model=model_for(
-            assignment,
-            assignment.model,
-            generator=torch.Generator().manual_seed(initial),
-            checkpoint=begun_from,
-        ),
+        model=model,
         execution=PrivateRun(
             mechanism=Mechanism.from_json(assignment.mechanism.event),
             num_examples=assignment.num_examples,
@@ -227,7 +230,7 @@ def build_trainer(
         labels=train.labels,
         users=train.users,
         randomness=PrivateRandomness(secret[:KEY_BYTES], assignment.attempt),
-        microbatch_size=assignment.microbatch_size,
+        microbatch_size=microbatch_size(asked, model, shape, assignment.trainer, team.device),
         rank=team.rank,
         world_size=team.size,
         all_reduce=_all_reduce_of(team),

@@ -123,19 +123,22 @@ class Views:
         return _jittered(views_VCHW, self.factors.flatten(0, 1).to(views_VCHW.device))
 
     def _placed(self, images_BCHW: Tensor) -> Tensor:
-        """Cropped and flipped."""
+        """Cropped and flipped, where the images are."""
         num_examples, channels, height, width = images_BCHW.shape
-        views = self.rows.shape[1]
-        columns = _reflected(self.columns.reshape(-1, 1) + torch.arange(width), width)
-        columns = torch.where(self.flips.reshape(-1, 1), columns.flip(1), columns)
-        rows = _reflected(self.rows.reshape(-1, 1) + torch.arange(height), height)
+        views, device = self.rows.shape[1], images_BCHW.device
+        of_rows, of_columns, flips = (
+            each.reshape(-1, 1).to(device) for each in (self.rows, self.columns, self.flips)
+        )
+        columns = _reflected(of_columns + torch.arange(width, device=device), width)
+        columns = torch.where(flips, columns.flip(1), columns)
+        rows = _reflected(of_rows + torch.arange(height, device=device), height)
         pixels = (rows[:, :, None] * width + columns[:, None, :]).reshape(
             num_examples, 1, views, height * width
         )
         pixels = pixels.expand(-1, channels, -1, -1).reshape(
             num_examples, channels, views * height * width
         )
-        taken = images_BCHW.flatten(2).gather(2, pixels.to(images_BCHW.device))
+        taken = images_BCHW.flatten(2).gather(2, pixels)
         return (
             taken.view(num_examples, channels, views, height, width)
             .transpose(1, 2)

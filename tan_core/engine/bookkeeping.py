@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tan_core.engine import native
+from tan_core.engine import gpu, native
 from tan_core.engine.chain import Chain
 from tan_core.engine.fast_layers import Methods, Prepare, fast_methods
 from tan_core.engine.layers import (
@@ -322,7 +322,8 @@ class Books:
             folded = _folded(unit, of_unit, num_views=num_views, views=views)
             if folded is not None:
                 a, g, times = folded
-                a, g = widened(a, self.dtype), widened(g, self.dtype)
+                if not gpu.reads_convolution(unit.layer, a, g, times):
+                    a, g = widened(a, self.dtype), widened(g, self.dtype)
                 kept.append((unit, layer_gradients(unit.layer, a, g, times)))
                 continue
             with self.passes(is_cached=False):
@@ -546,9 +547,12 @@ def _add(total: dict[str, Tensor], rows: dict[str, Tensor]) -> None:
 
 
 def _can_be_channels_last(model: nn.Module) -> bool:
-    """Pools and convolutions are faster so. Not with torch's own group norms: they lose digits."""
-    has_group_norm = any(isinstance(layer, nn.GroupNorm) for layer in model.modules())
-    return not has_group_norm or native.accepts(*model.parameters())
+    """Pools and convolutions are faster so. Not with torch's own group norms: they lose digits, or lay them out anew."""
+    norms = [layer for layer in model.modules() if isinstance(layer, nn.GroupNorm)]
+    if not norms or native.accepts(*model.parameters()):
+        return True
+    is_on_gpu = gpu.is_available() and all(p.is_cuda for p in model.parameters())
+    return is_on_gpu and all(map(gpu.fits_norm, norms))
 
 
 def _layers_of_rows(model: nn.Module, units: Sequence[Unit]) -> set[nn.Module]:

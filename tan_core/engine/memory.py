@@ -1,12 +1,30 @@
-"""Memory that has been freed stays with the process: its pages need not be asked for and cleared again."""
+"""Memory: what a process has freed stays with it, and how many views a GPU holds at once."""
 
+import copy
 import ctypes
 import sys
+from collections.abc import Sequence
 from typing import Final
+
+import torch
+from torch import nn
+
+from tan_core.engine.bookkeeping import Books
+from tan_core.engine.gradients import clipped_sum
+from tan_core.engine.probe import fed
+from tan_core.spec.train import Precision
 
 _MMAP_MAX: Final = -4
 _TRIM_THRESHOLD: Final = -1
 _NEVER: Final = 2**31 - 1
+
+_PROBED: Final = 64
+"""Views whose memory is measured."""
+_LEAST_VIEWS: Final = 256
+_MOST_VIEWS: Final = 8192
+"""Of more a GPU computes no faster."""
+_KEPT_FREE: Final = 0.5
+"""Of what is free: for an optimiser's state, an audit, pieces that no allocation fits into, and another trial's probe."""
 
 
 def keep_freed_memory() -> bool:
@@ -26,3 +44,48 @@ def keep_freed_memory() -> bool:
     return mallopt is not None and all(
         mallopt(name, value) == 1 for name, value in ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, _NEVER))
     )
+
+
+def views_at_once(
+    model: nn.Module,
+    shape: Sequence[int],
+    *,
+    views: int = 1,
+    precision: Precision = Precision.FLOAT32,
+    share: float = 1.0,
+    device: str | torch.device = "cuda",
+) -> int:
+    """How many views a GPU holds at once: a power of two from 256 to 8,192; of few it is idle most of the time.
+
+    A copy of the model makes a clipped sum of random inputs there, so this reads no data; half of the memory
+    that is free then is kept free.
+
+    Args:
+        model: passes :func:`~tan_core.engine.gradients.check_model`.
+        shape: of one view.
+        views: K of each example.
+        precision: of the passes.
+        share: of the GPU's memory, where others use it too.
+        device: a GPU.
+    """
+    probe = copy.deepcopy(model).to(device)
+    examples = max(1, _PROBED // views)
+    with torch.no_grad():
+        inputs = torch.randn(examples * views, *shape, device=device).to(fed(probe))
+        labels = torch.zeros(examples, dtype=torch.int64, device=device)
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        clipped_sum(
+            Books(probe, precision),
+            inputs,
+            labels,
+            clip_norm=1.0,
+            views=views,
+            microbatch_size=len(inputs),
+        )
+    taken = torch.cuda.max_memory_allocated(device) - before
+    del probe, inputs, labels
+    torch.cuda.empty_cache()
+    free, _ = torch.cuda.mem_get_info(device)
+    most = int(share * (1 - _KEPT_FREE) * free * examples * views / max(1, taken))
+    return min(_MOST_VIEWS, max(_LEAST_VIEWS, 1 << max(0, most.bit_length() - 1)))

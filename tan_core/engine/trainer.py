@@ -37,6 +37,7 @@ from tan_core.engine.inputs import (
     as_inputs,
 )
 from tan_core.engine.linear_classifier import linear_classifier, scores
+from tan_core.engine.noise_ahead import NoiseAhead
 from tan_core.engine.optimizers import make_optimizer
 from tan_core.engine.randomness import Randomness
 from tan_core.engine.reading import Draw, Reader
@@ -194,6 +195,7 @@ class Trainer:
         self._books = Books(self._model, config.precision)
         self._ema = self._flat.vector.clone() if config.ema_decay else None
         self._optimizer = make_optimizer(config, self._flat.vector)
+        self._noise_ahead = NoiseAhead() if place.type != "cpu" else None
         self._trace = Trace(self._mechanism.steps) if isinstance(execution, PrivateRun) else None
         self.progressed: Callable[[], None] = _nobody
         """Called after each microbatch of a step, and each piece of an evaluation: a sign of life."""
@@ -407,6 +409,8 @@ class Trainer:
         draw = self._reader.draw(
             torch.from_numpy(drawn), lambda: self._randomness.augmentation(self._steps_done)
         )
+        if self._noise_ahead is not None:
+            self._noise_ahead.begin(self._add_own_noise, self._flat.vector)
         share = torch.from_numpy(drawn[self._rank :: self._world_size]).contiguous()
         losses: list[Tensor] = []
         norms: list[Tensor] = []
@@ -489,6 +493,12 @@ class Trainer:
 
     def _add_noise(self, total_P: Tensor) -> None:
         """This rank's share of it: with the others', once to every parameter."""
+        if self._noise_ahead is None:
+            self._add_own_noise(total_P)
+        else:
+            self._noise_ahead.add_to(total_P)
+
+    def _add_own_noise(self, total_P: Tensor) -> None:
         deviation = self._mechanism.noise_multiplier * self._mechanism.clip_norm
         share, shares = self._rank, self._world_size
         self._randomness.add_noise(self._steps_done, total_P, deviation, share=share, shares=shares)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.grad import conv2d_input
 
-from tan_core.engine import native
+from tan_core.engine import gpu, native
 from tan_core.engine.layers.affine import ChannelSums
 from tan_core.engine.layers.convolution import kernel_of
 from tan_core.engine.onednn import is_faster, product
@@ -148,8 +148,10 @@ def is_dense(x: Tensor) -> bool:
 
 
 def group_norm(x: Tensor, layer: nn.GroupNorm) -> Passed | None:
-    """Torch's own is slow on channels-last images and loses digits where the mean is far from 0."""
+    """Torch's own is slow on channels-last images, and on a processor loses digits where the mean is far from 0."""
     is_image = x.dim() == 4 and x.shape[1] == layer.num_channels
+    if gpu.reads_norm(x, layer):
+        return _group_norm_on_gpu(x, layer)
     if not (is_image and native.accepts(x, *layer.parameters())):
         return None
     scale, sums = layer.weight, ChannelSums()
@@ -164,6 +166,18 @@ def group_norm(x: Tensor, layer: nn.GroupNorm) -> Passed | None:
         return dx
 
     return Passed(y, (x, mean, deviation), back, sums)
+
+
+def _group_norm_on_gpu(x: Tensor, layer: nn.GroupNorm) -> Passed:
+    scale, sums = layer.weight, ChannelSums()
+    y, mean, rate = gpu.group_norm(x, layer.num_groups, scale, layer.bias, layer.eps)
+
+    def back(g: Tensor, x: Tensor, mean: Tensor, rate: Tensor) -> Tensor:
+        dx, *of_channels = gpu.group_norm_backward(g, x, mean, rate, scale)
+        sums.of_views = of_channels[0], of_channels[1]
+        return dx
+
+    return Passed(y, (x, mean, rate), back, sums)
 
 
 def has_few_outputs(layer: nn.Linear) -> bool:

@@ -22,6 +22,10 @@ UNAUGMENTED: Final[Mapping[str, tuple[Any, ...]]] = {
 """Fields and values that leave every record as it is; auto pads nothing when K = 1."""
 
 
+MICROBATCH_SIZE: Final = 256
+"""By default."""
+
+
 class Optimizer(StrEnum):
     """Optimisers over the noisy mean gradient; post-processing, so none of them costs epsilon."""
 
@@ -172,8 +176,9 @@ class TrainSpec(TrainerConfig):
     """Fixed: epsilon is computed. Absent: it is calibrated to ``privacy.epsilon``."""
     workers: Annotated[int, Field(ge=1, le=1024)] = 2
     """Ray Train ranks of the private run. They do not change the mechanism."""
-    microbatch_size: Annotated[int, Field(ge=1, le=65536)] = 256
-    """Examples in memory at once. A performance knob: it cannot change the update."""
+    microbatch_size: Annotated[int, Field(ge=1, le=65536)] = MICROBATCH_SIZE
+    """Views in memory at once. A performance knob: it cannot change the update. Left at its default, a GPU
+    takes as many as half of its free memory holds, up to 8,192."""
 
     def trainer(self) -> TrainerConfig:
         """The part that the engine and the trials see."""

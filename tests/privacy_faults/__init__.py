@@ -107,22 +107,22 @@ SHUFFLED = """size = max(1, round(self._execution.expected_batch_size))
 FAULTS = (
     Fault(
         "no noise", "noise.one_rank",
-        (Edit(TRAINER, "Trainer._add_noise", "deviation = ", "deviation = 0.0 * "),),
+        (Edit(TRAINER, "Trainer._add_own_noise", "deviation = ", "deviation = 0.0 * "),),
         checks=("noise",),
     ),
     Fault(
         "half noise", "noise.one_rank",
-        (Edit(TRAINER, "Trainer._add_noise", "deviation = ", "deviation = 0.5 * "),),
+        (Edit(TRAINER, "Trainer._add_own_noise", "deviation = ", "deviation = 0.5 * "),),
         checks=("noise",),
     ),
     Fault(
         "noise per rank", "noise.two_ranks",
-        (Edit(TRAINER, "Trainer._add_noise", WHOSE, "share, shares = 0, 1"),),
+        (Edit(TRAINER, "Trainer._add_own_noise", WHOSE, "share, shares = 0, 1"),),
         checks=("noise",),
     ),
     Fault(
         "every rank adds the same share of the noise", "noise.two_ranks",
-        (Edit(TRAINER, "Trainer._add_noise", WHOSE, "share, shares = 0, self._world_size"),),
+        (Edit(TRAINER, "Trainer._add_own_noise", WHOSE, "share, shares = 0, self._world_size"),),
         checks=("noise",),
     ),
     Fault(

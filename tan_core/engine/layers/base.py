@@ -34,12 +34,15 @@ def squared_norms(x_BP: Tensor) -> Tensor:
     if native.accepts(x_BP):
         return native.squared_norms(x_BP)
     whole = x_BP.shape[1] // _BLOCK * _BLOCK
-    blocks_BNP = x_BP[:, :whole].unflatten(1, (-1, _BLOCK)) if whole else x_BP[:, None, :0]
-    pieces = (
-        torch.linalg.vector_norm(blocks_BNP, dim=2),
-        torch.linalg.vector_norm(x_BP[:, None, whole:], dim=2),
-    )
-    return torch.cat(pieces, dim=1).to(torch.float64).square().sum(1)
+    if whole == 0:
+        return _squared(x_BP)
+    squared_B = _squared(x_BP[:, :whole].unflatten(1, (-1, _BLOCK))).sum(1)
+    return squared_B if whole == x_BP.shape[1] else squared_B + _squared(x_BP[:, whole:])
+
+
+def _squared(x: Tensor) -> Tensor:
+    """Squared norms over the last dimension, float64."""
+    return torch.linalg.vector_norm(x, dim=-1).to(torch.float64).square()
 
 
 def as_positions(x_VTF: Tensor, views: int) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tan_core.engine import native
+from tan_core.engine import gpu, native
 from tan_core.engine.layers.base import (
     LayerGradients,
     as_positions,
@@ -41,8 +41,8 @@ def convolution(layer: Convolution, a: Tensor, g: Tensor, views: int) -> LayerGr
     * Few positions and many channels: norms from tables of inner products (ghost), and the weighted
       sum by one convolution over the batch.
     * Else the gradient of each example, by our kernels where they can.
-    * Without them: small kernels of small images by one product of patches and output gradients, the
-      rest by one convolution per example, its views being the batch.
+    * Without them: by one product of patches and output gradients on a GPU, and of small kernels and small
+      images; the rest by one convolution per example, its views being the batch.
     """
     a, padding = _padded(layer, a)
     is_flat = not isinstance(layer, nn.Conv3d) and layer.groups == 1
@@ -50,11 +50,12 @@ def convolution(layer: Convolution, a: Tensor, g: Tensor, views: int) -> LayerGr
         if not (can_be_ghost(g) and _ghost_is_cheaper(layer, a, g, views)):
             return _by_kernels(layer, a, g, views, padding)
         weights = _ghost(layer, a, g, views, padding)
-    elif layer.groups == 1 and views * math.prod(g.shape[2:]) * layer.weight.numel() < _CALL:
-        weights = _by_patches(layer, a, g, views, padding)
     else:
-        weight_BP = one_by_one(layer, a, g, views, padding)
-        weights = _of_rows(weight_BP, lambda row: row.view(layer.weight.shape))
+        weight_BOI = weight_rows(layer, a, g, views, padding)
+        weights = LayerGradients(
+            squared_norms(weight_BOI.flatten(1)),
+            lambda weights_B: {"weight": as_weight(layer, weights_B @ weight_BOI.flatten(1))},
+        )
     if layer.bias is None:
         return weights
     bias_BO = bias_rows(g, views)
@@ -66,8 +67,9 @@ def convolution(layer: Convolution, a: Tensor, g: Tensor, views: int) -> LayerGr
 
 
 def bias_rows(g: Tensor, views: int) -> Tensor:
-    """The bias gradient of each example, [B, O]."""
-    return as_positions(g.sum(tuple(range(2, g.dim())))[:, None], views).sum(1)
+    """The bias gradient of each example, [B, O]; of a narrow ``g`` in float32."""
+    dtype = torch.float32 if g.dtype == torch.bfloat16 else g.dtype
+    return as_positions(g.sum(tuple(range(2, g.dim())), dtype=dtype)[:, None], views).sum(1)
 
 
 def _padded(layer: Convolution, a: Tensor) -> tuple[Tensor, list[int]]:
@@ -182,38 +184,57 @@ def _ghost(
     return LayerGradients(squared_B, weighted_sum)
 
 
-def one_by_one(
+def weight_rows(
     layer: Convolution, a: Tensor, g: Tensor, views: int, padding: Sequence[int]
 ) -> Tensor:
-    """The weight gradient of each example, flattened: [B, P]."""
+    """The weight gradient of each example, [B, O, I] with channels last within I, without our kernels in C."""
+    if gpu.reads_convolution(layer, a, g, views):
+        return gpu.weight_rows(
+            a,
+            g,
+            size=layer.kernel_size,
+            stride=layer.stride,
+            padding=padding,
+            dilation=layer.dilation,
+            views=views,
+        )
+    # A GPU would wait for each of many calls; there patches cost a fraction of what it computes.
+    is_small = views * math.prod(g.shape[2:]) * layer.weight.numel() < _CALL
+    is_by_patches = layer.groups == 1 and (is_small or not g.is_cpu)
+    return (_by_patches if is_by_patches else _one_by_one)(layer, a, g, views, padding)
+
+
+def as_weight(layer: Convolution, row: Tensor) -> Tensor:
+    """A row of :func:`weight_rows`, in the weight's own order and shape."""
+    outputs, inputs = layer.weight.shape[:2]
+    return row.view(outputs, *layer.kernel_size, inputs).movedim(-1, 1)
+
+
+def as_row(weight: Tensor) -> Tensor:
+    """[O, I]: a weight, or what has its shape, in the order of :func:`weight_rows`."""
+    return weight.movedim(1, -1).flatten(1)
+
+
+def _one_by_one(
+    layer: Convolution, a: Tensor, g: Tensor, views: int, padding: Sequence[int]
+) -> Tensor:
     gradient = _weight_gradient(layer, padding)
-    weight_BP = g.new_empty(len(g) // views, layer.weight.numel())
-    for example, row in enumerate(weight_BP):
+    outputs, inputs = layer.weight.shape[:2]
+    rows = g.new_empty(len(g) // views, outputs, *layer.kernel_size, inputs)
+    for example, row in enumerate(rows):
         own = slice(example * views, (example + 1) * views)
-        row.view(layer.weight.shape).copy_(gradient(a[own], g[own]))
-    return weight_BP
+        row.movedim(-1, 1).copy_(gradient(a[own], g[own]))
+    return rows.flatten(2)
 
 
 def _by_patches(
-    layer: Convolution, a: Tensor, g: Tensor, views: int, padding: list[int]
-) -> LayerGradients:
+    layer: Convolution, a: Tensor, g: Tensor, views: int, padding: Sequence[int]
+) -> Tensor:
     gradients_BOT = as_positions(g.flatten(2).mT, views).mT
-    weight_BOI = torch.bmm(gradients_BOT, _patches(layer, a, views, padding))
-    outputs, inputs = layer.weight.shape[:2]
-    return _of_rows(
-        weight_BOI.flatten(1),
-        # A patch has its channels last, a weight has them second.
-        lambda row: row.view(outputs, *layer.kernel_size, inputs).movedim(-1, 1),
-    )
+    return torch.bmm(gradients_BOT, _patches(layer, a, views, padding))
 
 
-def _of_rows(weight_BP: Tensor, shaped: Callable[[Tensor], Tensor]) -> LayerGradients:
-    return LayerGradients(
-        squared_norms(weight_BP), lambda weights_B: {"weight": shaped(weights_B @ weight_BP)}
-    )
-
-
-def _patches(layer: Convolution, a: Tensor, views: int, padding: list[int]) -> Tensor:
+def _patches(layer: Convolution, a: Tensor, views: int, padding: Sequence[int]) -> Tensor:
     """What the kernel sees at each position: [B, T, I], channels last within I."""
     sides = [side for each in reversed(padding) for side in (each, each)]
     x = functional.pad(a.movedim(1, -1), [0, 0, *sides]).contiguous()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tan_core.engine import native
+from tan_core.engine import gpu, native
 from tan_core.engine.layers import convolution
 from tan_core.engine.layers.base import LayerGradients, squared_norms
 from tan_core.models.weight_standardised import WeightStandardisedConv2d
@@ -35,7 +35,7 @@ def weight_standardised(
     factor_O = rate_O if layer.gain is None else rate_O * layer.gain
     weight = _Weight(unit, factor_O, is_free_O)
     is_by_kernels = layer.groups == 1 and native.accepts(a, g)
-    return (_by_kernels if is_by_kernels else _one_by_one)(layer, weight, a, g, views)
+    return (_by_kernels if is_by_kernels else _instantiated)(layer, weight, a, g, views)
 
 
 class _Weight(NamedTuple):
@@ -75,15 +75,19 @@ def _by_kernels(
     return LayerGradients(rows.squared_norms, weighted_sum)
 
 
-def _one_by_one(
+def _instantiated(
     layer: WeightStandardisedConv2d, weight: _Weight, a: Tensor, g: Tensor, views: int
 ) -> LayerGradients:
-    rows_BOI = convolution.one_by_one(layer, a, g, views, _padding(layer))
-    rows_BOI = rows_BOI.unflatten(1, (len(weight.factor), -1))
-    unit_OI = weight.unit.flatten(1)
-    gain_BO = (rows_BOI * unit_OI).sum(2)
-    taken_BOI = (gain_BO * weight.is_free)[..., None] * unit_OI
-    rows_BOI = (rows_BOI - rows_BOI.mean(2, keepdim=True) - taken_BOI) * weight.factor[:, None]
+    rows_BOI = convolution.weight_rows(layer, a, g, views, _padding(layer))
+    unit_OI = convolution.as_row(weight.unit)
+    if gpu.reads_rows(rows_BOI):
+        gain_BO, squared_BO = gpu.standardise(rows_BOI, unit_OI, weight.factor, weight.is_free)
+        squared_B = squared_BO.double().sum(1)
+    else:
+        gain_BO = (rows_BOI * unit_OI).sum(2)
+        taken_BOI = (gain_BO * weight.is_free)[..., None] * unit_OI
+        rows_BOI = (rows_BOI - rows_BOI.mean(2, keepdim=True) - taken_BOI) * weight.factor[:, None]
+        squared_B = squared_norms(rows_BOI.flatten(1))
     kept = {"weight": rows_BOI.flatten(1)}
     if layer.gain is not None:
         kept["gain"] = gain_BO
@@ -92,10 +96,10 @@ def _one_by_one(
 
     def weighted_sum(weights_B: Tensor) -> dict[str, Tensor]:
         sums = {name: weights_B @ each for name, each in kept.items()}
-        return sums | {"weight": sums["weight"].view(layer.weight.shape)}
+        return sums | {"weight": convolution.as_weight(layer, sums["weight"])}
 
-    squared = [squared_norms(each) for each in kept.values()]
-    return LayerGradients(torch.stack(squared).sum(0), weighted_sum)
+    others = [squared_norms(each) for name, each in kept.items() if name != "weight"]
+    return LayerGradients(sum(others, squared_B), weighted_sum)
 
 
 def _padding(layer: WeightStandardisedConv2d) -> list[int]:

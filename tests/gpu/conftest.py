@@ -1,0 +1,23 @@
+"""Where the kernels for GPUs run: on one, or by Triton's interpreter (TRITON_INTERPRET=1, slow and exact)."""
+
+import importlib.util
+import os
+
+import pytest
+import torch
+
+
+@pytest.fixture
+def device() -> str:
+    if torch.cuda.is_available():
+        return "cuda"
+    if importlib.util.find_spec("triton") and os.environ.get("TRITON_INTERPRET") == "1":
+        return "cpu"
+    pytest.skip("needs an NVIDIA GPU, or Triton and TRITON_INTERPRET=1")
+
+
+@pytest.fixture
+def gpu() -> str:
+    if not torch.cuda.is_available():
+        pytest.skip("needs an NVIDIA GPU")
+    return "cuda"
