@@ -20,6 +20,9 @@ them; nothing is cut.
 *pairs*: the 8 best once more at the last rung and at a quarter of the batch, with two fresh seeds of each, by their scores and
 by what they would release: how far off the law is, and how much of what released weights are ahead of a score should count.
 
+*finals* (only when asked for, with a table of its own): the 8 best of each heat that was run so far at B/16, B/8 and B/4, with three fresh seeds,
+and at full batch; over these, rules for who is confirmed are replayed.
+
 *peer*: Optuna and Opacus at full batch, for as long as our search and private run took. Their clock counts
 their own CPU seconds and ours all that passes, so a busy machine favours them; a trial that has begun is finished.
 
@@ -48,7 +51,8 @@ from typing import Any
 import numpy as np
 import torch
 from _report import circumstances
-from _search_report import Findings, Pair, StudyResult, overall, print_pairs, print_tables
+from _search_finals import PLACES, Records, print_replays, replays
+from _search_report import GUESSING, Findings, Pair, StudyResult, overall, print_pairs, print_tables
 from _search_tasks import LARGE, QUICK, TASKS, Params, Task, candidates, trained, trained_together
 from _units import Result, Units
 
@@ -67,10 +71,10 @@ REPEATED = 8
 GIVEN, FREE = (0, 1), (2, 3)
 """Seeds of the studies over the 24 candidates, and of those that choose their own; quickly, one of each."""
 
-PAIRED = (1, 2)
-"""Seeds of the pairs."""
+PAIRED, FINAL = (1, 2), (1, 2, 3)
+"""Seeds of the pairs, and of those that could be confirmed."""
 
-_FULL_SEED, _RANK_SEED, _PEER_SEED, _PAIR_SEED = 1000, 2000, 3000, 4000
+_FULL_SEED, _RANK_SEED, _PEER_SEED, _PAIR_SEED, _FINAL_SEED = 1000, 2000, 3000, 4000, 7000
 """Apart from each other and from the studies'."""
 
 
@@ -185,6 +189,66 @@ class Bench:
             )
             for seed in PAIRED
         ]
+
+    def finals(self) -> Records | None:
+        """What rules for who is confirmed are replayed over; None where no search begins with a heat."""
+        plan = self.task.plan()
+        if plan.heat is None:
+            return None
+        (first, *_) = self.rung(plan.rungs[0]).values()
+        heats = [dict(enumerate(first)), *(self._heats(seed) for seed in self.given)]
+        best = {one for heat in heats for one in sorted(heat, key=lambda one: -heat[one])[:PLACES]}
+        full = {one: [self.full(one, seed) for seed in range(SEEDS)] for one in sorted(best)}
+        return Records(
+            batch_size=self.task.batch_size,
+            guessing=GUESSING,
+            heats=heats,
+            simulated={
+                self.task.batch_size // factor: {one: self._final(one, factor) for one in full}
+                for factor in (16, 8, 4)
+            },
+            tests={
+                one: float(np.mean([run["test"] for run in runs])) for one, runs in full.items()
+            },
+            validated={
+                one: float(np.mean([run["validation"] for run in runs]))
+                for one, runs in full.items()
+            },
+        )
+
+    def _heats(self, seed: int) -> dict[int, float]:
+        """What each candidate has after its heat in a study; 0 for one that is given up."""
+        order = _order(seed)
+        trials = [TrialRecord.model_validate(trial) for trial in self.study(seed)["trials"]]
+        curves = {order[trial.number]: trial.scores[0].curve for trial in trials}
+        return {one: curve[0].accuracy if curve else 0.0 for one, curve in curves.items()}
+
+    def _final(self, index: int, factor: int) -> list[tuple[float, float]]:
+        """A candidate's scores at this part of the batch, and what it would release, by seed."""
+        from _search_study import assignment, scored
+
+        batch = self.task.batch_size // factor
+        work = assignment(self.task, self.reference, seed=_FINAL_SEED, given=[]).model_copy(
+            update={
+                "rungs": [self.task.batch_size // each for each in (64, 32, 16, 8)],
+                "confirmation": self.task.batch_size // 4,
+            }
+        )
+        found = [
+            self._once(
+                f"finals/{index}/{batch}/{seed}",
+                lambda seed=seed: scored(
+                    self.task,
+                    work,
+                    candidates()[index],
+                    work.levels.index(batch),
+                    self.cache_dir,
+                    seed=seed,
+                ),
+            )
+            for seed in FINAL
+        ]
+        return [(each["score"], each["released"]) for each in found]
 
     def study(self, seed: int) -> Result:
         """The trials of one search over the planner's rungs."""
@@ -330,6 +394,8 @@ STAGES: dict[str, Callable[[Bench], object]] = {
     "pairs": Bench.pairs,
     "peer": Bench.peer,
 }
+ASKED = "finals"
+"""A stage that is run when it is asked for."""
 
 
 def chosen_tasks(options: argparse.Namespace) -> Iterator[Task]:
@@ -354,7 +420,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write rows for scripts to this file")
     parser.add_argument("--state", type=Path, help="what was done so far; not kept with --quick")
     parser.add_argument("--task", action="append", help="only this one; may be repeated")
-    parser.add_argument("--stage", action="append", choices=STAGES, help="only this one, no table")
+    parser.add_argument(
+        "--stage", action="append", choices=[*STAGES, ASKED], help="only this one, no table"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()
@@ -370,7 +438,11 @@ def main() -> None:
         benches = [Bench(task, units, *seeds) for task in chosen_tasks(options)]
         for bench in benches:
             for stage in stages:
-                STAGES[stage](bench)
+                if stage != ASKED:
+                    STAGES[stage](bench)
+        if ASKED in stages:
+            found = {bench.task.name: bench.finals() for bench in benches}
+            print_replays({name: replays(each) for name, each in found.items() if each})
         rows: list[dict[str, Any]] = []
         if not options.stage:
             errors: dict[str, list[float]] = defaultdict(list)
