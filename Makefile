@@ -13,6 +13,8 @@ OF_ONE_PROCESS := tests/unit tests/property tests/statistical tests/contract
 SIDE_BY_SIDE ?= --numprocesses 2 --dist loadfile
 BENCH ?= --quick
 TORCH_VERSION := 2.13.0
+# For its interpreter, where there is no GPU; torch's CUDA build brings its own.
+TRITON_VERSION := 3.9.0
 # What only torch's CUDA build needs. `torch` pins these itself; the lock stays free of them.
 CUDA_PACKAGES := torch triton cuda-bindings cuda-pathfinder cuda-toolkit $(addprefix nvidia-,\
 	cublas cuda-cupti cuda-nvrtc cuda-runtime cudnn-cu13 cufft cufile curand cusolver cusparse \
@@ -22,7 +24,7 @@ COMPILE = uv pip compile pyproject.toml --quiet --python-version 3.11 --universa
 	--no-header --no-emit-index-url --no-emit-find-links $(addprefix --no-emit-package ,$(CUDA_PACKAGES))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-heavy test-faults test-long test-gpu test-accuracy test-all fuzz mutants faults-privacy screenshots bench results lint fmt types arch lock clean
+.PHONY: help setup demo test test-slow test-heavy test-faults test-long test-gpu test-kernels test-accuracy test-all fuzz mutants faults-privacy screenshots bench results lint fmt types arch lock clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -64,8 +66,15 @@ faults-privacy: setup  ## Seed faults into private runs: the self-test must find
 screenshots: setup  ## Take the pictures of docs/guide.md from a service that runs real studies
 	$(BIN)/python -m tests.screenshots
 
-test-gpu: setup  ## The engine on an NVIDIA GPU; its kernels alone anywhere with Triton and TRITON_INTERPRET=1
+test-gpu: setup  ## The engine on an NVIDIA GPU
 	$(PYTEST) -m gpu tests/gpu
+
+$(VENV)/triton/.installed: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --upgrade --no-deps --only-binary=:all: --target $(VENV)/triton triton==$(TRITON_VERSION)
+	@touch $@
+
+test-kernels: $(VENV)/triton/.installed  ## The kernels of a GPU, by Triton's interpreter on this processor (1 GB on disk)
+	TRITON_INTERPRET=1 PYTHONPATH=$(VENV)/triton $(PYTEST) -m gpu tests/gpu/test_kernels.py
 
 test-accuracy: setup  ## Published accuracies on real data, minutes each (TAN_DATA_DIR)
 	$(PYTEST) -m accuracy

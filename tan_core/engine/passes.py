@@ -35,7 +35,7 @@ def passes(model: nn.Module, precision: Precision, *, is_cached: bool = True) ->
         return
     device = next(model.parameters()).device
     # What a group norm reads on a GPU its own kernel widens, or torch's autocast.
-    kinds = _NORMS if device.type == "cpu" else _NORMS[1:]
+    kinds = _NORMS[1:] if device.type == "cuda" else _NORMS
     norms = [layer for layer in model.modules() if isinstance(layer, kinds)]
     hooks = [norm.register_forward_pre_hook(_widen_arguments) for norm in norms]
     try:
