@@ -2,7 +2,7 @@
 
 Triton comes with torch's CUDA build. :func:`is_available` says whether the kernels can run here, the functions
 named ``reads_...`` whether one reads these tensors; whoever calls the rest has asked. Images are made channels-last
-if they are not.
+if they are not. Kernels are launched on the GPU that holds the tensors, whichever is the current one.
 """
 
 # Shape legend: B = examples, K = views of each, V = B * K, T = positions, C and O = channels in and out, G = groups,
@@ -87,9 +87,10 @@ def weight_rows(
     examples, channels, outputs = len(a) // views, a.shape[1], g.shape[1]
     rows = a.new_empty(examples, outputs, math.prod(size) * channels, dtype=torch.float32)
     if rows.numel():
-        _kernels().weight_rows(
-            a, g, rows, views, tuple(size), tuple(stride), tuple(padding), tuple(dilation)
-        )
+        with torch.cuda.device_of(a):
+            _kernels().weight_rows(
+                a, g, rows, views, tuple(size), tuple(stride), tuple(padding), tuple(dilation)
+            )
     return rows
 
 
@@ -117,7 +118,8 @@ def standardise(
     squared_BO = torch.empty_like(gain_BO)
     if rows_BOI.numel():
         of_outputs = [x.to(rows_BOI).contiguous() for x in (unit_OI, factor_O, is_free_O)]
-        _kernels().standardise(rows_BOI, *of_outputs, gain_BO, squared_BO)
+        with torch.cuda.device_of(rows_BOI):
+            _kernels().standardise(rows_BOI, *of_outputs, gain_BO, squared_BO)
     return gain_BO, squared_BO
 
 
@@ -155,7 +157,8 @@ def group_norm(
     mean = x.new_empty(len(x), groups, dtype=torch.float32)
     rate = torch.empty_like(mean)
     if x.numel():
-        _kernels().group_norm(x, scale, shift, y, mean, rate, epsilon)
+        with torch.cuda.device_of(x):
+            _kernels().group_norm(x, scale, shift, y, mean, rate, epsilon)
     return y, mean, rate
 
 
@@ -176,5 +179,6 @@ def group_norm_backward(
     of_scale = x.new_empty(x.shape[:2], dtype=torch.float32)
     of_shift = torch.empty_like(of_scale)
     if x.numel():
-        _kernels().group_norm_backward(g, x, mean, rate, scale, dx, of_scale, of_shift)
+        with torch.cuda.device_of(x):
+            _kernels().group_norm_backward(g, x, mean, rate, scale, dx, of_scale, of_shift)
     return dx, of_scale, of_shift
