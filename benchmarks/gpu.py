@@ -3,9 +3,9 @@
     python benchmarks/gpu.py [--quick] [--skip-compiled] [--json FILE]
     python benchmarks/gpu.py --train SECONDS [--views K] [--steps S] [--checkpoint FILE] [--json FILE]
 
-WRN-16-4 on images of CIFAR-10's size, 8,192 views at a time. A step without privacy is the gradient and the update:
+WRN-16-4 on images of CIFAR-10's size, 8,192 views at a time (a private step with one view of each example 2,048, Opacus 256). A step without privacy is the gradient and the update:
 torch as it comes and channels-last, in float32 and under autocast to bfloat16, and compiled in bfloat16. A private step is the clipped sum,
-noise and the update. Seconds are of GPU events, medians of turns in random order. Memory is what torch held at most.
+a simulation's noise and the update. Seconds are of GPU events, medians of turns in random order. Memory is what torch held at most.
 
 ``--train`` trains privately for epsilon 8 at delta 1e-5, batches of 4,096 of all 50,000 records of CIFAR-10 (JPEG)
 (TAN_DATA_DIR): it goes on from the checkpoint, ends after SECONDS or S steps, and says what the steps taken cost and

@@ -1,4 +1,4 @@
-"""How many views a trial or a rank has in memory at once: as many as was asked for, or as a GPU holds."""
+"""Where a trial computes, and how many views it or a rank has in memory at once."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,14 @@ import torch
 from torch import nn
 
 from tan_core.engine.memory import views_at_once
+from tan_core.errors import ParameterError
 from tan_core.spec.train import MICROBATCH_SIZE, TrainerConfig
+
+
+def trial_device() -> torch.device:
+    """A GPU where the trial was lent one or a part of one: Ray lets the others see it, too."""
+    is_lent = torch.cuda.is_available() and _share_of_gpu() > 0
+    return torch.device("cuda" if is_lent else "cpu")
 
 
 def microbatch_size(
@@ -15,26 +22,35 @@ def microbatch_size(
     model: nn.Module,
     shape: Sequence[int],
     config: TrainerConfig,
-    device: torch.device | str,
+    device: torch.device,
 ) -> int:
     """For a trainer of this model on records of this shape.
 
     What is no mechanism and no promise may follow the machine: a GPU that is given 256 views at once waits
     for its processor most of the time. A number other than the default was chosen by somebody and stays.
     """
-    if torch.device(device).type == "cpu" or asked != MICROBATCH_SIZE:
+    if device.type == "cpu" or asked != MICROBATCH_SIZE:
         return asked
-    return views_at_once(
-        model,
-        shape,
-        views=config.augmentation_multiplicity,
-        precision=config.precision,
-        share=_share_of_gpu(),
-        device=device,
-    )
+    try:
+        return views_at_once(
+            model,
+            shape,
+            views=config.augmentation_multiplicity,
+            precision=config.precision,
+            share=_share_of_gpu() or 1.0,
+            device=device,
+        )
+    # What is wrong with the model the trainer says better.
+    except (RuntimeError, ParameterError):
+        return asked
 
 
 def _share_of_gpu() -> float:
-    """Of the GPU that Ray has lent this worker, which other trials may use too."""
-    lent = ray.get_runtime_context().get_assigned_resources() if ray.is_initialized() else {}
-    return min(1.0, float(lent.get("GPU", 0)) or 1.0)
+    """What Ray has lent this worker of a GPU; 1 where no Ray lends anything."""
+    if not ray.is_initialized():
+        return 1.0
+    try:
+        lent = ray.get_runtime_context().get_assigned_resources()
+    except AssertionError:  # a driver is lent nothing
+        return 1.0
+    return min(1.0, float(lent.get("GPU", 0)))

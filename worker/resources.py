@@ -16,7 +16,7 @@ class Ranks:
 
     @property
     def each(self) -> dict[str, float]:
-        """What one rank asks for: a GPU is never shared, for its memory is planned by microbatch."""
+        """What one rank asks for: a GPU is never shared, for a rank takes what fits into its memory."""
         return {"CPU": 1, "GPU": 1} if self.use_gpu else {"CPU": 1}
 
 

@@ -28,7 +28,7 @@ from tan_core.models import Checkpoint
 from tan_core.planner import SMALLEST_PART, Candidate, Target, candidate, simulation
 from tan_core.spec import Scalar
 from tan_core.wire import CURVE_POINTS, CurvePoint, RungScore, SearchAssignment
-from worker.at_once import microbatch_size
+from worker.at_once import microbatch_size, trial_device
 from worker.begin import model_for
 
 QUICK_VALIDATION = 512
@@ -275,7 +275,7 @@ def trainer_of(
 ) -> Trainer:
     """What takes the steps of a trial; ``initial`` is the seed of its first weights."""
     inputs, labels = data.train
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = trial_device()
     model = model_for(
         assignment,
         candidate.model,

@@ -133,12 +133,9 @@ class Views:
         columns = torch.where(flips, columns.flip(1), columns)
         rows = _reflected(of_rows + torch.arange(height, device=device), height)
         pixels = (rows[:, :, None] * width + columns[:, None, :]).reshape(
-            num_examples, 1, views, height * width
+            num_examples, 1, views * height * width
         )
-        pixels = pixels.expand(-1, channels, -1, -1).reshape(
-            num_examples, channels, views * height * width
-        )
-        taken = images_BCHW.flatten(2).gather(2, pixels)
+        taken = images_BCHW.flatten(2).gather(2, pixels.expand(-1, channels, -1))
         return (
             taken.view(num_examples, channels, views, height, width)
             .transpose(1, 2)

@@ -551,8 +551,8 @@ def _can_be_channels_last(model: nn.Module) -> bool:
     norms = [layer for layer in model.modules() if isinstance(layer, nn.GroupNorm)]
     if not norms or native.accepts(*model.parameters()):
         return True
-    is_on_gpu = gpu.is_available() and all(p.is_cuda for p in model.parameters())
-    return is_on_gpu and all(map(gpu.fits_norm, norms))
+    devices = {p.device for p in model.parameters()}
+    return all(map(gpu.is_available, devices)) and all(map(gpu.fits_norm, norms))
 
 
 def _layers_of_rows(model: nn.Module, units: Sequence[Unit]) -> set[nn.Module]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn import functional
 
-from tan_core.engine import gpu, native, onednn
+from tan_core.engine import native, onednn
 from tan_core.engine.layers.affine import ChannelSums
 from tan_core.engine.ways import (
     Convolution,
@@ -50,7 +50,7 @@ def fast_methods(layer: nn.Module, *, is_channels_last: bool) -> Prepare | None:
         if has_few_outputs(layer):
             return lambda: _few_outputs(layer)
         return lambda: {"forward": _linear(layer)}
-    if type(layer) is nn.GroupNorm and (native.is_available() or gpu.is_available()):
+    if type(layer) is nn.GroupNorm:
         return lambda: _group_norm(layer)
     if type(layer) is nn.Conv2d and is_channels_last:
         return _convolution(layer)

@@ -3,7 +3,7 @@
 import copy
 import ctypes
 import sys
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Final
 
 import torch
@@ -12,6 +12,7 @@ from torch import nn
 from tan_core.engine.bookkeeping import Books
 from tan_core.engine.gradients import clipped_sum
 from tan_core.engine.probe import fed
+from tan_core.engine.verdicts import architecture
 from tan_core.spec.train import Precision
 
 _MMAP_MAX: Final = -4
@@ -23,6 +24,8 @@ _PROBED: Final = 64
 _LEAST_VIEWS: Final = 256
 _MOST_VIEWS: Final = 8192
 """Of more a GPU computes no faster."""
+_MOST_REMEMBERED: Final = 256
+"""Architectures."""
 _KEPT_FREE: Final = 0.5
 """Of what is free: for an optimiser's state, an audit, pieces that no allocation fits into, and another trial's probe."""
 
@@ -58,34 +61,51 @@ def views_at_once(
     """How many views a GPU holds at once: a power of two from 256 to 8,192; of few it is idle most of the time.
 
     A copy of the model makes a clipped sum of random inputs there, so this reads no data; half of the memory
-    that is free then is kept free.
+    that is free now is kept free. What a view takes is measured once in a process for an
+    :func:`~tan_core.engine.verdicts.architecture`.
 
     Args:
         model: passes :func:`~tan_core.engine.gradients.check_model`.
         shape: of one view.
         views: K of each example.
         precision: of the passes.
-        share: of the GPU's memory, where others use it too.
+        share: of the memory that is free now, where others are about to use it too.
         device: a GPU.
+
+    Raises:
+        RuntimeError: the model does not run on such views, or 64 of them do not fit.
     """
+    place = torch.device(device)
+    described = architecture(model)
+    key = (described, tuple(shape), views, precision, place)
+    taken = _taken.get(key)
+    if taken is None:
+        taken = _bytes_of_a_view(model, shape, views, precision, place)
+        if described is not None:
+            if len(_taken) >= _MOST_REMEMBERED:
+                _taken.clear()
+            _taken[key] = taken
+    free, _ = torch.cuda.mem_get_info(place)
+    most = int(share * (1 - _KEPT_FREE) * free / taken)
+    return min(_MOST_VIEWS, max(_LEAST_VIEWS, 1 << max(0, most.bit_length() - 1)))
+
+
+_taken: dict[Hashable, float] = {}
+
+
+@torch.no_grad()
+def _bytes_of_a_view(
+    model: nn.Module, shape: Sequence[int], views: int, precision: Precision, device: torch.device
+) -> float:
     probe = copy.deepcopy(model).to(device)
     examples = max(1, _PROBED // views)
-    with torch.no_grad():
-        inputs = torch.randn(examples * views, *shape, device=device).to(fed(probe))
-        labels = torch.zeros(examples, dtype=torch.int64, device=device)
-        torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device)
-        clipped_sum(
-            Books(probe, precision),
-            inputs,
-            labels,
-            clip_norm=1.0,
-            views=views,
-            microbatch_size=len(inputs),
-        )
+    inputs = torch.randn(examples * views, *shape, device=device).to(fed(probe))
+    labels = torch.zeros(examples, dtype=torch.int64, device=device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    books = Books(probe, precision)
+    clipped_sum(books, inputs, labels, clip_norm=1.0, views=views, microbatch_size=len(inputs))
     taken = torch.cuda.max_memory_allocated(device) - before
-    del probe, inputs, labels
+    # What the probe held would count as taken by others.
     torch.cuda.empty_cache()
-    free, _ = torch.cuda.mem_get_info(device)
-    most = int(share * (1 - _KEPT_FREE) * free * examples * views / max(1, taken))
-    return min(_MOST_VIEWS, max(_LEAST_VIEWS, 1 << max(0, most.bit_length() - 1)))
+    return max(1, taken) / len(inputs)

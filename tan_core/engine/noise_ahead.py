@@ -18,8 +18,8 @@ class NoiseAhead:
         return NoiseAhead, ()
 
     def begin(self, add_noise: Callable[[Tensor], object], like: Tensor) -> None:
-        """Begin to make what ``add_noise`` adds to a vector of zeros, on the CPU, as long as ``like``."""
-        zeros = torch.zeros(like.shape, dtype=like.dtype)
+        """Begin to make what ``add_noise`` adds to a vector of zeros, on the CPU, as long as ``like``; in another thread."""
+        zeros = torch.zeros(like.shape, dtype=like.dtype, pin_memory=like.is_cuda)
         self._begun = self._pool.submit(_added, add_noise, zeros)
 
     def add_to(self, total_P: Tensor) -> None:
@@ -27,7 +27,7 @@ class NoiseAhead:
         begun, self._begun = self._begun, None
         if begun is None:
             raise RuntimeError("no noise was begun")
-        total_P.add_(begun.result().to(total_P.device))
+        total_P.add_(begun.result().to(total_P.device, non_blocking=True))
 
 
 def _added(add_noise: Callable[[Tensor], object], zeros: Tensor) -> Tensor:

@@ -46,7 +46,8 @@ class Randomness(Protocol):
     ) -> None:
         """Add a share of the step's noise, times ``deviation``, to a vector [P].
 
-        All shares, from 0 to ``shares - 1``, are the whole noise: each number is in one of them.
+        All shares, from 0 to ``shares - 1``, are the whole noise: each number is in one of them. It may be called
+        from another thread than the rest, for a vector on the CPU, before the step's sum is there.
         """
         ...
 

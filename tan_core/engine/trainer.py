@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -410,7 +411,8 @@ class Trainer:
             torch.from_numpy(drawn), lambda: self._randomness.augmentation(self._steps_done)
         )
         if self._noise_ahead is not None:
-            self._noise_ahead.begin(self._add_own_noise, self._flat.vector)
+            of_step = partial(self._add_own_noise, self._steps_done)
+            self._noise_ahead.begin(of_step, self._flat.vector)
         share = torch.from_numpy(drawn[self._rank :: self._world_size]).contiguous()
         losses: list[Tensor] = []
         norms: list[Tensor] = []
@@ -494,14 +496,14 @@ class Trainer:
     def _add_noise(self, total_P: Tensor) -> None:
         """This rank's share of it: with the others', once to every parameter."""
         if self._noise_ahead is None:
-            self._add_own_noise(total_P)
+            self._add_own_noise(self._steps_done, total_P)
         else:
             self._noise_ahead.add_to(total_P)
 
-    def _add_own_noise(self, total_P: Tensor) -> None:
+    def _add_own_noise(self, step: int, total_P: Tensor) -> None:
         deviation = self._mechanism.noise_multiplier * self._mechanism.clip_norm
         share, shares = self._rank, self._world_size
-        self._randomness.add_noise(self._steps_done, total_P, deviation, share=share, shares=shares)
+        self._randomness.add_noise(step, total_P, deviation, share=share, shares=shares)
 
     def _average(self) -> None:
         if self._ema is not None:

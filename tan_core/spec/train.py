@@ -23,7 +23,7 @@ UNAUGMENTED: Final[Mapping[str, tuple[Any, ...]]] = {
 
 
 MICROBATCH_SIZE: Final = 256
-"""By default."""
+"""Views at once where nobody chose; of a GPU it stands for as many as fit."""
 
 
 class Optimizer(StrEnum):

@@ -55,6 +55,15 @@ def test_weight_rows_are_each_examples_own(sizes, channels_last: bool, device: s
     assert torch.allclose(got.double(), expected, rtol=1e-5, atol=1e-4)
 
 
+def test_nothing_of_a_window_is_square(device: str) -> None:
+    how = {"stride": (2, 1), "padding": (0, 2), "dilation": (1, 2)}
+    weight = _normal(7, 5, 2, 3, seed=0, device=device).double().requires_grad_()
+    a = _normal(4, 10, 9, 6, seed=1, device=device)[:, ::2]  # what is read need not be dense
+    g = _normal(*functional.conv2d(a.double(), weight, **how).shape, seed=2, device=device)
+    got = kernels.weight_rows(a, g, views=2, size=(2, 3), **how)
+    assert torch.allclose(got.double(), _of_each(a, g, weight, how, 2), rtol=1e-5, atol=1e-4)
+
+
 def test_no_example_has_no_rows(device: str) -> None:
     empty = torch.zeros(0, 8, 4, 4, device=device)
     one = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1)}
@@ -72,6 +81,7 @@ def test_group_norm_there_and_back(
     x = (_normal(3, channels, side, side, seed=0, device=device) * 2 + 30).to(dtype)
     g = _normal(3, channels, side, side, seed=1, device=device).to(dtype)
     scale, shift = (_normal(channels, seed=seed, device=device) for seed in (2, 3))
+    plain = kernels.group_norm(x, groups, None, None, 1e-5)
 
     y, mean, rate = kernels.group_norm(x, groups, scale, shift, 1e-5)
     found = (y, *kernels.group_norm_backward(g, x, mean, rate, scale))
@@ -81,6 +91,11 @@ def test_group_norm_there_and_back(
     each = [p.double().expand(3, channels).clone().requires_grad_() for p in (scale, shift)]
     out = functional.group_norm(exact, groups) * each[0][..., None, None] + each[1][..., None, None]
     expected = (out.detach(), *torch.autograd.grad(out, (exact, *each), g.double()))
+    ones = kernels.group_norm(x, groups, torch.ones_like(scale), torch.zeros_like(shift), 1e-5)
+    assert all(map(torch.equal, plain, ones))
+    back = kernels.group_norm_backward(g, x, mean, rate, None)
+    of_ones = kernels.group_norm_backward(g, x, mean, rate, torch.ones_like(scale))
+    assert all(map(torch.equal, back, of_ones))
     # What is written in bfloat16 is rounded once, by the interpreter towards 0; sums are float32.
     rounding = 2**-7 if dtype == torch.bfloat16 else 1e-5
     for own, true, tolerance in zip(found, expected, (rounding, rounding, 1e-4, 1e-4), strict=True):

@@ -1,13 +1,14 @@
 """Kernels for NVIDIA GPUs, in Triton, for what torch has no fast way to do for each example by itself; optional.
 
-Triton comes with torch's CUDA build. :func:`is_available` says whether the kernels can run here, the functions
-named ``reads_...`` whether one reads these tensors; whoever calls the rest has asked. Images are made channels-last
+Triton comes with torch's CUDA build, and builds them with the C compiler of the machine. :func:`is_available` says
+whether they run on a device, the functions named ``reads_...`` whether one reads these tensors; whoever calls the rest has asked. Images are made channels-last
 if they are not. Kernels are launched on the GPU that holds the tensors, whichever is the current one.
 """
 
 # Shape legend: B = examples, K = views of each, V = B * K, T = positions, C and O = channels in and out, G = groups,
 # I = what a kernel sees at one position: its size times C.
 import importlib.util
+import logging
 import math
 from collections.abc import Sequence
 from functools import cache
@@ -16,6 +17,8 @@ from typing import Final
 
 import torch
 from torch import Tensor, nn
+
+_log = logging.getLogger(__name__)
 
 _LEAST_CAPABILITY: Final = (8, 0)
 """Ampere: the first whose matrix units multiply bfloat16."""
@@ -30,15 +33,27 @@ _LARGEST_INDEX: Final = 2**31
 """Within one example; where an example begins is counted in 64 bits."""
 
 
+def is_available(device: torch.device) -> bool:
+    """Whether it is a GPU that runs the kernels, found out once: where they cannot be built torch does all the work."""
+    return device.type == "cuda" and torch.version.cuda is not None and _works_on(device)
+
+
 @cache
-def is_available() -> bool:
-    """Whether there is a GPU that runs the kernels, and Triton to build them."""
-    return (
-        torch.version.cuda is not None
-        and torch.cuda.is_available()
-        and torch.cuda.get_device_capability() >= _LEAST_CAPABILITY
-        and importlib.util.find_spec("triton") is not None
-    )
+def _works_on(device: torch.device) -> bool:
+    is_able = torch.cuda.get_device_capability(device) >= _LEAST_CAPABILITY
+    if not is_able or importlib.util.find_spec("triton") is None:
+        return False
+    try:
+        x = torch.zeros(1, 1, 1, 1, device=device)
+        group_norm(x, 1, None, None, 1.0)
+    except Exception as error:  # noqa: BLE001 - no compiler, no folder to write to, whatever Triton lacks
+        _log.warning(
+            "the kernels for GPUs cannot be built here, so private steps are several times slower: %s: %s",
+            type(error).__name__,
+            error,
+        )
+        return False
+    return True
 
 
 @cache
@@ -57,7 +72,7 @@ def reads_convolution(layer: nn.Module, a: Tensor, g: Tensor, views: int) -> boo
         return False
     is_plain = not isinstance(layer.padding, str) and layer.padding_mode == "zeros"
     largest = views * max(math.prod(a.shape[1:]), math.prod(g.shape[1:]), layer.weight.numel())
-    return is_plain and largest < _LARGEST_INDEX and is_available()
+    return is_plain and largest < _LARGEST_INDEX and is_available(a.device)
 
 
 def weight_rows(
@@ -97,7 +112,7 @@ def weight_rows(
 def reads_rows(rows_BOI: Tensor) -> bool:
     """Whether :func:`standardise` does."""
     is_read = rows_BOI.is_cuda and rows_BOI.dtype == torch.float32
-    return is_read and rows_BOI.shape[2] <= _LARGEST_ROW and is_available()
+    return is_read and rows_BOI.shape[2] <= _LARGEST_ROW and is_available(rows_BOI.device)
 
 
 def standardise(
@@ -130,7 +145,7 @@ def reads_norm(x: Tensor, layer: nn.GroupNorm) -> bool:
     if any(p.dtype != torch.float32 or not p.is_cuda for p in layer.parameters()):
         return False
     is_image = x.shape[1] == layer.num_channels and x[0:1].numel() < _LARGEST_INDEX
-    return is_image and fits_norm(layer) and is_available()
+    return is_image and fits_norm(layer) and is_available(x.device)
 
 
 def fits_norm(layer: nn.GroupNorm) -> bool:

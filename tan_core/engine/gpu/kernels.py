@@ -7,6 +7,7 @@ kernel, which is built anew for each of their values.
 # Arguments of a kernel are pointers and constants of its own language, and Triton is not everywhere.
 # pyright: reportMissingImports=false, reportMissingParameterType=false, reportIndexIssue=false
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -16,6 +17,9 @@ _POSITIONS = 64
 
 _LEAST_TILE = 16
 """Of a product on the matrix units."""
+
+_MUCH_SHARED_MEMORY = 128 * 1024
+"""Bytes: GPUs of data centres have more for each program, those of desks 99 KB."""
 
 
 @triton.jit
@@ -43,9 +47,10 @@ def _weight_rows(
     TILE_T: tl.constexpr,
 ):
     # Tiles of one example run side by side: they read the same images, which the cache then holds.
-    tile = tl.program_id(0)
-    example = tl.program_id(1).to(tl.int64)
     tiles_c: tl.constexpr = (C + TILE_C - 1) // TILE_C
+    tiles: tl.constexpr = (O + TILE_O - 1) // TILE_O * tiles_c * KH * KW
+    tile = tl.program_id(0) % tiles
+    example = (tl.program_id(0) // tiles).to(tl.int64)
     place = tile // tiles_c % (KH * KW)
     o = tile // (tiles_c * KH * KW) * TILE_O + tl.arange(0, TILE_O)
     c = tile % tiles_c * TILE_C + tl.arange(0, TILE_C)
@@ -93,7 +98,7 @@ def weight_rows(
     )
     tiles = triton.cdiv(outputs, tile_o) * triton.cdiv(channels, tile_c) * size[0] * size[1]
     is_large = tile_o * tile_c > 64 * 64
-    _weight_rows[(tiles, len(rows))](
+    _weight_rows[(tiles * len(rows),)](
         a,
         g,
         rows,
@@ -112,8 +117,16 @@ def weight_rows(
         tile_c,
         _POSITIONS,
         num_warps=8 if is_large else 4,
-        num_stages=3,
+        num_stages=3 if _has_much_shared_memory(a) else 2,
     )
+
+
+def _has_much_shared_memory(x: Tensor) -> bool:
+    """Whether three stages of the largest tiles fit beside what a program needs else."""
+    if not x.is_cuda:
+        return False
+    of_block = torch.cuda.get_device_properties(x.device).shared_memory_per_block_optin
+    return of_block > _MUCH_SHARED_MEMORY
 
 
 @triton.jit

@@ -1,4 +1,7 @@
+from types import SimpleNamespace
+
 import pytest
+import ray
 import torch
 from torch import nn
 
@@ -13,6 +16,8 @@ def probes(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
 
     def views_at_once(model: nn.Module, shape: tuple[int, ...], **settings) -> int:
         asked.append({"shape": tuple(shape), **settings})
+        if settings["views"] == 8:
+            raise torch.OutOfMemoryError
         return 4096
 
     monkeypatch.setattr(at_once, "views_at_once", views_at_once)
@@ -43,3 +48,43 @@ def test_a_gpu_takes_as_much_as_it_holds_unless_somebody_chose(probes: list[dict
             "device": torch.device("cuda"),
         }
     ]
+
+
+def test_what_cannot_be_tried_is_left_to_the_trainer(probes: list[dict]) -> None:
+    assert _size(MICROBATCH_SIZE, "cuda", augmentation_multiplicity=8) == MICROBATCH_SIZE
+    assert len(probes) == 1
+
+
+def _lends(monkeypatch: pytest.MonkeyPatch, resources: dict[str, float] | None) -> None:
+    def get_assigned_resources() -> dict[str, float]:
+        assert resources is not None, "only of workers"
+        return resources
+
+    context = SimpleNamespace(get_assigned_resources=get_assigned_resources)
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
+
+
+@pytest.mark.parametrize(
+    ("lent", "device", "share"),
+    [
+        ({"CPU": 1.0, "GPU": 0.25}, "cuda", 0.25),
+        ({"GPU": 2.0}, "cuda", 1.0),
+        (None, "cuda", 1.0),
+        ({"CPU": 1.0}, "cpu", None),
+    ],
+    ids=["a quarter", "several", "a driver", "none"],
+)
+def test_a_trial_computes_on_what_ray_lent_it(
+    lent, device: str, share: float | None, probes: list[dict], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    _lends(monkeypatch, lent)
+    assert at_once.trial_device() == torch.device(device)
+    _size(MICROBATCH_SIZE, device)
+    assert [each["share"] for each in probes] == ([] if share is None else [share])
+
+
+def test_without_a_gpu_a_trial_computes_on_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert at_once.trial_device() == torch.device("cpu")
