@@ -74,7 +74,7 @@ $(VENV)/triton/.installed: $(VENV)/.installed
 	@touch $@
 
 test-kernels: $(VENV)/triton/.installed  ## The kernels of a GPU, by Triton's interpreter on this processor (1 GB on disk)
-	TRITON_INTERPRET=1 PYTHONPATH=$(VENV)/triton $(PYTEST) -m gpu tests/gpu/test_kernels.py
+	TRITON_INTERPRET=1 PYTHONPATH=$(VENV)/triton $(PYTEST) -m gpu tests/gpu/test_kernels.py tests/gpu/test_books.py
 
 test-accuracy: setup  ## Published accuracies on real data, minutes each (TAN_DATA_DIR)
 	$(PYTEST) -m accuracy

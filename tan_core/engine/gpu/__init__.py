@@ -66,7 +66,7 @@ def reads_convolution(layer: nn.Module, a: Tensor, g: Tensor, views: int) -> boo
 
     In float32 torch's own product is as fast and more precise.
     """
-    if not (a.is_cuda and g.is_cuda and a.dtype == g.dtype == torch.bfloat16):
+    if not (a.device == g.device and a.dtype == g.dtype == torch.bfloat16):
         return False
     if not (isinstance(layer, nn.Conv2d) and a.dim() == 4 and layer.groups == 1):
         return False
@@ -111,8 +111,8 @@ def weight_rows(
 
 def reads_rows(rows_BOI: Tensor) -> bool:
     """Whether :func:`standardise` does."""
-    is_read = rows_BOI.is_cuda and rows_BOI.dtype == torch.float32
-    return is_read and rows_BOI.shape[2] <= _LARGEST_ROW and is_available(rows_BOI.device)
+    is_read = rows_BOI.dtype == torch.float32 and rows_BOI.shape[2] <= _LARGEST_ROW
+    return is_read and is_available(rows_BOI.device)
 
 
 def standardise(
@@ -140,9 +140,9 @@ def standardise(
 
 def reads_norm(x: Tensor, layer: nn.GroupNorm) -> bool:
     """Whether :func:`group_norm` does: images whose channels, and those of a group, are powers of two."""
-    if not (x.is_cuda and x.dim() == 4 and x.dtype in (torch.float32, torch.bfloat16)):
+    if not (x.dim() == 4 and x.dtype in (torch.float32, torch.bfloat16)):
         return False
-    if any(p.dtype != torch.float32 or not p.is_cuda for p in layer.parameters()):
+    if any(p.dtype != torch.float32 or p.device != x.device for p in layer.parameters()):
         return False
     is_image = x.shape[1] == layer.num_channels and x[0:1].numel() < _LARGEST_INDEX
     return is_image and fits_norm(layer) and is_available(x.device)
