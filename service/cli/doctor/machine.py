@@ -27,6 +27,7 @@ LITTLE_MEMORY, NO_MEMORY = 4 * GIGABYTE, 1 * GIGABYTE
 OLDEST_PYTHON = (3, 11)
 GPU_QUERY = ("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
 SEES_GPU = "import json, torch; print(json.dumps([torch.cuda.is_available(), torch.version.cuda]))"
+RUNS_KERNELS = 'import torch; from tan_core.engine import gpu; print(gpu.is_available(torch.device("cuda", 0)))'
 SECRETS = ("secret", "webhook_secret", "*.secret", "*.token", "keys/statement-ed25519.pem")
 """Files of TAN_HOME that nobody else may read: keys, and passwords of what it starts."""
 
@@ -49,7 +50,7 @@ def python() -> Finding:
 
 
 def gpu() -> Finding:
-    """Whether torch sees what the driver has."""
+    """Whether torch sees what the driver has, and the engine's kernels run there."""
     torch = _version("torch")
     if torch is None:
         return warning(
@@ -72,7 +73,15 @@ def gpu() -> Finding:
             f"{devices}, and torch {torch} does not see it: it is {why}",
             "install torch's CUDA build; with make, delete .venv and set TAN_TORCH",
         )
-    return ok(f"{devices}; torch {torch}, CUDA {cuda}")
+    found = f"{devices}; torch {torch}, CUDA {cuda}"
+    if _output(sys.executable, "-c", RUNS_KERNELS) != "True":
+        compiler = shutil.which("gcc") or shutil.which("cc")
+        return warning(
+            f"{found}; the engine's kernels for GPUs do not run: private steps are several times slower",
+            "install gcc, which Triton builds them with" if compiler is None else
+            f"{Path(sys.executable).name} -c '{RUNS_KERNELS}' says why; GPUs older than Ampere have none",
+        )  # fmt: skip
+    return ok(f"{found}; the engine's kernels for GPUs run")
 
 
 def _version_of(library: Path) -> int | None:

@@ -118,11 +118,19 @@ class TestGpu:
     def say(self, monkeypatch: pytest.MonkeyPatch):
         """What the driver and torch answer; None: they fail."""
 
-        def set_answers(driver: str | None, torch: str | None) -> None:
-            monkeypatch.setattr(shutil, "which", lambda _: "/bin/nvidia-smi")
+        def set_answers(
+            driver: str | None, torch: str | None, kernels: str | None = "True", gcc: bool = True
+        ) -> None:
+            def answer(*words: str) -> str | None:
+                if "smi" in words[0]:
+                    return driver
+                return kernels if words[-1] == machine.RUNS_KERNELS else torch
+
+            programs = {"nvidia-smi"} | ({"gcc"} if gcc else set())
             monkeypatch.setattr(
-                machine, "_output", lambda *words: driver if "smi" in words[0] else torch
+                shutil, "which", lambda name: f"/bin/{name}" if name in programs else None
             )
+            monkeypatch.setattr(machine, "_output", answer)
 
         return set_answers
 
@@ -134,6 +142,17 @@ class TestGpu:
         say("H100, 570.1, 80 GiB", '[true, "12.8"]')
         found = machine.gpu()
         assert (found.verdict, "H100" in found.found) == ("ok", True)
+        assert "kernels for GPUs run" in found.found
+
+    @pytest.mark.parametrize("kernels", ["False", None])
+    @pytest.mark.parametrize("gcc", [True, False])
+    def test_kernels_that_do_not_run_are_slow_and_no_failure(
+        self, say, kernels: str | None, gcc: bool
+    ) -> None:
+        say("H100, 570.1, 80 GiB", '[true, "12.8"]', kernels, gcc)
+        found = machine.gpu()
+        assert (found.verdict, "several times slower" in found.found) == ("warning", True)
+        assert ("says why" if gcc else "install gcc") in (found.next or "")
 
     @pytest.mark.parametrize(
         ("torch", "why"), [("[false, null]", "CPU build"), ('[false, "13.0"]', "CUDA 13.0")]
