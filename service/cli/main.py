@@ -88,6 +88,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         show_error(error, hint=f"{_command(arguments)} --help")
         return error.exit_code
     except SystemExit as exit_:
+        if isinstance(exit_.__context__, BrokenPipeError):  # who reads has seen enough
+            return Exit.DONE
         return exit_.code if isinstance(exit_.code, int) else Exit.FAILED
     except OSError as error:
         return _unwritten(error)
