@@ -7,7 +7,7 @@ from torch import nn
 
 from tan_core import models
 from tan_core.engine import SeededRandomness, Trainer, clipped_sum
-from tan_core.engine.audit import TOLERANCE, differences
+from tan_core.engine.audit import TOLERANCE, differences, tolerance
 from tan_core.engine.bookkeeping import Books
 from tan_core.engine.memory import views_at_once
 from tan_core.execution import PrivateRun, Simulation
@@ -99,6 +99,14 @@ def test_audits_pass_by_far(name: str, options, precision: Precision) -> None:
     found = differences(model, inputs, labels, kept, clip_norm=1.0, views=4, precision=precision)
     print(f"{name} {options} {precision.value}: {max(found):.1e}")
     assert max(found) < TOLERANCE[precision] / 2
+
+
+def test_an_audit_knows_what_tf32_rounds() -> None:
+    model = _build("tanh-cnn", {})
+    assert tolerance(model, Precision.FLOAT32) == TOLERANCE[Precision.FLOAT32]
+    torch.backends.cudnn.allow_tf32 = True  # as torch has it
+    assert tolerance(model, Precision.FLOAT32) == TOLERANCE[Precision.BFLOAT16]
+    assert tolerance(model.double(), Precision.FLOAT32) == TOLERANCE[Precision.FLOAT32]
 
 
 @pytest.mark.parametrize("views", [1, 16])
