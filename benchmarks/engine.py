@@ -187,26 +187,26 @@ def ours(load: Workload, precision: Precision = Precision.FLOAT32) -> Step:
     return step
 
 
-def opacus(load: Workload, *, mode: str) -> Step:
+def opacus(build: Callable[[], nn.Module], batch: tuple[Tensor, Tensor], *, mode: str) -> Step:
     """Opacus' per-example gradients or ghost clipping and its optimiser; K = 1 only."""
     from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientClipping
     from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
     from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 
-    inputs, labels = load.batch()
+    inputs, labels = batch
     is_ghost = mode == "ghost"
     if is_ghost:
         model = GradSampleModuleFastGradientClipping(
-            load.build(), max_grad_norm=CLIP_NORM, use_ghost_clipping=True, loss_reduction="mean"
+            build(), max_grad_norm=CLIP_NORM, use_ghost_clipping=True, loss_reduction="mean"
         )
     else:
-        model = GradSampleModule(load.build())
+        model = GradSampleModule(build())
     kind = DPOptimizerFastGradientClipping if is_ghost else DPOptimizer
     optimizer = kind(
         torch.optim.SGD(model.parameters(), lr=RATE),
         noise_multiplier=1.0,
         max_grad_norm=CLIP_NORM,
-        expected_batch_size=load.examples,
+        expected_batch_size=len(labels),
     )
     criterion: Any = nn.CrossEntropyLoss()
     if is_ghost:
@@ -233,8 +233,8 @@ def contenders(load: Workload) -> dict[str, Step]:
     if load.views == 1 and importlib.util.find_spec("opacus"):
         # Per-example gradients of the MLP would fill 4 GiB.
         if load.model != "mlp":
-            ways["opacus, hooks"] = opacus(load, mode="hooks")
-        ways["opacus, ghost"] = opacus(load, mode="ghost")
+            ways["opacus, hooks"] = opacus(load.build, load.batch(), mode="hooks")
+        ways["opacus, ghost"] = opacus(load.build, load.batch(), mode="ghost")
     return ways
 
 

@@ -15,6 +15,7 @@ what the weights reach on the test split.
 import argparse
 import gc
 import hashlib
+import importlib
 import io
 import itertools
 import json
@@ -32,6 +33,7 @@ import numpy as np
 import pyarrow.parquet as pa_parquet
 import torch
 from _report import circumstances, row
+from engine import CLIP_NORM, RATE, Step, opacus
 from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
@@ -58,10 +60,7 @@ AT_ONCE, VIEWS = 8192, 16
 ROUNDS, QUICK_ROUNDS, STEPS_OF_A_TURN = 5, 3, 2
 OPACUS_AT_ONCE = 256
 """Per-example gradients of more would not fit beside the patches that its hooks write."""
-CLIP_NORM, RATE = 1.0, 1e-6
 BATCH_SIZE, EPSILON, DELTA = 4096, 8.0, 1e-5
-
-Step = Callable[[], None]
 
 
 def build(*, standardised: bool = False) -> nn.Module:
@@ -126,39 +125,6 @@ def ours(precision: Precision, views: int, *, standardised: bool) -> Step:
     return step
 
 
-def opacus(mode: str) -> Step:
-    """Opacus' hooks or ghost clipping, ``OPACUS_AT_ONCE`` examples of one view each."""
-    from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientClipping
-    from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
-    from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
-
-    inputs, labels = batch(OPACUS_AT_ONCE, OPACUS_AT_ONCE)
-    is_ghost = mode == "ghost"
-    if is_ghost:
-        model = GradSampleModuleFastGradientClipping(
-            build(), max_grad_norm=CLIP_NORM, use_ghost_clipping=True, loss_reduction="mean"
-        )
-    else:
-        model = GradSampleModule(build())
-    kind = DPOptimizerFastGradientClipping if is_ghost else DPOptimizer
-    optimizer = kind(
-        torch.optim.SGD(model.parameters(), lr=RATE),
-        noise_multiplier=1.0,
-        max_grad_norm=CLIP_NORM,
-        expected_batch_size=OPACUS_AT_ONCE,
-    )
-    criterion: Any = nn.CrossEntropyLoss()
-    if is_ghost:
-        criterion = DPLossFastGradientClipping(model, optimizer, criterion, loss_reduction="mean")
-
-    def step() -> None:
-        optimizer.zero_grad()
-        criterion(model(inputs), labels).backward()
-        optimizer.step()
-
-    return step
-
-
 def contenders(*, compiled: bool, standardised: bool) -> dict[str, tuple[Callable[[], Step], int]]:
     """How each is made, and the views of one of its steps."""
     found: dict[str, tuple[Callable[[], Step], int]] = {}
@@ -191,11 +157,13 @@ def contenders(*, compiled: bool, standardised: bool) -> dict[str, tuple[Callabl
             found[f"ours, {precision.value}, K {views}"] = make_ours, views_of(views)
     if not standardised:
         with suppress(ImportError):
-            import opacus as _  # noqa: F401
+            importlib.import_module("opacus")
 
             for mode in ("hooks", "ghost"):
                 found[f"opacus, {mode}, float32, K 1"] = (
-                    lambda mode=mode: opacus(mode),
+                    lambda mode=mode: opacus(
+                        build, batch(OPACUS_AT_ONCE, OPACUS_AT_ONCE), mode=mode
+                    ),
                     OPACUS_AT_ONCE,
                 )
     return found

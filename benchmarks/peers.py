@@ -65,7 +65,7 @@ def steps(options: Options) -> list[Result]:
         def timed(load: engine.Workload = load, rounds: int = rounds) -> Result:
             ways = {"ours": engine.ours(load)}
             for mode in ("hooks", "ghost"):
-                ways[f"Opacus, {mode}"] = engine.opacus(load, mode=mode)
+                ways[f"Opacus, {mode}"] = engine.opacus(load.build, load.batch(), mode=mode)
             return engine.seconds_of(ways, rounds)
 
         seconds = options.units.once(f"{options.size}/step/{load.name}", timed)
