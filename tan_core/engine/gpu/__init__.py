@@ -66,13 +66,16 @@ def reads_convolution(layer: nn.Module, a: Tensor, g: Tensor, views: int) -> boo
 
     In float32 torch's own product is as fast and more precise.
     """
+    # First what answers on a processor, for every layer of every step.
+    if not is_available(a.device):
+        return False
     if not (a.device == g.device and a.dtype == g.dtype == torch.bfloat16):
         return False
     if not (isinstance(layer, nn.Conv2d) and a.dim() == 4 and layer.groups == 1):
         return False
     is_plain = not isinstance(layer.padding, str) and layer.padding_mode == "zeros"
     largest = views * max(math.prod(a.shape[1:]), math.prod(g.shape[1:]), layer.weight.numel())
-    return is_plain and largest < _LARGEST_INDEX and is_available(a.device)
+    return is_plain and largest < _LARGEST_INDEX
 
 
 def weight_rows(
@@ -111,8 +114,9 @@ def weight_rows(
 
 def reads_rows(rows_BOI: Tensor) -> bool:
     """Whether :func:`standardise` does."""
-    is_read = rows_BOI.dtype == torch.float32 and rows_BOI.shape[2] <= _LARGEST_ROW
-    return is_read and is_available(rows_BOI.device)
+    if not is_available(rows_BOI.device):
+        return False
+    return rows_BOI.dtype == torch.float32 and rows_BOI.shape[2] <= _LARGEST_ROW
 
 
 def standardise(
@@ -140,12 +144,14 @@ def standardise(
 
 def reads_norm(x: Tensor, layer: nn.GroupNorm) -> bool:
     """Whether :func:`group_norm` does: images whose channels, and those of a group, are powers of two."""
+    if not is_available(x.device):
+        return False
     if not (x.dim() == 4 and x.dtype in (torch.float32, torch.bfloat16)):
         return False
     if any(p.dtype != torch.float32 or p.device != x.device for p in layer.parameters()):
         return False
     is_image = x.shape[1] == layer.num_channels and x[0:1].numel() < _LARGEST_INDEX
-    return is_image and fits_norm(layer) and is_available(x.device)
+    return is_image and fits_norm(layer)
 
 
 def fits_norm(layer: nn.GroupNorm) -> bool:

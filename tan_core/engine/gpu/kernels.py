@@ -184,6 +184,13 @@ def _of_channels(of_groups, G: tl.constexpr, EACH: tl.constexpr):
 
 
 @triton.jit
+def _tile_of(image, t, c, T: tl.constexpr, C: tl.constexpr):
+    """[t, c] in float32, zeros after the last position."""
+    at = t[:, None] * C + c[None, :]
+    return tl.load(image + at, mask=(t < T)[:, None], other=0.0).to(tl.float32)
+
+
+@triton.jit
 def _group_norm(
     x,
     scale,
@@ -208,16 +215,15 @@ def _group_norm(
     total = tl.zeros((C,), dtype=tl.float32)
     for first in range(0, T, TILE_T):
         t = first + tl.arange(0, TILE_T)
-        tile = tl.load(x + t[:, None] * C + c[None, :], mask=(t < T)[:, None], other=0.0)
-        total += tl.sum(tile.to(tl.float32), 0)
+        total += tl.sum(_tile_of(x, t, c, T, C), 0)
     mean_G = tl.sum(tl.reshape(total, (G, EACH)), 1) / (T * EACH)
     mean_C = _of_channels(mean_G, G, EACH)
     # Around the mean: squares of what is far from 0 would lose the digits that differ.
     total = tl.zeros((C,), dtype=tl.float32)
     for first in range(0, T, TILE_T):
         t = first + tl.arange(0, TILE_T)
-        tile = tl.load(x + t[:, None] * C + c[None, :], mask=(t < T)[:, None], other=0.0)
-        apart = tl.where((t < T)[:, None], tile.to(tl.float32) - mean_C[None, :], 0.0)
+        tile = _tile_of(x, t, c, T, C)
+        apart = tl.where((t < T)[:, None], tile - mean_C[None, :], 0.0)
         total += tl.sum(apart * apart, 0)
     variance_G = tl.sum(tl.reshape(total, (G, EACH)), 1) / (T * EACH)
     rate_G = 1 / tl.sqrt(variance_G + epsilon)
@@ -231,8 +237,7 @@ def _group_norm(
     for first in range(0, T, TILE_T):
         t = first + tl.arange(0, TILE_T)
         at = t[:, None] * C + c[None, :]
-        tile = tl.load(x + at, mask=(t < T)[:, None], other=0.0).to(tl.float32)
-        out = (tile - mean_C[None, :]) * times[None, :] + plus[None, :]
+        out = (_tile_of(x, t, c, T, C) - mean_C[None, :]) * times[None, :] + plus[None, :]
         tl.store(y + at, out.to(y.dtype.element_ty), mask=(t < T)[:, None])
     groups = tl.arange(0, G)
     tl.store(mean + view * G + groups, mean_G)
@@ -299,9 +304,7 @@ def _group_norm_backward(
     total = tl.zeros((C,), dtype=tl.float32)
     for first in range(0, T, TILE_T):
         t = first + tl.arange(0, TILE_T)
-        at = t[:, None] * C + c[None, :]
-        of_x = tl.load(x + at, mask=(t < T)[:, None], other=0.0).to(tl.float32)
-        of_g = tl.load(g + at, mask=(t < T)[:, None], other=0.0).to(tl.float32)
+        of_x, of_g = _tile_of(x, t, c, T, C), _tile_of(g, t, c, T, C)
         along += tl.sum(of_g * (of_x - mean_C[None, :]), 0)
         total += tl.sum(of_g, 0)
     along *= rate_C
@@ -316,8 +319,7 @@ def _group_norm_backward(
     for first in range(0, T, TILE_T):
         t = first + tl.arange(0, TILE_T)
         at = t[:, None] * C + c[None, :]
-        of_x = tl.load(x + at, mask=(t < T)[:, None], other=0.0).to(tl.float32)
-        of_g = tl.load(g + at, mask=(t < T)[:, None], other=0.0).to(tl.float32)
+        of_x, of_g = _tile_of(x, t, c, T, C), _tile_of(g, t, c, T, C)
         scaled = (of_x - mean_C[None, :]) * rate_C[None, :]
         back = of_g * times[None, :] - total_C[None, :] - scaled * along_C[None, :]
         tl.store(dx + at, (back * rate_C[None, :]).to(dx.dtype.element_ty), mask=(t < T)[:, None])
