@@ -1,12 +1,17 @@
-"""The child process that runs Opacus' PRV accountant: one JSON request on stdin, one answer on stdout.
+"""The process that runs Opacus' PRV accountant: a JSON request a line on stdin, an answer a line on stdout.
 
 A process of its own, because the accountant may ask for gigabytes or run for minutes, and neither can
-be stopped from inside. Opacus' PRV files use numpy and scipy only, but its packages import torch; they
-are entered here through empty parents, so this process starts without torch.
+be stopped from inside. Each request has a fork of it, under limits of its own, so what takes most of an answer's
+time, to import scipy, is done once. It ends when its stdin does, or when nobody has asked for a while.
+
+Opacus' PRV files use numpy and scipy only, but its packages import torch; they are entered here through
+empty parents, so this process starts without torch.
 """
 
 import json
+import os
 import resource
+import select
 import sys
 import time
 import types
@@ -15,11 +20,42 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+IDLE_SECONDS = 60.0
+
 
 def main() -> None:
-    """Answer ``{"answer": ...}`` or ``{"error": ...}``, and the processor time that it took."""
+    """Answer ``{"answer": ...}``, ``{"error": ...}`` or ``{"signal": ...}``, with the processor time of the first two."""
     try:
-        request = json.load(sys.stdin)
+        _enter_without_torch()
+        import opacus.accountants.prv  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    except ImportError as error:
+        broken = {"error": f"{type(error).__name__}: {error}"}
+    else:
+        broken = None
+    while select.select([sys.stdin], [], [], IDLE_SECONDS)[0] and (line := sys.stdin.readline()):
+        json.dump(broken or _of_a_fork(json.loads(line)), sys.stdout)
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+
+
+def _of_a_fork(request: dict[str, Any]) -> dict[str, Any]:
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            with open(writing, "w") as file:
+                json.dump(_limited(request), file)
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading) as file:
+        told = file.read()
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return json.loads(told) if told else {"signal": -status}
+
+
+def _limited(request: dict[str, Any]) -> dict[str, Any]:
+    try:
         resource.setrlimit(resource.RLIMIT_AS, (request["memory_bytes"],) * 2)
         seconds = request["cpu_seconds"]
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
@@ -28,12 +64,11 @@ def main() -> None:
         answer = {"error": "it ran out of the memory it was given"}
     except Exception as error:  # noqa: BLE001 - whatever it was, the parent is to know the reason
         answer = {"error": f"{type(error).__name__}: {error}"}
-    json.dump({**answer, "cpu_seconds": time.process_time()}, sys.stdout)
+    return {**answer, "cpu_seconds": time.process_time()}
 
 
 def _answer(request: dict[str, Any]) -> float:
     """The upper end of the accountant's interval: of epsilon at a delta, or of delta at an epsilon."""
-    _enter_without_torch()
     from opacus.accountants.prv import PRVAccountant
 
     warnings.simplefilter("ignore")

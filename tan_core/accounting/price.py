@@ -167,7 +167,7 @@ def _answer(asked: _Asked) -> float:
         case Accountant.PLD:
             return _ask(pld.pld_profile(asked.mechanisms), asked)
         case Accountant.RDP:
-            return _ask(rdp.rdp_profile(asked.mechanisms, asked.conversion), asked)
+            return _ask(rdp.SearchedRdpProfile(asked.mechanisms, asked.conversion), asked)
         case Accountant.PRV:
             # The width of its interval is set by about what is expected.
             by_pld = replace(asked, accountant=Accountant.PLD)

@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import Phase, assume, given, settings
+from hypothesis import Phase, assume, example, given, settings
 from hypothesis import strategies as st
 from scipy import special
 
@@ -20,6 +20,7 @@ from tan_core.accounting import (
 from tan_core.accounting.events import sampled_gaussian
 from tan_core.accounting.loss_distribution import loss_profile
 from tan_core.accounting.pld import pld_profile
+from tan_core.accounting.rdp import Conversion, SearchedRdpProfile, rdp_profile
 from tan_core.errors import AccountantError, ParameterError, UnreachableTargetError
 from tan_core.mechanism import Accountant, Mechanism
 
@@ -196,6 +197,39 @@ class TestWildInput:
         assert found.delta > 0 or apart == 0 or found.epsilon > 0
         assert math.isfinite(found.epsilon)
         assert 0 <= found.delta <= 1
+
+
+class TestRdp:
+    @settings(max_examples=12, deadline=None, derandomize=True)
+    @given(
+        runs=st.lists(
+            st.builds(
+                run_of,
+                st.one_of(st.just(1.0), st.floats(-5, 0).map(lambda power: 10**power)),
+                st.floats(-1, 2).map(lambda power: 10**power),
+                st.floats(0, 6).map(lambda power: round(10**power)),
+            ),
+            min_size=1,
+            max_size=3,
+        ),
+        conversion=st.sampled_from(Conversion),
+        delta=st.floats(-10, -0.5).map(lambda power: 10**power),
+        epsilon=st.floats(-3, 3).map(lambda power: 10**power),
+    )
+    @example(
+        [run_of(0.45807581131385594, 29.44425202589416, 15433)], Conversion.CLASSICAL, 8e-4, 1.35
+    )
+    @example(
+        [run_of(0.14513583415205777, 13.675554341886102, 11047)], Conversion.IMPROVED, 8e-6, 0.92
+    )
+    def test_few_orders_answer_as_all_do(
+        self, runs: list[Mechanism], conversion: Conversion, delta: float, epsilon: float
+    ) -> None:
+        """The examples: with much noise the library is above the truth at orders that are not whole."""
+        every, few = rdp_profile(runs, conversion), SearchedRdpProfile(runs, conversion)
+
+        assert few.epsilon(delta) == every.epsilon(delta)
+        assert few.delta(epsilon) == every.delta(epsilon)
 
 
 class TestCalibrate:

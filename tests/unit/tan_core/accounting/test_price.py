@@ -1,6 +1,13 @@
 import logging
+import math
+import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import mpmath
@@ -24,7 +31,7 @@ from tan_core.accounting.check import check_agreement
 from tan_core.accounting.events import SampledGaussian, pld_event, relation_of
 from tan_core.accounting.loss_distribution import loss_profile
 from tan_core.accounting.pld import PldProfile, _bounds
-from tan_core.accounting.rdp import ORDERS, rdp_profile
+from tan_core.accounting.rdp import ORDERS, SearchedRdpProfile, rdp_profile
 from tan_core.errors import AccountantError, ParameterError, UnsupportedEventError
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation, Sampling
 
@@ -298,6 +305,36 @@ class TestRdp:
 
         assert found == pytest.approx(exact, abs=0.2)
 
+    @pytest.mark.parametrize("conversion", list(Conversion))
+    def test_an_order_without_a_divergence_brings_all_the_others_in(
+        self, conversion: Conversion, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real = RdpAccountant.compose
+
+        def spoiled(self: RdpAccountant, event: object, count: int) -> None:
+            real(self, event, count)
+            self._rdp[self._orders == 10.0] = math.inf
+
+        monkeypatch.setattr(RdpAccountant, "compose", spoiled)
+        every, few = rdp_profile([run_of()], conversion), SearchedRdpProfile([run_of()], conversion)
+
+        assert 10.0 not in every.orders
+        assert few.epsilon(1e-5) == every.epsilon(1e-5)
+        assert few.delta(1.0) == every.delta(1.0)
+
+    def test_few_orders_are_computed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked: list[float] = []
+        real = RdpAccountant.__init__
+
+        def counted(self: RdpAccountant, orders: list[float], **rest: Any) -> None:
+            asked.extend(orders)
+            real(self, orders, **rest)
+
+        monkeypatch.setattr(RdpAccountant, "__init__", counted)
+        SearchedRdpProfile([run_of()]).epsilon(1e-5)
+
+        assert len(asked) == len(set(asked)) < len(ORDERS) / 4
+
     def test_a_plain_gaussian_matches_the_library_constant(self) -> None:
         """dp-accounting's own tests: sigma = 4.5309 is (1, 1e-6) by a fine grid of orders."""
         run = run_of(1.0, 4.530877117, 1)
@@ -395,6 +432,22 @@ class TestOwnLossDistribution:
         assert price([run], delta=1e-3).epsilon == 0.0
 
 
+@pytest.fixture
+def no_processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """Of PRV that wait; and those that are started hereafter."""
+    prv._end_idle()
+    started: list[Any] = []
+    real = prv._Process.__init__
+
+    def counted(self: Any) -> None:
+        real(self)
+        started.append(self._process)
+
+    monkeypatch.setattr(prv._Process, "__init__", counted)
+    yield started
+    prv._end_idle()
+
+
 class TestPrv:
     def test_agrees_with_pld_from_above(self) -> None:
         found = price([run_of()], delta=1e-5, accountant=Accountant.PRV)
@@ -402,17 +455,104 @@ class TestPrv:
         assert pld(run_of()) * 0.999 <= found.epsilon <= pld(run_of()) + 0.02
         assert (found.library, found.conversion) == ("opacus", "prv upper")
 
-    def test_the_child_starts_without_torch(self) -> None:
+    def test_the_process_starts_without_torch(self) -> None:
         code = (
-            "import sys; from tan_core.accounting import _prv_process as p; p._enter_without_torch();"
-            "import opacus.accountants.prv; print('torch' in sys.modules)"
+            "import sys; from tan_core.accounting import _prv_process as p; p.main();"
+            "print('opacus.accountants.prv' in sys.modules, 'torch' in sys.modules)"
         )
 
         child = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+            [sys.executable, "-c", code],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=True,
         )
 
-        assert child.stdout.strip() == "False"
+        assert child.stdout.split() == ["True", "False"]
+
+    def test_it_ends_when_nobody_asks(self) -> None:
+        code = "from tan_core.accounting import _prv_process as p; p.IDLE_SECONDS = 0.1; p.main()"
+
+        child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
+
+        assert child.wait(60) == 0
+        assert child.stdin is not None
+        child.stdin.close()
+
+    def test_one_process_answers_many_questions(self, no_processes: list[Any]) -> None:
+        for steps in (2511, 2512, 2513):
+            price([run_of(steps=steps)], delta=1e-5, accountant=Accountant.PRV)
+
+        assert len(no_processes) == 1
+
+    def test_one_that_was_killed_while_it_waited_is_replaced(self, no_processes: list[Any]) -> None:
+        price([run_of(steps=2514)], delta=1e-5, accountant=Accountant.PRV)
+        no_processes[0].kill()
+        no_processes[0].wait()
+
+        assert price([run_of(steps=2515)], delta=1e-5, accountant=Accountant.PRV).epsilon > 6
+        assert len(no_processes) == 2
+
+    def test_a_process_that_only_ends_is_an_accountant_error(
+        self, no_processes: list[Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sys, "executable", "false")
+
+        with pytest.raises(AccountantError, match="prv failed: exit status 1"):
+            price([run_of(steps=2516)], delta=1e-5, accountant=Accountant.PRV)
+        assert len(no_processes) == 1
+
+    def test_threads_ask_at_once(self, no_processes: list[Any]) -> None:
+        runs = [run_of(steps=steps) for steps in range(2520, 2524)]
+
+        def of(run: Mechanism) -> float:
+            return price([run], delta=1e-5, accountant=Accountant.PRV).epsilon
+
+        with ThreadPoolExecutor(4) as threads:
+            found = list(threads.map(of, runs))
+
+        assert found == [pytest.approx(pld(run), rel=0.005) for run in runs]
+        assert sum(process.poll() is None for process in no_processes) <= 2
+
+    def test_a_forked_child_asks_another_process(self, no_processes: list[Any]) -> None:
+        price([run_of(steps=2517)], delta=1e-5, accountant=Accountant.PRV)
+
+        child = os.fork()
+        if not child:
+            started = 0
+            try:
+                price([run_of(steps=2518)], delta=1e-5, accountant=Accountant.PRV)
+                prv._end_idle()
+                started = len(no_processes)
+            finally:
+                os._exit(started)
+        price([run_of(steps=2519)], delta=1e-5, accountant=Accountant.PRV)
+
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+        assert len(no_processes) == 1
+
+    def test_a_fork_that_was_killed_is_an_accountant_error(
+        self, no_processes: list[Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As by the system, where memory is short; the process itself stays."""
+        price([run_of(steps=2527)], delta=1e-5, accountant=Accountant.PRV)
+        monkeypatch.setattr(prv, "_MAX_EPSILON_ERROR", 1e-4)  # takes a while
+        monkeypatch.setattr(prv, "_MIN_EPSILON_ERROR", 1e-4)
+
+        def kill_its_fork() -> None:
+            children = Path(f"/proc/{no_processes[0].pid}/task/{no_processes[0].pid}/children")
+            while not (found := children.read_text().split()):
+                time.sleep(0.001)
+            os.kill(int(found[0]), signal.SIGKILL)
+
+        with ThreadPoolExecutor(1) as threads:
+            killing = threads.submit(kill_its_fork)
+            with pytest.raises(AccountantError, match="ended by signal 9"):
+                price([run_of(steps=2528)], delta=1e-5, accountant=Accountant.PRV)
+            killing.result()
+
+        assert no_processes[0].poll() is None
 
     def test_running_out_of_time_is_an_accountant_error(
         self, monkeypatch: pytest.MonkeyPatch
