@@ -473,14 +473,12 @@ def serving(recorded: RecordedServer) -> Iterator[RecordedServer]:
         recorded.app, port=0, log_config=None, log_level="error", lifespan="off", ws="none"
     )
     server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
+    threading.Thread(target=server.run, daemon=True).start()
     while not server.started:
-        time.sleep(0.01)
+        time.sleep(0.002)
     port = server.servers[0].sockets[0].getsockname()[1]
     recorded.url = f"http://127.0.0.1:{port}"
     try:
         yield recorded
     finally:
-        server.should_exit = True
-        thread.join(10)
+        server.should_exit = True  # it looks every tenth of a second; nobody has to wait for that
