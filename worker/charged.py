@@ -32,6 +32,10 @@ USED_UP = "the search's reservation is used up: crashes took the trials that wer
 _SEED_BYTES: Final = 8
 _PARTS: Final = 2**32
 """Of a user: what of its records is told right is counted in whole parts of it, as sums of integers are exact."""
+_GRAINS: Final = 2**10
+"""Of a unit: noisy counts are told in whole ones. All digits of a sum with a floating-point number would tell the count
+itself: of the counts that there may be, one alone leaves a number that the generator makes. A grain holds a million of
+these and more, up to noise of a million units."""
 
 
 class NotChargedError(Exception):
@@ -136,9 +140,9 @@ class ChargedRun:
         told = self._trainer.hits(inputs, labels, weights=self._mean.weights)
         right, num_units = units_told_right(told, self._data.validation_users)
         # A stream of its own: no step has this number.
-        draw = self._randomness.noise(self._trainer.mechanism.steps, 1)
+        draw = self._randomness.noise(self._trainer.mechanism.steps, 1, dtype=torch.float64)
         noisy = right + self._noise * float(draw[0])
-        return min(max(noisy / num_units, 0.0), 1.0)
+        return min(max(round(noisy * _GRAINS) / (_GRAINS * num_units), 0.0), 1.0)
 
 
 def units_told_right(hits: torch.Tensor, users: torch.Tensor | None) -> tuple[float, int]:

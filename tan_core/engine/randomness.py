@@ -108,10 +108,10 @@ class PrivateRandomness:
         """A uniformly random part of that size, rising; all of a draw that is not above it."""
         return _part(drawn, self._words("cut", step, len(drawn)), max_batch_size)
 
-    def noise(self, step: int, size: int) -> Tensor:
-        """Standard normal noise by Box and Muller from 53-bit uniforms; float32 [size]."""
+    def noise(self, step: int, size: int, *, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Standard normal noise by Box and Muller from 53-bit uniforms; [size], float32 unless stated."""
         num_pairs = (size + 1) // 2
-        return _box_muller(_signed(self._words("noise", step, 2 * num_pairs)))[:size]
+        return _box_muller(_signed(self._words("noise", step, 2 * num_pairs)), dtype)[:size]
 
     def add_noise(
         self, step: int, total_P: Tensor, deviation: float, *, share: int = 0, shares: int = 1
@@ -278,14 +278,14 @@ def _signed(words: NDArray[np.uint64]) -> Tensor:
     return torch.from_numpy(words.view(np.int64))
 
 
-def _box_muller(words: Tensor) -> Tensor:
-    """One standard normal per 64-bit word, float32; the first uniform is in (0, 1]: no log(0)."""
+def _box_muller(words: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """One standard normal per 64-bit word; the first uniform is in (0, 1]: no log(0)."""
     half = len(words) // 2
     # An arithmetic shift keeps the sign; the mask leaves the upper 53 bits as a number >= 0.
     bits = (words >> 11) & (2**53 - 1)
     radius = bits[:half].add(1).to(torch.float64).mul_(2.0**-53).log_().mul_(-2).sqrt_()
     angle = bits[half:].to(torch.float64).mul_(2.0**-52 * math.pi)
-    out = torch.empty(len(words), dtype=torch.float32)
+    out = torch.empty(len(words), dtype=dtype)
     torch.mul(radius, angle.cos(), out=out[:half])
     torch.mul(radius, angle.sin_(), out=out[half:])
     return out

@@ -299,6 +299,13 @@ TRIAL_FAULTS = (
         (Edit(CHARGED, "ChargedRun._noisy_accuracy", "self._noise *", "0.5 * self._noise *"),),
     ),
     Fault(
+        "a score to its last digit", "test_the_digits_of_a_score_do_not_tell_the_count",
+        (
+            Edit(CHARGED, "ChargedRun._noisy_accuracy", "round(noisy * _GRAINS)", "noisy * _GRAINS"),
+            Edit(CHARGED, "ChargedRun._noisy_accuracy", "dtype=torch.float64", "dtype=torch.float32"),
+        ),
+    ),
+    Fault(
         "a score that counts records where users are protected",
         "test_a_score_of_users_is_the_mean_of_what_is_right_of_each",
         (Edit(CHARGED, "ChargedRun._noisy_accuracy", "self._data.validation_users", "None"),),
