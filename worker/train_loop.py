@@ -182,8 +182,7 @@ def run_segments(
     """Take every step that is granted; whether the run was cancelled or paused on the way."""
     steps = trainer.mechanism.steps
     while trainer.steps_done < steps:
-        wanted = min(assignment.segment_steps, steps - trainer.steps_done)
-        segment, granted, stop = team.told(_begin(leader, trainer, wanted))
+        segment, granted, stop = team.told(_begin(leader, trainer, assignment.segment_steps))
         if granted == 0:
             return bool(stop)
         for _ in range(granted):
@@ -198,12 +197,19 @@ def run_segments(
     return False
 
 
-def _begin(leader: Leader | None, trainer: Trainer, wanted: int) -> list[int]:
-    """Segment, steps granted, and whether to stop instead; rank 0 knows, the others wait for it."""
-    if leader is None or trainer.is_diverged:
+def _begin(leader: Leader | None, trainer: Trainer, segment_steps: int) -> list[int]:
+    """Segment, steps granted, and whether to stop instead; rank 0 knows, the others wait for it.
+
+    A run whose weights are no numbers any more ends, and is charged for all of its steps: where its own outputs decide
+    when it stops, composition holds for the whole plan alone.
+    """
+    if leader is None:
         return [0, 0, 0]
+    left, is_over = trainer.mechanism.steps - trainer.steps_done, trainer.is_diverged
+    wanted = left if is_over else min(segment_steps, left)
     grant = leader.charge(trainer.steps_done, wanted)
-    return [grant.segment, min(grant.num_steps, wanted), int(leader.is_to_stop)]
+    granted = 0 if is_over else min(grant.num_steps, wanted)
+    return [grant.segment, granted, int(leader.is_to_stop)]
 
 
 def build_trainer(
