@@ -170,10 +170,15 @@ class ConstantTanSearch(OptunaSearch):
         return _config(number, params or {}, 0, self._known_scores(number, params or {}))
 
     def _known_scores(self, number: int, params: Mapping[str, Any]) -> Sequence[RungScore]:
-        """Of this trial; else of another with its parameters, which the same seed would give once more."""
+        """Of this trial; else of another with its parameters, which the same seed would give once more.
+
+        Not so where trials are charged: each has noise of its own, and how many there are is not for scores to decide.
+        """
         own = self._records.get(number)
         if own is not None and own.scores:
             return own.scores
+        if self._assignment.charged is not None:
+            return ()
         twins = (trial.scores for trial in self._records.values() if trial.params == params)
         return max(twins, key=len, default=())
 

@@ -475,6 +475,31 @@ def test_of_parameters_that_were_simulated_every_score_is_known() -> None:
         assert [RungScore.model_validate(one) for one in suggestion["scores"]] == twin.scores
 
 
+def test_of_a_charged_search_every_trial_runs_whatever_the_scores() -> None:
+    """Scores that choose the parameters would else choose how many trials are charged, too: that was to be fixed before."""
+    charged = {
+        "mechanism": {"event": assignment_of().reference.event},
+        "score_noise_multiplier": 20.0,
+    }
+    space = {"optimizer": {"choices": ["sgd", "adam"]}}
+    known = [
+        TrialRecord(
+            number=n,
+            state=TrialState.COMPLETED,
+            params={"optimizer": name},
+            scores=[score_of(0, 0.5)],
+            value=0.5,
+        )
+        for n, name in enumerate(["sgd", "adam"])
+    ]
+    searcher = searching(known, trials=12, space=space, rungs=RUNGS[:1], charged=charged)
+
+    suggestions = [suggest(searcher, f"t{turn}") for turn in range(10)]
+
+    assert [each["number"] for each in suggestions] == list(range(2, 12))
+    assert [each["scores"] for each in suggestions] == [[]] * 10
+
+
 FINISHED = [
     record(0, TrialState.COMPLETED, learning_rate=2.0, accuracies=(0.5, 0.6, 0.700)),
     record(1, TrialState.COMPLETED, learning_rate=3.0, accuracies=(0.5, 0.6, 0.705)),
