@@ -43,6 +43,8 @@ OF_PEOPLE = (
     "Data that are registered as public hold none of these people: whoever registered them said so, and "
     "only records that are alike were looked for.",
     "No other registration holds the same people: what is charged there is in no figure here.",
+    "The digest of the data's files (dataset.sha256) and the number of records in each split are treated as public: "
+    "whoever knows all records but one can try with the digest what that one holds, and no epsilon is for that.",
 )
 OF_SHARED_RECORDS = (
     "{shared:,} of {of:,} distinct records of {dataset} are records of {other} too, as was accepted by {accepted}. For "

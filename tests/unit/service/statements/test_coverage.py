@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from service.statements.facts import Charge
 from service.statements.statement import OF_PEOPLE, build
 from service.statements.verify import verify_statement
 from tan_core.accounting.effort import limited_effort
+from tan_core.data import inspect
 from tan_core.wire import Evaluation
 from tests.support.evaluations import evaluation
 from tests.unit.service.statements.test_statement import MECHANISM, make_facts, make_spec
@@ -280,6 +282,25 @@ def test_that_public_data_hold_nobody_of_these_is_an_assumption(
     charge = Charge(mechanism=MECHANISM, charged_steps=100, reserved_steps=None)
     public = build(make_facts(is_public=True, charge=charge))
     assert not set(OF_PEOPLE) & set(public["assumptions"])
+
+
+def test_that_the_digest_of_the_data_tells_of_them_is_an_assumption(
+    unaccounted: Statement, tmp_path: Path
+) -> None:
+    """Whoever knows all records but one finds it by the digest that every statement has."""
+
+    def digest(last: int) -> str:
+        rows = [f"{row},{row % 2}" for row in range(60)]
+        path = tmp_path / f"{last}.csv"
+        path.write_text("\n".join(["value,label", *rows, f"{last},1"]))
+        return inspect(path).content_sha256
+
+    stated = digest(1007)
+
+    assert [last for last in range(1000, 1016) if digest(last) == stated] == [1007]
+    (said,) = (each for each in unaccounted["assumptions"] if "dataset.sha256" in each)
+    assert "treated as public" in said
+    assert unaccounted["dataset"].keys() == {"name", "sha256"}
 
 
 @pytest.mark.parametrize(
