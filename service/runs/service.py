@@ -157,7 +157,16 @@ async def begin_segment(context: Context, driver: Driver, ask: SegmentRequest) -
             num_steps=wanted,
             request_id=ask.request_id,
         )
+        held = await ledger.reservation(session, reservation_id)
+    # What runs from here on is in no backup of before, be it of a moment ago.
+    await _leave(context, held.scope_id)
     return SegmentGrant(segment=segment, num_steps=granted)
+
+
+async def _leave(context: Context, scope_id: str) -> None:
+    """Mark what is charged by now: no older ledger is served from here on."""
+    async with context.database.session() as session:
+        await Published(context.settings.home_path).leave_head(session, scope_id)
 
 
 async def _begin_trial(
@@ -189,8 +198,7 @@ async def _begin_trial(
             )
             if granted < wanted:
                 return SegmentGrant(segment=segment, num_steps=0)
-    async with context.database.session() as session:
-        await Published(context.settings.home_path).leave_head(session, trials.scope_id)
+    await _leave(context, trials.scope_id)
     return SegmentGrant(segment=segment, num_steps=granted)
 
 

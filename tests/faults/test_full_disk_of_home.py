@@ -73,12 +73,25 @@ async def test_a_private_run_waits_for_room_and_says_so(world: World, disk: Path
     assert (study["state"], study["reason"]) == ("completed", None)
 
 
+async def test_steps_wait_for_room_and_are_charged_once(world: World, disk: Path) -> None:
+    study_id = await world.to_training()
+    ballast = fill(disk)
+
+    with pytest.raises(AssertionError, match=FULL):
+        await world.begin_segment(study_id, 0, 10)
+
+    ballast.unlink()
+    granted = await world.begin_segment(study_id, 0, 10)
+    assert granted["num_steps"] == 10
+    account = (await world.client.get("/datasets/digits/ledger")).json()
+    assert [each["charged_steps"] for each in account["reservations"]] == [10]
+
+
 async def test_a_statement_waits_for_room_and_says_so(world: World, disk: Path) -> None:
     study_id = await world.trained()
     await world.tick(2)
-    # Something else is charged, so that the next thing that leaves has to be noted.
-    other = await world.to_training(name="other")
-    await world.begin_segment(other, 0, 10)
+    # Something else is reserved, so that the next thing that leaves has to be noted.
+    await world.submit(name="other")
     ballast = fill(disk)
 
     refused: httpx.Response = await world.client.get("/datasets/digits/ledger/export")

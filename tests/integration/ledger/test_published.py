@@ -137,7 +137,7 @@ async def test_a_rewritten_journal_stays_refused_however_long_it_is_and_whatever
         assert (await served.get("/readyz")).json()["restored_backup"]
 
 
-async def test_a_private_run_marks_its_ledger_when_it_starts_and_when_it_has_succeeded(
+async def test_a_private_run_marks_its_ledger_when_it_starts_is_charged_and_has_succeeded(
     client: httpx.AsyncClient, settings: Settings, database: Database
 ) -> None:
     world = World(client, settings, database)
@@ -150,11 +150,36 @@ async def test_a_private_run_marks_its_ledger_when_it_starts_and_when_it_has_suc
     assert await last_marked(client, settings) == "acquire"
 
     await world.begin_segment(study_id, 0, 100)
-    assert await last_marked(client, settings) == "acquire"
+    assert await last_marked(client, settings) == "begin"
     await world.finish_private(study_id)
     await world.tick(2)
     assert (await world.study(study_id))["state"] == "completed"
     assert await last_marked(client, settings) == "attest"
+
+
+async def test_a_backup_from_the_middle_of_a_private_run_is_refused_once_more_of_it_is_charged(
+    client: httpx.AsyncClient, settings: Settings, database: Database, copied: Copy
+) -> None:
+    """Nothing has left the service since, and yet steps ran that the backup knows nothing of."""
+    world = World(client, settings, database)
+    study_id = await world.to_training()
+    await world.begin_segment(study_id, 0, 50)
+    restored = await copied()
+    async with open_client(settings, restored) as served:
+        assert not (await served.get("/readyz")).json()["restored_backup"]
+
+    await world.begin_segment(study_id, 50, 50)
+
+    charged = {
+        each["reservation_id"]: each["charged_steps"]
+        for each in (await client.get(LEDGER)).json()["reservations"]
+    }
+    async with open_client(settings, restored) as served:
+        known = (await served.get(LEDGER)).json()["reservations"]
+        assert [(each["charged_steps"], charged[each["reservation_id"]]) for each in known] == [
+            (50, 100)
+        ]
+        assert (await served.get("/readyz")).json()["restored_backup"]
 
 
 async def test_a_backup_from_before_a_private_run_is_refused_once_its_model_was_downloaded(
