@@ -145,7 +145,10 @@ def _train(
     if trainer.is_diverged:
         return Outcome(
             outcome="failed",
-            reason=f"a weight was not finite after {trainer.steps_done} steps",
+            reason=(
+                f"a weight was not finite after {trainer.steps_done} of {trainer.mechanism.steps} steps; "
+                "all of them are charged, as it was the run's own outputs that ended it"
+            ),
             retryable=False,
         )
     if trainer.steps_done == 0:
