@@ -10,6 +10,7 @@ from service.ledger.schemas import AdmissionRule
 from tan_core.spec import FieldProblem, SearchAccounting, StudySpec
 from tan_core.spec.features import feature_models
 from tan_core.spec.models import PythonModel, ScatterModel, too_large_to_whiten
+from tan_core.spec.space import as_written
 
 _GIVEN = f"{SearchAccounting.NO_SEARCH.value}, with hyper-parameters that are given"
 MAX_CLASSES_TOLD = 1000
@@ -245,4 +246,5 @@ def _augmentation_faults(spec: StudySpec, dataset: Dataset) -> Iterator[FieldPro
             yield FieldProblem(path=f"train.{field}", message=message, value=value)
         for key in (field, f"train.{field}"):
             if key in spec.search.space:
-                yield FieldProblem(path=f"search.space.{key}", message=message)
+                written = as_written(spec.search.space[key])
+                yield FieldProblem(path=f"search.space.{key}", message=message, value=written)

@@ -21,7 +21,7 @@ from service.plans.rates import measured
 from service.plans.schemas import MechanismPlanRequest, UnregisteredDataset
 from service.warm_start import service as warm_start
 from tan_core.accounting import SEARCH_NOTES, note_of_search, price
-from tan_core.errors import TooHardError
+from tan_core.errors import ParameterError, TooHardError
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 from tan_core.planner import ModelCost, Plan, model_cost, plan_mechanism, plan_study, reservations
 from tan_core.spec import FieldProblem, StudySpec
@@ -69,8 +69,8 @@ async def prepare(context: Context, spec: StudySpec, *, tenant: str | None = Non
     Only studies of ``tenant`` can be learnt from; None: any.
 
     Raises:
-        InvalidInputError: a dataset is unknown, or does not allow or fit what the study asks.
-        ParameterError: no plan meets the target.
+        InvalidInputError: a dataset is unknown, or does not allow or fit what the study asks; or no plan
+            meets the target.
     """
     planned = await _plan_registered(context, spec, tenant)
     reservation = None
@@ -282,7 +282,7 @@ async def _plan_mechanism(context: Context, request: MechanismPlanRequest) -> Pl
 async def _computed(
     context: Context, asked: StudySpec | MechanismPlanRequest, compute: Callable[[], T]
 ) -> T:
-    """What ``compute`` answers, or the refusal of what takes too long to price."""
+    """What ``compute`` answers, or the refusal of what cannot be planned or takes too long to price."""
     if isinstance(asked, StudySpec):
         accountant, section = asked.privacy.accountant, "train"
         if asked.searched("steps") is not None:
@@ -294,11 +294,26 @@ async def _computed(
         return await context.arithmetic.run(
             compute, effort_seconds=PRV_EFFORT_SECONDS if is_prv else EFFORT_SECONDS
         )
+    except ParameterError as error:
+        if error.field is None:
+            raise
+        raise InvalidInputError.at(error.field, str(error), _asked_at(error.field, asked)) from None
     except TooHardError as error:
+        path = f"{section}.steps"
         raise InvalidInputError.at(
-            f"{section}.steps",
+            path,
             f"{error}; fewer steps, more noise, a larger delta or accountant rdp take less",
+            _asked_at(path, asked),
         ) from None
+
+
+def _asked_at(path: str, asked: StudySpec | MechanismPlanRequest) -> Any:
+    """What stands at a path of the question; None where nothing does."""
+    found: Any = asked.model_dump(mode="json")
+    while isinstance(found, dict) and path not in found:  # a key of search.space may hold dots
+        key, _, path = path.partition(".")
+        found = found.get(key)
+    return found[path] if isinstance(found, dict) else None
 
 
 def _named_datasets(spec: StudySpec) -> dict[str, str]:

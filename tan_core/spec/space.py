@@ -78,3 +78,15 @@ def probes(dimension: Choices | Range | Scalar) -> list[tuple[str, Scalar]]:
     if isinstance(dimension, Range):
         return [(".low", dimension.low), (".high", dimension.high)]
     return [("", dimension)]
+
+
+def as_written(dimension: Choices | Range | Scalar) -> Any:
+    """The dimension as it stands in the YAML.
+
+    Example:
+        >>> as_written(Range(low=0.5, high=2.0)), as_written(4)
+        ({'low': 0.5, 'high': 2.0}, 4)
+    """
+    if isinstance(dimension, Choices | Range):
+        return dimension.model_dump(exclude_defaults=True)
+    return dimension

@@ -24,7 +24,15 @@ from tan_core.spec.base import Frozen, fault
 from tan_core.spec.fields import Place, field_of, searchable_keys, trainer_needs
 from tan_core.spec.models import ModelSpec
 from tan_core.spec.needs import Need
-from tan_core.spec.space import MAX_DIMENSIONS, Choices, Dimension, Range, Scalar, probes
+from tan_core.spec.space import (
+    MAX_DIMENSIONS,
+    Choices,
+    Dimension,
+    Range,
+    Scalar,
+    as_written,
+    probes,
+)
 from tan_core.spec.space_keys import no_field, with_unknown_keys
 from tan_core.spec.train import UNAUGMENTED, Clipping, TrainerConfig, TrainSpec
 
@@ -229,8 +237,8 @@ class StudySpec(Frozen):
                 "leave train.steps auto"
             )
         return [
-            _fault(("search", "space", key), None, "; ".join(problems))
-            for key in self.search.space
+            _fault(("search", "space", key), as_written(dimension), "; ".join(problems))
+            for key, dimension in self.search.space.items()
             if problems and self.field_of(key) == ("train", "steps")
         ]
 
@@ -276,14 +284,14 @@ class StudySpec(Frozen):
         if self.privacy.accountant is Accountant.PRV:
             problem = "prv does not price a search that is charged; accepted: pld, rdp"
             faults.append(_fault(("privacy", "accountant"), Accountant.PRV.value, problem))
-        for key in search.space:
+        for key, dimension in search.space.items():
             section, field = self.field_of(key) or ("", "")
             if section == "train" and field in ("steps", "clip_norm"):
                 problem = (
                     f"trials of a search that is charged are one mechanism, fixed before the first of them; fix "
                     f"{field} below train"
                 )
-                faults.append(_fault(("search", "space", key), None, problem))
+                faults.append(_fault(("search", "space", key), as_written(dimension), problem))
         return faults
 
     def _proxy_faults(self) -> list[InitErrorDetails]:

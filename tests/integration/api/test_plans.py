@@ -97,8 +97,42 @@ class TestPlans:
 
         assert response.status_code == 422
         (error,) = response.json()["errors"]
-        assert error["path"] == path
+        section, field = path.split(".")
+        assert (error["path"], error["value"]) == (path, body[section][field])
         assert "it takes more than 0 s of processor time" in error["message"]
+
+    @pytest.mark.parametrize("route", ["/plans", "/studies"])
+    @pytest.mark.parametrize(
+        ("change", "path", "value"),
+        [
+            ({"privacy": {"epsilon": 1e-9}}, "privacy.epsilon", 1e-9),
+            ({"train": {"batch_size": 10_000}}, "train.batch_size", 10_000),
+            ({"train": {"noise_multiplier": 0.01}}, "train.noise_multiplier", 0.01),
+        ],
+        ids=["epsilon", "batch_size", "noise_multiplier"],
+    )
+    async def test_what_the_planner_refuses_is_told_with_its_value(
+        self, client, route, change, path, value
+    ):
+        response = await client.post(route, json=make_spec(**change))
+
+        assert response.status_code == 422
+        (error,) = response.json()["errors"]
+        assert (error["path"], error["value"]) == (path, value)
+        assert response.json()["detail"] == f"{path}: {error['message']}"
+
+    @pytest.mark.parametrize(
+        "space", [{"train.steps": {"choices": [50, 100]}}, {"steps": {"low": 50, "high": 100}}]
+    )
+    async def test_a_key_of_the_space_is_told_with_its_value(self, client, space):
+        spec = make_spec()
+        spec["search"]["space"] = space
+
+        response = await client.post("/plans", json=spec)
+
+        ((key, written),) = space.items()
+        (error,) = response.json()["errors"]
+        assert (error["path"], error["value"]) == (f"search.space.{key}", str(written))
 
     async def test_what_no_accountant_can_hold_is_refused_by_field(self, client):
         hopeless = MECHANISM | {"noise_multiplier": 0.02, "steps": 10_000_000}
