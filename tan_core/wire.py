@@ -484,6 +484,7 @@ class PrivateResult(Frozen):
     model_sha256: Exact
     train_seconds: Amount
     software: dict[Exact, Exact]
+    """Versions by name; ``commit`` is that of the product's own code, where it is known."""
     updates: Annotated[list[UpdatePoint], Field(max_length=1000)] = Field(
         default_factory=list[UpdatePoint]
     )

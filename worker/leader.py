@@ -15,6 +15,7 @@ from tan_core.data import Split
 from tan_core.engine import Trainer, checkpoint
 from tan_core.models.extractor import Extractor
 from tan_core.wire import Checkpoint, PrivateAssignment, PrivateResult, SegmentGrant
+from worker.provenance import commit
 from worker.report import ControlPlane, FencedError, Heartbeats
 from worker.settings import WorkerSettings
 
@@ -48,6 +49,7 @@ class Leader:
         # Left first, and not before the checkpoint that is on its way has arrived or failed.
         self._thread = stack.enter_context(ThreadPoolExecutor(1, "checkpoint"))
         self._on_its_way: Future[None] | None = None
+        self._image_commit = settings.code_commit
         self._folder = Path(assignment.storage_path) / f"attempt-{assignment.attempt}"
         self._kept: Path | None = None
         self._times: deque[tuple[float, int]] = deque(maxlen=_RATE_WINDOW)
@@ -150,7 +152,7 @@ class Leader:
             model_path=str(path),
             model_sha256=sha256,
             train_seconds=train_seconds,
-            software=software(),
+            software=software(image_commit=self._image_commit),
             updates=trainer.updates,
         )
 
@@ -161,6 +163,11 @@ def _weights_of(extractor: Extractor | None) -> dict[str, torch.Tensor]:
     return {name: value.to("cpu", copy=True).contiguous() for name, value in state.items()}
 
 
-def software() -> dict[str, str]:
-    """Versions of what executed the mechanism."""
-    return {"python": platform.python_version(), **{name: version(name) for name in _SOFTWARE}}
+def software(*, image_commit: str | None) -> dict[str, str]:
+    """Versions of what executed the mechanism, and the ``commit`` of this code where it is known."""
+    known = image_commit or commit()
+    return {
+        "python": platform.python_version(),
+        **{name: version(name) for name in _SOFTWARE},
+        **({"commit": known} if known else {}),
+    }

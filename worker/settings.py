@@ -49,6 +49,8 @@ class WorkerSettings(BaseSettings):
     """As :attr:`service.settings.Settings.progress_timeout_seconds`."""
     log_format: LogFormat = "text"
     """As the service writes its own log."""
+    code_commit: str | None = None
+    """Of the sources that an image was made of, which is no checkout: ``deploy/Dockerfile`` sets it."""
 
     @property
     def storage(self) -> "Storage":

@@ -121,6 +121,7 @@ def statement(document: Json) -> RenderableType:
             ("ledger", _ledger_entry(said.get("ledger"))),
             ("charged", _charged_by_then(said.get("ledger"), search["accounting"])),
             ("software", ", ".join(f"{k} {v}" for k, v in said["software"].items())),
+            ("code", f"commit {said['code_commit']}" if said.get("code_commit") else None),
             *(("assumes", line) for line in said.get("assumptions", [])),
             *(("coverage", line) for line in said.get("coverage", [])),
             ("signed by", _signer(document)),

@@ -74,3 +74,5 @@ class Facts:
     charge: Charge
     issued_at: datetime
     versions: Mapping[str, str]
+    code_commit: str | None = None
+    """Of the code that executed the private run; None: it did not know."""

@@ -62,6 +62,8 @@ async def _facts(session: AsyncSession, study: Study) -> Facts:
     run, result = await _finished_run(session, study)
     dataset = await session.get_one(Dataset, study.dataset)
     searched = await session.get_one(Dataset, study.search_dataset)
+    software = dict(result.software)
+    code_commit = software.pop("commit", None)
     return Facts(
         study_id=study.id,
         study_name=study.name,
@@ -88,8 +90,9 @@ async def _facts(session: AsyncSession, study: Study) -> Facts:
         versions={
             "tan-search": version("tan-search"),
             "dp-accounting": version("dp-accounting"),
-            **result.software,
+            **software,
         },
+        code_commit=code_commit,
     )
 
 

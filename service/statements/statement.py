@@ -149,6 +149,7 @@ def build(facts: Facts) -> dict[str, Any]:
         "weights": {"format": "safetensors", "sha256": result.model_sha256},
         "ledger": _ledger(facts),
         "software": dict(facts.versions),
+        "code_commit": facts.code_commit,
         "assumptions": _assumptions(facts, executed),
         "coverage": _coverage(facts, evaluation),
     }

@@ -107,7 +107,7 @@ def make_result(steps=100):
         "model_path": "/x/model.safetensors",
         "model_sha256": "cd" * 32,
         "train_seconds": 1.5,
-        "software": {"torch": "2.13"},
+        "software": {"torch": "2.13", "commit": "12" * 20},
     }
 
 
@@ -532,6 +532,9 @@ class TestStatement:
         statement = document
         assert statement["steps"]["charged"] == 100
         assert statement["training"] == {"precision": "float32"}
+        assert statement["code_commit"] == "12" * 20
+        assert statement["software"]["torch"] == "2.13"
+        assert "commit" not in statement["software"]
         assert statement["privacy"]["epsilon"] <= 3.0
         account = (await client.get("/datasets/digits/ledger")).json()
         entry = statement["ledger"]["entry"]

@@ -6,6 +6,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
+
+from worker.settings import WorkerSettings
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
@@ -76,6 +79,19 @@ def test_resolving_the_locks_writes_that_pin_too(tmp_path: Path) -> None:
 
     made, kept = [each / "deploy/requirements-build.lock" for each in (tmp_path, ROOT)]
     assert made.read_text() == kept.read_text()
+
+
+def test_the_worker_is_told_the_commit_of_its_sources_after_all_that_takes_long() -> None:
+    lines = stages()["worker"]
+
+    told = lines.index("ENV TAN_CODE_COMMIT=${CODE_COMMIT}")
+    assert lines[told - 1] == "ARG CODE_COMMIT="
+    assert all(at < told for at, line in enumerate(lines) if line.startswith(("RUN", "COPY")))
+    assert "code_commit" in WorkerSettings.model_fields
+    compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    for name in ("ray-head", "ray-worker", "ray-worker-gpu"):
+        args = compose["services"][name]["build"]["args"]
+        assert args["CODE_COMMIT"] == "${TAN_CODE_COMMIT:-}"
 
 
 def test_torch_is_installed_without_the_sources() -> None:

@@ -5,7 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 from dp_accounting.pld.pld_pmf import SparsePLDPmf
+from rich.console import Console
 
+from service.cli import privacy_view
 from service.datasets.schemas import OverlapView, SharedRecords
 from service.evaluation import BASELINE_NOTE, NOTE
 from service.ledger.notes import search_note
@@ -100,6 +102,13 @@ def make_facts(*, released=100, charged=102, **changes):
     return replace(facts, **changes)
 
 
+def shown(document):
+    console = Console(width=160)
+    with console.capture() as captured:
+        console.print(privacy_view.statement(document))
+    return captured.get()
+
+
 @pytest.fixture(scope="module")
 def key(tmp_path_factory):
     return signing_key(tmp_path_factory.mktemp("home"))
@@ -128,6 +137,16 @@ class TestBuild:
         assert (
             statement["privacy"]["epsilon"] > build(make_facts(charged=100))["privacy"]["epsilon"]
         )
+
+    def test_the_commit_of_the_code_is_signed_and_null_where_it_is_not_known(self, key):
+        document = sign(build(make_facts(code_commit="12" * 20)), key)
+
+        assert build(make_facts())["code_commit"] is None
+        assert bad_checks(document) == []
+        assert f"commit {'12' * 20}" in shown(document)
+        assert "commit" not in shown(sign(build(make_facts()), key))
+        document["code_commit"] = "34" * 20
+        assert bad_checks(document) != []
 
     def test_pretraining_is_declared_and_covered_by_the_signature(self, key):
         spec = make_spec().model_dump(mode="json")
