@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from service.cli.options import DatasetName, JsonFlag, finite
 
@@ -33,7 +34,26 @@ OPTIONS = {
 NewName = Annotated[str, typer.Argument(metavar="NAME", help="The name studies use.")]
 
 
-@app.command("add")
+class ModesInARow(TyperCommand):
+    """``--allow`` may be followed by several modes: ``--allow public_proxy accounted``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments with ``--allow`` before every mode."""
+        spread: list[str] = []
+        for word in args:
+            if spread[-2:-1] == ["--allow"] and not word.startswith("-") and _is_mode(word):
+                spread.append("--allow")
+            spread.append(word)
+        return super().parse_args(ctx, spread)
+
+
+def _is_mode(word: str) -> bool:
+    from tan_core.accounting import SearchAccounting
+
+    return word in tuple(SearchAccounting)
+
+
+@app.command("add", cls=ModesInARow)
 def add(
     name: NewName,
     path: Annotated[
@@ -79,10 +99,9 @@ def add(
     allow: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="MODE",
-            help="A search.accounting mode to allow: public_proxy, accounted, or declared_unaccounted beside a "
-            "--waiver; may be repeated. Default: public_proxy, accounted on private data, and what a waiver "
-            "allows.",
+            metavar="MODE ...",
+            help="The search.accounting modes to allow: public_proxy, accounted, or declared_unaccounted beside a "
+            "--waiver. Default: public_proxy, accounted on private data, and what a waiver allows.",
         ),
     ] = None,
     waiver: Annotated[

@@ -402,12 +402,13 @@ class TestAct:
         assert cli("download", ID, "-o", str(tmp_path / "model")).code == 1
         assert list(tmp_path.iterdir()) == []
 
+    @pytest.mark.parametrize("again", [["--allow"], []], ids=["each", "in a row"])
     def test_dataset_add_sends_only_what_was_said(
-        self, cli: Cli, server: RecordedServer, tmp_path: Path
+        self, cli: Cli, server: RecordedServer, tmp_path: Path, again: list[str]
     ) -> None:
         done = cli(
-            "dataset", "add", "mine", "--path", str(tmp_path), "--epsilon", "8", "--delta", "1e-6",
-            "--allow", "public_proxy", "--allow", "declared_unaccounted", "--waiver", "me: a test",
+            "dataset", "add", "--path", str(tmp_path), "--epsilon", "8", "--delta", "1e-6", "--waiver", "me: a test",
+            "--allow", "public_proxy", *again, "declared_unaccounted", "mine",
         )  # fmt: skip
         assert done.code == 0
         assert server.asked("POST /datasets")[0][0] == {
