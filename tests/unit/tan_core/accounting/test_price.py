@@ -1,3 +1,4 @@
+import json
 import logging
 import math
 import os
@@ -471,6 +472,48 @@ class TestPrv:
 
         assert child.stdout.split() == ["True", "False"]
 
+    @pytest.mark.slow
+    @pytest.mark.parametrize(
+        ("slow", "told"), [("_enter_without_torch", "answer"), ("_answer", "signal")]
+    )
+    def test_processor_time_is_that_of_the_question_without_imports(
+        self, slow: str, told: str
+    ) -> None:
+        code = f"""if True:
+            import time
+            from tan_core.accounting import _prv_process as p
+            quick = p.{slow}
+            def slowly(*given):
+                until = time.process_time() + 2.5
+                while time.process_time() < until:
+                    pass
+                return quick(*given)
+            p.{slow} = slowly
+            p.main()
+        """
+        request = {
+            "history": [(20.0, 0.2, 1)],
+            "delta": 1e-5,
+            "eps_error": 0.01,
+            "delta_error": 1e-8,
+            "memory_bytes": prv.MEMORY_LIMIT_BYTES,
+            "cpu_seconds": 1,
+        }
+
+        child = subprocess.run(
+            [sys.executable, "-c", code],
+            input=json.dumps(request) + "\n",
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+
+        answer = json.loads(child.stdout)
+        assert told in answer
+        assert answer.get("signal", signal.SIGXCPU) == signal.SIGXCPU
+        assert answer.get("cpu_seconds", 0) < 1
+
+    @pytest.mark.slow
     def test_it_ends_when_nobody_asks(self) -> None:
         code = "from tan_core.accounting import _prv_process as p; p.IDLE_SECONDS = 0.1; p.main()"
 
@@ -486,6 +529,7 @@ class TestPrv:
 
         assert len(no_processes) == 1
 
+    @pytest.mark.slow
     def test_one_that_was_killed_while_it_waited_is_replaced(self, no_processes: list[Any]) -> None:
         price([run_of(steps=2514)], delta=1e-5, accountant=Accountant.PRV)
         no_processes[0].kill()
@@ -503,6 +547,7 @@ class TestPrv:
             price([run_of(steps=2516)], delta=1e-5, accountant=Accountant.PRV)
         assert len(no_processes) == 1
 
+    @pytest.mark.slow
     def test_threads_ask_at_once(self, no_processes: list[Any]) -> None:
         runs = [run_of(steps=steps) for steps in range(2520, 2524)]
 
@@ -515,6 +560,7 @@ class TestPrv:
         assert found == [pytest.approx(pld(run), rel=0.005) for run in runs]
         assert sum(process.poll() is None for process in no_processes) <= 2
 
+    @pytest.mark.slow
     def test_a_forked_child_asks_another_process(self, no_processes: list[Any]) -> None:
         price([run_of(steps=2517)], delta=1e-5, accountant=Accountant.PRV)
 
@@ -532,6 +578,7 @@ class TestPrv:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
         assert len(no_processes) == 1
 
+    @pytest.mark.slow
     def test_a_fork_that_was_killed_is_an_accountant_error(
         self, no_processes: list[Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
