@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy  # its parts arrive when they are used
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from service.dashboard.charts.axis import Axis
 from service.dashboard.charts.table import Table
@@ -129,7 +129,7 @@ def _range_density(counts: Floats) -> Floats:
     grid = np.arange(counts.size)[:, None]
 
     def below(edge: NDArray[np.floating[Any]] | float) -> Floats:
-        return ndtr((edge - centres) / widths)
+        return scipy.special.ndtr((edge - centres) / widths)
 
     mass = (below(grid + 0.5) - below(grid - 0.5)) / (below(last + 0.5) - below(-0.5))
     mixed = mass @ np.append(weights, 1.0) / (weights.sum() + 1.0)
