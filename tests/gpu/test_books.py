@@ -9,7 +9,7 @@ from torch import nn
 from tan_core.engine import clipped_sum, native
 from tan_core.engine import gpu as kernels
 from tan_core.models.weight_standardised import WeightStandardisedConv2d
-from tests.unit.tan_core.engine.oracle import example_gradients
+from tan_core.testing.oracle import example_gradients
 
 pytestmark = pytest.mark.gpu
 

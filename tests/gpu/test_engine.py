@@ -14,7 +14,7 @@ from tan_core.execution import PrivateRun, Simulation
 from tan_core.mechanism import Mechanism
 from tan_core.spec.models import MODEL_TYPES
 from tan_core.spec.train import Precision, TrainerConfig
-from tests.unit.tan_core.engine.oracle import example_gradients
+from tan_core.testing.oracle import example_gradients
 
 pytestmark = pytest.mark.gpu
 

@@ -23,6 +23,7 @@ from tan_core.accounting.pld import pld_profile
 from tan_core.accounting.rdp import Conversion, SearchedRdpProfile, rdp_profile
 from tan_core.errors import AccountantError, ParameterError, UnreachableTargetError
 from tan_core.mechanism import Accountant, Mechanism
+from tan_core.testing.strategies import mechanisms
 
 # A price may take a second: what fails is shown as it was drawn, not shrunk for minutes.
 BUDGET = settings(
@@ -202,16 +203,7 @@ class TestWildInput:
 class TestRdp:
     @settings(max_examples=12, deadline=None, derandomize=True)
     @given(
-        runs=st.lists(
-            st.builds(
-                run_of,
-                st.one_of(st.just(1.0), st.floats(-5, 0).map(lambda power: 10**power)),
-                st.floats(-1, 2).map(lambda power: 10**power),
-                st.floats(0, 6).map(lambda power: round(10**power)),
-            ),
-            min_size=1,
-            max_size=3,
-        ),
+        runs=st.lists(mechanisms(), min_size=1, max_size=3),
         conversion=st.sampled_from(Conversion),
         delta=st.floats(-10, -0.5).map(lambda power: 10**power),
         epsilon=st.floats(-3, 3).map(lambda power: 10**power),

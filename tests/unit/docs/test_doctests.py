@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-NEED_TORCH = ("engine", "models")
+NEED_TORCH = ("engine", "models", "testing")
 PACKAGES = ("accounting", "tan", "planner")
 
 # Functions whose use is plain from a neighbour's Example, or that need a whole study to be shown.

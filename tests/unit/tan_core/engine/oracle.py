@@ -1,21 +1,10 @@
-"""The definition of a clipped sum, written out: one backward pass of plain autograd per example."""
+"""What the engine finds, held against the definition."""
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from tan_core.engine import clipped_sum
-
-
-def example_gradients(model: nn.Module, inputs, labels, *, views: int) -> torch.Tensor:
-    """[B, P], the trainable parameters in the model's own order."""
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    rows = []
-    for own, label in zip(inputs.split(views), labels, strict=True):
-        loss = functional.cross_entropy(model(own), label.expand(views))
-        gradients = torch.autograd.grad(loss, parameters, materialize_grads=True, allow_unused=True)
-        rows.append(torch.cat([gradient.flatten() for gradient in gradients]))
-    return torch.stack(rows)
+from tan_core.testing.oracle import clipped, example_gradients
 
 
 def assert_exact(
@@ -25,7 +14,7 @@ def assert_exact(
     rows = example_gradients(model, inputs, labels, views=views)
     norms = rows.norm(dim=1)
     clip_norm = float(norms.median())
-    expected = (clip_norm / norms.clamp_min(1e-300)).clamp_max(1) @ rows
+    expected = clipped(rows, clip_norm)
 
     got = clipped_sum(model, inputs, labels, clip_norm=clip_norm, views=views, **settings)
 

@@ -2,7 +2,6 @@
 
 import threading
 
-import numpy as np
 import torch
 
 from tan_core import models
@@ -11,16 +10,10 @@ from tan_core.execution import PrivateRun, Simulation
 from tan_core.mechanism import Mechanism
 from tan_core.spec.models import MlpModel
 from tan_core.spec.train import TrainerConfig
+from tan_core.testing.tiny import SHAPE, tiny_images
 
 KEY = bytes(range(32))
 NUM_EXAMPLES = 60
-SHAPE = (1, 8, 8)
-
-
-def make_data(num_examples: int = NUM_EXAMPLES):
-    generator = np.random.default_rng(0)
-    inputs = generator.integers(0, 256, (num_examples, *SHAPE), dtype=np.uint8)
-    return inputs, generator.integers(0, 3, num_examples)
 
 
 def make_run(*, q: float = 0.2, sigma: float = 1.0, clip_norm: float = 1.0, steps: int = 20):
@@ -39,7 +32,7 @@ def make_trainer(
     execution = execution or make_run()
     mechanism = execution.mechanism if isinstance(execution, PrivateRun) else execution.dynamics
     settings = {"clip_norm": mechanism.clip_norm} | (config or {})
-    inputs, labels = make_data()
+    inputs, labels = tiny_images(NUM_EXAMPLES)
     randomness = (
         PrivateRandomness(KEY, attempt)
         if isinstance(execution, PrivateRun)

@@ -13,11 +13,11 @@ from tan_core.engine import PrivateRandomness, Trainer
 from tan_core.engine.inputs import ByIndex
 from tan_core.execution import Simulation
 from tan_core.spec.models import MODEL_TYPES
+from tan_core.testing.tiny import tiny_images
 from tests.support.image_files import png
 from tests.unit.tan_core.engine.support import (
     KEY,
     SHAPE,
-    make_data,
     make_run,
     make_trainer,
     run,
@@ -53,7 +53,7 @@ def test_a_copy_goes_on_as_the_trainer_does_and_apart_from_it(copied, config, mo
     assert [other.step() for _ in range(4)][-1].step == 7
     for name, tensor in trainer.state().tensors.items():
         assert torch.equal(other.state().tensors[name], tensor)
-    assert other.evaluate(*make_data()) == trainer.evaluate(*make_data())
+    assert other.evaluate(*tiny_images()) == trainer.evaluate(*tiny_images())
     for name, weight in trainer.released_weights().items():
         assert torch.equal(other.released_weights()[name], weight)
 
@@ -81,14 +81,14 @@ def test_shared_and_frozen_parameters_stay_so(copied) -> None:
 
 def test_a_copy_that_is_written_holds_every_weight_once() -> None:
     trainer = simulated(spec=MODEL_TYPES["mlp"](hidden=[500, 500]))
-    [data] = {each.nbytes for each in make_data()[:1]}
+    [data] = {each.nbytes for each in tiny_images()[:1]}
 
     assert len(pickle.dumps(trainer)) < data + 1.5 * 4 * len(vector(trainer))
 
 
 @each_way
 def test_records_that_are_read_by_index_are_opened_again(copied, tmp_path: Path) -> None:
-    inputs, labels = make_data()
+    inputs, labels = tiny_images()
     write(tmp_path, lambda _: None, [png(image[0]) for image in inputs], labels)
     records = ByIndex(opened(tmp_path))
     records.expect(torch.tensor([3]))

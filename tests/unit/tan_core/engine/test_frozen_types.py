@@ -13,8 +13,9 @@ from tan_core.errors import ParameterError
 from tan_core.execution import Simulation
 from tan_core.models.gain import Gain
 from tan_core.spec.train import Precision
+from tan_core.testing.tiny import tiny_images
 from tests.unit.tan_core.engine.oracle import assert_exact
-from tests.unit.tan_core.engine.support import SHAPE, make_data, make_run, make_trainer, run, vector
+from tests.unit.tan_core.engine.support import SHAPE, make_run, make_trainer, run, vector
 
 TYPES = [
     (torch.bfloat16, torch.float32),
@@ -97,7 +98,7 @@ class TestTraining:
     ) -> None:
         model = model_of(backbone(kind), frozen, trained)
         with torch.no_grad():
-            features = model[:-1](torch.from_numpy(make_data()[0]).to(trained) / 127.5 - 1)
+            features = model[:-1](torch.from_numpy(tiny_images()[0]).to(trained) / 127.5 - 1)
         head = nn.Linear(16, 3).to(trained)
         head.load_state_dict(model[-1].state_dict())
 

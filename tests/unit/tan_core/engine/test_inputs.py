@@ -11,13 +11,14 @@ from tan_core.data import Records
 from tan_core.data.records import write
 from tan_core.engine.inputs import ByIndex, as_indices, as_inputs, as_tensor
 from tan_core.errors import ParameterError
+from tan_core.testing.tiny import tiny_images
 from tests.support.image_files import png
-from tests.unit.tan_core.engine.support import SHAPE, make_data, make_trainer, run, vector
+from tests.unit.tan_core.engine.support import SHAPE, make_trainer, run, vector
 
 
 @pytest.fixture
 def records(tmp_path: Path) -> Records:
-    inputs, labels = make_data()
+    inputs, labels = tiny_images()
     write(tmp_path, lambda _: None, [png(image[0]) for image in inputs], labels)
     return Records(tmp_path, SHAPE, "made", (Records, ()))
 
@@ -36,14 +37,14 @@ def test_a_run_is_the_same_wherever_its_records_are(
 
     for name, weight in here.released_weights().items():
         assert torch.equal(weight, there.released_weights()[name])
-    inputs, labels = make_data()
+    inputs, labels = tiny_images()
     assert there.evaluate(records, labels) == here.evaluate(inputs, labels)
 
 
 def test_what_was_expected_is_what_comes_and_so_is_what_was_not(records: Records) -> None:
     inputs = as_inputs(records)
     assert isinstance(inputs, ByIndex)
-    expected = torch.from_numpy(make_data()[0])
+    expected = torch.from_numpy(tiny_images()[0])
 
     for foretold in (torch.tensor([3, 1]), torch.tensor([4]), None):
         if foretold is not None:
@@ -99,7 +100,7 @@ def test_memory_is_shared_where_torch_can() -> None:
 
 def test_a_run_is_the_same_whatever_its_data_are_written_in() -> None:
     features = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
-    labels = make_data()[1]
+    labels = tiny_images()[1]
     torch.manual_seed(0)
     model = torch.nn.Linear(5, 3)
 

@@ -9,7 +9,8 @@ from torch import nn
 from tan_core.engine import clipped_sum, native
 from tan_core.engine.inputs import Picked
 from tan_core.engine.linear_classifier import in_one_pass, linear_classifier, scores
-from tests.unit.tan_core.engine.oracle import assert_exact, example_gradients
+from tan_core.testing.oracle import example_gradients
+from tests.unit.tan_core.engine.oracle import assert_exact
 
 pytestmark = pytest.mark.skipif(not native.is_available(), reason="the kernels are not compiled")
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tan_core.engine import trainer as trainer_module
 from tan_core.engine.bookkeeping import Books
 from tan_core.engine.reduction import Pieces, Reduction
+from tan_core.testing.tiny import tiny_images
 from tests.unit.tan_core.engine.support import (
-    make_data,
     make_run,
     make_trainer,
     run,
@@ -137,7 +137,7 @@ class TestRanks:
 
     def test_an_example_that_is_not_finite_holds_nothing_up(self) -> None:
         """It is the whole last chunk of a rank, which has nothing to add then."""
-        inputs, labels = make_data()
+        inputs, labels = tiny_images()
         inputs = inputs.astype(np.float32)
         inputs[-2:] = np.nan
         changes = {"execution": make_run(q=1.0), "inputs": inputs, "labels": labels}

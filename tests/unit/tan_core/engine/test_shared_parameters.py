@@ -4,7 +4,8 @@ import torch
 from torch import nn
 
 from tan_core.engine.flat import FlatParameters
-from tests.unit.tan_core.engine.support import make_data, make_run, make_trainer, run
+from tan_core.testing.tiny import tiny_images
+from tests.unit.tan_core.engine.support import make_run, make_trainer, run
 
 
 class Tied(nn.Module):
@@ -39,7 +40,7 @@ class TestSharedParameters:
         trainer = make_trainer(
             make_run(sigma=0.3), model=Tied(), config={"ema_decay": 0.9, "learning_rate": 8.0}
         )
-        inputs, labels = make_data()
+        inputs, labels = tiny_images()
         run(trainer, 20)
 
         released = trainer.released_weights()

@@ -16,12 +16,12 @@ from tan_core.execution import PrivateRun, Simulation
 from tan_core.mechanism import Mechanism, Sampling
 from tan_core.spec.models import MlpModel
 from tan_core.spec.train import TrainerConfig
+from tan_core.testing.tiny import tiny_images
 from tests.support.datasets import dataset_ref
 from tests.unit.tan_core.engine.support import (
     KEY,
     NUM_EXAMPLES,
     SHAPE,
-    make_data,
     make_run,
     make_trainer,
     run,
@@ -61,7 +61,7 @@ class TestUpdate:
         plain = models.build(
             MlpModel(hidden=[4]), shape=SHAPE, num_classes=3, generator=torch.Generator().manual_seed(0)
         )  # fmt: skip
-        inputs, labels = (torch.from_numpy(a) for a in make_data())
+        inputs, labels = (torch.from_numpy(a) for a in tiny_images())
         optimizer = torch.optim.SGD(plain.parameters(), lr=0.3)
 
         for _ in range(5):
@@ -192,7 +192,7 @@ class TestUpdate:
         )
 
     def test_a_poisoned_example_leaves_the_run_healthy(self) -> None:
-        inputs, labels = make_data()
+        inputs, labels = tiny_images()
         inputs = inputs.astype(np.float32)
         inputs[4] = np.nan
 
@@ -334,7 +334,7 @@ class TestAverage:
 
     def test_evaluation_uses_the_average(self) -> None:
         trainer = run(make_trainer(config={"ema_decay": 0.9, "learning_rate": 50.0}), 5)
-        inputs, labels = make_data()
+        inputs, labels = tiny_images()
         model = models.build(
             MlpModel(hidden=[4]), shape=SHAPE, num_classes=3, generator=torch.Generator()
         )
@@ -346,7 +346,7 @@ class TestAverage:
 
     def test_evaluation_uses_other_weights_where_they_are_given(self) -> None:
         trainer = run(make_trainer(config={"ema_decay": 0.9, "learning_rate": 50.0}), 5)
-        inputs, labels = make_data()
+        inputs, labels = tiny_images()
         before = vector(trainer)
 
         # Without weights all logits are 0, and the first class is the guess.
@@ -360,7 +360,7 @@ class TestAverage:
         trainer = run(make_trainer(config={"ema_decay": 0.9, "learning_rate": 2.0}), 5)
         before, after = vector(trainer), trainer.released_weights()
 
-        trainer.evaluate(*make_data())
+        trainer.evaluate(*tiny_images())
 
         assert torch.equal(vector(trainer), before)
         assert all(torch.equal(trainer.released_weights()[name], w) for name, w in after.items())
@@ -377,7 +377,7 @@ class TestAverage:
 
 class TestProgress:
     def test_each_microbatch_and_each_piece_of_an_evaluation_is_a_sign_of_life(self) -> None:
-        inputs, labels = make_data()
+        inputs, labels = tiny_images()
         trainer = make_trainer(
             make_run(), microbatch_size=4, randomness=FixedRandomness([*range(10)])
         )
@@ -412,13 +412,13 @@ class TestArguments:
             ({"randomness": SeededRandomness(0)}, "randomness"),
             ({"world_size": 2}, "all_reduce"),
             ({"rank": 1}, "rank"),
-            ({"inputs": make_data(59)[0]}, "inputs"),
-            ({"labels": make_data(59)[1]}, "labels"),
-            ({"labels": make_data()[1][:, None]}, "labels"),
-            ({"labels": make_data()[1] + 0.5}, "labels"),
-            ({"labels": make_data()[1] + 1}, "labels"),
-            ({"labels": make_data()[1] - 1}, "labels"),
-            ({"users": make_data()[1] + 0.5}, "users"),
+            ({"inputs": tiny_images(59)[0]}, "inputs"),
+            ({"labels": tiny_images(59)[1]}, "labels"),
+            ({"labels": tiny_images()[1][:, None]}, "labels"),
+            ({"labels": tiny_images()[1] + 0.5}, "labels"),
+            ({"labels": tiny_images()[1] + 1}, "labels"),
+            ({"labels": tiny_images()[1] - 1}, "labels"),
+            ({"users": tiny_images()[1] + 0.5}, "users"),
             ({"microbatch_size": 0}, "microbatch_size"),
             ({"model": torch.nn.Sequential(torch.nn.Flatten(), torch.nn.BatchNorm1d(64))}, "model"),
         ],
@@ -446,7 +446,7 @@ class TestArguments:
         ids=["config", "execution", "model", "seed", "generator"],
     )
     def test_what_is_of_another_kind_is_refused_by_name(self, changes, field, message) -> None:
-        inputs, labels = make_data()
+        inputs, labels = tiny_images()
         arguments = {
             "model": nn.Sequential(nn.Flatten(), nn.Linear(64, 3)),
             "execution": make_run(),
@@ -480,7 +480,7 @@ class TestArguments:
         assert torch.equal(vector(one), vector(two))
 
     def test_read_only_data_is_accepted(self) -> None:
-        inputs, labels = make_data()
+        inputs, labels = tiny_images()
         inputs.flags.writeable = labels.flags.writeable = False
 
         run(make_trainer(inputs=inputs, labels=labels), 1)
@@ -491,14 +491,14 @@ class TestArguments:
         ids=["column", "one", "floats"],
     )
     def test_labels_that_are_not_one_each_are_no_accuracy(self, change) -> None:
-        inputs, labels = make_data()
+        inputs, labels = tiny_images()
 
         with pytest.raises(ParameterError, match="labels"):
             make_trainer().evaluate(inputs, change(labels))
 
     def test_a_refused_label_is_not_told(self) -> None:
         """A message may be read by others than the data."""
-        labels = make_data()[1]
+        labels = tiny_images()[1]
         labels[7] = 48151
 
         with pytest.raises(ParameterError, match="labels must be >= 0 and below 3") as error:
@@ -520,13 +520,13 @@ class TestArguments:
         before = vector(trainer).clone()
 
         with pytest.raises(ParameterError, match=rf"as Trainer.released, got {got}") as refused:
-            trainer.evaluate(*make_data(), weights=weights)
+            trainer.evaluate(*tiny_images(), weights=weights)
 
         assert refused.value.field == "weights"
         assert torch.equal(vector(trainer), before)
 
     def test_an_empty_split_cannot_be_evaluated(self) -> None:
-        inputs, labels = make_data()
+        inputs, labels = tiny_images()
 
         with pytest.raises(ParameterError, match="empty split"):
             make_trainer().evaluate(inputs[:0], labels[:0])
@@ -603,7 +603,7 @@ class TestModelAndInputs:
         assert error.value.field == "model.groups"
 
     def test_a_split_of_another_shape_is_read_where_the_model_can_and_else_refused(self) -> None:
-        inputs, labels = make_data()
+        inputs, labels = tiny_images()
         trainer = run(make_trainer(), 1)
 
         accuracy = trainer.evaluate(inputs, labels)
@@ -628,7 +628,7 @@ class TestModelAndInputs:
         model.is_tired = True
 
         with pytest.raises(RuntimeError, match=r"^out of memory$"):
-            trainer.evaluate(*make_data())
+            trainer.evaluate(*tiny_images())
 
 
 class TestDigits:

@@ -10,9 +10,9 @@ from tan_core.engine.audit import differences
 from tan_core.engine.users import Users
 from tan_core.errors import ParameterError
 from tan_core.execution import PrivateRun
+from tan_core.testing.tiny import tiny_images
 from tests.unit.tan_core.engine.support import (
     NUM_EXAMPLES,
-    make_data,
     make_run,
     make_trainer,
     run,
@@ -129,7 +129,7 @@ class TestSteps:
         trainer = user_trainer(randomness=FixedRandomness(drawn))
         start = vector(trainer)
         model = make_trainer(user_run(), users=owners())._model
-        inputs, labels = (torch.from_numpy(each) for each in make_data())
+        inputs, labels = (torch.from_numpy(each) for each in tiny_images())
         of = [np.flatnonzero(owners() == user) for user in drawn]
         order = np.concatenate(of)
         rows = mean_gradients(
@@ -168,7 +168,7 @@ class TestSteps:
         assert torch.equal(vector(run(of_records, 5)), vector(run(of_users, 5)))
 
     def test_a_record_that_a_user_has_several_times_counts_once(self) -> None:
-        inputs, labels = make_data()
+        inputs, labels = tiny_images()
         twice = {
             "inputs": np.concatenate([inputs, inputs[:20]]),
             "labels": np.concatenate([labels, labels[:20]]),
