@@ -65,6 +65,7 @@ class TestDriver:
         yield look
         await hearing.close()
 
+    @pytest.mark.slow
     @both_ways
     async def test_one_that_goes_on_beating_keeps_its_attempt(
         self, world: World, its_clock: DatabaseClock, look: Look, by: timedelta

@@ -68,6 +68,7 @@ def sensible_cost(q: float, sigma: float, steps: int, delta: float) -> float:
 
 
 class TestPrice:
+    @pytest.mark.slow
     @BUDGET
     @given(q=rates, sigma=sigmas, steps=step_counts, delta=deltas, more=st.floats(1.0, 3.0))
     def test_more_noise_never_costs_more(
@@ -77,6 +78,7 @@ class TestPrice:
 
         assert noisier <= pld(run_of(q, sigma, steps), delta) * GRID_TOLERANCE + 1e-4
 
+    @pytest.mark.slow
     @BUDGET
     @given(q=rates, sigma=sigmas, steps=step_counts, delta=deltas, more=st.integers(1, 5000))
     def test_more_steps_never_cost_less(
@@ -86,6 +88,7 @@ class TestPrice:
 
         assert longer * GRID_TOLERANCE + 1e-6 >= pld(run_of(q, sigma, steps), delta)
 
+    @pytest.mark.slow
     @BUDGET
     @given(q=rates, sigma=sigmas, steps=step_counts, delta=deltas)
     def test_pld_never_costs_more_than_rdp(
@@ -97,6 +100,7 @@ class TestPrice:
 
         assert pld(run, delta) <= by_rdp * GRID_TOLERANCE + 1e-4
 
+    @pytest.mark.slow
     @BUDGET
     @given(q=rates, sigma=sigmas, steps=step_counts, delta=deltas, more=st.floats(1.0, 3.0))
     def test_a_larger_sampling_rate_never_costs_less(
@@ -137,6 +141,7 @@ class TestPrice:
         )
         assert math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-9)
 
+    @pytest.mark.slow
     @BUDGET
     @given(runs=st.lists(runs, min_size=1, max_size=3), delta=deltas)
     def test_our_own_loss_distribution_agrees_with_dp_accounting(
@@ -201,6 +206,7 @@ class TestWildInput:
 
 
 class TestRdp:
+    @pytest.mark.slow
     @settings(max_examples=12, deadline=None, derandomize=True)
     @given(
         runs=st.lists(mechanisms(), min_size=1, max_size=3),
@@ -225,6 +231,7 @@ class TestRdp:
 
 
 class TestCalibrate:
+    @pytest.mark.slow
     @BUDGET
     @given(q=rates, steps=step_counts, epsilon=st.floats(0.1, 50.0), delta=deltas)
     def test_never_overshoots_and_lands_close(
@@ -240,6 +247,7 @@ class TestCalibrate:
 
         assert 0.999 * epsilon <= pld(run_of(q, sigma, steps), delta) <= epsilon
 
+    @pytest.mark.slow
     @BUDGET
     @given(q=st.floats(1e-3, 0.5), sigma=sigmas, steps=st.integers(10, 5000), delta=deltas)
     def test_noise_of_a_price_is_the_noise_that_was_priced(
@@ -268,6 +276,7 @@ class TestCalibrate:
 
         assert steps <= found <= steps * 1.005 + 1
 
+    @pytest.mark.slow
     @BUDGET
     @given(q=st.floats(1e-3, 0.5), sigma=sigmas, steps=st.integers(10, 5000), delta=deltas)
     def test_rate_of_a_price_is_the_rate_that_was_priced(

@@ -158,6 +158,7 @@ def signed(tmp_path_factory) -> dict[str, Any]:
 
 
 class TestStatement:
+    @pytest.mark.slow
     @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(data=st.data())
     def test_a_document_that_was_changed_gets_a_verdict(

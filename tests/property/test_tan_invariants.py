@@ -114,6 +114,7 @@ class TestMoves:
 
 
 class TestWall:
+    @pytest.mark.slow
     @FEW
     @given(
         rate=st.floats(1e-3, 0.1),

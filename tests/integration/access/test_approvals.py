@@ -32,6 +32,7 @@ async def settled(app, study_id: str) -> dict:
         return dict(row.promotion)
 
 
+@pytest.mark.slow
 async def test_nobody_has_approved_what_is_only_proposed(admin, study):
     assert (await admin.get(f"/studies/{study}")).json()["promotion"]["approved_by"] is None
 

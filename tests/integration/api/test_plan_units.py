@@ -31,6 +31,7 @@ def study(**changes: Any) -> dict[str, Any]:
     return make_spec(dataset="clinic", model={"name": "linear"}, train=train, **changes)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("clinic")
 async def test_users_are_counted_and_called_so(client: httpx.AsyncClient) -> None:
     plan = (await client.post("/plans", json=study())).json()

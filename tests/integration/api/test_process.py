@@ -59,6 +59,7 @@ def wait_until_ready(process: subprocess.Popen, url: str) -> None:
     pytest.fail("the API is not ready after a minute")
 
 
+@pytest.mark.slow
 def test_it_ends_in_time_although_someone_follows_a_study(process):
     api, url = process
     study = httpx.post(f"{url}/studies", json=make_spec(), timeout=60).json()

@@ -59,6 +59,7 @@ async def read(context, study_id: str, after: int, limit: int) -> tuple[list[int
     return seen, True
 
 
+@pytest.mark.slow
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     cuts=st.lists(st.integers(1, 9), min_size=1, max_size=8),

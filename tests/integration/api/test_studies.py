@@ -140,6 +140,7 @@ class TestSubmit:
         response = await client.post("/studies", json=make_spec(dataset="mnist"))
         assert "registered: digits" in response.json()["detail"]
 
+    @pytest.mark.slow
     async def test_over_budget_is_a_conflict_that_leaves_nothing(self, client, database):
         before = await count_rows(database)
         big = {"epsilon": 150.0, "delta": 1e-5}

@@ -42,6 +42,7 @@ def collector():
     server.server_close()
 
 
+@pytest.mark.slow
 def test_a_request_and_its_queries_are_one_trace(collector, tmp_path, database_urls):
     address, spans = collector
     port = free_port()

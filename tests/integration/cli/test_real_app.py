@@ -88,6 +88,7 @@ def edited(tmp_path: Path, before: str, after: str) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_the_first_study_can_be_planned_submitted_listed_shown_and_cancelled(cli: Cli) -> None:
     planned = cli("plan", EXAMPLE)
     assert planned.code == 0, planned.err
@@ -188,6 +189,7 @@ def test_a_mode_that_no_study_runs_under_is_not_allowed_for_ever(cli: Cli, tmp_p
     assert cli(*add, "--allow", "public_proxy").code == 0
 
 
+@pytest.mark.slow
 def test_over_budget_exits_3_and_stores_nothing(cli: Cli, tmp_path: Path) -> None:
     done = cli("submit", edited(tmp_path, "epsilon: 3.0", "epsilon: 400.0"))
     assert done.code == 3, done.err

@@ -34,6 +34,7 @@ async def world(client: httpx.AsyncClient, context: Context, database: Database)
 
 
 class TestStudy:
+    @pytest.mark.slow
     async def test_before_its_first_trial_it_says_what_will_be_paid(
         self, client: httpx.AsyncClient, world: World
     ) -> None:
@@ -138,6 +139,7 @@ async def test_the_dataset_tells_its_three_reservations_apart(
     assert "their scores" in page.text["journal"]
 
 
+@pytest.mark.slow
 async def test_beside_other_studies_it_says_what_its_epsilon_is_of(
     client: httpx.AsyncClient, world: World
 ) -> None:
@@ -191,6 +193,7 @@ class TestPlanner:
             "expected_batch_size,private_run_examples,full_search_examples"
         )
 
+    @pytest.mark.slow
     async def test_other_modes_keep_their_ladder_and_the_table_of_modes(
         self, client: httpx.AsyncClient
     ) -> None:

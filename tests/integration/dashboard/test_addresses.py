@@ -49,6 +49,7 @@ async def test_what_is_made_is_located_below_the_prefix(app: FastAPI, context: C
             assert made.headers["Location"].startswith(f"{path}/")
 
 
+@pytest.mark.slow
 async def test_every_link_leads_somewhere(client: httpx.AsyncClient, paths: list[str]) -> None:
     links: set[str] = set()
     for path in paths:

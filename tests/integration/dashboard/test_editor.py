@@ -3,6 +3,7 @@
 from urllib.parse import quote
 
 import httpx
+import pytest
 
 from service.context import Context
 from tests.integration.dashboard import seeding
@@ -116,6 +117,7 @@ class TestChecking:
         for text in ("", "[1, 2]", "name: a\nname: b", "name: [\x00"):
             assert (await _post(client, text, "submit")).status_code == 422
 
+    @pytest.mark.slow
     async def test_over_budget_is_a_refusal_too(
         self, client: httpx.AsyncClient, context: Context
     ) -> None:

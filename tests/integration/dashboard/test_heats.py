@@ -67,6 +67,7 @@ async def study_id(context: Context) -> str:
     return found
 
 
+@pytest.mark.slow
 async def test_the_plan_has_both_parts_of_the_rung(
     client: httpx.AsyncClient, study_id: str
 ) -> None:

@@ -179,6 +179,7 @@ async def studies(context: Context) -> dict[str, str]:
 
 
 class TestPages:
+    @pytest.mark.slow
     async def test_a_study_at_every_point_of_its_way(
         self, client: httpx.AsyncClient, studies: dict[str, str]
     ) -> None:

@@ -84,6 +84,7 @@ class TestEveryPage:
             assert (main["hx-trigger"] == "refresh from:body") is is_over
             assert main["hx-select"] == "#main"
 
+    @pytest.mark.slow
     async def test_links_lead_somewhere(
         self, client: httpx.AsyncClient, every_page: list[str]
     ) -> None:

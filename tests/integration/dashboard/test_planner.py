@@ -24,6 +24,7 @@ async def plan_of(client: httpx.AsyncClient, body: dict[str, Any]) -> dict[str, 
 
 
 class TestSketch:
+    @pytest.mark.slow
     async def test_is_within_a_thousandth_of_the_plan(self, client: httpx.AsyncClient) -> None:
         page = await get(client, f"/ui/plan?{DIALS}")
         form, _ = PlannerForm.read(dict(parse_qsl(DIALS)))

@@ -119,6 +119,7 @@ class TestChoosing:
         page = await get(client, f"/ui/studies/{study_id}")
         assert not [a for a in page.all("button") if "disabled" in a]
 
+    @pytest.mark.slow
     async def test_a_long_list_of_candidates_is_cut_and_says_so(
         self, client: httpx.AsyncClient, context: Context
     ) -> None:
@@ -165,6 +166,7 @@ class TestTrialsTable:
 
 
 class TestNoise:
+    @pytest.mark.slow
     async def test_searched_steps_are_shown_over_the_noise_they_leave(
         self, client: httpx.AsyncClient, context: Context
     ) -> None:

@@ -131,6 +131,7 @@ class TestFigures:
 
 
 class TestMuchData:
+    @pytest.mark.slow
     async def test_the_newest_reservations_are_listed_and_all_are_counted(
         self, client: httpx.AsyncClient, context: Context
     ) -> None:
@@ -289,6 +290,7 @@ class TestVerifying:
         assert response.status_code == 200, response.text
         return response.text
 
+    @pytest.mark.slow
     async def test_a_statement_of_this_service_holds(
         self, client: httpx.AsyncClient, statement: dict[str, Any]
     ) -> None:
@@ -302,6 +304,7 @@ class TestVerifying:
         shown = await get(client, "/ui/datasets/digits")
         assert text.epsilon(account["charged_epsilon"]) in shown.text["statements"]
 
+    @pytest.mark.slow
     async def test_what_the_ledger_does_not_say_is_found_though_the_service_s_own_key_signed_it(
         self,
         client: httpx.AsyncClient,
@@ -321,6 +324,7 @@ class TestVerifying:
             checks = await checks_of(context, text)
             assert {check.name for check in checks if check.is_bad} == bad, forge.__name__
 
+    @pytest.mark.slow
     async def test_a_smaller_epsilon_is_found(
         self, client: httpx.AsyncClient, statement: dict[str, Any]
     ) -> None:
@@ -332,6 +336,7 @@ class TestVerifying:
         assert "the document was changed" in said
         assert "computed again" in said
 
+    @pytest.mark.slow
     async def test_numbers_that_could_hold_up_the_service_are_refused(
         self, client: httpx.AsyncClient, statement: dict[str, Any]
     ) -> None:
@@ -342,6 +347,7 @@ class TestVerifying:
         assert "does not hold" in said
         assert "expected 1 to 10,000,000" in said
 
+    @pytest.mark.slow
     async def test_a_stranger_s_key_is_named(
         self, client: httpx.AsyncClient, statement: dict[str, Any], tmp_path: Path
     ) -> None:
@@ -354,6 +360,7 @@ class TestVerifying:
         assert "does not hold" in said
         assert f"expected {statement['signature']['key_id']}" in said
 
+    @pytest.mark.slow
     async def test_an_entry_that_the_ledger_does_not_hold_is_found(
         self, client: httpx.AsyncClient, statement: dict[str, Any], tmp_path: Path
     ) -> None:

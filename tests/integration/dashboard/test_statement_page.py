@@ -48,6 +48,7 @@ async def test_a_person_reads_what_the_signed_document_says(
     assert loads == f"/ui/studies/{study}/statement/verdict"
 
 
+@pytest.mark.slow
 async def test_it_is_verified_in_the_page(client: httpx.AsyncClient, study: str) -> None:
     part = await client.get(f"/ui/studies/{study}/statement/verdict")
 
@@ -55,6 +56,7 @@ async def test_it_is_verified_in_the_page(client: httpx.AsyncClient, study: str)
     assert "Everything holds." in part.text
 
 
+@pytest.mark.slow
 async def test_a_document_that_was_changed_where_it_is_kept_does_not_hold(
     client: httpx.AsyncClient, context: Context, study: str
 ) -> None:

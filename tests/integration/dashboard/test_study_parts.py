@@ -45,6 +45,7 @@ def drawn(page: Page, figure: str) -> dict[str, Any]:
 
 
 class TestSearch:
+    @pytest.mark.slow
     async def test_history_has_every_scored_trial_and_the_best_of_the_api(
         self, client: httpx.AsyncClient, study_id: str
     ) -> None:
@@ -136,6 +137,7 @@ class TestSearch:
         assert after["data"][0] == [*before["data"][0], 80]
         assert after["data"][3][-1] == 0.9876
 
+    @pytest.mark.slow
     async def test_ten_thousand_trials_are_read_in_pages_and_drawn_thinned(
         self, client: httpx.AsyncClient, context: Context, study_id: str
     ) -> None:

@@ -46,6 +46,7 @@ async def test_a_finalist_is_shown_with_its_numbers_of_the_api(
     check(page, Known(trial, study), least=40)
 
 
+@pytest.mark.slow
 async def test_its_parameters_are_yaml_and_its_curves_a_table(
     client: httpx.AsyncClient, context: Context
 ) -> None:

@@ -68,6 +68,7 @@ def upgraded(empty_database: DatabaseUrls) -> psycopg.Connection[Any]:
     return psycopg.connect(empty_database.app)
 
 
+@pytest.mark.slow
 def test_studies_plans_trials_and_searches_under_way_are_as_this_version_reads_them(
     upgraded: psycopg.Connection[Any],
 ) -> None:

@@ -182,6 +182,7 @@ async def test_a_backup_from_the_middle_of_a_private_run_is_refused_once_more_of
         assert (await served.get("/readyz")).json()["restored_backup"]
 
 
+@pytest.mark.slow
 async def test_a_backup_from_before_a_private_run_is_refused_once_its_model_was_downloaded(
     client: httpx.AsyncClient,
     settings: Settings,

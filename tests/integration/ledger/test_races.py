@@ -41,6 +41,7 @@ async def admit(
         return True
 
 
+@pytest.mark.slow
 async def test_racing_clients_admit_exactly_what_fits(
     database: Database, ledger: Ledger, scope: str, mechanism: Mechanism
 ) -> None:

@@ -34,6 +34,7 @@ async def told(world: World, study_id: str) -> str | None:
     return note
 
 
+@pytest.mark.slow
 async def test_what_was_reserved_and_not_over_says_so(world: World, database: Database) -> None:
     over = await world.trained(name="over")
     await world.tick(3)

@@ -121,6 +121,7 @@ def test_nothing_is_replaced_unasked(seeded, database_urls, tmp_path):
     assert "stranger" not in rows
 
 
+@pytest.mark.slow
 def test_a_database_in_use_is_not_restored(seeded, tmp_path):
     backup(target(seeded), tmp_path / "tan.backup")
     with (
@@ -179,6 +180,7 @@ def test_a_backup_of_a_newer_schema_is_refused(seeded, empty_database, tmp_path,
         restore(target(empty_database), tmp_path / "tan.backup", is_forced=True)
 
 
+@pytest.mark.slow
 def test_what_is_no_backup_changes_nothing(seeded, tmp_path):
     before = picture(seeded)
     good = tmp_path / "tan.backup"

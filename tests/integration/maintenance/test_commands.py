@@ -17,6 +17,7 @@ def urls(empty_database: DatabaseUrls, monkeypatch, tmp_path) -> DatabaseUrls:
     return empty_database
 
 
+@pytest.mark.slow
 def test_from_an_empty_database_to_a_backup(urls, tmp_path, capfd):
     assert run(["db", "status", "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["state"] == "empty"
@@ -35,6 +36,7 @@ def test_from_an_empty_database_to_a_backup(urls, tmp_path, capfd):
     assert "0 ledger chains verified\nNext: tan-cli serve" in capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_an_error_is_one_line_without_a_traceback(monkeypatch, capfd):
     monkeypatch.setenv("TAN_DATABASE_URL", "postgresql://who:hunter2@127.0.0.1:1/x")
     assert run(["db", "status"]) == 1

@@ -91,6 +91,7 @@ async def test_all_of_it_is_held_before_anything_runs(world: World) -> None:
     assert study["plan"]["simulations"][0]["private"] is True
 
 
+@pytest.mark.slow
 async def test_a_budget_that_holds_the_run_and_not_its_search_refuses_both(world: World) -> None:
     alone = (await world.study(await world.submit(search=CHARGED)))["plan"]["reference"]
     given = {"accounting": "no_search", "trials": 0, "space": {}}
@@ -111,6 +112,7 @@ async def test_a_budget_that_holds_the_run_and_not_its_search_refuses_both(world
     await world.submit(search=given, train=noise)
 
 
+@pytest.mark.slow
 async def test_a_filter_refuses_by_the_figures_of_run_trials_and_scores_together(
     world: World, tmp_path: Path
 ) -> None:
@@ -208,6 +210,7 @@ async def test_a_search_that_is_not_charged_has_nothing_to_begin(world: World) -
     assert "this is for a private run" in refused.text
 
 
+@pytest.mark.slow
 async def test_the_statement_composes_run_trials_and_scores(world: World) -> None:
     study_id = await searching(world)
     await searched(world, study_id)
@@ -283,6 +286,7 @@ async def test_the_worker_is_told_the_very_mechanism_that_is_held(world: World) 
     assert run.assignment["confirmation"] is None
 
 
+@pytest.mark.slow
 async def test_an_unaccounted_search_teaches_a_charged_one_nothing(world: World) -> None:
     """What it found on the same private data was not paid for."""
     free = await world.submit()
@@ -309,6 +313,7 @@ async def test_an_unaccounted_search_teaches_a_charged_one_nothing(world: World)
     assert (await world.client.post("/studies", json=asked)).status_code == 201
 
 
+@pytest.mark.slow
 async def test_seeded_unasked_it_learns_from_charged_searches_alone(world: World) -> None:
     free = await world.submit()
     await world.tick(3)

@@ -116,6 +116,7 @@ async def test_a_plan_says_that_such_a_search_waits(world: World) -> None:
     assert any("before its search, and once more after it" in each for each in plan["warnings"])
 
 
+@pytest.mark.slow
 async def test_what_trains_goes_on(world: World) -> None:
     study_id = await world.to_training()
     await require(world)

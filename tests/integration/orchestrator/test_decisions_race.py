@@ -57,6 +57,7 @@ async def settle(world: World, studies: list[str]) -> None:
                 await world.report(run_id, "POST", "/finish", int(attempt), outcome="cancelled")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 async def test_no_order_of_them_loses_or_spends_anything_unapproved(
     world: World, database: Database, seed: int

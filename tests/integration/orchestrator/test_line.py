@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import pytest
 from sqlalchemy import update
 
 from service.db.session import Database
@@ -127,6 +128,7 @@ class TestRest:
         assert (await world.study(first))["reason"].startswith("attempt 3 begins 20 s after")
         assert (await world.study(second))["state"] == "queued"
 
+    @pytest.mark.slow
     async def test_where_nobody_waits_it_goes_on_at_once(
         self, world: World, database: Database
     ) -> None:

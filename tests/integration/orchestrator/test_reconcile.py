@@ -38,6 +38,7 @@ class TestTheWayOfAStudy:
         assert study["privacy"]["charged_steps"] == 100
         assert (await world.client.get(f"/studies/{study_id}/statement")).status_code == 200
 
+    @pytest.mark.slow
     async def test_a_cap_on_batches_reaches_the_run_the_ledger_and_the_statement(
         self, world: World, tmp_path: Path
     ) -> None:

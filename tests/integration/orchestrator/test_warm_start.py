@@ -227,6 +227,7 @@ class TestPrivacy:
         for shift, (name, fields) in enumerate([("secret", secret), ("open", {"public": True})]):
             await register_table(client, tmp_path, name=name, shift=shift, **fields)
 
+    @pytest.mark.slow
     async def test_a_proxy_learns_from_searches_on_the_proxy_alone(self, history: History) -> None:
         await history.study({0: (1.0, 0.9)}, **self.ON_TABLE)
         proxy = await history.study({0: (2.0, 0.9)}, search=self.PROXY, **self.ON_TABLE)
@@ -388,6 +389,7 @@ class TestKnownSource:
         assert "learnt_from" not in made["plan"]
         assert self.NOTE not in made["privacy"]["search_note"]
 
+    @pytest.mark.slow
     async def test_nor_of_trials_of_other_data_of_searches_that_were_paid_for_or_that_nobody_saw(
         self, history: History, owner: Database, tmp_path: Path
     ) -> None:

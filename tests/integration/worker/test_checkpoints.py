@@ -240,6 +240,7 @@ def test_a_full_disk_is_found_before_the_next_steps_are_charged(
         assert_resumable(books, plane)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wish", ["cancel", "pause"])
 def test_a_run_that_is_stopped_waits_for_the_checkpoint_that_is_on_its_way(
     plane: "ControlPlaneServer", books: "Books", disk: Disk, wish: str

@@ -68,6 +68,7 @@ def true_delta(stated: Sequence[float]) -> float:
     return found
 
 
+@pytest.mark.slow
 def test_a_run_that_ends_by_its_own_outputs_is_charged_for_all_of_its_plan(
     plane: "ControlPlaneServer",
     private_of: Callable[..., PrivateAssignment],

@@ -31,6 +31,7 @@ class TestToken:
         token = Token.new()
         assert without_secrets(f"got {token}.") == f"got tan_{token.id}_***."
 
+    @pytest.mark.slow
     @given(st.text())
     def test_nothing_else_is_a_token(self, text):
         assert Token.parse(text) is None

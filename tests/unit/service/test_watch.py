@@ -64,6 +64,7 @@ def test_any_answer_is_one_and_silence_after_it_is_none(watch: AnswerWatch, stat
     assert soon(lambda: watch.is_hung) > SILENCE_SECONDS / 2
 
 
+@pytest.mark.slow
 def test_who_begins_is_given_longer_and_begins_anew(watch: AnswerWatch) -> None:
     assert soon(lambda: watch.is_hung) > 2 * SILENCE_SECONDS
 

@@ -109,6 +109,7 @@ def private_of(digits: DatasetRef, model: dict[str, Any], **changes: Any) -> Pri
 
 
 class TestCheckpointOf:
+    @pytest.mark.slow
     def test_it_is_the_file_that_was_fixed(self, digits: DatasetRef, folder: Path) -> None:
         found = checkpoint_of(search_of(digits, model_of(folder)), settings_of(folder))
 

@@ -85,6 +85,7 @@ def test_a_plan_says_how_much_work_its_trials_are(plan: dict[str, Any]) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_picture_says_what_is_of_the_run_alone_and_cuts_no_line(plan: dict[str, Any]) -> None:
     figure = Figure()
     plan_plot.draw(figure, plan)

@@ -111,6 +111,7 @@ class TestPlan:
         assert simulation.split()[0] == "256"
         assert "not private" in simulation
 
+    @pytest.mark.slow
     def test_a_target_calibrates_the_noise(self, cli: Cli) -> None:
         done = cli(
             "plan", "--num-examples", "60000", "--batch-size", "2048", "--epsilon", "3",

@@ -152,6 +152,7 @@ def test_an_output_that_takes_no_more_is_told_in_a_line(arguments: tuple[str, ..
     assert done.stderr == "error: cannot read or write the output: No space left on device\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", ["head -1", "true"])
 def test_a_reader_that_has_seen_enough_makes_no_failure(reader: str) -> None:
     """Whether the pipe breaks while the command writes or as it ends is a matter of milliseconds."""

@@ -59,6 +59,7 @@ def test_without_a_search_no_simulation_and_no_saving_is_told() -> None:
 
 
 class TestScreen:
+    @pytest.mark.slow
     def test_a_large_plan_fits_eighty_columns_with_every_number_whole(self) -> None:
         rate = MeasuredRate(examples_per_second=3000, source="private runs of wrn-16-4 on imagenet")
         document = made(
@@ -194,6 +195,7 @@ class TestRate:
 
 
 class TestPlotFile:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("name", "magic"), [("p.png", b"\x89PNG"), ("p.svg", b"<?xml"), ("P.PDF", b"%PDF")]
     )
@@ -208,6 +210,7 @@ class TestPlotFile:
         assert path.read_bytes().startswith(magic)
         assert f"wrote {path}" in done.out
 
+    @pytest.mark.slow
     def test_a_study_is_drawn_from_what_the_server_answers(
         self, cli: Cli, server: RecordedServer, study_yaml: str, tmp_path: Path
     ) -> None:

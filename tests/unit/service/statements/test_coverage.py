@@ -207,6 +207,7 @@ def test_searches_that_are_not_accounted_are_another_s_where_this_one_is(
         assert found(statement, key)["beside epsilon"].detail == f"{note} other studies"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["no_search", "public_proxy"])
 def test_parameters_that_an_unaccounted_search_found_are_not_said_to_be_covered(
     key: Ed25519PrivateKey, mode: str

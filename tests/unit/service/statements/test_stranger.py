@@ -29,6 +29,7 @@ def check(folder: Path, document: dict, key_id: str) -> subprocess.CompletedProc
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
+@pytest.mark.slow
 def test_a_stranger_recomputes_epsilon_and_checks_the_signature(
     document: dict, tmp_path: Path
 ) -> None:

@@ -192,6 +192,7 @@ class TestCalibrateNoiseMultiplier:
         with pytest.raises(UnreachableTargetError, match=r"the largest is 0\b"):
             calibrate_noise_multiplier(sampling_rate=1e-6, steps=1, epsilon=5.0, delta=1e-5)
 
+    @pytest.mark.slow
     def test_the_least_that_may_be_considered_is_the_answer_where_it_meets_the_target(self) -> None:
         easy = {"sampling_rate": 0.01, "steps": 1000, "epsilon": 8.0, "delta": 1e-5}
 

@@ -96,6 +96,7 @@ def test_what_no_delta_is_left_for_is_refused_before_it_is_composed(
         price([run(1e-9, 0.02, 10_000_000)], delta=1e-10)
 
 
+@pytest.mark.slow
 def test_a_plan_does_without_hints_that_take_too_long() -> None:
     asked = {
         "num_examples": 50_000,

@@ -20,8 +20,17 @@ with TABLE.open(newline="") as _file:
 
 def rows_with(column: str) -> pytest.MarkDecorator:
     """Every row that has a value in a column; the id of the row is the id of the test."""
-    rows = [row for row in ALL_ROWS if row[column]]
-    return pytest.mark.parametrize("row", rows, ids=[f"row-{row['id']}" for row in rows])
+    rows = [
+        pytest.param(row, id=f"row-{row['id']}", marks=[pytest.mark.slow] * _is_long(row))
+        for row in ALL_ROWS
+        if row[column]
+    ]
+    return pytest.mark.parametrize("row", rows)
+
+
+def _is_long(row: dict[str, str]) -> bool:
+    """Whether a price takes ten seconds."""
+    return int(row["steps"]) > 1_000_000
 
 
 def mechanism_of(row: dict[str, str]) -> Mechanism:

@@ -151,6 +151,7 @@ class TestPrice:
 
         assert pld(run) == pytest.approx(17.9, abs=0.05)
 
+    @pytest.mark.slow
     def test_zeroing_out_costs_what_removing_costs(self) -> None:
         """The same two distributions tell the neighbours apart."""
         for accountant in Accountant:
@@ -456,6 +457,7 @@ class TestPrv:
         assert pld(run_of()) * 0.999 <= found.epsilon <= pld(run_of()) + 0.02
         assert (found.library, found.conversion) == ("opacus", "prv upper")
 
+    @pytest.mark.slow
     def test_the_process_starts_without_torch(self) -> None:
         code = (
             "import sys; from tan_core.accounting import _prv_process as p; p.main();"
@@ -523,6 +525,7 @@ class TestPrv:
         assert child.stdin is not None
         child.stdin.close()
 
+    @pytest.mark.slow
     def test_one_process_answers_many_questions(self, no_processes: list[Any]) -> None:
         for steps in (2511, 2512, 2513):
             price([run_of(steps=steps)], delta=1e-5, accountant=Accountant.PRV)

@@ -709,6 +709,7 @@ class TestLoadSplit:
 
 @pytest.mark.skipif(not MNIST.is_dir(), reason=f"no MNIST at {MNIST}; set TAN_DATA_DIR")
 class TestMnist:
+    @pytest.mark.slow
     def test_every_image_arrives_in_its_split(self) -> None:
         facts = data.inspect(str(MNIST))
         test = data.load_split(make_ref(facts, MNIST), "test")

@@ -160,6 +160,7 @@ def test_an_image_without_bytes_is_named(tmp_path: Path) -> None:
         data.inspect(str(file))
 
 
+@pytest.mark.slow
 def test_reading_takes_the_memory_of_some_rows_not_of_all(tmp_path: Path) -> None:
     """178 MB of images, in a process whose growth is measured: most of it is what libraries take."""
     noise = np.random.default_rng(0).integers(0, 256, (64, 160, 160, 3), dtype=np.uint8)

@@ -230,6 +230,7 @@ class TestPoissonSample:
 
 
 class TestWithoutKernels:
+    @pytest.mark.slow
     def test_the_engine_works_where_nothing_was_compiled(self) -> None:
         """A fresh process that finds no library: torch does all the work, to the same sums."""
         script = """

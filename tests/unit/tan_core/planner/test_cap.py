@@ -77,6 +77,7 @@ class TestPlan:
             Plan.model_validate_json(planned.model_dump_json()).private_run().mechanism == mechanism
         )
 
+    @pytest.mark.slow
     def test_a_cap_six_deviations_up_is_free_and_one_at_the_mean_says_what_it_costs(self) -> None:
         whole, free, dear = (
             plan(batch_size=4096, steps=500, max_batch_size=cap) for cap in (None, 4464, 4096)
@@ -106,6 +107,7 @@ class TestPlan:
 
         assert planned.privacy.neighboring_relation is NeighboringRelation.REPLACE_ONE
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("accounting", ["accounted", "disjoint_split", "public_proxy"])
     def test_the_search_is_priced_with_it_or_says_why_not(self, accounting: str) -> None:
         planned = plan(
@@ -122,6 +124,7 @@ class TestPlan:
 
 
 class TestCandidates:
+    @pytest.mark.slow
     def test_other_steps_are_calibrated_with_the_cap_and_simulated_without(self) -> None:
         spec = study(space={"steps": {"choices": [100, 400]}}, batch_size=4096, max_batch_size=4200)
         planned = plan_study(

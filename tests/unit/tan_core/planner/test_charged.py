@@ -70,6 +70,7 @@ def by_the_library(plan: Plan, *, spare: bool, grid: float = 2e-4) -> float:
     return oracle.get_epsilon(DELTA)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

@@ -40,6 +40,7 @@ CLASSIFIER = {
 
 
 class TestPlan:
+    @pytest.mark.slow
     def test_a_network_begins_with_the_first_quarter_of_four_times_the_batch(self) -> None:
         whole, heated = planned(model="linear"), planned()
 

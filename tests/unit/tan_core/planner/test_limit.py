@@ -151,6 +151,7 @@ class TestLimit:
         )
         assert any(w.startswith("overcharged") for w in plan.warnings)
 
+    @pytest.mark.slow
     def test_auto_steps_give_way_only_where_no_batch_fits_them(self) -> None:
         run, trials, one_repetition = 16, 16 * 8, 8
         least = 300 * (run + trials + one_repetition) / EXAMPLES_PER_HOUR

@@ -56,6 +56,7 @@ class TestStandings:
         assert_same(found.prediction, law(lowered, FIRST, SECOND))
         assert (found.trial, found.seeds, found.is_fresh) == (0, 3, True)
 
+    @pytest.mark.slow
     @given(own=st.lists(st.floats(0.5, 0.99), min_size=2, max_size=6))
     def test_a_better_score_never_predicts_less_nor_more_than_it_says(
         self, own: list[float]

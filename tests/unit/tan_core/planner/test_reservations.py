@@ -55,6 +55,7 @@ class TestReservations:
         assert held[0] == reserved_mechanism(plan.private_run().mechanism)
         assert sorted(mechanism.steps for mechanism in held) == [52, 104, 416]
 
+    @pytest.mark.slow
     def test_a_range_is_held_at_both_ends_and_between(self) -> None:
         spec, plan = make_study({"steps": {"low": 20, "high": 2000}})
         steps = [mechanism.steps for mechanism in reservations(spec, plan)]
@@ -62,9 +63,11 @@ class TestReservations:
         assert {22, 2080} <= set(steps)
         assert len(steps) == 5
 
+    @pytest.mark.slow
     def test_two_neighbouring_ends_are_two(self) -> None:
         assert len(reservations(*make_study({"steps": {"low": 3, "high": 4}}))) == 2
 
+    @pytest.mark.slow
     def test_of_many_choices_the_ends_and_some_between_are_held(self) -> None:
         spec, plan = make_study({"steps": {"choices": list(range(100, 200))}})
         steps = [mechanism.steps for mechanism in reservations(spec, plan)]

@@ -25,6 +25,7 @@ def spec() -> StudySpec:
     )
 
 
+@pytest.mark.slow
 def test_every_mode_is_answered_as_a_plan_in_that_mode_would(spec: StudySpec) -> None:
     plan = plan_study(spec, num_examples=1149)
 

@@ -80,6 +80,7 @@ def test_charging_every_trial_costs_at_least_what_the_trials_alone_do(
     assert found.simulations == trials
 
 
+@pytest.mark.slow
 def test_the_figure_is_that_of_the_library_on_the_events_written_out() -> None:
     found = priced(cifar(rungs=[512, 1024], trials=3))
 
@@ -171,6 +172,7 @@ def test_an_accounted_search_costs_more_than_a_split_and_a_split_at_least_the_ru
     assert split.epsilon_if_accounted > split.epsilon > 2.9
 
 
+@pytest.mark.slow
 def test_a_split_does_not_help_where_a_unit_is_replaced() -> None:
     found = study("disjoint_split", neighboring_relation=NeighboringRelation.REPLACE_ONE)
 

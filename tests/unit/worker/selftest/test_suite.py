@@ -20,6 +20,7 @@ def failures(**how) -> list[str]:
 
 
 class TestTheProduct:
+    @pytest.mark.slow
     def test_quick_checks_pass(self) -> None:
         assert failures(seed=0, only=QUICK) == []
 

@@ -170,6 +170,7 @@ class TestCommand:
         monkeypatch.setattr(check, "LIMIT_SECONDS", 120)
         monkeypatch.setattr(services, "PROGRAM_SECONDS", 120)
 
+    @pytest.mark.slow
     def test_with_nothing_running_nothing_has_failed_and_nothing_was_made(
         self, cli: Cli, tmp_path: Path
     ) -> None:
@@ -186,6 +187,7 @@ class TestCommand:
         assert report["failures"] == 0
         assert not (tmp_path / "home").exists()
 
+    @pytest.mark.slow
     def test_what_failed_comes_with_what_to_do_and_exit_1(
         self, cli: Cli, monkeypatch: pytest.MonkeyPatch
     ) -> None:
