@@ -11,7 +11,7 @@ Two conversions of a divergence :math:`\varepsilon_\alpha` to (epsilon, delta):
 The library's own conversion takes a divergence that round-off made negative for a free run; here such
 an order is left out.
 
-Each order costs the library up to a millisecond, and nine in ten of 204 tell nothing. With
+Each order costs the library up to some milliseconds, and most of 204 tell nothing. With
 :math:`t = \alpha - 1`, :math:`K(t) = t\,\varepsilon_\alpha` is a sum of log-moments of privacy losses,
 so convex. Both conversions are :math:`\varepsilon = (K(t) + g(t)) / t` with
 
