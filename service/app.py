@@ -8,11 +8,12 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncGenerator
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from types import FrameType
 
 import uvicorn
-from fastapi import Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 
 from service import docs, gate, openapi, problems, telemetry
 from service.access import endpoints as access
@@ -97,9 +98,6 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
-        generate_unique_id_function=openapi.operation_id,
-        responses=problems.described(400, 401, 403, 429, 500, 503),
-        dependencies=[Depends(refuse_restored)],
     )
     app.state.context = context
     app.state.published = Published(settings.home_path)
@@ -116,6 +114,18 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
     app.add_middleware(RequestId)
     problems.install(app)
     openapi.install(app, lambda: scopes(app))
+    app.router.routes.extend(_rooms().routes)
+    return app
+
+
+@cache
+def _rooms() -> APIRouter:
+    """Every address there is. FastAPI works out a route when it is first looked at: once for all applications of a process."""
+    house = APIRouter(
+        generate_unique_id_function=openapi.operation_id,
+        responses=problems.described(400, 401, 403, 429, 500, 503),
+        dependencies=[Depends(refuse_restored)],
+    )
     for room in (
         runs,  # first: nobody asks more often than drivers, and each room before costs them time
         health,
@@ -146,11 +156,10 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         trial,
         dashboard,
     ):
-        app.include_router(room.router)
-    app.include_router(listing.actions)
-    app.include_router(editor.actions)
-    app.include_router(study.actions)
-    return app
+        house.include_router(room.router)
+    for room in (listing, editor, study):
+        house.include_router(room.actions)
+    return house
 
 
 class Server(uvicorn.Server):
