@@ -82,6 +82,7 @@ class TestDriver:
         assert world.launcher.stopped == []
         assert (await world.study(study_id))["run"]["attempt"] == 1
 
+    @pytest.mark.slow
     @both_ways
     async def test_one_that_died_is_missed_as_soon_as_without_a_jump(
         self, world: World, its_clock: DatabaseClock, look: Look, by: timedelta

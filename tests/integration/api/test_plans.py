@@ -18,6 +18,7 @@ class TestPlans:
         assert plan["reference"]["num_examples"] == 1295
         assert plan["privacy"]["epsilon"] <= 3.0
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "size", [{"num_examples": 50_000}, {"dataset": {"num_examples": 50_000}}], ids=str
     )
@@ -27,6 +28,7 @@ class TestPlans:
         assert response.status_code == 200, response.text
         assert response.json()["reference"]["num_examples"] == 50_000
 
+    @pytest.mark.slow
     async def test_a_cap_on_batches_is_planned_where_no_budget_names_a_relation(self, client):
         spec = make_spec(num_examples=50_000, train={"batch_size": 4096, "max_batch_size": 4500})
 
@@ -154,6 +156,7 @@ class TestPlans:
         assert plan["privacy"]["epsilon"] == 0
         assert [each["steps"] for each in plan["step_candidates"]] == [10]
 
+    @pytest.mark.slow
     async def test_a_mechanism_is_priced_as_published(self, client):
         response = await client.post("/plans", json={"mechanism": MECHANISM, "delta": 1e-5})
         plan = response.json()

@@ -41,6 +41,7 @@ async def put(world: World, study_id: str, trial: dict[str, Any], fence: int = 1
 
 
 class TestManyAtOnce:
+    @pytest.mark.slow
     async def test_reports_that_race_are_all_stored_with_an_event_each(
         self, world: World, study_id: str
     ) -> None:

@@ -258,6 +258,7 @@ class TestEpsilon:
         await charge(database, study, 102)
         assert await shown(client, study) == study["plan"]["privacy"]["epsilon_reserved"]
 
+    @pytest.mark.slow
     async def test_searched_steps_show_the_target(self, client):
         search = {"space": {"steps": {"choices": [20, 50]}}}
         study = await submit(client, search=search, train={"steps": "auto"})

@@ -53,6 +53,7 @@ class TestStudy:
         for part in ("figures", "progress", "prediction", "plan", "run"):
             assert not [word for word in FALSE_WORDS if word in page.text[part].lower()], part
 
+    @pytest.mark.slow
     async def test_scores_stand_beside_their_noise_and_what_was_charged_for_them(
         self, client: httpx.AsyncClient, world: World
     ) -> None:
@@ -104,6 +105,7 @@ class TestStudy:
         assert not {"learning", "learning-head"} & page.text.keys()
 
 
+@pytest.mark.slow
 async def test_the_statement_says_what_each_mechanism_is_of_and_what_the_search_cost(
     client: httpx.AsyncClient, world: World
 ) -> None:
@@ -172,6 +174,7 @@ async def test_the_editor_says_what_submitting_reserves(
 class TestPlanner:
     DIALS = "epsilon=8&num_examples=1295&batch_size=256&steps=100&trials=3&model=linear"
 
+    @pytest.mark.slow
     async def test_the_plan_is_of_all_of_it_and_the_sketch_says_that_it_is_not(
         self, client: httpx.AsyncClient
     ) -> None:

@@ -81,6 +81,7 @@ async def test_the_plan_has_both_parts_of_the_rung(
     assert "128, all steps" in page.text["plan"]
 
 
+@pytest.mark.slow
 async def test_charts_over_the_space_compare_all_trials_after_their_heat(
     client: httpx.AsyncClient, study_id: str
 ) -> None:

@@ -151,6 +151,7 @@ def test_an_unreachable_database_is_named_without_its_password() -> None:
     assert "hunter2" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_the_command_migrates_the_database_of_the_settings(empty_database: DatabaseUrls) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "service.db.migrate"],

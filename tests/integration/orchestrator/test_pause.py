@@ -101,6 +101,7 @@ class TestPause:
         await world.tick(6)
         assert world.launcher.submitted[-1].submission_id == f"{first}-search-a2"
 
+    @pytest.mark.slow
     async def test_pauses_are_no_failures_however_many(self, world: World) -> None:
         study_id = await world.submit()
         await world.tick(2)

@@ -236,6 +236,7 @@ class TestPrivacy:
 
         assert found == {f"{proxy} trial 0": 2.0}
 
+    @pytest.mark.slow
     async def test_nor_when_it_names_the_study(self, history: History) -> None:
         private = await history.study({0: (1.0, 0.9)}, **self.ON_TABLE)
 
@@ -347,6 +348,7 @@ class TestKnownSource:
         curves = await client.get(f"/studies/{made['id']}/private-run")
         assert curves.status_code == 404 or curves.json()["search_note"] == note
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("key", ["learning_rate", "train.learning_rate"])
     async def test_a_search_that_is_paid_for_and_fixes_them_says_it_too(
         self, history: History, source: str, key: str
@@ -360,6 +362,7 @@ class TestKnownSource:
             f"trial 3 of {source}: {self.NOTE}"
         )
 
+    @pytest.mark.slow
     async def test_and_no_other_search_that_is_paid_for_learns_from_it(
         self, history: History, source: str
     ) -> None:

@@ -146,6 +146,7 @@ async def test_a_redirect_is_an_answer_and_is_not_followed(
     assert (known.state, known.answer) == ("pending", "HTTP 307")
 
 
+@pytest.mark.slow
 async def test_a_slow_receiver_delays_no_study(
     world: World, sender: WebhookSender, receiver: Receiver
 ) -> None:

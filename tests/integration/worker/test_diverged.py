@@ -92,6 +92,7 @@ def test_a_run_that_ends_by_its_own_outputs_is_charged_for_all_of_its_plan(
     assert true_delta(stated([10, 20, 30, 40, 50])) > 1.7 * DELTA
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wish", ["cancel", "pause"])
 def test_where_it_is_to_stop_anyway_nobody_is_told_and_nothing_more_is_charged(
     plane: "ControlPlaneServer",

@@ -99,6 +99,7 @@ def test_it_counts_every_test_record_once_and_beside_a_model_without_privacy(
     assert told.baseline.correct > 0.9 * told.baseline.num
 
 
+@pytest.mark.slow
 def test_nothing_is_told_that_nobody_asked_for_and_only_one_model_is_written(
     run: Callable[..., PrivateResult], tmp_path: Path
 ) -> None:

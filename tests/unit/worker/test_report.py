@@ -357,6 +357,7 @@ def test_a_refused_heartbeat_after_the_final_report_is_no_alarm(
         assert soon(lambda: not plane.statuses)
 
 
+@pytest.mark.slow
 def test_trial_reports_arrive_in_the_order_they_were_queued(
     plane: Plane, control: ControlPlane
 ) -> None:

@@ -229,6 +229,7 @@ class TestPlotFile:
         assert ".png, .svg, .pdf" in done.err
         assert server.requests == []
 
+    @pytest.mark.slow
     def test_a_path_that_cannot_be_written_is_named(self, cli: Cli, tmp_path: Path) -> None:
         path = tmp_path / "away" / "p.png"
 

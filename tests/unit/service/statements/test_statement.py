@@ -614,6 +614,7 @@ def charged(key):
 
 
 class TestChargedSearch:
+    @pytest.mark.slow
     @pytest.mark.filterwarnings("ignore:Optimal order is the largest alpha")
     def test_epsilon_is_of_run_trials_and_scores_by_the_opacus_accountant_too(self, charged):
         from opacus.accountants import PRVAccountant

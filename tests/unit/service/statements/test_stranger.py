@@ -39,6 +39,7 @@ def test_a_stranger_recomputes_epsilon_and_checks_the_signature(
     assert found == pytest.approx(document["privacy"]["epsilon"], rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changed", ["weights", "signature", "key"])
 def test_a_stranger_sees_a_change(document: dict, tmp_path: Path, changed: str) -> None:
     forged, key_id = json.loads(json.dumps(document)), document["signature"]["key_id"]

@@ -74,6 +74,7 @@ class TestCalibrateNoiseMultiplier:
 
         assert 1.8 < replacing / removing < 2.1
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "shape",
         [

@@ -80,6 +80,7 @@ class TestAudit:
 
         assert max(differences(*given, **settings)) < 1e-3
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("views", [1, 4])
     @pytest.mark.parametrize("name", SMALL)
     def test_in_bfloat16_too(self, name: str, views: int) -> None:

@@ -26,6 +26,7 @@ def images(count: int, channels: int, height: int = 8, width: int = 12) -> torch
 
 
 class TestResponses:
+    @pytest.mark.slow
     @pytest.mark.parametrize("channels", [1, 3])
     @pytest.mark.parametrize(("height", "width"), [(8, 12), (28, 17)])
     def test_they_are_those_of_each_patch_averaged_around_each_region(

@@ -186,6 +186,7 @@ class TestRefusals:
 
 
 class TestFreeCap:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("num_examples", "batch", "noise_multiplier", "steps"),
         [(1000, 16, 0.9, 300), (1295, 128, 2.0, 300), (60_000, 64, 0.8, 10_000)],

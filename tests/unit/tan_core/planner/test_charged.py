@@ -92,6 +92,7 @@ def test_the_target_holds_for_run_trials_and_scores_together(changes: dict[str, 
     assert plan.privacy.epsilon < plan.privacy.epsilon_reserved
 
 
+@pytest.mark.slow
 def test_each_part_is_told_alone_and_the_library_agrees() -> None:
     plan = planned()
     charged, run = plan.charged_search, plan.reference
@@ -209,6 +210,7 @@ def test_a_trial_is_a_simulation_of_the_run_and_the_plan_says_that_it_is_private
     )
 
 
+@pytest.mark.slow
 def test_auto_takes_the_smallest_batch_whose_trials_have_enough_noise() -> None:
     plan = planned()
     charged = plan.charged_search

@@ -52,6 +52,7 @@ class TestPlan:
         assert heated.heat.steps == HEAT
         assert heated.confirmation_batch == whole.confirmation_batch == 512
 
+    @pytest.mark.slow
     def test_its_cost_is_that_of_the_heat_and_of_what_goes_on(self) -> None:
         plan = planned()
 

@@ -254,6 +254,7 @@ class TestPlanStudy:
         assert chosen.noise_multiplier >= 2 > half.noise_multiplier
         assert chosen.steps == AUTO_STEPS
 
+    @pytest.mark.slow
     def test_auto_says_when_the_data_is_too_small_for_enough_noise(self) -> None:
         plan = plan_study(study(epsilon=500.0), num_examples=N)
 

@@ -69,6 +69,7 @@ def test_rungs_rise_stay_inside_and_are_large_enough(
     assert len(rungs) > 1 or most < 4 * MIN_RUNG
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rungs", [[8, 32, 128], [8, 16, 32], [8, 24], [32]])
 def test_as_many_trials_climb_as_ashas_own_cut_lets_through(rungs: list[int]) -> None:
     counts = np.mean([asha(24, rungs, np.random.default_rng(seed)) for seed in range(400)], axis=0)

@@ -93,6 +93,7 @@ def test_the_figure_is_that_of_the_library_on_the_events_written_out() -> None:
     assert found.simulations == 6
 
 
+@pytest.mark.slow
 def test_every_repetition_that_the_finals_may_begin_is_charged_as_a_trial() -> None:
     spec = study_spec("declared_unaccounted", accountant=Accountant.RDP)
     plan = plan_study(spec, num_examples=N)
@@ -213,6 +214,7 @@ def test_the_accountant_of_the_study_prices_the_search_too() -> None:
     assert by_rdp.epsilon_if_accounted > by_pld.epsilon_if_accounted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accountant", [Accountant.PLD, Accountant.RDP])
 @pytest.mark.parametrize("mode", ["public_proxy", "disjoint_split", "accounted"])
 def test_no_total_is_below_what_the_run_reserves(mode: str, accountant: Accountant) -> None:
