@@ -18,6 +18,7 @@ import scipy
 
 from tan_core import _validate
 from tan_core.accounting.events import SampledGaussian, sampled_gaussian_event, shared_relation
+from tan_core.errors import ParameterError
 from tan_core.mechanism import Mechanism, NeighboringRelation
 
 _LARGEST_EPSILON = 1e9
@@ -68,7 +69,7 @@ def gdp_estimate(mechanisms: Sequence[Mechanism], *, delta: float) -> GdpEstimat
     about 0.5 it may be far above instead. No bound on its error is known in closed form.
 
     Raises:
-        ParameterError: no mechanism, or unlike neighbouring relations.
+        ParameterError: no mechanism, unlike neighbouring relations, or noise so small that mu is above 30,000.
         UnsupportedEventError: a mechanism is not a Poisson-sampled Gaussian.
 
     Example:
@@ -83,6 +84,12 @@ def gdp_estimate(mechanisms: Sequence[Mechanism], *, delta: float) -> GdpEstimat
     relation = shared_relation(mechanisms)
     events = [sampled_gaussian_event(mechanism, "gdp") for mechanism in mechanisms]
     mu = math.sqrt(sum(map(_squared_mu, events)))
+    if mu > _LARGEST_MU:
+        raise ParameterError(
+            f"mechanisms have so little noise that mu is {mu:.3g}, and the estimate goes up to {_LARGEST_MU:,.0f}; "
+            "price has an epsilon of them where there is one",
+            field="mechanisms",
+        )
     return GdpEstimate(
         epsilon=gdp_epsilon(mu=mu, delta=delta),
         delta=delta,

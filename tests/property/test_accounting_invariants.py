@@ -245,7 +245,7 @@ class TestCalibrate:
             assert pld(run_of(q, 0.02, steps), delta) < epsilon
             return
 
-        assert 0.999 * epsilon <= pld(run_of(q, sigma, steps), delta) <= epsilon
+        assert 0.999 * epsilon <= price([run_of(q, sigma, steps)], delta=delta).epsilon <= epsilon
 
     @pytest.mark.slow
     @BUDGET

@@ -401,6 +401,8 @@ class TestDelta:
             gdp_epsilon(mu=1e200, delta=1e-5)
         with pytest.raises(ParameterError, match="at least one mechanism"):
             gdp_estimate([], delta=1e-5)
+        with pytest.raises(ParameterError, match="so little noise that mu is"):
+            gdp_estimate([run_of(sigma=0.15)], delta=1e-5)
 
 
 class TestCheck:
