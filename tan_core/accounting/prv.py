@@ -8,7 +8,7 @@ import atexit
 import json
 import math
 import os
-import select
+import selectors
 import signal
 import subprocess
 import sys
@@ -113,9 +113,12 @@ class _Process:
             stdin.flush()
         except BrokenPipeError:
             return ""
-        seconds = max(deadline - time.monotonic(), 0.0)
-        if not select.select([stdout], [], [], seconds)[0]:
-            raise TimeoutError
+        with (
+            selectors.DefaultSelector() as selector
+        ):  # select() takes no more than 1024 descriptors
+            selector.register(stdout, selectors.EVENT_READ)
+            if not selector.select(max(deadline - time.monotonic(), 0.0)):
+                raise TimeoutError
         return stdout.readline().decode()
 
     def end(self) -> str:
@@ -148,10 +151,8 @@ def _told(line: str) -> str:
             process, is_new = _Process(), True
         try:
             told = process.ask(line, deadline)
-        except (
-            BaseException
-        ):  # such as Ctrl-C, too: what it answers later is not what is asked next
-            process.end()
+        except BaseException:
+            process.end()  # after Ctrl-C, too: what it answers later is not what is asked next
             raise
         if told:
             _rest(process)

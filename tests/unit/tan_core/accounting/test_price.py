@@ -2,12 +2,14 @@ import json
 import logging
 import math
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -542,6 +544,22 @@ class TestPrv:
 
         assert price([run_of(steps=2515)], delta=1e-5, accountant=Accountant.PRV).epsilon > 6
         assert len(no_processes) == 2
+
+    def test_a_server_of_many_connections_asks_too(self, no_processes: list[Any]) -> None:
+        """Its descriptors are above 1023, which select() does not take."""
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if most < 1200:
+            pytest.skip("fewer than 1200 descriptors are allowed here")
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(before[0], 1200), most))
+        with ExitStack() as connections:
+            connections.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
+            for _ in range(1050):
+                connections.callback(os.close, os.open("/dev/null", os.O_RDONLY))
+            found = price([run_of(steps=2529)], delta=1e-5, accountant=Accountant.PRV)
+
+        assert found.epsilon > 6
+        assert len(no_processes) == 1
 
     def test_a_process_that_only_ends_is_an_accountant_error(
         self, no_processes: list[Any], monkeypatch: pytest.MonkeyPatch
