@@ -32,7 +32,7 @@ REPEATS, QUICK_REPEATS = 15, 2
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="two repeats, within a minute")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--repeats", type=int)
     asked = parser.parse_args()

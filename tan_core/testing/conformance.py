@@ -43,7 +43,7 @@ class ModelConformance:
     """Of one example."""
     num_classes: ClassVar[int] = 10
     num_examples: ClassVar[int] = 3
-    """Of a batch: each has a backward pass of its own, in eight settings."""
+    """Of a batch: each has a backward pass of its own, in four settings."""
     views: ClassVar[tuple[int, ...]] = (1, 4)
 
     def make_model(self) -> nn.Module:

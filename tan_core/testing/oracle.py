@@ -32,9 +32,13 @@ def example_gradients(
                 )
             ]
         )
-        for own, label in zip(inputs.split(views), labels, strict=True)
+        for own, label in zip(inputs.unflatten(0, (len(labels), views)), labels, strict=True)
     ]
-    return torch.stack(rows) if rows else torch.zeros(0, sum(p.numel() for p in parameters))
+    return (
+        torch.stack(rows)
+        if rows
+        else parameters[0].new_zeros(0, sum(map(Tensor.numel, parameters)))
+    )
 
 
 def clipped(gradients_BP: Tensor, clip_norm: float) -> Tensor:
