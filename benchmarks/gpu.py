@@ -309,7 +309,7 @@ def main() -> None:
         rounds = QUICK_ROUNDS if options.quick else ROUNDS
         compiled = not (options.quick or options.skip_compiled)
         found = compare(rounds, compiled=compiled, standardised=False)
-        found += compare(rounds, compiled=False, standardised=True)
+        found += compare(rounds, compiled=compiled, standardised=True)
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
 

@@ -10,6 +10,7 @@ from typing import Final, Literal, Self
 import torch
 from torch import Tensor
 
+from tan_core.engine.transfer import sent
 from tan_core.errors import ParameterError
 
 _LUMA: Final = (0.299, 0.587, 0.114)
@@ -120,14 +121,14 @@ class Views:
         views_VCHW = self._placed(images_BCHW)
         if self.factors is None:
             return views_VCHW
-        return _jittered(views_VCHW, self.factors.flatten(0, 1).to(views_VCHW.device))
+        return _jittered(views_VCHW, sent(self.factors.flatten(0, 1), views_VCHW.device))
 
     def _placed(self, images_BCHW: Tensor) -> Tensor:
         """Cropped and flipped, where the images are."""
         num_examples, channels, height, width = images_BCHW.shape
         views, device = self.rows.shape[1], images_BCHW.device
         of_rows, of_columns, flips = (
-            each.reshape(-1, 1).to(device) for each in (self.rows, self.columns, self.flips)
+            sent(each.reshape(-1, 1), device) for each in (self.rows, self.columns, self.flips)
         )
         columns = _reflected(of_columns + torch.arange(width, device=device), width)
         columns = torch.where(flips, columns.flip(1), columns)

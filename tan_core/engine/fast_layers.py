@@ -30,6 +30,7 @@ from tan_core.engine.ways import (
     pool_window,
     small_kernel,
 )
+from tan_core.models.relu_group_norm import ReluGroupNorm
 from tan_core.models.weight_standardised import WeightStandardisedConv2d
 
 Methods = dict[str, Callable[..., Any]]
@@ -50,7 +51,7 @@ def fast_methods(layer: nn.Module, *, is_channels_last: bool) -> Prepare | None:
         if has_few_outputs(layer):
             return lambda: _few_outputs(layer)
         return lambda: {"forward": _linear(layer)}
-    if type(layer) is nn.GroupNorm:
+    if type(layer) is nn.GroupNorm or type(layer) is ReluGroupNorm:
         return lambda: _group_norm(layer)
     if type(layer) is nn.Conv2d and is_channels_last:
         return _convolution(layer)
@@ -141,9 +142,7 @@ def _group_norm(layer: nn.GroupNorm) -> Methods:
     def forward(x: Tensor) -> Tensor:
         last.clear()
         found = _by_hand(x, way)
-        if found is None:
-            return functional.group_norm(x, layer.num_groups, layer.weight, layer.bias, layer.eps)
-        return found
+        return type(layer).forward(layer, x) if found is None else found
 
     return {"forward": forward, "channel_sums": lambda: last.pop() if last else None}
 

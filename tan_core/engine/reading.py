@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tan_core.engine.augment import Augmentation, Views
 from tan_core.engine.inputs import ByIndex, Picked, as_floats
+from tan_core.engine.transfer import sent
 from tan_core.engine.users import Users
 
 _Read = TypeVar("_Read", bound=Tensor | Picked)
@@ -96,8 +97,8 @@ class Reader:
     def gathered(self, units: Tensor, draw: Draw) -> Shown[Tensor]:
         """The same, in a row."""
         records_UR, shares_UR = self._records(units)
-        inputs = self.inputs.index_select(0, records_UR.flatten()).to(self.device)
-        labels_UR = self.labels[records_UR].to(self.device)
+        inputs = sent(self.inputs.index_select(0, records_UR.flatten()), self.device)
+        labels_UR = sent(self.labels[records_UR], self.device)
         num_records, views = records_UR.shape[1], self.augmentation.views
         if draw.views is not None:
             first_U1 = torch.searchsorted(draw.units, units)[:, None] * self._most_records
@@ -109,12 +110,12 @@ class Reader:
             inputs,
             labels_UR.repeat_interleave(views, 1),
             num_records * views,
-            (shares_UR / views).repeat_interleave(views, 1).to(self.device, self.dtype),
+            sent((shares_UR / views).to(self.dtype), self.device).repeat_interleave(views, 1),
         )
 
     def as_read(self, inputs: Tensor) -> Tensor:
         """Records of this split or of another, where and as the model reads them."""
-        return as_floats(inputs.to(self.device), self.dtype)
+        return as_floats(sent(inputs, self.device), self.dtype)
 
     @property
     def _most_records(self) -> int:

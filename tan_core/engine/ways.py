@@ -16,6 +16,7 @@ from tan_core.engine import gpu, native
 from tan_core.engine.layers.affine import ChannelSums
 from tan_core.engine.layers.convolution import kernel_of
 from tan_core.engine.onednn import is_faster, product
+from tan_core.models.relu_group_norm import ReluGroupNorm
 
 _SMALL: Final = 8192
 """Numbers of a convolution's weight that fit into the nearest cache."""
@@ -154,26 +155,29 @@ def group_norm(x: Tensor, layer: nn.GroupNorm) -> Passed | None:
         return _group_norm_on_gpu(x, layer)
     if not (is_image and native.accepts(x, *layer.parameters())):
         return None
-    scale, sums = layer.weight, ChannelSums()
-    y, mean, deviation = native.group_norm(x, layer.num_groups, scale, layer.bias, layer.eps)
+    scale, sums, rectifies = layer.weight, ChannelSums(), isinstance(layer, ReluGroupNorm)
+    entered = x.relu() if rectifies else x
+    y, mean, deviation = native.group_norm(entered, layer.num_groups, scale, layer.bias, layer.eps)
 
-    def back(g: Tensor, x: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
+    def back(g: Tensor, entered: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
         dx, of_scale, of_shift = native.group_norm_backward(
-            x, g, mean, deviation, scale, needs_input=True
+            entered, g, mean, deviation, scale, needs_input=True
         )
         assert dx is not None  # noqa: S101 it was asked for
         sums.of_views = of_scale, of_shift
-        return dx
+        return torch.ops.aten.threshold_backward(dx, entered, 0) if rectifies else dx
 
-    return Passed(y, (x, mean, deviation), back, sums)
+    return Passed(y, (entered, mean, deviation), back, sums)
 
 
 def _group_norm_on_gpu(x: Tensor, layer: nn.GroupNorm) -> Passed:
-    scale, sums = layer.weight, ChannelSums()
-    y, mean, rate = gpu.group_norm(x, layer.num_groups, scale, layer.bias, layer.eps)
+    scale, sums, rectifies = layer.weight, ChannelSums(), isinstance(layer, ReluGroupNorm)
+    y, mean, rate = gpu.group_norm(
+        x, layer.num_groups, scale, layer.bias, layer.eps, rectifies=rectifies
+    )
 
     def back(g: Tensor, x: Tensor, mean: Tensor, rate: Tensor) -> Tensor:
-        dx, *of_channels = gpu.group_norm_backward(g, x, mean, rate, scale)
+        dx, *of_channels = gpu.group_norm_backward(g, x, mean, rate, scale, rectifies=rectifies)
         sums.of_views = of_channels[0], of_channels[1]
         return dx
 
@@ -276,6 +280,7 @@ _KINDS: Final[dict[type[nn.Module], Callable[[Any], Prepare]]] = {
     nn.Conv2d: _convolution,
     nn.Linear: _linear,
     nn.GroupNorm: lambda layer: lambda: lambda x: group_norm(x, layer),
+    ReluGroupNorm: lambda layer: lambda: lambda x: group_norm(x, layer),
     nn.MaxPool2d: _max_pool,
     nn.Flatten: _flatten_layer,
     nn.Tanh: lambda _: lambda: _tanh,

@@ -2,6 +2,7 @@
 
 from torch import Tensor, nn
 
+from tan_core.models.relu_group_norm import ReluGroupNorm
 from tan_core.models.shapes import image_shape
 from tan_core.models.weight_standardised import WeightStandardisedConv2d
 from tan_core.spec.models import WideResNetModel
@@ -16,11 +17,12 @@ class Block(nn.Module):
 
     def __init__(self, spec: WideResNetModel, inputs: int, outputs: int, *, stride: int) -> None:
         super().__init__()
-        self.is_relu_first = spec.order == "relu_norm"
-        self.activation = nn.ReLU()
-        self.norm1 = nn.GroupNorm(spec.groups, inputs)
+        is_relu_first = spec.order == "relu_norm"
+        norm = ReluGroupNorm if is_relu_first else nn.GroupNorm
+        self.activation = nn.Identity() if is_relu_first else nn.ReLU()
+        self.norm1 = norm(spec.groups, inputs)
         self.conv1 = _convolution(spec, inputs, outputs, kernel=3, stride=stride)
-        self.norm2 = nn.GroupNorm(spec.groups, outputs)
+        self.norm2 = norm(spec.groups, outputs)
         self.conv2 = _convolution(spec, outputs, outputs, kernel=3)
         changes = stride != 1 or inputs != outputs
         self.shortcut = (
@@ -29,13 +31,10 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The block's output, of the stage's width and size."""
-        normed = self._normed(self.norm1, x)
+        normed = self.activation(self.norm1(x))
         out = self.conv1(normed)
-        out = self.conv2(self._normed(self.norm2, out))
+        out = self.conv2(self.activation(self.norm2(out)))
         return out + (x if self.shortcut is None else self.shortcut(normed))
-
-    def _normed(self, norm: nn.Module, x: Tensor) -> Tensor:
-        return norm(self.activation(x)) if self.is_relu_first else self.activation(norm(x))
 
 
 def build(spec: WideResNetModel, shape: tuple[int, ...], num_classes: int) -> nn.Module:
@@ -53,6 +52,7 @@ def build(spec: WideResNetModel, shape: tuple[int, ...], num_classes: int) -> nn
             stride = 2 if stage > 0 and block == 0 else 1
             layers.append(Block(spec, inputs, outputs, stride=stride))
             inputs = outputs
+    # Two layers: the names of their parameters are those of what is stored.
     last = [nn.ReLU(), nn.GroupNorm(spec.groups, inputs)]
     return nn.Sequential(
         *layers,

@@ -18,6 +18,15 @@ def device() -> str:
     pytest.skip("needs an NVIDIA GPU, or Triton and TRITON_INTERPRET=1")
 
 
+@pytest.fixture(autouse=True)
+def _in_float32():
+    """What torch computes in TF32 by itself is no oracle."""
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    yield
+    torch.backends.cudnn.allow_tf32 = before
+
+
 @pytest.fixture
 def gpu() -> str:
     if not torch.cuda.is_available():

@@ -31,15 +31,6 @@ MODELS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _in_float32(gpu: str):
-    """What torch computes in TF32 by itself is no oracle."""
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = False
-    yield
-    torch.backends.cudnn.allow_tf32 = before
-
-
 def _build(name: str, options) -> nn.Module:
     return models.build(
         MODEL_TYPES[name](name=name, **options),

@@ -70,37 +70,62 @@ def test_no_example_has_no_rows(device: str) -> None:
     assert kernels.weight_rows(empty, empty, views=2, size=(1, 1), **one).shape == (0, 8, 8)
 
 
+@pytest.mark.parametrize("rectifies", [False, True], ids=["plain", "of-relu"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(
-    ("channels", "groups", "side"), [(16, 16, 5), (64, 16, 4), (32, 4, 9), (1024, 32, 3)]
+    ("channels", "groups", "side"), [(16, 16, 5), (64, 16, 12), (32, 4, 17), (1024, 32, 4)]
 )
 def test_group_norm_there_and_back(
-    channels: int, groups: int, side: int, dtype: torch.dtype, device: str
+    channels: int, groups: int, side: int, dtype: torch.dtype, rectifies: bool, device: str
 ) -> None:
-    # Far from 0: sums of squares would lose the digits that differ.
-    x = (_normal(3, channels, side, side, seed=0, device=device) * 2 + 30).to(dtype)
+    # Far from 0: sums of squares would lose the digits that differ. What a ReLU stops is around it.
+    x = (_normal(3, channels, side, side, seed=0, device=device) * 2).to(dtype)
+    x += 0.5 if rectifies else 30
+    x[0, :, 0] = 0
     g = _normal(3, channels, side, side, seed=1, device=device).to(dtype)
     scale, shift = (_normal(channels, seed=seed, device=device) for seed in (2, 3))
-    plain = kernels.group_norm(x, groups, None, None, 1e-5)
 
-    y, mean, rate = kernels.group_norm(x, groups, scale, shift, 1e-5)
-    found = (y, *kernels.group_norm_backward(g, x, mean, rate, scale))
+    y, mean, rate = kernels.group_norm(x, groups, scale, shift, 1e-5, rectifies=rectifies)
+    back = kernels.group_norm_backward(g, x, mean, rate, scale, rectifies=rectifies)
 
     exact = x.double().requires_grad_()
+    entered = exact.relu() if rectifies else exact
     # A scale and a shift for each view show what each of them has.
     each = [p.double().expand(3, channels).clone().requires_grad_() for p in (scale, shift)]
-    out = functional.group_norm(exact, groups) * each[0][..., None, None] + each[1][..., None, None]
+    out = (
+        functional.group_norm(entered, groups) * each[0][..., None, None] + each[1][..., None, None]
+    )
     expected = (out.detach(), *torch.autograd.grad(out, (exact, *each), g.double()))
-    ones = kernels.group_norm(x, groups, torch.ones_like(scale), torch.zeros_like(shift), 1e-5)
-    assert all(map(torch.equal, plain, ones))
-    back = kernels.group_norm_backward(g, x, mean, rate, None)
-    of_ones = kernels.group_norm_backward(g, x, mean, rate, torch.ones_like(scale))
-    assert all(map(torch.equal, back, of_ones))
     # What is written in bfloat16 is rounded once, by the interpreter towards 0; sums are float32.
     rounding = 2**-7 if dtype == torch.bfloat16 else 1e-5
-    for own, true, tolerance in zip(found, expected, (rounding, rounding, 1e-4, 1e-4), strict=True):
-        apart = (own.double() - true).abs().max()
-        assert float(apart) <= tolerance * max(1.0, float(true.abs().max()))
+    _check_close((y, *back), expected, (rounding, rounding, 1e-4, 1e-4))
+
+
+def test_a_group_norm_without_scale_and_shift_is_one_of_ones_and_zeros(device: str) -> None:
+    x, g = (_normal(3, 32, 5, 5, seed=seed, device=device) for seed in (0, 1))
+    ones, zeros = torch.ones(32, device=device), torch.zeros(32, device=device)
+    plain = kernels.group_norm(x, 4, None, None, 1e-5)
+    _check_close(plain, kernels.group_norm(x, 4, ones, zeros, 1e-5), (1e-6,) * 3)
+    back = kernels.group_norm_backward(g, x, *plain[1:], None)
+    _check_close(back, kernels.group_norm_backward(g, x, *plain[1:], ones), (1e-6,) * 3)
+
+
+@pytest.mark.parametrize("rectifies", [False, True], ids=["plain", "of-relu"])
+def test_what_is_no_number_stays_none(rectifies: bool, device: str) -> None:
+    x = _normal(2, 16, 4, 4, seed=0, device=device)
+    x[1, 3, 2, 1] = torch.nan
+    y, mean, rate = kernels.group_norm(x, 4, None, None, 1e-5, rectifies=rectifies)
+    assert y[0].isfinite().all()
+    assert not y[1, :4].isfinite().any()
+    _, of_scale, _ = kernels.group_norm_backward(x, x, mean, rate, None, rectifies=rectifies)
+    assert of_scale[0].isfinite().all()
+    assert not of_scale[1, :4].isfinite().any()
+
+
+def _check_close(found, expected, tolerances) -> None:
+    for own, true, tolerance in zip(found, expected, tolerances, strict=True):
+        apart = float((own.double() - true).abs().max())
+        assert apart <= tolerance * max(1.0, float(true.abs().max()))
 
 
 def test_rows_of_standardised_weights_lose_their_mean_and_what_is_along_the_weight(

@@ -11,6 +11,7 @@ from tan_core.engine.bookkeeping import Books
 from tan_core.engine.layers import _KINDS
 from tan_core.models.gain import Gain
 from tan_core.models.position_embedding import PositionEmbedding
+from tan_core.models.relu_group_norm import ReluGroupNorm
 from tan_core.models.weight_standardised import WeightStandardisedConv2d
 from tan_core.spec.train import Precision
 
@@ -27,6 +28,7 @@ LAYERS = {
     "conv3d": (nn.Conv3d(2, 2, 2), (2, 3, 3, 3)),
     "standardised": (WeightStandardisedConv2d(4, 6, 3, gain=True), (4, 6, 6)),
     "group norm": (nn.GroupNorm(2, 4), (4, 4, 4)),
+    "group norm of a relu": (ReluGroupNorm(2, 4), (4, 4, 4)),
     "layer norm": (nn.LayerNorm(6), (5, 6)),
     "rms norm": (nn.RMSNorm(6), (5, 6)),
     "gain": (Gain(initial=0.5), (4, 5)),

@@ -162,7 +162,13 @@ def fits_norm(layer: nn.GroupNorm) -> bool:
 
 
 def group_norm(
-    x: Tensor, groups: int, scale: Tensor | None, shift: Tensor | None, epsilon: float
+    x: Tensor,
+    groups: int,
+    scale: Tensor | None,
+    shift: Tensor | None,
+    epsilon: float,
+    *,
+    rectifies: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The output, of the type of ``x``, and [V, G] each: means and 1 over standard deviations, float32.
 
@@ -172,6 +178,7 @@ def group_norm(
         scale: [C], float32.
         shift: [C], float32.
         epsilon: added to the variance.
+        rectifies: whether what is normalised is the ReLU of ``x``.
     """
     x = x.contiguous(memory_format=torch.channels_last)
     y = torch.empty_like(x)
@@ -179,12 +186,18 @@ def group_norm(
     rate = torch.empty_like(mean)
     if x.numel():
         with torch.cuda.device_of(x):
-            _kernels().group_norm(x, scale, shift, y, mean, rate, epsilon)
+            _kernels().group_norm(x, scale, shift, y, mean, rate, epsilon, rectifies=rectifies)
     return y, mean, rate
 
 
 def group_norm_backward(
-    g: Tensor, x: Tensor, mean: Tensor, rate: Tensor, scale: Tensor | None
+    g: Tensor,
+    x: Tensor,
+    mean: Tensor,
+    rate: Tensor,
+    scale: Tensor | None,
+    *,
+    rectifies: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradient of the input, of its type, and [V, C] each: those of scale and shift, float32.
 
@@ -194,6 +207,7 @@ def group_norm_backward(
         mean: [V, G].
         rate: [V, G].
         scale: [C].
+        rectifies: as there; the gradient is that of ``x``, before the ReLU.
     """
     x, g = (each.contiguous(memory_format=torch.channels_last) for each in (x, g))
     dx = torch.empty_like(x)
@@ -201,5 +215,7 @@ def group_norm_backward(
     of_shift = torch.empty_like(of_scale)
     if x.numel():
         with torch.cuda.device_of(x):
-            _kernels().group_norm_backward(g, x, mean, rate, scale, dx, of_scale, of_shift)
+            _kernels().group_norm_backward(
+                g, x, mean, rate, scale, dx, of_scale, of_shift, rectifies=rectifies
+            )
     return dx, of_scale, of_shift

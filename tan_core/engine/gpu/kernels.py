@@ -184,10 +184,13 @@ def _of_channels(of_groups, G: tl.constexpr, EACH: tl.constexpr):
 
 
 @triton.jit
-def _tile_of(image, t, c, T: tl.constexpr, C: tl.constexpr):
-    """[t, c] in float32, zeros after the last position."""
+def _tile_of(image, t, c, T: tl.constexpr, C: tl.constexpr, RECTIFIES: tl.constexpr):
+    """[t, c] in float32, or its ReLU; zeros after the last position."""
     at = t[:, None] * C + c[None, :]
-    return tl.load(image + at, mask=(t < T)[:, None], other=0.0).to(tl.float32)
+    tile = tl.load(image + at, mask=(t < T)[:, None], other=0.0).to(tl.float32)
+    if RECTIFIES:
+        tile = tl.where(tile < 0, 0.0, tile)  # what is no number stays none
+    return tile
 
 
 @triton.jit
@@ -205,6 +208,7 @@ def _group_norm(
     TILE_T: tl.constexpr,
     HAS_SCALE: tl.constexpr,
     HAS_SHIFT: tl.constexpr,
+    RECTIFIES: tl.constexpr,
 ):
     # One program for a view: its second and third reading find the image in the cache.
     view = tl.program_id(0).to(tl.int64)
@@ -215,14 +219,14 @@ def _group_norm(
     total = tl.zeros((C,), dtype=tl.float32)
     for first in range(0, T, TILE_T):
         t = first + tl.arange(0, TILE_T)
-        total += tl.sum(_tile_of(x, t, c, T, C), 0)
+        total += tl.sum(_tile_of(x, t, c, T, C, RECTIFIES), 0)
     mean_G = tl.sum(tl.reshape(total, (G, EACH)), 1) / (T * EACH)
     mean_C = _of_channels(mean_G, G, EACH)
     # Around the mean: squares of what is far from 0 would lose the digits that differ.
     total = tl.zeros((C,), dtype=tl.float32)
     for first in range(0, T, TILE_T):
         t = first + tl.arange(0, TILE_T)
-        tile = _tile_of(x, t, c, T, C)
+        tile = _tile_of(x, t, c, T, C, RECTIFIES)
         apart = tl.where((t < T)[:, None], tile - mean_C[None, :], 0.0)
         total += tl.sum(apart * apart, 0)
     variance_G = tl.sum(tl.reshape(total, (G, EACH)), 1) / (T * EACH)
@@ -237,7 +241,8 @@ def _group_norm(
     for first in range(0, T, TILE_T):
         t = first + tl.arange(0, TILE_T)
         at = t[:, None] * C + c[None, :]
-        out = (_tile_of(x, t, c, T, C) - mean_C[None, :]) * times[None, :] + plus[None, :]
+        tile = _tile_of(x, t, c, T, C, RECTIFIES)
+        out = (tile - mean_C[None, :]) * times[None, :] + plus[None, :]
         tl.store(y + at, out.to(y.dtype.element_ty), mask=(t < T)[:, None])
     groups = tl.arange(0, G)
     tl.store(mean + view * G + groups, mean_G)
@@ -252,6 +257,8 @@ def group_norm(
     mean: Tensor,
     rate: Tensor,
     epsilon: float,
+    *,
+    rectifies: bool,
 ) -> None:
     """Fill ``y``, like ``x``, and ``mean`` and ``rate``, [V, G]."""
     channels, groups = x.shape[1], mean.shape[1]
@@ -271,6 +278,7 @@ def group_norm(
         tile,
         scale is not None,
         shift is not None,
+        rectifies,
         num_warps=_warps(tile * channels),
     )
 
@@ -290,6 +298,7 @@ def _group_norm_backward(
     G: tl.constexpr,
     TILE_T: tl.constexpr,
     HAS_SCALE: tl.constexpr,
+    RECTIFIES: tl.constexpr,
 ):
     view = tl.program_id(0).to(tl.int64)
     EACH: tl.constexpr = C // G
@@ -304,7 +313,7 @@ def _group_norm_backward(
     total = tl.zeros((C,), dtype=tl.float32)
     for first in range(0, T, TILE_T):
         t = first + tl.arange(0, TILE_T)
-        of_x, of_g = _tile_of(x, t, c, T, C), _tile_of(g, t, c, T, C)
+        of_x, of_g = _tile_of(x, t, c, T, C, RECTIFIES), _tile_of(g, t, c, T, C, False)
         along += tl.sum(of_g * (of_x - mean_C[None, :]), 0)
         total += tl.sum(of_g, 0)
     along *= rate_C
@@ -319,9 +328,11 @@ def _group_norm_backward(
     for first in range(0, T, TILE_T):
         t = first + tl.arange(0, TILE_T)
         at = t[:, None] * C + c[None, :]
-        of_x, of_g = _tile_of(x, t, c, T, C), _tile_of(g, t, c, T, C)
+        of_x, of_g = _tile_of(x, t, c, T, C, RECTIFIES), _tile_of(g, t, c, T, C, False)
         scaled = (of_x - mean_C[None, :]) * rate_C[None, :]
         back = of_g * times[None, :] - total_C[None, :] - scaled * along_C[None, :]
+        if RECTIFIES:
+            back = tl.where(of_x == 0, 0.0, back)  # what the ReLU has stopped is 0
         tl.store(dx + at, (back * rate_C[None, :]).to(dx.dtype.element_ty), mask=(t < T)[:, None])
 
 
@@ -334,6 +345,8 @@ def group_norm_backward(
     dx: Tensor,
     of_scale: Tensor,
     of_shift: Tensor,
+    *,
+    rectifies: bool,
 ) -> None:
     """Fill ``dx``, like ``x``, and ``of_scale`` and ``of_shift``, [V, C]."""
     channels, positions = x.shape[1], x.shape[2] * x.shape[3]
@@ -352,6 +365,7 @@ def group_norm_backward(
         mean.shape[1],
         tile,
         scale is not None,
+        rectifies,
         num_warps=_warps(tile * channels),
     )
 

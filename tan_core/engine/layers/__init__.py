@@ -16,6 +16,7 @@ from tan_core.engine.layers.affine import (
     group_norm,
     layer_norm,
     of_channel_sums,
+    relu_group_norm,
     rms_norm,
 )
 from tan_core.engine.layers.base import LayerGradients
@@ -24,6 +25,7 @@ from tan_core.engine.layers.shift import position_embedding
 from tan_core.engine.layers.weight_standardised import weight_standardised
 from tan_core.models.gain import Gain
 from tan_core.models.position_embedding import PositionEmbedding
+from tan_core.models.relu_group_norm import ReluGroupNorm
 from tan_core.models.weight_standardised import WeightStandardisedConv2d
 
 _KINDS: Mapping[type[nn.Module], Callable[[Any, Tensor, Tensor, int], LayerGradients]] = {
@@ -32,6 +34,7 @@ _KINDS: Mapping[type[nn.Module], Callable[[Any, Tensor, Tensor, int], LayerGradi
     nn.Conv2d: convolution.convolution,
     nn.Conv3d: convolution.convolution,
     nn.GroupNorm: group_norm,
+    ReluGroupNorm: relu_group_norm,
     nn.LayerNorm: layer_norm,
     nn.RMSNorm: rms_norm,
     nn.Embedding: embedding.embedding,

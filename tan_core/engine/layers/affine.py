@@ -17,6 +17,7 @@ from torch.nn import functional
 from tan_core.engine import native
 from tan_core.engine.layers.base import LayerGradients, as_positions, squared_norms
 from tan_core.models.gain import Gain
+from tan_core.models.relu_group_norm import ReluGroupNorm
 
 
 @dataclass(slots=True)
@@ -35,6 +36,11 @@ def group_norm(layer: nn.GroupNorm, a: Tensor, g: Tensor, views: int) -> LayerGr
         return of_channel_sums(layer, [(sums[0], sums[1])], views)
     scaled = functional.group_norm(a, layer.num_groups, eps=layer.eps)
     return _of_sums(layer, _by_channel(g * scaled, views), _by_channel(g, views))
+
+
+def relu_group_norm(layer: ReluGroupNorm, a: Tensor, g: Tensor, views: int) -> LayerGradients:
+    """The same of what a ReLU lets through."""
+    return group_norm(layer, a.relu(), g, views)
 
 
 def of_channel_sums(

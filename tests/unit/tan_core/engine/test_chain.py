@@ -11,6 +11,7 @@ from tan_core.engine.bookkeeping import Books
 from tan_core.engine.chain import Chain
 from tan_core.engine.units import units_of
 from tan_core.models import build
+from tan_core.models.relu_group_norm import ReluGroupNorm
 from tan_core.spec.models import MODEL_TYPES
 
 needs_kernels = pytest.mark.skipif(not native.is_available(), reason="the kernels are not compiled")
@@ -22,6 +23,10 @@ class ByAutograd(nn.Sequential):
 
 def norm_first() -> list[nn.Module]:
     return [nn.GroupNorm(1, 3), nn.Conv2d(3, 16, 3, bias=False), nn.GroupNorm(4, 16), nn.ReLU()]
+
+
+def relu_first() -> list[nn.Module]:
+    return [nn.Conv2d(3, 16, 3, bias=False), ReluGroupNorm(4, 16), nn.Conv2d(16, 8, 3)]
 
 
 CHAINS = {
@@ -45,6 +50,11 @@ CHAINS = {
         nn.Linear(24 * 12 * 12, 5),
     ],
     "group norms": lambda: [*norm_first(), nn.Flatten(), nn.Linear(16 * 14 * 14, 5)],
+    "norms of what a ReLU lets through": lambda: [
+        *relu_first(),
+        nn.Flatten(),
+        nn.Linear(8 * 12 * 12, 5),
+    ],
     "a sequence in a sequence": lambda: [
         nn.Sequential(nn.Flatten(), nn.Linear(768, 20), nn.ReLU()),
         nn.Sequential(nn.Linear(20, 20, bias=False), nn.Sequential(nn.Tanh(), nn.Linear(20, 5))),

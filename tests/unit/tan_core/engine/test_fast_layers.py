@@ -11,6 +11,7 @@ from torch import nn
 from tan_core.engine import native
 from tan_core.engine.bookkeeping import Books
 from tan_core.engine.fast_layers import fast_methods
+from tan_core.models.relu_group_norm import ReluGroupNorm
 from tan_core.models.weight_standardised import WeightStandardisedConv2d
 
 needs_kernels = pytest.mark.skipif(not native.is_available(), reason="the kernels are not compiled")
@@ -47,12 +48,13 @@ class TestGroupNorm:
         is_last=st.booleans(),
         affine=st.booleans(),
         dtype=st.sampled_from([torch.float32, torch.float64]),
+        kind=st.sampled_from([nn.GroupNorm, ReluGroupNorm]),
     )
     def test_is_that_of_torch(
-        self, groups, width, size, examples, mean, is_last, affine, dtype
+        self, groups, width, size, examples, mean, is_last, affine, dtype, kind
     ) -> None:
         generator = torch.Generator().manual_seed(0)
-        layer = nn.GroupNorm(groups, groups * width, affine=affine).to(dtype)
+        layer = kind(groups, groups * width, affine=affine).to(dtype)
         for parameter in layer.parameters():
             parameter.data.uniform_(0.5, 1.5, generator=generator).requires_grad_(False)
         shape = (examples, groups * width, *size)

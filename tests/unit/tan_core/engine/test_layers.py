@@ -13,6 +13,7 @@ from tan_core.engine import native
 from tan_core.engine.layers import base, convolution, is_known, layer_gradients
 from tan_core.engine.layers.base import squared_norms
 from tan_core.models.gain import Gain
+from tan_core.models.relu_group_norm import ReluGroupNorm
 from tan_core.models.weight_standardised import WeightStandardisedConv2d
 from tests.unit.tan_core.engine.oracle import one_at_a_time
 
@@ -90,6 +91,7 @@ def scales(draw):
     features = tuple(draw(st.lists(st.integers(2, 3), min_size=1, max_size=2)))
     layers = [
         (nn.GroupNorm(2, 4), (4, *sizes)),
+        (ReluGroupNorm(2, 4), (4, *sizes)),
         (nn.LayerNorm(features, bias=draw(st.booleans())), (*sizes, *features)),
         (nn.RMSNorm(features), (*sizes, *features)),
         (Gain(initial=0.5), sizes),
