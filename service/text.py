@@ -1,10 +1,13 @@
 """How numbers are written for people. A privacy figure is never written smaller than it is."""
 
 import math
+import re
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
 
 MISSING = "-"
+
+_SAYS_WHAT = re.compile(r"\bgot\b")
 
 
 def epsilon(value: float | None) -> str:
@@ -392,6 +395,21 @@ def counted(count: int, thing: str) -> str:
         ('1 seed', '2 seeds')
     """
     return f"{count} {thing}{'' if count == 1 else 's'}"
+
+
+def got(message: str, value: Any) -> str | None:
+    """What was written, where the message about it does not say so itself.
+
+    Example:
+        >>> got("must be at least 1", 0), got("must rise, got [4, 2]", [4, 2]), got("is missing", None)
+        ('0', None, None)
+        >>> got("takes a number", True), got("too long", "True")
+        ('true', "'True'")
+    """
+    if value is None or _SAYS_WHAT.search(message):
+        return None
+    # As it stands in the YAML, not as Python has it.
+    return on_one_line(value) if isinstance(value, bool) else repr(value)
 
 
 def _parameter(value: Any) -> str:

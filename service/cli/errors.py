@@ -34,13 +34,9 @@ class Fault:
     value: Any = None
 
     def __str__(self) -> str:
-        got = "" if self.value is None else f" (got {_as_written(self.value)})"
-        return f"{self.path}: {self.message}{got}" if self.path else f"{self.message}{got}"
-
-
-def _as_written(value: Any) -> str:
-    """As it stands in the YAML, not as Python has it."""
-    return text.on_one_line(value) if isinstance(value, bool) else repr(value)
+        said = text.got(self.message, self.value)
+        told = self.message if said is None else f"{self.message} (got {said})"
+        return f"{self.path}: {told}" if self.path else told
 
 
 class CliError(Exception):

@@ -219,6 +219,7 @@ def _make_environment() -> Environment:
             text.coverage,
             text.deviation,
             text.for_comparison,
+            text.got,
             text.interval,
             text.beside_the_law,
             text.reserved_steps,

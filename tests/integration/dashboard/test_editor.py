@@ -1,5 +1,6 @@
 """A study is written, checked and submitted in the browser."""
 
+import re
 from urllib.parse import quote
 
 import httpx
@@ -110,6 +111,15 @@ class TestChecking:
         assert "privacy.epsilon" in page.text["verdict"]
         assert [a["data-line"] for a in page.all("button") if "data-line" in a] == [str(line)]
         assert page.text["yaml"].strip() == broken.strip()
+
+    async def test_a_value_is_told_once(self, client: httpx.AsyncClient, context: Context) -> None:
+        await seeding.ensure_digits(context.database)
+        text = re.sub(r"rungs: .*", "rungs: [64, 1000000]", STUDY)
+
+        page = Page((await _post(client, text, "check")).text)
+
+        assert page.text["verdict"].count("got 1000000") == 1
+        assert page.text["verdict"].count("1000000") == 1
 
     async def test_text_that_is_no_study_is_refused_in_words(
         self, client: httpx.AsyncClient

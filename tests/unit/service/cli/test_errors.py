@@ -47,6 +47,11 @@ def test_truth_values_are_told_as_they_are_written() -> None:
     assert str(Fault("name", "too long", "True")) == "name: too long (got 'True')"
 
 
+def test_a_value_is_told_once() -> None:
+    fault = Fault("search.rungs", "rungs must rise, got [4, 2]", [4, 2])
+    assert str(fault) == "search.rungs: rungs must rise, got [4, 2]"
+
+
 class TestStudySent:
     def refusal(self, study: dict[str, Any], *paths: str, **fields: Any) -> CliError:
         errors = [FieldProblem(path=path, message="no") for path in paths]
