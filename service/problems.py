@@ -17,6 +17,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
+from service.db.session import is_read_only
 from service.errors import Problem, ServiceError
 from tan_core.errors import AccountantError, ParameterError, TanError, UnsupportedEventError
 from tan_core.spec import FieldProblem
@@ -107,7 +108,16 @@ def of_failure(error: Exception, path: str) -> JSONResponse:
         return problem_response(
             503, "the service is busy; try again in a moment", headers={"Retry-After": "1"}
         )
-    if isinstance(error, OperationalError | InterfaceError):
+    if isinstance(error, DBAPIError) and is_read_only(error):
+        _log.warning("the database takes no changes: %s", error.orig)
+        return problem_response(
+            503,
+            "the database takes no changes now, as in a failover; try again in a moment",
+            headers={"Retry-After": "1"},
+        )
+    if isinstance(error, OperationalError | InterfaceError) or (
+        isinstance(error, DBAPIError) and error.connection_invalidated
+    ):
         _log.warning("the database does not answer: %s", error.orig)
         return problem_response(
             503,

@@ -10,7 +10,8 @@ import psycopg
 from psycopg import sql
 from psycopg.pq import ConnStatus
 from sqlalchemy import URL, event, make_url
-from sqlalchemy.exc import ArgumentError, DisconnectionError
+from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.ext.asyncio import (
     AsyncEngine,
     AsyncSession,
@@ -33,6 +34,7 @@ _NETWORK: dict[str, Any] = {
 }
 """Of every connection: a server that vanishes without a word, as in a failover, is given up within
 seconds. The kernel's own patience is a quarter of an hour for what was sent, and hours for silence."""
+READ_ONLY = "25006"
 
 
 def normalise_url(url: str) -> URL:
@@ -76,6 +78,7 @@ class Database:
             connect_args={**_NETWORK, "application_name": "tan-search"},
         )
         event.listen(self.engine.sync_engine, "checkout", _refuse_if_closed)
+        event.listen(self.engine.sync_engine, "handle_error", _leave_if_read_only)
         self._sessions = async_sessionmaker(self.engine, expire_on_commit=False)
         self._snapshots = async_sessionmaker(
             self.engine.execution_options(isolation_level="REPEATABLE READ"), expire_on_commit=False
@@ -143,6 +146,18 @@ class Database:
     async def close(self) -> None:
         """Close every pooled connection."""
         await self.engine.dispose()
+
+
+def is_read_only(error: DBAPIError) -> bool:
+    """Whether the server takes no changes: it stands by for another one, as after a failover."""
+    return getattr(error.orig, "sqlstate", None) == READ_ONLY
+
+
+def _leave_if_read_only(context: ExceptionContext) -> None:
+    """Let the pool open new connections in the place of all: those lead to a server that stands by by now."""
+    error = context.sqlalchemy_exception
+    if isinstance(error, DBAPIError) and is_read_only(error):
+        context.is_disconnect = True
 
 
 def _refuse_if_closed(connection: Any, *_: object) -> None:

@@ -3,11 +3,14 @@
 import json
 from typing import Any
 
+import psycopg
+from psycopg import sql
 from pydantic import SecretStr
 from sqlalchemy import text
 
 from service.db.session import Database
 from tests.fixtures.api import make_settings, make_spec, open_client
+from tests.fixtures.postgres import DatabaseUrls
 
 JSON = {"content-type": "application/json"}
 NAME = "s-0123456789ab"
@@ -85,3 +88,33 @@ async def test_a_database_that_is_away(tmp_path) -> None:
             assert "127.0.0.1" not in json.dumps(problem)
         assert (await client.get("/healthz")).status_code == 200
     await database.close()
+
+
+async def test_a_database_that_stands_by_is_left_for_the_one_that_took_over(
+    client, database: Database, database_urls: DatabaseUrls
+) -> None:
+    study = (await client.post("/studies", json=make_spec())).json()
+    _stand_by(database_urls, "on")
+    await database.engine.dispose()  # a failover ends what was connected
+    try:
+        for path in ("/studies", f"/studies/{study['id']}/cancel"):
+            response = await client.post(path, json=make_spec())
+            problem = assert_problem(response, 503)
+            assert "takes no changes" in problem["detail"]
+            assert response.headers["Retry-After"] == "1"
+        assert (await client.get(f"/studies/{study['id']}")).status_code == 200
+    finally:
+        _stand_by(database_urls, "off")
+    # By the same name another server is reached now. Whoever meets an old connection leaves them all.
+    answers = [await client.post(f"/studies/{study['id']}/cancel") for _ in range(2)]
+    assert answers[-1].status_code == 202, answers[-1].text
+
+
+def _stand_by(urls: DatabaseUrls, whether: str) -> None:
+    with psycopg.connect(urls.superuser, autocommit=True) as connection:
+        connection.execute("SET default_transaction_read_only = off")
+        connection.execute(
+            sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = {}").format(
+                sql.Identifier(urls.name), sql.Literal(whether)
+            )
+        )
