@@ -34,6 +34,19 @@ _NETWORK: dict[str, Any] = {
 }
 """Of every connection: a server that vanishes without a word, as in a failover, is given up within
 seconds. The kernel's own patience is a quarter of an hour for what was sent, and hours for silence."""
+_OF_SERVER = {
+    "tcp_user_timeout": "10s",
+    "tcp_keepalives_idle": "10s",
+    "tcp_keepalives_interval": "5s",
+    "tcp_keepalives_count": "3",
+    "idle_in_transaction_session_timeout": "15min",
+}
+"""What each session asks of the server: to give up, as soon, a client that vanishes, as with its machine.
+Until then its locks hold, and its place among ``max_connections``. One that lives and hangs in the middle of a
+transaction has its locks for the last of these: pricing, of all that is done there, takes longest, and less."""
+_SET = "SELECT " + ", ".join(
+    f"set_config('{name}', '{value}', false)" for name, value in _OF_SERVER.items()
+)
 READ_ONLY = "25006"
 
 
@@ -77,6 +90,7 @@ class Database:
             pool_recycle=1800,
             connect_args={**_NETWORK, "application_name": "tan-search"},
         )
+        event.listen(self.engine.sync_engine, "connect", _tell_server)
         event.listen(self.engine.sync_engine, "checkout", _refuse_if_closed)
         event.listen(self.engine.sync_engine, "handle_error", _leave_if_read_only)
         self._sessions = async_sessionmaker(self.engine, expire_on_commit=False)
@@ -136,6 +150,7 @@ class Database:
             **_NETWORK,
         )
         try:
+            await connection.execute(_SET.encode())
             await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
         except BaseException:
             with suppress(psycopg.Error):
@@ -151,6 +166,17 @@ class Database:
 def is_read_only(error: DBAPIError) -> bool:
     """Whether the server takes no changes: it stands by for another one, as after a failover."""
     return getattr(error.orig, "sqlstate", None) == READ_ONLY
+
+
+def _tell_server(connection: Any, _: object) -> None:
+    """By a statement, not among the parameters of the start, which a pooler in between would refuse."""
+    connection.autocommit = True  # a rollback would take it back
+    try:
+        cursor = connection.cursor()
+        cursor.execute(_SET)
+        cursor.close()
+    finally:
+        connection.autocommit = False
 
 
 def _leave_if_read_only(context: ExceptionContext) -> None:

@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 import psycopg
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from service.db.session import Database
 from tests.fixtures.postgres import DatabaseUrls
@@ -92,6 +93,50 @@ async def test_a_server_that_vanishes_without_a_word_is_given_up_in_seconds(
 
     assert patience == 10_000  # milliseconds
     assert silence == [10, 5, 3]
+
+
+@pytest.mark.parametrize("opened", [pooled, listening])
+async def test_the_server_gives_up_a_client_that_vanishes_or_hangs(
+    database: Database, opened: Callable[[Database], Opened]
+) -> None:
+    async with opened(database) as connection:
+        await connection.rollback()
+        told = {
+            name: (await (await connection.execute(f"SHOW {name}")).fetchone() or ("",))[0]
+            for name in (
+                "tcp_user_timeout",
+                "tcp_keepalives_idle",
+                "tcp_keepalives_interval",
+                "tcp_keepalives_count",
+                "idle_in_transaction_session_timeout",
+            )
+        }
+
+    assert list(told.values()) == ["10000", "10", "5", "3", "15min"], told
+
+
+async def test_what_hangs_in_a_transaction_lets_go_of_its_locks(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "service.db.session._SET",
+        "SELECT set_config('idle_in_transaction_session_timeout', '300ms', false)",
+    )
+    lock = text("SELECT pg_advisory_xact_lock(1)")
+
+    async def hang() -> None:
+        async with database.session() as session:
+            await session.execute(lock)
+            await asyncio.sleep(2)
+            await session.execute(lock)
+
+    hanging = asyncio.create_task(hang())
+    await asyncio.sleep(0.2)
+    async with asyncio.timeout(1.5), database.session() as session:
+        await session.execute(lock)
+    with pytest.raises(DBAPIError) as ended:
+        await hanging
+    assert ended.value.connection_invalidated
 
 
 async def test_a_new_event_wakes_its_study(database: Database, database_urls: DatabaseUrls) -> None:
