@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
 from service.db.session import Database
+from service.shared_reads import SharedReads
 from service.trouble import Trouble
 
 EVENT_CHANNEL = "tan_event"
@@ -39,6 +40,8 @@ class EventHub:
         self._subscribers: defaultdict[str, set[Subscriber]] = defaultdict(set)
         self._listener: asyncio.Task[None] | None = None
         self._trouble = Trouble(_log)
+        self.reads = SharedReads()
+        """Of who is woken by the same event."""
         self.is_closed = False
 
     @asynccontextmanager

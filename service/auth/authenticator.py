@@ -15,6 +15,7 @@ from service.db.tables import ApiToken
 from service.errors import TooManyRequestsError
 from service.rate_limit import FAILURES, Buckets
 from service.settings import Settings
+from service.shared_reads import SharedReads
 
 CACHE_SECONDS = 1.0
 """How long a token is believed unseen: a revocation in another process, and the end of
@@ -40,6 +41,7 @@ class Authenticator:
         self._settings = settings
         self._database = database
         self._failures = Buckets(FAILURES)
+        self._reads = SharedReads()
         self._cached: dict[str, tuple[float, Credential]] = {}
         self._in_use: tuple[float, bool] | None = None
         self._changes = 0
@@ -113,7 +115,13 @@ class Authenticator:
         return self.signer.issue(credential.principal.id, credential.digest, now=await self._now())
 
     async def still_knows(self, principal: Principal) -> bool:
-        """Whether who was let in before would be now: a stream may outlast its token."""
+        """Whether who was let in before would be now: a stream may outlast its token.
+
+        Many streams of one reader ask at once.
+        """
+        return await self._reads.get(principal, lambda: self._still_knows(principal))
+
+    async def _still_knows(self, principal: Principal) -> bool:
         if principal == LOCAL:
             return not await self.asks_for_tokens()
         return await self._known(principal.id) is not None

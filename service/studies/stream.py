@@ -2,15 +2,19 @@
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from service.auth.scopes import LOCAL, Principal
 from service.context import Context
+from service.db.session import Database
 from service.db.tables import Study
 from service.studies import repository
 from service.studies.lifecycle import StudyState
@@ -19,13 +23,20 @@ POLL_SECONDS = 5.0
 """Backstop for a notification that got lost with its connection."""
 KEEPALIVE_SECONDS = 15.0
 _BATCH = 500
+_AWAY = (OperationalError, InterfaceError, PoolTimeoutError, OSError)
+"""What a database raises that is away or overrun."""
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class _Batch:
-    events: list[dict[str, Any]]
+    chunks: list[tuple[int, bytes]]
+    """Events, by their numbers, as they are sent."""
     is_last: bool
     """The study is final and these are its last events, or nobody may read on."""
+
+
+_NOTHING = _Batch(chunks=[], is_last=False)
 
 
 async def stream(
@@ -41,14 +52,17 @@ async def stream(
         wake.seen = after
         while not context.hub.is_closed:
             wake.clear()
-            batch = await _fetch(context, study_id, after, reader)
-            for event in batch.events:
-                yield _encode(event)
-                after = wake.seen = event["seq"]
+            try:
+                batch = await _fetch(context, study_id, after, reader)
+            except _AWAY:  # all who were broken off would come again at once, and make it worse
+                batch = _NOTHING
+            for seq, chunk in batch.chunks:
+                yield chunk
+                after = wake.seen = seq
                 last_sent = time.monotonic()
             if batch.is_last:
                 return
-            if len(batch.events) == _BATCH:
+            if len(batch.chunks) >= _BATCH:
                 continue
             if time.monotonic() - last_sent >= KEEPALIVE_SECONDS:
                 yield KEEPALIVE_COMMENT
@@ -61,30 +75,39 @@ async def is_over(
 ) -> bool:
     """Whether the study is final and nothing is numbered above ``after``."""
     batch = await _fetch(context, study_id, after, reader)
-    return batch.is_last and not batch.events
+    return batch.is_last and not batch.chunks
 
 
 async def _fetch(context: Context, study_id: str, after: int, reader: Principal) -> _Batch:
-    # A client that leaves cancels its response. A query that is cancelled half-way costs the pool
-    # a connection, so it is let run to its end.
-    return await asyncio.shield(asyncio.create_task(_read(context, study_id, after, reader)))
-
-
-async def _read(context: Context, study_id: str, after: int, reader: Principal) -> _Batch:
-    async with context.database.session() as session:
-        # The state first: when it is final, the event that says so is visible to the next query.
-        study = await repository.find(session, study_id)
-        is_final = study is None or StudyState(study.state).is_terminal
-        found = await repository.events_after(session, study_id, after, limit=_BATCH)
+    batch = await context.hub.reads.get(
+        (study_id, after), lambda: _read(context.database, study_id, after)
+    )
     # After the events: none that came after the token was revoked is told.
     if not await context.authenticator.still_knows(reader):
-        return _Batch(events=[], is_last=True)
+        return _Batch(chunks=[], is_last=True)
+    return batch
+
+
+async def _read(database: Database, study_id: str, after: int) -> _Batch:
+    """For all who are at this place."""
+    try:
+        async with database.session() as session:
+            # The state first: when it is final, the event that says so is visible to the next query.
+            study = await repository.find(session, study_id)
+            is_final = study is None or StudyState(study.state).is_terminal
+            found = await repository.events_after(session, study_id, after, limit=_BATCH)
+    except _AWAY as error:
+        _log.warning("events of study %s cannot be read now: %s", study_id, error)
+        raise
     events = [repository.event_data(event) for event in found]
     if study is not None:
         first = found[0].seq if found else study.event_seq + 1
         if first > after + 1:  # numbers have no gaps: what is missing was there
             events.insert(0, _reset(study, seq=first - 1))
-    return _Batch(events=events, is_last=is_final and len(events) < _BATCH)
+    return _Batch(
+        chunks=[(event["seq"], _encode(event)) for event in events],
+        is_last=is_final and len(events) < _BATCH,
+    )
 
 
 def _reset(study: Study, *, seq: int) -> dict[str, Any]:
@@ -100,8 +123,9 @@ def _reset(study: Study, *, seq: int) -> dict[str, Any]:
 
 
 async def _wait(wake: asyncio.Event) -> None:
+    """For what happened, or until all look at the same moment, and so share what they read."""
     try:
-        await asyncio.wait_for(wake.wait(), POLL_SECONDS)
+        await asyncio.wait_for(wake.wait(), POLL_SECONDS - time.monotonic() % POLL_SECONDS)
     except TimeoutError:
         return
 
