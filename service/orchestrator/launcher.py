@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from service.orchestrator.log_tail import Said
+
 
 class LauncherUnavailableError(Exception):
     """The cluster does not answer; nothing can be said about its jobs now."""
@@ -62,6 +64,6 @@ class Launcher(Protocol):
         """Ask the driver to end (SIGINT, then SIGKILL); unknown or ended jobs are not an error."""
         ...
 
-    async def log(self, submission_id: str) -> str:
-        """Everything that the driver has said so far; empty where the cluster knows nothing of it."""
+    async def log(self, submission_id: str) -> Said:
+        """What the driver has said so far, of very much the end; nothing where the cluster knows nothing of it."""
         ...

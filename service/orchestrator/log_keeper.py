@@ -17,6 +17,7 @@ from service.logs import repository
 from service.logs.redact import redact
 from service.logs.text import clean, last_lines
 from service.orchestrator.launcher import JobInfo, Launcher, LauncherUnavailableError
+from service.orchestrator.log_tail import Said
 from service.trouble import Trouble
 
 PERIOD_SECONDS = 1.0
@@ -74,7 +75,7 @@ class LogKeeper:
                 # The status first: what is read after the end is the whole log.
                 job = await self._launcher.status(submission_id)
                 try:
-                    said = await self._launcher.log(submission_id) if job is not None else ""
+                    said = Said("") if job is None else await self._launcher.log(submission_id)
                 except LauncherUnavailableError as error:
                     unread = error  # the node of this driver is away: others may answer
                     continue
@@ -88,7 +89,7 @@ class LogKeeper:
             raise
 
     async def _keep(
-        self, session: AsyncSession, submission_id: str, job: JobInfo | None, said: str
+        self, session: AsyncSession, submission_id: str, job: JobInfo | None, said: Said
     ) -> None:
         attempt = await session.scalar(
             select(Attempt)
@@ -99,11 +100,12 @@ class LogKeeper:
             return
         is_over = attempt.state != "live" and (job is None or job.status.is_terminal)
         # A line that is still being written may hide half a secret.
-        end = len(said) if is_over else said.rfind("\n") + 1
+        first, text = said.dropped, said.text
+        end = first + (len(text) if is_over else text.rfind("\n") + 1)
         known = [run_token(self._secret, submission_id)]
-        for start, piece in pieces(said, attempt.log_end, end):
-            text = clean(redact(piece, known=known))
-            await repository.append(session, submission_id, start, text)
+        for start, piece in pieces(text, max(0, attempt.log_end - first), end - first):
+            shown = clean(redact(piece, known=known))
+            await repository.append(session, submission_id, first + start, shown)
         if end > attempt.log_end:
             await repository.drop_before(session, submission_id, end - MAX_CHARACTERS)
             attempt.log_end = end

@@ -4,6 +4,7 @@ import asyncio
 import shlex
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import httpx
 
 from service.orchestrator.launcher import Job, JobInfo, JobStatus, LauncherUnavailableError
+from service.orchestrator.log_tail import LogTail, Said
 
 STOP_WAIT_SECONDS = 30
 PATIENCE = httpx.Timeout(10.0, connect=3.0)
@@ -82,15 +84,25 @@ class RayJobs:
         """SIGINT to the driver's process tree, SIGKILL after 30 s."""
         await self._request("POST", f"/api/jobs/{submission_id}/stop")
 
-    async def log(self, submission_id: str) -> str:
+    async def log(self, submission_id: str) -> Said:
         """The driver's output, with what Ray itself says in it."""
-        response = await self._request(
-            "GET", f"/api/jobs/{submission_id}/logs", patience=LONG_PATIENCE
-        )
-        if response.status_code != HTTPStatus.OK:
-            return ""
-        # Beside the event loop: it may be megabytes.
-        return (await asyncio.to_thread(response.json)).get("logs") or ""
+        tail = LogTail()
+
+        async def read(response: httpx.Response) -> None:
+            if response.status_code == HTTPStatus.OK:
+                async for part in response.aiter_bytes():
+                    if tail.add(part):
+                        await asyncio.to_thread(tail.cut)  # beside the event loop
+
+        try:
+            response = await self._request(
+                "GET", f"/api/jobs/{submission_id}/logs", patience=LONG_PATIENCE, read=read
+            )
+            if response.status_code != HTTPStatus.OK:
+                return Said("")
+            return await asyncio.to_thread(tail.said)
+        except ValueError as error:
+            raise LauncherUnavailableError(f"Ray's answer is no log: {error}") from error
 
     async def _details(self, submission_id: str) -> dict[str, Any] | None:
         response = await self._request("GET", f"/api/jobs/{submission_id}")
@@ -103,7 +115,13 @@ class RayJobs:
         return response.json()
 
     async def _request(
-        self, method: str, path: str, *, patience: httpx.Timeout = PATIENCE, **kwargs: Any
+        self,
+        method: str,
+        path: str,
+        *,
+        patience: httpx.Timeout = PATIENCE,
+        read: Callable[[httpx.Response], Awaitable[object]] = httpx.Response.aread,
+        **kwargs: Any,
     ) -> httpx.Response:
         if time.monotonic() < self._not_before:
             raise LauncherUnavailableError(self._silence)
@@ -114,9 +132,10 @@ class RayJobs:
             except OSError as error:
                 raise LauncherUnavailableError(f"cannot read Ray's token: {error}") from error
         try:
-            response = await self._client.request(
+            async with self._client.stream(
                 method, path, headers=headers, timeout=patience, **kwargs
-            )
+            ) as response:
+                await read(response)
         except httpx.HTTPError as error:
             said = f"Ray does not answer at {self._client.base_url}: {error!r}"
             if isinstance(error, httpx.ConnectTimeout) or (

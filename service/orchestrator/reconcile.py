@@ -274,7 +274,7 @@ class Reconciler:
         if job is None or not job.status.is_terminal:
             return job, None
         try:
-            words = last_words(await self._launcher.log(submission_id))
+            words = last_words((await self._launcher.log(submission_id)).text)
         except LauncherUnavailableError:
             return job, None  # it lay on the node that died with the driver
         return job, words and redact(words, known=[run_token(self._secret, submission_id)])

@@ -1,6 +1,7 @@
 """A cluster in memory, with the same promises as the real one."""
 
 from service.orchestrator.launcher import Job, JobInfo, JobStatus, LauncherUnavailableError
+from service.orchestrator.log_tail import Said
 
 
 class MemoryLauncher:
@@ -11,6 +12,7 @@ class MemoryLauncher:
         self.submitted: list[Job] = []
         self.stopped: list[str] = []
         self.logs: dict[str, str] = {}
+        self.longest_log: int | None = None
         self.is_down = False
 
     async def submit(self, job: Job) -> None:
@@ -28,9 +30,11 @@ class MemoryLauncher:
         self.stopped.append(submission_id)
         self.end(submission_id, JobStatus.STOPPED, None)
 
-    async def log(self, submission_id: str) -> str:
+    async def log(self, submission_id: str) -> Said:
         self._expect_up()
-        return self.logs.get(submission_id, "")
+        said = self.logs.get(submission_id, "")
+        dropped = 0 if self.longest_log is None else max(0, len(said) - self.longest_log)
+        return Said(said[dropped:], dropped)
 
     def end(self, submission_id: str, status: JobStatus, exit_code: int | None) -> None:
         """The driver ends."""

@@ -99,11 +99,13 @@ async def test_no_secret_stays_in_a_log_or_a_reason(world: World, keeper: LogKee
     assert "Bearer ***" in shown
 
 
+@pytest.mark.parametrize("longest", [None, 400])
 async def test_only_the_end_of_a_long_log_is_kept(
-    world: World, keeper: LogKeeper, monkeypatch: pytest.MonkeyPatch
+    world: World, keeper: LogKeeper, monkeypatch: pytest.MonkeyPatch, longest: int | None
 ) -> None:
     monkeypatch.setattr(log_keeper, "MAX_CHARACTERS", 300)
     monkeypatch.setattr(log_keeper, "PIECE_CHARACTERS", 50)
+    world.launcher.longest_log = longest
     study_id, job = await searching(world)
     lines = [f"line {number:04}\n" for number in range(200)]
     for end in (1, 20, 40, 200):
