@@ -110,6 +110,7 @@ class RayHead:
                 f"{self.address}/api/jobs/",
                 headers={"Authorization": f"Bearer {self.token_path.read_text().strip()}"},
                 timeout=5,
+                trust_env=False,  # a proxy of the environment would have the token, and no Ray
             )
         except (httpx.HTTPError, OSError):
             return False

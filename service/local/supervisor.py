@@ -321,7 +321,7 @@ class Supervisor:
 
     def _api_is_ready(self) -> bool:
         try:
-            answer = httpx.get(f"{self.url}/readyz", timeout=5)
+            answer = httpx.get(f"{self.url}/readyz", timeout=5, trust_env=False)
             if answer.status_code != HTTPStatus.OK:
                 return False
             ready = Readiness.model_validate_json(answer.content)

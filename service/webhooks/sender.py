@@ -36,7 +36,15 @@ class WebhookSender:
         self._targets = by_id(urls)
         self._secret = secret
         # No redirects: they would carry a message to an address that nobody has allowed.
-        self._client = httpx.AsyncClient(timeout=TIMEOUT_SECONDS, follow_redirects=False)
+        # A proxy of the environment is asked for the way out of this machine, not back into it.
+        here: dict[str, httpx.AsyncBaseTransport | None] = {
+            "all://127.0.0.1": None,
+            "all://[::1]": None,
+            "all://localhost": None,
+        }
+        self._client = httpx.AsyncClient(
+            timeout=TIMEOUT_SECONDS, follow_redirects=False, mounts=here
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Send until told to stop."""

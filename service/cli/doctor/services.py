@@ -229,7 +229,12 @@ def _cluster(address: str, token_path: Path | None, installed: str | None) -> Fi
     try:
         if token_path is not None:
             headers["Authorization"] = f"Bearer {token_path.expanduser().read_text().strip()}"
-        answer = httpx.get(f"{address}/api/version", headers=headers, timeout=TIMEOUT_SECONDS)
+        answer = httpx.get(
+            f"{address}/api/version",
+            headers=headers,
+            timeout=TIMEOUT_SECONDS,
+            trust_env=not is_loopback(urlsplit(address).hostname or ""),
+        )
         answer.raise_for_status()
         theirs = str(answer.json()["ray_version"])
     except OSError as error:
