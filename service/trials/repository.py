@@ -24,8 +24,9 @@ from service.trials.schemas import TrialListing, TrialOrder
 from tan_core.wire import TrialRecord
 
 _Number = Annotated[int, Field(ge=0, le=2**53)]
+_Rung = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 _BY_NUMBER = TypeAdapter(_Number)
-_BY_VALUE = TypeAdapter(tuple[int, FiniteFloat | None, _Number])
+_BY_VALUE = TypeAdapter(tuple[_Rung, FiniteFloat | None, _Number])
 """Where a page ended: the number, or what :func:`by_value` has of it."""
 _UNSCORED = 2**31 - 1
 

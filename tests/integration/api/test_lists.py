@@ -1,5 +1,7 @@
 """Pages of studies and of trials: every item once, whatever is stored between two pages."""
 
+import base64
+import json
 from datetime import datetime
 from typing import Any
 
@@ -329,3 +331,13 @@ class TestTrials:
     async def test_a_cursor_of_another_list_is_refused(self, client, studies, trials_path):
         cursor = (await client.get("/studies", params={"limit": 1})).json()["next_cursor"]
         assert (await client.get(trials_path, params={"cursor": cursor})).status_code == 422
+
+    async def test_a_cursor_of_a_place_that_cannot_be_is_refused(self, client, trials_path):
+        listing = {"limit": 1, "sort": "value"}
+        cursor = (await client.get(trials_path, params=listing)).json()["next_cursor"]
+        digest, (_, value, number) = json.loads(base64.urlsafe_b64decode(f"{cursor}=="))
+        raw = json.dumps([digest, [2**80, value, number]]).encode()
+        made_up = base64.urlsafe_b64encode(raw).decode().rstrip("=")
+        response = await client.get(trials_path, params={**listing, "cursor": made_up})
+        assert response.status_code == 422
+        assert response.json()["errors"][0]["path"] == "cursor"
