@@ -314,6 +314,8 @@ class WebhookDelivery(Base):
     study_id: Mapped[str] = mapped_column(ForeignKey("study.id"))
     event: Mapped[str]
     """The state that the study has reached."""
+    seq: Mapped[int]
+    """Of the event that says so: the same state may be reached again."""
     target: Mapped[str]
     """Digest of the address: an address may hold a secret."""
     host: Mapped[str]
@@ -327,7 +329,7 @@ class WebhookDelivery(Base):
     finished_at: Mapped[datetime | None]
 
     __table_args__ = (
-        UniqueConstraint("study_id", "event", "target"),
+        UniqueConstraint("study_id", "event", "target", "seq"),
         Index("ix_webhook_delivery_due", "next_try_at", postgresql_where=text("state = 'pending'")),
         CheckConstraint("state in ('pending','delivered','given_up')", name="state"),
     )

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import func, or_, select, update
+from sqlalchemy import exists, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import aliased
 
 from service.db.tables import Event, Study, WebhookDelivery
 from service.webhooks.targets import Target
@@ -27,12 +28,26 @@ IN_FLIGHT = timedelta(seconds=60)
 
 
 async def fill(session: AsyncSession, targets: Iterable[Target]) -> None:
-    """A delivery for each address and each state of the last day that was worth a message."""
+    """A delivery for each address and each time in the last day that a state worth a message was reached.
+
+    A study that is paused in it says its state again, which is no news. One that has left it since may wait for a
+    person once more: for the private run after its search.
+    """
+    left = aliased(Event)
     for target in targets:
         known = select(WebhookDelivery.id).where(
             WebhookDelivery.study_id == Event.study_id,
             WebhookDelivery.event == Event.data["state"].astext,
             WebhookDelivery.target == target.id,
+            ~exists(left.seq)
+            .where(
+                left.study_id == Event.study_id,
+                left.kind == "state",
+                left.seq > WebhookDelivery.seq,
+                left.seq < Event.seq,
+                left.data["state"].astext != Event.data["state"].astext,
+            )
+            .correlate(Event, WebhookDelivery),
         )
         found = await session.execute(
             select(Event, Study.name, Study.dataset)
@@ -43,10 +58,15 @@ async def fill(session: AsyncSession, targets: Iterable[Target]) -> None:
                 Event.data["state"].astext.in_(STATES),
                 ~known.exists(),
             )
-            .order_by(Event.at)
+            .order_by(Event.at, Event.seq)
             .limit(200)
         )
+        told: set[tuple[str, str]] = set()
         for event, name, dataset in found:
+            news = (event.study_id, event.data["state"])
+            if news in told:
+                continue  # the next look tells whether it is the same time
+            told.add(news)
             await session.execute(
                 insert(WebhookDelivery)
                 .values(_row(event, name, dataset, target))
@@ -103,7 +123,8 @@ def pause_after(tries: int) -> timedelta:
 
 def _row(event: Event, name: str, dataset: str, target: Target) -> dict[str, Any]:
     state = event.data["state"]
-    message_id = f"m-{_digest(event.study_id, state)}"
+    seq = str(event.seq)
+    message_id = f"m-{_digest(event.study_id, state, seq)}"
     body = {
         "id": message_id,
         "type": f"study.{state}",
@@ -117,9 +138,10 @@ def _row(event: Event, name: str, dataset: str, target: Target) -> dict[str, Any
         },
     }
     return {
-        "id": f"d-{_digest(event.study_id, state, target.id)}",
+        "id": f"d-{_digest(event.study_id, state, seq, target.id)}",
         "study_id": event.study_id,
         "event": state,
+        "seq": event.seq,
         "target": target.id,
         "host": target.host,
         "body": json.dumps(body, ensure_ascii=False, separators=(",", ":")),

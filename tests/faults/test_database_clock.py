@@ -201,6 +201,7 @@ async def test_a_message_that_was_put_off_is_not_put_off_for_hours(
                 id="d",
                 study_id=study_id,
                 event="completed",
+                seq=1,
                 target="t",
                 host="h",
                 body="{}",

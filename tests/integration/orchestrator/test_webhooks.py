@@ -13,7 +13,8 @@ import pytest
 from sqlalchemy import select, update
 
 from service.db.session import Database
-from service.db.tables import Event, WebhookDelivery
+from service.db.tables import Event, Study, WebhookDelivery
+from service.studies.events import set_state
 from service.webhooks import sender as sending
 from service.webhooks.sender import WebhookSender
 from service.webhooks.signature import HEADER, is_valid
@@ -238,6 +239,43 @@ async def test_a_study_that_waits_for_a_person_says_so_once(
 
     assert message["type"] == "study.awaiting_approval"
     assert message["study"]["reason"].startswith("waiting for tan-cli promote")
+
+
+async def test_a_study_that_waits_again_says_so_again(
+    world: World, database: Database, sender: WebhookSender, receiver: Receiver
+) -> None:
+    """As one whose search is charged, on data that require approval: for its search, then for its private run."""
+    study_id = await world.submit()
+    for state, reason in [
+        ("awaiting_approval", "for its search"),
+        ("awaiting_approval", "for its search, and paused"),
+        ("simulating", None),
+        ("awaiting_approval", "for its private run"),
+    ]:
+        async with database.session() as session:
+            await set_state(session, await session.get_one(Study, study_id), state, reason)
+        if reason != "for its search":
+            await sender.send_due()
+    for _ in range(3):
+        await sender.send_due()
+
+    told = [json.loads(body)["study"]["reason"] for _, body in receiver.received]
+    assert told == ["for its search", "for its private run"]
+    assert len({headers["X-TAN-Delivery"] for headers, _ in receiver.received}) == 2
+    assert len({json.loads(body)["id"] for _, body in receiver.received}) == 2
+
+
+async def test_what_was_said_before_the_upgrade_is_not_said_again(
+    world: World, database: Database, sender: WebhookSender, receiver: Receiver
+) -> None:
+    await cancelled(world)
+    await sender.send_due()
+    async with database.session() as session:  # as an older version named it
+        await session.execute(update(WebhookDelivery).values(id="d-0"))
+
+    await sender.send_due()
+
+    assert len(receiver.received) == 1
 
 
 async def test_deliveries_are_listed_without_their_address(
