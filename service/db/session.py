@@ -58,9 +58,11 @@ def normalise_url(url: str) -> URL:
     """
     try:
         parsed = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         raise ParameterError(
-            "the database URL cannot be read: expected postgresql://user:password@host:port/name",
+            "the database URL cannot be read: expected postgresql://user:password@host:port/name, or, for a server "
+            "and those that stand by for it, postgresql://user:password@/name?host=A:5432&host=B:5432&"
+            "target_session_attrs=read-write",
             field="database_url",
         ) from None
     if parsed.drivername not in ("postgres", "postgresql", DRIVER):
@@ -143,12 +145,10 @@ class Database:
                 await asyncio.sleep(pause)
 
     async def _listener(self, channel: str) -> psycopg.AsyncConnection:
-        connection = await psycopg.AsyncConnection.connect(
-            self.url.set(drivername="postgresql").render_as_string(hide_password=False),
-            autocommit=True,
-            application_name="tan-listen",
-            **_NETWORK,
-        )
+        # As sessions connect: to whichever of several servers the URL asks for.
+        _, where = self.engine.dialect.create_connect_args(self.url)
+        options: dict[str, Any] = {**where, **_NETWORK, "application_name": "tan-listen"}
+        connection = await psycopg.AsyncConnection.connect(**options, autocommit=True)
         try:
             await connection.execute(_SET.encode())
             await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))

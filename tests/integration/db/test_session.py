@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 
 import psycopg
 import pytest
-from sqlalchemy import text
+from sqlalchemy import make_url, text
 from sqlalchemy.exc import DBAPIError
 
 from service.db.session import Database
@@ -137,6 +137,22 @@ async def test_what_hangs_in_a_transaction_lets_go_of_its_locks(
     with pytest.raises(DBAPIError) as ended:
         await hanging
     assert ended.value.connection_invalidated
+
+
+async def test_of_several_servers_both_kinds_of_connections_take_the_one_that_writes(
+    database_urls: DatabaseUrls,
+) -> None:
+    url = make_url(database_urls.app)
+    hosts = (f"{url.host}:9", f"{url.host}:{url.port}")
+    query = {"host": hosts, "target_session_attrs": "read-write"}
+    several = url.set(host=None, port=None, query=query).render_as_string(hide_password=False)
+    database = Database(several)
+
+    async with asyncio.timeout(20), aclosing(database.listen("room")) as heard:
+        assert await anext(heard) == ""
+        await _notify(database, "one")
+        assert await anext(heard) == "one"
+    await database.close()
 
 
 async def test_a_new_event_wakes_its_study(database: Database, database_urls: DatabaseUrls) -> None:

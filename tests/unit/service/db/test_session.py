@@ -22,7 +22,8 @@ def test_another_database_is_refused_by_name(url: str) -> None:
         normalise_url(url)
 
 
-def test_what_is_no_url_is_refused_without_repeating_it() -> None:
+@pytest.mark.parametrize("url", ["hunter2", "postgresql://u:hunter2@a:5432,b:5432/d"])
+def test_what_is_no_url_is_refused_without_repeating_it(url: str) -> None:
     with pytest.raises(ParameterError, match="cannot be read") as error:
-        normalise_url("hunter2")
+        normalise_url(url)
     assert "hunter2" not in str(error.value)
