@@ -116,6 +116,7 @@ def statement(document: Json) -> RenderableType:
             ("accountants", _by_accountant(privacy.get("epsilon_by_accountant") or {})),
             *(("mechanism", told) for told in _mechanisms(said)),
             ("precision", (said.get("training") or {}).get("precision")),
+            ("before", _began_from(said.get("pretraining") or {})),
             ("steps", ", ".join(f"{n} {word}" for word, n in said["steps"].items() if n is not None)),
             ("weights", f"sha256 {said['weights']['sha256']}"),
             ("ledger", _ledger_entry(said.get("ledger"))),
@@ -234,6 +235,12 @@ def _search_said(search: Json) -> str:
         return told
     trials = text.counted(search.get("trials", 0), "trial")
     return f"{told}; ε = {text.epsilon(search['epsilon'])} of its {trials} with their scores alone"
+
+
+def _began_from(pretraining: Json) -> str | None:
+    """What the weights have seen before, which no ε of this statement is for."""
+    data, note = pretraining.get("data"), pretraining.get("note")
+    return ": ".join(filter(None, [data and f"trained before on {data}", note])) or None
 
 
 def _mechanisms(said: Json) -> Iterator[str]:

@@ -226,6 +226,23 @@ class TestStatement:
         assert "by then" not in cli("statement", "--file", str(KEPT)).out
 
     @pytest.mark.parametrize(
+        ("pretraining", "said"),
+        [
+            ({"data": None, "note": "made by the code of nets"}, "made by the code of nets"),
+            (
+                {"data": "ImageNet", "note": "declared and not checked"},
+                "trained before on ImageNet: declared and not checked",
+            ),
+        ],
+        ids=["code", "file"],
+    )
+    def test_it_says_what_the_weights_began_from(
+        self, cli: Cli, tmp_path: Path, pretraining: dict[str, Any], said: str
+    ) -> None:
+        file = kept(tmp_path, pretraining=pretraining)
+        assert f"before       {said}\n" in cli("statement", "--file", file).out
+
+    @pytest.mark.parametrize(
         ("given", "said"),
         [((), "got none of them"), ((STUDY["id"], "--file", str(KEPT)), "got both of them")],
     )
@@ -243,8 +260,9 @@ class TestStatement:
             {"signature": {"key_id": "\ud800"}},
             {"events": "\ud800"},
             {"privacy": {**DOCUMENT["privacy"], "epsilon_by_accountant": {"\ud800": 1.0}}},
+            {"pretraining": {"data": "\x1b[2J\ud800", "note": None}},
         ],
-        ids=["huge", "surrogate", "escape", "signature", "events", "accountant"],
+        ids=["huge", "surrogate", "escape", "signature", "events", "accountant", "pretraining"],
     )
     def test_what_no_service_wrote_is_bad_and_no_crash(
         self, cli: Cli, tmp_path: Path, changes: dict[str, Any]
