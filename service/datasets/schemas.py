@@ -269,7 +269,7 @@ class DatasetView(Frozen):
     overlap: OverlapView | None = None
     """None: it shares no records with datasets that were registered before it."""
     warnings: list[str] = Field(default_factory=list[str], exclude_if=lambda told: not told)
-    """What whoever registers it may overlook; left out where there is nothing."""
+    """What whoever registers it may overlook; left out where there is nothing. What records say is told once, to them alone."""
     neighboring_relation: NeighboringRelation | None
     """None for a public dataset: nothing is protected."""
     admission: AdmissionRule | None = None

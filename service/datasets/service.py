@@ -29,6 +29,7 @@ from service.ledger.schemas import AdmissionRule
 from service.ledger.service import Ledger
 from service.text import counted
 from tan_core.data import DatasetFacts, Storage, inspect
+from tan_core.data.dataset import FAR
 from tan_core.data.storage import LOCAL
 from tan_core.errors import DatasetError
 from tan_core.mechanism import NeighboringRelation
@@ -108,6 +109,9 @@ async def register(
             idempotency.remember(session, request, dataset=dataset.name)
         await session.refresh(dataset)
         made = await view(session, dataset)
+        # Told to whoever brought the records, and not stored: others may see the dataset and not its records.
+        cautions = [*made.warnings, *_far_caution(facts), *_unseen_caution(facts)]
+        made = made.model_copy(update={"warnings": cautions})
         if dry_run:
             await session.rollback()
         return made, True
@@ -189,13 +193,39 @@ def _unread_caution(names: Sequence[str]) -> list[str]:
     """That a model sees less than the table holds, where nobody asked for it."""
     if not names:
         return []
-    named = ", ".join(map(repr, names[:_NAMED_COLUMNS]))
-    others = len(names) - _NAMED_COLUMNS
-    more = f" and {counted(others, 'other')}" if others > 0 else ""
     return [
-        f"no model reads {counted(len(names), 'column')} ({named}{more}): what holds no numbers is no feature. To learn "
+        f"no model reads {counted(len(names), 'column')} ({_first(names)}): what holds no numbers is no feature. To learn "
         "from it, write it as numbers and register that"
     ]
+
+
+def _far_caution(facts: DatasetFacts) -> list[str]:
+    """That columns are not brought to one scale, where that would spoil what is trained on them."""
+    names = facts.far_features
+    if not names:
+        return []
+    return [
+        f"{counted(len(names), 'feature')} ({_first(names)}) with numbers beyond ±{FAR:g}: a table is never scaled by its "
+        "own statistics, and such numbers drown the others. Divide by public constants and register that"
+    ]
+
+
+def _unseen_caution(facts: DatasetFacts) -> list[str]:
+    """That labels do not begin at 0 or leave some out, which is mostly not meant."""
+    classes = facts.unseen_classes
+    if not classes:
+        return []
+    return [
+        f"no training record has the label {_first(classes)}: classes are numbered from 0 to the largest label, so there "
+        f"are {facts.num_classes:,}. If fewer are meant, number them without gaps and register that"
+    ]
+
+
+def _first(named: Sequence[object]) -> str:
+    """A few of them, and how many more there are."""
+    others = len(named) - _NAMED_AT_ONCE
+    more = f" and {counted(others, 'other')}" if others > 0 else ""
+    return ", ".join(map(repr, named[:_NAMED_AT_ONCE])) + more
 
 
 async def _again(session: AsyncSession, known: IdempotencyKey) -> DatasetView:
@@ -203,7 +233,7 @@ async def _again(session: AsyncSession, known: IdempotencyKey) -> DatasetView:
     return await view(session, await find(session, known.dataset or ""))
 
 
-_NAMED_COLUMNS = 5
+_NAMED_AT_ONCE = 5
 _OF_SCOPE = frozenset({"neighboring_relation", "budget", "admission", "warnings"})
 
 

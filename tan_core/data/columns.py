@@ -74,7 +74,15 @@ def read_table(path: Path, columns: Columns) -> Parts:
     def inputs(files: Sequence[Path], table: pa.Table, where: str) -> Inputs:
         return ArrayInputs(_features(table, columns, where=where))
 
-    return _read(path, suffix=suffix, read=read, columns=columns, inputs=inputs, unread=_unread)
+    return _read(
+        path,
+        suffix=suffix,
+        read=read,
+        columns=columns,
+        inputs=inputs,
+        unread=_unread,
+        features=_feature_names,
+    )
 
 
 def table_files(path: Path) -> dict[Any, list[Path]]:
@@ -96,6 +104,7 @@ def _read(
     columns: Columns,
     inputs: Callable[[Sequence[Path], pa.Table, str], Inputs],
     unread: Callable[[pa.Table, Columns], tuple[str, ...]] | None = None,
+    features: Callable[[pa.Table, Columns], tuple[str, ...]] | None = None,
 ) -> Parts:
     parts: Parts = {}
     for role, files in files_by_role(path, suffix=suffix).items():
@@ -121,6 +130,7 @@ def _read(
             users=users,
             groups=groups,
             unread=() if unread is None else unread(table, columns),
+            features=() if features is None else features(table, columns),
         )
     return parts
 
@@ -186,7 +196,7 @@ def _labels(table: pa.Table, columns: Columns, *, where: str) -> Labels:
 
 
 def _features(table: pa.Table, columns: Columns, *, where: str) -> NDArray[np.float32]:
-    names = columns.features or tuple(f.name for f in _beside(table, columns) if _is_number(f.type))
+    names = _feature_names(table, columns)
     if not names:
         raise DatasetError(
             f"{where}: no numeric column beside the label {columns.label!r}; "
@@ -197,6 +207,10 @@ def _features(table: pa.Table, columns: Columns, *, where: str) -> NDArray[np.fl
     for at, name in enumerate(names):
         out[:, at] = _feature(table, name, columns, where=where)
     return out
+
+
+def _feature_names(table: pa.Table, columns: Columns) -> tuple[str, ...]:
+    return columns.features or tuple(f.name for f in _beside(table, columns) if _is_number(f.type))
 
 
 def _unread(table: pa.Table, columns: Columns) -> tuple[str, ...]:

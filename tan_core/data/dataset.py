@@ -18,7 +18,18 @@ from tan_core.data import columns, digits, image_folder, npz, records
 from tan_core.data.cache import Made, cache_file, cached, stacked
 from tan_core.data.digests import Digests, record_digests
 from tan_core.data.images import ImageInputs
-from tan_core.data.part import ROLES, Columns, Labels, Members, Parts, Role, Source, files_by_role
+from tan_core.data.part import (
+    ROLES,
+    ArrayInputs,
+    Columns,
+    Labels,
+    Members,
+    Part,
+    Parts,
+    Role,
+    Source,
+    files_by_role,
+)
 from tan_core.data.records import Records
 from tan_core.data.remote import entry_name, fetched, unregistered
 from tan_core.data.splits import SplitIndices, split_indices
@@ -32,6 +43,8 @@ from tan_core.wire import RECORD, DatasetRef
 SOURCES: tuple[Source, ...] = get_args(Source)
 MAX_CLASSES = 100_000
 MAX_GROUPS = 100
+FAR = 10.0
+"""Scaled by whatever constant, hardly a feature goes further from 0; in years, metres or money most do."""
 MAX_NAMED_CHARACTERS = 1_000_000
 """Of all names of classes together: they come before the weights in one file."""
 
@@ -60,6 +73,10 @@ class DatasetFacts:
     """Where the unit is a user: whose records those of the validation split are."""
     unread_columns: tuple[str, ...] = ()
     """Of a table whose features were not named: beside label, unit and group, those that hold no numbers."""
+    far_features: tuple[str, ...] = ()
+    """Of a table: those with numbers beyond ``FAR`` in train, which no model takes well. By name, or by index in .npz."""
+    unseen_classes: tuple[int, ...] = ()
+    """Where the number of classes was read off the labels: those below the largest that no training record has."""
     record_digests: Digests | None = field(default=None, compare=False, repr=False)
     """Of all records, where a key was given for them."""
 
@@ -181,8 +198,10 @@ def _facts(
     refuse_shared(parts)
     _check_groups(parts)
     shape = _common_shape(parts)
+    unseen: tuple[int, ...] = ()
     if num_classes is None:
         num_classes = int(parts["train"].labels.max()) + 1
+        unseen = _unseen_classes(parts["train"].labels, num_classes)
     _check_labels(parts, num_classes)
     splits = split_indices(parts, split_seed=split_seed, records_per_unit=most)
     files = _hashed_files(found, path)
@@ -202,8 +221,24 @@ def _facts(
         records_per_unit=most,
         num_validation_users=None if scored is None else len(np.unique(scored.of[validation])),
         unread_columns=parts["train"].unread,
+        far_features=_far_features(parts["train"]),
+        unseen_classes=unseen,
         record_digests=None if digest_key is None else record_digests(parts, digest_key),
     )
+
+
+def _far_features(part: Part) -> tuple[str, ...]:
+    if not isinstance(part.inputs, ArrayInputs) or part.inputs.values.ndim != 2:
+        return ()
+    values = part.inputs.values
+    furthest = np.maximum(values.max(axis=0), -values.min(axis=0))
+    names = part.features or tuple(map(str, range(len(furthest))))
+    return tuple(names[at] for at in np.flatnonzero(furthest > FAR))
+
+
+def _unseen_classes(labels: Labels, num_classes: int) -> tuple[int, ...]:
+    # More classes than there may be are refused next, by a better word.
+    return tuple(np.setdiff1d(np.arange(min(num_classes, MAX_CLASSES)), labels).tolist())
 
 
 def load_split(

@@ -67,6 +67,8 @@ class Part:
     groups: Members | None = None
     unread: tuple[str, ...] = ()
     """Columns of a table that nothing reads, as no number is in them and nobody asked for them."""
+    features: tuple[str, ...] = ()
+    """Names of a table's features, in their order, where they have any."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,14 @@ def dataset_ref(
 ) -> DatasetRef:
     """The registered dataset of these facts; changes replace single fields."""
     known = dataclasses.asdict(facts)
-    for untold in ("files", "record_digests", "unread_columns", "num_validation_users"):
+    for untold in (
+        "files",
+        "record_digests",
+        "unread_columns",
+        "far_features",
+        "unseen_classes",
+        "num_validation_users",
+    ):
         del known[untold]
     place = None if path is None else str(path)
     return DatasetRef.model_validate({"name": name, "path": place, **known, **changes})

@@ -42,7 +42,7 @@ def table(tmp_path):
 
 
 def make_rows(count, start=0):
-    rows = (f"{i / 7:.3f},{i % 5},{i % 2}" for i in range(start, start + count))
+    rows = (f"{i / 700:.5f},{i % 5},{i % 2}" for i in range(start, start + count))
     return "\n".join(["a,b,label", *rows]) + "\n"
 
 
@@ -264,6 +264,23 @@ class TestRegister:
         assert (await client.get("/datasets/table")).json() == told
         page = (await client.get("/ui/datasets/table")).text
         assert "no model reads 7 columns (&#39;city&#39;" in page
+
+    async def test_what_records_warn_of_is_told_to_whoever_registers_them_alone(
+        self, client, tmp_path
+    ):
+        rows = "\n".join(f"{i / 200},{-i},{20_000 + i},{1 + i % 2 * 2}" for i in range(200))
+        file = tmp_path / "raw.csv"
+        file.write_text(f"rate,height,income,label\n{rows}\n")
+
+        dry = (await client.post("/datasets?dry_run=true", json=make_body(file))).json()
+        made = (await client.post("/datasets", json=make_body(file))).json()
+
+        far, unseen = made["warnings"]
+        assert far.startswith("2 features ('height', 'income') with numbers beyond ±10: a table is")
+        assert unseen.startswith("no training record has the label 0, 2: ")
+        assert "so there are 4. If fewer are meant" in unseen
+        assert dry["warnings"] == made["warnings"]
+        assert "warnings" not in (await client.get("/datasets/table")).json()
 
     async def test_the_least_delta_that_can_be_priced_is_accepted(self, client, table):
         response = await client.post("/datasets", json=make_body(table, delta=MIN_DELTA))

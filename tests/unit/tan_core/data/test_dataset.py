@@ -377,6 +377,29 @@ class TestTable:
         assert unread(features=["a"]) == ()
         assert unread(unit="who", group="which") == ("name",)
 
+    def test_features_that_go_far_are_named(self, tmp_path: Path) -> None:
+        rows = "\n".join(f"{i % 11},{-i},{i / 2},n{i},{i % 2}" for i in range(40))
+        (tmp_path / "a.csv").write_text(f"near,a,b,name,y\n{rows}\n")
+        np.savez(tmp_path / "a.npz", x=np.eye(40, 3) * [1, 11, -11], y=np.arange(40) % 2)
+
+        assert data.inspect(str(tmp_path / "a.csv"), label="y").far_features == ("a", "b")
+        assert data.inspect(
+            str(tmp_path / "a.csv"), label="y", features=["b", "near"]
+        ).far_features == ("b",)
+        assert data.inspect(str(tmp_path / "a.npz")).far_features == ("1", "2")
+
+    def test_classes_without_a_record_are_told_where_nobody_said_how_many_there_are(
+        self, tmp_path: Path
+    ) -> None:
+        rows = "\n".join(f"0.5,{1 + i % 2 * 2}" for i in range(40))
+        (tmp_path / "a.csv").write_text(f"a,y\n{rows}\n")
+
+        def unseen(**stated: Any) -> tuple[int, ...]:
+            return data.inspect(str(tmp_path / "a.csv"), label="y", **stated).unseen_classes
+
+        assert unseen() == (0, 2)
+        assert unseen(num_classes=5) == ()
+
     def test_values_of_other_records_do_not_change_a_record(self, tmp_path: Path) -> None:
         """Scaling by a statistic of the data would be a release of its own."""
         loaded = []
