@@ -9,6 +9,7 @@ TanError
 ├── AuditError                an example was not clipped by the norm of its own gradient
 ├── UnaccountedError          someone asked a simulation for a privacy guarantee
 ├── DatasetError              a dataset is missing, malformed or not what was registered
+├── ModelError                a model mixes examples, keeps a state or gives no logits
 └── PretrainedError           a checkpoint is missing, changed, malformed or of another model
 """
 
@@ -56,6 +57,10 @@ class UnaccountedError(TanError, TypeError):
 
 class DatasetError(ParameterError):
     """A dataset is missing, malformed, or not the one that was registered."""
+
+
+class ModelError(ParameterError):
+    """A model has no gradient of each example, whatever it would be trained on."""
 
 
 class PretrainedError(ParameterError):

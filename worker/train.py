@@ -15,7 +15,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from tan_core.errors import AuditError, PretrainedError
+from tan_core.errors import AuditError, ModelError, PretrainedError
 from tan_core.wire import PrivateAssignment
 from worker.alive import Pulses
 from worker.driver import Driver, Outcome, connect, drive, is_of_other_data, last_line
@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 PROCESS_GROUP_TIMEOUT_SECONDS = 1800
 """At least: ranks wait for rank 0 while it waits for the control plane; a dead rank is noticed at once."""
 CANCEL_GRACE_SECONDS = 20.0
+_FINAL = (AuditError, ModelError, PretrainedError)
 
 
 def train(assignment: PrivateAssignment, driver: Driver) -> Outcome:
@@ -149,13 +150,12 @@ def give_up(driver: Driver, reason: str) -> NoReturn:
 def is_final(error: Exception) -> bool:
     """Whether another attempt could only spend more.
 
-    A rank's audit failed, its checkpoint is wrong, or its data are not those that were registered. Ray
-    hands over what a rank raised as the text of its traceback.
+    A rank's audit failed, its model or its checkpoint is wrong, or its data are not those that were
+    registered. Ray hands over what a rank raised as the text of its traceback.
     """
     said = [last_line(each) for each in _failures(error).values()]
     return any(
-        is_of_other_data(each) or AuditError.__name__ in each or PretrainedError.__name__ in each
-        for each in said
+        is_of_other_data(each) or any(kind.__name__ in each for kind in _FINAL) for each in said
     )
 
 

@@ -8,7 +8,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from tan_core import _validate
-from tan_core.errors import ParameterError
+from tan_core.errors import ModelError
 
 _BATCH_NORMS = (
     nn.BatchNorm1d,
@@ -45,7 +45,7 @@ def check_model(model: nn.Module) -> None:
     frozen. What only shows when a layer runs is refused in the step itself.
 
     Raises:
-        ParameterError: a layer mixes examples (batch normalisation), keeps statistics or a state,
+        ModelError: a layer mixes examples (batch normalisation), keeps statistics or a state,
             draws from torch's global generator (dropout), is compiled or wrapped by another library, changes its parameters when it runs, does
             not have examples as first dimension, or has no shape yet; or nothing is trainable. The
             message names the layer.
@@ -54,23 +54,23 @@ def check_model(model: nn.Module) -> None:
     for name, layer in model.named_modules():
         where = f"layer {name!r}" if name else "the model"
         for reason in _reasons(layer):
-            raise ParameterError(f"{where} is {type(layer).__name__}: {reason}", field="model")
+            raise ModelError(f"{where} is {type(layer).__name__}: {reason}", field="model")
     for name, parameter in model.named_parameters():
         if is_lazy(parameter):
-            raise ParameterError(
+            raise ModelError(
                 f"parameter {name!r} has no shape yet: run the model once", field="model"
             )
         if parameter.requires_grad and parameter.dtype not in (torch.float32, torch.float64):
-            raise ParameterError(
+            raise ModelError(
                 f"parameter {name!r} is {parameter.dtype}: norms and sums need float32 or float64",
                 field="model",
             )
     trained = {p.dtype: name for name, p in model.named_parameters() if p.requires_grad}
     if not trained:
-        raise ParameterError("the model has no trainable parameter", field="model")
+        raise ModelError("the model has no trainable parameter", field="model")
     if len(trained) > 1:
         (one, name), (other, another) = list(trained.items())[:2]
-        raise ParameterError(
+        raise ModelError(
             f"parameter {name!r} is {one} and {another!r} is {other}: what is trained is one vector of "
             "one type; what is frozen may be in another",
             field="model",

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from tan_core.engine.probe import INSTEAD_OF_ZERO, fed, fill_zeros, is_random, logits
-from tan_core.errors import ParameterError
+from tan_core.errors import ModelError
 
 _TOLERANCE = 1e-3
 _EXAMPLES = 4
@@ -28,8 +28,9 @@ def check_independence(model: nn.Module, shape: Sequence[int]) -> None:
         shape: of one example.
 
     Raises:
-        ParameterError: the model does not run or gives something else, a buffer changes when it runs, the
-            same inputs give two outputs, or an output changes with the other examples of its batch.
+        ParameterError: the model does not run or gives something else.
+        ModelError: a buffer changes when it runs, the same inputs give two outputs, or an output
+            changes with the other examples of its batch.
 
     Example:
         >>> check_independence(nn.Linear(4, 3), (4,))
@@ -49,19 +50,19 @@ def check_independence(model: nn.Module, shape: Sequence[int]) -> None:
 
     for name, buffer in probe.named_buffers():
         if not torch.equal(buffer, kept[name]):
-            raise ParameterError(
+            raise ModelError(
                 f"buffer {name!r} of the model changes when it runs: a state would hold private "
                 "examples, and it is released with the weights",
                 field="model",
             )
     if _differ(once, again):
-        raise ParameterError(
+        raise ModelError(
             "the model gives two outputs for the same inputs: it draws from torch's global "
             "generator, or keeps a state",
             field="model",
         )
     if _differ(once[0], beside[0]) or _mixes_elsewhere(probe, random, batch, same_first):
-        raise ParameterError(
+        raise ModelError(
             "the model mixes the examples of a batch: its output for one changes with the others, so "
             "no per-example gradient exists",
             field="model",

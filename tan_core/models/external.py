@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tan_core.errors import ParameterError
+from tan_core.errors import ModelError, ParameterError
 from tan_core.models.shapes import image_shape
 from tan_core.spec.models import PythonModel, TimmModel
 
@@ -96,7 +96,7 @@ def _made(
             ) from error
     if getattr(logits, "shape", None) != (2, num_classes):
         found = list(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
-        raise ParameterError(
+        raise ModelError(
             f"model {spec.name} must give [2, {num_classes}] logits for 2 examples, got {found}",
             field="model.name",
         )

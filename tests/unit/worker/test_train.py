@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tan_core.data import inspect, verify
-from tan_core.errors import AuditError, DatasetError, ParameterError, PretrainedError
+from tan_core.errors import AuditError, DatasetError, ModelError, ParameterError, PretrainedError
 from tan_core.wire import DatasetRef
 from worker import train
 from worker.driver import Driver
@@ -70,7 +70,7 @@ def of_no_data(folder: Path) -> DatasetError:
 
 
 class TestIsFinal:
-    @pytest.mark.parametrize("kind", [AuditError, PretrainedError])
+    @pytest.mark.parametrize("kind", [AuditError, ModelError, PretrainedError])
     def test_what_would_fail_again_on_any_rank_ends_the_run(self, kind: type[Exception]) -> None:
         lost = RuntimeError("connection closed by peer")
 

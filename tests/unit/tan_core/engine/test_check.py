@@ -9,7 +9,7 @@ from torch.nn.utils import parametrizations
 
 from tan_core import models
 from tan_core.engine import check_model
-from tan_core.errors import ParameterError
+from tan_core.errors import ModelError, ParameterError
 from tests.support.models import SMALL_MODELS
 
 REFUSED = {
@@ -92,7 +92,7 @@ class TestCheckModel:
     def test_a_layer_that_breaks_the_guarantee_is_refused_by_name(
         self, layer: nn.Module, message: str
     ) -> None:
-        with pytest.raises(ParameterError, match=message):
+        with pytest.raises(ModelError, match=message):
             check_model(nn.Sequential(nn.Conv2d(1, 4, 3), layer))
 
     @pytest.mark.filterwarnings("ignore::DeprecationWarning")
