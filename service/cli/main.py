@@ -6,6 +6,7 @@ Start-up matters for a command line: a module that a command needs is imported i
 import os
 import sys
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
@@ -45,6 +46,34 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _tell_version(is_asked: bool) -> None:
+    if is_asked:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            known = version("tan-search")
+        except PackageNotFoundError:
+            known = "from its source"
+        typer.echo(f"tan-cli {known}")
+        raise typer.Exit
+
+
+@app.callback()
+def _of_all_commands(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            help="Show the version and exit.",
+            callback=_tell_version,
+            is_eager=True,
+        ),
+    ] = False,
+) -> None: ...
+
+
 app.command("serve")(serve.serve)
 app.command("doctor")(doctor.doctor)
 app.command("init")(init.init)

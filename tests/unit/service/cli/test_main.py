@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,10 @@ class TestStart:
             "calibration", "dataset", "ledger", "statement", "download",
         ):  # fmt: skip
             assert f"  {command} " in listed
+
+    def test_the_version_is_that_of_the_package(self, cli: Cli) -> None:
+        done = cli("--version")
+        assert (done.code, done.out) == (0, f"tan-cli {version('tan-search')}\n")
 
     def test_an_unknown_option_is_bad_input(self, cli: Cli) -> None:
         assert cli("list", "--colour").code == 2
