@@ -35,6 +35,8 @@ from tan_core.data.part import (
 from tan_core.errors import DatasetError
 
 _ROWS_AT_ONCE = 1024
+_FULL = {"features": "a number in every record, or the names of columns that have one"}
+_AS_NUMBERS = "integers from 0, as numpy.unique(values, return_inverse=True)[1] makes of any"
 
 
 def has_images(path: Path) -> bool:
@@ -188,7 +190,7 @@ def _labels(table: pa.Table, columns: Columns, *, where: str) -> Labels:
     column = table.column(name)
     if not pa.types.is_integer(column.type):
         raise DatasetError(
-            f"{where}: column {name!r} is {column.type}; labels must be integers from 0",
+            f"{where}: column {name!r} is {column.type}; labels must be {_AS_NUMBERS}",
             field="label",
         )
     _refuse_null(column, name, where=where, field="label")
@@ -288,4 +290,8 @@ def _is_number(kind: pa.DataType) -> bool:
 def _refuse_null(column: pa.ChunkedArray, name: str, *, where: str, field: str) -> None:
     if column.null_count:
         row = int(np.flatnonzero(column.is_null().to_numpy())[0])
-        raise DatasetError(f"{where}: column {name!r} of record {row} is empty", field=field)
+        raise DatasetError(
+            f"{where}: column {name!r} of record {row} is empty, as in {column.null_count:,} of {len(column):,} records; "
+            f"accepted: {_FULL.get(field, 'a value in every record')}",
+            field=field,
+        )
