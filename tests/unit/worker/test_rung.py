@@ -123,6 +123,12 @@ def test_a_run_that_noise_drives_off_is_given_up_early(digits: DatasetRef, data:
     assert result.score.steps == STEPS // CURVE_POINTS
 
 
+def test_a_run_that_has_learnt_nothing_yet_goes_on(digits: DatasetRef, data: Data) -> None:
+    """Its loss differs from that of its first batch by the records that were drawn, and by nothing else."""
+    runs = [simulate(digits, data, seed=seed, learning_rate=1e-6) for seed in range(4)]
+    assert [run.diverged for run in runs] == [None] * 4
+
+
 def test_a_run_whose_loss_is_not_finite_is_given_up_at_once(digits: DatasetRef, data: Data) -> None:
     deep = {"name": "mlp", "hidden": [64] * 6, "activation": "relu"}
     assignment = assignment_of(digits, noise=9000.0, model=deep)
