@@ -409,6 +409,31 @@ class TestWriting:
             await page.wait_for_url("**/ui/studies/s-*")
             await expect(page.get_by_role("heading", name="digits-eps3")).to_be_visible()
 
+    async def test_text_is_copied_where_the_browser_gives_no_clipboard_too(
+        self, service: Service, tab: Tab
+    ) -> None:
+        study_id = await searching(service.context, 4)
+
+        async with tab.open(f"/ui/studies/{study_id}/trials/0") as page:
+            # As on a page that came by plain HTTP from another machine.
+            await page.evaluate("delete Navigator.prototype.clipboard")
+            text = await page.locator("#params").text_content()
+            copy = page.get_by_role("button", name="Copy")
+            await copy.click()
+            said = page.get_by_role("button", name="Copied")
+            await said.click()  # impatiently
+            await expect(copy).to_be_visible()
+            await expect(said).to_have_count(0)
+            await page.wait_for_timeout(1500)
+            await expect(copy).to_be_visible()
+
+            await page.goto("/ui/new")
+            editor = page.get_by_role("textbox", name="study.yaml")
+            await editor.press("ControlOrMeta+a")
+            await editor.press("ControlOrMeta+v")
+            assert await editor.input_value() == (text or "").strip()
+        assert tab.complaints == []
+
 
 async def _trials(service: Service, study_id: str) -> list[dict[str, Any]]:
     async with httpx.AsyncClient(base_url=service.url, timeout=60) as client:

@@ -114,14 +114,24 @@ document.addEventListener("change", ({ target }) => {
   if (name) target.form.querySelectorAll(`input[name="${name}"]`).forEach((box) => (box.checked = target.checked));
 });
 
-/* <button data-copy="ID"> copies the text of that element. */
+/* <button data-copy="ID"> copies the text of that element. Browsers give no clipboard to a page that came by plain
+   HTTP from another machine: there their old command copies what is selected, or at least the text is selected. */
+async function copy(source) {
+  try {
+    await navigator.clipboard.writeText(source.value ?? source.textContent);
+    return true;
+  } catch {
+    if (source.select) source.select();
+    else getSelection().selectAllChildren(source);
+    return document.execCommand("copy");
+  }
+}
+
 document.addEventListener("click", async ({ target }) => {
   const button = target.closest("button[data-copy]");
   if (!button) return;
-  const source = document.getElementById(button.dataset.copy);
-  await navigator.clipboard.writeText(source.value ?? source.textContent);
-  const label = button.textContent;
-  button.textContent = "Copied";
+  const label = (button.dataset.label ??= button.textContent); // who clicks again reads the answer in its place
+  button.textContent = (await copy(document.getElementById(button.dataset.copy))) ? "Copied" : "Selected";
   setTimeout(() => (button.textContent = label), 1500);
 });
 
