@@ -92,11 +92,19 @@ WALKED = """() => {
   const selector = "a[href], button:enabled, input:enabled, select, textarea, summary, [tabindex='0']";
   window.walked = new Set();
   window.faint = [];
+  const isInSight = (at) => {
+    const { top, bottom } = at.getBoundingClientRect();
+    if (bottom <= 0 || top >= innerHeight) return false;
+    for (let above = at; above; above = above.parentElement) {
+      if (getComputedStyle(above).clipPath !== "none") return false;
+    }
+    return true;
+  };
   window.note = () => {
     const at = document.activeElement;
     if (at === document.body || walked.has(at)) return false;
     walked.add(at);
-    if (getComputedStyle(at).outlineStyle === "none") faint.push(at.outerHTML.slice(0, 120));
+    if (getComputedStyle(at).outlineStyle === "none" || !isInSight(at)) faint.push(at.outerHTML.slice(0, 120));
     return true;
   };
   window.missed = () => [...document.querySelectorAll(selector)]
@@ -105,14 +113,15 @@ WALKED = """() => {
 }"""
 
 
+@pytest.mark.parametrize("width", [1280, pytest.param(640, id="1280 at 200 %")])
 async def test_every_control_of_every_page_is_reached_seen_and_left_again(
-    service: Service, tab: Tab
+    service: Service, tab: Tab, width: int
 ) -> None:
     paths = await seeded(service)
     paths |= {"list": "/", "editor": "/ui/new", "nowhere": "/ui/nowhere"}
 
     for name, path in paths.items():
-        async with tab.open(path) as page:
+        async with tab.open(path, width=width) as page:
             await complete(page, name)
             await page.evaluate(WALKED)
             for _ in range(MOST_CONTROLS):
