@@ -124,6 +124,18 @@ class TestPlanning:
             await expect(page.locator("textarea")).to_contain_text("dataset: digits")
         assert tab.complaints == []
 
+    async def test_every_dial_is_in_sight_in_a_low_window(self, service: Service, tab: Tab) -> None:
+        async with tab.open("/ui/plan") as page:
+            await page.set_viewport_size({"width": 1280, "height": 600})
+            await expect(page.locator("#sketch-figures")).to_be_visible()
+            await page.locator("#wall-head").evaluate("head => head.scrollIntoView()")
+            button = page.get_by_role("button", name="Plan", exact=True)
+            await button.focus()
+
+            await expect(button).to_be_in_viewport(ratio=1)
+            await expect(page.locator("#wall-head")).to_be_in_viewport()
+        assert tab.complaints == []
+
     async def test_what_cannot_be_planned_is_said_while_one_types(
         self, service: Service, tab: Tab
     ) -> None:
