@@ -94,6 +94,18 @@ class TestLooking:
                 assert await page.evaluate(f"{root}.scrollWidth - {root}.clientWidth") <= 0, path
         assert tab.complaints == []
 
+    async def test_no_two_curves_look_alike(self, service: Service, tab: Tab) -> None:
+        study_id = await searching(service.context, 400)
+
+        async with tab.open(f"/ui/studies/{study_id}") as page:
+            await page.locator("#curves-chart").scroll_into_view_if_needed()
+            markers = page.locator("#curves-chart .u-marker[style]")
+            await expect(markers).to_have_count(12)
+            looks = await markers.evaluate_all("all => all.map(each => each.style.border)")
+
+            assert len(set(looks)) == 12, looks
+        assert tab.complaints == []
+
     async def test_every_number_is_the_apis(self, service: Service, tab: Tab) -> None:
         study_id = await seeding.completed(service.context)
         async with httpx.AsyncClient(base_url=service.url, timeout=60) as client:

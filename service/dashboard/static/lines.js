@@ -1,14 +1,15 @@
 // Draws <div data-lines="JSON"> (service/dashboard/charts/lines.py) with uPlot: drag to zoom, double-click
 // to see all, hover to read. The server says what the points are; this file says how they look.
 
-const SEQUENCE = ["accent", "amber", "good", "bad", "muted", "violet", "rose", "olive"];
+const SEQUENCE = ["accent", "amber", "violet", "good", "bad", "rose", "muted", "olive"]; // .series-1 and on in style.css
+const DASHES = [6, 4];
 const HEIGHT = { least: 200, most: 380, share: 0.38 };
 const NEAR = 24;
 const drawn = new Map();
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 const percent = (value) => (value == null ? "–" : `${(100 * value).toFixed(1)} %`);
-const plain = (value) => (value == null ? "–" : `${+value.toPrecision(5)}`);
+const plain = (value) => (value == null ? "–" : Number.isInteger(value) ? value.toLocaleString("en") : `${+value.toPrecision(5)}`);
 
 function size(host) {
   const width = host.clientWidth;
@@ -20,7 +21,8 @@ const isAlone = (plot, index) => plot.data[index].filter((value) => value != nul
 
 function seriesOf({ label, kind, tone }, index, show) {
   const stroke = colour(tone ?? SEQUENCE[index % SEQUENCE.length]);
-  const common = { label, stroke, width: 2, spanGaps: true, value: (_, value) => show(value) };
+  const dash = index < SEQUENCE.length ? undefined : DASHES; // where a colour comes again
+  const common = { label, stroke, dash, width: 2, spanGaps: true, value: (_, value) => show(value) };
   if (kind === "dots") {
     return { ...common, paths: () => null, points: { show: true, size: 5, width: 0, fill: stroke, stroke } };
   }
@@ -58,7 +60,7 @@ function draw(host) {
       ...size(host),
       padding: [8, 12, 0, 0],
       scales: { x: { time: false } },
-      legend: { live: true },
+      legend: { live: true, markers: { dash: (plot, index) => (plot.series[index].dash ? "dashed" : "solid") } },
       cursor: { points: { size: 7 }, focus: { prox: NEAR } },
       focus: { alpha: 0.35 },
       series: [{ label: x, value: (_, value) => plain(value) }, ...series.map((each, i) => seriesOf(each, i, show))],
