@@ -34,6 +34,10 @@ CONTRAST = """() => {
       c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4);
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
+  const contrast = (...colours) => {
+    const [low, high] = colours.map(luminance).sort((a, b) => a - b);
+    return (high + 0.05) / (low + 0.05);
+  };
   const faint = [];
   const walker = document.createTreeWalker(document.querySelector("body"), NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
@@ -41,12 +45,22 @@ CONTRAST = """() => {
     if (!walker.currentNode.textContent.trim() || !node.checkVisibility()) continue;
     if (node.closest("script, noscript")) continue;
     const below = ground(node);
-    const [one, two] = [over(rgba(getComputedStyle(node).color), below), below].map(luminance);
-    const ratio = (Math.max(one, two) + 0.05) / (Math.min(one, two) + 0.05);
+    const ratio = contrast(over(rgba(getComputedStyle(node).color), below), below);
     if (ratio < 4.5) faint.push(`${ratio.toFixed(2)} ${node.className} ${node.textContent.trim()}`);
+  }
+  const fields = "select, textarea, input:not([type=checkbox], [type=range], [type=file])";
+  for (const field of document.querySelectorAll(fields)) {
+    if (!field.checkVisibility()) continue;
+    const [within, around] = [ground(field), ground(field.parentElement)];
+    const edge = contrast(over(rgba(getComputedStyle(field).borderTopColor), around), around);
+    if (edge < 3) faint.push(`${edge.toFixed(2)} edge of ${field.name}`);
+    const hint = contrast(over(rgba(getComputedStyle(field, "::placeholder").color), within), within);
+    if (field.placeholder && hint < 4.5) faint.push(`${hint.toFixed(2)} ${field.placeholder}`);
   }
   return faint;
 }"""
+"""Words, and edges of fields, that are hard to see (WCAG 1.4.3, 1.4.11)."""
+OPENED = "document.querySelectorAll('details').forEach(each => (each.open = true))"
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -241,6 +255,9 @@ class TestLooking:
             "/ui/datasets/digits",
             "/ui/calibration",
             "/ui/studies/s-none",
+            "/ui/new",
+            "/ui/plan",
+            "/ui/sign-in",
         ]
         paths += [f"/ui/studies/{id_}" for id_ in (running, failed, waiting)]
 
@@ -248,6 +265,7 @@ class TestLooking:
             for width in widths:
                 async with tab.open(path, width=width, scheme=scheme) as page:
                     assert await page.evaluate(OVERFLOW) <= 0, (path, width)
+                    await page.evaluate(OPENED)
                     assert await page.evaluate(CONTRAST) == [], (path, width)
 
     async def test_how_predictions_held_is_drawn_and_leads_to_each_study(
