@@ -295,6 +295,14 @@ class TestLooking:
                 assert box["x"] + box["width"] <= 360, name
         assert tab.complaints == []
 
+    async def test_long_names_stick_out_of_no_comparison(self, service: Service, tab: Tab) -> None:
+        names = [f"{'a-name-as-long-as-names-may-be-' * 3}"[:62] + f"-{end}" for end in "ab"]
+        ids = [await seeding.completed(service.context, name=name) for name in names]
+
+        async with tab.open(f"/ui/compare?study={ids[0]}&study={ids[1]}", width=320) as page:
+            await complete(page, "comparison of no steps")
+            assert await page.evaluate(OVERFLOW) <= 0
+
     async def test_pages_with_nothing_on_them_are_clean_too(
         self, service: Service, tab: Tab
     ) -> None:
