@@ -1,10 +1,11 @@
 """Every page on paper: nothing cut off, nothing to click, charts as wide as the sheet."""
 
 import pytest
-from playwright.async_api import Page
+from playwright.async_api import Page, expect
 
 from tests.browser.conftest import Service, Tab
 from tests.browser.test_pages import complete, seeded
+from tests.integration.dashboard import rich, seeding
 
 pytestmark = pytest.mark.browser
 
@@ -42,3 +43,19 @@ async def test_nothing_is_cut_off_and_nothing_asks_for_a_click(service: Service,
                 assert len(widths) > 4
                 assert 0 < max(widths) <= SHEET
             assert (await page.pdf()).startswith(b"%PDF")
+
+
+async def test_charts_of_a_dark_screen_are_drawn_for_paper(service: Service, tab: Tab) -> None:
+    study_id = await seeding.training(service.context)
+    await rich.report_steps(service.context, study_id)
+    marker = "#run-speed .u-marker[style]"
+    colour = "getComputedStyle(document.querySelector('%s')).borderTopColor"
+
+    async with tab.open(f"/ui/studies/{study_id}", scheme="dark") as page:
+        await expect(page.locator("#run-speed canvas")).to_have_count(1)
+        on_screen = await page.evaluate(colour % marker)
+        await page.emulate_media(media="print")
+
+        await expect(page.locator(marker)).to_have_css("border-top-color", "rgb(11, 95, 110)")
+        await page.emulate_media(media="screen")
+        await expect(page.locator(marker)).to_have_css("border-top-color", on_screen)

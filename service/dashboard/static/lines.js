@@ -117,5 +117,5 @@ function redraw() {
 
 document.addEventListener("htmx:after:settle", drawAll);
 document.addEventListener("htmx:after:swap", drawAll);
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+for (const colours of ["(prefers-color-scheme: dark)", "print"]) matchMedia(colours).addEventListener("change", redraw);
 drawAll();
