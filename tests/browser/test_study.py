@@ -357,6 +357,20 @@ class TestManyStudies:
             await expect(page.locator("#studies tbody tr")).to_have_count(1)
         assert tab.complaints == []
 
+    async def test_a_study_takes_three_lines_of_a_wide_list(
+        self, service: Service, tab: Tab
+    ) -> None:
+        study_id = await seeding.completed(service.context, name="one")
+
+        async with tab.open("/", width=1440) as page:
+            row = await page.locator(f"#row-{study_id}").bounding_box()
+            table = page.locator("#studies .scroll")
+
+            assert row is not None
+            assert row["height"] < 100
+            assert await table.evaluate("box => box.scrollWidth - box.clientWidth") == 0
+        assert tab.complaints == []
+
     async def test_filters_narrow_the_list_as_one_types(self, service: Service, tab: Tab) -> None:
         first = await seeding.submitted(service.context, name="alpha")
         await seeding.copies(service.context, first, 30)
