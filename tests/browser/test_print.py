@@ -42,6 +42,11 @@ async def test_nothing_is_cut_off_and_nothing_asks_for_a_click(service: Service,
                 )
                 assert len(widths) > 4
                 assert 0 < max(widths) <= SHEET
+            if name == "dataset":  # "reserve" is one word, on one line
+                kinds = await page.eval_on_selector_all(
+                    "#journal .badge", "all => all.map(each => each.getBoundingClientRect().height)"
+                )
+                assert 0 < max(kinds) < 25
             assert (await page.pdf()).startswith(b"%PDF")
 
 
