@@ -193,6 +193,16 @@ class TestPrivacy:
             await expect(rows).to_have_count(5)
         assert tab.complaints == []
 
+    async def test_numbers_of_entries_take_no_room_from_what_they_say(
+        self, service: Service, tab: Tab
+    ) -> None:
+        await seeding.training(service.context)
+
+        async with tab.open("/ui/datasets/digits", width=1440) as page:
+            number = await page.locator("#journal tbody th").first.bounding_box()
+            assert number is not None
+            assert number["width"] < 100
+
     async def test_a_statement_is_verified_while_it_is_read(
         self, service: Service, tab: Tab
     ) -> None:
