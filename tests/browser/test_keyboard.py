@@ -88,6 +88,18 @@ async def test_from_the_table_to_a_trial_and_on_to_the_next(service: Service, ta
     assert tab.complaints == []
 
 
+async def test_the_focus_stays_on_what_was_pressed(service: Service, tab: Tab) -> None:
+    await seeding.ensure_digits(service.context.database)
+
+    async with tab.open("/ui/new") as page:
+        check = page.get_by_role("button", name="Check")
+        await press(page, check)
+        await expect(page.locator("#verdict")).to_contain_text("It fits", timeout=90_000)
+
+        await expect(check).to_be_focused()
+    assert tab.complaints == []
+
+
 WALKED = """() => {
   const selector = "a[href], button:enabled, input:enabled, select, textarea, summary, [tabindex='0']";
   window.walked = new Set();

@@ -32,8 +32,10 @@ document.addEventListener("state", ({ target, detail }) => {
 /* Nobody looks at a page in the background, a button that submits a form with one of its fields says that field,
    and an address holds no empty one. */
 document.addEventListener("htmx:config:request", (event) => {
-  const { sourceEvent, request } = event.detail.ctx;
+  const { ctx } = event.detail;
+  const { sourceEvent, request } = ctx;
   const { form, submitter } = request;
+  ctx.focused = document.activeElement;
   const field = submitter?.name && form?.querySelector(`[name="${submitter.name}"]:not(button)`);
   if (field) {
     field.value = submitter.value;
@@ -85,6 +87,13 @@ document.addEventListener("htmx:after:request", (event) => {
   } else if (status < 400 && ctx.sourceElement === main() && !document.getElementById("stream")) {
     say("");
   }
+});
+
+/* A button that is disabled while its request runs loses the focus: it has it again, unless someone went on. */
+document.addEventListener("htmx:finally:request", ({ detail: { ctx } }) => {
+  queueMicrotask(() => {
+    if (isAct(ctx) && document.activeElement === document.body) ctx.focused?.focus({ preventScroll: true });
+  });
 });
 
 document.addEventListener("htmx:response:error", ({ detail: { ctx } }) => {
