@@ -1,7 +1,7 @@
 """The dashboard as someone uses it."""
 
 import pytest
-from playwright.async_api import Dialog, expect
+from playwright.async_api import Browser, Dialog, expect
 
 from service.db.session import Database
 from service.db.tables import Study
@@ -223,6 +223,27 @@ class TestActing:
             await page.keyboard.press("Enter")
 
             await page.wait_for_url(f"**/ui/studies/{study_id}")
+
+
+async def test_without_scripts_a_page_says_what_does_nothing(
+    service: Service, browser: Browser
+) -> None:
+    running = await seeding.simulating(service.context)
+    done = await seeding.completed(service.context, name="done")
+
+    context = await browser.new_context(java_script_enabled=False, base_url=service.url)
+    page = await context.new_page()
+    said = page.locator("noscript p")
+    await page.goto(f"/ui/studies/{running}")
+    await expect(said).to_contain_text("this page stands still, and its buttons do nothing")
+    await page.goto(f"/ui/studies/{done}")
+    await expect(said).to_contain_text(
+        "Without scripts the buttons here do nothing: act by tan-cli"
+    )
+    await page.goto("/")
+    await page.get_by_role("checkbox", name="Choose done").check()
+    await expect(page.locator(".bulk noscript span")).to_be_visible()
+    await context.close()
 
 
 class TestLooking:
