@@ -147,7 +147,11 @@ def _percent(value: float | None) -> str:
 
 
 def _correlation(value: float | None) -> str:
-    return "–" if value is None else f"{value:+.2f}".replace("-", "−")
+    return "–" if value is None else _signed(value, digits=2)
+
+
+def _signed(value: float, *, digits: int) -> str:
+    return f"{value:+.{digits}f}".replace("-", "−")
 
 
 def _number(value: float | None) -> str:
@@ -189,7 +193,7 @@ def _make_environment() -> Environment:
     filters: dict[str, Any] = {
         "age": age,
         "moment": moment,
-        "duration": text.duration,
+        "duration": lambda seconds: text.duration(seconds).replace(text.MISSING, "–"),
         "epsilon": _epsilon,
         "estimate": _estimate,
         "remaining": _remaining,
@@ -198,6 +202,7 @@ def _make_environment() -> Environment:
         "entry_by": words.by_whom,
         "percent": _percent,
         "correlation": _correlation,
+        "points": lambda value: _signed(100 * value, digits=1),
         "number": _number,
         "number_text": text.number,
         "times": _times,

@@ -26,13 +26,13 @@ async def test_every_class_and_group_has_its_numbers_of_the_api_in_a_table(
     assert squeezed(told["note"]) in shown
     for part in (*told["classes"], *told["groups"]):
         private, baseline = part["private"], part["baseline"]
-        apart = 100 * (private["accuracy"] - baseline["accuracy"])
+        apart = f"{100 * (private['accuracy'] - baseline['accuracy']):+.1f}".replace("-", "−")
         assert (
             squeezed(
                 f"{part['name']} {private['num']} {100 * private['accuracy']:.1f} % "
                 f"[{100 * private['low']:.1f}, {100 * private['high']:.1f}] "
                 f"{100 * baseline['accuracy']:.1f} % "
-                f"[{100 * baseline['low']:.1f}, {100 * baseline['high']:.1f}] {apart:+.1f}"
+                f"[{100 * baseline['low']:.1f}, {100 * baseline['high']:.1f}] {apart}"
             )
             in shown
         )
