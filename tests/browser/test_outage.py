@@ -73,3 +73,17 @@ async def test_an_open_page_says_so_and_refuses_in_the_services_words(
         await expect(connection).to_be_hidden(timeout=20_000)
         await page.get_by_role("button", name="Study", exact=True).click()
         await expect(page.get_by_role("alert")).to_be_hidden()
+
+
+async def test_what_was_refused_is_seen_where_one_acts(service: Service, tab: Tab) -> None:
+    async with tab.open("/ui/new") as page:
+        await page.set_viewport_size({"width": 1280, "height": 500})
+        await page.route("**/ui/new", lambda route: route.abort())
+        alert = page.get_by_role("alert")
+        await page.get_by_role("button", name="Check").click()
+
+        await expect(alert).to_contain_text("No connection to the service")
+        await expect(alert).to_be_in_viewport(ratio=1)
+        assert await violations(page) == []
+        await alert.get_by_role("button", name="Close").click()
+        await expect(page.locator("#refusal")).to_be_hidden()

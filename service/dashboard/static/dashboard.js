@@ -52,9 +52,12 @@ document.addEventListener("htmx:config:request", (event) => {
 const ACTS = new Set(["click", "submit", "change", "input"]);
 const isAct = ({ sourceEvent }) => ACTS.has(sourceEvent?.type);
 
+const closing = Object.assign(document.createElement("button"), { type: "button", className: "link", textContent: "Close" });
+closing.addEventListener("click", () => refuse(""));
+
 function refuse(text) {
   const refusal = document.getElementById("refusal");
-  refusal.textContent = text;
+  refusal.replaceChildren(...(text ? [text, " ", closing] : []));
   refusal.hidden = !text;
 }
 
