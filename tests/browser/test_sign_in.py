@@ -1,10 +1,13 @@
 """Signing in to the dashboard, as someone does it."""
 
+import re
+
 import httpx
 import pytest
 from playwright.async_api import Dialog, Page, expect
 
 from service.db.tables import Study
+from tests.browser.axe import violations
 from tests.browser.conftest import Service, Tab
 from tests.integration.dashboard import seeding
 
@@ -37,6 +40,9 @@ async def test_a_page_is_shown_after_signing_in_and_no_longer_after_signing_out(
         await expect(page.get_by_label("API token")).to_be_focused()
         await sign_in(page, "tan_of_nobody")
         await expect(page.get_by_role("alert")).to_be_visible()
+        told = re.compile("This token is not known here")
+        await expect(page.get_by_label("API token")).to_have_accessible_description(told)
+        assert await violations(page) == []
         await sign_in(page, admin)
 
         await expect(page).to_have_url(f"{service.url}/ui/studies/{study_id}")
