@@ -100,6 +100,27 @@ async def test_the_focus_stays_on_what_was_pressed(service: Service, tab: Tab) -
     assert tab.complaints == []
 
 
+async def test_what_is_done_with_the_chosen_covers_no_focused_row(
+    service: Service, tab: Tab
+) -> None:
+    for number in range(10):
+        await seeding.submitted(service.context, name=f"study-{number}")
+
+    async with tab.open("/") as page:
+        await page.set_viewport_size({"width": 1280, "height": 500})
+        await page.get_by_role("checkbox", name="study-9").check()
+        bar = page.get_by_role("group", name="With the chosen studies")
+        await expect(bar).to_be_visible()
+        for number in reversed(range(9)):
+            row = page.get_by_role("checkbox", name=f"study-{number}")
+            await go_to(page, row)
+            focused, above = await row.bounding_box(), await bar.bounding_box()
+            assert focused is not None
+            assert above is not None
+            assert focused["y"] + focused["height"] <= above["y"]
+    assert tab.complaints == []
+
+
 WALKED = """() => {
   const selector = "a[href], button:enabled, input:enabled, select, textarea, summary, [tabindex='0']";
   window.walked = new Set();
