@@ -21,6 +21,7 @@ class Stated:
     study_id: str
     name: str
     epsilon: float
+    accountant: str
     delta: float
     search_accounting: str
     learnt_from: str | None
@@ -44,6 +45,7 @@ async def statements_of(
             Study.id,
             Study.name,
             privacy["epsilon"].astext.cast(Double),
+            privacy["accountant"].astext,
             Study.plan["privacy"]["delta"].as_float(),
             Study.search_accounting,
             Study.statement["search"]["learnt_from"].astext,

@@ -80,7 +80,7 @@ async def reprice_ledger(name: str, request: Request, context: ContextDep) -> Re
     asked = validate(RepricingRequest, body)
     async with context.database.session() as session:
         scope_id = await scope_id_of(session, name)
-        return await repricing.reprice(session, scope_id, asked.accountants)
+    return await repricing.reprice(context.database, scope_id, asked.accountants)
 
 
 @router.get("/{name}/caps", dependencies=[needs(Scope.READ)], responses=described(404))

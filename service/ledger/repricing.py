@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from service.db.session import Database
 from service.ledger import repository
 from service.ledger.schemas import Evaluation, Repriced, Repricing
 from service.ledger.service import Ledger, merge
@@ -24,7 +25,7 @@ class _Subject:
 
 
 async def reprice(
-    session: AsyncSession, scope_id: str, accountants: Sequence[Accountant]
+    database: Database, scope_id: str, accountants: Sequence[Accountant]
 ) -> Repricing:
     """Price every reservation's charges and all together, at the scope's delta; append what is new.
 
@@ -32,21 +33,30 @@ async def reprice(
         UnsupportedEventError: an accountant cannot price a mechanism of the scope.
         AccountantError: an accountant failed.
     """
-    ledger = Ledger()
-    scope = await repository.scope(session, scope_id)
-    head = await repository.head(session, scope_id)
-    before = await repository.evaluations(session, scope_id)
-    items: list[Repriced] = []
-    for subject in await _subjects(session, scope_id, head.seq):
-        for accountant in dict.fromkeys(accountants):
-            priced = await asyncio.to_thread(
+    async with database.session() as session:
+        scope = await repository.scope(session, scope_id)
+        head = await repository.head(session, scope_id)
+        subjects = await _subjects(session, scope_id, head.seq)
+    # In no transaction: of many studies this takes longer than one may stand still.
+    found = [
+        (
+            subject,
+            await asyncio.to_thread(
                 price, subject.charged, delta=scope.delta, accountant=accountant
-            )
-            known = _newest(before, subject, accountant)
+            ),
+        )
+        for subject in subjects
+        for accountant in dict.fromkeys(accountants)
+    ]
+    items: list[Repriced] = []
+    async with database.session() as session:
+        before = await repository.evaluations(session, scope_id)
+        for subject, priced in found:
+            known = _newest(before, subject, priced.accountant)
             item = _item(subject, priced, known)
             items.append(item)
             if known is None or (known.version, known.epsilon) != (item.version, item.epsilon):
-                await ledger.record_evaluation(
+                await Ledger().record_evaluation(
                     session, scope_id, subject.seq, priced, reservation_id=subject.reservation_id
                 )
     return Repricing(scope_id=scope_id, head=head, items=items)

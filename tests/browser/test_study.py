@@ -429,7 +429,7 @@ class TestWriting:
 
             await editor.fill(text)
             await page.get_by_role("button", name="Check").click()
-            await expect(page.locator("#verdict")).to_contain_text("It fits")
+            await expect(page.locator("#verdict")).to_contain_text("It fits", timeout=60_000)
             await page.get_by_role("button", name="Submit").click()
 
             await page.wait_for_url("**/ui/studies/s-*")

@@ -215,7 +215,12 @@ async def complete(context: Context, study_id: str) -> None:
             ],
         }  # fmt: skip
         planned = study.plan["privacy"]
-        study.statement = {"privacy": {"epsilon": planned["epsilon"] - 0.01}}
+        study.statement = {
+            "privacy": {
+                "epsilon": planned["epsilon"] - 0.01,
+                "accountant": planned["accountant"],
+            }
+        }
         study.state = "completed"
         study.finished_at = func.now() + timedelta(seconds=30)
         assert study.reservation_id

@@ -128,6 +128,7 @@ class TestFigures:
         ]
         assert f"/studies/{study_id}/statement" in [a.get("href") for a in page.all("a")]
         assert "NOT accounted" in page.text["statements"]
+        assert "PLD" in page.text["statements"]
 
 
 class TestMuchData:

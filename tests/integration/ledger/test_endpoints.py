@@ -9,7 +9,7 @@ import pytest
 
 from service import text
 from service.db.session import Database
-from service.ledger import repository
+from service.ledger import repository, repricing
 from service.ledger.errors import BudgetExceededError, WorthExceededError
 from service.ledger.service import Ledger
 from service.statements.export_check import verify_export
@@ -191,6 +191,22 @@ async def test_the_past_is_priced_again_once_for_each_version(
     second = (await client.post(f"{LEDGER}/evaluations", json={"accountants": ["pld"]})).json()
     assert all(item["before"] == item["epsilon"] for item in second["items"])
     assert len((await client.get(f"{LEDGER}/evaluations")).json()["items"]) == 6
+
+
+async def test_no_transaction_stands_still_while_the_past_is_priced(
+    client: httpx.AsyncClient, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes longer than the database lets one, where there are many studies."""
+    await charge(database, "one", 60)
+    standing: list[int] = []
+
+    def priced(*args: Any, **kwargs: Any) -> Any:
+        standing.append(database.engine.pool.checkedout())  # pyright: ignore[reportAttributeAccessIssue]
+        return price(*args, **kwargs)
+
+    monkeypatch.setattr(repricing, "price", priced)
+    assert (await client.post(f"{LEDGER}/evaluations")).status_code == 200
+    assert standing == [0] * 4
 
 
 async def test_the_burndown_follows_the_journal(
