@@ -37,6 +37,7 @@ MIN_SAMPLING_RATE = 1e-9
 
 _LEAST_NOISE = 0.02
 _MAX_EVALUATIONS = 60
+_LEAST_SQUARED = 1e-150  # what is smaller has a square of 0
 _KNOWN_MU = 3e4  # to which the Gaussian mechanism is computed
 _STRIDE = 1.1  # log cost falls by more than 1 per unit of log noise, so this crosses over
 _WIDEST_GAP = 3.0
@@ -339,6 +340,7 @@ def _target(epsilon: float, delta: float, accountant: Accountant, certified: boo
 def _limit_noise(probe: Mechanism, target: _Target) -> float:
     """The noise at which the composition's limit, a Gaussian mechanism, would meet the target."""
     rate = 1.0 if probe.sampling is Sampling.UNAMPLIFIED else probe.sampling_rate
+    rate = max(rate, _LEAST_SQUARED)
     same = sampled_gaussian(probe)
     steps = same.steps if same is not None else probe.steps
     one_step = gdp_mu(epsilon=target.epsilon, delta=target.delta) ** 2 / (rate**2 * steps)

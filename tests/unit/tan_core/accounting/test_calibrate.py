@@ -189,6 +189,11 @@ class TestCalibrateNoiseMultiplier:
         assert caught.value.field == "privacy.epsilon"
 
     @pytest.mark.slow
+    def test_a_rate_that_shows_nothing_reaches_no_target(self) -> None:
+        with pytest.raises(UnreachableTargetError, match=r"the largest is 0\b"):
+            calibrate_noise_multiplier(sampling_rate=1e-200, steps=100, epsilon=1.0, delta=1e-5)
+
+    @pytest.mark.slow
     def test_a_target_above_reach_says_what_can_be_reached(self) -> None:
         with pytest.raises(UnreachableTargetError, match=r"the largest is 0\b"):
             calibrate_noise_multiplier(sampling_rate=1e-6, steps=1, epsilon=5.0, delta=1e-5)
