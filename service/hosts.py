@@ -1,6 +1,7 @@
 """Names and addresses of this machine."""
 
 import ipaddress
+from urllib.parse import urlsplit
 
 
 def is_loopback(host: str) -> bool:
@@ -12,6 +13,16 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
+
+
+def leads_here(url: str) -> bool:
+    """Whether what answers at a URL runs on this machine: a proxy of the environment has no way there, and must see no token.
+
+    Example:
+        >>> leads_here("http://[::1]:8265"), leads_here("https://api.example.org")
+        (True, False)
+    """
+    return is_loopback(urlsplit(url).hostname or "")
 
 
 def is_only_here(host: str) -> bool:

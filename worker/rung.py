@@ -37,7 +37,7 @@ QUICK_VALIDATION = 512
 PARAMETERS_CHECKED_EVERY = 16
 """Steps between two looks at whether the weights are numbers."""
 _RECENT = 8
-RISEN = 1.25
+_RISEN = 1.25
 """A loss below so many times the first one has not risen: the first is of one batch, a sixth off where it has 32
 records, while noise that drives a run off doubles its loss and more."""
 
@@ -206,7 +206,7 @@ class RungRun:
     def _is_no_better_than_chance(self, accuracy: float, num_labels: int) -> bool:
         """The loss is well above its start, and the accuracy cannot be told from guessing."""
         recent = _mean(self._losses)
-        if self._first_loss is None or recent is None or recent <= RISEN * self._first_loss:
+        if self._first_loss is None or recent is None or recent <= _RISEN * self._first_loss:
             return False
         chance = 1 / self._num_classes
         return accuracy <= chance + 2 * math.sqrt(chance * (1 - chance) / num_labels)

@@ -44,12 +44,10 @@ def _items(path: str, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
     Without the typed client: its models take longer to load than a person waits for a TAB.
     """
-    from urllib.parse import urlsplit
-
     import httpx
 
     from service.cli.settings import ClientSettings
-    from service.hosts import is_loopback
+    from service.hosts import leads_here
 
     settings = ClientSettings.from_environment()
     headers = {"Authorization": f"Bearer {settings.token}"} if settings.token else {}
@@ -59,7 +57,7 @@ def _items(path: str, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
             params=query,
             headers=headers,
             timeout=TIMEOUT_SECONDS,
-            trust_env=not is_loopback(urlsplit(settings.api_url).hostname or ""),
+            trust_env=not leads_here(settings.api_url),
         )
         yield from answer.raise_for_status().json()["items"]
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError):

@@ -4,7 +4,7 @@ import contextlib
 import re
 from collections.abc import Generator, Mapping
 from typing import Any, Self
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import httpx
 from pydantic import BaseModel, ValidationError
@@ -17,7 +17,7 @@ from service.client.errors import (
     UnsendableTokenError,
 )
 from service.errors import Problem
-from service.hosts import is_loopback
+from service.hosts import leads_here
 
 Body = BaseModel | Mapping[str, Any]
 """What is sent: a model, or the same as a mapping, which the service alone judges."""
@@ -61,7 +61,7 @@ class Connection:
                 timeout=httpx.Timeout(timeout, connect=CONNECT_SECONDS),
                 transport=transport,
                 # A proxy for the outside world has no business with this machine's own server.
-                trust_env=not is_loopback(urlsplit(url).hostname or ""),
+                trust_env=not leads_here(url),
             )
         except httpx.InvalidURL as error:
             raise ValueError(str(error)) from error

@@ -8,11 +8,10 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 
-from service.hosts import is_loopback
+from service.hosts import leads_here
 from service.orchestrator.launcher import Job, JobInfo, JobStatus, LauncherUnavailableError
 from service.orchestrator.log_tail import LogTail, Said
 
@@ -34,8 +33,7 @@ class RayJobs:
         self._token_path = token_path
         self._python = python or sys.executable
         # Of a Ray on this machine no proxy of the environment is to know, nor its token.
-        is_here = is_loopback(urlsplit(address).hostname or "")
-        self._client = httpx.AsyncClient(base_url=address, trust_env=not is_here)
+        self._client = httpx.AsyncClient(base_url=address, trust_env=not leads_here(address))
         self._not_before = 0.0
         self._silence = ""
 

@@ -21,6 +21,7 @@ from tan_core.data.growth import check_growth
 from tan_core.data.images import ImageInputs
 from tan_core.data.parquet_images import ParquetImages, image_column
 from tan_core.data.part import (
+    AS_NUMBERS,
     ArrayInputs,
     Columns,
     Inputs,
@@ -36,7 +37,6 @@ from tan_core.errors import DatasetError
 
 _ROWS_AT_ONCE = 1024
 _FULL = {"features": "a number in every record, or the names of columns that have one"}
-_AS_NUMBERS = "integers from 0, as numpy.unique(values, return_inverse=True)[1] makes of any"
 
 
 def has_images(path: Path) -> bool:
@@ -190,7 +190,7 @@ def _labels(table: pa.Table, columns: Columns, *, where: str) -> Labels:
     column = table.column(name)
     if not pa.types.is_integer(column.type):
         raise DatasetError(
-            f"{where}: column {name!r} is {column.type}; labels must be {_AS_NUMBERS}",
+            f"{where}: column {name!r} is {column.type}; labels must be {AS_NUMBERS}",
             field="label",
         )
     _refuse_null(column, name, where=where, field="label")

@@ -14,6 +14,8 @@ Source = Literal["digits", "parquet", "image_folder", "npz", "table"]
 Role = Literal["train", "validation", "test"]
 Labels = NDArray[np.int64]
 
+AS_NUMBERS = "integers from 0, as numpy.unique(values, return_inverse=True)[1] makes of any"
+"""What labels have to be, and numbers of users."""
 ROLES: tuple[Role, ...] = ("train", "validation", "test")
 _STEMS: Mapping[str, Role] = {
     "train": "train",

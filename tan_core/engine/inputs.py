@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from tan_core.data import Records
+from tan_core.data.part import AS_NUMBERS
 from tan_core.errors import ParameterError
 
 Array = NDArray[Any] | Tensor | Sequence[Any]
@@ -135,8 +136,7 @@ def as_indices(values: Array, *, field: str, num: int | None = None) -> Tensor:
     Raises:
         ParameterError: they are no integers in one dimension, or not ``num`` of them.
     """
-    accepted = "integers from 0, as numpy.unique(values, return_inverse=True)[1] makes of any"
-    found = as_tensor(values, field=field, accepted=accepted)
+    found = as_tensor(values, field=field, accepted=AS_NUMBERS)
     if found.ndim != 1 or found.is_floating_point():
         raise ParameterError(
             f"{field} must be integers of shape [N], got {found.dtype} of shape {list(found.shape)}",

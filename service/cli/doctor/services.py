@@ -23,7 +23,7 @@ from service.client import (
     UnreachableError,
     UnsendableTokenError,
 )
-from service.hosts import is_loopback, is_only_here
+from service.hosts import is_loopback, is_only_here, leads_here
 from service.settings import Settings
 
 TIMEOUT_SECONDS = 10.0
@@ -190,7 +190,7 @@ def data(settings: Settings, client_settings: ClientSettings) -> Finding:
         return ok(f"{len(registered)} datasets, their files readable here")
     found = f"not readable here: {', '.join(lost)}"
     advice = "put the files back, or mount their folder: every node reads them at the same path"
-    is_here = is_loopback(urlsplit(client_settings.api_url).hostname or "")
+    is_here = leads_here(client_settings.api_url)
     return failure(found, advice) if is_here else warning(found, advice)
 
 
@@ -233,7 +233,7 @@ def _cluster(address: str, token_path: Path | None, installed: str | None) -> Fi
             f"{address}/api/version",
             headers=headers,
             timeout=TIMEOUT_SECONDS,
-            trust_env=not is_loopback(urlsplit(address).hostname or ""),
+            trust_env=not leads_here(address),
         )
         answer.raise_for_status()
         theirs = str(answer.json()["ray_version"])
@@ -261,7 +261,7 @@ def _api_ahead(settings: ClientSettings) -> float | None:
         answer = httpx.get(
             f"{settings.api_url}/healthz",
             timeout=TIMEOUT_SECONDS,
-            trust_env=not is_loopback(urlsplit(settings.api_url).hostname or ""),
+            trust_env=not leads_here(settings.api_url),
         )
         after = time.time()
         theirs = parsedate_to_datetime(answer.headers["Date"]).timestamp()
