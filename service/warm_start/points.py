@@ -6,7 +6,7 @@ from itertools import zip_longest
 from typing import Any
 
 from tan_core.spec import Choices, ModelSpec, Range, Scalar, SearchSpec, StudySpec
-from tan_core.spec.fields import Place, field_of, needs_of
+from tan_core.spec.fields import Place, field_of, model_values, needs_of, option_values
 from tan_core.spec.space import Dimension
 from tan_core.wire import KnownPoint
 
@@ -85,7 +85,7 @@ def candidate_model(model: ModelSpec, params: Mapping[str, Scalar]) -> ModelSpec
     """The model with the options that a trial chose."""
     places = ((field_of(key, model), value) for key, value in params.items())
     options = {place[1]: value for place, value in places if place and place[0] == "model"}
-    return model.model_copy(update=options)
+    return model.model_copy(update=option_values(model, options))
 
 
 def _reads(model: ModelSpec, place: Place, params: Mapping[str, Scalar]) -> bool:
@@ -110,8 +110,8 @@ def _values(source: Source, chosen: Mapping[str, Scalar]) -> dict[Place | None, 
     """What the source ran with, by field."""
     spec = source.spec.model_dump(mode="json")
     values: dict[Place | None, Any] = {}
-    for section in ("train", "model"):
-        values |= {(section, field): value for field, value in spec[section].items()}
+    values |= {("train", field): value for field, value in spec["train"].items()}
+    values |= {("model", option): value for option, value in model_values(spec["model"])}
     if values["train", "steps"] == "auto":
         values["train", "steps"] = source.steps
     return values | {field_of(key, source.spec.model): value for key, value in chosen.items()}
@@ -123,11 +123,8 @@ def fixed_values(spec: StudySpec) -> dict[str, Scalar]:
     A dimension of one value fixes it too.
     """
     sections = spec.model_dump(mode="json")
-    values: dict[Place, Any] = {
-        (section, field): value
-        for section in ("train", "model")
-        for field, value in sections[section].items()
-    }
+    values: dict[Place, Any] = {("train", field): each for field, each in sections["train"].items()}
+    values |= {("model", option): each for option, each in model_values(sections["model"])}
     for key, dimension in spec.search.space.items():
         place = spec.field_of(key)
         if place is not None:

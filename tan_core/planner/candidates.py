@@ -14,7 +14,7 @@ from tan_core.execution import PrivateRun, Simulation
 from tan_core.mechanism import Accountant, Mechanism
 from tan_core.planner.calibration import calibrated
 from tan_core.spec import ModelSpec, Scalar, StudySpec, TrainerConfig, TrainSpec
-from tan_core.spec.fields import Place, field_of
+from tan_core.spec.fields import Place, field_of, option_values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +102,7 @@ def candidate(
         mechanism = _at_steps(mechanism, _whole_steps(steps), target)
     return Candidate(
         trainer=chosen,
-        model=type(model).model_validate({**model.model_dump(), **options}),
+        model=type(model).model_validate({**model.model_dump(), **option_values(model, options)}),
         private_run=replace(reference, mechanism=mechanism),
     )
 

@@ -1,7 +1,7 @@
 """Where a key of the search space points."""
 
-from collections.abc import Collection, Sequence
-from typing import Literal, get_origin
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Literal, get_origin
 
 from tan_core.spec.models import Model, ModelSpec
 from tan_core.spec.needs import Need
@@ -12,34 +12,91 @@ STEPS_KEYS = frozenset({"steps", "train.steps"})
 
 Place = tuple[Literal["train", "model"], str]
 
+_OPTIONS = "options"
+"""The field of a model whose code is not ours: what its function takes."""
+ANY_OPTION = f"model.{_OPTIONS}.NAME"
+"""How those are told as keys of a space."""
+
 
 def field_of(key: str, model: ModelSpec | type[Model]) -> Place | None:
     """``("train", field)`` or ``("model", option)``; None where there is no such field.
 
-    Both the bare name and the dotted one are accepted: ``width`` and ``model.width``.
+    Both the bare name and the dotted one are accepted: ``width`` and ``model.width``. What the function of a
+    model takes has its prefix in either, for nobody knows its names here: a slip in ``learning_rate`` would be one.
+
+    Example:
+        >>> from tan_core.spec.models import PythonModel
+        >>> field_of("model.options.width", PythonModel(name="python:lab:small"))
+        ('model', 'options.width')
     """
     section, _, name = key.rpartition(".")
     if section in ("", "train") and (name in TrainerConfig.model_fields or name == "steps"):
         return "train", name
     if section in ("", "model") and name in model_options(model):
         return "model", name
+    if section in (_OPTIONS, f"model.{_OPTIONS}") and name and _takes_any(model):
+        return "model", f"{_OPTIONS}.{name}"
     return None
 
 
 def searchable_keys(model: ModelSpec | type[Model]) -> list[str]:
     """Every key that the space of a study with this model may hold."""
-    options = (f"model.{name}" for name in sorted(model_options(model)))
-    return [*TrainerConfig.model_fields, "steps", *options]
+    options = [f"model.{name}" for name in sorted(model_options(model))]
+    return [
+        *TrainerConfig.model_fields,
+        "steps",
+        *options,
+        *([ANY_OPTION] if _takes_any(model) else []),
+    ]
 
 
 def model_options(model: ModelSpec | type[Model]) -> set[str]:
-    """The options of a model that one scalar can set: not what it is, no lists and no mappings."""
-    fields = (model if isinstance(model, type) else type(model)).model_fields
+    """The options of a model that one scalar can set: not what it is, and no mappings."""
+    kind = model if isinstance(model, type) else type(model)
     return {
         name
-        for name, field in fields.items()
-        if name not in ("name", "pretrained") and get_origin(field.annotation) not in (list, dict)
+        for name, field in kind.model_fields.items()
+        if name not in ("name", "pretrained")
+        and (get_origin(field.annotation) not in (list, dict) or name in kind.one_is_enough)
     }
+
+
+def _takes_any(model: ModelSpec | type[Model]) -> bool:
+    """Whether names of options are those of a function that is not ours."""
+    return _OPTIONS in (model if isinstance(model, type) else type(model)).model_fields
+
+
+def model_values(model: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The options of a model as data, each by the name that :func:`field_of` gives it; a list of one as that one.
+
+    Example:
+        >>> dict(model_values({"name": "python:lab:small", "options": {"width": 8}}))
+        {'name': 'python:lab:small', 'options.width': 8}
+    """
+    for name, value in model.items():
+        if name == _OPTIONS:
+            yield from ((f"{_OPTIONS}.{option}", each) for option, each in value.items())
+        else:
+            yield name, value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+def option_values(model: ModelSpec, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of options, by the names of :func:`field_of`, as values of the model's fields; nobody has checked them.
+
+    Example:
+        >>> from tan_core.spec.models import PythonModel
+        >>> model = PythonModel(name="python:lab:small", options={"width": 8, "depth": 2})
+        >>> option_values(model, {"options.width": 16})
+        {'options': {'width': 16, 'depth': 2}}
+    """
+    values: dict[str, Any] = {}
+    for name, value in chosen.items():
+        section, _, option = name.rpartition(".")
+        if section == _OPTIONS:
+            values[_OPTIONS] = {**values.get(_OPTIONS, getattr(model, _OPTIONS)), option: value}
+        else:
+            values[name] = value
+    return values
 
 
 def needs_of(

@@ -38,6 +38,8 @@ class Model(Frozen):
     """Whether one linear layer is all that is trained."""
     needs: ClassVar[tuple[Need, ...]] = ()
     """Of options that another option makes idle."""
+    one_is_enough: ClassVar[frozenset[str]] = frozenset()
+    """Options that are lists and may be given as one value: so a search can vary them."""
     pretrained: Pretrained | None = Field(default=None, exclude_if=lambda value: value is None)
     """Weights to begin from; None: they are drawn at random."""
 
@@ -64,14 +66,22 @@ class LinearModel(Model):
     name: Literal["linear"] = "linear"
 
 
+def _as_list(given: Any) -> Any:
+    """A single number as a list of it; whatever else it is, it is for others to refuse."""
+    return [given] if isinstance(given, int | float) and not isinstance(given, bool) else given
+
+
 class MlpModel(Model):
     """Fully connected network."""
 
+    one_is_enough = frozenset(["hidden"])
     name: Literal["mlp"] = "mlp"
     hidden: Annotated[
-        list[Annotated[int, Field(ge=1, le=65536)]], Field(min_length=1, max_length=8)
+        list[Annotated[int, Field(ge=1, le=65536)]],
+        Field(min_length=1, max_length=8),
+        BeforeValidator(_as_list),
     ] = Field(default=[64])
-    """Units of each hidden layer."""
+    """Units of each hidden layer; one number is one layer."""
     activation: Literal["tanh", "relu"] = "tanh"
     """After each hidden layer."""
 

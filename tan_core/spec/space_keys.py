@@ -8,7 +8,7 @@ from pydantic_core import InitErrorDetails
 from pydantic_core.core_schema import ErrorType
 
 from tan_core.spec.base import fault
-from tan_core.spec.fields import field_of, searchable_keys
+from tan_core.spec.fields import ANY_OPTION, field_of, searchable_keys
 from tan_core.spec.models import type_of
 from tan_core.spec.problems import accepted_keys
 from tan_core.spec.space import MAX_DIMENSIONS
@@ -18,8 +18,17 @@ _KINDS_OF_PYDANTIC = frozenset(get_args(ErrorType))
 
 
 def no_field(searchable: list[str], key: str) -> str:
-    """What is said of a key that is none of those that a study's space may hold."""
-    return f"not a trainer or model field{accepted_keys(key, searchable)}"
+    """What is said of a key that is none of those that a study's space may hold.
+
+    Example:
+        >>> no_field(["steps", ANY_OPTION], "width")
+        'not a trainer or model field: did you mean model.options.width? accepted: steps, model.options.NAME'
+    """
+    told = accepted_keys(key, searchable)
+    if ANY_OPTION in searchable and told.startswith(";"):
+        option = ANY_OPTION.replace("NAME", key.rpartition(".")[2])
+        told = f": did you mean {option}?{told[1:]}"
+    return f"not a trainer or model field{told}"
 
 
 def with_unknown_keys(error: ValidationError, study: Any) -> ValidationError:

@@ -21,7 +21,7 @@ from pydantic_core import InitErrorDetails
 from tan_core.accounting import SearchAccounting
 from tan_core.mechanism import Accountant
 from tan_core.spec.base import Frozen, fault
-from tan_core.spec.fields import Place, field_of, searchable_keys, trainer_needs
+from tan_core.spec.fields import Place, field_of, option_values, searchable_keys, trainer_needs
 from tan_core.spec.models import ModelSpec
 from tan_core.spec.needs import Need
 from tan_core.spec.space import (
@@ -383,8 +383,8 @@ class StudySpec(Frozen):
         section, field = self.field_of(key) or ("", "")
         try:
             if section == "model":
-                options = {**self.model.model_dump(), **self._beside(field), field: value}
-                type(self.model).model_validate(options)
+                options = option_values(self.model, {**self._beside(field), field: value})
+                type(self.model).model_validate({**self.model.model_dump(), **options})
             elif field == "steps":
                 TrainSpec.model_validate({"steps": value})
                 if value == "auto":

@@ -48,6 +48,36 @@ class TestValues:
         }
         assert points(space, source) == [{"learning_rate": 2.0, "momentum": 0.9, "clip_norm": 1.0}]
 
+    @pytest.mark.parametrize(
+        ("model", "key", "known", "inside"),
+        [
+            (
+                {"name": "python:lab:small", "options": {"width": 8}},
+                "model.options.width",
+                8,
+                [8, 16],
+            ),
+            ({"name": "mlp", "hidden": [8]}, "hidden", 8, [8, 16]),
+        ],
+        ids=["python", "mlp"],
+    )
+    def test_an_option_is_what_the_trial_or_the_model_had(
+        self, model: dict[str, Any], key: str, known: int, inside: list[int]
+    ) -> None:
+        space = {"learning_rate": {"low": 0.1, "high": 4.0}, key: {"choices": inside}}
+        fixed = make_source({"learning_rate": 2.0}, model=model)
+        searched = make_source(
+            {"learning_rate": 2.0, key: 16},
+            model=model,
+            search={"space": {"learning_rate": {"low": 0.1, "high": 4.0}, key: {"choices": [16]}}},
+        )
+        model = {**model, "options": {"depth": 3}} if "options" in model else {"name": "mlp"}
+
+        assert points(space, fixed, searched, model=model) == [
+            {"learning_rate": 2.0, key: known},
+            {"learning_rate": 2.0, key: 16},
+        ]
+
     def test_bare_and_dotted_names_are_one_field(self) -> None:
         source = make_source(
             {"train.learning_rate": 2.0, "width": 32},

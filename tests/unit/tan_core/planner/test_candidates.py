@@ -11,8 +11,8 @@ from tan_core.planner import (
     reserved_mechanism,
     simulation,
 )
-from tan_core.spec import Scalar, TrainerConfig
-from tan_core.spec.models import MlpModel, TanhCnnModel
+from tan_core.spec import ModelSpec, Scalar, TrainerConfig
+from tan_core.spec.models import MlpModel, Model, PythonModel, TanhCnnModel, TimmModel
 
 REFERENCE = PrivateRun(
     mechanism=Mechanism(
@@ -75,15 +75,33 @@ class TestCandidate:
 
         assert caught.value.field == "search.space.depth"
 
-    def test_a_list_option_is_no_dimension(self) -> None:
-        with pytest.raises(ParameterError):
-            candidate(
-                trainer=TrainerConfig(),
-                model=MlpModel(),
-                reference=REFERENCE,
-                params={"model.hidden": 64},
-                target=None,
-            )
+    @pytest.mark.parametrize(
+        ("model", "params", "expected"),
+        [
+            (MlpModel(), {"model.hidden": 16}, MlpModel(hidden=[16])),
+            (
+                PythonModel(name="python:lab:small", options={"width": 8, "depth": 2}),
+                {"model.options.width": 16, "options.bias": False},
+                PythonModel(
+                    name="python:lab:small", options={"width": 16, "depth": 2, "bias": False}
+                ),
+            ),
+            (
+                TimmModel(name="timm:resnet18"),
+                {"model.options.drop_path_rate": 0.1},
+                TimmModel(name="timm:resnet18", options={"drop_path_rate": 0.1}),
+            ),
+        ],
+        ids=lambda each: each.name if isinstance(each, Model) else "",
+    )
+    def test_options_of_a_model_are_put_in(
+        self, model: ModelSpec, params: dict[str, Scalar], expected: ModelSpec
+    ) -> None:
+        found = candidate(
+            trainer=TrainerConfig(), model=model, reference=REFERENCE, params=params, target=None
+        )
+
+        assert found.model == expected
 
 
 class TestSimulation:

@@ -5,11 +5,12 @@ import doctest
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from tan_core.spec import models
-from tan_core.spec.fields import model_options
+from tan_core.spec import fields, models, space_keys
+from tan_core.spec.fields import Place, field_of, model_options, searchable_keys
 from tan_core.spec.models import (
     MODEL_TAGS,
     MODEL_TYPES,
+    MlpModel,
     ModelSpec,
     ModulePrefixes,
     PythonModel,
@@ -82,7 +83,46 @@ class TestModelSpec:
 
     def test_what_one_scalar_can_set_may_be_searched(self) -> None:
         assert model_options(VitModel()) == {"patch_size", "depth", "width", "heads"}
+        assert model_options(MlpModel()) == {"hidden", "activation"}
         assert model_options(PythonModel(name="python:lab:small")) == set()
+        assert searchable_keys(PythonModel(name="python:lab:small"))[-1] == "model.options.NAME"
+
+    @pytest.mark.parametrize(
+        ("key", "place"),
+        [
+            ("model.options.width", ("model", "options.width")),
+            ("options.width", ("model", "options.width")),
+            ("learning_rate", ("train", "learning_rate")),
+            ("width", None),
+            ("model.width", None),
+            ("model.options", None),
+            ("model.options.", None),
+            ("train.options.width", None),
+            ("model.options.a.b", None),
+        ],
+    )
+    def test_options_of_a_function_are_named_with_their_prefix(
+        self, key: str, place: Place | None
+    ) -> None:
+        """A slip in a trainer's field would be one otherwise."""
+        assert field_of(key, PythonModel(name="python:lab:small")) == place
+        assert field_of(key, TimmModel(name="timm:resnet18")) == place
+
+    @pytest.mark.parametrize("hidden", [True, [], 0, 1.5, "64", [[64]]], ids=str)
+    def test_one_hidden_layer_is_a_whole_number_of_units(self, hidden: object) -> None:
+        with pytest.raises(ValidationError):
+            SPEC.validate_python({"name": "mlp", "hidden": hidden})
+
+    def test_one_number_of_units_is_one_layer(self) -> None:
+        assert SPEC.validate_python({"name": "mlp", "hidden": 32}) == MlpModel(hidden=[32])
+
+
+def test_the_examples_in_the_docstrings_are_true() -> None:
+    for module in (fields, space_keys):
+        results = doctest.testmod(module)
+
+        assert results.attempted > 0
+        assert results.failed == 0
 
 
 class TestPythonModel:
