@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from tan_core.accounting import SearchAccounting
 from tan_core.spec import StudySpec
+from tan_core.spec.fields import OPTIONS
 
 Json = dict[str, Any]
 
@@ -42,11 +43,25 @@ def settings(spec: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Js
     """
     sections = {name: dict(spec[name]) for name in ("model", "train")}
     for key, value in params.items():
-        section, _, name = key.rpartition(".")
+        name = _without_section(key)
+        if name.startswith(OPTIONS):
+            options = sections["model"].get("options", {})
+            sections["model"]["options"] = {**options, name.removeprefix(OPTIONS): value}
+            continue
         # A bare name is the trainer's where both have it, as when the trial ran.
-        is_model = section == "model" or (not section and name not in sections["train"])
+        is_model = key.startswith("model.") or (key == name and name not in sections["train"])
         sections["model" if is_model else "train"][name] = value
     return sections
+
+
+def _without_section(key: str) -> str:
+    """The name of a field, however a space named it.
+
+    Example:
+        >>> _without_section("train.steps"), _without_section("model.options.width")
+        ('steps', 'options.width')
+    """
+    return key.removeprefix("train.").removeprefix("model.")
 
 
 def settings_compared(studies: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
@@ -57,7 +72,7 @@ def settings_compared(studies: Sequence[Mapping[str, Any]]) -> dict[str, list[An
     """
     trained = [_trained(study) for study in studies]
     searched = {
-        key.rpartition(".")[2] for study in studies for key in study["spec"]["search"]["space"]
+        _without_section(key) for study in studies for key in study["spec"]["search"]["space"]
     }
     return {
         path: values

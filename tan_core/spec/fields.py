@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, get_origin
 
-from tan_core.spec.models import Model, ModelSpec
+from tan_core.spec.models import Model, ModelSpec, PythonModel, TimmModel
 from tan_core.spec.needs import Need
 from tan_core.spec.train import NEEDS, NEEDS_OF_BOTH, TrainerConfig
 
@@ -12,9 +12,9 @@ STEPS_KEYS = frozenset({"steps", "train.steps"})
 
 Place = tuple[Literal["train", "model"], str]
 
-_OPTIONS = "options"
-"""The field of a model whose code is not ours: what its function takes."""
-ANY_OPTION = f"model.{_OPTIONS}.NAME"
+OPTIONS = "options."
+"""Before what the function of a model takes whose code is not ours, as the name of its field."""
+ANY_OPTION = f"model.{OPTIONS}NAME"
 """How those are told as keys of a space."""
 
 
@@ -34,8 +34,8 @@ def field_of(key: str, model: ModelSpec | type[Model]) -> Place | None:
         return "train", name
     if section in ("", "model") and name in model_options(model):
         return "model", name
-    if section in (_OPTIONS, f"model.{_OPTIONS}") and name and _takes_any(model):
-        return "model", f"{_OPTIONS}.{name}"
+    if section in ("options", "model.options") and name and _takes_any(model):
+        return "model", OPTIONS + name
     return None
 
 
@@ -63,7 +63,7 @@ def model_options(model: ModelSpec | type[Model]) -> set[str]:
 
 def _takes_any(model: ModelSpec | type[Model]) -> bool:
     """Whether names of options are those of a function that is not ours."""
-    return _OPTIONS in (model if isinstance(model, type) else type(model)).model_fields
+    return issubclass(model if isinstance(model, type) else type(model), TimmModel | PythonModel)
 
 
 def model_values(model: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -74,8 +74,8 @@ def model_values(model: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         {'name': 'python:lab:small', 'options.width': 8}
     """
     for name, value in model.items():
-        if name == _OPTIONS:
-            yield from ((f"{_OPTIONS}.{option}", each) for option, each in value.items())
+        if name == "options":
+            yield from ((OPTIONS + option, each) for option, each in value.items())
         else:
             yield name, value[0] if isinstance(value, list) and len(value) == 1 else value
 
@@ -89,13 +89,14 @@ def option_values(model: ModelSpec, chosen: Mapping[str, Any]) -> dict[str, Any]
         >>> option_values(model, {"options.width": 16})
         {'options': {'width': 16, 'depth': 2}}
     """
-    values: dict[str, Any] = {}
-    for name, value in chosen.items():
-        section, _, option = name.rpartition(".")
-        if section == _OPTIONS:
-            values[_OPTIONS] = {**values.get(_OPTIONS, getattr(model, _OPTIONS)), option: value}
-        else:
-            values[name] = value
+    values = {name: value for name, value in chosen.items() if not name.startswith(OPTIONS)}
+    if isinstance(model, TimmModel | PythonModel):
+        own = {
+            name.removeprefix(OPTIONS): value
+            for name, value in chosen.items()
+            if name.startswith(OPTIONS)
+        }
+        values |= {"options": {**model.options, **own}} if own else {}
     return values
 
 

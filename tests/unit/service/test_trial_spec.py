@@ -40,6 +40,17 @@ def test_a_parameter_goes_where_the_trial_had_it() -> None:
     assert spec["train"] == {"momentum": 3}
 
 
+def test_an_option_of_a_function_goes_below_the_options_of_the_model() -> None:
+    model = {"name": "python:lab:small", "options": {"width": 8, "depth": 2}}
+    spec = {"model": model, "train": {"momentum": 3}}
+
+    made = settings(spec, {"model.options.width": 16, "options.bias": False, "momentum": 4})
+
+    assert made["model"] == {**model, "options": {"width": 16, "depth": 2, "bias": False}}
+    assert made["train"] == {"momentum": 4}
+    assert spec["model"] == model
+
+
 def test_what_one_study_fixed_stands_beside_what_another_searched() -> None:
     fixed, searched = study(3, learning_rate=0.5), study(0, learning_rate=0.5, clip_norm=0.25)
     fixed["spec"]["search"]["space"] = {"learning_rate": {"low": 0.1, "high": 1.0}}
