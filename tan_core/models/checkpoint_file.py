@@ -16,7 +16,7 @@ from torch import Tensor
 from tan_core.errors import PretrainedError
 from tan_core.spec.models import Model, ModelSpec
 
-_NESTED_UNDER = ("state_dict", "model")
+_NESTED_UNDER = ("state_dict", "model_state_dict", "model")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ def read(file: Path, sha256: str | None) -> Checkpoint:
 
     Args:
         file: ``.safetensors``; or a torch file of a mapping from names to tensors, which may stand
-            under ``state_dict`` or ``model``. It is read with ``weights_only=True``.
+            under ``state_dict``, ``model_state_dict`` or ``model``. It is read with ``weights_only=True``.
         sha256: fixed at submission; None fits no file.
 
     Raises:

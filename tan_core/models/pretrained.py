@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Self
 
 import torch
@@ -13,6 +14,8 @@ from tan_core.models.extractor import Extractor
 from tan_core.spec.models import ModelSpec
 
 _NAMES_SHOWN = 5
+_WRAPPERS = ("module.", "_module.", "_orig_mod.")
+"""What is put before every name by DataParallel and DistributedDataParallel, by Opacus, and by ``torch.compile``."""
 
 
 class FrozenBackbone(Extractor):
@@ -87,6 +90,7 @@ def begin_from(
             field="model.pretrained.train",
         )
     own = model.state_dict()
+    checkpoint = replace(checkpoint, weights=_unwrapped(checkpoint.weights, own))
     fresh = classifier if alone or _is_for_other_classes(checkpoint, own, classifier) else ()
     kept = {name: value for name, value in own.items() if name not in fresh}
     if not kept:
@@ -99,6 +103,19 @@ def begin_from(
     if alone:
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name in classifier)
+
+
+def _unwrapped(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """The weights by the names that they had before the model was wrapped to be trained; as they are where it was not."""
+    for prefix in _WRAPPERS:
+        if (
+            given
+            and all(name.startswith(prefix) for name in given)
+            and not given.keys() & own.keys()
+        ):
+            bare = {name.removeprefix(prefix): value for name, value in given.items()}
+            return _unwrapped(bare, own)
+    return given
 
 
 def _check_stated_model(checkpoint: Checkpoint, spec: ModelSpec) -> None:

@@ -66,7 +66,7 @@ def sha256(file: Path) -> str:
 
 
 class TestRead:
-    @pytest.mark.parametrize("nested", [None, "state_dict", "model"])
+    @pytest.mark.parametrize("nested", [None, "state_dict", "model_state_dict", "model"])
     @pytest.mark.parametrize("suffix", ["pt", "pth"])
     def test_torch_files_of_tensors(self, tmp_path: Path, suffix: str, nested: str | None) -> None:
         weights, file = weights_of(TANH), tmp_path / f"a.{suffix}"
@@ -185,6 +185,29 @@ class TestBuild:
         model = fresh(begun(TANH, "classifier"), checkpoint=given(weights))
 
         assert_begun(model, weights, anew=fresh(TANH))
+
+    @pytest.mark.parametrize("prefix", ["module.", "_module.", "_orig_mod.", "module._orig_mod."])
+    @pytest.mark.parametrize("num_classes", [CLASSES, 5])
+    def test_what_a_wrapper_put_before_every_name_is_left_out(
+        self, prefix: str, num_classes: int
+    ) -> None:
+        weights = weights_of(TANH, num_classes=num_classes)
+        wrapped = given({prefix + name: value for name, value in weights.items()})
+
+        found, expected = (
+            fresh(begun(TANH), checkpoint=each) for each in (wrapped, given(weights))
+        )
+
+        for name, value in expected.state_dict().items():
+            assert torch.equal(found.state_dict()[name], value)
+
+    def test_a_prefix_that_some_names_lack_is_a_part_of_them(self) -> None:
+        weights = weights_of(TANH)
+        first = next(iter(weights))
+        mixed = {first if name == first else f"module.{name}": weights[name] for name in weights}
+
+        with pytest.raises(PretrainedError, match=r"the model has no module\."):
+            fresh(begun(TANH), checkpoint=given(mixed))
 
     def test_a_head_behind_an_extractor_begins_from_the_whole_model(self) -> None:
         spec = ScatterCnnModel(groups=9)
