@@ -188,12 +188,14 @@ def _labels(table: pa.Table, columns: Columns, *, where: str) -> Labels:
             f"{where}: no column {name!r}; columns are {table.column_names}", field="label"
         )
     column = table.column(name)
-    if not pa.types.is_integer(column.type):
+    if not (pa.types.is_integer(column.type) or pa.types.is_boolean(column.type)):
         raise DatasetError(
-            f"{where}: column {name!r} is {column.type}; labels must be {AS_NUMBERS}",
+            f"{where}: column {name!r} is {column.type}; labels must be {AS_NUMBERS}, or truth values",
             field="label",
         )
     _refuse_null(column, name, where=where, field="label")
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
     return integer_labels(column.to_numpy(), where=where)
 
 

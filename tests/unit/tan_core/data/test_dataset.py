@@ -423,6 +423,20 @@ class TestTable:
 
         assert set(data.load_split(ref, "test").inputs.ravel().tolist()) == {-1.0, 1.0}
 
+    def test_truth_values_are_labels(self, tmp_path: Path) -> None:
+        rows = [f"{row},{word}" for row, word in enumerate(["true", "false"] * 20)]
+        (tmp_path / "words.csv").write_text("\n".join(["a,label", *rows]))
+        numbers = [row.replace("true", "1").replace("false", "0") for row in rows]
+        (tmp_path / "numbers.csv").write_text("\n".join(["a,label", *numbers]))
+
+        words, expected = (
+            data.load_split(dataset_ref(data.inspect(str(file)), path=file), "train")
+            for file in (tmp_path / "words.csv", tmp_path / "numbers.csv")
+        )
+
+        assert words.labels.tolist() == expected.labels.tolist()
+        assert {*words.labels.tolist()} == {0, 1}
+
     @pytest.mark.parametrize(
         ("text", "features", "field", "message"),
         [
@@ -443,7 +457,8 @@ class TestTable:
             ("a,label\n1e300,0\n", None, "features", r"record 0 is 1e\+300, not finite in float32"),
             ("a,a,label\n1,2,0\n", None, "path", "more than one column 'a'"),
             ("a,label,label\n1,2,0\n", None, "path", "more than one column 'label'"),
-            ("a,label\n1,0.5\n", None, "label", "'label' is double"),
+            ("a,label\n1,0.5\n", None, "label", "'label' is double; .*, or truth values"),
+            ("a,label\n1,true\n2,\n", None, "label", "'label' of record 1 is empty"),
             ("a,label\n1,-1\n", None, "label", "record 0 has label -1"),
         ],
     )
