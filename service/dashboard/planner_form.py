@@ -16,10 +16,11 @@ from tan_core.spec.study import Name
 
 UNNAMED = "your-dataset"
 """Stands in the YAML where no registered dataset was chosen."""
+_NUMBERS = ("epsilon", "delta", "num_examples", "batch_size", "steps", "trials")
 
 
 class PlannerForm(BaseModel):
-    """The dials. What is left out or empty takes its default."""
+    """The dials. What is left out takes its default, and so does data that is not chosen."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -47,13 +48,18 @@ class PlannerForm(BaseModel):
     def read(cls, query: Mapping[str, str]) -> tuple[Self, list[FieldProblem]]:
         """The form of an address. A field at fault has its default, and its problem is listed."""
         given = {name: value for name, value in query.items() if value}
+        emptied = [
+            FieldProblem(path=name, message="is empty; a number is needed", value="")
+            for name in _NUMBERS
+            if query.get(name) == ""
+        ]
         try:
-            return cls.model_validate(given), []
+            return cls.model_validate(given), emptied
         except ValidationError as error:
             problems = field_problems(error, cls)
             at_fault = {problem.path.partition(".")[0] for problem in problems}
             kept = {name: value for name, value in given.items() if name not in at_fault}
-            return cls.model_validate(kept), problems
+            return cls.model_validate(kept), [*problems, *emptied]
 
     def dials(self, relation: NeighboringRelation) -> Dials:
         """What the sketch is made of."""

@@ -145,6 +145,9 @@ class TestPlanning:
             await expect(page.get_by_role("alert").last).to_contain_text("50000 training examples")
             await page.locator("#batch_size").fill("600")
             await expect(page.locator("#sketch-figures")).to_be_visible()
+            await page.locator("#steps").fill("")
+            await expect(page.get_by_role("alert").last).to_contain_text("steps: is empty")
+            await expect(page.locator("#steps")).to_have_value("")
         assert tab.complaints == []
 
 

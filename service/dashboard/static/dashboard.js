@@ -30,7 +30,7 @@ document.addEventListener("state", ({ target, detail }) => {
 });
 
 /* Nobody looks at a page in the background, a button that submits a form with one of its fields says that field,
-   and an address holds no empty one. */
+   and an address holds no empty one but those that have to be filled in: what is missing is said. */
 document.addEventListener("htmx:config:request", (event) => {
   const { ctx } = event.detail;
   const { sourceEvent, request } = ctx;
@@ -43,7 +43,9 @@ document.addEventListener("htmx:config:request", (event) => {
   }
   if (sourceEvent?.type === "every" && document.hidden) event.preventDefault();
   if (request.method === "GET") {
-    for (const [name, value] of [...request.body]) if (!value) request.body.delete(name, value);
+    for (const [name, value] of [...request.body]) {
+      if (!value && !form?.elements[name]?.required) request.body.delete(name, value);
+    }
   }
 });
 

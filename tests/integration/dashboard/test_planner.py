@@ -86,6 +86,7 @@ class TestSketch:
             ("epsilon=0", "epsilon", "greater than 0"),
             ("delta=1e-30", "delta", "0.0000000001"),
             ("batch_size=many", "batch_size", "integer"),
+            ("steps=&trials=8", "steps", "is empty; a number is needed"),
             ("batch_size=2000&num_examples=1000", "train.batch_size", "1000 training examples"),
             ("dataset=nowhere", "dataset", "no dataset of this name"),
             ("model=resnet-9000", "model", "wrn-16-4"),
