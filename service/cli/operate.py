@@ -72,9 +72,26 @@ def logs(
             show_json(document(client.list_attempts(study_id))["items"])
             return
         is_empty = True
-        for part in client.read_log(study_id, run=run, attempt=attempt, follow=follow or None):
+
+        def write(part: str) -> None:
+            nonlocal is_empty
             is_empty = is_empty and not part
             sys.stdout.write(part)
             sys.stdout.flush()
+
+        if follow:
+            from service.cli.follow import follow_log
+
+            follow_log(
+                client,
+                study_id,
+                run=run,
+                attempt=attempt,
+                write=write,
+                note=lambda said: show(said, error=True),
+            )
+        else:
+            for part in client.read_log(study_id, run=run, attempt=attempt):
+                write(part)
         if is_empty:
             show("the log is empty", error=True)

@@ -11,7 +11,14 @@ from psycopg import sql
 from psycopg.pq import ConnStatus
 from sqlalchemy import URL, event, make_url
 from sqlalchemy.engine import ExceptionContext
-from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    DisconnectionError,
+    InterfaceError,
+    OperationalError,
+)
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import (
     AsyncEngine,
     AsyncSession,
@@ -48,6 +55,8 @@ _SET = "SELECT " + ", ".join(
     f"set_config('{name}', '{value}', false)" for name, value in _OF_SERVER.items()
 )
 READ_ONLY = "25006"
+AWAY = (OperationalError, InterfaceError, PoolTimeoutError, OSError)
+"""What a database raises that is away or overrun."""
 
 
 def normalise_url(url: str) -> URL:

@@ -1,10 +1,13 @@
 """Attempts of a study, and their logs as streams of text."""
 
 import asyncio
+import logging
+import time
 from collections.abc import AsyncGenerator
 
 from service.auth.scopes import Principal
 from service.context import Context
+from service.db.session import AWAY, Database
 from service.db.tables import Attempt, LogChunk, Run
 from service.errors import NotFoundError
 from service.logs import repository
@@ -12,6 +15,7 @@ from service.logs.schemas import AttemptView, RunKind
 from service.studies.service import expect
 
 POLL_SECONDS = 1.0
+_log = logging.getLogger(__name__)
 
 
 async def attempts(context: Context, study_id: str) -> list[AttemptView]:
@@ -49,15 +53,18 @@ async def read(
 ) -> AsyncGenerator[bytes]:
     """The log as it is; with ``follow`` also what is added, until the attempt has ended.
 
-    It ends with the token of its reader.
+    It ends with the token of its reader. A database that is away meanwhile is waited for: those who were broken off
+    would all come again at once.
     """
     seen = -1
     while True:
-        # A client that leaves cancels its response. A query that is cancelled half-way costs the pool
-        # a connection, so it is let run to its end.
-        chunks, is_closed = await asyncio.shield(
-            asyncio.create_task(_after(context, submission_id, seen, reader))
-        )
+        try:
+            chunks, is_closed = await _after(context, submission_id, seen, reader)
+        except AWAY as error:
+            if not follow:
+                raise
+            _log.warning("the log of %s cannot be read now: %s", submission_id, error)
+            chunks, is_closed = [], False
         if chunks and seen == -1 and chunks[0].start > 0:
             yield f"[{chunks[0].start:,} characters before this were dropped]\n".encode()
         for chunk in chunks:
@@ -65,19 +72,28 @@ async def read(
             seen = chunk.start
         if is_closed or not follow or context.hub.is_closed:
             return
-        await asyncio.sleep(POLL_SECONDS)
+        # All look at the same moment, and so share what they read.
+        await asyncio.sleep(POLL_SECONDS - time.monotonic() % POLL_SECONDS)
 
 
 async def _after(
     context: Context, submission_id: str, seen: int, reader: Principal
 ) -> tuple[list[LogChunk], bool]:
-    async with context.database.session() as session:
-        # The attempt first: once its log is closed, its last part is visible to the next query.
-        attempt = await repository.attempt(session, submission_id)
-        chunks = await repository.chunks(session, submission_id, after=seen)
+    found = await context.hub.reads.get(
+        (submission_id, seen), lambda: _read(context.database, submission_id, seen)
+    )
     # After the log: nothing that was written after the token was revoked is told.
     if not await context.authenticator.still_knows(reader):
         return [], True
+    return found
+
+
+async def _read(database: Database, submission_id: str, seen: int) -> tuple[list[LogChunk], bool]:
+    """For all who are at this place."""
+    async with database.session() as session:
+        # The attempt first: once its log is closed, its last part is visible to the next query.
+        attempt = await repository.attempt(session, submission_id)
+        chunks = await repository.chunks(session, submission_id, after=seen)
     return list(chunks), attempt is None or attempt.log_closed
 
 

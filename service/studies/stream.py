@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
-from sqlalchemy.exc import InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from service.auth.scopes import LOCAL, Principal
 from service.context import Context
-from service.db.session import Database
+from service.db.session import AWAY, Database
 from service.db.tables import Study
 from service.studies import repository
 from service.studies.lifecycle import StudyState
@@ -23,8 +21,6 @@ POLL_SECONDS = 5.0
 """Backstop for a notification that got lost with its connection."""
 KEEPALIVE_SECONDS = 15.0
 _BATCH = 500
-_AWAY = (OperationalError, InterfaceError, PoolTimeoutError, OSError)
-"""What a database raises that is away or overrun."""
 _log = logging.getLogger(__name__)
 
 
@@ -54,7 +50,7 @@ async def stream(
             wake.clear()
             try:
                 batch = await _fetch(context, study_id, after, reader)
-            except _AWAY:  # all who were broken off would come again at once, and make it worse
+            except AWAY:  # all who were broken off would come again at once, and make it worse
                 batch = _NOTHING
             for seq, chunk in batch.chunks:
                 yield chunk
@@ -96,7 +92,7 @@ async def _read(database: Database, study_id: str, after: int) -> _Batch:
             study = await repository.find(session, study_id)
             is_final = study is None or StudyState(study.state).is_terminal
             found = await repository.events_after(session, study_id, after, limit=_BATCH)
-    except _AWAY as error:
+    except AWAY as error:
         _log.warning("events of study %s cannot be read now: %s", study_id, error)
         raise
     events = [repository.event_data(event) for event in found]

@@ -5,9 +5,13 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.auth.secrets import run_token, server_secret
 from service.db.session import Database
+from service.db.tables import Attempt
+from service.logs import repository
 from service.orchestrator import log_keeper
 from service.orchestrator.launcher import JobStatus, LauncherUnavailableError
 from service.orchestrator.log_keeper import LogKeeper, pause_after
@@ -153,6 +157,36 @@ async def test_who_follows_reads_no_further_than_the_door_is_open(
     await keeper.look()
 
     assert (await asyncio.wait_for(following, 10)).text == "one\n"
+
+
+async def test_who_follows_waits_for_a_database_that_is_away(
+    world: World, keeper: LogKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.logs.service.POLL_SECONDS", 0.01)
+    study_id, job = await searching(world)
+    world.launcher.logs[job] = "one\n"
+    await keeper.look()
+    find, is_away = repository.attempt, asyncio.Event()
+
+    async def away(session: AsyncSession, submission_id: str) -> Attempt | None:
+        if is_away.is_set():
+            raise OperationalError("SELECT", {}, Exception("server closed the connection"))
+        return await find(session, submission_id)
+
+    monkeypatch.setattr(repository, "attempt", away)
+    following = asyncio.create_task(logs(world, study_id, follow=True))
+    await asyncio.sleep(0.1)
+    is_away.set()
+    await asyncio.sleep(0.1)
+    assert not following.done()
+    is_away.clear()
+    world.launcher.logs[job] = "one\ntwo"
+    world.launcher.end(job, JobStatus.FAILED, 1)
+    await world.tick(1)
+
+    await keeper.look()
+
+    assert (await asyncio.wait_for(following, 10)).text == "one\ntwo"
 
 
 async def test_an_attempt_that_is_not_there_is_refused_by_name(world: World) -> None:
