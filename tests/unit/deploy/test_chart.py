@@ -14,6 +14,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from service.app import GRACEFUL_SECONDS
 from service.settings import Settings
 
 ROOT = Path(__file__).parents[3]
@@ -268,6 +269,37 @@ class TestPods:
         assert passes(command, {"TAN_PULSE_FILE": str(pulse)})
         os.utime(pulse, (0, pulse.stat().st_mtime - 400))
         assert not passes(command, {"TAN_PULSE_FILE": str(pulse)})
+
+    def test_a_rollout_of_the_api_loses_no_request(self, documents: list[Document]) -> None:
+        (api,) = (
+            each
+            for each in of_kind(documents, "Deployment")
+            if each["metadata"]["name"] == "tan-api"
+        )
+        pod = api["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        program, seconds = container["lifecycle"]["preStop"]["exec"]["command"]
+
+        assert api["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+        assert program == "sleep"
+        # What is in flight at SIGTERM has its own time beside the pause before it.
+        assert pod["terminationGracePeriodSeconds"] >= int(seconds) + GRACEFUL_SECONDS + 5
+
+    @pytest.mark.parametrize(("replicas", "budgets"), [(1, 0), (2, 1)])
+    def test_a_drain_takes_one_api_of_several_at_a_time(
+        self, tmp_path: Path, replicas: int, budgets: int
+    ) -> None:
+        documents = rendered({"api": {"replicas": replicas}}, folder=tmp_path)
+        found = [
+            each["spec"]
+            for each in of_kind(documents, "PodDisruptionBudget")
+            if each["metadata"]["name"] == "tan-api"
+        ]
+        labels = pods(documents)["api"]["metadata"]["labels"].items()
+
+        assert [each["maxUnavailable"] for each in found] == [1] * budgets
+        assert all(each["selector"]["matchLabels"].items() <= labels for each in found)
+        test_kubernetes_knows_every_field(documents)
 
     def test_they_run_where_they_are_told(self, tmp_path: Path) -> None:
         where: Document = {
