@@ -8,6 +8,7 @@ import typer
 
 from service.cli.errors import CliError
 from service.cli.options import JsonFlag
+from service.text import counted
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -33,7 +34,7 @@ def backup(file: BackupFile, as_json: JsonFlag = False) -> None:
     _say(
         report,
         f"{report['file']}: {report['size_bytes'] / 1e6:.1f} MB, schema {report['schema_version']}, "
-        f"{report['scopes']} ledger chains verified\n"
+        f"{counted(report['scopes'], 'ledger chain')} verified\n"
         "Not in it: keys in TAN_HOME, checkpoints and models in TAN_STORAGE.",
         as_json=as_json,
     )
@@ -56,7 +57,7 @@ def restore(
     _say(
         report,
         f"restored {report['file']} (schema {report['schema_version']}); "
-        f"{report['scopes']} ledger chains verified\nNext: tan-cli serve",
+        f"{counted(report['scopes'], 'ledger chain')} verified\nNext: tan-cli serve",
         as_json=as_json,
     )
 

@@ -53,10 +53,10 @@ def note(
     words: Annotated[
         str | None, typer.Argument(metavar="[TEXT]", help="The note; - reads standard input.")
     ] = None,
-    clear: Annotated[bool, typer.Option("--clear", help="Take the note away.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove the note.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write down something about a study, in the place of the note that it has; without a text, show that."""
+    """Set a study's note, in place of the one it has; without a text, show it."""
     from service.cli.connect import find_study, label, open_client
     from service.cli.output import show, show_json
 
@@ -74,7 +74,7 @@ def note(
 
 
 def archive(studies: StudyReferences, as_json: JsonFlag = False) -> None:
-    """Leave studies that are over out of lists; nothing is deleted, and unarchive undoes it."""
+    """Hide finished studies from lists; nothing is deleted, and unarchive undoes it."""
     _file(studies, is_archived=True, as_json=as_json)
 
 

@@ -37,9 +37,10 @@ from service.cli.errors import CliError, Exit
 app = typer.Typer(
     name="tan-cli",
     help=(
-        "Hyper-parameter search and private training at constant TAN. The server is TAN_API_URL "
-        "(default: the one that `tan-cli serve` runs here), the token TAN_API_TOKEN. Exit codes: "
-        "0 done, 1 failed, 2 bad input, 3 over budget."
+        "Find hyper-parameters for differentially private training, train, and account for it. "
+        "To begin: tan-cli serve, then in another terminal tan-cli init and tan-cli submit study.yaml --watch. "
+        "The server is TAN_API_URL (default: the one that `tan-cli serve` runs here), the token "
+        "TAN_API_TOKEN. Exit codes: 0 done, 1 failed, 2 bad input, 3 over budget."
     ),
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -56,7 +56,7 @@ def logs(
         typer.Option("--json", help="Print the attempts and how they ended, and only JSON."),
     ] = False,
 ) -> None:
-    """Print what a driver of a study said; secrets are left out."""
+    """Print the log of a study's search or private run; secrets are left out."""
     import sys
 
     from service.cli.connect import document, find_study, open_client

@@ -31,8 +31,8 @@ async def healthz() -> Health:
 async def readyz(request: Request, context: ContextDep) -> Readiness | Response:
     """The database answers and is at this version's schema.
 
-    One that does not hold what left the service is told of, and no reason to send nobody here: the request
-    that settles it has to come through. All others are refused one by one.
+    ``restored_backup`` is true where the database is older than what has left the service. That is still an answer of 200,
+    so that the request which settles it is let through; the service refuses all others itself.
     """
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS), context.database.session() as session:

@@ -88,10 +88,10 @@ async def submit_study(
 async def list_studies(
     context: ContextDep, principal: PrincipalDep, query: Annotated[StudyQuery, Query()]
 ) -> StudyPage:
-    """Studies, the newest first unless ``sort`` says otherwise; archived ones only where asked for.
+    """Studies, the newest first unless ``sort`` says otherwise; archived ones only where ``archived`` says ``include`` or ``only``.
 
-    A cursor goes with the filters and the order of its page: with others it is refused. Studies that
-    are stored while the pages are read neither repeat nor hide one that was there at the first.
+    A cursor is valid only with the filters and the order of the page that gave it. Studies that are stored between two
+    pages neither repeat nor hide one that was there before.
     """
     return await service.page(context, query, tenant=principal.sees)
 

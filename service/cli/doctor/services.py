@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from service import text
 from service.cli.doctor.check import PROGRAM_SECONDS, Finding, failure, ok, unanswered, warning
 from service.cli.errors import EXPORT_AGAIN
 from service.cli.settings import ClientSettings, running_server
@@ -187,7 +188,7 @@ def data(settings: Settings, client_settings: ClientSettings) -> Finding:
     paths = {each.name: each.path for each in registered if each.path is not None}
     lost = [f"{name} ({path})" for name, path in paths.items() if not os.access(path, os.R_OK)]
     if not lost:
-        return ok(f"{len(registered)} datasets, their files readable here")
+        return ok(f"{text.counted(len(registered), 'dataset')}, their files readable here")
     found = f"not readable here: {', '.join(lost)}"
     advice = "put the files back, or mount their folder: every node reads them at the same path"
     is_here = leads_here(client_settings.api_url)
