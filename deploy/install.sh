@@ -43,12 +43,15 @@ case "$wanted:$have" in
     index=()
     if [ -n "${TAN_TORCH_INDEX:-}" ]; then index=(--extra-index-url "$TAN_TORCH_INDEX"); fi
     if ! "${pip[@]}" install "${index[@]}" "$wanted"; then
-      cat >&2 <<MSG
-install: the CPU build of torch $version was not found by pip.
-  It lives in PyTorch's own wheel index ("Get started" on the PyTorch site, choose CPU). Then either
+      echo "install: pip did not install $wanted; what it says stands above" >&2
+      if [ "$build" = cpu ]; then
+        cat >&2 <<MSG
+  Where it found no such version: the CPU build lives in PyTorch's own wheel index ("Get started" on the PyTorch site,
+  choose CPU). Then either
     make setup TAN_TORCH_INDEX=<that index>     takes the CPU build from there, or
     make setup TAN_TORCH=cuda                   takes the default build, with several GB of CUDA.
 MSG
+      fi
       exit 1
     fi
     ;;

@@ -15,6 +15,7 @@ from service.logs import repository
 from service.orchestrator import log_keeper
 from service.orchestrator.launcher import JobStatus, LauncherUnavailableError
 from service.orchestrator.log_keeper import LogKeeper, pause_after
+from service.orchestrator.log_tail import Said
 from tests.support.world import World
 
 
@@ -217,7 +218,7 @@ async def test_a_log_that_is_away_with_its_node_holds_up_neither_its_study_nor_o
     study_id, lost = await searching(world)
     read = world.launcher.log
 
-    async def unless_lost(submission_id: str) -> str:
+    async def unless_lost(submission_id: str) -> Said:
         if submission_id == lost:
             raise LauncherUnavailableError("timed out")
         return await read(submission_id)

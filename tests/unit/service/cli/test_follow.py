@@ -99,7 +99,8 @@ class Script:
     def answer(self, request: httpx.Request) -> httpx.Response:
         now = self._logs[0]
         if isinstance(now, Exception):
-            raise self._logs.pop(0)
+            self._logs.pop(0)
+            raise now
         if isinstance(now, int):
             self._logs.pop(0)
             return httpx.Response(now, json={"title": "No", "status": now, "detail": "away"})
