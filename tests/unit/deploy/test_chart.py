@@ -215,6 +215,11 @@ class TestPods:
 
         assert given.items() >= said.items()
 
+    def test_annotations_can_be_taken_away_by_null(self, tmp_path: Path) -> None:
+        nothing: Document = {"ray": {"podAnnotations": None}}
+
+        assert "annotations" not in pods(rendered(nothing, folder=tmp_path))["ray-head"]["metadata"]
+
     def test_what_is_bound_to_a_volume_stays(self, tmp_path: Path) -> None:
         of_nodes = {"TAN_NODE_CACHE_DIR": "/mnt/nvme", "TAN_NODE_CACHE_GB": "900"}
         found = pods(rendered({"settings": of_nodes}, folder=tmp_path))
