@@ -298,6 +298,20 @@ class TestMonitoring:
             family = re.sub("_(total|count|sum|bucket)$", "", name)
             assert f'"{family}"' in families, name
 
+    def test_several_replicas_are_counted_once(self) -> None:
+        dashboard = json.loads((DEPLOY / "grafana/dashboards/tan-search.json").read_text())
+        asked = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+        asked += [
+            rule["expr"]
+            for group in alerts()["groups"]
+            for rule in group["rules"]
+            if rule["alert"] not in {"ApiDown", "DatabaseDown"}  # each replica is one of its own
+        ]
+        aggregated = re.compile(r"\b(?:max|min|sum)(?: by \([\w, ]+\))? ?\(")
+
+        for expr in asked:
+            assert aggregated.search(expr), expr
+
     def test_prometheus_asks_the_api_with_its_token(self) -> None:
         (job,) = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text())[
             "scrape_configs"
