@@ -31,7 +31,7 @@ def _absolute(folder: Path) -> Path:
 
 
 def _none_if_empty(text: object) -> object:
-    return text or None
+    return (text.strip() if isinstance(text, str) else text) or None
 
 
 DataDirectories = Annotated[
@@ -70,9 +70,9 @@ class Settings(BaseSettings):
     """Of an API process, after which ``tan-cli serve`` kills it and starts it again; 0: it may hang for ever."""
     orchestrator_silence_seconds: float = Field(default=300, ge=0)
     """Of an orchestrator that comes to the end of no tick, likewise; 0: it may hang for ever."""
-    api_token: SecretStr | None = None
+    api_token: Annotated[SecretStr | None, BeforeValidator(_none_if_empty)] = None
     """A token that is always good, for everything, unless it is one of the database's: those are made with
-    ``tan-cli token create``, and keep their scopes and their end."""
+    ``tan-cli token create``, and keep their scopes and their end. Empty is unset: it would let everybody in."""
     rate_limit: Annotated[RateLimit, NoDecode, BeforeValidator(parse_rate_limit)] = RateLimit(
         per_second=500, burst=1000
     )

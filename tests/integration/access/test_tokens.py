@@ -10,7 +10,7 @@ from service.access import service
 from service.auth.tokens import Token, digest
 from service.db.session import Database
 from service.errors import ConflictError
-from tests.fixtures.api import make_settings
+from tests.fixtures.api import BASE_URL, make_settings
 from tests.integration.access.conftest import BOOTSTRAP, Caller, serving
 
 
@@ -188,6 +188,22 @@ async def test_the_bootstrap_token_may_look_like_any_other(tmp_path, database):
     async with serving(settings, database) as app:
         assert (await Caller(app, text_).get("/tokens")).status_code == 200
         assert (await Caller(app, BOOTSTRAP).get("/tokens")).status_code == 401
+
+
+@pytest.mark.parametrize("stated", ["", " ", "\n"])
+async def test_an_empty_bootstrap_token_is_none_and_lets_nobody_in(
+    tmp_path, database, monkeypatch, stated
+):
+    """As compose files and shells set it where nobody has said one."""
+    monkeypatch.setenv("TAN_API_TOKEN", stated)
+    async with serving(make_settings(tmp_path, host="0.0.0.0"), database) as app:
+        for value in ("Bearer", "Bearer ", f"Bearer {stated}"):
+            answer = await Caller(app).get("/tokens", headers={"Authorization": value})
+            assert answer.status_code == 401
+        signed_in = await Caller(app).post(
+            "/ui/sign-in", data={"token": stated}, headers={"Origin": BASE_URL}
+        )
+        assert signed_in.status_code == 401
 
 
 async def test_what_cannot_be_looked_up_is_refused_as_that_and_not_as_wrong(tmp_path):
