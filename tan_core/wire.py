@@ -74,6 +74,9 @@ Reason = Annotated[str, AfterValidator(clean_reason)]
 Exact = Annotated[str, AfterValidator(_exact)]
 """Text that programs compare: refused rather than changed when it cannot be stored."""
 
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+"""Of a file, as hex: statements, exports and headers repeat it."""
+
 
 class DatasetRef(Frozen):
     """How a worker finds and checks a registered dataset."""
@@ -291,7 +294,7 @@ class Checkpoint(Frozen):
 
     step: Count
     path: Exact
-    sha256: Exact
+    sha256: Sha256
 
 
 class PrivateAssignment(Frozen):
@@ -481,7 +484,7 @@ class PrivateResult(Frozen):
     test_accuracy: Annotated[float, Field(ge=0, le=1)]
     num_test: Count
     model_path: Exact
-    model_sha256: Exact
+    model_sha256: Sha256
     train_seconds: Amount
     software: dict[Exact, Exact]
     """Versions by name; ``commit`` is that of the product's own code, where it is known."""

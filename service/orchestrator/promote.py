@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 
+from pydantic import ValidationError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Dataset, Study, Trial
@@ -14,9 +15,10 @@ from service.settings import Settings
 from service.studies.events import set_state
 from service.studies.repository import completed_trials
 from tan_core.accounting import SearchAccounting
+from tan_core.errors import ParameterError
 from tan_core.mechanism import Mechanism
 from tan_core.planner import Plan, Target, candidate, reserved_mechanism
-from tan_core.spec import Scalar, StudySpec
+from tan_core.spec import Scalar, StudySpec, TrainSpec, field_problems
 from tan_core.wire import clean_reason
 
 
@@ -93,13 +95,21 @@ async def _hand_over(
 ) -> bool:
     """Hold the budget for what will really run, and make its run; False: it does not hold, and the study waits."""
     spec = StudySpec.model_validate(study.spec)
-    chosen = candidate(
-        trainer=spec.train.trainer(),
-        model=spec.model,
-        reference=Plan.model_validate(study.plan).private_run(),
-        params=params,
-        target=Target.of(spec),
-    )
+    if strange := params.keys() - spec.search.space.keys():
+        raise ParameterError(
+            f"a trial was reported with {min(strange)[:100]!r}, which is not in search.space"
+        )
+    try:
+        chosen = candidate(
+            trainer=spec.train.trainer(),
+            model=spec.model,
+            reference=Plan.model_validate(study.plan).private_run(),
+            params=params,
+            target=Target.of(spec),
+        )
+    except ValidationError as error:  # of no kind that ends a study: it would be tried for ever
+        faults = "; ".join(f"{p.path}: {p.message}" for p in field_problems(error, TrainSpec))
+        raise ParameterError(f"a trial was reported that cannot be trained: {faults}") from error
     needed = reserved_mechanism(chosen.private_run.mechanism)
     if study.reservation_id is not None and needed != await _held(session, study.reservation_id):
         try:

@@ -229,14 +229,11 @@ async def end_segment(context: Context, driver: Driver, segment: int, end: Segme
 
 async def finish(context: Context, driver: Driver, report: Finish) -> None:
     """The final report of an attempt; the orchestrator takes it from there."""
-    if report.outcome == "succeeded" and report.result is None:
-        kind = driver.run_id.rpartition("-")[2]
-        if kind == "private":
-            raise InvalidInputError.at("result", "a private run that succeeded has a result")
     async with _scene(context, driver, finished_as=report.outcome) as (session, scene):
         attempt, run = scene.attempt, scene.run
         if attempt.state == report.outcome:
             return
+        await _check_result(session, scene, report)
         attempt.state = report.outcome
         # A driver that was told to end says no more than that; why it was told stands there already.
         attempt.reason = report.reason or attempt.reason
@@ -325,6 +322,27 @@ def _check_start(ask: SegmentRequest, steps: int) -> None:
         raise InvalidInputError.at(
             "start_step", f"the run has {steps} steps: nothing starts there", ask.start_step
         )
+
+
+async def _check_result(session: AsyncSession, scene: Scene, report: Finish) -> None:
+    """A private run that succeeded has a result, of steps that were charged. Nothing else has one.
+
+    What is refused here could not be stated later, and its study would wait for a statement for ever.
+    """
+    run, result = scene.run, report.result
+    is_due = run.kind == "private" and report.outcome == "succeeded"
+    if (result is not None) is not is_due:
+        told = "a private run that succeeded has a result, and nothing else has one"
+        raise InvalidInputError.at("result", told)
+    if result is None:
+        return
+    charged = run.steps
+    if scene.study.reservation_id is not None:
+        charged = (await ledger.reservation(session, scene.study.reservation_id)).charged_steps
+    most = min(run.steps, charged)
+    if not 1 <= result.steps <= most:
+        told = f"must be in [1, {most}]: of {run.steps} steps {charged} were charged"
+        raise InvalidInputError.at("result.steps", told, result.steps)
 
 
 def _check_checkpoint(run: Run, end: SegmentEnd) -> None:

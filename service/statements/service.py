@@ -89,8 +89,8 @@ async def _facts(session: AsyncSession, study: Study) -> Facts:
         issued_at=await clock(session),
         versions={
             "tan-search": version("tan-search"),
+            **software,  # of what ran, as its driver says; what priced it is known here
             "dp-accounting": version("dp-accounting"),
-            **software,
         },
         code_commit=code_commit,
     )

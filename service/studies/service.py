@@ -247,7 +247,8 @@ async def statement(context: Context, study_id: str) -> dict[str, Any]:
 
 
 async def model(context: Context, study_id: str) -> ReleasedModel:
-    """The released weights. Only a file below the storage directory is ever served.
+    """The released weights. Only a file below the run's own directory is ever served: its driver says which one it is,
+    and beside it lie other tenants' models and what is kept of data.
 
     The ledger that paid for them is marked first: no older database is served from then on.
     """
@@ -256,7 +257,7 @@ async def model(context: Context, study_id: str) -> ReleasedModel:
         run = await repository.run_of(session, study_id, "private")
     if study.state != StudyState.COMPLETED or run is None or run.result is None:
         raise NotFoundError(_not_yet(study, "model"))
-    path = _below(context.settings.storage_path, run.result["model_path"])
+    path = _below(context.settings.storage_path / run.id, run.result["model_path"])
     if path is None:
         raise NotFoundError(f"the model of study {study_id!r} is no longer on storage")
     async with context.database.session() as session:
@@ -488,10 +489,10 @@ def _privacy_view(study: Study, held: Held | None) -> PrivacyView:
     )
 
 
-def _below(storage: Path, name: str) -> Path | None:
-    """The file, if there is one and it lies below the storage directory, links followed."""
+def _below(folder: Path, name: str) -> Path | None:
+    """The file, if there is one and it lies below the folder, links followed."""
     path = Path(name).resolve()
-    return path if path.is_relative_to(storage) and path.is_file() else None
+    return path if path.is_relative_to(folder) and path.is_file() else None
 
 
 def _not_yet(study: Study, what: str) -> str:

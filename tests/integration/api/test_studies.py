@@ -351,27 +351,37 @@ class TestResults:
         assert response.status_code == 404
         assert "once it is completed" in response.json()["detail"]
 
-    @pytest.mark.parametrize("place", ["runs/model.safetensors", "outside.safetensors"])
-    async def test_only_a_model_below_storage_is_served(self, client, database, settings, place):
+    @pytest.mark.parametrize(
+        ("place", "status"),
+        [
+            ("runs/{}-private/attempt-1/model.safetensors", 200),
+            ("runs/{}-private/../s-other-private/attempt-1/model.safetensors", 404),
+            ("runs/{}-private-too/model.safetensors", 404),
+            ("runs/cache/node/files-0/data.csv", 404),
+            ("outside.safetensors", 404),
+        ],
+    )
+    async def test_only_a_file_of_the_run_s_own_is_served(
+        self, client, database, settings, place, status
+    ):
+        """Its driver says which one: another tenant's model and the data that are kept lie beside it."""
         study = await submit(client)
-        path = settings.home_path / place
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = settings.home_path / place.format(study["id"])
+        path.resolve().parent.mkdir(parents=True, exist_ok=True)
+        (settings.storage_path / f"{study['id']}-private").mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"weights")
         await complete(database, study["id"], str(path))
 
         response = await client.get(f"/studies/{study['id']}/model")
 
-        if place.startswith("runs/"):
-            assert response.status_code == 200
-            assert response.content == b"weights"
-        else:
-            assert response.status_code == 404
+        assert response.status_code == status
+        assert (response.content == b"weights") is (status == 200)
 
     async def test_the_rest_of_a_model_is_sent_while_it_is_the_same_weights(
         self, client, database, settings
     ):
         study = await submit(client)
-        path = settings.storage_path / "model.safetensors"
+        path = settings.storage_path / f"{study['id']}-private" / "model.safetensors"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"weights")
         await complete(database, study["id"], str(path))
@@ -385,11 +395,12 @@ class TestResults:
         assert rest.headers["ETag"] == tag
         assert (other.status_code, other.content) == (200, b"weights")
 
-    async def test_a_link_out_of_storage_is_not_followed(self, client, database, settings):
+    async def test_a_link_out_of_the_run_s_folder_is_not_followed(self, client, database, settings):
         study = await submit(client)
-        settings.storage_path.mkdir(parents=True)
-        (settings.storage_path / "link").symlink_to("/etc/hostname")
-        await complete(database, study["id"], str(settings.storage_path / "link"))
+        folder = settings.storage_path / f"{study['id']}-private"
+        folder.mkdir(parents=True)
+        (folder / "link").symlink_to("/etc/hostname")
+        await complete(database, study["id"], str(folder / "link"))
         assert (await client.get(f"/studies/{study['id']}/model")).status_code == 404
 
 

@@ -1,4 +1,5 @@
 import asyncio
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -458,6 +459,7 @@ class TestSegments:
 class TestFinish:
     async def test_it_is_idempotent(self, client, settings, database, private):
         driver = Driver(client, settings, private)
+        await driver.segment(0, 100, "r")
         for _ in range(2):
             response = await driver.call(
                 "POST", "/finish", outcome="succeeded", result=make_result()
@@ -492,6 +494,43 @@ class TestFinish:
         )
         assert response.status_code == 422
 
+    @pytest.mark.parametrize(
+        ("lie", "path"),
+        [
+            ({"steps": 0}, "result.steps"),
+            ({"steps": 41}, "result.steps"),  # charged are 40
+            ({"steps": 2**53}, "result.steps"),
+            ({"model_sha256": 'x"\nSet-Cookie: a=b'}, "result.model_sha256"),
+            ({"model_sha256": "CD" * 32}, "result.model_sha256"),
+        ],
+    )
+    async def test_a_result_that_could_not_be_stated_is_refused(
+        self, client, settings, database, private, lie, path
+    ):
+        driver = Driver(client, settings, private)
+        await driver.segment(0, 40, "r")
+        result = make_result(steps=40) | lie
+
+        response = await driver.call("POST", "/finish", outcome="succeeded", result=result)
+
+        assert response.status_code == 422
+        assert response.json()["errors"][0]["path"] == path
+        async with database.session() as session:
+            assert (await session.get(Run, private)).result is None
+            assert (await session.get(Attempt, (private, 1))).state == "live"
+
+    async def test_only_what_succeeded_has_a_result(self, client, settings, private):
+        driver = Driver(client, settings, private)
+        await driver.segment(0, 100, "r")
+        response = await driver.call("POST", "/finish", outcome="failed", result=make_result())
+        assert response.status_code == 422
+
+    async def test_nor_has_a_search(self, client, settings, search):
+        response = await Driver(client, settings, search).call(
+            "POST", "/finish", outcome="succeeded", result=make_result()
+        )
+        assert response.status_code == 422
+
     async def test_what_a_search_left_running_is_interrupted(
         self, client, settings, database, search, study_id
     ):
@@ -510,7 +549,9 @@ class TestStatement:
         for start in range(0, 100, 25):
             grant = (await driver.segment(start, 25, f"r{start}")).json()
             await driver.end(grant["segment"], start + 25)
-        await driver.call("POST", "/finish", outcome="succeeded", result=make_result())
+        result = make_result()
+        result["software"]["dp-accounting"] = "9.9"  # the service priced it, and knows by what
+        await driver.call("POST", "/finish", outcome="succeeded", result=result)
         async with database.session() as session:
             study = await session.get(Study, study_id)
             await Ledger().release(session, study.reservation_id, actor="test", reason="done")
@@ -534,6 +575,7 @@ class TestStatement:
         assert statement["training"] == {"precision": "float32"}
         assert statement["code_commit"] == "12" * 20
         assert statement["software"]["torch"] == "2.13"
+        assert statement["software"]["dp-accounting"] == version("dp-accounting")
         assert "commit" not in statement["software"]
         assert statement["privacy"]["epsilon"] <= 3.0
         account = (await client.get("/datasets/digits/ledger")).json()

@@ -192,7 +192,7 @@ async def test_a_backup_from_before_a_private_run_is_refused_once_its_model_was_
     world = World(client, settings, database)
     study_id = await world.to_training()
     restored = await copied()
-    model = settings.storage_path / "model.safetensors"
+    model = settings.storage_path / f"{study_id}-private" / "model.safetensors"
     model.parent.mkdir(parents=True, exist_ok=True)
     model.write_bytes(b"weights")
     await world.begin_segment(study_id, 0, 100)

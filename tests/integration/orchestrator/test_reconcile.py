@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -16,7 +17,7 @@ from service.orchestrator import claims, endings, reconcile
 from service.orchestrator.decide import FIRST_PAUSE, OTHER_VERSION, STOP_GRACE, UNREACHED
 from service.orchestrator.launcher import JobStatus
 from service.statements.verify import verify_statement
-from tan_core.errors import AccountantError
+from tan_core.errors import AccountantError, ParameterError
 from tests.fixtures.api import driver_headers, register_table
 from tests.fixtures.postgres import DatabaseUrls
 from tests.support.reports import completed_trial, make_score, make_trial
@@ -113,6 +114,25 @@ class TestTheWayOfAStudy:
 
 
 class TestPromotion:
+    @pytest.mark.parametrize(
+        ("params", "told"),
+        [
+            ({"learning_rate": 1.0, "clip_norm": 9.0}, "'clip_norm', which is not in search.space"),
+            ({"learning_rate": "x"}, "learning_rate: Input should be a valid number"),
+            ({"learning_rate": -1.0}, "learning_rate: Input should be greater than 0"),
+        ],
+    )
+    async def test_what_no_study_may_ask_for_is_not_trained_because_a_driver_says_so(
+        self, world: World, params: dict[str, Any], told: str
+    ) -> None:
+        """Of a kind that ends the study: else it would hold its slot for ever, and a cancel would not be heard."""
+        study_id = await world.submit()
+        await world.tick(3)
+        await world.finish_search(study_id, params=params)
+
+        with pytest.raises(ParameterError, match=told):
+            await world.tick()
+
     async def test_the_search_promotes_what_fresh_seeds_confirmed(self, world: World) -> None:
         study_id = await world.submit()
         await world.tick(3)

@@ -224,7 +224,7 @@ def test_a_retried_segment_request_keeps_its_request_id(
 def test_a_conflict_is_not_retried(plane: Plane, control: ControlPlane) -> None:
     plane.statuses = [409]
     with pytest.raises(FencedError, match="attempt 2 lives"):
-        control.end_segment(1, Checkpoint(step=5, path="/x", sha256="0"))
+        control.end_segment(1, Checkpoint(step=5, path="/x", sha256="0" * 64))
     assert len(plane.seen) == 1
 
 
