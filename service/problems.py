@@ -17,7 +17,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
-from service.db.session import is_read_only
+from service.db.session import is_locked, is_read_only
 from service.errors import Problem, ServiceError
 from tan_core.errors import AccountantError, ParameterError, TanError, UnsupportedEventError
 from tan_core.spec import FieldProblem
@@ -113,6 +113,13 @@ def of_failure(error: Exception, path: str) -> JSONResponse:
         return problem_response(
             503,
             "the database takes no changes now, as in a failover; try again in a moment",
+            headers={"Retry-After": "1"},
+        )
+    if isinstance(error, DBAPIError) and is_locked(error):
+        _log.warning("another session held for long what a request at %s needs", path)
+        return problem_response(
+            503,
+            "what this request needs is held by another one; try again in a moment",
             headers={"Retry-After": "1"},
         )
     if isinstance(error, OperationalError | InterfaceError) or (

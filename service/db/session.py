@@ -47,14 +47,17 @@ _OF_SERVER = {
     "tcp_keepalives_interval": "5s",
     "tcp_keepalives_count": "3",
     "idle_in_transaction_session_timeout": "15min",
+    "lock_timeout": "15s",
 }
 """What each session asks of the server: to give up, as soon, a client that vanishes, as with its machine.
 Until then its locks hold, and its place among ``max_connections``. One that lives and hangs in the middle of a
-transaction has its locks for the last of these: pricing, of all that is done there, takes longest, and less."""
+transaction has its locks for 15 minutes: pricing, of all that is done there, takes longest, and less. Who waits for
+one of them has a connection meanwhile, and is told to come again before all are taken by those who wait."""
 _SET = "SELECT " + ", ".join(
     f"set_config('{name}', '{value}', false)" for name, value in _OF_SERVER.items()
 )
 READ_ONLY = "25006"
+LOCK_NOT_AVAILABLE = "55P03"
 AWAY = (OperationalError, InterfaceError, PoolTimeoutError, OSError)
 """What a database raises that is away or overrun."""
 
@@ -175,6 +178,11 @@ class Database:
 def is_read_only(error: DBAPIError) -> bool:
     """Whether the server takes no changes: it stands by for another one, as after a failover."""
     return getattr(error.orig, "sqlstate", None) == READ_ONLY
+
+
+def is_locked(error: DBAPIError) -> bool:
+    """Whether what was asked for was held by another session, for longer than anybody waits."""
+    return getattr(error.orig, "sqlstate", None) == LOCK_NOT_AVAILABLE
 
 
 def _tell_server(connection: Any, _: object) -> None:

@@ -4,18 +4,22 @@ import asyncio
 import logging
 
 from fastapi import APIRouter, Request
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from starlette.responses import Response
 
 from service.access.guard import open_to_all
 from service.context import ContextDep
 from service.db.migrate import SchemaError, expect_schema
+from service.db.session import is_read_only
 from service.health.schemas import Health, Readiness
 from service.problems import described, problem_response
 from service.publication.published import Published, RestoredBackupError
 
 router = APIRouter(tags=["health"])
 TIMEOUT_SECONDS = 3.0
+_CHANGES_NOTHING = text("UPDATE study SET version = version WHERE false")
+"""A server that takes no changes refuses this one too, and is then left for the one that does."""
 _log = logging.getLogger(__name__)
 
 
@@ -29,7 +33,7 @@ async def healthz() -> Health:
     "/readyz", dependencies=[open_to_all()], response_model=Readiness, responses=described(503)
 )
 async def readyz(request: Request, context: ContextDep) -> Readiness | Response:
-    """The database answers and is at this version's schema.
+    """The database answers, is at this version's schema, and takes changes.
 
     ``restored_backup`` is true where the database is older than what has left the service. That is still an answer of 200,
     so that the request which settles it is let through; the service refuses all others itself.
@@ -37,11 +41,14 @@ async def readyz(request: Request, context: ContextDep) -> Readiness | Response:
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS), context.database.session() as session:
             await expect_schema(session)
+            await session.execute(_CHANGES_NOTHING)
     except SchemaError as error:
         return problem_response(503, str(error))
     except (SQLAlchemyError, TimeoutError, OSError) as error:
         _log.warning("not ready: %r", error)
-        return problem_response(503, "the database does not answer")
+        is_standby = isinstance(error, DBAPIError) and is_read_only(error)
+        told = "takes no changes now, as in a failover" if is_standby else "does not answer"
+        return problem_response(503, f"the database {told}")
     published: Published = request.app.state.published
     try:
         await published.check(context.database, believe=False)

@@ -1,5 +1,6 @@
 """Whatever goes wrong, the answer is ``application/problem+json`` with the status that fits."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -103,11 +104,47 @@ async def test_a_database_that_stands_by_is_left_for_the_one_that_took_over(
             assert "takes no changes" in problem["detail"]
             assert response.headers["Retry-After"] == "1"
         assert (await client.get(f"/studies/{study['id']}")).status_code == 200
+        ready = assert_problem(await client.get("/readyz"), 503)
+        assert "takes no changes" in ready["detail"]
     finally:
         _stand_by(database_urls, "off")
     # By the same name another server is reached now. Whoever meets an old connection leaves them all.
     answers = [await client.post(f"/studies/{study['id']}/cancel") for _ in range(2)]
     assert answers[-1].status_code == 202, answers[-1].text
+
+
+async def test_readiness_alone_leaves_a_database_that_stands_by(
+    client, database: Database, database_urls: DatabaseUrls
+) -> None:
+    """Who is not ready is asked for nothing else, so nobody else meets an old connection."""
+    _stand_by(database_urls, "on")
+    try:
+        await database.engine.dispose()
+        assert (await client.get("/readyz")).status_code == 503
+    finally:
+        _stand_by(database_urls, "off")
+    assert (await client.get("/readyz")).status_code == 200
+
+
+async def test_what_another_session_holds_is_waited_for_so_long_and_no_longer(
+    client, database: Database, database_urls: DatabaseUrls, monkeypatch
+) -> None:
+    study = (await client.post("/studies", json=make_spec())).json()
+    monkeypatch.setattr(
+        "service.db.session._SET", "SELECT set_config('lock_timeout', '200ms', false)"
+    )
+    await database.engine.dispose()
+    where = f"/studies/{study['id']}"
+    with psycopg.connect(database_urls.superuser) as holder:
+        holder.execute("SELECT 1 FROM study FOR UPDATE")
+        async with asyncio.timeout(5):
+            answers = await asyncio.gather(*(client.post(f"{where}/cancel") for _ in range(40)))
+            for response in answers:
+                problem = assert_problem(response, 503)
+                assert "held by another" in problem["detail"]
+                assert response.headers["Retry-After"] == "1"
+            assert (await client.get(where)).status_code == 200
+    assert (await client.post(f"{where}/cancel")).status_code == 202
 
 
 def _stand_by(urls: DatabaseUrls, whether: str) -> None:

@@ -109,10 +109,11 @@ async def test_the_server_gives_up_a_client_that_vanishes_or_hangs(
                 "tcp_keepalives_interval",
                 "tcp_keepalives_count",
                 "idle_in_transaction_session_timeout",
+                "lock_timeout",
             )
         }
 
-    assert list(told.values()) == ["10000", "10", "5", "3", "15min"], told
+    assert list(told.values()) == ["10000", "10", "5", "3", "15min", "15s"], told
 
 
 async def test_what_hangs_in_a_transaction_lets_go_of_its_locks(
