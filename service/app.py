@@ -42,6 +42,7 @@ from service.dashboard.pages import ErrorPages
 from service.dashboard.warm_up import warm_up
 from service.datasets import endpoints as datasets
 from service.db.session import Database
+from service.head import Head
 from service.health import endpoints as health
 from service.hub import EventHub
 from service.ledger import endpoints as ledger
@@ -101,6 +102,7 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
     )
     app.state.context = context
     app.state.published = Published(settings.home_path)
+    app.add_middleware(Head)
     app.add_middleware(BodyLimit)
     app.add_middleware(
         Door,

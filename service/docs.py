@@ -11,6 +11,7 @@ from jinja2 import DictLoader, Environment
 
 from service.access.guard import needs
 from service.auth.scopes import Scope
+from service.prefix import base_of
 
 router = APIRouter(include_in_schema=False)
 
@@ -25,7 +26,7 @@ PAGE = """\
 <!doctype html><html lang="en"><head><meta charset="utf-8"><title>{{ title }} API</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>{{ style|safe }}</style></head><body>
 <main><h1>{{ title }} API {{ version }}</h1>
-<p>{{ description }}</p><p>The same for programs: <a href="/openapi.json">/openapi.json</a>.</p>
+<p>{{ description }}</p><p>The same for programs: <a href="{{ base }}/openapi.json">/openapi.json</a>.</p>
 {% for tag, operations in tags.items() %}<h2>{{ tag }}</h2>
 {% for op in operations %}<details><summary><span class="verb">{{ op.method }}</span>{{ op.path }}</summary>
 <p>{{ op.description }}</p>
@@ -52,6 +53,7 @@ async def docs(request: Request) -> HTMLResponse:
     document = request.app.openapi()
     schemas = document["components"]["schemas"]
     page = _environment.get_template("docs").render(
+        base=base_of(request),
         style=STYLE,
         title=document["info"]["title"],
         version=document["info"]["version"],

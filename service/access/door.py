@@ -30,8 +30,9 @@ WORKER_PATHS = "/worker/"
 SIGN_IN = "/ui/sign-in"
 SIGN_OUT = "/ui/sign-out"
 """A plain form: its route checks the CSRF token among its fields."""
-OPEN_PATHS = frozenset({"/healthz", "/readyz", "/keys", SIGN_IN})
-"""Probes carry no token, public keys are for strangers, and who signs in has none yet."""
+OPEN_PATHS = frozenset({"/healthz", "/readyz", "/keys", "/favicon.ico", SIGN_IN})
+"""Probes carry no token, public keys are for strangers, browsers ask for an icon by themselves, and who signs in
+has no token yet."""
 ASSETS = "/ui/static/"
 UNKNOWN_ADDRESS = "unknown"
 
@@ -187,7 +188,11 @@ def _spend(buckets: Buckets, key: str) -> None:
 
 def _refusal(scope: Scope, error: ServiceError) -> Response:
     """A problem; for somebody who looks at a page, the way to sign in."""
-    if isinstance(error, UnauthorizedError) and is_page(scope) and scope["method"] == "GET":
+    if (
+        isinstance(error, UnauthorizedError)
+        and is_page(scope)
+        and scope["method"] in ("GET", "HEAD")
+    ):
         base = str(scope.get("root_path", "")).rstrip("/")
         query = scope.get("query_string", b"").decode("latin-1")
         wanted = f"{path_of(scope)}?{query}" if query else path_of(scope)

@@ -32,6 +32,13 @@ async def get_asset(
     return Response(asset.compressed, media_type=asset.media_type, headers=headers)
 
 
+@router.get("/favicon.ico", dependencies=[open_to_all()])
+async def lead_to_icon(request: Request) -> RedirectResponse:
+    """Browsers ask here for the icon of what is no page, such as JSON."""
+    version = assets()["icon.svg"].version
+    return RedirectResponse(f"{base_of(request)}/ui/static/icon.svg?v={version}")
+
+
 @router.get("/ui", dependencies=[open_to_all()])
 @router.get("/ui/", dependencies=[open_to_all()])
 async def lead_home(request: Request) -> RedirectResponse:
