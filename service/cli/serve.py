@@ -54,6 +54,17 @@ def run_service(overrides: dict[str, str], *, on_ready: "Callable[[str, str | No
     import subprocess
     import sys
 
+    process: subprocess.Popen[str] | None = None
+    is_told = False
+
+    def stop(*_: object) -> None:
+        nonlocal is_told
+        is_told = True
+        if process is not None:
+            process.terminate()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
     from service.settings import child_environment
 
     process = subprocess.Popen(
@@ -67,11 +78,14 @@ def run_service(overrides: dict[str, str], *, on_ready: "Callable[[str, str | No
         text=True,
         start_new_session=True,
     )  # fmt: skip
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: process.terminate())
+    if is_told:  # since before there was anybody to pass it on to
+        process.terminate()
     with process:
         _await_ready(process, on_ready)
-        return Exit.DONE if process.wait() == 0 else Exit.FAILED
+        code = process.wait()
+    # In its first seconds the service has started nothing, and does not listen for signals yet.
+    is_ended = code == 0 or (is_told and code == -signal.SIGTERM)
+    return Exit.DONE if is_ended else Exit.FAILED
 
 
 def _await_ready(

@@ -177,8 +177,7 @@ class Supervisor:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._on_signal)
         try:
-            self._start()
-            if not self._stopping:
+            if self._start():
                 ready(self.url, self._first_token)
                 self._watch()
         finally:
@@ -187,7 +186,8 @@ class Supervisor:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._stopping = True
 
-    def _start(self) -> None:
+    def _start(self) -> bool:
+        """Start one after the other; False: it was told to stop on the way, and begins nothing further."""
         settings = self._settings
         self._home.mkdir(parents=True, exist_ok=True, mode=0o700)
         listener = self._listen()
@@ -201,15 +201,20 @@ class Supervisor:
         }
         ray = self._start_ray()
         environment["TAN_DATABASE_URL"] = self._start_database()
+        if self._stopping:
+            return False
         apis = [
             self._add_api("api" if number == 1 else f"api-{number}", environment, listener)
             for number in range(1, settings.api_workers + 1)
         ]
         self._await("the API", self._api_is_ready, apis[0])
         environment |= self._ray_environment(ray)
+        if self._stopping:
+            return False
         self._add_orchestrator(environment)
         path = self._home / "server.json"
         path.write_text(json.dumps({"url": self.url, "pid": os.getpid()}))
+        return True
 
     def _listen(self) -> socket.socket:
         """The API's socket, held here: it outlives the API, so requests wait while that restarts."""
@@ -266,7 +271,7 @@ class Supervisor:
             }
         head, child = ray
         for _ in range(RAY_TRIES - 1):
-            if self._comes_up(head.is_ready, child):
+            if self._comes_up(head.is_ready, child) or self._stopping:
                 break
             # Somebody took a port between its choice and its use.
             child.stop()
