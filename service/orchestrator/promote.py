@@ -12,7 +12,8 @@ from service.ledger.service import BudgetExceededError, Ledger
 from service.orchestrator import assignments, endings
 from service.orchestrator.proposal import propose, settle, take_given
 from service.settings import Settings
-from service.studies.events import set_state
+from service.studies.events import append_state, set_state
+from service.studies.lifecycle import StudyState
 from service.studies.repository import completed_trials
 from tan_core.accounting import SearchAccounting
 from tan_core.errors import ParameterError
@@ -145,6 +146,10 @@ async def _let_wait(session: AsyncSession, study: Study, error: BudgetExceededEr
         f"over budget at promotion: {error}. The search and what is reserved are kept: {room}, then tan-cli "
         "promote, or promote another trial (--trial)"
     )
+    if study.state == StudyState.AWAITING_APPROVAL:  # whoever approved it is to hear of it
+        study.reason = clean_reason(reason)
+        await append_state(session, study, is_anew=True)
+        return
     await set_state(session, study, "awaiting_approval", clean_reason(reason))
 
 

@@ -82,8 +82,8 @@ async def set_state(
     await append_state(session, study)
 
 
-async def append_state(session: AsyncSession, study: Study) -> int:
-    """The ``state`` event of the study as it is now."""
+async def append_state(session: AsyncSession, study: Study, *, is_anew: bool = False) -> int:
+    """The ``state`` event of the study as it is now; ``is_anew``: it came to the state that it had once more."""
     progress = await progress_of(session, study)
     return await append_event(
         session,
@@ -94,6 +94,7 @@ async def append_state(session: AsyncSession, study: Study) -> int:
             "reason": study.reason,
             "paused": study.pause_requested,
             "progress": progress.model_dump(mode="json"),
+            **({"anew": True} if is_anew else {}),
         },
     )
 

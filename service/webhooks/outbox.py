@@ -31,7 +31,7 @@ async def fill(session: AsyncSession, targets: Iterable[Target]) -> None:
     """A delivery for each address and each time in the last day that a state worth a message was reached.
 
     A study that is paused in it says its state again, which is no news. One that has left it since may wait for a
-    person once more: for the private run after its search.
+    person once more: for the private run after its search. So may one whose promotion met a full budget, anew.
     """
     left = aliased(Event)
     for target in targets:
@@ -39,6 +39,7 @@ async def fill(session: AsyncSession, targets: Iterable[Target]) -> None:
             WebhookDelivery.study_id == Event.study_id,
             WebhookDelivery.event == Event.data["state"].astext,
             WebhookDelivery.target == target.id,
+            or_(Event.data["anew"].astext.is_(None), WebhookDelivery.seq == Event.seq),
             ~exists(left.seq)
             .where(
                 left.study_id == Event.study_id,

@@ -265,6 +265,34 @@ async def test_a_study_that_waits_again_says_so_again(
     assert len({json.loads(body)["id"] for _, body in receiver.received}) == 2
 
 
+async def test_each_promotion_that_meets_a_full_budget_is_told(
+    world: World, sender: WebhookSender, receiver: Receiver
+) -> None:
+    study_id = await world.submit(
+        search={"space": {"learning_rate": 1.0, "steps": {"choices": [50, 100]}}},
+        train={"steps": "auto"},
+        promotion="manual",
+    )
+    await world.tick(3)
+    await world.finish_search(study_id, params={"learning_rate": 1.0, "steps": 50})
+    await world.tick(1)
+    await world.client.put("/datasets/digits/caps/*", json={"epsilon": 0})
+    for _ in range(2):
+        await world.client.post(f"/studies/{study_id}/promote")
+        await world.tick(1)
+        for _ in range(2):
+            await sender.send_due()
+    await world.client.post(f"/studies/{study_id}/pause")
+    await sender.send_due()
+
+    told = [json.loads(body)["study"]["reason"] for _, body in receiver.received]
+    assert [each.partition(":")[0] for each in told] == [
+        "waiting for tan-cli promote",
+        "over budget at promotion",
+        "over budget at promotion",
+    ]
+
+
 async def test_what_was_said_before_the_upgrade_is_not_said_again(
     world: World, database: Database, sender: WebhookSender, receiver: Receiver
 ) -> None:
