@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.access.audit import SAFE_METHODS, Audit
 from service.auth.authenticator import Authenticator
-from service.auth.scopes import LOCAL, Principal
+from service.auth.scopes import LOCAL, Principal, asking
 from service.auth.sessions import COOKIE, CSRF_HEADER
 from service.errors import ForbiddenError, ServiceError, TooManyRequestsError, UnauthorizedError
 from service.problems import of_error
@@ -76,13 +76,14 @@ class Door:
             await send(message)
 
         try:
-            scope["state"]["principal"] = await self._admit(scope, address)
+            principal = scope["state"]["principal"] = await self._admit(scope, address)
         except TooManyRequestsError as error:  # not recorded: they would fill the audit
             await of_error(error)(scope, receive, send)
             return
         except ServiceError as error:
             await _refusal(scope, error)(scope, receive, send_recorded)
             return
+        asked = asking.set(principal.tenant if principal else "")
         try:
             await self._app(scope, receive, send_recorded)
         except Exception as error:
@@ -91,6 +92,8 @@ class Door:
                 # That is what the caller must hear, and not that the application was broken off.
                 raise unwritten from error
             raise
+        finally:
+            asking.reset(asked)
 
     async def _admit(self, scope: Scope, address: str) -> Principal | None:
         """Who asks, or None where nobody has to say.

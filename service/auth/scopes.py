@@ -1,11 +1,16 @@
 """What a token may do, and who somebody is once a token was recognised."""
 
 from collections.abc import Iterable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 
 LOCAL_TENANT = "local"
 """Whose everything is while nobody is asked for a token."""
+
+
+asking: ContextVar[str] = ContextVar("asking", default="")
+"""The tenant whose request is being answered, as the door found out; empty where there is none."""
 
 
 class Scope(StrEnum):

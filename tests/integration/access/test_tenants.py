@@ -2,6 +2,7 @@
 
 import pytest
 
+from service.auth.scopes import asking
 from tests.fixtures.api import make_spec
 
 
@@ -111,3 +112,19 @@ async def test_anothers_study_cannot_be_compared(acme, other, study):
         refused = await caller.get(compared + ids)
         assert refused.status_code == 404
         assert "there is no study" in refused.text
+
+
+async def test_a_question_is_put_as_the_tenant_s_that_asks_it(acme, other, app, monkeypatch):
+    """Else all would stand in one line for a place to compute in."""
+    told = []
+    run = app.state.context.arithmetic.run
+
+    async def noted(compute, **options):
+        told.append(asking.get())
+        return await run(compute, **options)
+
+    monkeypatch.setattr(app.state.context.arithmetic, "run", noted)
+    for caller in (acme, other):
+        assert (await caller.post("/plans", json=make_spec())).status_code == 200
+    assert told[0] == "acme"
+    assert told[-1] == "umbrella"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from service.arithmetic import Arithmetic
+from service.auth.scopes import asking
 from service.errors import BusyError
 from tan_core.accounting.effort import check_effort
 from tan_core.errors import TooHardError
@@ -37,6 +38,24 @@ async def test_who_finds_no_place_is_told_to_come_again() -> None:
     assert refused.value.status == 503
     assert refused.value.headers["Retry-After"] == "10"
     assert await arithmetic.run(lambda: 1) == 1
+
+
+async def test_one_tenant_holds_up_no_other_however_much_it_asks() -> None:
+    arithmetic = Arithmetic(patience_seconds=0.5)
+    hold, begun = threading.Event(), threading.Semaphore(0)
+
+    asking.set("acme")
+    flood = [asyncio.create_task(arithmetic.run(holding(hold, begun))) for _ in range(40)]
+    for _ in range(3):
+        await asyncio.to_thread(begun.acquire)
+    asking.set("umbrella")
+    answer = await arithmetic.run(lambda: 1)
+
+    ended = await asyncio.gather(*flood[3:], return_exceptions=True)
+    hold.set()
+    assert answer == 1
+    assert {type(each) for each in ended} == {BusyError}
+    assert await asyncio.gather(*flood[:3]) == [True] * 3
 
 
 async def test_a_place_comes_free_whatever_the_end() -> None:
