@@ -23,7 +23,7 @@ from service.auth.scopes import LOCAL, Principal, asking
 from service.auth.sessions import COOKIE, CSRF_HEADER
 from service.errors import ForbiddenError, ServiceError, TooManyRequestsError, UnauthorizedError
 from service.problems import of_error
-from service.rate_limit import WORKERS_FACTOR, Buckets, RateLimit
+from service.rate_limit import FAILURES, WORKERS_FACTOR, Buckets, RateLimit
 
 WORKER_PATHS = "/worker/"
 """Workers bring the token of their own run, which their routes check."""
@@ -35,6 +35,7 @@ OPEN_PATHS = frozenset({"/healthz", "/readyz", "/keys", "/favicon.ico", SIGN_IN}
 has no token yet."""
 ASSETS = "/ui/static/"
 UNKNOWN_ADDRESS = "unknown"
+BAD_REQUEST = 400
 
 
 class Door:
@@ -47,6 +48,8 @@ class Door:
         self._authenticator = authenticator
         self._audit = audit
         self._callers = Buckets(limit)
+        self._strangers = Buckets(FAILURES)
+        """Refusals to record of one address without a good token: the audit is kept for ever, and anybody is refused."""
         self._workers = Buckets(
             RateLimit(limit.per_second * WORKERS_FACTOR, limit.burst * WORKERS_FACTOR)
         )
@@ -65,6 +68,8 @@ class Door:
             nonlocal is_recorded, unwritten
             if not is_recorded and message["type"] == "http.response.start":
                 is_recorded = True
+                if self._is_noise(scope, message, address):
+                    return
                 try:
                     await self._audit.record(scope, message, address=address)
                 except Exception as error:
@@ -94,6 +99,14 @@ class Door:
             raise
         finally:
             asking.reset(asked)
+
+    def _is_noise(self, scope: Scope, answer: Message, address: str) -> bool:
+        """Whether nobody known was refused a change from here once more, after many times."""
+        is_stranger = scope["state"].get("principal") is None
+        is_worker = path_of(scope).startswith(WORKER_PATHS)
+        is_change = scope["method"] not in SAFE_METHODS and not is_worker
+        is_counted = is_stranger and is_change and answer["status"] >= BAD_REQUEST
+        return is_counted and self._strangers.take(address) > 0
 
     async def _admit(self, scope: Scope, address: str) -> Principal | None:
         """Who asks, or None where nobody has to say.

@@ -178,6 +178,22 @@ async def test_no_change_is_confirmed_that_is_not_written_down(admin, database, 
     assert "tan_" not in answer.text
 
 
+async def test_strangers_do_not_fill_what_nobody_may_delete(app, admin):
+    """Ten refusals of an address, as with wrong tokens, and then one every ten seconds; what is known counts always."""
+    stranger = Caller(app, address="192.0.2.66")
+    for _ in range(15):
+        assert (await stranger.post("/studies", json={})).status_code == 401
+        assert (await stranger.post("/ui/sign-in", data={"token": "x"})).status_code == 403
+        assert (await admin.post("/studies/s-1/cancel")).status_code == 404
+    assert (await Caller(app, address="192.0.2.67").post("/studies", json={})).status_code == 401
+
+    kept = await events(admin)
+
+    assert [each["address"] for each in kept].count("192.0.2.66") == 10
+    assert [each["address"] for each in kept].count("192.0.2.67") == 1
+    assert [each["token_id"] for each in kept].count("bootstrap") == 15
+
+
 class TestRates:
     async def test_each_token_has_a_limit_of_its_own(self, tmp_path, database):
         settings = make_settings(tmp_path, host="0.0.0.0", api_token=BOOTSTRAP, rate_limit="0.01,3")
