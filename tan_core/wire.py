@@ -26,6 +26,7 @@ from pydantic import AfterValidator, Field, StrictBool, model_validator
 
 from tan_core.spec.base import Frozen
 from tan_core.spec.models import ModelSpec
+from tan_core.spec.space import MAX_DIMENSIONS
 from tan_core.spec.study import SearchSpec
 from tan_core.spec.train import TrainerConfig
 
@@ -162,7 +163,9 @@ class RungScore(Frozen):
     seconds: Amount
     heat: bool = Field(default=False, exclude_if=lambda heat: not heat)
     """Whether it took the first part of its steps alone: ``accuracy`` is then of that heat. Left out where it did not."""
-    curve: list[CurvePoint] = Field(default_factory=list[CurvePoint])
+    curve: Annotated[list[CurvePoint], Field(max_length=100)] = Field(
+        default_factory=list[CurvePoint]
+    )
 
     @property
     def examples(self) -> int:
@@ -187,12 +190,12 @@ class TrialRecord(Frozen):
 
     number: Count
     state: TrialState
-    params: dict[Exact, bool | int | float | Exact]
-    scores: Annotated[list[RungScore], AfterValidator(_of_the_search)] = Field(
-        default_factory=list[RungScore]
+    params: Annotated[dict[Exact, bool | int | float | Exact], Field(max_length=MAX_DIMENSIONS)]
+    scores: Annotated[list[RungScore], Field(max_length=100), AfterValidator(_of_the_search)] = (
+        Field(default_factory=list[RungScore])
     )
-    repeats: Annotated[list[RungScore], AfterValidator(_of_the_finals)] = Field(
-        default_factory=list[RungScore]
+    repeats: Annotated[list[RungScore], Field(max_length=1000), AfterValidator(_of_the_finals)] = (
+        Field(default_factory=list[RungScore])
     )
     """Where the trial is a finalist, with fresh seeds: the rungs again, or one above them; by seed, then rung."""
     value: float | None = None

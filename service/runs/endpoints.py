@@ -1,8 +1,8 @@
 """``/worker``: what runs inside Ray asks and reports (tan_core/wire.py)."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Path, Query, Response, status
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response, status
 
 from service.context import ContextDep
 from service.problems import described
@@ -23,33 +23,45 @@ router = APIRouter(
     prefix="/worker/runs/{run_id}", tags=["worker"], responses=described(400, 401, 409, 422)
 )
 
-RunId = Annotated[str, Path(max_length=200)]
 Number = Annotated[int, Path(ge=0, le=2**53)]
 Authorization = Annotated[str | None, Header(description="Bearer token of this attempt")]
 
 
+async def _driver(
+    request: Request, run_id: str, context: ContextDep, authorization: Authorization = None
+) -> service.Driver:
+    """Who calls. Known before a report is looked at: to say what is wrong with a large one takes seconds.
+
+    Raises:
+        UnauthorizedError: the token is of no attempt, or of another one than the report says.
+    """
+    if request.method == "GET":
+        fence: Any = request.query_params.get("fence")
+    else:
+        try:
+            report = await request.json()
+        except ValueError:
+            report = None
+        fence = report.get("fence") if isinstance(report, dict) else None
+    return service.authenticate(context, run_id, fence, authorization)
+
+
+DriverDep = Annotated[service.Driver, Depends(_driver)]
+
+
 @router.get("")
 async def get_assignment(
-    run_id: RunId,
-    context: ContextDep,
-    fence: Annotated[int, Query(ge=1, le=2**53)],
-    authorization: Authorization = None,
+    context: ContextDep, driver: DriverDep, fence: Annotated[int, Query(ge=1, le=2**53)]
 ) -> Assignment:
     """What the driver is to do."""
-    driver = service.authenticate(context, run_id, fence, authorization)
     return await service.assignment(context, driver)
 
 
 @router.post("/heartbeat")
 async def post_heartbeat(
-    run_id: RunId,
-    body: Heartbeat,
-    response: Response,
-    context: ContextDep,
-    authorization: Authorization = None,
+    body: Heartbeat, response: Response, context: ContextDep, driver: DriverDep
 ) -> HeartbeatReply:
     """The driver lives; the reply says whether it is still wanted, and a header how often to say so."""
-    driver = service.authenticate(context, run_id, body.fence, authorization)
     reply = await service.heartbeat(context, driver, body)
     response.headers[HEARTBEAT_PAUSE] = f"{await context.pace.seconds():.2f}"
     return reply
@@ -57,43 +69,29 @@ async def post_heartbeat(
 
 @router.put("/trials/{number}", status_code=status.HTTP_204_NO_CONTENT)
 async def put_trial(
-    run_id: RunId,
-    number: Number,
-    body: TrialReport,
-    context: ContextDep,
-    authorization: Authorization = None,
+    number: Number, body: TrialReport, context: ContextDep, driver: DriverDep
 ) -> None:
     """The whole present state of one trial."""
-    driver = service.authenticate(context, run_id, body.fence, authorization)
     await service.report_trial(context, driver, number, body)
 
 
 @router.post("/segments")
 async def post_segment(
-    run_id: RunId, body: SegmentRequest, context: ContextDep, authorization: Authorization = None
+    body: SegmentRequest, context: ContextDep, driver: DriverDep
 ) -> SegmentGrant:
     """Charge the next steps before they run; 0 granted: the reservation is used up."""
-    driver = service.authenticate(context, run_id, body.fence, authorization)
     return await service.begin_segment(context, driver, body)
 
 
 @router.post("/segments/{segment}/end", status_code=status.HTTP_204_NO_CONTENT)
 async def post_segment_end(
-    run_id: RunId,
-    segment: Number,
-    body: SegmentEnd,
-    context: ContextDep,
-    authorization: Authorization = None,
+    segment: Number, body: SegmentEnd, context: ContextDep, driver: DriverDep
 ) -> None:
     """The segment's steps are done and its checkpoint is on storage."""
-    driver = service.authenticate(context, run_id, body.fence, authorization)
     await service.end_segment(context, driver, segment, body)
 
 
 @router.post("/finish", status_code=status.HTTP_204_NO_CONTENT)
-async def post_finish(
-    run_id: RunId, body: Finish, context: ContextDep, authorization: Authorization = None
-) -> None:
+async def post_finish(body: Finish, context: ContextDep, driver: DriverDep) -> None:
     """The attempt's final report."""
-    driver = service.authenticate(context, run_id, body.fence, authorization)
     await service.finish(context, driver, body)

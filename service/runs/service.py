@@ -5,6 +5,7 @@ a segment's charge and the bookkeeping around it are two transactions, the charg
 """
 
 import hmac
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ from tan_core.wire import (
 )
 
 STEP_EVENT_INTERVAL = timedelta(seconds=1)
+_FENCE = re.compile("[1-9][0-9]{0,19}")
 _ASSIGNMENT: TypeAdapter[Assignment] = TypeAdapter(Assignment)
 
 
@@ -63,13 +65,25 @@ class Scene:
     attempt: Attempt
 
 
-def authenticate(context: Context, run_id: str, fence: int, authorization: str | None) -> Driver:
-    """The driver whose token this is; a token is good for one attempt of one run."""
-    expected = run_token(context.secret, f"{run_id}-a{fence}")
+def authenticate(context: Context, run_id: str, fence: object, authorization: str | None) -> Driver:
+    """The driver whose token this is; a token is good for one attempt of one run.
+
+    Args:
+        context: the process's shared parts.
+        run_id: as the address says.
+        fence: as the query or the report says, whatever it is.
+        authorization: the header.
+
+    Raises:
+        UnauthorizedError: it is of another attempt, or of none.
+    """
+    number = str(fence) if isinstance(fence, int | str) and _FENCE.fullmatch(str(fence)) else "0"
+    expected = run_token(context.secret, f"{run_id}-a{number}")
     given = (authorization or "").removeprefix("Bearer ")
-    if not hmac.compare_digest(given.encode(), expected.encode()):
+    is_right = hmac.compare_digest(given.encode(), expected.encode())
+    if number == "0" or not is_right:
         raise UnauthorizedError("this is not the token of that attempt of that run")
-    return Driver(run_id, fence)
+    return Driver(run_id, int(number))
 
 
 async def assignment(context: Context, driver: Driver) -> Assignment:

@@ -46,6 +46,8 @@ _AUTO = "Input should be 'auto'"
 _MAX_VALUE_LENGTH = 200
 _MOST_EXPLAINED = 100
 """Unknown keys beyond so many are only called so: a body may hold a hundred thousand."""
+_MOST_TOLD = 1000
+"""Faults beyond so many are not looked at: nobody reads them, and half a million would take seconds to put in words."""
 _CLOSE = 0.7
 """Of 1, how much alike a key is to the one that it is taken for: width is not meant by depth."""
 
@@ -53,7 +55,7 @@ _CLOSE = 0.7
 def field_problems(
     error: ValidationError, model: type[BaseModel], *, prefix: tuple[str, ...] = ()
 ) -> list[FieldProblem]:
-    """Every fault of a value that was to be a ``model``, once per path, in the user's own words."""
+    """The faults of a value that was to be a ``model``, once per path, in the user's own words: a thousand at most."""
     return problems_of(error.errors(include_url=False), model, prefix=prefix)
 
 
@@ -63,7 +65,7 @@ def problems_of(
     """The same of faults as pydantic lists them, of a value that was to be a ``model``; None: not known."""
     problems: dict[str, FieldProblem] = {}
     nulls: set[str] = set()
-    for detail in details:
+    for detail in details[:_MOST_TOLD]:
         problem = _problem(detail, (*prefix, *detail["loc"]))
         if detail["type"] == "extra_forbidden" and model and len(problems) < _MOST_EXPLAINED:
             message = _unknown_key(str(detail["loc"][-1]), _accepted(model, detail["loc"]))

@@ -133,6 +133,29 @@ class TestAuthentication:
         response = await client.get(f"/worker/runs/{search}?fence=1", headers=headers)
         assert response.status_code == 401
 
+    @pytest.mark.parametrize(
+        "report",
+        [
+            {"fence": 1, "trial": {"scores": [{"rung": 1}] * 1000}},
+            {"fence": 2, "trial": make_trial()},
+            {"fence": "1-private", "trial": make_trial()},
+            {"trial": make_trial()},
+            [],
+        ],
+    )
+    async def test_a_stranger_s_report_is_not_looked_at(self, client, search, report):
+        """What is wrong with a megabyte is said at length, and to those who may report alone."""
+        headers = {"Authorization": f"Bearer {'ab' * 32}"}
+        response = await client.put(f"/worker/runs/{search}/trials/1", json=report, headers=headers)
+        assert response.status_code == 401
+
+    async def test_a_report_has_no_more_scores_than_a_trial_can(self, client, settings, search):
+        trial = {"number": 1, "state": "running", "params": {}, "scores": [{}] * 50_000}
+        response = await Driver(client, settings, search).call("PUT", "/trials/1", trial=trial)
+        assert response.status_code == 422
+        (fault,) = response.json()["errors"]
+        assert fault["message"].startswith("List should have at most 100 items")
+
     async def test_a_lost_attempt_is_fenced_off_everywhere(
         self, client, settings, database, private
     ):

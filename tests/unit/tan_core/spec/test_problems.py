@@ -218,7 +218,7 @@ class TestFieldProblems:
         found = problems({"train": train})
 
         assert time.process_time() - start < 5
-        assert len(found) == len(train)
+        assert len(found) == 1000
         assert found[0].message.startswith("unknown key; accepted: ")
         assert found[-1].message == "unknown key"
 
@@ -353,3 +353,15 @@ class TestSearchedSteps:
 
         assert "train.noise_multiplier is fixed" in problem.message
         assert "train.steps is fixed" in problem.message
+
+
+def test_of_very_many_faults_the_first_are_told() -> None:
+    fault = {"type": "missing", "msg": "Field required", "input": {}}
+    details = [{**fault, "loc": ("scores", number)} for number in range(400_000)]
+
+    started = time.process_time()
+    told = problems_of(details, None)
+
+    assert time.process_time() - started < 1
+    assert [problem.path for problem in told[:2]] == ["scores.0", "scores.1"]
+    assert len(told) == 1000
