@@ -223,6 +223,18 @@ class TestRates:
         async with database.session() as session:
             assert await session.scalar(text("SELECT count(*) FROM audit_event")) == 0
 
+    async def test_nor_do_they_to_who_works_there(self, app, admin):
+        """Many may come from one address: behind a proxy, say. A token that ends is a wrong one again."""
+        made = await admin.new_token(scopes=["read"])
+        user = Caller(app, made["token"], address="192.0.2.66")
+        assert (await user.get("/studies")).status_code == 200
+        guesser = Caller(app, "wrong", address="192.0.2.66")
+        assert [(await guesser.get("/studies")).status_code for _ in range(11)][-1] == 429
+
+        assert (await user.get("/studies")).status_code == 200
+        await admin.delete(f"/tokens/{made['id']}")
+        assert [(await user.get("/studies")).status_code for _ in range(2)] == [401, 429]
+
 
 async def test_where_it_cannot_be_written_the_caller_is_asked_to_come_again(admin, monkeypatch):
     async def away(*_: object) -> None:
