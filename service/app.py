@@ -109,6 +109,7 @@ def create_app(settings: Settings, database: Database | None = None) -> FastAPI:
         authenticator=context.authenticator,
         audit=Audit(shared),
         limit=settings.rate_limit,
+        at_once=settings.database_pool * 3 // 4,
     )
     app.add_middleware(gate.Gate, settings=settings)
     measured = metrics.install(app)

@@ -4,7 +4,8 @@
 * ``Authorization: Bearer`` names a token; the dashboard's cookie stands for one, and then a change needs
   the CSRF token that only the dashboard's own pages know.
 * Nobody is asked for a token in local single-user mode: on a loopback address, while there is none.
-* Every caller has a rate limit, by token or by address; so have wrong tokens, a stricter one.
+* Every caller has a rate limit, by token or by address; so have wrong tokens, a stricter one. Of one token so many
+  requests are worked on at a time, and no more.
 * What may be done with which token is said by the routes (service/access/guard.py).
 * Every change that was asked for is in the audit before its answer leaves.
 """
@@ -18,6 +19,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.access.audit import SAFE_METHODS, Audit
+from service.access.in_hand import InHand
 from service.auth.authenticator import Authenticator
 from service.auth.scopes import LOCAL, Principal, asking
 from service.auth.sessions import COOKIE, CSRF_HEADER
@@ -42,12 +44,19 @@ class Door:
     """ASGI middleware: see the module."""
 
     def __init__(
-        self, app: ASGIApp, *, authenticator: Authenticator, audit: Audit, limit: RateLimit
+        self,
+        app: ASGIApp,
+        *,
+        authenticator: Authenticator,
+        audit: Audit,
+        limit: RateLimit,
+        at_once: int,
     ) -> None:
         self._app = app
         self._authenticator = authenticator
         self._audit = audit
         self._callers = Buckets(limit)
+        self._in_hand = InHand(at_once)
         self._strangers = Buckets(FAILURES)
         """Refusals to record of one address without a good token: the audit is kept for ever, and anybody is refused."""
         self._workers = Buckets(
@@ -61,6 +70,7 @@ class Door:
             return
         scope.setdefault("state", {})
         address = address_of(scope)
+        let_go = _nothing
         is_recorded = False
         unwritten: Exception | None = None
 
@@ -78,10 +88,13 @@ class Door:
 
         async def send_recorded(message: Message) -> None:
             await record(message)
+            let_go()  # a stream lasts for hours
             await send(message)
 
         try:
             principal = scope["state"]["principal"] = await self._admit(scope, address)
+            if principal is not None:
+                let_go = await self._in_hand.take(principal.id)
         except TooManyRequestsError as error:  # not recorded: they would fill the audit
             await of_error(error)(scope, receive, send)
             return
@@ -99,6 +112,7 @@ class Door:
             raise
         finally:
             asking.reset(asked)
+            let_go()
 
     def _is_noise(self, scope: Scope, answer: Message, address: str) -> bool:
         """Whether nobody known was refused a change from here once more, after many times."""
@@ -149,6 +163,10 @@ class Door:
         if scope["method"] not in SAFE_METHODS and path_of(scope) != SIGN_OUT:
             check_csrf(csrf_token, headers.get(CSRF_HEADER, ""))
         return principal
+
+
+def _nothing() -> None:
+    """There is nothing to let go of."""
 
 
 def is_open(path: str) -> bool:
