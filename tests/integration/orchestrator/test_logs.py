@@ -124,13 +124,21 @@ async def test_only_the_end_of_a_long_log_is_kept(
     assert 250 <= len(kept) <= 300
 
 
-async def test_who_follows_sees_what_is_added_until_the_attempt_has_ended(
+async def to_be_followed(
     world: World, keeper: LogKeeper, monkeypatch: pytest.MonkeyPatch
-) -> None:
+) -> tuple[str, str]:
+    """A study and its job, of which one line is kept; who follows looks often."""
     monkeypatch.setattr("service.logs.service.POLL_SECONDS", 0.01)
     study_id, job = await searching(world)
     world.launcher.logs[job] = "one\n"
     await keeper.look()
+    return study_id, job
+
+
+async def test_who_follows_sees_what_is_added_until_the_attempt_has_ended(
+    world: World, keeper: LogKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study_id, job = await to_be_followed(world, keeper, monkeypatch)
     following = asyncio.create_task(logs(world, study_id, follow=True))
     await asyncio.sleep(0.1)
     assert not following.done()
@@ -146,10 +154,7 @@ async def test_who_follows_sees_what_is_added_until_the_attempt_has_ended(
 async def test_who_follows_reads_no_further_than_the_door_is_open(
     world: World, keeper: LogKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.logs.service.POLL_SECONDS", 0.01)
-    study_id, job = await searching(world)
-    world.launcher.logs[job] = "one\n"
-    await keeper.look()
+    study_id, job = await to_be_followed(world, keeper, monkeypatch)
     following = asyncio.create_task(logs(world, study_id, follow=True))
     await asyncio.sleep(0.1)
     await world.client.post("/tokens", json={"name": "me", "scopes": ["admin"]})
@@ -163,10 +168,7 @@ async def test_who_follows_reads_no_further_than_the_door_is_open(
 async def test_who_follows_waits_for_a_database_that_is_away(
     world: World, keeper: LogKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.logs.service.POLL_SECONDS", 0.01)
-    study_id, job = await searching(world)
-    world.launcher.logs[job] = "one\n"
-    await keeper.look()
+    study_id, job = await to_be_followed(world, keeper, monkeypatch)
     find, is_away = repository.attempt, asyncio.Event()
 
     async def away(session: AsyncSession, submission_id: str) -> Attempt | None:
