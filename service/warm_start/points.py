@@ -108,13 +108,18 @@ def _is_read(
 
 def _values(source: Source, chosen: Mapping[str, Scalar]) -> dict[Place | None, Any]:
     """What the source ran with, by field."""
-    spec = source.spec.model_dump(mode="json")
-    values: dict[Place | None, Any] = {}
-    values |= {("train", field): value for field, value in spec["train"].items()}
-    values |= {("model", option): value for option, value in model_values(spec["model"])}
+    values: dict[Place | None, Any] = {**_fixed(source.spec)}
     if values["train", "steps"] == "auto":
         values["train", "steps"] = source.steps
     return values | {field_of(key, source.spec.model): value for key, value in chosen.items()}
+
+
+def _fixed(spec: StudySpec) -> dict[Place, Any]:
+    """What the sections ``train`` and ``model`` say, by field."""
+    sections = spec.model_dump(mode="json")
+    values: dict[Place, Any] = {("train", field): each for field, each in sections["train"].items()}
+    values |= {("model", option): each for option, each in model_values(sections["model"])}
+    return values
 
 
 def fixed_values(spec: StudySpec) -> dict[str, Scalar]:
@@ -122,9 +127,7 @@ def fixed_values(spec: StudySpec) -> dict[str, Scalar]:
 
     A dimension of one value fixes it too.
     """
-    sections = spec.model_dump(mode="json")
-    values: dict[Place, Any] = {("train", field): each for field, each in sections["train"].items()}
-    values |= {("model", option): each for option, each in model_values(sections["model"])}
+    values = _fixed(spec)
     for key, dimension in spec.search.space.items():
         place = spec.field_of(key)
         if place is not None:
