@@ -49,7 +49,7 @@ class PlannerForm(BaseModel):
         """The form of an address. A field at fault has its default, and its problem is listed."""
         given = {name: value for name, value in query.items() if value}
         emptied = [
-            FieldProblem(path=name, message="is empty; a number is needed", value="")
+            FieldProblem(path=name, message="is empty; a number is needed")
             for name in _NUMBERS
             if query.get(name) == ""
         ]
