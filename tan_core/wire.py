@@ -30,7 +30,7 @@ from tan_core.spec.space import MAX_DIMENSIONS
 from tan_core.spec.study import SearchSpec
 from tan_core.spec.train import TrainerConfig
 
-WIRE_VERSION = 7
+WIRE_VERSION = 8
 """Of the messages below, held by a test: raised whenever one of them changes. A worker of another version says so."""
 
 RECORD = "record"
@@ -97,6 +97,8 @@ class DatasetRef(Frozen):
     group: str | None = None
     """The column that says which group a record is of."""
     num_classes: int
+    classes: list[str] | None = None
+    """What they are called, by their number, and what text in the label column may be; None: nobody said so."""
     shape: list[int]
     """Of one record, channels first: [1, 28, 28]; [F] for a table."""
     num_train: int

@@ -16,11 +16,10 @@ from tan_core.execution import Simulation
 from tan_core.mechanism import Mechanism
 from tan_core.models import Checkpoint
 from tan_core.spec.train import Clipping, Optimizer, TrainerConfig
-from tan_core.wire import Evaluation, PrivateAssignment, clean_reason
+from tan_core.wire import Evaluation, PrivateAssignment, Scores, clean_reason
 from worker.at_once import microbatch_size
 from worker.begin import model_for
 from worker.driver import last_line
-from worker.scores import scores_of
 
 RATES = (1.0, 0.25, 0.0625)
 """Of the private run's learning rate, which noise and clipping have shaped: the best on the validation
@@ -41,13 +40,15 @@ class Noiseless(SeededRandomness):
         del step, total_P, deviation, share, shares
 
 
-def with_baseline(evaluation: Evaluation, test: Split, train: Callable[[], Trainer]) -> Evaluation:
-    """The evaluation beside that of what ``train`` makes, or why there is none.
+def with_baseline(
+    evaluation: Evaluation, score: Callable[[Trainer], Scores], train: Callable[[], Trainer]
+) -> Evaluation:
+    """The evaluation beside the scores of what ``train`` makes, or why there are none.
 
     Whatever goes wrong here, the private run has been paid for and its result must not be lost.
     """
     try:
-        return evaluation.model_copy(update={"baseline": scores_of(train(), test)})
+        return evaluation.model_copy(update={"baseline": score(train())})
     except Exception as error:  # noqa: BLE001 - it is told, and nothing else depends on it
         return evaluation.model_copy(update={"baseline_reason": clean_reason(last_line(error))})
 

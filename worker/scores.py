@@ -11,12 +11,18 @@ from tan_core.engine import Trainer
 from tan_core.wire import Scores, Tally, pool_small
 
 
-def scores_of(trainer: Trainer, test: Split) -> Scores:
+def scores_of(trainer: Trainer, test: Split, class_names: Sequence[str] | None = None) -> Scores:
     """Of the weights that a trainer releases. Small classes and groups are told of together: those of few users
     here, where it is known whose a record is; those of few records by ``Scores``, whoever counted them.
+
+    Args:
+        trainer: holds the weights.
+        test: what they are scored on.
+        class_names: by label, each another one; None: classes are called by their numbers.
     """
     hits = trainer.hits(test.inputs, test.labels).numpy()
-    names = [str(label) for label in range(int(test.labels.max()) + 1)]
+    num_told = int(test.labels.max()) + 1
+    names = [*map(str, range(num_told))] if class_names is None else class_names[:num_told]
     groups = test.groups
     return Scores(
         num=len(hits),

@@ -160,11 +160,12 @@ def _train(
     seconds = time.monotonic() - started
     result = leader.release(assignment, trainer, extractor, test, seconds, class_names=named)
     if assignment.by_class:
-        evaluation = Evaluation(private=scores_of(trainer, test), group=assignment.dataset.group)
+        score = partial(scores_of, test=test, class_names=named)
+        evaluation = Evaluation(private=score(trainer), group=assignment.dataset.group)
         if validation is not None:
             evaluation = with_baseline(
                 evaluation,
-                test,
+                score,
                 lambda: train_baseline(
                     assignment,
                     train=train,

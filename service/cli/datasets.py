@@ -15,6 +15,7 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 OPTIONS = {
     "name": "NAME",
     "num_classes": "--classes",
+    "classes": "--class",
     "features": "--feature",
     "neighboring_relation": "--relation",
     "records_per_unit": "--records-per-unit",
@@ -95,6 +96,14 @@ def add(
     classes: Annotated[
         int | None, typer.Option(help="Number of classes; default: read off the labels.")
     ] = None,
+    class_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--class",
+            metavar="NAME",
+            help="What a class is called; repeat it, in the order of the labels. Needed where labels are text.",
+        ),
+    ] = None,
     public: Annotated[bool, typer.Option("--public", help="Public data: no budget.")] = False,
     allow: Annotated[
         list[str] | None,
@@ -158,6 +167,7 @@ def add(
         "features": feature or None,
         "source": source,
         "num_classes": classes,
+        "classes": class_ or None,
         "public": public,
         "allow": allow or None,
         "waiver": waiver,

@@ -334,10 +334,20 @@ def _training(item: Json) -> str:
     return f"{item['num_train_records']:,}{users}"
 
 
+def _classes(item: Json) -> str:
+    names: list[str] = item.get("classes") or []
+    rest = len(names) - _CLASSES_SHOWN
+    shown = ", ".join(names[:_CLASSES_SHOWN]) + (f" and {rest:,} more" if rest > 0 else "")
+    return f"{item['num_classes']:,}{f': {shown}' if names else ''}"
+
+
 def _validation(item: Json) -> str:
     users = item.get("num_validation_users")
     whose = f" of {users:,} users" if users else ""
     return f"{item['num_validation']:,} validation{whose}"
+
+
+_CLASSES_SHOWN = 20
 
 
 def dataset(item: Json) -> RenderableType:
@@ -350,7 +360,7 @@ def dataset(item: Json) -> RenderableType:
             ("source", item["source"]),
             ("path", item.get("path")),
             ("label", item.get("label")),
-            ("classes", text.number(item["num_classes"])),
+            ("classes", _classes(item)),
             ("shape", " x ".join(map(str, item["shape"]))),
             (
                 "examples",

@@ -1,5 +1,6 @@
 """What a dataset's owner states when registering it, and what the API says about it."""
 
+from collections import Counter
 from datetime import datetime
 from typing import Annotated, Literal, Self
 
@@ -63,10 +64,14 @@ AllowedMode = Annotated[
 ]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=r"^[^\x00]+$")]
 Column = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^\x00]+$")]
+ClassName = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^\x00]+$")]
 Source = Literal["digits", "parquet", "image_folder", "npz", "table"]
 ApprovalRule = Literal["automatic", "required"]
 """``required``: no private run on the data begins before a person approves it, whatever its study says."""
 
+
+MAX_CHARACTERS_OF_CLASSES = 100_000
+"""Whoever lists the datasets gets them all."""
 
 NOTHING_TO_APPROVE = (
     "a public dataset has no budget that an approval could guard; accepted: automatic, and promotion: "
@@ -86,6 +91,9 @@ class DatasetRegistration(Frozen):
     features: Annotated[list[Column], Field(min_length=1)] | None = None
     num_classes: Annotated[int, Field(ge=2, le=100_000)] | None = None
     """State it where the number of classes is not public; otherwise it is read off the labels."""
+    classes: Annotated[list[ClassName], Field(min_length=2, max_length=10_000)] | None = None
+    """What they are called, in the order of their numbers from 0. Labels that are text need it, and are compared with
+    these letter by letter. The names are public: they stand in the journal and beside the weights."""
     unit: Column = RECORD
     """What one guarantee is for: a record; or a user, by the column that says whose a record is."""
     records_per_unit: Annotated[int, Field(ge=1, le=MAX_RECORDS_PER_UNIT)] | None = None
@@ -121,6 +129,7 @@ class DatasetRegistration(Frozen):
             *self._budget_faults(),
             *self._admission_faults(),
             *self._naming_faults(),
+            *self._class_faults(),
             *self._waiver_faults(),
             *self._charged_faults(),
         ]
@@ -177,6 +186,27 @@ class DatasetRegistration(Frozen):
             for name, value in stated.items()
             if value is not None and not names_who_and_why(value)
         ]
+
+    def _class_faults(self) -> list[InitErrorDetails]:
+        names = self.classes
+        if names is None:
+            return []
+        faults: list[InitErrorDetails] = []
+        twice = [name for name, count in Counter(names).items() if count > 1]
+        if twice:
+            faults.append(_fault("classes", twice[0], "a class is named once"))
+        faults += [
+            _fault("classes", name, "a class is called by text that can be printed")
+            for name in names
+            if not name.isprintable()
+        ]
+        if sum(map(len, names)) > MAX_CHARACTERS_OF_CLASSES:
+            accepted = f"accepted: {MAX_CHARACTERS_OF_CLASSES:,} characters of all names together"
+            faults.append(_fault("classes", f"{len(names):,} names", accepted))
+        if self.num_classes not in (None, len(names)):
+            named = f"{len(names):,} classes are named; leave their number out"
+            faults.append(_fault("num_classes", self.num_classes, named))
+        return faults
 
     def _waiver_faults(self) -> list[InitErrorDetails]:
         allows = self.allow is not None and SearchAccounting.DECLARED_UNACCOUNTED in self.allow
@@ -247,6 +277,8 @@ class DatasetView(Frozen):
     features: list[str] | None
     content_sha256: str
     num_classes: int
+    classes: list[str] | None = Field(default=None, exclude_if=lambda names: names is None)
+    """What they are called, where the registration says so."""
     shape: list[int]
     num_train: int
     """Units, what is sampled: records, or the users whose records they are."""

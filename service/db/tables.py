@@ -62,6 +62,8 @@ class Dataset(Base):
     content_sha256: Mapped[str] = mapped_column(unique=True)
     """Unique over the service: the same bytes cannot be registered twice for a fresh budget."""
     num_classes: Mapped[int]
+    classes: Mapped[list[Any] | None]
+    """What they are called, where the registration says so."""
     shape: Mapped[list[Any]]
     num_train: Mapped[int]
     """Units: records, or users."""

@@ -14,6 +14,7 @@ def registration_of(dataset: Dataset) -> dict[str, Any]:
         "dataset": dataset.name,
         "source": dataset.source,
         "label": dataset.label,
+        **({"classes": dataset.classes} if dataset.classes else {}),
         "features": dataset.features,
         "sha256": dataset.content_sha256,
         "unit": dataset.unit,

@@ -31,10 +31,13 @@ def cache_file(cache_dir: Path, ref: DatasetRef, split: Role, *made_by: str) -> 
     of_users = [] if ref.unit == RECORD else [ref.unit, ref.records_per_unit]
     # A group is no feature unless it is named as one.
     beside = [] if ref.group is None or ref.features else ["without", ref.group]
+    # Where labels are text, these say which number each has.
+    named = [] if ref.classes is None else ["classes", ref.classes]
     what = [
         *(ref.content_sha256, ref.label, ref.features, ref.split_seed, split),
         *of_users,
         *beside,
+        *named,
         *made_by,
     ]
     return cache_dir / f"{hashlib.sha256(json.dumps(what).encode()).hexdigest()[:32]}.npy"

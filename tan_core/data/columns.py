@@ -29,9 +29,11 @@ from tan_core.data.part import (
     Members,
     Part,
     Parts,
+    Role,
     as_float32,
     files_by_role,
     integer_labels,
+    named_labels,
 )
 from tan_core.errors import DatasetError
 
@@ -109,6 +111,7 @@ def _read(
     features: Callable[[pa.Table, Columns], tuple[str, ...]] | None = None,
 ) -> Parts:
     parts: Parts = {}
+    kinds: dict[bool, Role] = {}
     for role, files in files_by_role(path, suffix=suffix).items():
         where = f"{path} ({role})"
         tables = [read(file) for file in files]
@@ -124,6 +127,7 @@ def _read(
         if table.num_rows == 0:
             raise DatasetError(f"{where}: no records", field="path")
         labels = _labels(table, columns, where=where)
+        kinds.setdefault(_is_text(_kind(table.column(columns.label))), role)
         users = _members(table, columns.user, columns, where=where, field="unit")
         groups = _members(table, columns.group, columns, where=where, field="group")
         parts[role] = Part(
@@ -133,6 +137,13 @@ def _read(
             groups=groups,
             unread=() if unread is None else unread(table, columns),
             features=() if features is None else features(table, columns),
+        )
+    # A CSV file tells no types: of classes called 1, 2 and 3b a part may hold the first two alone.
+    if len(kinds) > 1:
+        raise DatasetError(
+            f"{path}: column {columns.label!r} of {kinds[True]} is text, of {kinds[False]} numbers, which number the "
+            "classes from 0; write both in one way",
+            field="label",
         )
     return parts
 
@@ -188,13 +199,18 @@ def _labels(table: pa.Table, columns: Columns, *, where: str) -> Labels:
             f"{where}: no column {name!r}; columns are {table.column_names}", field="label"
         )
     column = table.column(name)
-    if not (pa.types.is_integer(column.type) or pa.types.is_boolean(column.type)):
+    kind = _kind(column)
+    if not (_is_text(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
         raise DatasetError(
-            f"{where}: column {name!r} is {column.type}; labels must be {AS_NUMBERS}, or truth values",
+            f"{where}: column {name!r} is {column.type}; labels must be {AS_NUMBERS}, or truth values, or "
+            "text whose classes are named",
             field="label",
         )
     _refuse_null(column, name, where=where, field="label")
-    if pa.types.is_boolean(column.type):
+    if _is_text(kind):
+        return named_labels(_by_name(column), columns.classes, where=where)
+    column = column.cast(kind)
+    if pa.types.is_boolean(kind):
         column = column.cast(pa.int8())
     return integer_labels(column.to_numpy(), where=where)
 
@@ -266,19 +282,28 @@ def _members(
             f"{where}: {name!r} is no column beside the label; columns are {others}", field=field
         )
     column = table.column(name)
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    kind = _kind(column)
     if not (_is_text(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
         raise DatasetError(
             f"{where}: column {name!r} is {column.type}; accepted: integers, truth values and text",
             field=field,
         )
     _refuse_null(column, name, where=where, field=field)
+    return _by_name(column)
+
+
+def _by_name(column: pa.ChunkedArray) -> Members:
     # As text, so that a number means the same in every part, whatever type it is stored in.
-    encoded = column.cast(kind).cast(pa.string()).combine_chunks().dictionary_encode()
+    encoded = column.cast(_kind(column)).cast(pa.string()).combine_chunks().dictionary_encode()
     return Members(
         tuple(encoded.dictionary.to_pylist()),
         encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64),
     )
+
+
+def _kind(column: pa.ChunkedArray) -> pa.DataType:
+    """Of its values, which may be stored as numbers of a dictionary."""
+    return column.type.value_type if pa.types.is_dictionary(column.type) else column.type
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -3,6 +3,7 @@
 import hashlib
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -120,6 +121,7 @@ def inspect(
     label: str = "label",
     features: Sequence[str] | None = None,
     num_classes: int | None = None,
+    classes: Sequence[str] | None = None,
     split_seed: int = 0,
     unit: str = RECORD,
     records_per_unit: int | None = None,
@@ -136,6 +138,8 @@ def inspect(
         features: feature columns of a table; None: every numeric column but the label.
         num_classes: how many classes there are; None: the largest train label plus one, which is
             read off the records, so state it where the number of classes is not public.
+        classes: what they are called, by their number; needed where labels are text, which is compared
+            with them letter by letter. None: numbers, or class folders in the order of their names.
         split_seed: fixes the splits that are cut where none is stored.
         unit: what one guarantee is for: a record, or the column that says whose a record is.
         records_per_unit: of a user, in train, at most; None: ``RECORDS_PER_UNIT``.
@@ -156,6 +160,8 @@ def inspect(
     _validate.optional(bytes, digest_key=digest_key)
     if features is not None:
         features = _validate.sequence(str, features=features)
+    if classes is not None:
+        classes = _validate.sequence(str, classes=classes)
     num_classes, split_seed, records_per_unit = map(
         _validate.plain, (num_classes, split_seed, records_per_unit)
     )
@@ -164,7 +170,9 @@ def inspect(
             _validate.positive_integer(**{name: value})
     _validate.natural_number(split_seed=split_seed)
     most = _records_per_unit(unit, records_per_unit)
-    names = _columns(label, features, unit, group)
+    if classes is not None:
+        num_classes = _number_of(classes, num_classes)
+    names = _columns(label, classes, features, unit, group)
     facts_of = partial(
         _facts,
         source=source,
@@ -349,15 +357,17 @@ def load_features(
 
 
 def class_names(ref: DatasetRef, *, storage: Storage = LOCAL) -> list[str] | None:
-    """What each label means, where Hugging Face's ``datasets`` or class folders say so; no record is read.
+    """What each label means, where the registration, Hugging Face's ``datasets`` or class folders say so; no record is read.
 
     Class folders of private data are no list that somebody wrote down, but where its records lie: they are not read.
-    None where nothing is said, or not every one of the classes that were registered is named: fewer would tell
-    which of them have records. Names that a terminal could not print are none either.
+    None where nothing is said, or not every one of the classes that were registered has a name of its own: fewer would
+    tell which of them have records. Names that a terminal could not print are none either.
 
     Raises:
         DatasetError: the data cannot be read.
     """
+    if ref.classes is not None:
+        return ref.classes
     if ref.source not in ("image_folder", "parquet", "table"):
         return None
     if ref.source == "image_folder" and not ref.public:
@@ -367,7 +377,7 @@ def class_names(ref: DatasetRef, *, storage: Storage = LOCAL) -> list[str] | Non
         names = image_folder.class_names(place)
     else:
         names = columns.class_names(place, ref.label, is_table=ref.source == "table")
-    if names is None or len(names) != ref.num_classes:
+    if names is None or not len(set(names)) == len(names) == ref.num_classes:
         return None
     is_fit = all(map(str.isprintable, names)) and sum(map(len, names)) <= MAX_NAMED_CHARACTERS
     return names if is_fit else None
@@ -410,7 +420,7 @@ def _decoded(ref: DatasetRef, split: Role, storage: Storage) -> Split:
 
 def _stored(ref: DatasetRef, storage: Storage) -> tuple[Parts, SplitIndices]:
     """What is stored of a registered dataset, and where each split of it is."""
-    columns = _columns(ref.label, ref.features, ref.unit, ref.group)
+    columns = _columns(ref.label, ref.classes, ref.features, ref.unit, ref.group)
     parts = _read(ref.source, _place(ref, storage), columns)
     indices = split_indices(parts, split_seed=ref.split_seed, records_per_unit=ref.records_per_unit)
     return parts, indices
@@ -456,13 +466,35 @@ def _with_those_of(parts: Parts, indices: SplitIndices, split: Split, name: Role
     return split
 
 
-def _columns(label: str, features: Sequence[str] | None, unit: str, group: str | None) -> Columns:
+def _columns(
+    label: str,
+    classes: Sequence[str] | None,
+    features: Sequence[str] | None,
+    unit: str,
+    group: str | None,
+) -> Columns:
     return Columns(
         label=label,
+        classes=None if classes is None else tuple(classes),
         features=tuple(features) if features else None,
         user=None if unit == RECORD else unit,
         group=group,
     )
+
+
+def _number_of(classes: Sequence[str], stated: int | None) -> int:
+    """How many classes were named, each of them once."""
+    twice = [name for name, count in Counter(classes).items() if count > 1]
+    if twice:
+        raise DatasetError(f"class {twice[0]!r} is named twice", field="classes")
+    if not all(name and name.isprintable() for name in classes):
+        raise DatasetError("a class is called by text that can be printed", field="classes")
+    if stated not in (None, len(classes)):
+        raise DatasetError(
+            f"{len(classes)} classes are named, got num_classes {stated}; leave it out",
+            field="num_classes",
+        )
+    return len(classes)
 
 
 def _records_per_unit(unit: str, asked: int | None) -> int:
@@ -548,8 +580,8 @@ def _read_files(source: Source, place: Path, names: Columns) -> Parts:
     if source == "table":
         return columns.read_table(place, names)
     if source == "npz":
-        return npz.read(place)
-    return image_folder.read(place)
+        return npz.read(place, names.classes)
+    return image_folder.read(place, names.classes)
 
 
 def _common_shape(parts: Parts) -> tuple[int, ...]:

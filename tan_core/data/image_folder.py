@@ -1,5 +1,6 @@
 """One folder per class, below ``train/`` and ``test/`` when those are present."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -36,20 +37,22 @@ def class_names(path: Path) -> list[str]:
     return sorted((folder.name for folder in folders), key=_class_order)
 
 
-def read(path: Path) -> Parts:
-    """Every part; labels number the class folders in order of their names, digits by value."""
+def read(path: Path, classes: Sequence[str] | None = None) -> Parts:
+    """Every part; labels number the classes, or else the class folders in order of their names, digits by value."""
     found = files_by_class(path)
-    number = {name: label for label, name in enumerate(sorted(found["train"], key=_class_order))}
+    names = sorted(found["train"], key=_class_order) if classes is None else classes
+    number = {name: label for label, name in enumerate(names)}
     parts: Parts = {}
-    for role, classes in found.items():
-        unknown = sorted(set(classes) - set(number))
+    for role, folders in found.items():
+        unknown = sorted(set(folders) - set(number))
         if unknown:
             raise DatasetError(
-                f"{path}: {role} has the class {unknown[0]!r} that train does not have",
-                field="path",
+                f"{path}: {role} has the class {unknown[0]!r} that "
+                + ("train does not have" if classes is None else "is none of those named"),
+                field="path" if classes is None else "classes",
             )
         pairs = [
-            (f, number[name]) for name in sorted(classes, key=_class_order) for f in classes[name]
+            (f, number[name]) for name in sorted(folders, key=_class_order) for f in folders[name]
         ]
         if not pairs:
             continue

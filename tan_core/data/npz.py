@@ -3,6 +3,7 @@
 import math
 import zipfile
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,16 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from tan_core.data.growth import check_growth
-from tan_core.data.part import ArrayInputs, Part, Parts, Role, as_float32, integer_labels
+from tan_core.data.part import (
+    ArrayInputs,
+    Members,
+    Part,
+    Parts,
+    Role,
+    as_float32,
+    integer_labels,
+    named_labels,
+)
 from tan_core.errors import DatasetError
 
 _UNREADABLE = (
@@ -33,15 +43,15 @@ _SUFFIXES: dict[str, Role] = {
 }
 
 
-def read(path: Path) -> Parts:
-    """Every part of the archive.
+def read(path: Path, classes: Sequence[str] | None = None) -> Parts:
+    """Every part of the archive; labels that are text are numbered by the classes.
 
     Images are uint8 [N, H, W], [N, H, W, C] or [N, C, H, W] with 1 or 3 channels; anything of two
     dimensions is a table of features.
     """
     arrays = _arrays(path)
     if {"x", "y"} <= set(arrays):
-        return {"train": _part(arrays["x"], arrays["y"], where=f"{path} (x, y)")}
+        return {"train": _part(arrays["x"], arrays["y"], classes, where=f"{path} (x, y)")}
     parts: Parts = {}
     for suffix, role in _SUFFIXES.items():
         present = {"x" + suffix, "y" + suffix} & set(arrays)
@@ -52,7 +62,8 @@ def read(path: Path) -> Parts:
             )
         if present:
             where = f"{path} (x{suffix}, y{suffix})"
-            parts[role] = _part(arrays["x" + suffix], arrays["y" + suffix], where=where)
+            x, y = arrays["x" + suffix], arrays["y" + suffix]
+            parts[role] = _part(x, y, classes, where=where)
     if "train" not in parts:
         raise DatasetError(
             f"{path} holds the arrays {sorted(arrays)}; accepted: x and y, or x_train and y_train "
@@ -95,7 +106,7 @@ def _check_claim(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
             )
 
 
-def _part(x: NDArray[Any], y: NDArray[Any], *, where: str) -> Part:
+def _part(x: NDArray[Any], y: NDArray[Any], classes: Sequence[str] | None, *, where: str) -> Part:
     if x.ndim == 0 or y.ndim == 0:
         raise DatasetError(
             f"{where}: a single number is no array of records, got shapes {list(x.shape)} and "
@@ -107,6 +118,10 @@ def _part(x: NDArray[Any], y: NDArray[Any], *, where: str) -> Part:
     if len(x) != len(y):
         raise DatasetError(f"{where}: {len(x)} records but {len(y)} labels", field="path")
     inputs = _features(x, where=where) if x.ndim == 2 else _images(x, where=where)
+    if np.issubdtype(y.dtype, np.str_) and y.size == len(y):
+        names, of = np.unique(y.ravel(), return_inverse=True)
+        members = Members(tuple(names.tolist()), of.astype(np.int64))
+        return Part(ArrayInputs(inputs), named_labels(members, classes, where=where))
     return Part(ArrayInputs(inputs), integer_labels(y, where=where))
 
 

@@ -1,6 +1,6 @@
 """One stored part of a dataset (train, validation or test), before it is split or decoded."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self
@@ -15,7 +15,8 @@ Role = Literal["train", "validation", "test"]
 Labels = NDArray[np.int64]
 
 AS_NUMBERS = "integers from 0, as numpy.unique(values, return_inverse=True)[1] makes of any"
-"""What labels have to be, and numbers of users."""
+"""What labels have to be unless their classes are named, and numbers of users."""
+_NAMED_AT_ONCE = 10
 ROLES: tuple[Role, ...] = ("train", "validation", "test")
 _STEMS: Mapping[str, Role] = {
     "train": "train",
@@ -78,6 +79,8 @@ class Columns:
     """Which columns hold the label and the features, whose a record is, and which group's."""
 
     label: str = "label"
+    classes: tuple[str, ...] | None = None
+    """What text in the label column may be, by the number of its class."""
     features: tuple[str, ...] | None = None
     user: str | None = None
     group: str | None = None
@@ -159,6 +162,32 @@ def visible_files(folder: Path, *, suffix: str) -> list[Path]:
 
 def _role_folders(folder: Path) -> list[Path]:
     return [child for child in folder.iterdir() if child.is_dir() and role_of(child.name)]
+
+
+def named_labels(members: Members, classes: Sequence[str] | None, *, where: str) -> Labels:
+    """The number of each record's class among those that were named, or a DatasetError that says what is missing."""
+    if classes is None:
+        raise DatasetError(
+            f"{where}: labels are text: name their classes in the order of their numbers; to read them off "
+            "private records would tell which there are",
+            field="classes",
+        )
+    number = {name: label for label, name in enumerate(classes)}
+    of_names = np.array([number.get(name, -1) for name in members.names], dtype=np.int64)
+    labels = of_names[members.of]
+    unknown = np.flatnonzero(labels < 0)
+    if unknown.size:
+        row = int(unknown[0])
+        accepted = ", ".join(map(repr, classes[:_NAMED_AT_ONCE]))
+        more = (
+            f" and {len(classes) - _NAMED_AT_ONCE:,} more" if len(classes) > _NAMED_AT_ONCE else ""
+        )
+        raise DatasetError(
+            f"{where}: record {row} has the label {members.names[members.of[row]]!r}; "
+            f"accepted: the classes {accepted}{more}, letter by letter",
+            field="label",
+        )
+    return labels
 
 
 def integer_labels(values: NDArray[Any], *, where: str) -> Labels:

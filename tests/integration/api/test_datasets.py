@@ -122,6 +122,12 @@ class TestRegister:
                 "admission",
             ),
             ({"num_classes": 1}, "num_classes"),
+            ({"classes": ["no"]}, "classes"),
+            ({"classes": ["no", "no"]}, "classes"),
+            ({"classes": ["no", ""]}, "classes.1"),
+            ({"classes": ["no", "a\x1bb"]}, "classes"),
+            ({"classes": ["no", "yes"], "num_classes": 3}, "num_classes"),
+            ({"classes": [f"{i:0100}" for i in range(1001)]}, "classes"),
             ({"path": "/nowhere/at/all"}, "path"),
             ({"path": "relative.csv"}, "path"),
             ({"path": "a\x00b"}, "path"),
@@ -158,6 +164,23 @@ class TestRegister:
 
         assert view["allowed_modes"] == stored
         assert view in (await client.get("/datasets")).json()["items"]
+
+    async def test_labels_may_be_text_whose_classes_are_named(self, client, tmp_path):
+        table = tmp_path / "people.csv"
+        rows = "\n".join(f"{i / 700:.5f},{('<=50K', '>50K')[i % 2]}" for i in range(200))
+        table.write_text(f"a,income\n{rows}\n")
+        body = make_body(table, label="income")
+        refused = await client.post("/datasets", json=body)
+        assert [error["path"] for error in refused.json()["errors"]] == ["classes"]
+
+        classes = ["<=50K", ">50K", "unknown"]
+        view = (await client.post("/datasets", json=body | {"classes": classes})).json()
+
+        assert (view["num_classes"], view["classes"]) == (3, classes)
+        assert "warnings" not in view
+        assert (await client.get("/datasets/table")).json() == view
+        page = (await client.get("/ui/datasets/table")).text
+        assert "3 classes: &lt;=50K, &gt;50K, unknown" in page
 
     async def test_of_users_it_is_told_how_many_and_that_they_are_protected(self, client, tmp_path):
         rows = "\n".join(f"u{i % 60},{'mf'[i % 2]},{i / 7:.3f},{i % 2}" for i in range(200))

@@ -25,12 +25,13 @@ WAIVER = "Dr. Rivera: pilot, approved by the board"
 @pytest.fixture
 async def clinic(client: httpx.AsyncClient, tmp_path: Path) -> dict[str, Any]:
     """A registered table of users; its first entry's registration."""
-    rows = (f"{i / 7:.3f},{i % 2},person-{i % 50}" for i in range(500))
+    rows = (f"{i / 7:.3f},{('well', 'ill')[i % 2]},person-{i % 50}" for i in range(500))
     path = tmp_path / "clinic.csv"
     path.write_text("\n".join(["a,label,person", *rows]) + "\n")
     body = {
         "name": "clinic", "path": str(path), "epsilon": 4.0, "delta": 1e-5, "unit": "person",
         "split_seed": 7, "allow": ["public_proxy", "declared_unaccounted"], "waiver": WAIVER,
+        "classes": ["well", "ill"],
     }  # fmt: skip
     answer = await client.post("/datasets", json=body)
     assert answer.status_code == 201, answer.text
@@ -49,7 +50,7 @@ async def test_the_first_entry_says_which_data_and_what_may_be_done_with_them(
 
     told = json.loads(entry.body)["registration"]
     assert told == {
-        "dataset": "clinic", "source": "table", "label": "label", "features": None,
+        "dataset": "clinic", "source": "table", "label": "label", "classes": ["well", "ill"], "features": None,
         "sha256": clinic["content_sha256"], "unit": "person",
         "records_per_unit": clinic["records_per_unit"], "group": None,
         "num_train": clinic["num_train"], "num_train_records": clinic["num_train_records"],
@@ -74,6 +75,7 @@ async def test_the_first_entry_says_which_data_and_what_may_be_done_with_them(
         ("split_seed", 8),
         ("allowed_modes", Jsonb(["public_proxy"])),
         ("waiver", None),
+        ("classes", Jsonb(["ill", "well"])),
     ],
 )
 async def test_a_row_that_says_another_thing_is_found(

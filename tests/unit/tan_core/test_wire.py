@@ -42,6 +42,7 @@ class TestVersion:
         5: "f4e1e3b3f474d862",
         6: "6d3182451e1cfd20",
         7: "6d3182451e1cfd20",  # where one guarantee is for a user, scores count users
+        8: "cd86877cfdc9d630",
     }
     """By version: what the fields of all messages and their types hash to."""
 

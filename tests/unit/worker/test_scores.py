@@ -56,6 +56,8 @@ def test_classes_and_groups_of_few_records_are_told_together() -> None:
     assert [(each.name, each.num, each.correct) for each in scores.classes] == [
         ("0", 40, 40), ("1", 30, 30), (OTHER, 11, 5),
     ]  # fmt: skip
+    named = scores_of(Judge(), split, ["cat", "dog", "eel", "fox", "gnu"])  # pyright: ignore[reportArgumentType]
+    assert [each.name for each in named.classes] == ["cat", "dog", OTHER]
     [only, pooled] = scores.groups  # the village has three: the smaller hand joins it
     assert only.num + pooled.num == 81
     assert pooled.name == OTHER

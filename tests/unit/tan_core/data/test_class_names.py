@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tan_core import data
+from tan_core.errors import DatasetError
 from tests.support.datasets import dataset_ref
 from tests.support.image_files import png
 
@@ -99,3 +100,143 @@ def test_other_sources_name_no_classes(tmp_path: Path) -> None:
     arrays = tmp_path / "arrays.npz"
     np.savez(arrays, x=np.zeros((30, 2), np.float32), y=np.arange(30) % 2)
     assert [names_of(each) for each in (file, arrays, None)] == [None] * 3
+
+
+def test_names_of_two_classes_are_not_one_name(tmp_path: Path) -> None:
+    assert names_of(parquet(tmp_path / "train.parquet", features(["a", "b", "a"]))) is None
+
+
+class TestNamed:
+    """Classes that were named when the dataset was registered."""
+
+    def table(self, folder: Path, labels: list[str], name: str = "train") -> Path:
+        rows = [f"{row / 30},{labels[row % len(labels)]}" for row in range(30)]
+        file = folder / f"{name}.csv"
+        file.write_text("\n".join(["x,label", *rows]) + "\n")
+        return file
+
+    def labels(self, path: Path, classes: list[str], **stated: Any) -> list[int]:
+        """Of train as a worker reads it, where all of it is train."""
+        found = data.inspect(str(path), classes=classes, **stated)
+        assert found.num_classes == len(classes)
+        ref = dataset_ref(found, path=path, classes=classes)
+        assert data.class_names(ref) == classes
+        return data.load_split(ref, "train").labels.tolist()
+
+    def whole(self, folder: Path, make: Any) -> Path:
+        """The same as train, validation and test, so that nothing is cut from train."""
+        for name in ("train", "validation", "test"):
+            make(name)
+        return folder
+
+    @pytest.mark.parametrize("classes", [["no", "yes", "who knows"], ["yes", "who knows", "no"]])
+    def test_text_is_numbered_by_them(self, tmp_path: Path, classes: list[str]) -> None:
+        of = ["yes", "no", "yes", "who knows", "no"]
+        folder = self.whole(tmp_path, lambda name: self.table(tmp_path, of, name))
+        assert self.labels(folder, classes) == [classes.index(name) for name in of * 6]
+
+    def test_categories_of_parquet_are_text_or_numbers(self, tmp_path: Path) -> None:
+        text, numbers = tmp_path / "text.parquet", tmp_path / "numbers.parquet"
+        column = pa.array(["b", "a"] * 15).dictionary_encode()
+        pq.write_table(pa.table({"x": np.arange(30) / 30, "label": column}), text)
+        column = pa.array([1, 0] * 15).dictionary_encode()
+        pq.write_table(pa.table({"x": np.arange(30) / 30, "label": column}), numbers)
+        assert set(self.labels(text, ["a", "b"])) == set(self.labels(numbers, ["a", "b"])) == {0, 1}
+        found = data.inspect(str(numbers))
+        assert found.num_classes == 2
+
+    def test_beside_images_too(self, tmp_path: Path) -> None:
+        def make(name: str) -> None:
+            pixels = [
+                {"bytes": png(np.full((4, 4), row, np.uint8)), "path": None} for row in range(6)
+            ]
+            labels = ["cat", "dog", "cat", "cat", "dog", "cat"]
+            pq.write_table(
+                pa.table({"image": pixels, "label": labels}), tmp_path / f"{name}.parquet"
+            )
+
+        assert self.labels(self.whole(tmp_path, make), ["dog", "cat"]) == [1, 0, 1, 1, 0, 1]
+
+    def test_text_of_an_archive_is_numbered_by_them(self, tmp_path: Path) -> None:
+        file = tmp_path / "a.npz"
+        of = np.array(["no", "yes", "no"])
+        np.savez(
+            file,
+            **{
+                f"{part}_{role}": values
+                for role in ("train", "val", "test")
+                for part, values in (("x", np.zeros((3, 2))), ("y", of))
+            },
+        )
+        assert self.labels(file, ["yes", "no"]) == [1, 0, 1]
+        with pytest.raises(DatasetError, match=r"labels are text: name their classes") as error:
+            data.inspect(str(file))
+        assert error.value.field == "classes"
+
+    def test_class_folders_are_numbered_by_them_and_one_may_be_missing(
+        self, tmp_path: Path
+    ) -> None:
+        folder = images(tmp_path, ["cat", "dog"])
+        classes = ["dog", "bird", "cat"]
+        assert set(self.labels(folder, classes)) == {0, 2}
+        with pytest.raises(
+            DatasetError, match=r"train has the class 'cat' that is none of"
+        ) as error:
+            data.inspect(str(folder), classes=["dog", "bird"])
+        assert error.value.field == "classes"
+
+    def test_whole_numbers_keep_their_meaning(self, tmp_path: Path) -> None:
+        file = self.table(tmp_path, ["1", "0"])
+        assert self.labels(
+            file,
+            ["0", "1"],
+        ) == self.labels(file, ["1", "0"])
+
+    def test_two_ways_to_number_text_are_not_kept_as_one(self, tmp_path: Path) -> None:
+        folder = self.whole(tmp_path, lambda name: self.table(tmp_path, ["a", "b"], name))
+        kept = tmp_path / "kept"
+        for classes in (["a", "b"], ["b", "a"]):
+            found = data.inspect(str(folder), classes=classes)
+            ref = dataset_ref(found, path=folder, classes=classes)
+            labels = data.load_split(ref, "train", cache_dir=kept).labels
+            assert labels[0] == classes.index("a")
+
+    @pytest.mark.parametrize(
+        ("labels", "stated", "field", "message"),
+        [
+            (["no", "yes"], {}, "classes", "labels are text: name their classes"),
+            (["no", " yes"], {"classes": ["no", "yes"]}, "label", "record 1 has the label ' yes'"),
+            (
+                ["no", "NO"],
+                {"classes": ["no", "yes"]},
+                "label",
+                "accepted: the classes 'no', 'yes'",
+            ),
+            (["no", ""], {"classes": ["no", "yes"]}, "label", "record 1 has the label ''"),
+            (["2", "1"], {"classes": ["no", "yes"]}, "label", "accepted: 0 to 1"),
+            (["no", "yes"], {"classes": ["no", "no"]}, "classes", "'no' is named twice"),
+            (["no", "yes"], {"classes": ["no", "ye\x1bs"]}, "classes", "printed"),
+            (["no", "no"], {"classes": ["no"]}, "num_classes", "at least 2 classes"),
+            (
+                ["no", "yes"],
+                {"classes": ["no", "yes"], "num_classes": 3},
+                "num_classes",
+                "leave it out",
+            ),
+            (["0.5", "1"], {"classes": ["no", "yes"]}, "label", "is double; labels must be"),
+        ],
+    )
+    def test_what_does_not_fit_is_told(
+        self, tmp_path: Path, labels: list[str], stated: dict[str, Any], field: str, message: str
+    ) -> None:
+        with pytest.raises(DatasetError, match=message) as error:
+            data.inspect(str(self.table(tmp_path, labels)), **stated)
+        assert error.value.field == field
+
+    def test_parts_tell_labels_in_one_way(self, tmp_path: Path) -> None:
+        """Classes 1, 2 and 3b: of the first two alone a CSV file would be read as numbers, one class too high."""
+        self.table(tmp_path, ["1", "2", "3b"], "train")
+        self.table(tmp_path, ["1", "2"], "test")
+        with pytest.raises(DatasetError, match="of train is text, of test numbers") as error:
+            data.inspect(str(tmp_path), classes=["1", "2", "3b"])
+        assert error.value.field == "label"

@@ -184,9 +184,9 @@ class TestLabels:
             data.inspect(str(tmp_path / "a.npz"))
 
     def test_labels_that_are_no_integers_are_refused(self, tmp_path: Path) -> None:
-        (tmp_path / "a.csv").write_text("a,label\n1,cat\n2,dog\n")
+        (tmp_path / "a.csv").write_text("a,label\n1,0.5\n2,1.5\n")
 
-        with pytest.raises(DatasetError, match=r"'label' is string; .* from 0, as numpy"):
+        with pytest.raises(DatasetError, match=r"'label' is double; .* from 0, as numpy"):
             data.inspect(str(tmp_path / "a.csv"))
 
     def test_a_label_beyond_64_bits_is_named_as_it_was_written(self, tmp_path: Path) -> None:
