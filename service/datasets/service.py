@@ -29,7 +29,7 @@ from service.ledger.schemas import AdmissionRule
 from service.ledger.service import Ledger
 from service.text import counted
 from tan_core.data import DatasetFacts, Storage, inspect
-from tan_core.data.dataset import FAR
+from tan_core.data.facts import FAR
 from tan_core.data.storage import LOCAL
 from tan_core.errors import DatasetError
 from tan_core.mechanism import NeighboringRelation

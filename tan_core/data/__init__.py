@@ -7,16 +7,10 @@ and where this machine keeps what does not fit into memory.
 What one guarantee is for is a record, or a user: whoever a column names as the owner of records.
 """
 
-from tan_core.data.dataset import (
-    DatasetFacts,
-    Split,
-    class_names,
-    inspect,
-    load_features,
-    load_split,
-    verify,
-)
+from tan_core.data.facts import DatasetFacts, inspect
+from tan_core.data.load import Split, load_features, load_split
 from tan_core.data.records import Records
+from tan_core.data.registered import class_names, verify
 from tan_core.data.storage import Storage
 from tan_core.data.store import Store
 
