@@ -32,7 +32,7 @@ from tan_core.mechanism import Mechanism
 
 PATIENCE_SECONDS = 60.0
 MEMORY_BYTES = 8 * 2**30
-TARGETS, QUICK_TARGETS = 200, 12
+TARGETS, QUICK_TARGETS = 200, 8
 PEERS_EVERY = 4
 
 
