@@ -17,7 +17,8 @@ from tests.privacy_faults import FAULTS
 
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text()
-DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+DECISION_LIST = ROOT / "docs" / "decisions" / "README.md"
 SECTIONS = ["Context", "Decision", "Consequences", "Alternatives considered", "References"]
 DOCUMENTS = [
     ROOT / "README.md",
@@ -26,6 +27,7 @@ DOCUMENTS = [
     ROOT / "benchmarks" / "README.md",
     ROOT / "deploy" / "README.md",
     ROOT / "examples" / "README.md",
+    DECISION_LIST,
     *DECISIONS,
 ]
 
@@ -120,6 +122,14 @@ class TestDecisions:
     def test_they_are_numbered_without_gaps(self) -> None:
         numbers = [int(path.name[:4]) for path in DECISIONS]
         assert numbers == list(range(1, len(numbers) + 1))
+
+    def test_each_is_listed_once_by_its_title(self) -> None:
+        titles = [
+            (path.read_text().partition("\n")[0].removeprefix("# "), path.name)
+            for path in DECISIONS
+        ]
+        listed = re.findall(r"^- \[(.+)\]\((.+)\)$", DECISION_LIST.read_text(), re.MULTILINE)
+        assert sorted(listed) == sorted(titles)
 
     @pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.stem)
     def test_each_has_every_section_and_says_how_it_is_enforced(self, path: Path) -> None:
