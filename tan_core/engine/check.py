@@ -19,6 +19,7 @@ _BATCH_NORMS = (
     nn.LazyBatchNorm2d,
     nn.LazyBatchNorm3d,
 )
+_DRAWS = "it draws from torch's global generator"
 _DROPOUTS = (
     nn.Dropout,
     nn.Dropout1d,
@@ -89,8 +90,12 @@ def _reasons(layer: nn.Module) -> Iterator[str]:
         yield ("it mixes the examples of a batch, so no per-example gradient exists; use GroupNorm")
     if getattr(layer, "track_running_stats", False):
         yield "it keeps running statistics of private examples; set track_running_stats=False"
-    if _drops(layer) or isinstance(layer, _RANDOM):
-        yield "it draws from torch's global generator"
+    if isinstance(layer, _DROPOUTS) and layer.p > 0:
+        yield f"{_DRAWS}; set p=0: the noise of private steps keeps a model from learning by heart"
+    if isinstance(layer, _EXAMPLES_SECOND) and layer.dropout > 0:
+        yield f"{_DRAWS}; set dropout=0"
+    if isinstance(layer, _RANDOM):
+        yield _DRAWS
     if isinstance(layer, _EXAMPLES_SECOND) and not layer.batch_first:
         yield "examples are its second dimension; set batch_first=True"
     if isinstance(layer, _LOOKUPS) and layer.max_norm is not None:
@@ -99,12 +104,6 @@ def _reasons(layer: nn.Module) -> Iterator[str]:
         yield "its gradients are sparse; set sparse=False"
     if _has_spectral_norm(layer):
         yield "spectral normalisation keeps a state that moves at every run; use weight_norm"
-
-
-def _drops(layer: nn.Module) -> bool:
-    if isinstance(layer, _DROPOUTS):
-        return layer.p > 0
-    return isinstance(layer, _EXAMPLES_SECOND) and layer.dropout > 0
 
 
 def _has_spectral_norm(layer: nn.Module) -> bool:

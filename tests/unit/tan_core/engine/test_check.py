@@ -16,7 +16,7 @@ REFUSED = {
     "batch-norm": (nn.BatchNorm2d(4), "'1' is BatchNorm2d: it mixes the examples"),
     "sync-batch-norm": (nn.SyncBatchNorm(4), "'1' is SyncBatchNorm: it mixes the examples"),
     "statistics": (nn.InstanceNorm2d(4, track_running_stats=True), "keeps running statistics"),
-    "dropout": (nn.Dropout(0.5), "'1' is Dropout: it draws from torch's global generator"),
+    "dropout": (nn.Dropout(0.5), "'1' is Dropout: it draws from torch's global generator; set p=0"),
     "attention-dropout": (
         nn.MultiheadAttention(4, 2, dropout=0.1, batch_first=True),
         "'1' is MultiheadAttention: it draws",
