@@ -8,7 +8,8 @@ SOURCE = Path(__file__).parent / "vendor/axe-core/axe.min.js"
 COLOURS = ["color-contrast", "link-in-text-block"]
 RUN = """async (rules) => {
   const { violations } = await axe.run(document, {
-    resultTypes: ["violations"], ...(rules && { runOnly: { type: "rule", values: rules } }),
+    resultTypes: ["violations"],
+    ...(rules ? { runOnly: { type: "rule", values: rules } } : { rules: { "target-size": { enabled: true } } }),
   });
   return violations.flatMap(({ id, nodes }) => nodes.map(({ target, failureSummary }) =>
     `${id}: ${target.join(" ")}: ${failureSummary.replaceAll("\\n", " ")}`));
