@@ -69,3 +69,39 @@ async def test_who_may_only_read_is_told_what_is_missing(service: Service, tab: 
         await expect(page.locator("#who")).to_contain_text("read")
         await expect(page.locator("#may-not")).to_contain_text("with the scope submit")
         await expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
+
+
+async def test_a_session_that_ends_takes_nothing_written_along(service: Service, tab: Tab) -> None:
+    admin = await make_token(service, "admin")
+
+    async with tab.open("/ui/new") as page:
+        await sign_in(page, admin)
+        await page.get_by_role("textbox", name="study.yaml").fill("name: an hour of work")
+        await page.context.clear_cookies()
+        await page.get_by_role("button", name="Check").click()
+        await sign_in(page, admin)
+
+        await expect(page).to_have_url(re.compile("/ui/new"))
+        await expect(page.get_by_role("textbox", name="study.yaml")).to_have_value(
+            "name: an hour of work"
+        )
+        await page.reload()
+        await expect(page.get_by_role("textbox", name="study.yaml")).not_to_have_value(
+            "name: an hour of work"
+        )
+
+
+async def test_who_signs_in_again_is_on_the_page_that_was_left(service: Service, tab: Tab) -> None:
+    study_id = await seeding.completed(service.context)
+    admin = await make_token(service, "admin")
+
+    async with tab.open(f"/ui/studies/{study_id}") as page:
+        await sign_in(page, admin)
+        await page.get_by_text("Note", exact=True).click()
+        await page.get_by_label("Note on this study").fill("half a note")
+        await page.context.clear_cookies()
+        await page.locator("#order-best").click()  # a part of the page with an address of its own
+        await sign_in(page, admin)
+
+        await expect(page).to_have_url(f"{service.url}/ui/studies/{study_id}")
+        await expect(page.get_by_label("Note on this study")).to_have_value("half a note")

@@ -82,8 +82,8 @@ document.addEventListener("htmx:after:request", (event) => {
   const { ctx } = event.detail;
   const { raw, status } = ctx.response;
   if (raw.redirected && new URL(raw.url).pathname.endsWith("/ui/sign-in")) {
-    event.preventDefault(); // the session has ended
-    location.assign(raw.url);
+    event.preventDefault();
+    signIn();
   } else if (status < 400 && ctx.request.method !== "GET") {
     if (ctx.sourceElement.hasAttribute("data-reset")) ctx.sourceElement.reset();
     htmx.trigger(document.body, "refresh");
@@ -94,6 +94,27 @@ document.addEventListener("htmx:after:request", (event) => {
   }
 });
 
+/* The session has ended: back to this page by signing in, where what was being written is there again. It is kept in
+   this tab alone, and only until then. */
+const kept = () => `written at ${location.pathname}${location.search}`;
+
+function signIn() {
+  const written = [...document.querySelectorAll("textarea[id]")].filter((field) => field.value !== field.defaultValue);
+  if (written.length) sessionStorage.setItem(kept(), JSON.stringify(written.map(({ id, value }) => [id, value])));
+  const home = new URL(document.querySelector(".brand").href).pathname;
+  const next = `/${location.pathname.slice(home.length)}${location.search}`;
+  location.assign(`${home}ui/sign-in?next=${encodeURIComponent(next)}`);
+}
+
+for (const [id, value] of JSON.parse(sessionStorage.getItem(kept()) ?? "[]")) {
+  const field = document.getElementById(id);
+  if (!field) continue;
+  field.value = value;
+  field.closest("details")?.setAttribute("open", "");
+  sessionStorage.removeItem(kept());
+}
+document.querySelector(".sign-out")?.addEventListener("submit", () => sessionStorage.clear());
+
 /* A button that is disabled while its request runs loses the focus: it has it again, unless someone went on. */
 document.addEventListener("htmx:finally:request", ({ detail: { ctx } }) => {
   queueMicrotask(() => {
@@ -103,7 +124,8 @@ document.addEventListener("htmx:finally:request", ({ detail: { ctx } }) => {
 
 document.addEventListener("htmx:response:error", ({ detail: { ctx } }) => {
   const isShown = ctx.sourceElement.hasAttribute(`hx-status:${ctx.response.status}`); // the answer itself says why
-  if (!isShown) failed(ctx, detailOf(ctx));
+  if (ctx.response.status === 401) signIn();
+  else if (!isShown) failed(ctx, detailOf(ctx));
 });
 document.addEventListener("htmx:error", ({ detail: { ctx } }) => {
   if (ctx) failed(ctx, "No connection to the service");
