@@ -239,6 +239,8 @@ async def act_on_many(request: Request, context: ContextDep, principal: Principa
     tags = [tag for name, value in fields if name == "tags" for tag in _words(value) if tag]
     if action in ("tag", "untag") and not tags:
         raise InvalidInputError.at("tags", "write at least one tag")
+    if action == "tag":
+        validate(StudyEdit, {"tags": tags})  # or each study would refuse them in turn
     refused = [
         f"{study_id}: {error.detail}"
         for study_id in chosen
