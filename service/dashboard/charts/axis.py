@@ -10,6 +10,8 @@ from tan_core.spec.space import Dimension
 
 ACCURACY = "accuracy"
 """The axis beside those of the parameters."""
+SAME_PLACE = 0.01
+"""Of an axis: what is nearer looks the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +20,8 @@ class Axis:
 
     Args:
         name: its key in the space.
-        labels: evenly spaced, from the low end: of the choices, or of both ends and the middle.
+        labels: evenly spaced, from the low end: of the choices, or of both ends and the middle, empty
+            where that is between two integers.
         low: end of a range; its logarithm where ``log``.
         high: the other end.
         log: whether the range is logarithmic.
@@ -69,9 +72,10 @@ def _axis(name: str, dimension: Dimension) -> Axis | None:
     if isinstance(dimension, Range):
         ends = [float(dimension.low), float(dimension.high)]
         low, high = map(math.log, ends) if dimension.log else ends
-        middle = math.exp((low + high) / 2) if dimension.log else (low + high) / 2
-        labels = tuple(map(_label, (dimension.low, middle, dimension.high)))
         integers = int(dimension.high - dimension.low) + 1 if dimension.is_integer else None
+        middle = math.exp((low + high) / 2) if dimension.log else (low + high) / 2
+        is_value = integers is None or abs(middle - round(middle)) < SAME_PLACE * integers
+        labels = (_label(dimension.low), _label(middle) if is_value else "", _label(dimension.high))
         return Axis(name, labels, low=low, high=high, log=dimension.log, integers=integers)
     return None
 

@@ -53,6 +53,16 @@ class TestAxes:
             ("0.01", "0.1", "1"), ("1", "5", "9"), ("0.9", "0.99"), ("b", "a", "c"),
         ]  # fmt: skip
 
+    @pytest.mark.parametrize(
+        ("ends", "label"), [((1, 8), ""), ((1, 9), "5"), ((1, 1000), "500"), ((0, 1), "")]
+    )
+    def test_between_two_integers_nothing_is_marked(
+        self, ends: tuple[int, int], label: str
+    ) -> None:
+        (axis,) = axes_of({"views": Range(low=ends[0], high=ends[1])})
+
+        assert axis.labels == (str(ends[0]), label, str(ends[1]))
+
     def test_a_grid_has_no_more_places_than_the_axis_values(self) -> None:
         assert [axis.num_places(50) for axis in AXES] == [50, 9, 2, 3]
         assert Axis("w", (), log=True, integers=400).num_places(50) == 10
