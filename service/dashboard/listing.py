@@ -55,7 +55,6 @@ HEADINGS = {
     "Predicted": StudyOrder.MOST_PREDICTED,
     "Reached": StudyOrder.MOST_REACHED,
     "Privacy": StudyOrder.LEAST_EPSILON,
-    "Owner": None,
     "Age": StudyOrder.NEWEST,
 }
 """Headings of the table, with the order that a first click asks for."""

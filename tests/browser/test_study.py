@@ -357,12 +357,13 @@ class TestManyStudies:
             await expect(page.locator("#studies tbody tr")).to_have_count(1)
         assert tab.complaints == []
 
+    @pytest.mark.parametrize("width", [1280, 1440])
     async def test_a_study_takes_three_lines_of_a_wide_list(
-        self, service: Service, tab: Tab
+        self, service: Service, tab: Tab, width: int
     ) -> None:
         study_id = await seeding.completed(service.context, name="one")
 
-        async with tab.open("/", width=1440) as page:
+        async with tab.open("/", width=width) as page:
             row = await page.locator(f"#row-{study_id}").bounding_box()
             table = page.locator("#studies .scroll")
 
