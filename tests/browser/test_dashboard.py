@@ -233,7 +233,7 @@ async def test_without_scripts_a_page_says_what_does_nothing(
 
     context = await browser.new_context(java_script_enabled=False, base_url=service.url)
     page = await context.new_page()
-    said = page.locator("noscript p")
+    said = page.locator(".page-head noscript p")
     await page.goto(f"/ui/studies/{running}")
     await expect(said).to_contain_text("this page stands still, and its buttons do nothing")
     await page.goto(f"/ui/studies/{done}")

@@ -100,6 +100,26 @@ async def test_the_focus_stays_on_what_was_pressed(service: Service, tab: Tab) -
     assert tab.complaints == []
 
 
+async def test_a_refusal_is_closed_and_leaves_one_where_one_was(service: Service, tab: Tab) -> None:
+    study_id = await seeding.completed(service.context)
+
+    async with tab.open(f"/ui/studies/{study_id}") as page:
+        tags = page.get_by_role("textbox", name="Tags to add")
+        refusal = page.get_by_role("alert").filter(has_text="tags.0")
+        for key in ("Escape", "Enter"):
+            await go_to(page, tags)
+            await page.keyboard.type("a<b")
+            await page.keyboard.press("Enter")
+            await expect(refusal).to_be_visible()
+            if key == "Enter":
+                await refusal.get_by_role("button", name="Close").focus()
+            await page.keyboard.press(key)
+
+            await expect(refusal).to_be_hidden()
+            await expect(tags).to_be_focused()
+            await tags.fill("")
+
+
 async def test_what_is_done_with_the_chosen_covers_no_focused_row(
     service: Service, tab: Tab
 ) -> None:

@@ -138,3 +138,42 @@ class TestTrials:
             await expect(page.locator("#tick-pruned")).to_be_checked()
             await expect(page.locator("#trials tbody .chip", has_text="completed")).to_have_count(0)
         assert tab.complaints == []
+
+
+class TestWaiting:
+    """What is seen until an answer has come."""
+
+    async def test_what_was_asked_for_is_seen_to_be_under_way(
+        self, service: Service, tab: Tab
+    ) -> None:
+        await seeding.submitted(service.context, name="alpha")
+        line = "getComputedStyle(document.body, '::before').content !== 'none'"
+
+        async with tab.open("/") as page:
+            assert not await page.evaluate(line)
+            answer = Held(lambda request: "name_contains=omega" in request.url)
+            await answer.install(page)
+            await page.get_by_role("searchbox", name="Name").fill("omega")
+            await answer.asked.wait()
+
+            assert await page.evaluate(line)
+            await answer.let_go(page)
+            await expect(page.get_by_text("No study fits these filters")).to_be_visible()
+            assert not await page.evaluate(line)
+
+    async def test_charts_that_have_not_come_yet_ask_for_a_moment(
+        self, service: Service, tab: Tab
+    ) -> None:
+        study_id = await searching(service.context)
+
+        async with tab.open("/") as page:
+            answer = Held(lambda request: request.url.endswith("/search"))
+            await answer.install(page)
+            await page.goto(f"/ui/studies/{study_id}")
+            await answer.asked.wait()
+
+            said = "getComputedStyle(document.querySelector('#search'), '::before').content"
+            assert "A moment" in await page.evaluate(said)
+            await answer.let_go(page)
+            await settled(page)
+            assert await page.evaluate(said) == "none"

@@ -55,7 +55,18 @@ const ACTS = new Set(["click", "submit", "change", "input"]);
 const isAct = ({ sourceEvent }) => ACTS.has(sourceEvent?.type);
 
 const closing = Object.assign(document.createElement("button"), { type: "button", className: "link", textContent: "Close" });
-closing.addEventListener("click", () => refuse(""));
+closing.addEventListener("click", close);
+document.addEventListener("keydown", ({ key }) => {
+  if (key === "Escape" && !document.getElementById("refusal").hidden) close();
+});
+
+/** Who has read it is again where it was said of. */
+let acted = null;
+function close() {
+  refuse("");
+  acted?.focus({ preventScroll: true });
+  if (document.activeElement === document.body) main().focus({ preventScroll: true });
+}
 
 function refuse(text) {
   const refusal = document.getElementById("refusal");
@@ -72,7 +83,10 @@ function detailOf({ text, response }) {
 }
 
 document.addEventListener("htmx:before:request", ({ detail: { ctx } }) => {
-  if (isAct(ctx)) refuse("");
+  if (isAct(ctx)) {
+    refuse("");
+    acted = ctx.focused;
+  }
   if (ctx.request.method === "GET" || !ctx.sourceElement.hasAttribute("data-json")) return;
   ctx.request.headers["Content-Type"] = "application/json";
   ctx.request.body = JSON.stringify(ctx.vals ?? {});
