@@ -192,6 +192,8 @@ class TestStudyPage:
         page = await get(client, path)
         assert "first line\n<b>second</b>" in page.text["note"]
         assert "first line" in page.text["note-text"]
+        (written,) = [one for one in page.all("p") if one.get("class") == "said-of-it"]
+        assert written["dir"] == "auto"  # notes are written from the right, too
         compared = await get(client, f"/ui/compare?study={study_id}&study={other}")
         assert "<b>second</b>" in compared.text["results"]
         cleared = await client.post(f"{path}/note", data={"version": "1"})
