@@ -41,6 +41,8 @@ class TrialsQuery(BaseModel):
     ] = {}
     """Only those whose parameter is one of these, as they are written."""
     hide: Annotated[list[Annotated[str, Field(max_length=100)]], Field(max_length=70)] = []
+    chart_rung: Annotated[int, Field(ge=0, le=7)] | None = None
+    """Of the charts above the table, where one was chosen."""
 
     @field_validator("order")
     @classmethod

@@ -299,6 +299,16 @@ class TestChoosing:
             await expect(lines).to_contain_text(f"One line for each of {len(first)} trials")
             await seeding.report_trial(service.context, study_id, 60, 0.9)
             await expect(lines).to_contain_text(f"One line for each of {len(first) + 1} trials")
+
+            await page.locator("#tick-completed").check()
+            await page.wait_for_url("**trial_state=completed**")
+            await page.reload()
+            await expect(page.locator("#search-rung")).to_have_value("0")
+            await expect(page.locator("#tick-completed")).to_be_checked()
+            await page.locator("#search-rung").select_option("1")
+            await expect(lines).not_to_contain_text(f"One line for each of {len(first) + 1} trials")
+            await expect(page.locator("#search-rung")).to_have_value("1")
+            assert "trial_state=completed&chart_rung=1" in page.url
         assert tab.complaints == []
 
     async def test_a_point_of_the_history_leads_to_its_trial(

@@ -85,6 +85,16 @@ document.addEventListener("pointerdown", (event) => {
   document.addEventListener("pointerup", end, { once: true });
 });
 
+/* The address says at which batch the charts are, and the form of the table passes it on. */
+document.addEventListener("change", ({ target }) => {
+  if (target.id !== "search-rung") return;
+  const here = new URL(location.href);
+  here.searchParams.set("chart_rung", target.value);
+  history.replaceState(history.state, "", here);
+  const passed = document.getElementById("chart-rung");
+  if (passed) passed.value = target.value;
+});
+
 const drawAll = () => document.querySelectorAll("[data-axes]").forEach((chart) => draw(chart));
 document.addEventListener("htmx:after:swap", drawAll);
 document.addEventListener("htmx:after:settle", drawAll);

@@ -15,6 +15,7 @@ from service.errors import InvalidInputError
         "",
         "order=best&trials=3&trial_state=pruned&trial_state=completed&rung=1&hide=time",
         "low.learning_rate=0.5&low.accuracy=0.9&high.a.b-c_d=2.0&one_of.optimizer=sgd&one_of.optimizer=1",
+        "rung=1&chart_rung=0",
     ],
 )
 def test_an_address_is_read_and_written_again(address: str) -> None:
