@@ -316,6 +316,18 @@ class TestLooking:
             await complete(page, "comparison of no steps")
             assert await page.evaluate(OVERFLOW) <= 0
 
+    async def test_a_long_name_takes_no_room_from_the_others(
+        self, service: Service, tab: Tab
+    ) -> None:
+        ids = [await seeding.submitted(service.context, name=name) for name in ("short", "x" * 64)]
+
+        async with tab.open(f"/ui/compare?study={ids[0]}&study={ids[1]}") as page:
+            heads = page.locator("#results thead th")
+            short, long = await heads.evaluate_all("all => all.map((each) => each.offsetWidth)")
+            assert long < 1.5 * short
+            cut = "all => all.map((each) => each.scrollWidth > each.clientWidth)"
+            assert await heads.evaluate_all(cut) == [False, False]
+
     async def test_pages_with_nothing_on_them_are_clean_too(
         self, service: Service, tab: Tab
     ) -> None:
