@@ -178,6 +178,16 @@ class TestStudiesPage:
 
 
 class TestStudyPage:
+    async def test_it_says_when_the_study_was_submitted_to_who_cannot_hover(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        study_id = await seeding.submitted(context)
+        created = (await client.get(f"/studies/{study_id}")).json()["created_at"]
+
+        page = await get(client, f"/ui/studies/{study_id}")
+
+        assert f"{created[:10]} {created[11:16]} UTC" in page.text["meta"]
+
     async def test_a_note_is_written_there_and_stands_beside_others(
         self, client: httpx.AsyncClient, context: Context
     ) -> None:
