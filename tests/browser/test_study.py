@@ -94,6 +94,26 @@ class TestLooking:
                 assert await page.evaluate(f"{root}.scrollWidth - {root}.clientWidth") <= 0, path
         assert tab.complaints == []
 
+    async def test_on_a_phone_no_table_of_a_study_scrolls_sideways(
+        self, service: Service, tab: Tab
+    ) -> None:
+        study_id = await searching(service.context)
+
+        for path in (f"/ui/studies/{study_id}", f"/ui/studies/{study_id}/trials/0"):
+            async with tab.open(path, width=390) as page:
+                if "trials" not in path:
+                    await settled(page)
+                await page.evaluate(
+                    "document.querySelectorAll('.later').forEach(e => (e.style.contentVisibility = 'visible'))"
+                )
+                scrolling = await page.evaluate(
+                    """() => [...document.querySelectorAll(".scroll:has(> table):not(.tall)")]
+                    .filter(box => box.checkVisibility() && box.scrollWidth > box.clientWidth)
+                    .map(box => [box.ariaLabel, box.scrollWidth, box.clientWidth])"""
+                )
+                assert scrolling == [], path
+        assert tab.complaints == []
+
     async def test_no_two_curves_look_alike(self, service: Service, tab: Tab) -> None:
         study_id = await searching(service.context, 400)
 
