@@ -60,7 +60,6 @@ class RayHead:
 
     def command(self) -> list[str]:
         """The command to run in the foreground."""
-        temp = self._private_directory()
         return [
             str(Path(sys.executable).with_name("ray")),
             "start", "--head", "--block", "--disable-usage-stats",
@@ -71,22 +70,35 @@ class RayHead:
             f"--dashboard-agent-grpc-port={free_port()}",
             f"--ray-client-server-port={free_port()}",
             f"--num-cpus={self.cpus}",
-            f"--temp-dir={temp}",
+            f"--temp-dir={self._make_private_directory()}",
         ]  # fmt: skip
 
-    def _private_directory(self) -> Path:
+    @property
+    def _directory(self) -> Path:
         """A short directory of our own: Ray's socket paths must stay below 107 characters."""
         digest = hashlib.sha256(str(self.home).encode()).hexdigest()[:8]
-        path = Path(tempfile.gettempdir()) / f"tan-ray-{os.getuid()}-{digest}"
+        return Path(tempfile.gettempdir()) / f"tan-ray-{os.getuid()}-{digest}"
+
+    @property
+    def _scratch(self) -> Path:
+        """Temporary files of all that runs in Ray: who is killed leaves them, and the next start clears them."""
+        return self._directory / "t"
+
+    def _make_private_directory(self) -> Path:
+        """For Ray's sessions, below one that stays ours: Ray opens the directory that it is given to everybody."""
+        path, of_ray = self._directory, self._directory / "r"
         path.mkdir(mode=0o700, exist_ok=True)
         found = path.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
             raise PermissionError(f"{path} belongs to somebody else: remove it, or set TMPDIR")
         path.chmod(0o700)
-        sessions = sorted(path.glob("session_2*"), key=lambda each: each.lstat().st_mtime)
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        for made in (of_ray, self._scratch):
+            made.mkdir(exist_ok=True)
+        sessions = sorted(of_ray.glob("session_2*"), key=lambda each: each.lstat().st_mtime)
         for old in sessions[:-KEPT_SESSIONS]:
             shutil.rmtree(old, ignore_errors=True)
-        return path
+        return of_ray
 
     def environment(self) -> dict[str, str]:
         """Token authentication on, no phoning home, no colour."""
@@ -101,6 +113,7 @@ class RayHead:
             "RAY_COLOR_PREFIX": "0",
             "RAY_enable_open_telemetry": "false",
             "PYTHONUNBUFFERED": "1",
+            "TMPDIR": str(self._scratch),
         }
 
     def is_ready(self) -> bool:

@@ -10,6 +10,7 @@ import httpx
 import psutil
 
 from service.local.handle import LocalService
+from tests.support import temporary
 
 TERMINAL = ("completed", "failed", "cancelled")
 
@@ -92,7 +93,9 @@ class LiveService(StudyApi):
     def start(self) -> "LiveService":
         """Start it; a service that was killed is started again on what it left."""
         self.stop()
-        self._handle = LocalService(self.home, environment=self._environment)
+        self._handle = LocalService(
+            self.home, environment=temporary.ENVIRONMENT | self._environment
+        )
         self.url = self._handle.start()
         return self
 

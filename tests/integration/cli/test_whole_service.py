@@ -14,6 +14,8 @@ import httpx
 import psutil
 import pytest
 
+from tests.support import temporary
+
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(600)]
 
 SERVE = [sys.executable, "-m", "service.cli.main", "serve", "--port", "0"]
@@ -25,7 +27,7 @@ IN_THE_BACKGROUND = ["sh", "-c", 'trap "" INT && exec "$@"', "sh"]
 
 def environment(home: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TAN_")}
-    return {**kept, "TAN_HOME": str(home), "PYTHONUNBUFFERED": "1"}
+    return {**kept, **temporary.ENVIRONMENT, "TAN_HOME": str(home), "PYTHONUNBUFFERED": "1"}
 
 
 @contextmanager
