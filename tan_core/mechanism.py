@@ -146,7 +146,7 @@ class Mechanism:
                 )
         if self.sampling is Sampling.FIXED_SIZE and self.num_examples is not None:
             size = self.sampling_rate * self.num_examples
-            if round(size) < 1 or not math.isclose(size, round(size), rel_tol=1e-9):
+            if not math.isclose(size, round(size), rel_tol=1e-9):
                 raise ParameterError(
                     "fixed_size sampling needs a sampling_rate that is a whole number of units over "
                     f"num_examples = {self.num_examples}, got {self.sampling_rate!r}",

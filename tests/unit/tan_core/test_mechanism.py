@@ -129,7 +129,29 @@ class TestNumbers:
         assert type(simulation.scale_factor) is type(stated.scale_factor) is float
 
 
+class TestDomain:
+    def test_steps_end_somewhere(self) -> None:
+        assert RUN.with_steps(MAX_STEPS).steps == MAX_STEPS
+        with pytest.raises(ParameterError, match="steps must be <="):
+            RUN.with_steps(MAX_STEPS + 1)
+
+    @pytest.mark.parametrize("size", [5.0001, 0.4, 1e-12])
+    def test_a_batch_of_fixed_size_is_of_whole_units(self, size: float) -> None:
+        """The sampler draws a whole number: the rate of another one is not what runs."""
+        with pytest.raises(ParameterError, match="whole number of units"):
+            replace(FIXED, sampling_rate=size / 1000)
+
+    def test_a_rate_that_round_off_moved_is_that_of_its_batch(self) -> None:
+        assert replace(FIXED, num_examples=49, sampling_rate=1 / 49 * 3).num_examples == 49
+
+
 class TestFromJson:
+    @pytest.mark.parametrize("change", [{"codec": 2}, {"codec": None}, {"kind": "laplace"}])
+    def test_an_event_of_another_codec_or_kind_is_refused(self, change: dict) -> None:
+        """A later version may mean something else by the same words."""
+        with pytest.raises(ParameterError, match="unknown event codec"):
+            Mechanism.from_json(RUN.to_json() | change)
+
     @pytest.mark.parametrize("value", [[], [1], None, 3, "{}", True], ids=repr)
     def test_a_value_that_is_no_object_is_refused(self, value) -> None:
         with pytest.raises(ParameterError, match="an event must be a JSON object, got") as refused:
