@@ -409,17 +409,25 @@ class TestDelta:
 
 class TestCheck:
     def test_a_price_that_the_second_implementation_does_not_confirm_is_refused(self) -> None:
-        check_agreement([run_of()], epsilon=6.5805, delta=1e-5)
+        """Of the CIFAR-10 run, and of a simulation of it at an eighth of the batch."""
+        for run, right in ((run_of(), 6.5805), (run_of(512 / 50_000, 0.375), 55.656)):
+            check_agreement([run], epsilon=right, delta=1e-5)
 
-        for wrong in (6.5805 * 1.003, 6.5805 * 0.997):
-            with pytest.raises(AccountantError, match="two accountants differ"):
-                check_agreement([run_of()], epsilon=wrong, delta=1e-5)
+            for wrong in (right * 1.003, right * 0.997):
+                with pytest.raises(AccountantError, match="two accountants differ"):
+                    check_agreement([run], epsilon=wrong, delta=1e-5)
 
     def test_a_price_goes_through_the_check(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(PldProfile, "epsilon", lambda _self, _delta: 6.0)
 
         with pytest.raises(AccountantError, match="two accountants differ"):
             price([run_of(steps=2504)], delta=1e-5)
+
+    def test_so_does_a_delta(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(PldProfile, "delta", lambda _self, _epsilon: 1e-5)
+
+        with pytest.raises(AccountantError, match="two accountants differ"):
+            price([run_of(steps=2504)], epsilon=6.0)
 
 
 class TestOwnLossDistribution:

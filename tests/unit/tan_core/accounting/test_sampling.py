@@ -120,6 +120,15 @@ class TestTruncatedPoisson:
 
         assert price([truncated(50_000)], delta=1e-5).epsilon == pytest.approx(plain, rel=1e-6)
 
+    def test_it_composes_with_whole_batches(self) -> None:
+        """What has no second voice is not confirmed by that of the rest."""
+        whole = run_of(relation=ZERO_OUT)
+        twice = price([whole.with_steps(2 * whole.steps)], delta=1e-5).epsilon
+
+        found = price([truncated(50_000), whole], delta=1e-5).epsilon
+
+        assert found == pytest.approx(twice, rel=1e-4)
+
     def test_reproduces_the_library_s_own_example(self) -> None:
         """dp-accounting's tests: three steps of n = 4, two of n = 3, at p = .5 and cap 2."""
         runs = [
