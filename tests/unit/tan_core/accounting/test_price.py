@@ -33,7 +33,7 @@ from tan_core.accounting import (
 from tan_core.accounting.check import check_agreement
 from tan_core.accounting.events import SampledGaussian, pld_event, relation_of
 from tan_core.accounting.loss_distribution import loss_profile
-from tan_core.accounting.pld import PldProfile, _bounds
+from tan_core.accounting.pld import PldProfile, _bounds, pld_profile
 from tan_core.accounting.rdp import ORDERS, SearchedRdpProfile, rdp_profile
 from tan_core.errors import AccountantError, ParameterError, UnsupportedEventError
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation, Sampling
@@ -215,6 +215,21 @@ class TestLongRuns:
             assert found is not None
             for delta in (1e-3, 1e-7):
                 assert found.get_epsilon_for_delta(delta) == library.get_epsilon(delta)
+
+    def test_what_fourier_space_may_lose_is_not_there_to_be_spent(self) -> None:
+        """Of delta, a rounding for each step; of one that is small enough for it to be seen."""
+        runs, delta = [run_of(0.01, 20.0, 60_000), run_of(0.01, 25.0, 40_000)], 1e-9
+        lost = 100_000 * 2.0**-52
+        (grid,) = _bounds(runs).grids
+        library = PLDAccountant(relation_of(runs), grid)
+        for run in runs:
+            library.compose(*pld_event(run))
+
+        profile = pld_profile(runs)
+
+        epsilon = profile.epsilon(delta)
+        assert epsilon == library.get_epsilon(delta - lost) > library.get_epsilon(delta)
+        assert profile.delta(epsilon) == library.get_delta(epsilon) + lost
 
     @pytest.mark.slow
     @pytest.mark.parametrize("steps", [10_000, 10_000_000])
