@@ -1,5 +1,7 @@
 """Reserve, begin, end, release on a real PostgreSQL."""
 
+from functools import partial
+
 import pytest
 
 from service.db.session import Database
@@ -14,7 +16,7 @@ from service.ledger.service import (
     StaleEpochError,
     UnknownReservationError,
 )
-from tan_core.accounting import price
+from tan_core.accounting import calibrate_steps, price
 from tan_core.mechanism import Mechanism, NeighboringRelation
 
 SHA = "a" * 64
@@ -179,6 +181,17 @@ async def test_a_successor_shuts_out_the_worker_before_it(
         assert (await ledger.reservation(session, held)).charged_steps == 10
 
 
+async def test_what_was_charged_to_the_worker_before_runs_for_no_successor(
+    database: Database, ledger: Ledger, held: str
+) -> None:
+    """Its steps ran, or may have: granted again under the name of that request they would be free."""
+    await begin(database, ledger, steps=10, request="a")
+    async with database.session() as session:
+        await ledger.acquire(session, held, epoch=2)
+    with pytest.raises(ReservationReusedError):
+        await begin(database, ledger, epoch=2, steps=10, request="a")
+
+
 async def test_nobody_charges_before_acquiring(
     database: Database, ledger: Ledger, scope: str, mechanism: Mechanism
 ) -> None:
@@ -290,6 +303,41 @@ async def test_a_swap_that_does_not_fit_changes_nothing(
             )  # fmt: skip
         assert await ledger.spent(session, scope) == [mechanism]
         assert (await ledger.reservation(session, held)).state == "open"
+
+
+async def test_a_swap_frees_what_never_began_and_nothing_more(
+    database: Database, ledger: Ledger, scope: str, held: str, mechanism: Mechanism
+) -> None:
+    most = calibrate_steps(sampling_rate=0.02, noise_multiplier=2.0, epsilon=1.0, delta=1e-5)
+    await begin(database, ledger, steps=60)
+    async with database.session() as session:
+        swap = partial(
+            ledger.swap, session, held, new_reservation_id="r2", study_id="s1", actor="test"
+        )
+        with pytest.raises(BudgetExceededError):
+            await swap(mechanism=mechanism.with_steps(most - 59))
+        await swap(mechanism=mechanism.with_steps(most - 60))
+        assert (await ledger.account(session, scope)).committed_epsilon <= 1.0
+
+
+async def test_a_swap_counts_against_the_cap_of_the_same_tenant(
+    database: Database, ledger: Ledger, scope: str, mechanism: Mechanism
+) -> None:
+    whole, limit = (price([mechanism.with_steps(n)], delta=1e-5).epsilon for n in (100, 50))
+    async with database.session() as session:
+        await ledger.admit_and_reserve(
+            session, scope_id=scope, reservation_id="r1", study_id="s1", actor="test",
+            mechanism=mechanism.with_steps(20), tenant="team",
+        )  # fmt: skip
+        await ledger.set_cap(session, scope, tenant="team", epsilon=limit, actor="test")
+        swap = partial(
+            ledger.swap, session, "r1", new_reservation_id="r2", study_id="s1", actor="test"
+        )
+        with pytest.raises(BudgetExceededError, match="the cap of tenant team") as refusal:
+            await swap(mechanism=mechanism)
+        assert (refusal.value.asked, refusal.value.total) == (whole, limit)
+        await swap(mechanism=mechanism.with_steps(50))
+        assert (await ledger.reservation(session, "r2")).tenant == "team"
 
 
 async def test_a_refusal_leaves_the_callers_transaction_usable(

@@ -3,6 +3,7 @@
 import csv
 import json
 import logging
+from functools import partial
 from pathlib import Path
 
 import dp_accounting
@@ -210,3 +211,27 @@ async def test_a_caps_wall_stands_too(
                 session, scope_id=scope, reservation_id="r", study_id="s", actor="test",
                 mechanism=STEP.with_steps(steps), tenant="team",
             )  # fmt: skip
+
+
+async def test_an_order_that_one_event_has_no_divergence_at_admits_nothing(
+    database: Database, ledger: Ledger, scope: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Little noise has none at high orders: what is known there of others is not what all comes to."""
+
+    async def free(*_: object) -> float:
+        return 0.0
+
+    monkeypatch.setattr(ledger, "_epsilon", free)
+    quiet = Mechanism(sampling_rate=0.02, noise_multiplier=20.0, clip_norm=1.0, steps=1)
+    loud = Mechanism(sampling_rate=0.02, noise_multiplier=0.5, clip_norm=1.0, steps=1000)
+    known, unknown = renyi.divergences(quiet), renyi.divergences(loud)
+    assert known is not None
+    assert unknown is not None
+    assert (known[-1] is None, unknown[-1] is None) == (False, True)
+    async with database.session() as session:
+        reserve = partial(
+            ledger.admit_and_reserve, session, scope_id=scope, study_id="s", actor="test"
+        )
+        await reserve(reservation_id="quiet", mechanism=quiet)
+        with pytest.raises(BudgetExceededError, match="the Rényi wall"):
+            await reserve(reservation_id="loud", mechanism=loud)
