@@ -581,11 +581,19 @@ class TestEpsilonOfEvents:
 class TestAgrees:
     @pytest.mark.parametrize("accountant", ["pld", "rdp", "prv"])
     def test_no_accountant_may_state_less(self, accountant):
-        assert not agrees(2.99, 3.0, accountant)
+        """By more than a thousandth; what is shown of next to nothing has four digits."""
+        assert agrees(2.9972, 3.0, accountant)
+        assert not agrees(2.9965, 3.0, accountant)
+        assert not agrees(0.00085, 0.001, accountant)
 
     def test_pld_may_not_state_more_either(self):
-        assert agrees(3.002, 3.0, "pld")
-        assert not agrees(3.01, 3.0, "pld")
+        assert agrees(3.0035, 3.0, "pld")
+        assert not agrees(3.0045, 3.0, "pld")
+
+    def test_prv_states_more_by_the_width_of_its_interval(self):
+        assert agrees(3.06, 3.0, "prv")
+        assert not agrees(3.07, 3.0, "prv")
+        assert agrees(0.12, 0.1, "prv")
 
     def test_renyi_states_more(self):
         assert agrees(3.3, 3.0, "rdp")
