@@ -1,6 +1,7 @@
 """Reserve, begin, end, release on a real PostgreSQL."""
 
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -320,15 +321,44 @@ async def test_a_swap_frees_what_never_began_and_nothing_more(
         assert (await ledger.account(session, scope)).committed_epsilon <= 1.0
 
 
-async def test_a_swap_counts_against_the_cap_of_the_same_tenant(
+async def test_a_swap_is_priced_again_where_others_reserved_meanwhile(
+    database: Database, ledger: Ledger, scope: str, held: str, mechanism: Mechanism,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The release that it begins with moves the head by itself, and so could hide theirs."""
+    most = calibrate_steps(sampling_rate=0.02, noise_multiplier=2.0, epsilon=1.0, delta=1e-5)
+    check, others = ledger._check_budget, Ledger()
+
+    async def check_and_come_too_late(*arguments: Any) -> None:
+        await check(*arguments)
+        monkeypatch.undo()
+        async with database.session() as session:
+            await others.admit_and_reserve(
+                session, scope_id=scope, reservation_id="theirs", study_id="s2", actor="test",
+                mechanism=mechanism.with_steps(10),
+            )  # fmt: skip
+
+    monkeypatch.setattr(ledger, "_check_budget", check_and_come_too_late)
+    async with database.session() as session:
+        with pytest.raises(BudgetExceededError):
+            await ledger.swap(
+                session, held, new_reservation_id="r2", study_id="s1", actor="test",
+                mechanism=mechanism.with_steps(most),
+            )  # fmt: skip
+    async with database.session() as session:
+        assert await ledger.spent(session, scope) == [mechanism, mechanism.with_steps(10)]
+
+
+async def test_a_swap_counts_against_the_cap_of_the_same_tenant_and_nobody_else(
     database: Database, ledger: Ledger, scope: str, mechanism: Mechanism
 ) -> None:
     whole, limit = (price([mechanism.with_steps(n)], delta=1e-5).epsilon for n in (100, 50))
     async with database.session() as session:
-        await ledger.admit_and_reserve(
-            session, scope_id=scope, reservation_id="r1", study_id="s1", actor="test",
-            mechanism=mechanism.with_steps(20), tenant="team",
-        )  # fmt: skip
+        for name, tenant in (("r0", "local"), ("r1", "team")):
+            await ledger.admit_and_reserve(
+                session, scope_id=scope, reservation_id=name, study_id=name, actor="test",
+                mechanism=mechanism.with_steps(20), tenant=tenant,
+            )  # fmt: skip
         await ledger.set_cap(session, scope, tenant="team", epsilon=limit, actor="test")
         swap = partial(
             ledger.swap, session, "r1", new_reservation_id="r2", study_id="s1", actor="test"
