@@ -137,6 +137,17 @@ class TestLoadState:
 
         assert error.value.field == field
 
+    @pytest.mark.parametrize("field", ["version", "num_examples", "layout"])
+    def test_so_is_one_of_other_data_or_another_model(self, field: str) -> None:
+        """The draws of a step depend on how many examples there are, which the mechanism does not say."""
+        state = make_trainer().state()
+        other = TrainerState(tensors=state.tensors, meta=state.meta | {field: "another"})
+
+        with pytest.raises(ParameterError, match="checkpoint is of another run") as error:
+            make_trainer().load_state(other)
+
+        assert error.value.field == field
+
     def test_missing_tensors_are_refused(self) -> None:
         state = make_trainer().state()
 

@@ -35,8 +35,10 @@ class FixedRandomness:
 
     def __init__(self, drawn, noise: float = 0.0) -> None:
         self.drawn, self.value = drawn, noise
+        self.asked: list[tuple[int, int, float]] = []
 
     def mask(self, step, *, num_examples, sampling_rate):
+        self.asked.append((step, num_examples, sampling_rate))
         return np.array(self.drawn, dtype=np.int64)
 
     def cut(self, step, drawn, *, max_batch_size):
@@ -72,6 +74,14 @@ class TestUpdate:
 
         expected = torch.cat([p.detach().flatten() for p in plain.parameters()])
         assert torch.allclose(vector(trainer), expected, atol=1e-5)
+
+    def test_it_draws_at_the_very_rate_that_is_priced(self) -> None:
+        """Not at one over a whole number of batches, as loaders do."""
+        randomness = FixedRandomness([3])
+
+        run(make_trainer(make_run(q=0.3), randomness=randomness), 2)
+
+        assert randomness.asked == [(0, NUM_EXAMPLES, 0.3), (1, NUM_EXAMPLES, 0.3)]
 
     def test_the_divisor_is_the_expected_batch_and_never_the_drawn_one(self) -> None:
         """The same example drawn alone must move the weights as far as it does in company."""
