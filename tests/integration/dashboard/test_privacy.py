@@ -253,6 +253,11 @@ def _entry(said: dict[str, Any]) -> None:
     said["ledger"]["entry"] = {"seq": 1, "hash": said["ledger"]["first"]}
 
 
+def _study(said: dict[str, Any]) -> None:
+    """Weights of one study as those of another."""
+    said["study"]["id"] = "s-another"
+
+
 def _budget(said: dict[str, Any]) -> None:
     said["ledger"]["budget"]["epsilon"] = 10.0
 
@@ -274,6 +279,7 @@ FORGERIES: list[tuple[Callable[[dict[str, Any]], None], set[str]]] = [
     (_searches, {"charged by then"}),
     (_head, {"charged by then"}),
     (_entry, {"ledger entry", "weights"}),
+    (_study, {"reservation", "weights"}),
     (_budget, {"budget"}),
     (_data, {"data"}),
     (_waiver, {"data"}),
