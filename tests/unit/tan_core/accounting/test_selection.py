@@ -10,6 +10,7 @@ from dp_accounting.dp_event import RepeatAndSelectDpEvent, SelfComposedDpEvent
 from dp_accounting.rdp import RdpAccountant
 
 from tan_core.accounting import calibrate_noise_multiplier, price
+from tan_core.accounting.pld import PldProfile
 from tan_core.accounting.rdp import ORDERS
 from tan_core.accounting.selection import (
     SelectionBound,
@@ -18,7 +19,12 @@ from tan_core.accounting.selection import (
     selected_epsilon,
 )
 from tan_core.accounting.trial_count import NegativeBinomialTrials, PoissonTrials, TrialCount
-from tan_core.errors import ParameterError, UnreachableTargetError, UnsupportedEventError
+from tan_core.errors import (
+    AccountantError,
+    ParameterError,
+    UnreachableTargetError,
+    UnsupportedEventError,
+)
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 
 GOLDEN = Path(__file__).parents[3] / "golden"
@@ -133,18 +139,39 @@ class TestPriceSelection:
             price([trial_of()], delta=DELTA).epsilon, rel=1e-5
         )
 
-    @pytest.mark.parametrize("bound", SelectionBound)
-    def test_what_follows_is_composed_with_the_selection(self, bound: SelectionBound) -> None:
-        def epsilon(trials: list[Mechanism], *then: Mechanism) -> float:
-            return price_selection(
-                trials, GEOMETRIC, delta=DELTA, bound=bound, followed_by=then
-            ).epsilon
+    @pytest.mark.parametrize("bound", [SelectionBound.PROFILE, SelectionBound.SHARP_PROFILE])
+    def test_selection_and_what_follows_share_delta(self, bound: SelectionBound) -> None:
+        """Half and half: basic composition, of two guarantees whose deltas add up to the one that is stated."""
+        run = trial_of(3.0, 2500)
 
-        alone, followed = epsilon([trial_of()]), epsilon([trial_of()], trial_of(3.0, 2500))
-        accountant = Accountant.RDP if bound is SelectionBound.RDP else Accountant.PLD
-        run = price([trial_of(3.0, 2500)], delta=DELTA / 2, accountant=accountant).epsilon
+        found = price_selection(
+            [trial_of()], GEOMETRIC, delta=DELTA, bound=bound, followed_by=[run]
+        )
 
-        assert max(alone, run) < followed <= epsilon([trial_of()]) * 1.1 + run
+        of_selection = price_selection([trial_of()], GEOMETRIC, delta=DELTA / 2, bound=bound)
+        of_run = price([run], delta=DELTA / 2)
+        assert found.epsilon == of_selection.epsilon + of_run.epsilon
+        assert found.delta == of_selection.delta + of_run.delta
+
+    def test_by_rdp_what_follows_adds_to_the_divergences(self) -> None:
+        run = trial_of(3.0, 2500)
+
+        found = price_selection(
+            [trial_of()], GEOMETRIC, delta=DELTA, bound=SelectionBound.RDP, followed_by=[run]
+        )
+
+        alone = selected(trial_of(), GEOMETRIC, SelectionBound.RDP)
+        of_run = price([run], delta=DELTA, accountant=Accountant.RDP).epsilon
+        assert max(alone, of_run) < found.epsilon < alone + of_run
+
+    def test_a_profile_that_the_second_implementation_does_not_confirm_is_refused(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        true_epsilon = PldProfile.epsilon
+        monkeypatch.setattr(PldProfile, "epsilon", lambda *of: true_epsilon(*of) / 2)
+
+        with pytest.raises(AccountantError, match="two accountants differ"):
+            selected(trial_of(9.0), GEOMETRIC, SelectionBound.PROFILE)
 
     @pytest.mark.parametrize("bound", [SelectionBound.PROFILE, SelectionBound.SHARP_PROFILE])
     def test_replacing_one_is_priced_on_its_own_profile(self, bound: SelectionBound) -> None:
@@ -178,6 +205,8 @@ class TestPriceSelection:
             price_selection([], GEOMETRIC, delta=DELTA)
         with pytest.raises(ParameterError, match="add_or_remove_one, replace_one"):
             price_selection(unlike, GEOMETRIC, delta=DELTA)
+        with pytest.raises(ParameterError, match="add_or_remove_one, replace_one"):
+            price_selection(unlike[:1], GEOMETRIC, delta=DELTA, followed_by=unlike[1:])
 
     def test_an_unknown_bound_is_refused_by_name(self) -> None:
         with pytest.raises(ParameterError, match="selection_bound must be one of rdp, profile"):
