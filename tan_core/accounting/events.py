@@ -61,8 +61,8 @@ def participations(mechanism: Mechanism) -> int:
     r"""Batches that one unit is in at most, :math:`\lceil qS \rceil`: for unamplified sampling."""
     expected = mechanism.sampling_rate * mechanism.steps
     whole = round(expected)
-    is_whole = whole >= 1 and math.isclose(expected, whole, rel_tol=_ROUND_OFF)
-    return whole if is_whole else max(1, math.ceil(expected))
+    is_whole = math.isclose(expected, whole, rel_tol=_ROUND_OFF)
+    return whole if is_whole else math.ceil(expected)
 
 
 def loss_variance(sampling_rate: float, shift: float) -> float:

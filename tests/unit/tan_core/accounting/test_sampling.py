@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from tan_core.accounting import calibrate_noise_multiplier, gdp_epsilon, price
-from tan_core.accounting.events import participations
+from tan_core.accounting.events import participations, rdp_event
 from tan_core.errors import ParameterError, UnsupportedEventError
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation, Sampling
 
@@ -154,6 +154,14 @@ class TestTruncatedPoisson:
 
 
 class TestFixedSize:
+    def test_a_size_that_round_off_left_below_a_whole_number_is_that_number(self) -> None:
+        """0.29 of 100 is 28.999999999999996 in floats: a batch of 28 would cost too little."""
+        run = run_of(Sampling.FIXED_SIZE, q=0.29, relation=REPLACE, num_examples=100)
+
+        event, _ = rdp_event(run)
+
+        assert event.sample_size == 29
+
     def fixed(self, relation: NeighboringRelation = REPLACE, q: float = 0.5) -> Mechanism:
         return run_of(
             Sampling.FIXED_SIZE, q=q, sigma=4.0, steps=10, relation=relation, num_examples=10
