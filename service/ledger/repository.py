@@ -1,6 +1,6 @@
 """The ledger's SQL: queries, and calls of the only functions that may write."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -45,6 +45,14 @@ class Charged(NamedTuple):
     steps: int
     is_restored: bool
     """Whether that may lack steps: see :data:`IS_RESTORED`."""
+
+
+class Missing(NamedTuple):
+    """An entry that is not where it was."""
+
+    scope_id: str
+    is_known: bool
+    """Whether there is such a scope at all."""
 
 
 async def call(session: AsyncSession, function: str, *arguments: object) -> Row[Any]:
@@ -245,6 +253,29 @@ async def find_entry(session: AsyncSession, scope_id: str, seq: int) -> Entry | 
     query = text(_ENTRY + "AND seq = :seq")
     row = (await session.execute(query, {"scope": scope_id, "seq": seq})).mappings().one_or_none()
     return None if row is None else Entry.model_validate(dict(row))
+
+
+async def first_missing(session: AsyncSession, marks: Mapping[str, Head]) -> Missing | None:
+    """The first of these entries that is not in its journal, by scope; None where all are.
+
+    In one query: it is asked again and again, of every scope there is.
+    """
+    query = text(
+        "SELECT scope_id, EXISTS (SELECT FROM ledger_scope WHERE scope_id = mark.scope_id) AS is_known"
+        " FROM unnest(CAST(:scopes AS text[]), CAST(:seqs AS bigint[]), CAST(:hashes AS text[]))"
+        "  AS mark (scope_id, seq, hash)"
+        " WHERE NOT EXISTS (SELECT FROM ledger_entry AS entry WHERE entry.scope_id = mark.scope_id"
+        "  AND entry.seq = mark.seq AND encode(entry.hash, 'hex') = mark.hash)"
+        " ORDER BY scope_id LIMIT 1"
+    )
+    heads = marks.values()
+    asked = {
+        "scopes": list(marks),
+        "seqs": [mark.seq for mark in heads],
+        "hashes": [mark.hash for mark in heads],
+    }
+    row = (await session.execute(query, asked)).one_or_none()
+    return None if row is None else Missing(row.scope_id, row.is_known)
 
 
 async def last_entry_of(session: AsyncSession, reservation_id: str) -> Entry:

@@ -117,14 +117,15 @@ class Published:
         if (believe and time.monotonic() < self._good_until) or not self._path.exists():
             return
         marks = await to_thread.run_sync(self.marks)
-        async with database.session() as session:
-            for scope_id, mark in marks.items():
-                if await holds(session, scope_id, mark):
-                    continue
-                is_known = await ledger.find_entry(session, scope_id, 1) is not None
-                raise RestoredBackupError(
-                    _restored(scope_id, mark) if is_known else _foreign(scope_id, mark, self._path)
-                )
+        async with database.reading() as session:
+            missing = await ledger.first_missing(session, marks)
+        if missing is not None:
+            mark = marks[missing.scope_id]
+            raise RestoredBackupError(
+                _restored(missing.scope_id, mark)
+                if missing.is_known
+                else _foreign(missing.scope_id, mark, self._path)
+            )
         self._good_until = time.monotonic() + BELIEVED_SECONDS
 
     def _is_ours(self, document: Mapping[str, Any]) -> bool:

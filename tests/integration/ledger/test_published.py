@@ -21,6 +21,7 @@ from service.statements.export_check import verify_export
 from tan_core.mechanism import Mechanism
 from tests.fixtures.api import make_settings, open_client
 from tests.fixtures.postgres import DatabaseUrls, Server
+from tests.support.round_trips import RoundTrips
 from tests.support.world import World
 
 LEDGER = "/datasets/digits/ledger"
@@ -281,3 +282,26 @@ def test_what_a_retired_key_signed_is_still_ours(tmp_path: Path) -> None:
 async def test_a_service_that_published_nothing_asks_its_database_nothing(tmp_path: Path) -> None:
     nowhere = Database("postgresql://nobody@127.0.0.1:1/none")
     await Published(make_settings(tmp_path).home_path).check(nowhere)
+
+
+async def test_however_many_ledgers_there_are_they_are_asked_for_at_once(
+    tmp_path: Path, database: Database
+) -> None:
+    published = Published(tmp_path)
+    asked: set[int] = set()
+    for number in range(3):
+        scope_id = f"scope-{number}"
+        async with database.session() as session:
+            await Ledger().open_scope(
+                session, scope_id=scope_id, unit="record", neighboring_relation="add_or_remove_one",
+                epsilon=1.0, delta=1e-5, actor="test",
+            )  # fmt: skip
+            await published.leave_head(session, scope_id)
+        with RoundTrips.counted(database) as trips:
+            await published.check(database, believe=False)
+        asked.add(trips.number)
+    assert asked == {1}
+
+    published.record("scope-1", Head(seq=2, hash="ab" * 32))
+    with pytest.raises(RestoredBackupError, match="the ledger of scope-1 has no entry 2"):
+        await published.check(database, believe=False)
