@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+import psycopg
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
@@ -18,11 +19,11 @@ from alembic.script import ScriptDirectory
 from psycopg import ConnectionInfo
 from pydantic import SecretStr
 from sqlalchemy import URL, Connection, NullPool, create_engine, text
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.embedded import APP, MINIMUM_VERSION, EmbeddedPostgres
-from service.db.session import normalise_url
+from service.db.session import LOCK_NOT_AVAILABLE, normalise_url
 from service.db.tables import Base, Study
 from service.settings import Settings
 from tan_core.errors import TanError
@@ -144,11 +145,12 @@ def _clear_errors(url: URL) -> Generator[None]:
     where = url.render_as_string(hide_password=True)
     try:
         yield
-    except DBAPIError as error:
-        reason = str(error.orig).strip()
-        if getattr(error.orig, "sqlstate", None) == "55P03":
+    except (DBAPIError, psycopg.Error) as error:  # scripts are run by the driver itself
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        reason = str(cause).strip()
+        if getattr(cause, "sqlstate", None) == LOCK_NOT_AVAILABLE:
             reason = f"a table is in use ({reason}): stop the service and try again"
-        elif isinstance(error, OperationalError):
+        elif isinstance(cause, psycopg.OperationalError):
             reason = f"cannot be reached or used: {reason}"
         raise MigrationError(f"database {where}: {reason}") from error
 

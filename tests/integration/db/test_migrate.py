@@ -7,10 +7,12 @@ from typing import Any
 
 import psycopg
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import create_engine
 
+from service.db import migrate
 from service.db.embedded import APP
 from service.db.migrate import (
     ADVISORY_LOCK,
@@ -136,6 +138,22 @@ def test_a_failed_upgrade_leaves_no_trace(empty_database: DatabaseUrls) -> None:
     with pytest.raises(MigrationError, match="no role 'nobody_here'"):
         upgrade(empty_database.owner, "nobody_here")
     assert schema(empty_database.owner) == []
+
+
+def test_a_table_that_is_in_use_ends_an_upgrade_with_what_to_do(
+    empty_database: DatabaseUrls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrate, "_WAIT_FOR_TABLES", "50ms")
+    engine = create_engine(normalise_url(empty_database.owner))
+    with engine.begin() as connection:
+        command.upgrade(migrate._config(connection), "0001")
+    engine.dispose()
+    with psycopg.connect(empty_database.owner) as reader:
+        reader.execute("SELECT count(*) FROM study")
+        with pytest.raises(MigrationError, match=r"a table is in use .* stop the service"):
+            upgrade(empty_database.owner, APP)
+        assert reader.execute("SELECT version_num FROM alembic_version").fetchone() == ("0001",)
+    upgrade(empty_database.owner, APP)
 
 
 def test_a_newer_schema_is_refused(database_urls: DatabaseUrls) -> None:
