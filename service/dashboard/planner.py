@@ -143,7 +143,7 @@ async def get_planner_numbers(request: Request, context: ContextDep, name: str) 
 async def _question(context: Context, request: Request) -> Question:
     form, problems = PlannerForm.read(request.query_params)
     async with context.database.session() as session:
-        known = [await datasets.view(session, row) for row in await dataset_rows.every(session)]
+        known = await datasets.views(session, await dataset_rows.every(session))
         dataset = next((one for one in known if one.name == form.dataset), None)
         totals = None
         if dataset is not None and not dataset.public:

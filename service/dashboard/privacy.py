@@ -26,6 +26,7 @@ from service.ledger.service import Ledger, scope_id_of
 from tan_core.accounting import SEARCH_NOTES, SearchAccounting
 
 ENTRIES_PER_PAGE = 50
+DATASETS_PER_PAGE = 50
 KINDS: tuple[str, ...] = get_args(Entry.model_fields["kind"].annotation)
 STEPS = ("begin", "end")
 """Nearly all of a journal, one of each for every checkpoint: shown where they are asked for."""
@@ -47,6 +48,10 @@ OfStudy = Annotated[
     Query(
         max_length=200, pattern=r"^[^\x00]*$", description="Only entries of this study, by its id"
     ),
+]
+After = Annotated[
+    str,
+    Query(max_length=200, pattern=r"^[^\x00]*$", description="Only datasets behind this name"),
 ]
 Before = Annotated[int | None, Query(ge=1, le=2**53, description="Only entries of a lower number")]
 
@@ -91,18 +96,21 @@ class Journal:
 
 
 @router.get("/ui/datasets", dependencies=[needs(Scope.READ)])
-async def list_datasets(request: Request, context: ContextDep) -> HTMLResponse:
-    """Every registered dataset with what is left of its budget."""
+async def list_datasets(request: Request, context: ContextDep, after: After = "") -> HTMLResponse:
+    """A page of the registered datasets, by name, with what is left of each budget."""
     async with context.database.snapshot() as session:
-        listed = [
-            (await datasets.view(session, row), await _account(session, row.scope_id))
-            for row in await dataset_rows.every(session)
-        ]
+        # Each budget is priced: all of a thousand would take minutes.
+        found = await dataset_rows.after(session, after, DATASETS_PER_PAGE + 1)
+        shown = found[:DATASETS_PER_PAGE]
+        items = await datasets.views(session, shown)
+        accounts = [await _account(session, row.scope_id) for row in shown]
         unaccounted = await queries.unaccounted_searches(session)
     return page(
         request,
         "datasets.html",
-        datasets=listed,
+        datasets=list(zip(items, accounts, strict=True)),
+        after=after,
+        next_after=shown[-1].name if len(found) > len(shown) else None,
         shares=view.shares,
         unaccounted=unaccounted,
         note=UNACCOUNTED_NOTE,

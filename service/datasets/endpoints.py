@@ -78,7 +78,7 @@ async def list_datasets(context: ContextDep) -> DatasetList:
     """Every registered dataset, by name."""
     async with context.database.session() as session:
         found = await repository.every(session)
-        return DatasetList(items=[await service.view(session, dataset) for dataset in found])
+        return DatasetList(items=await service.views(session, found))
 
 
 @router.get(

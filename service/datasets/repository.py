@@ -20,6 +20,12 @@ async def every(session: AsyncSession) -> Sequence[Dataset]:
     return (await session.scalars(select(Dataset).order_by(Dataset.name))).all()
 
 
+async def after(session: AsyncSession, name: str, limit: int) -> Sequence[Dataset]:
+    """The next ``limit`` datasets behind this name."""
+    query = select(Dataset).where(Dataset.name > name).order_by(Dataset.name).limit(limit)
+    return (await session.scalars(query)).all()
+
+
 async def names(session: AsyncSession) -> list[str]:
     """Every registered name."""
     return list((await session.scalars(select(Dataset.name).order_by(Dataset.name))).all())

@@ -25,7 +25,7 @@ from service.errors import ConflictError, InvalidInputError, NotFoundError
 from service.idempotency import Keyed
 from service.ledger import repository as ledger
 from service.ledger.registered import registration_of
-from service.ledger.schemas import AdmissionRule
+from service.ledger.schemas import AdmissionRule, Scope
 from service.ledger.service import Ledger
 from service.text import counted
 from tan_core.data import DatasetFacts, Storage, inspect
@@ -161,7 +161,10 @@ async def protection(session: AsyncSession, dataset: Dataset) -> Protection | No
     """The budget behind a private dataset."""
     if dataset.scope_id is None:
         return None
-    scope = await ledger.scope(session, dataset.scope_id)
+    return _protected(await ledger.scope(session, dataset.scope_id))
+
+
+def _protected(scope: Scope) -> Protection:
     return Protection(
         neighboring_relation=scope.neighboring_relation,
         budget=BudgetView(epsilon=scope.epsilon, delta=scope.delta),
@@ -171,7 +174,18 @@ async def protection(session: AsyncSession, dataset: Dataset) -> Protection | No
 
 async def view(session: AsyncSession, dataset: Dataset) -> DatasetView:
     """The row and its budget as the API shows them."""
-    protected = await protection(session, dataset)
+    return _view(dataset, await protection(session, dataset))
+
+
+async def views(session: AsyncSession, found: Sequence[Dataset]) -> list[DatasetView]:
+    """Each of them as :func:`view` shows it, with all budgets in one query."""
+    scopes = await ledger.scopes(session, [each.scope_id for each in found if each.scope_id])
+    return [
+        _view(each, _protected(scopes[each.scope_id]) if each.scope_id else None) for each in found
+    ]
+
+
+def _view(dataset: Dataset, protected: Protection | None) -> DatasetView:
     stored = {
         name: getattr(dataset, name) for name in DatasetView.model_fields if name not in _OF_SCOPE
     }

@@ -134,7 +134,7 @@ class Study(Base):
     """Why the study is in this state, for anything that is not simply running."""
     spec: Mapped[dict[str, Any]]
     plan: Mapped[dict[str, Any]]
-    dataset: Mapped[str] = mapped_column(ForeignKey("dataset.name"))
+    dataset: Mapped[str] = mapped_column(ForeignKey("dataset.name"), index=True)
     search_dataset: Mapped[str] = mapped_column(ForeignKey("dataset.name"))
     search_accounting: Mapped[str]
     cancel_requested: Mapped[bool] = mapped_column(server_default=text("false"))

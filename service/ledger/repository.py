@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
-from sqlalchemy import Row, text
+from sqlalchemy import Row, RowMapping, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -95,11 +95,22 @@ async def scope(session: AsyncSession, scope_id: str) -> Scope:
     row = (await session.execute(query, {"scope": scope_id})).mappings().one_or_none()
     if row is None:
         raise UnknownReservationError(f"no ledger scope {scope_id!r}")
+    return _scope(row)
+
+
+def _scope(row: RowMapping) -> Scope:
     floats = {name: float.fromhex(row[name]) for name in ("epsilon", "delta")}
     order = row["filter_order"]
     return Scope.model_validate(
         {**row, **floats, "filter_order": None if order is None else float.fromhex(order)}
     )
+
+
+async def scopes(session: AsyncSession, scope_ids: Sequence[str]) -> dict[str, Scope]:
+    """These scopes and their budgets, by identifier."""
+    query = text("SELECT * FROM ledger_scope WHERE scope_id = ANY(:scopes)")
+    rows = (await session.execute(query, {"scopes": list(scope_ids)})).mappings()
+    return {row["scope_id"]: _scope(row) for row in rows}
 
 
 async def caps(session: AsyncSession, scope_id: str) -> list[Cap]:
@@ -181,7 +192,7 @@ async def unaccounted_baselines(session: AsyncSession, scope_id: str) -> int:
         " SELECT study_id FROM ledger_reservation WHERE scope_id = :scope AND baseline"
         " UNION SELECT study.id FROM study JOIN dataset ON dataset.name = study.dataset"
         "  WHERE dataset.scope_id = :scope"
-        "   AND CAST(study.spec AS json) -> 'evaluation' ->> 'baseline' = 'true') AS compared"
+        "   AND study.spec -> 'evaluation' ->> 'baseline' = 'true') AS compared"
     )
     return await session.scalar(query, {"scope": scope_id}) or 0
 

@@ -13,6 +13,8 @@ from tan_core.accounting import MIN_DELTA
 from tests.fixtures.api import open_client
 from tests.support.http_files import serving
 from tests.support.image_files import image_shards
+from tests.support.many import copy_digits
+from tests.support.round_trips import RoundTrips
 
 
 def make_row(name):
@@ -470,3 +472,19 @@ class TestAddresses:
             refused = await client.post("/datasets", json=again)
         assert refused.status_code == 409
         assert "is registered already" in refused.text
+
+
+@pytest.mark.parametrize("path", ["/datasets", "/ui/plan"])
+async def test_however_many_budgets_there_are_they_are_asked_for_at_once(
+    client, database, database_urls, path
+) -> None:
+    asked = []
+    for names in ([], [f"copy-{number}" for number in range(12)]):
+        copy_digits(database_urls, names)
+        await client.get(path)  # what is asked once, at first, is not counted
+        with RoundTrips.counted(database) as trips:
+            answer = await client.get(path)
+        assert answer.status_code == 200
+        assert all(name in answer.text for name in names)
+        asked.append(trips.number)
+    assert asked[1] <= asked[0]

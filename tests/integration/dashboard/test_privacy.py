@@ -13,6 +13,7 @@ import pytest
 
 from service import text
 from service.context import Context
+from service.dashboard import privacy
 from service.dashboard.privacy import LISTED
 from service.dashboard.statement_check import checks_of
 from service.datasets.service import ensure_digits
@@ -25,6 +26,7 @@ from tan_core.mechanism import Mechanism
 from tests.fixtures.postgres import DatabaseUrls
 from tests.integration.dashboard import seeding
 from tests.integration.dashboard.page import Page, get
+from tests.support.many import copy_digits
 from tests.support.world import World
 
 LEDGER = "/datasets/digits/ledger"
@@ -34,6 +36,31 @@ async def answer(client: httpx.AsyncClient, path: str) -> Any:
     response = await client.get(path)
     assert response.status_code == 200, response.text
     return response.json()
+
+
+async def test_datasets_are_listed_by_name_page_by_page(
+    client: httpx.AsyncClient,
+    database: Database,
+    database_urls: DatabaseUrls,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(privacy, "DATASETS_PER_PAGE", 2)
+    await ensure_digits(database)
+    copy_digits(database_urls, ["a", "e.f"])
+
+    def named(page: Page) -> list[str]:
+        rows = [href or "" for each in page.all("a") if (href := each.get("href"))]
+        return [href for href in rows if href.startswith("/ui/datasets/")]
+
+    first = await get(client, "/ui/datasets")
+    assert named(first) == ["/ui/datasets/a", "/ui/datasets/digits"]
+    (following,) = [each["href"] for each in first.all("a") if each.get("rel") == "next"]
+    assert following == "/ui/datasets?after=digits"
+    last = await get(client, following)
+    assert named(last) == ["/ui/datasets/e.f"]
+    assert [each["href"] for each in last.all("a") if "button" in (each.get("class") or "")] == [
+        "/ui/datasets"
+    ]
 
 
 class TestFigures:

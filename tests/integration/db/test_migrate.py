@@ -71,6 +71,13 @@ def test_migrations_make_the_very_columns_constraints_and_indexes_of_the_models(
     assert schema(database_urls.owner) == schema(empty_database.owner)
 
 
+def test_the_studies_of_a_dataset_are_found_by_an_index(database_urls: DatabaseUrls) -> None:
+    with psycopg.connect(database_urls.owner) as connection:
+        connection.execute("SET enable_seqscan = off")
+        lines = connection.execute("EXPLAIN SELECT FROM study WHERE dataset = 'digits'").fetchall()
+    assert "ix_study_dataset" in str(lines)
+
+
 def test_an_upgrade_repeats_harmlessly(database_urls: DatabaseUrls) -> None:
     upgrade(database_urls.owner, APP)
     with psycopg.connect(database_urls.app) as connection:
