@@ -18,6 +18,7 @@ from service.db.migrate import (
     ADVISORY_LOCK,
     MigrationError,
     SchemaError,
+    _config,
     expect_schema,
     head_revision,
     upgrade,
@@ -153,7 +154,7 @@ def test_a_table_that_is_in_use_ends_an_upgrade_with_what_to_do(
     monkeypatch.setattr(migrate, "_WAIT_FOR_TABLES", "50ms")
     engine = create_engine(normalise_url(empty_database.owner))
     with engine.begin() as connection:
-        command.upgrade(migrate._config(connection), "0001")
+        command.upgrade(_config(connection), "0001")
     engine.dispose()
     with psycopg.connect(empty_database.owner) as reader:
         reader.execute("SELECT count(*) FROM study")
