@@ -1,5 +1,6 @@
 """The ledger's SQL: queries, and calls of the only functions that may write."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
@@ -249,6 +250,11 @@ async def entries(
     query = text(f"{_ENTRY}{before}ORDER BY seq DESC LIMIT :last")
     asked = {"scope": scope_id, "last": last, **({} if until is None else {"until": until})}
     rows = (await session.execute(query, asked)).mappings().all()
+    # A whole journal may be long: not for the loop that answers everybody.
+    return await asyncio.to_thread(_entries, rows)
+
+
+def _entries(rows: Sequence[RowMapping]) -> list[Entry]:
     return [Entry.model_validate(dict(row)) for row in reversed(rows)]
 
 

@@ -1,5 +1,6 @@
 """``/keys``, and a ledger as it leaves: ``/datasets/{name}/ledger/export``."""
 
+from pathlib import Path
 from typing import Any
 
 from anyio import to_thread
@@ -55,8 +56,11 @@ async def export_ledger(name: str, request: Request, context: ContextDep) -> JSO
         document = await export.document(session, scope_id, name)
         mark = Head.model_validate(document["head"])
         await request.app.state.published.leave(session, scope_id, mark)
-    home = context.settings.home_path
-    return JSONResponse(sign(document, await to_thread.run_sync(keys.signing_key, home)))
+    return await to_thread.run_sync(_signed, document, context.settings.home_path)
+
+
+def _signed(document: dict[str, Any], home: Path) -> JSONResponse:
+    return JSONResponse(sign(document, keys.signing_key(home)))
 
 
 @router.post(

@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -11,7 +13,10 @@ from service import text
 from service.db.session import Database
 from service.ledger import repository, repricing
 from service.ledger.errors import BudgetExceededError, WorthExceededError
+from service.ledger.schemas import Entry
 from service.ledger.service import Ledger
+from service.publication import endpoints as publication
+from service.publication.signing import sign
 from service.statements.export_check import verify_export
 from tan_core.accounting import price
 from tan_core.mechanism import Mechanism
@@ -264,3 +269,32 @@ async def test_keys_rotate_and_old_ones_stay_known(client: httpx.AsyncClient) ->
         (old["key_id"], "retired"),
     ]
     assert (await client.get(f"{LEDGER}/export")).json()["signature"]["key_id"] == fresh["key_id"]
+
+
+async def test_a_long_journal_that_is_exported_holds_up_nobody(
+    client: httpx.AsyncClient, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What grows with it is done beside the loop that answers all requests."""
+    await charge(database, "one", 60)
+    done: dict[str, threading.Thread] = {}
+
+    def noting(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*given: Any, **options: Any) -> Any:
+            done[name] = threading.current_thread()
+            return work(*given, **options)
+
+        return noted
+
+    monkeypatch.setattr(Entry, "model_validate", noting("read", Entry.model_validate))
+    monkeypatch.setattr(Entry, "model_dump", noting("tell", Entry.model_dump))
+    monkeypatch.setattr(publication, "sign", noting("sign", sign))
+    document = (await client.get(f"{LEDGER}/export")).json()
+
+    assert [entry["kind"] for entry in document["entries"]] == [
+        "open",
+        "reserve",
+        "acquire",
+        "begin",
+    ]
+    assert done.keys() == {"read", "tell", "sign"}
+    assert threading.main_thread() not in done.values()
