@@ -51,7 +51,9 @@ class Leader:
         self._on_its_way: Future[None] | None = None
         self._image_commit = settings.code_commit
         self._folder = Path(assignment.storage_path) / f"attempt-{assignment.attempt}"
-        self._kept: Path | None = None
+        known = assignment.checkpoint
+        self._kept = Path(known.path) if known is not None else None
+        """The newest checkpoint that was reported, be it of an earlier attempt: it goes when the next one is."""
         self._times: deque[tuple[float, int]] = deque(maxlen=_RATE_WINDOW)
 
     @property

@@ -138,6 +138,7 @@ def assert_resumable(books: "Books", plane: "ControlPlaneServer") -> None:
     assert run.to_its_end() is False
     assert ended(books)[-1] == run.trainer.steps_done == 50
     assert books.faults == []
+    assert Path(last.path).exists() == (last.step == 50)  # as soon as there is a newer one
 
 
 def test_the_next_steps_run_while_a_checkpoint_is_written_and_no_second_one_begins(
