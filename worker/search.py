@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import optuna
@@ -54,6 +55,11 @@ def search(assignment: SearchAssignment, driver: Driver) -> Outcome:
     return verdict(records)
 
 
+def _session_folder() -> Path:
+    """Of this start of Ray, on this node: what a driver that is killed leaves there goes with Ray's own files."""
+    return Path(ray.get_runtime_context().get_temp_dir(), "session_latest").resolve()
+
+
 def _is_unfinished(assignment: SearchAssignment, records: Sequence[TrialRecord]) -> bool:
     """Whether trials are left, or repetitions of finalists."""
     if sum(trial.state.is_finished for trial in records) < assignment.search.trials:
@@ -74,7 +80,7 @@ def _run_trials(
     with (
         closing(Pulses(attempt, driver.settings)) as pulses,
         TrialReporter(driver.control) as reporter,
-        TemporaryDirectory() as scratch,
+        TemporaryDirectory(dir=_session_folder()) as scratch,
     ):
         records = {trial.number: trial for trial in known}
         searcher = ConstantTanSearch(assignment, records)

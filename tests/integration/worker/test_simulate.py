@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -176,6 +177,28 @@ def test_a_trial_whose_worker_was_killed_runs_again(
     assert driver.returncode == 0, out
     assert sorted(books.trials) == list(range(6))
     assert {t.state for t in books.trials.values()} <= {TrialState.COMPLETED, TrialState.PRUNED}
+
+
+def test_what_a_killed_driver_leaves_lies_with_rays_own_files(
+    plane: "ControlPlaneServer",
+    start: "Start",
+    ray_head: "RayHead",
+    search_of: SearchOf,
+    new_books: NewBooks,
+    tmp_path: Path,
+) -> None:
+    plane.books = books = new_books(search_of())
+    driver = start("worker.simulate", TMPDIR=str(tmp_path))
+    deadline = time.monotonic() + 100
+    while not books.trials:
+        assert driver.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    driver.kill()
+    driver.wait()
+    name = f"{books.assignment.run_id}-a{books.assignment.attempt}"
+    assert not list(tmp_path.rglob(name))
+    assert list(ray_head.home.glob(f"session_2*/tmp*/{name}"))
 
 
 @pytest.mark.parametrize("how", ["by the control plane", "by SIGINT"])
