@@ -2,8 +2,8 @@
 
 from service.db.migrations import execute_script, refuse_downgrade
 
-revision = "0022"
-down_revision = "0021"
+revision = "0023"
+down_revision = "0022"
 
 
 def upgrade() -> None:
