@@ -179,9 +179,9 @@ CIFAR_TANH_CNN = Recipe(
 DIGITS = Recipe(
     dataset="digits",
     model={"name": "linear"},
-    trials=4,
+    trials=3,
     space={"learning_rate": _log(0.5, 8.0)},
-    train={"batch_size": 128, "steps": 60},
+    train={"batch_size": 128, "steps": 60, "workers": 1},
 )
 
 
@@ -211,7 +211,7 @@ class Row:
                 "warm_start": "none",
                 "space": self.recipe.space,
             },
-            "train": {**self.recipe.train, "workers": 2},
+            "train": {"workers": 2, **self.recipe.train},
         }
 
 
