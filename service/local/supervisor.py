@@ -32,6 +32,7 @@ from service.db.migrate import upgrade
 from service.db.session import Database
 from service.health.schemas import Readiness
 from service.local.ray_head import RayHead
+from service.local.short_logs import keep_short
 from service.local.watch import AnswerWatch, PulseWatch, Watch
 from service.settings import Settings, bare_environment, own_settings
 from service.trouble import Trouble
@@ -357,8 +358,10 @@ class Supervisor:
             for child in self._children:
                 child.end_if_hung()
                 child.restart_if_dead()
-            if self._postgres is not None and time.monotonic() >= next_health:
-                self._keep_postgres_up(self._postgres)
+            if time.monotonic() >= next_health:
+                if self._postgres is not None:
+                    self._keep_postgres_up(self._postgres)
+                keep_short(self._home / "logs")
                 next_health = time.monotonic() + HEALTH_SECONDS
             time.sleep(POLL_SECONDS)
 
