@@ -41,6 +41,7 @@ async def lead_to_icon(request: Request) -> RedirectResponse:
 
 @router.get("/ui", dependencies=[open_to_all()])
 @router.get("/ui/", dependencies=[open_to_all()])
+@router.get("/ui/studies", dependencies=[open_to_all()])
 async def lead_home(request: Request) -> RedirectResponse:
-    """The dashboard begins at the root."""
+    """The dashboard begins at the root, with the list of studies."""
     return RedirectResponse(f"{base_of(request)}/")

@@ -34,7 +34,7 @@ CHANGES = {
 
 
 NUMBERS = {"number", "segment"}
-SAYS_NOTHING = {"/ui", "/ui/"}
+SAYS_NOTHING = {"/ui", "/ui/", "/ui/studies"}
 """They lead to the list of studies."""
 
 

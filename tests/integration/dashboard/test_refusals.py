@@ -64,7 +64,7 @@ async def test_a_chart_that_is_not_drawn_yet_is_another_thing_than_none(
     assert said in page.text["main"]
 
 
-@pytest.mark.parametrize("path", ["/ui", "/ui/"])
+@pytest.mark.parametrize("path", ["/ui", "/ui/", "/ui/studies"])
 async def test_the_dashboard_is_found_without_its_first_page(
     client: httpx.AsyncClient, path: str
 ) -> None:
