@@ -91,7 +91,7 @@ class DatasetRegistration(Frozen):
     features: Annotated[list[Column], Field(min_length=1)] | None = None
     num_classes: Annotated[int, Field(ge=2, le=100_000)] | None = None
     """State it where the number of classes is not public; otherwise it is read off the labels."""
-    classes: Annotated[list[ClassName], Field(min_length=2, max_length=10_000)] | None = None
+    classes: Annotated[list[ClassName], Field(min_length=2, max_length=1000)] | None = None
     """What they are called, in the order of their numbers from 0. Labels that are text need it, and are compared with
     these letter by letter. The names are public: they stand in the journal and beside the weights."""
     unit: Column = RECORD
