@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
 
@@ -395,6 +396,17 @@ def counted(count: int, thing: str) -> str:
         ('1 seed', '2 seeds')
     """
     return f"{count} {thing}{'' if count == 1 else 's'}"
+
+
+def first_of(names: Sequence[str], at_most: int = 20) -> str:
+    """The first of many names, and how many more there are.
+
+    Example:
+        >>> first_of(["no", "yes"]), first_of(["a", "b", "c"], 1)
+        ('no, yes', 'a and 2 more')
+    """
+    rest = len(names) - at_most
+    return ", ".join(names[:at_most]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 def got(message: str, value: Any) -> str | None:

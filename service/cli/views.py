@@ -335,19 +335,14 @@ def _training(item: Json) -> str:
 
 
 def _classes(item: Json) -> str:
-    names: list[str] = item.get("classes") or []
-    rest = len(names) - _CLASSES_SHOWN
-    shown = ", ".join(names[:_CLASSES_SHOWN]) + (f" and {rest:,} more" if rest > 0 else "")
-    return f"{item['num_classes']:,}{f': {shown}' if names else ''}"
+    names = item.get("classes")
+    return f"{item['num_classes']:,}{f': {text.first_of(names)}' if names else ''}"
 
 
 def _validation(item: Json) -> str:
     users = item.get("num_validation_users")
     whose = f" of {users:,} users" if users else ""
     return f"{item['num_validation']:,} validation{whose}"
-
-
-_CLASSES_SHOWN = 20
 
 
 def dataset(item: Json) -> RenderableType:

@@ -221,6 +221,7 @@ def _make_environment() -> Environment:
             text.basis,
             text.beside_charged,
             text.counted,
+            text.first_of,
             text.coverage,
             text.deviation,
             text.for_comparison,

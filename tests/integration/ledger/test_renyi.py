@@ -176,13 +176,19 @@ async def test_a_budget_too_small_for_any_order_is_refused(database: Database) -
         await open_filtered(database, epsilon=1e-3)
 
 
-async def test_a_client_that_lies_about_its_price_meets_the_wall(
-    database: Database, ledger: Ledger, scope: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def lie_about_prices(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let everything cost nothing, so that only the database can say no."""
+
     async def free(*_: object) -> float:
         return 0.0
 
     monkeypatch.setattr(ledger, "_epsilon", free)
+
+
+async def test_a_client_that_lies_about_its_price_meets_the_wall(
+    database: Database, ledger: Ledger, scope: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lie_about_prices(ledger, monkeypatch)
     with pytest.raises(BudgetExceededError, match="the Rényi wall around the budget of") as refusal:
         async with database.session() as session:
             await ledger.admit_and_reserve(
@@ -195,12 +201,9 @@ async def test_a_client_that_lies_about_its_price_meets_the_wall(
 async def test_a_caps_wall_stands_too(
     database: Database, ledger: Ledger, scope: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def free(*_: object) -> float:
-        return 0.0
-
     async with database.session() as session:
         await ledger.set_cap(session, scope, tenant="team", epsilon=0.1, actor="test")
-    monkeypatch.setattr(ledger, "_epsilon", free)
+    lie_about_prices(ledger, monkeypatch)
     steps = next(
         n for n in range(100, 5000, 50)
         if renyi.epsilon([STEP.with_steps(n)], order=None, delta=DELTA) > renyi.wall(0.1)
@@ -217,11 +220,7 @@ async def test_an_order_that_one_event_has_no_divergence_at_admits_nothing(
     database: Database, ledger: Ledger, scope: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Little noise has none at high orders: what is known there of others is not what all comes to."""
-
-    async def free(*_: object) -> float:
-        return 0.0
-
-    monkeypatch.setattr(ledger, "_epsilon", free)
+    lie_about_prices(ledger, monkeypatch)
     quiet = Mechanism(sampling_rate=0.02, noise_multiplier=20.0, clip_norm=1.0, steps=1)
     loud = Mechanism(sampling_rate=0.02, noise_multiplier=0.5, clip_norm=1.0, steps=1000)
     known, unknown = renyi.divergences(quiet), renyi.divergences(loud)
