@@ -19,7 +19,7 @@ from tan_core.spec.train import Clipping, Optimizer, TrainerConfig
 from tan_core.wire import Evaluation, PrivateAssignment, Scores, clean_reason
 from worker.at_once import microbatch_size
 from worker.begin import model_for
-from worker.driver import last_line
+from worker.reasons import reason_of
 
 RATES = (1.0, 0.25, 0.0625)
 """Of the private run's learning rate, which noise and clipping have shaped: the best on the validation
@@ -50,7 +50,7 @@ def with_baseline(
     try:
         return evaluation.model_copy(update={"baseline": score(train())})
     except Exception as error:  # noqa: BLE001 - it is told, and nothing else depends on it
-        return evaluation.model_copy(update={"baseline_reason": clean_reason(last_line(error))})
+        return evaluation.model_copy(update={"baseline_reason": clean_reason(reason_of(error))})
 
 
 def train_baseline(

@@ -8,10 +8,11 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from tan_core.errors import DatasetError, PretrainedError
+from tan_core.errors import PretrainedError
 from tan_core.spec.models import PythonModel
 from tan_core.wire import PrivateAssignment, PrivateResult, SearchAssignment
 from worker.log import write_log
+from worker.reasons import is_of_other_data, reason_of
 from worker.report import (
     EXIT_FAILED,
     ControlPlane,
@@ -120,23 +121,8 @@ def _attempt(
         return Outcome(outcome="failed", reason=str(error), retryable=False)
     except Exception as error:
         log.exception("the work of this attempt failed")
-        reason = last_line(error)
+        reason = reason_of(error)
         return Outcome(outcome="failed", reason=reason, retryable=not is_of_other_data(reason))
-
-
-def is_of_other_data(said: str) -> bool:
-    """Whether the last line of a failure says that the data are not those that were registered.
-
-    They will not be at the next attempt either. Data that are missing may be back by then.
-    """
-    return DatasetError.__name__ in said and "is not the one that was registered" in said
-
-
-def last_line(error: BaseException | str) -> str:
-    """The one line of a failure that a user is shown."""
-    text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:500] if lines else type(error).__name__
 
 
 def connect(namespace: str) -> None:

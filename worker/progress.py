@@ -10,7 +10,7 @@ from ray.tune.experiment import Trial
 
 from tan_core.wire import RungScore, TrialRecord, TrialState
 from worker.alive import Pulses
-from worker.driver import last_line
+from worker.reasons import reason_of
 from worker.report import Heartbeats, TrialReporter
 from worker.schedule import name_of
 
@@ -164,7 +164,7 @@ class SearchProgress(Callback):
         else:
             error = trial.get_error()
             state = TrialState.FAILED
-            lost = last_line(str(error)) if error else "its worker was lost"
+            lost = reason_of(str(error)) if error else "its worker was lost"
             reason = self._hung.pop(number, lost)
         record = self.records.get(number) or TrialRecord(
             number=number,

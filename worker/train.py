@@ -18,7 +18,8 @@ from typing import NoReturn
 from tan_core.errors import AuditError, ModelError, PretrainedError
 from tan_core.wire import PrivateAssignment
 from worker.alive import Pulses
-from worker.driver import Driver, Outcome, connect, drive, is_of_other_data, last_line
+from worker.driver import Driver, Outcome, connect, drive
+from worker.reasons import is_of_other_data, reason_of
 from worker.report import EXIT_FAILED, ControlPlaneError, Heartbeats
 from worker.resources import of_ranks
 from worker.settings import quieten_ray
@@ -153,7 +154,7 @@ def is_final(error: Exception) -> bool:
     A rank's audit failed, its model or its checkpoint is wrong, or its data are not those that were
     registered. Ray hands over what a rank raised as the text of its traceback.
     """
-    said = [last_line(each) for each in _failures(error).values()]
+    said = [reason_of(each) for each in _failures(error).values()]
     return any(
         is_of_other_data(each) or any(kind.__name__ in each for kind in _FINAL) for each in said
     )
@@ -167,14 +168,14 @@ def _reason(error: Exception) -> str:
     """What each rank failed with, in one line."""
     failures = _failures(error)
     if not failures:
-        return last_line(error)
+        return reason_of(error)
     return "; ".join(f"rank {rank}: {_told(failures[rank])}" for rank in sorted(failures))[:1000]
 
 
 def _told(error: Exception) -> str:
     """What a rank failed with; Ray Train's own last line of one that hangs is how to wait for longer."""
     is_hung = type(error).__name__ == "WorkerHealthCheckTimeoutError"
-    return "it lives, and has not answered Ray Train for long" if is_hung else last_line(error)
+    return "it lives, and has not answered Ray Train for long" if is_hung else reason_of(error)
 
 
 if __name__ == "__main__":

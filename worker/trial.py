@@ -25,8 +25,8 @@ from tan_core.spec import Scalar
 from tan_core.wire import RungScore, SearchAssignment, TrialState
 from worker.alive import Pulse
 from worker.charged import ChargedRun
-from worker.driver import last_line
 from worker.log import write_log
+from worker.reasons import reason_of
 from worker.report import ControlPlane, FencedError, RefusedError, UnreachableError, leave
 from worker.rung import Data, RungRun, Tensors, chosen
 from worker.schedule import RESOURCE, cut_of, name_of, resource
@@ -100,7 +100,7 @@ class SimulatedTrial(Trainable):
             raise  # what was lost, or did not answer, is no fault of the trial: it runs again
         except Exception as error:  # whatever else it was, it fails this trial only
             log.exception("failed")
-            return self._report(None, TrialState.FAILED, last_line(error))
+            return self._report(None, TrialState.FAILED, reason_of(error))
         if diverged is not None:
             return self._report(score, TrialState.DIVERGED, diverged)
         if score.accuracy is None or score.heat:
