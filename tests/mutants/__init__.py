@@ -142,6 +142,56 @@ MUTANTS = (
         "'|', reservation_id, '|', body", "'|', reservation_id, '|'",
     ),
     Mutant(
+        "nobody waits for who writes in a scope", "ledger_lock",
+        "PERFORM pg_advisory_xact_lock(hashtextextended('ledger:' || p_scope, 0));\n"
+        "    SELECT * INTO head FROM ledger_head WHERE scope_id = p_scope FOR UPDATE;",
+        "SELECT * INTO head FROM ledger_head WHERE scope_id = p_scope;",
+    ),
+    Mutant(
+        "who holds a scope keeps nobody out", "ledger_hold_scope",
+        "FROM ledger_lock(p_scope)", "FROM ledger_head WHERE scope_id = p_scope",
+    ),
+    Mutant(
+        "a reservation is read before its scope is locked", "ledger_locked_reservation",
+        "PERFORM ledger_lock(found_scope);", "",
+    ),
+    Mutant(
+        "who takes another's place moves no more than who comes", "ledger_divergences",
+        "sigma := sigma / 2;", "",
+    ),
+    Mutant(
+        "some orders are missing", "ledger_orders",
+        "14, 16, 18, ", "",
+    ),
+    Mutant(
+        "a divergence is in the journal as half of it", "ledger_hex",
+        "- 1023)", "- 1024)",
+    ),
+    Mutant(
+        "an entry has the time at which its transaction began", "ledger_now",
+        "clock_timestamp()", "now()",
+    ),
+    Mutant(
+        "an entry has the time of its client's zone", "ledger_now",
+        " AT TIME ZONE 'UTC'", "",
+    ),
+    Mutant(
+        "a fact is of no reservation", "ledger_attest",
+        "'attest', p_reservation,", "'attest', NULL,",
+    ),
+    Mutant(
+        "a fact of a scope is not told", "ledger_attest_scope",
+        "'note', p_note::json", "'note', json_build_object()",
+    ),
+    Mutant(
+        "an evaluation has delta for epsilon", "ledger_record_evaluation",
+        "p_epsilon, p_delta);", "p_delta, p_epsilon);",
+    ),
+    Mutant(
+        "an evaluation of a reservation is of all", "ledger_record_evaluation",
+        "p_seq, p_reservation,", "p_seq, NULL,",
+    ),
+    Mutant(
         "the journal may be edited", "ledger_refuse",
         "RAISE EXCEPTION", "RETURN NEW; RAISE EXCEPTION",
     ),

@@ -4,8 +4,9 @@ import asyncio
 import itertools
 import json
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -26,7 +27,14 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from service.db.session import Database
 from service.ledger import renyi, repository
 from service.ledger.errors import HeadMovedError, WorthExceededError
-from service.ledger.schemas import AdmissionRule, ChainReport, Head, Reservation
+from service.ledger.schemas import (
+    AdmissionRule,
+    ChainReport,
+    Entry,
+    Evaluation,
+    Head,
+    Reservation,
+)
 from service.ledger.service import (
     BudgetExceededError,
     Ledger,
@@ -48,6 +56,8 @@ MANY = 100_000
 SCOPES = itertools.count()
 PLAN = Mechanism(sampling_rate=0.02, noise_multiplier=2.0, clip_norm=1.0, steps=1)
 OTHER = Mechanism(sampling_rate=0.03, noise_multiplier=2.5, clip_norm=1.0, steps=1)
+WHOLE = Mechanism(sampling_rate=1.0, noise_multiplier=5.0, clip_norm=1.0, steps=1)
+PRICED = price([PLAN], delta=DELTA, accountant=Accountant.RDP)
 
 pick = st.integers(min_value=0, max_value=1000)
 some_steps = st.integers(min_value=1, max_value=60)
@@ -114,6 +124,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.order = self.run(lambda session: repository.scope(session, self.scope)).filter_order
         self.keep_the_budget()
         self.refuse_impossible_caps()
+        self.compute_divergences()
         self.reserve(PLAN, 40, "local")
         self.acquire(0)
 
@@ -131,6 +142,13 @@ class LedgerMachine(RuleBasedStateMachine):
             cap = (self.scope, "team", epsilon.hex(), "machine")
             with pytest.raises(LedgerArgumentError):
                 self.run(lambda session: repository.call(session, "ledger_set_cap", *cap))  # noqa: B023
+
+    def compute_divergences(self) -> None:
+        """The database by itself: of a unit that comes or goes, and of one that takes another's place."""
+        for relation in (NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE):
+            event = replace(WHOLE, neighboring_relation=relation)
+            found = self.runner.run(self.divergences(event))
+            assert renyi.agree(found, renyi.divergences(event))
 
     @precondition(lambda self: len(self.executed) < 3)
     @rule(plan=st.sampled_from([PLAN, OTHER]), steps=some_steps, tenant=some_tenant)
@@ -257,6 +275,19 @@ class LedgerMachine(RuleBasedStateMachine):
         self.workers.append(Worker(name, epoch, held.checkpoint_step))
 
     @precondition(lambda self: self.workers)
+    @rule(which=pick, steps=some_steps)
+    def acquire_while_the_worker_asks(self, which: int, steps: int) -> None:
+        """Whoever had to wait for the scope finds what became of the reservation meanwhile."""
+        worker = self.worker(which)
+        if not self.may_write(worker):
+            return
+        name, epoch = worker.reservation, worker.epoch + 1
+        self.runner.run(self.shut_out(worker, steps, epoch))
+        held = self.run(lambda session: self.ledger.reservation(session, name))
+        self.epochs[name] = epoch
+        self.workers.append(Worker(name, epoch, held.checkpoint_step))
+
+    @precondition(lambda self: self.workers)
     @rule(which=pick, steps=some_steps, retries=st.integers(min_value=0, max_value=2))
     def begin(self, which: int, steps: int, retries: int) -> None:
         """Ask for steps, again with the same request when the answer is lost."""
@@ -347,6 +378,20 @@ class LedgerMachine(RuleBasedStateMachine):
         held = self.run(lambda session: self.ledger.reservation(session, worker.reservation))
         assert held.open_segment != segment
 
+    @rule(which=pick)
+    def attest(self, which: int) -> None:
+        """Facts and prices stand there as they were told, and times in the order of the entries."""
+        name = self.reservation(which)
+        entries, evaluation = self.runner.run(self.tell(name))
+        bodies = [json.loads(entry.body) for entry in entries]
+        assert [entry.kind for entry in entries] == ["attest", "attest"]
+        assert [entry.reservation_id for entry in entries] == [name, None]
+        assert [body["note"] for body in bodies] == [{"fact": name}, {"fact": self.scope}]
+        first, last = (datetime.fromisoformat(body["at"]) for body in bodies)
+        assert datetime.now(UTC) - timedelta(minutes=5) < first < last <= datetime.now(UTC)
+        assert (evaluation.seq, evaluation.reservation_id) == (entries[0].seq, name)
+        assert (evaluation.epsilon, evaluation.delta) == (PRICED.epsilon, DELTA)
+
     @precondition(lambda self: len(self.workers) > 2)
     @rule(which=pick)
     def die(self, which: int) -> None:
@@ -394,6 +439,44 @@ class LedgerMachine(RuleBasedStateMachine):
         except WorthExceededError:
             return False
         raise AssertionError("it is always rolled back")
+
+    async def shut_out(self, worker: Worker, steps: int, epoch: int) -> None:
+        """A successor acquires in a transaction that began before the worker asks, and ends after."""
+        is_blocked = text("SELECT cardinality(pg_blocking_pids(:pid)) > 0")
+        async with self.owner.session() as other:
+            pid = await other.scalar(text("SELECT pg_backend_pid()"))
+            async with self.database.session() as session:
+                (seq,) = await repository.call(session, "ledger_hold_scope", self.scope)
+                assert seq == (await self.head(session)).seq
+                request = worker.next_request()
+                asking = asyncio.ensure_future(self.ask(other, worker, steps, request))
+                while not asking.done() and not await session.scalar(is_blocked, {"pid": pid}):
+                    await asyncio.wait([asking], timeout=0.001)
+                assert not asking.done(), "it did not wait for the scope"
+                await self.ledger.acquire(session, worker.reservation, epoch=epoch)
+            with pytest.raises(StaleEpochError):
+                await asking
+
+    async def tell(self, name: str) -> tuple[Sequence[Entry], Evaluation]:
+        """Two facts and a price; the second fact in a transaction that began before, in another time zone."""
+        async with self.owner.session() as late:
+            await late.execute(text("SET LOCAL TIME ZONE 'Asia/Tokyo'"))
+            async with self.database.session() as session:
+                note: dict[str, object] = {"fact": name}
+                seq = await self.ledger.attest(session, name, note=note, actor="machine")
+                await self.ledger.record_evaluation(
+                    session, self.scope, seq, PRICED, reservation_id=name
+                )
+            note = {"fact": self.scope}
+            await self.ledger.attest_scope(late, self.scope, note=note, actor="machine")
+            entries = await repository.entries(late, self.scope, last=2)
+            return entries, (await self.ledger.evaluations(late, self.scope))[-1]
+
+    async def divergences(self, event: Mechanism) -> list[float | None]:
+        """As the database computes them; the service's own role may not ask."""
+        query = text("SELECT ledger_divergences(CAST(:event AS json))")
+        async with self.owner.session() as session:
+            return await session.scalar(query, {"event": json.dumps(event.to_json())})
 
     def fits(self, new: Mechanism, held: list[Reservation], tenant: str) -> bool:
         """Whether the budget holds it, and the cap of its tenant."""
