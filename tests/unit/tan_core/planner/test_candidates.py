@@ -3,7 +3,7 @@ import pytest
 from tan_core.accounting import price
 from tan_core.errors import ParameterError, UnaccountedError
 from tan_core.execution import PrivateRun
-from tan_core.mechanism import Accountant, Mechanism
+from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 from tan_core.planner import (
     Candidate,
     Target,
@@ -58,6 +58,28 @@ class TestCandidate:
         cost = price([reserved_mechanism(found)], delta=1e-5).epsilon
         assert found.steps == steps
         assert 7.99 <= cost <= 8.0
+
+    @pytest.mark.parametrize("relation", NeighboringRelation)
+    def test_they_meet_it_under_the_relation_of_the_budget(
+        self, relation: NeighboringRelation
+    ) -> None:
+        whole = Mechanism(
+            sampling_rate=1.0,
+            noise_multiplier=30.0,
+            clip_norm=1.0,
+            steps=100,
+            neighboring_relation=relation,
+        )
+        found = candidate(
+            trainer=TrainerConfig(),
+            model=TanhCnnModel(),
+            reference=PrivateRun(mechanism=whole, num_examples=1000),
+            params={"steps": 50},
+            target=TARGET,
+        ).private_run.mechanism
+
+        assert found.neighboring_relation is relation
+        assert 7.98 <= price([reserved_mechanism(found)], delta=1e-5).epsilon <= 8.0
 
     def test_the_same_choice_is_the_same_run_for_worker_and_control_plane(self) -> None:
         over_the_wire = Target.from_json(TARGET.to_json())

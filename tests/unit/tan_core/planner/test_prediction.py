@@ -367,6 +367,19 @@ class TestOneBatchSize:
             "Only one batch size was scored: the slope is that of a repeated trial"
         )
 
+    def test_one_that_was_repeated_at_the_same_batch_alone_teaches_no_slope(self) -> None:
+        best, other = self.trials()
+        again = make_trial(2, [0.40], {1: [0.40]})
+
+        rises = {
+            each.trial: each.compared.accuracy - each_score
+            for each in standing(best, other, again)
+            for each_score in [{0: 0.44, 1: 0.45, 2: 0.40}[each.trial]]
+        }
+
+        assert rises[1] == pytest.approx(rises[0], abs=1e-3)
+        assert rises[2] == pytest.approx(rises[0], abs=1e-3)
+
     @pytest.mark.parametrize(("batch", "counts"), [(BATCH, RUNGS[0] / BATCH), (RUNGS[0], 1.0)])
     def test_what_it_releases_ahead_of_its_mean_ranks_it_as_far_as_it_is_the_private_batch(
         self, batch: int, counts: float

@@ -104,6 +104,19 @@ class TestWinner:
             assert taught.winner.trial == plain.winner.trial
             assert [one.trial for one in taught.standings] == [one.trial for one in plain.standings]
 
+    @pytest.mark.parametrize("errors", [[], [0.0] * 100])
+    def test_nor_does_it_tell_which_of_equal_promises_is_the_surer(
+        self, errors: list[float]
+    ) -> None:
+        """Of sets as small as these a trial's own seeds say little, and of known ones all there is to say."""
+        barely, surer = repeated(0, 0.9005, seeds=1), repeated(1, 0.9, seeds=5)
+        small = Evaluation(num_validation=200, num_test=200, errors=errors)
+
+        promotion = choose_winner([barely, surer], expected_batch_size=4096, evaluation=small)
+
+        assert promotion is not None
+        assert promotion.winner.trial == 0
+
     def test_of_equal_trials_it_is_the_earlier_in_any_order(self) -> None:
         trials = [repeated(number, 0.9) for number in (7, 3, 5)]
 
