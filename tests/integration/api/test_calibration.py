@@ -200,12 +200,18 @@ class TestEarlierErrors:
         assert await self.errors(database, new) == [0.01]
 
     @pytest.mark.parametrize(
-        "told", [{"is_fresh": False}, {"method": "largest_rung"}, {"accuracy": 1.0, "shift": 0.02}]
+        "told",
+        [
+            {"is_fresh": False},
+            {"method": "largest_rung"},
+            {"accuracy": 1.0, "shift": 0.02},
+            {"accuracy": 0.0, "shift": -0.02},
+        ],
     )
     async def test_what_was_wrong_for_another_reason_is_not_learnt(
         self, client, database, finished, told
     ) -> None:
-        """Luck of the trial that was chosen, an assumed slope, and what lies past 1."""
+        """Luck of the trial that was chosen, an assumed slope, and what lies past 0 and 1."""
         earlier = await finished(accuracy=0.95, reached=0.97)
         async with database.session() as session:
             study = await session.get_one(Study, earlier)
@@ -236,7 +242,7 @@ class TestEarlierErrors:
     async def test_other_data_and_tenants_tell_nothing(
         self, client, database, owner, finished
     ) -> None:
-        elsewhere, foreign = [await finished(reached=0.97) for _ in range(2)]
+        searched, trained, foreign = [await finished(reached=0.97) for _ in range(3)]
         new = (await client.post("/studies", json=make_spec())).json()["id"]
         async with owner.session() as session:
             source = await session.get_one(Dataset, "digits")
@@ -244,7 +250,8 @@ class TestEarlierErrors:
             own = {"name": "elsewhere", "content_sha256": "0" * 64, "public": True}
             session.add(Dataset(**{**columns, **own}))
             await session.flush()
-            (await session.get_one(Study, elsewhere)).search_dataset = "elsewhere"
+            (await session.get_one(Study, searched)).search_dataset = "elsewhere"
+            (await session.get_one(Study, trained)).dataset = "elsewhere"
             (await session.get_one(Study, foreign)).tenant = "another"
 
         assert await self.errors(database, new) == []

@@ -11,7 +11,8 @@ from dp_accounting.pld import PLDAccountant
 from httpx import Response
 
 from service import text
-from service.db.tables import Run
+from service.db.session import Database
+from service.db.tables import Run, Study
 from service.ledger import names, renyi, repository
 from service.ledger.schemas import Reservation
 from service.ledger.service import Ledger
@@ -333,6 +334,30 @@ async def test_seeded_unasked_it_learns_from_charged_searches_alone(world: World
     async with world.database.session() as session:
         run = await session.get_one(Run, f"{other}-search")
     assert [point["source"].split()[0] for point in run.assignment["points"]] == [free]
+
+
+async def test_what_is_predicted_knows_of_the_noise_on_every_score(
+    world: World, owner: Database
+) -> None:
+    """The best of loud scores is a worse promise than the best of nearly silent ones, and a vaguer one."""
+    found: list[dict[str, Any]] = []
+    for part in (0.01, 1.0):
+        study_id = await searching(world, promotion="manual")
+        async with owner.session() as session:
+            study = await session.get_one(Study, study_id)
+            noise = study.plan["charged_search"]["score_noise_multiplier"]
+            charged = {**study.plan["charged_search"], "score_noise_multiplier": part * noise}
+            study.plan = {**study.plan, "charged_search": charged}
+        await searched(world, study_id)
+        await world.tick(2)
+        found.append((await world.study(study_id))["prediction"])
+        await world.client.post(f"/studies/{study_id}/cancel")
+        await world.tick(2)
+    silent, loud = found
+
+    assert loud["trial"] == silent["trial"] == 1
+    assert loud["accuracy"] < silent["accuracy"] - 0.01
+    assert loud["high"] - loud["low"] > 1.2 * (silent["high"] - silent["low"])
 
 
 async def test_the_score_of_a_trial_leaves_with_the_ledger_that_paid_for_it(world: World) -> None:
