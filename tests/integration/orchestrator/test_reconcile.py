@@ -13,6 +13,8 @@ from sqlalchemy import select, update
 
 from service.db.session import Database
 from service.db.tables import Attempt, Event, Run, Study, Trial
+from service.ledger import repository as ledger
+from service.ledger.service import Ledger
 from service.orchestrator import claims, endings, reconcile
 from service.orchestrator.decide import FIRST_PAUSE, OTHER_VERSION, STOP_GRACE, UNREACHED
 from service.orchestrator.launcher import JobStatus
@@ -686,6 +688,45 @@ class TestCancel:
         assert study["privacy"]["charged_steps"] == 2
         assert 0 < await world.committed() < full
 
+    async def test_what_is_charged_while_it_is_priced_is_in_its_epsilon(
+        self, world: World, database: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        study_id = await world.to_training()
+        await world.begin_segment(study_id, 0, 2)
+        async with database.session() as session:
+            (held,) = await ledger.of_study(session, study_id)
+        priced: list[float] = []
+        loop, price = asyncio.get_running_loop(), endings.price
+
+        async def charge() -> None:
+            async with database.session() as session:
+                await Ledger().begin_segment(
+                    session,
+                    held.reservation_id,
+                    epoch=1,
+                    start_step=2,
+                    num_steps=2,
+                    request_id="late",
+                )
+
+        def price_meanwhile(*events: Any, **target: Any) -> Any:
+            if not priced:
+                asyncio.run_coroutine_threadsafe(charge(), loop).result(60)
+            found = price(*events, **target)
+            priced.append(found.epsilon)
+            return found
+
+        monkeypatch.setattr(endings, "price", price_meanwhile)
+        await world.client.post(f"/studies/{study_id}/cancel")
+
+        await world.tick(4)
+
+        assert (await world.study(study_id))["privacy"]["charged_steps"] == 4
+        async with database.session() as session:
+            study = await session.get_one(Study, study_id)
+        assert len(priced) == 2
+        assert priced[0] < priced[1] == study.charged_epsilon
+
     @pytest.mark.parametrize("can_hear", [True, False])
     async def test_it_waits_for_no_cluster_and_a_driver_that_comes_back_charges_nothing(
         self, world: World, database: Database, can_hear: bool
@@ -822,5 +863,19 @@ class TestTwoOrchestrators:
         await world.tick(3, owner="next")
 
         assert len(world.launcher.submitted) == 1
+        async with database.session() as session:
+            assert (await session.get_one(Study, study_id)).lease_owner == "next"
+
+    async def test_a_lease_of_a_clock_that_was_put_back_binds_nobody(
+        self, world: World, database: Database
+    ) -> None:
+        study_id = await world.submit()
+        await world.tick(1, owner="dead")
+        async with database.session() as session:
+            study = await session.get_one(Study, study_id)
+            study.lease_until = datetime.now(UTC) + timedelta(hours=1)
+
+        await world.tick(1, owner="next")
+
         async with database.session() as session:
             assert (await session.get_one(Study, study_id)).lease_owner == "next"

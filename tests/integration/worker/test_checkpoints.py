@@ -323,3 +323,15 @@ def test_a_step_that_fails_while_a_checkpoint_is_on_its_way_does_not_lose_it(
     assert (ended(books), books.charged) == ([10], 20)
     disk.before = lambda _: None
     assert_resumable(books, plane)
+
+
+def test_a_checkpoint_of_another_step_than_was_reported_is_not_gone_on_from(
+    plane: "ControlPlaneServer", books: "Books"
+) -> None:
+    """The steps between the two would run under no charge, or be charged and never run."""
+    run = Run(plane)
+    run.to_its_end()
+    last = books.ended[-1].checkpoint
+
+    with pytest.raises(ValueError, match="holds step 50, reported was 40"):
+        resume(run.trainer, last.model_copy(update={"step": 40}))
