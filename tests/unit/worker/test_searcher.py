@@ -538,6 +538,24 @@ class TestFinals:
         assert [(each["number"], each["seed"]) for each in asked] == [(1, 1), (0, 1), (1, 2)]
         assert searcher.suggest("t3") is None
 
+    @pytest.mark.parametrize(("short_of", "second"), [(0, True), (1, False)])
+    def test_one_above_the_ladder_costs_what_its_own_batch_does(
+        self, short_of: int, second: bool
+    ) -> None:
+        *rungs, above = RUNGS
+        finished = [
+            record(0, TrialState.COMPLETED, learning_rate=2.0, accuracies=(0.6, 0.700)),
+            record(1, TrialState.COMPLETED, learning_rate=3.0, accuracies=(0.6, 0.705)),
+            record(2, TrialState.PRUNED, accuracies=(0.2,)),
+        ]
+        budget = sum(trial.examples for trial in finished) + 2 * STEPS * above - short_of
+        searcher = searching(
+            finished, trials=3, rungs=rungs, confirmation=above, max_examples=budget
+        )
+
+        assert suggest(searcher, "t0")["seed"] == 1
+        assert (searcher.suggest("t1") is not None) is second
+
     def test_optuna_hears_nothing_of_them(self) -> None:
         searcher = searching(FINISHED, trials=3)
         suggest(searcher, "t0")
