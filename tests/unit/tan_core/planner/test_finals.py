@@ -128,6 +128,17 @@ class TestElimination:
         assert asked(best, explored(1, 0.9, s1=level(0.886))) == (0, 2)
         assert asked(best, explored(1, 0.9, s1=level(0.885)), explored(2, 0.9)) == (2, 1)
 
+    @pytest.mark.parametrize(("seeds", "following"), [(2, (0, 3)), (4, None)])
+    def test_six_tenths_of_a_point_are_told_by_four_seeds_and_not_by_two(
+        self, seeds: int, following: tuple[int, int] | None
+    ) -> None:
+        best, behind = (
+            explored(number, 0.9, **{f"s{seed}": level(top) for seed in range(1, seeds + 1)})
+            for number, top in enumerate((0.9, 0.894))
+        )
+
+        assert asked(best, behind) == following
+
     def test_only_the_largest_rung_counts(self) -> None:
         best = explored(0, 0.9, s1=[0.5, 0.5, 0.9])
         other = explored(1, 0.9, s1=[0.99, 0.99, 0.9])
