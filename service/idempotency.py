@@ -21,7 +21,8 @@ KeyHeader = Annotated[
         max_length=255,
         pattern=r"^[ -~]+$",
         description="Any text of the caller's own, a UUID say. Sent again with the same request it "
-        "gives the same answer, and nothing is done twice; with another request it is refused",
+        "gives the same answer, and nothing is done twice; with another request it is refused. "
+        "It is known for 90 days, or as long as the server's TAN_IDEMPOTENCY_RETENTION_DAYS says",
     ),
 ]
 REPLAYED = "Idempotent-Replayed"

@@ -138,6 +138,10 @@ class Settings(BaseSettings):
     """File that the orchestrator touches as long as it goes round: for a probe. Unset: none."""
     event_retention_days: float | None = Field(default=None, gt=0)
     """Events of studies that have been over for longer are forgotten. Unset: they are kept."""
+    webhook_retention_days: float = Field(default=90, ge=2)
+    """Likewise what was sent to webhooks; longer than a message is tried for."""
+    idempotency_retention_days: float = Field(default=90, ge=1)
+    """How long an idempotency key is known from its first use on."""
     otlp_endpoint: str | None = Field(default=None, validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT")
     """Where traces are sent, as OpenTelemetry names it. Unset: none are made."""
     log_format: LogFormat = "text"

@@ -367,7 +367,7 @@ class IdempotencyKey(Base):
     study_id: Mapped[str | None] = mapped_column(ForeignKey("study.id"))
     """What the request made or changed: a study or a dataset."""
     dataset: Mapped[str | None] = mapped_column(ForeignKey("dataset.name"))
-    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now(), index=True)
 
     __table_args__ = (CheckConstraint("num_nonnulls(study_id, dataset) = 1", name="subject"),)
 
@@ -398,7 +398,7 @@ class AuditEvent(Base):
     __tablename__ = "audit_event"
 
     id: Mapped[int] = mapped_column(Identity(always=True), primary_key=True)
-    at: Mapped[datetime] = mapped_column(server_default=func.now())
+    at: Mapped[datetime] = mapped_column(server_default=func.now(), index=True)
     token_id: Mapped[str | None]
     """None: nobody who could be told."""
     tenant: Mapped[str | None]
@@ -409,6 +409,17 @@ class AuditEvent(Base):
     target: Mapped[str | None]
     status: Mapped[int]
     request_id: Mapped[str]
+
+    __table_args__ = (
+        Index("ix_audit_event_token_id", "token_id", "id"),
+        Index(
+            "ix_audit_event_target",
+            "target",
+            "id",
+            postgresql_ops={"target": "text_pattern_ops"},
+        ),
+        Index("ix_audit_event_action", "method", "route", "id"),
+    )
 
 
 class OrchestratorPulse(Base):

@@ -63,7 +63,7 @@ async def run(settings: Settings) -> None:
         owner=owner,
     )
     pulse = Pulse(database, owner, settings.pulse_file)
-    retention = Retention(database, settings.event_retention_days)
+    retention = Retention(database, settings)
     # Beside the ticks: neither a long log nor a slow receiver holds up a study.
     beside = [
         asyncio.create_task(LogKeeper(database, launcher, secret).run(stop)),

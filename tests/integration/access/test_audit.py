@@ -1,10 +1,13 @@
 """What was asked for is written down, and stays written down."""
 
+from datetime import UTC, datetime
+
 import psycopg
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 from sqlalchemy.exc import OperationalError
 
+from service.auth.repository import AuditFilter, audit_page
 from tests.fixtures.api import make_settings, make_spec
 from tests.integration.access.conftest import BOOTSTRAP, Caller, serving
 
@@ -142,6 +145,42 @@ async def test_who_has_had_a_ledger_or_a_model_is_there_too(admin, study):
         ("GET", "/studies/{study_id}/model", study, 404),
         ("GET", "/datasets/{name}/ledger/export", "digits", 200),
     ]
+
+
+@pytest.mark.parametrize(
+    "which",
+    [
+        {"target": "s-none"},
+        {"actor": "nobody"},
+        {"action": "nowhere"},
+        {"action": "promote"},
+        {"since": datetime(2100, 1, 1, tzinfo=UTC)},
+    ],
+    ids=str,
+)
+async def test_what_is_rare_is_found_without_reading_all(database, owner, which):
+    rows = (
+        "INSERT INTO audit_event (at, method, route, target, status, request_id) SELECT now(), 'POST', "
+        "CASE g WHEN 7 THEN '/studies/{study_id}/promote' ELSE '/studies' END, 's-' || g, 201, '' "
+        "FROM generate_series(1, 20000) g"
+    )
+    async with owner.session() as session:
+        await session.execute(text(rows))
+        await session.execute(text("ANALYZE audit_event"))
+    asked: list[tuple[str, object]] = []
+
+    def note(_connection, _cursor, statement, parameters, *_):
+        asked.append((statement, parameters))
+
+    event.listen(database.engine.sync_engine, "before_cursor_execute", note)
+    async with database.session() as session:
+        await audit_page(session, AuditFilter(**which), before=None, limit=51)
+    event.remove(database.engine.sync_engine, "before_cursor_execute", note)
+    async with database.engine.connect() as connection:
+        for statement, parameters in asked:
+            plan = await connection.exec_driver_sql(f"EXPLAIN {statement}", parameters)
+            assert "Seq Scan on audit_event" not in (told := "\n".join(plan.scalars())), told
+            assert "using pk_audit_event" not in told, told
 
 
 async def test_pages_follow_each_other(admin):
