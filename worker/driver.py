@@ -52,11 +52,17 @@ class Driver:
     heartbeats: Heartbeats
 
 
-def drive(kind: type[TAssignment], work: Callable[[TAssignment, Driver], Outcome]) -> int:
+def drive(
+    kind: type[TAssignment],
+    work: Callable[[TAssignment, Driver], Outcome],
+    *,
+    tidy: Callable[[TAssignment, Outcome], None] = lambda *_: None,
+) -> int:
     """Run one attempt and return the exit code of its process.
 
     The lease is kept from before ``work`` starts, which imports torch and Ray, until the final report
-    is stored. SIGINT asks ``work`` to stop, as a cancelled study does.
+    is stored. SIGINT asks ``work`` to stop, as a cancelled study does. ``tidy`` is called last, and only
+    once the control plane has stored how the attempt ended.
     """
     settings = WorkerSettings.model_validate({})
     write_log(settings.log_format, run_id=settings.run_id, attempt=settings.fence)
@@ -87,6 +93,7 @@ def drive(kind: type[TAssignment], work: Callable[[TAssignment, Driver], Outcome
                     retryable=outcome.retryable,
                     result=outcome.result,
                 )
+                tidy(assignment, outcome)
     except (FencedError, RefusedError) as error:
         leave(error)
     except ControlPlaneError as error:

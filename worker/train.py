@@ -6,6 +6,7 @@ the last checkpoint that was reported, under a new fence and a new key. Ray Trai
 off, because they would take steps that nobody charged.
 """
 
+import hashlib
 import logging
 import os
 import signal
@@ -13,6 +14,7 @@ import sys
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NoReturn
 
 from tan_core.errors import AuditError, ModelError, PretrainedError
@@ -148,6 +150,29 @@ def give_up(driver: Driver, reason: str) -> NoReturn:
         os._exit(EXIT_FAILED)
 
 
+def drop_checkpoints(assignment: PrivateAssignment, outcome: Outcome) -> None:
+    """Remove the checkpoints of a run whose model is released: two to three times its size.
+
+    The control plane begins no other attempt of it, so nobody goes on from them. From here on the released weights are
+    the only copy: unless they are on storage as they were reported, all stays.
+    """
+    result = outcome.result
+    if result is None:
+        return
+    folder = Path(assignment.storage_path)
+    try:
+        with Path(result.model_path).open("rb") as model:
+            sha256 = hashlib.file_digest(model, "sha256").hexdigest()
+        if sha256 != result.model_sha256:
+            log.error("%s is not what was released: checkpoints are kept", result.model_path)
+            return
+        for name in ("step-*", ".step-*.tmp"):  # whole ones, and what a killed attempt left of one
+            for checkpoint in folder.glob(f"attempt-*/{name}"):
+                checkpoint.unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("checkpoints of a released model are kept: %s", error)
+
+
 def is_final(error: Exception) -> bool:
     """Whether another attempt could only spend more.
 
@@ -179,4 +204,4 @@ def _told(error: Exception) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(drive(PrivateAssignment, train))
+    sys.exit(drive(PrivateAssignment, train, tidy=drop_checkpoints))

@@ -1,6 +1,7 @@
 """The last check before code from elsewhere is imported."""
 
 from typing import Any, cast
+from unittest.mock import MagicMock
 
 import pytest
 import ray
@@ -11,7 +12,8 @@ from tan_core.errors import DatasetError
 from tan_core.mechanism import Mechanism
 from tan_core.wire import SearchAssignment
 from worker import driver
-from worker.driver import Driver, Outcome
+from worker.driver import EXIT_DONE, Driver, Outcome
+from worker.report import EXIT_FAILED, ControlPlaneError
 from worker.settings import WorkerSettings
 
 MECHANISM = Mechanism(sampling_rate=0.1, noise_multiplier=1.0, clip_norm=1.0, steps=10)
@@ -131,3 +133,41 @@ def test_a_cluster_of_another_ray_is_told_in_one_line_that_counts_as_no_failure(
     assert f"this driver runs Ray {ray.__version__} under Python " in str(outcome.reason)
     assert ", and its cluster Ray 2.59.0 under Python 3.11.99: install" in str(outcome.reason)
     assert any(words in str(outcome.reason) for words in OTHER_VERSION)
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_nothing_is_tidied_before_the_control_plane_has_stored_the_end(
+    is_stored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+
+    class Control:
+        def assignment(self) -> SearchAssignment:
+            return assignment("linear")
+
+        def finish(self, outcome: str, **_: Any) -> None:
+            told.append(outcome)
+            if not is_stored:
+                raise ControlPlaneError("no answer for minutes")
+
+        def close(self) -> None:
+            pass
+
+    for name, value in {
+        "API_URL": "http://x",
+        "RUN_ID": "s",
+        "FENCE": "1",
+        "RUN_TOKEN": "t",
+    }.items():
+        monkeypatch.setenv(f"TAN_{name}", value)
+    monkeypatch.setattr(driver, "ControlPlane", lambda _: Control())
+    monkeypatch.setattr(driver, "Heartbeats", lambda _: MagicMock())
+    monkeypatch.setattr(driver.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(driver, "write_log", lambda *_, **__: None)
+    code = driver.drive(
+        SearchAssignment,
+        lambda *_: Outcome(outcome="succeeded"),
+        tidy=lambda _, outcome: told.append(f"tidied, {outcome.outcome}"),
+    )
+    assert told == ["succeeded", *(["tidied, succeeded"] if is_stored else [])]
+    assert code == (EXIT_DONE if is_stored else EXIT_FAILED)

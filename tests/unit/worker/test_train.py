@@ -1,5 +1,6 @@
 """How the end of the ranks becomes the outcome of an attempt."""
 
+import hashlib
 import time
 import traceback
 from collections.abc import Callable
@@ -12,9 +13,9 @@ import pytest
 
 from tan_core.data import inspect, verify
 from tan_core.errors import AuditError, DatasetError, ModelError, ParameterError, PretrainedError
-from tan_core.wire import DatasetRef
+from tan_core.wire import DatasetRef, PrivateResult
 from worker import train
-from worker.driver import Driver
+from worker.driver import Driver, Outcome
 from worker.train import is_final
 
 
@@ -165,3 +166,47 @@ class TestHungRanks:
     ) -> None:
         watch(Looks(set()))
         assert given_up == []
+
+
+class TestCheckpointsOfAReleasedModel:
+    @pytest.fixture
+    def run(self, tmp_path: Path) -> Path:
+        """What two attempts, the first of them killed, left on storage."""
+        for name in ("attempt-1/step-10", "attempt-1/.step-20.77.tmp", "attempt-2/step-40"):
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_bytes(b"state")
+        (tmp_path / "attempt-2/model.safetensors").write_bytes(b"weights")
+        return tmp_path
+
+    def drop(self, run: Path, **outcome: Any) -> list[str]:
+        """What is on storage after the attempt has ended so."""
+        assignment: Any = SimpleNamespace(storage_path=str(run))
+        ended = Outcome(**{"outcome": "succeeded", "result": self.result(run), **outcome})
+        train.drop_checkpoints(assignment, ended)
+        return sorted(str(file.relative_to(run)) for file in run.rglob("*") if file.is_file())
+
+    def result(self, run: Path, weights: bytes = b"weights") -> PrivateResult:
+        return PrivateResult(
+            steps=40,
+            test_accuracy=0.9,
+            num_test=100,
+            model_path=str(run / "attempt-2/model.safetensors"),
+            model_sha256=hashlib.sha256(weights).hexdigest(),
+            train_seconds=1.0,
+            software={},
+        )
+
+    def test_go_with_those_of_earlier_attempts(self, run: Path) -> None:
+        assert self.drop(run) == ["attempt-2/model.safetensors"]
+        assert self.drop(run) == ["attempt-2/model.safetensors"]
+
+    @pytest.mark.parametrize("outcome", ["failed", "cancelled"])
+    def test_stay_where_nothing_was_released(self, run: Path, outcome: str) -> None:
+        assert len(self.drop(run, outcome=outcome, result=None)) == 4
+
+    def test_stay_where_the_model_is_not_what_was_reported(self, run: Path) -> None:
+        assert len(self.drop(run, result=self.result(run, b"other weights"))) == 4
+
+    def test_stay_where_the_model_cannot_be_read(self, run: Path) -> None:
+        (run / "attempt-2/model.safetensors").unlink()
+        assert len(self.drop(run)) == 3
