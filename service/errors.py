@@ -9,6 +9,7 @@ ServiceError
 ├── PreconditionRequiredError 428  an edit that does not say what it is an edit of
 ├── UnauthorizedError         401  no token, or a wrong one
 ├── ForbiddenError            403  the token does not go so far
+│   └── StalePageError        403  a page of the dashboard is of an earlier sign-in
 ├── TooManyRequestsError      429  faster than this caller may ask
 └── UnsupportedMediaError     415  a body that is neither JSON nor YAML
 """
@@ -125,6 +126,12 @@ class ForbiddenError(ServiceError):
     """Who asks is known, and may not do this."""
 
     status = 403
+
+
+class StalePageError(ForbiddenError):
+    """The page that asks is of an earlier sign-in in this browser: it asks again once it was loaded again."""
+
+    type = "/problems/stale-page"
 
 
 class BusyError(ServiceError):

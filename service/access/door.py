@@ -20,10 +20,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.access.audit import SAFE_METHODS, Audit
 from service.access.in_hand import InHand
+from service.access.routes import route_of
 from service.auth.authenticator import Authenticator
 from service.auth.scopes import LOCAL, Principal, asking
 from service.auth.sessions import COOKIE, CSRF_HEADER
-from service.errors import ForbiddenError, ServiceError, TooManyRequestsError, UnauthorizedError
+from service.errors import (
+    ForbiddenError,
+    ServiceError,
+    StalePageError,
+    TooManyRequestsError,
+    UnauthorizedError,
+)
 from service.problems import of_error
 from service.rate_limit import FAILURES, WORKERS_FACTOR, Buckets, RateLimit
 
@@ -178,11 +185,12 @@ def check_csrf(expected: str, given: str) -> None:
     """Refuse a change that no page of this session asked for.
 
     Raises:
-        ForbiddenError: the token is missing or wrong.
+        StalePageError: the token is missing or wrong.
     """
     if not hmac.compare_digest(given.encode(), expected.encode()):
-        raise ForbiddenError(
-            f"a change needs the {CSRF_HEADER} of this session: load the page again"
+        raise StalePageError(
+            "somebody has signed in again in this browser since the page was loaded: load it again "
+            f"(a change needs the {CSRF_HEADER} of this session)"
         )
 
 
@@ -195,6 +203,13 @@ def address_of(scope: Scope) -> str:
 def path_of(scope: Scope) -> str:
     """The path without the prefix that a proxy puts before every path."""
     return scope["path"].removeprefix(str(scope.get("root_path", "")).rstrip("/"))
+
+
+def wants_page(scope: Scope) -> bool:
+    """Whether a browser's window shows the answer, at an address of a page or at one that is nothing's."""
+    if is_page(scope):
+        return True
+    return "text/html" in Headers(scope=scope).get("accept", "") and route_of(scope)[0] is None
 
 
 def is_page(scope: Scope) -> bool:
@@ -224,7 +239,7 @@ def _refusal(scope: Scope, error: ServiceError) -> Response:
     """A problem; for somebody who looks at a page, the way to sign in."""
     if (
         isinstance(error, UnauthorizedError)
-        and is_page(scope)
+        and wants_page(scope)
         and scope["method"] in ("GET", "HEAD")
     ):
         base = str(scope.get("root_path", "")).rstrip("/")

@@ -1,5 +1,6 @@
 """What pages have in common: the id in their addresses, and what they say where something is refused."""
 
+from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import Path, Request, Response
@@ -43,7 +44,7 @@ class ErrorPages:
 
         async def send_page(message: Message) -> None:
             nonlocal refused, body
-            if message["type"] == "http.response.start" and _is_problem(message):
+            if message["type"] == "http.response.start" and _is_ours(scope, message):
                 refused = message
             elif refused is None:
                 await send(message)
@@ -59,13 +60,20 @@ class ErrorPages:
 def _is_looked_at(scope: Scope) -> bool:
     """Whether the answer takes the place of the page in a browser's window."""
     headers = Headers(scope=scope)
-    if not is_page(scope) or "hx-request" in headers:
+    if "hx-request" in headers:
         return False
-    return scope["method"] == "GET" or "text/html" in headers.get("accept", "")
+    is_browser = "text/html" in headers.get("accept", "")
+    return is_browser or (is_page(scope) and scope["method"] == "GET")
 
 
-def _is_problem(start: Message) -> bool:
-    return Headers(raw=start["headers"]).get("content-type") == MEDIA_TYPE
+def _is_ours(scope: Scope, start: Message) -> bool:
+    """Whether a page says it: what the dashboard refuses, and that there is nothing at an address.
+
+    The API answers a browser as everybody else, and says itself where it knows no such study.
+    """
+    is_nowhere = start["status"] == HTTPStatus.NOT_FOUND and "endpoint" not in scope
+    is_problem = Headers(raw=start["headers"]).get("content-type") == MEDIA_TYPE
+    return is_problem and (is_page(scope) or is_nowhere)
 
 
 def _error_page(request: Request, headers: Headers, body: bytes) -> Response:
@@ -86,6 +94,7 @@ def _error_page(request: Request, headers: Headers, body: bytes) -> Response:
     for name, value in headers.items():
         if not name.startswith("content-"):
             kept.setdefault(name, value)
+    kept.add_vary_header("Accept")
     return answer
 
 

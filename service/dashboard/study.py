@@ -108,6 +108,7 @@ async def show_study(
         search_seconds_left=view.search_seconds_left(study, now),
         run_seconds_left=view.run_seconds_left(study.progress),
         error_text=view.error_text(study),
+        reason_here=view.reason_here,
         what_to_do=view.what_to_do(study),
         now=now,
         **_table_values(study, query, table),

@@ -43,6 +43,8 @@ class TrialsQuery(BaseModel):
     hide: Annotated[list[Annotated[str, Field(max_length=100)]], Field(max_length=70)] = []
     chart_rung: Annotated[int, Field(ge=0, le=7)] | None = None
     """Of the charts above the table, where one was chosen."""
+    curves_rung: Annotated[int, Field(ge=0, le=7)] | None = None
+    """Of the learning curves, likewise."""
 
     @field_validator("order")
     @classmethod

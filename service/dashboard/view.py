@@ -17,6 +17,8 @@ from service.studies.schemas import (
 from service.trials.schemas import TrialView
 from tan_core.spec.fields import STEPS_KEYS
 
+BY_COMMAND = "waiting for tan-cli promote"
+"""As service/orchestrator/promote.py says it, who is read by those at a terminal too."""
 MAX_CANDIDATES = 10
 """Rows of the table of those who may be promoted."""
 
@@ -90,6 +92,16 @@ def why_not_running(study: StudySummary, *, is_cancelling: bool) -> str | None:
     if study.reason is None and study.queue_position is not None:
         return f"number {study.queue_position} in line for a slot"
     return study.reason
+
+
+def reason_here(reason: str | None, *, may_approve: bool) -> str | None:
+    """Why a study does not go on, as a page says it that has the button beside it.
+
+    Example:
+        >>> reason_here("waiting for tan-cli promote: trial 3 is the best", may_approve=True)
+        'waiting for approval: trial 3 is the best'
+    """
+    return reason and reason.replace(BY_COMMAND, "waiting for approval") if may_approve else reason
 
 
 def searches_steps(study: StudyView) -> bool:

@@ -105,3 +105,32 @@ async def test_who_signs_in_again_is_on_the_page_that_was_left(service: Service,
 
         await expect(page).to_have_url(f"{service.url}/ui/studies/{study_id}")
         await expect(page.get_by_label("Note on this study")).to_have_value("half a note")
+
+
+async def test_a_page_of_before_another_sign_in_says_so_once_and_then_works(
+    service: Service, tab: Tab
+) -> None:
+    study_id = await seeding.training(service.context)
+    admin = await make_token(service, "admin")
+    other = await make_token(service, "submit", bearer=admin)
+
+    async with tab.open(f"/ui/studies/{study_id}") as page:
+        await sign_in(page, admin)
+        await page.get_by_text("Note", exact=True).click()
+        note = page.get_by_role("textbox", name="Note on this study")
+        await note.fill("half written")
+        elsewhere = await page.context.new_page()
+        await elsewhere.goto("/ui/sign-in")
+        await sign_in(elsewhere, other)
+        await expect(elsewhere.get_by_role("heading", name="Studies")).to_be_visible()
+
+        await page.get_by_role("button", name="Save").click()
+        said = page.get_by_role("alert")
+        await expect(said).to_contain_text("has signed in here since this page was loaded")
+        await expect(note).to_have_value("half written")
+        await expect(page.locator("#who")).to_contain_text("submit")
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.locator(".said-of-it")).to_have_text("half written")
+        await page.get_by_role("button", name="Sign out").click()
+        await expect(page.get_by_label("API token")).to_be_visible()
+    assert [each for each in tab.complaints if "403" not in each] == []

@@ -331,6 +331,21 @@ class TestChoosing:
             assert "trial_state=completed&chart_rung=1" in page.url
         assert tab.complaints == []
 
+    async def test_the_learning_curves_stay_at_the_batch_that_was_asked_for(
+        self, service: Service, tab: Tab
+    ) -> None:
+        study_id = await searching(service.context)
+
+        async with tab.open(f"/ui/studies/{study_id}") as page:
+            await settled(page)
+            await page.locator("#curves-rung").select_option("0")
+            await page.wait_for_url("**?curves_rung=0")
+            await page.locator("#tick-completed").check()
+            await page.wait_for_url("**trial_state=completed&curves_rung=0")
+            await page.reload()
+            await expect(page.locator("#curves-rung")).to_have_value("0")
+        assert tab.complaints == []
+
     async def test_a_point_of_the_history_leads_to_its_trial(
         self, service: Service, tab: Tab
     ) -> None:
@@ -465,6 +480,54 @@ class TestWriting:
 
             await page.wait_for_url("**/ui/studies/s-*")
             await expect(page.get_by_role("heading", name="digits-eps3")).to_be_visible()
+
+    async def test_an_id_is_copied_and_who_does_not_see_it_is_told(
+        self, service: Service, tab: Tab
+    ) -> None:
+        study_id = await seeding.completed(service.context)
+
+        async with tab.open(f"/ui/studies/{study_id}") as page:
+            await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+            copy = page.get_by_role("button", name="Copy the id of the study")
+            box = await copy.bounding_box()
+            assert box is not None
+            assert min(box["width"], box["height"]) >= 24
+            await copy.click()
+            await expect(page.locator("#said")).to_have_text("Copied")
+            assert await page.evaluate("navigator.clipboard.readText()") == study_id
+            await expect(copy).to_be_visible()
+            await expect(page.locator("#said")).to_be_empty()
+        assert tab.complaints == []
+
+    @pytest.mark.parametrize("verb", ["Cancel", "Approve the private run"])
+    async def test_the_focus_goes_to_how_the_study_is_now(
+        self, service: Service, tab: Tab, verb: str
+    ) -> None:
+        study_id = await seeding.awaiting_approval(service.context)
+
+        async with tab.open(f"/ui/studies/{study_id}") as page:
+            meta = page.locator("#meta")
+            await expect(meta).to_contain_text("waiting for approval")
+            await expect(meta).not_to_contain_text("tan-cli")
+            page.on("dialog", Dialog.accept)
+            await page.get_by_role("button", name=verb).focus()
+            await page.keyboard.press("Enter")
+            await expect(meta).to_be_focused()
+        assert tab.complaints == []
+
+    @pytest.mark.parametrize("width", [740, 768, 900, 1024, 1152, 1160, 1280])
+    async def test_the_list_is_read_without_scrolling_sideways(
+        self, service: Service, tab: Tab, width: int
+    ) -> None:
+        await seeding.training(service.context, name="a-name-of-many-words-that-somebody-chose")
+        await seeding.completed(service.context)
+        await seeding.awaiting_approval(service.context)
+
+        async with tab.open("/", width=width) as page:
+            sideways = "box => box.scrollWidth - box.clientWidth"
+            assert await page.locator("#studies .scroll").evaluate(sideways) <= 0
+            assert await page.locator("html").evaluate(sideways) <= 0
+            assert await violations(page) == []
 
     async def test_text_is_copied_where_the_browser_gives_no_clipboard_too(
         self, service: Service, tab: Tab

@@ -74,13 +74,15 @@ function refuse(text) {
   refusal.hidden = !text;
 }
 
-function detailOf({ text, response }) {
+function problemOf({ text, response }) {
   try {
-    return JSON.parse(text).detail;
+    return JSON.parse(text);
   } catch {
-    return `The service answered HTTP ${response.status}`;
+    return { detail: `The service answered HTTP ${response.status}` };
   }
 }
+
+const detailOf = (ctx) => problemOf(ctx).detail;
 
 document.addEventListener("htmx:before:request", ({ detail: { ctx } }) => {
   if (isAct(ctx)) {
@@ -120,6 +122,20 @@ function signIn() {
   location.assign(`${home}ui/sign-in?next=${encodeURIComponent(next)}`);
 }
 
+/* Somebody signed in again in another tab. What this page shows of that, and proves its changes with, is taken from a
+   fresh one, and nothing that is being written is lost. The change itself is for whoever it is now to ask for. */
+async function renew(ctx) {
+  const answer = await fetch(location.href, { headers: { Accept: "text/html" } }).catch(() => null);
+  const fresh = answer?.ok && new DOMParser().parseFromString(await answer.text(), "text/html");
+  const secret = fresh && fresh.body.getAttribute("hx-headers:inherited");
+  if (!secret) return failed(ctx, detailOf(ctx));
+  document.body.setAttribute("hx-headers:inherited", secret);
+  document.querySelector(".sign-out input").value = fresh.querySelector(".sign-out input").value;
+  document.getElementById("who").replaceWith(fresh.getElementById("who"));
+  const who = document.querySelector("#who span")?.textContent;
+  failed(ctx, `${who} has signed in here since this page was loaded, so nothing was changed. Try again: it works now.`);
+}
+
 for (const [id, value] of JSON.parse(sessionStorage.getItem(kept()) ?? "[]")) {
   const field = document.getElementById(id);
   if (!field) continue;
@@ -134,11 +150,26 @@ document.addEventListener("htmx:finally:request", ({ detail: { ctx } }) => {
   queueMicrotask(() => {
     if (isAct(ctx) && document.activeElement === document.body) ctx.focused?.focus({ preventScroll: true });
   });
+  if (isAct(ctx) && ctx.request.method !== "GET") left = ctx.focused;
 });
+
+/* A button that is gone, or done for good, leaves the focus to what says how things are now: who goes on from there
+   is not at the top of the page. A browser takes the focus from a disabled button late, or never. */
+let left = null;
+document.addEventListener("htmx:after:swap", () => {
+  requestAnimationFrame(() => setTimeout(() => {
+    const isLost = [document.body, left].includes(document.activeElement);
+    if (!left || !isLost || (left.isConnected && !left.disabled)) return;
+    (document.getElementById("meta") ?? main()).focus({ preventScroll: true });
+    left = null;
+  }));
+});
+for (const act of ["pointerdown", "keydown"]) document.addEventListener(act, () => (left = null));
 
 document.addEventListener("htmx:response:error", ({ detail: { ctx } }) => {
   const isShown = ctx.sourceElement.hasAttribute(`hx-status:${ctx.response.status}`); // the answer itself says why
   if (ctx.response.status === 401) signIn();
+  else if (ctx.response.status === 403 && problemOf(ctx).type === "/problems/stale-page") renew(ctx);
   else if (!isShown) failed(ctx, detailOf(ctx));
 });
 document.addEventListener("htmx:error", ({ detail: { ctx } }) => {
@@ -180,9 +211,13 @@ async function copy(source) {
 document.addEventListener("click", async ({ target }) => {
   const button = target.closest("button[data-copy]");
   if (!button) return;
-  const label = (button.dataset.label ??= button.textContent); // who clicks again reads the answer in its place
-  button.textContent = (await copy(document.getElementById(button.dataset.copy))) ? "Copied" : "Selected";
-  setTimeout(() => (button.textContent = label), 1500);
+  const shown = button.firstChild; // beside what it says to those alone who do not see what it stands by
+  const said = (await copy(document.getElementById(button.dataset.copy))) ? "Copied" : "Selected";
+  shown.data = document.getElementById("said").textContent = said;
+  setTimeout(() => {
+    shown.data = "Copy";
+    document.getElementById("said").textContent = "";
+  }, 1500);
 });
 
 /* <button data-line="12"> selects that line of the text that is edited. */

@@ -85,13 +85,15 @@ document.addEventListener("pointerdown", (event) => {
   document.addEventListener("pointerup", end, { once: true });
 });
 
-/* The address says at which batch the charts are, and the form of the table passes it on. */
+/* The address says at which batch the charts and the learning curves are, and the form of the table passes it on. */
+const RUNGS = { "search-rung": "chart_rung", "curves-rung": "curves_rung" };
 document.addEventListener("change", ({ target }) => {
-  if (target.id !== "search-rung") return;
+  const name = RUNGS[target.id];
+  if (!name) return;
   const here = new URL(location.href);
-  here.searchParams.set("chart_rung", target.value);
+  here.searchParams.set(name, target.value);
   history.replaceState(history.state, "", here);
-  const passed = document.getElementById("chart-rung");
+  const passed = document.getElementById(`${target.id}-passed`);
   if (passed) passed.value = target.value;
 });
 

@@ -102,6 +102,11 @@ class TestSession:
         made = await browser.post("/studies", json=make_spec(), headers=ORIGIN | headers)
         assert made.status_code == 201
 
+    async def test_a_page_of_an_earlier_one_is_told_apart(self, browser):
+        headers = ORIGIN | {"X-CSRF-Token": "0" * 64}
+        answer = await browser.post("/studies", json=make_spec(), headers=headers)
+        assert answer.json()["type"] == "/problems/stale-page"
+
     async def test_another_session_has_another_token(self, app, browser, admin):
         other = Caller(app)
         await sign_in(other, (await admin.new_token(scopes=["submit"]))["token"])
@@ -146,3 +151,13 @@ class TestSession:
         page = (await client.get("/")).text
         assert "X-CSRF-Token" not in page
         assert "Sign out" not in page
+
+
+async def test_a_browser_that_is_lost_is_led_to_sign_in_and_a_program_is_not(app, nobody):
+    seen = await nobody.get("/studeis/s-1?a=b", headers={"Accept": "text/html"})
+    assert (seen.status_code, seen.headers["location"]) == (
+        303,
+        "/ui/sign-in?next=/studeis/s-1%3Fa%3Db",
+    )
+    for path, accept in (("/studeis/s-1", "*/*"), ("/studies/s-1", "text/html")):
+        assert (await nobody.get(path, headers={"Accept": accept})).status_code == 401

@@ -9,6 +9,7 @@ from pydantic import SecretStr
 from service.app import create_app
 from service.context import Context
 from service.db.session import Database
+from service.problems import MEDIA_TYPE
 from service.settings import Settings
 from tests.integration.dashboard import seeding
 from tests.integration.dashboard.page import Page, get
@@ -121,3 +122,26 @@ async def test_what_no_page_expected_is_said_on_a_page(
     assert "The service failed" in page.text["main"]
     assert "its log has the details under" in page.text["main"]
     assert "secret" not in page.text["main"]
+
+
+BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+async def test_a_browser_at_an_address_of_nothing_sees_a_page_and_a_program_a_problem(
+    client: httpx.AsyncClient,
+) -> None:
+    seen = await client.get("/studeis/s-1", headers=BROWSER)
+    assert (seen.status_code, seen.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert "there is nothing at /studeis/s-1" in Page(seen.text).text["main"]
+    assert "Accept" in seen.headers["vary"].split(", ")
+    for headers in ({}, {"Accept": "application/json"}, {**BROWSER, "HX-Request": "true"}):
+        told = await client.get("/studeis/s-1", headers=headers)
+        assert (told.status_code, told.headers["content-type"]) == (404, MEDIA_TYPE)
+
+
+@pytest.mark.parametrize("path", ["/studies/s-none", "/datasets/none", "/studies?limit=0"])
+async def test_the_api_answers_a_browser_as_everybody_else(
+    client: httpx.AsyncClient, path: str
+) -> None:
+    told = await client.get(path, headers=BROWSER)
+    assert told.headers["content-type"] == MEDIA_TYPE

@@ -132,7 +132,7 @@ class TestSlices:
         assert sorted(x for x, _ in dots(rate.dots)) == [0, 1000]
         assert rate.trials == "1,0"
         assert [x for x, _ in dots(rate.best)] == [1000]
-        assert "trial 1 has 1.0" in rate.summary
+        assert rate.summary.endswith("trial 1 has 1.")
 
     def test_the_trial_that_stands_for_the_study_stands_out(self) -> None:
         points = [point(0, 0.5, rate=0.01), point(1, 0.9, rate=1.0)]
@@ -142,6 +142,12 @@ class TestSlices:
         assert found is not None
         assert [x for x, _ in dots(found.charts[0].best)] == [0]
         assert "trial 0 has 0.01" in found.charts[0].summary
+
+    def test_what_is_read_out_has_few_digits(self) -> None:
+        found = slices(completed([point(0, 0.5, rate=0.12345678901234567)]), AXES)
+
+        assert found is not None
+        assert found.charts[0].summary.endswith("trial 0 has 0.1235.")
 
     def test_there_is_none_without_a_trial(self) -> None:
         assert slices([], AXES) is None
