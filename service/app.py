@@ -189,6 +189,9 @@ def main() -> int:
     log_records.configure(settings.log_format)
     for told in unread_settings():
         logging.getLogger(__name__).warning("%s", told)
+    if settings.weak_token and settings.serves_others:
+        logging.getLogger(__name__).error("%s", settings.weak_token)
+        return 2
     try:
         app = create_app(settings)
         end_telemetry = telemetry.install(app, settings)

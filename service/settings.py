@@ -3,6 +3,7 @@
 import difflib
 import os
 import re
+import stat
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -38,6 +39,8 @@ DataDirectories = Annotated[
     tuple[Annotated[Path, AfterValidator(_absolute)], ...], BeforeValidator(listed)
 ]
 
+SHORTEST_TOKEN = 16
+"""Characters of TAN_API_TOKEN where other machines are served: 64 bits where it is made of hexadecimal digits."""
 _READ_ELSEWHERE = frozenset({"TAN_API_URL", "TAN_SECRETS_DIR", "TAN_TORCH", "TAN_TORCH_INDEX"})
 _OF_KUBERNETES = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)\w*)?)")
 """How it names what it tells every container of services beside it: ``TAN_SEARCH_API_SERVICE_HOST``."""
@@ -151,6 +154,33 @@ class Settings(BaseSettings):
     def serves_others(self) -> bool:
         """Whether other machines are served: on an address of theirs, or through a proxy."""
         return not is_loopback(self.host) or bool(self.trusted_proxies)
+
+    @property
+    def weak_token(self) -> str | None:
+        """What to say of a token with all rights that could be guessed; None: there is none, or it could not.
+
+        Ten wrong ones an address and then one every ten seconds is what the door allows, from any number of addresses.
+        """
+        if self.api_token is None or len(self.api_token.get_secret_value()) >= SHORTEST_TOKEN:
+            return None
+        return (
+            f"TAN_API_TOKEN has fewer than {SHORTEST_TOKEN} characters, and whoever guesses it has all rights: "
+            "take what `openssl rand -hex 32` prints, or unset it and use `tan-cli token create`"
+        )
+
+    @property
+    def open_home(self) -> str | None:
+        """What to say of a ``home`` that every user of this machine may look into; None: there is none such."""
+        home = self.home_path
+        mode = stat.S_IMODE(home.stat().st_mode) if home.is_dir() else 0
+        if not mode & (stat.S_IROTH | stat.S_IWOTH):
+            return None
+        # Of the superuser: PostgreSQL, whom it does not run as, has to come through.
+        closed = "711" if os.geteuid() == 0 else "700"
+        return (
+            f"every user of this machine may look into {home} (mode {mode:o}), where models and logs are: "
+            f"chmod {closed} {home}"
+        )
 
     @property
     def is_part(self) -> bool:

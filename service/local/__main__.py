@@ -15,6 +15,11 @@ def main() -> int:
     log_records.configure(settings.log_format, level=logging.WARNING)
     for told in unread_settings():
         _say(told)
+    if settings.weak_token and settings.serves_others:
+        _say(settings.weak_token)
+        return 1
+    for told in filter(None, [settings.weak_token, settings.open_home]):
+        _say(told)
     supervisor = Supervisor(settings, say=_say)
     try:
         supervisor.run(ready=_ready)

@@ -182,6 +182,8 @@ def secrets(settings: Settings) -> Finding:
     if open_:
         names = " ".join(map(str, open_))
         return failure(f"others can read {names}", f"chmod 600 {names}; then tan-cli key rotate")
+    if told := settings.open_home:
+        return warning(*told.split(": ", 1))
     return ok(f"{len(kept)} keys and passwords in {home}, each for its owner alone")
 
 

@@ -6,6 +6,8 @@ import pytest
 from pydantic import SecretStr
 
 from service.app import create_app
+from service.app import main as serve_api
+from service.local.__main__ import main as serve_locally
 from service.settings import Settings, unread_settings
 
 
@@ -56,3 +58,52 @@ def test_the_pool_of_a_process_is_as_large_as_is_set(tmp_path: Path) -> None:
     app = create_app(Settings(home=tmp_path, database_url=named, database_pool=7))
 
     assert app.state.context.database.engine.pool.size() == 7
+
+
+@pytest.mark.parametrize(
+    ("token", "is_weak"), [(None, False), ("a" * 15, True), ("a" * 16, False), ("s", True)]
+)
+def test_a_token_that_could_be_guessed_is_told_without_it(token: str | None, is_weak: bool) -> None:
+    said = Settings(api_token=SecretStr(token) if token else None).weak_token
+
+    assert (said is not None) == is_weak
+    assert "aaa" not in (said or "")
+
+
+@pytest.mark.parametrize(("host", "starts"), [("0.0.0.0", False), ("127.0.0.1", True)])
+def test_with_a_short_token_nothing_but_this_machine_is_served(
+    host: str, starts: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[Settings] = []
+
+    class Supervisor:
+        def __init__(self, settings: Settings, **_: object) -> None:
+            self._settings = settings
+
+        def run(self, **_: object) -> None:
+            ran.append(self._settings)
+
+    monkeypatch.setattr("service.local.__main__.Supervisor", Supervisor)
+    monkeypatch.setenv("TAN_HOST", host)
+    monkeypatch.setenv("TAN_API_TOKEN", "sesame")
+
+    assert serve_locally() == (0 if starts else 1)
+    assert bool(ran) == starts
+    assert "TAN_API_TOKEN has fewer than 16 characters" in capsys.readouterr().err
+    if not starts:
+        assert serve_api() == 2
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_told"), [(0o700, False), (0o711, False), (0o750, False), (0o755, True)], ids=oct
+)
+def test_a_home_that_everybody_may_look_into_is_told(
+    mode: int, is_told: bool, tmp_path: Path
+) -> None:
+    tmp_path.chmod(mode)
+
+    said = Settings(home=tmp_path).open_home
+
+    assert (said is not None) == is_told
+    assert (said or "chmod 7").count("chmod 7") == 1
+    assert Settings(home=tmp_path / "none").open_home is None
