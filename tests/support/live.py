@@ -69,7 +69,7 @@ class StudyApi:
                 return study
             assert study["state"] not in TERMINAL, f"ended as {study['state']}: {study}"
             assert time.monotonic() < deadline, f"not so after {seconds} s: {study}"
-            time.sleep(0.1)
+            time.sleep(0.2)
 
     def complete(self, study_id: str, *, seconds: float = 240) -> dict[str, Any]:
         """The study, completed."""
@@ -85,6 +85,9 @@ class LiveService(StudyApi):
         self.home = home
         self._environment = environment
         self._handle: LocalService | None = None
+        # A client of its own for each request would read all certificates each time, which costs ten times the
+        # request; a connection that is kept may be to a process that is killed.
+        self._client = httpx.Client(timeout=60, limits=httpx.Limits(max_keepalive_connections=0))
         self.url = ""
         self._headers: dict[str, str] = {}
         if token := environment.get("TAN_API_TOKEN"):
@@ -119,7 +122,7 @@ class LiveService(StudyApi):
     def request_once(self, method: str, path: str, **kwargs: Any) -> httpx.Response:
         """One request, whatever comes of it."""
         headers = {**self._headers, **kwargs.pop("headers", {})}
-        return httpx.request(method, self.url + path, timeout=60, headers=headers, **kwargs)
+        return self._client.request(method, self.url + path, headers=headers, **kwargs)
 
     def request(self, method: str, path: str, **kwargs: Any) -> httpx.Response:
         """One request; a service that is just coming back is given time."""
