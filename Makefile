@@ -24,10 +24,10 @@ COMPILE = uv pip compile pyproject.toml --quiet --python-version 3.11 --universa
 	--no-header --no-emit-index-url --no-emit-find-links $(addprefix --no-emit-package ,$(CUDA_PACKAGES))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-heavy test-faults test-long test-gpu test-kernels test-accuracy test-all fuzz mutants faults-privacy screenshots bench results lint fmt types arch lock clean
+.PHONY: help setup demo test test-slow test-heavy test-crashes test-faults test-long test-gpu test-kernels test-accuracy test-all fuzz mutants faults-privacy screenshots bench results lint fmt types arch lock clean
 
 help:  ## Show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
 
 setup: $(VENV)/.installed  ## Make .venv and install the pinned versions
 
@@ -48,8 +48,11 @@ test-slow: setup  ## What `make test` leaves out and needs one process: statisti
 test-heavy: setup  ## What else it leaves out: Ray, browser, whole studies; SIDE_BY_SIDE= one by one
 	$(PYTEST) $(SIDE_BY_SIDE) -m "(slow or ray or browser or statistical) and not (faults or gpu or long)" $(addprefix --ignore=,$(OF_ONE_PROCESS))
 
-test-faults: setup  ## Kills, hangs, full disks and cut networks under a running service
-	$(PYTEST) $(SIDE_BY_SIDE) -m "faults and (slow or ray or browser) and not (gpu or long)" $(addprefix --ignore=,$(OF_ONE_PROCESS))
+test-crashes: setup  ## Of the faults those that every change has to outlive: kill -9, lost answers, full disks
+	$(PYTEST) $(SIDE_BY_SIDE) -m crash $(addprefix --ignore=,$(OF_ONE_PROCESS))
+
+test-faults: setup  ## The other faults: hangs, jumping clocks, cut networks and more kills under a running service
+	$(PYTEST) $(SIDE_BY_SIDE) -m "faults and (slow or ray or browser) and not (crash or gpu or long)" $(addprefix --ignore=,$(OF_ONE_PROCESS))
 
 test-long: setup  ## Minutes each: 10,000 requests of the contract, hosts cut off and killed
 	$(PYTEST) -m long
@@ -79,7 +82,7 @@ test-kernels: $(VENV)/triton/.installed  ## The kernels of a GPU, by Triton's in
 test-accuracy: setup  ## Published accuracies on real data, minutes each (TAN_DATA_DIR)
 	$(PYTEST) -m accuracy
 
-test-all: test test-slow test-heavy test-faults test-long test-accuracy  ## Every test that this machine can run
+test-all: test test-slow test-heavy test-crashes test-faults test-long test-accuracy  ## Every test that this machine can run
 
 bench: setup  ## Every benchmark, quickly (BENCH= for the full size)
 	@set -e; for each in $(filter-out benchmarks/results.py,$(wildcard benchmarks/[a-z]*.py)); do echo "$$each"; $(BIN)/python $$each $(BENCH); done

@@ -159,6 +159,7 @@ def test_of_many_starters_one_owns_the_server(home: Path) -> None:
     assert said == ["refused", "refused", "refused", "served"]
 
 
+@pytest.mark.crash
 def test_the_server_of_a_killed_owner_is_adopted_and_stopped(home: Path) -> None:
     owner, facts = start_owner(home)
     end(owner, signal.SIGKILL)
@@ -178,6 +179,7 @@ def test_the_server_of_a_killed_owner_is_adopted_and_stopped(home: Path) -> None
     assert not is_running(pid)
 
 
+@pytest.mark.crash
 def test_a_killed_server_recovers_what_was_committed(home: Path) -> None:
     with EmbeddedPostgres(home) as server:
         note(server.url_owner, "committed")
@@ -193,6 +195,7 @@ def test_a_killed_server_recovers_what_was_committed(home: Path) -> None:
         assert notes(server.url_owner) == ["committed"]
 
 
+@pytest.mark.crash
 def test_owner_and_server_killed_together_recover(home: Path) -> None:
     owner, facts = start_owner(home)
     os.kill(int(str(facts["pid"])), signal.SIGKILL)

@@ -13,6 +13,7 @@ from tests.support.studies import SEGMENT, STEPS, assert_nothing_was_lost, has_r
 
 pytestmark = [
     pytest.mark.faults,
+    pytest.mark.crash,
     pytest.mark.slow,
     pytest.mark.ray,
     pytest.mark.timeout(600),

@@ -17,7 +17,7 @@ from service.db.session import Database
 from tests.fixtures.api import make_settings, make_spec, open_client
 from tests.support.disks import fill, small_disk
 
-pytestmark = [pytest.mark.faults, pytest.mark.slow]
+pytestmark = [pytest.mark.faults, pytest.mark.crash, pytest.mark.slow]
 
 MEGABYTES = 128
 """A fresh cluster takes 60 of them."""

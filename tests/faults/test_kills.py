@@ -64,12 +64,17 @@ def kill_in_turn(
     return before
 
 
+@pytest.mark.crash
 class TestPrivateRun:
-    def test_a_killed_control_plane_costs_no_attempt(self, service: LiveService) -> None:
+    def test_a_killed_control_plane_or_database_costs_no_attempt(
+        self, service: LiveService
+    ) -> None:
         study_id = service.submit(training("kill-private-control-plane"))
         service.wait(study_id, has_run(1, 20))
         service.kill("service.orchestrator")
-        service.wait(study_id, has_run(1, 500))
+        service.wait(study_id, has_run(1, 300))
+        service.kill("postgres", "-D")
+        service.wait(study_id, has_run(1, 600))
         service.kill("service.app")
 
         study = service.complete(study_id)
@@ -96,6 +101,7 @@ class TestPrivateRun:
         assert study["run"]["step"] == min(STEPS, STEPS + SLACK - cut_off)
 
 
+@pytest.mark.crash
 class TestEverything:
     def test_a_killed_supervisor_leaves_a_study_that_completes_after_a_restart(
         self, service: LiveService

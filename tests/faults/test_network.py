@@ -96,6 +96,7 @@ def test_a_cut_of_a_minute_loses_nothing(service: LiveService, wire: Proxy, phas
     assert study["privacy"]["charged_steps"] <= steps + AT_WORST
 
 
+@pytest.mark.crash
 def test_lost_answers_and_a_cut_shorter_than_the_lease_cost_nothing(
     service: LiveService, wire: Proxy
 ) -> None:

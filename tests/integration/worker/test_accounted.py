@@ -81,6 +81,7 @@ def test_what_is_not_granted_does_not_run_and_says_why(
 
 
 @pytest.mark.faults
+@pytest.mark.crash
 def test_a_trial_whose_worker_was_killed_is_charged_once_more(
     plane: "ControlPlaneServer",
     start: "Start",
