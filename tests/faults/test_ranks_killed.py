@@ -3,7 +3,6 @@
 ``TAN_RANK_KILL_MINUTES`` makes it shorter or longer. What was measured is printed (``-s``).
 """
 
-import json
 import math
 import os
 import time
@@ -16,7 +15,7 @@ import pytest
 
 from tan_core.planner.segments import SLACK_SEGMENTS, segment_rule
 from tests.support.live import TERMINAL, LiveService
-from tests.support.studies import has_run, training
+from tests.support.studies import assert_nothing_was_lost, has_run, segments, training
 
 MINUTES = float(os.environ.get("TAN_RANK_KILL_MINUTES") or 10)
 PAUSE_SECONDS = 30.0
@@ -68,14 +67,10 @@ def test_a_run_whose_ranks_are_killed_completes_as_one_that_is_left_alone(
         f"undisturbed {accuracies[0]:.3f}"
     )
 
-    # Every step that ran is charged, and every segment that was begun, once and for ever.
-    assert privacy["charged_steps"] == sum(begun.values())
-    assert run["step"] == sum(steps for number, steps in begun.items() if number in ended)
+    assert_nothing_was_lost(service, study, finished_before=[])
     assert (
         len(begun) - len(ended) <= 2 * kills
     )  # the one before, where its checkpoint was on its way
-    assert privacy["charged_steps"] <= privacy["reserved_steps"]
-    assert privacy["epsilon"] <= 3.0
     # What the slack does not cover is missing at the end, and nothing else.
     cut_off = privacy["charged_steps"] - run["step"]
     assert run["step"] == min(STEPS, STEPS + SLACK_SEGMENTS * SEGMENT - cut_off)
@@ -100,23 +95,3 @@ def kill_ranks(service: LiveService, study_id: str) -> int:
             kills += 1
             time.sleep(PAUSE_SECONDS)
     return kills
-
-
-def segments(service: LiveService, study_id: str) -> tuple[dict[int, int], set[int]]:
-    """Of the study's reservation: the steps of every segment that was begun, and which have ended."""
-    reservation = next(
-        each["reservation_id"]
-        for each in service.get("/datasets/digits/ledger")["reservations"]
-        if each["study_id"] == study_id
-    )
-    begun: dict[int, int] = {}
-    ended: set[int] = set()
-    for entry in service.get("/datasets/digits/ledger/export")["entries"]:
-        body = json.loads(entry["body"])
-        if entry["reservation_id"] != reservation:
-            continue
-        if entry["kind"] == "begin":
-            begun[body["segment"]] = body["num_steps"]
-        elif entry["kind"] == "end":
-            ended.add(body["segment"])
-    return begun, ended

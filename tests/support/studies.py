@@ -1,5 +1,6 @@
 """Studies to break something in the middle of, and what must hold when they are over."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -69,9 +70,32 @@ def assert_nothing_was_lost(
     for trial in finished_before:
         assert _scored(by_number[trial["number"]]) == _scored(trial)
     assert len(finished) == len(by_number) == study["spec"]["search"]["trials"]
-    assert study["privacy"]["charged_steps"] >= study["run"]["step"]
+    # Every segment that was begun is charged, once and for ever, and nothing ran that was not begun.
+    begun, ended = segments(service, study["id"])
+    assert study["privacy"]["charged_steps"] == sum(begun.values())
+    assert study["run"]["step"] == sum(begun[number] for number in ended)
     assert study["privacy"]["charged_steps"] <= study["privacy"]["reserved_steps"]
     assert study["privacy"]["epsilon"] <= 3.0
+
+
+def segments(service: LiveService, study_id: str) -> tuple[dict[int, int], set[int]]:
+    """Of the study's reservation: the steps of every segment that was begun, and which have ended."""
+    reservation = next(
+        each["reservation_id"]
+        for each in service.get("/datasets/digits/ledger")["reservations"]
+        if each["study_id"] == study_id
+    )
+    begun: dict[int, int] = {}
+    ended: set[int] = set()
+    for entry in service.get("/datasets/digits/ledger/export")["entries"]:
+        body = json.loads(entry["body"])
+        if entry["reservation_id"] != reservation:
+            continue
+        if entry["kind"] == "begin":
+            begun[body["segment"]] = body["num_steps"]
+        elif entry["kind"] == "end":
+            ended.add(body["segment"])
+    return begun, ended
 
 
 def _scored(trial: dict[str, Any]) -> dict[str, Any]:
