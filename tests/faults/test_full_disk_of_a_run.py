@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.crash,
     pytest.mark.slow,
     pytest.mark.ray,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(900),
 ]
 
 MEGABYTES = 32

@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.faults,
     pytest.mark.slow,
     pytest.mark.ray,
-    pytest.mark.timeout(420),
+    pytest.mark.timeout(900),
 ]
 
 

@@ -59,7 +59,7 @@ class StudyApi:
         study_id: str,
         until: Callable[[dict[str, Any]], bool] = lambda study: study["state"] in TERMINAL,
         *,
-        seconds: float = 240,
+        seconds: float = 400,
     ) -> dict[str, Any]:
         """The study once it is as wanted; a terminal state ends the wait in any case."""
         deadline = time.monotonic() + seconds
@@ -71,7 +71,7 @@ class StudyApi:
             assert time.monotonic() < deadline, f"not so after {seconds} s: {study}"
             time.sleep(0.2)
 
-    def complete(self, study_id: str, *, seconds: float = 240) -> dict[str, Any]:
+    def complete(self, study_id: str, *, seconds: float = 400) -> dict[str, Any]:
         """The study, completed."""
         study = self.wait(study_id, seconds=seconds)
         assert study["state"] == "completed", (study["reason"], study["error"])
