@@ -86,7 +86,6 @@ def main() -> None:
     folder = Path(sys.argv[1])
     told: dict[str, Any] = {
         "unstated": placed(None, 2, folder),
-        "halves": placed(0.5, 4, folder),
         "quarters": placed(0.25, 8, folder),
     }
     ranks = of_ranks(ray.cluster_resources(), 4, settings())

@@ -354,6 +354,8 @@ def search_of(digits: DatasetRef) -> Callable[..., SearchAssignment]:
                 "num_examples": digits.num_train,
                 "rungs": [16, 64],
                 "max_examples": 256 * 40,
+                # Each process of a trial takes seconds to start: a second one is for who needs trials side by side.
+                "max_concurrent": 1,
                 "dataset": digits,
                 "trials": [],
                 **changes,

@@ -50,7 +50,7 @@ def charged_of(search_of: SearchOf, digits: DatasetRef) -> SearchOf:
 def test_every_trial_is_charged_once_and_told_by_its_score(
     plane: "ControlPlaneServer", start: "Start", charged_of: SearchOf, new_books: NewBooks
 ) -> None:
-    plane.books = books = new_books(charged_of())
+    plane.books = books = new_books(charged_of(max_concurrent=None))
     driver = start("worker.simulate")
     out, _ = driver.communicate(timeout=200)
     assert driver.returncode == 0, out
@@ -82,6 +82,7 @@ def test_what_is_not_granted_does_not_run_and_says_why(
 
 @pytest.mark.faults
 @pytest.mark.crash
+@pytest.mark.timeout(600)
 def test_a_trial_whose_worker_was_killed_is_charged_once_more(
     plane: "ControlPlaneServer",
     start: "Start",
@@ -94,7 +95,7 @@ def test_a_trial_whose_worker_was_killed_is_charged_once_more(
     # before its trial is charged, and killed at once afterwards.
     others = {worker.pid for worker in ray_head.workers("SimulatedTrial")}
     driver = start("worker.simulate")
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 250
     victims: list[int] = []
     while not (victims and books.segments):
         assert driver.poll() is None

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[3]
 Told = dict[str, Any]
-STATED = {"unstated": 1, "halves": 2, "quarters": 4}
+STATED = {"unstated": 1, "quarters": 4}
 """``gpus_per_trial``, and how many trials then share a GPU."""
 
 

@@ -30,7 +30,7 @@ def test_a_search_of_six_trials_completes_and_its_log_names_run_attempt_and_tria
     new_books: NewBooks,
 ) -> None:
     run_id = "logged-search"
-    plane.books = books = new_books(search_of(run_id=run_id))
+    plane.books = books = new_books(search_of(run_id=run_id, max_concurrent=None))
     driver = start("worker.simulate", **JSON)
     out, _ = driver.communicate(timeout=200)
     assert driver.returncode == 0, out
@@ -206,7 +206,7 @@ def test_a_cancelled_search_ends_cleanly(
     plane: "ControlPlaneServer", start: "Start", search_of: SearchOf, new_books: NewBooks, how: str
 ) -> None:
     search = search_of().search.model_copy(update={"trials": 10_000})
-    plane.books = books = new_books(search_of(search=search))
+    plane.books = books = new_books(search_of(search=search, max_concurrent=None))
     driver = start("worker.simulate")
     deadline = time.monotonic() + 100
     while len(books.trials) < 3:
@@ -226,7 +226,7 @@ def test_a_paused_search_leaves_no_trial_half_done(
     plane: "ControlPlaneServer", start: "Start", search_of: SearchOf, new_books: NewBooks
 ) -> None:
     search = search_of().search.model_copy(update={"trials": 10_000})
-    plane.books = books = new_books(search_of(search=search))
+    plane.books = books = new_books(search_of(search=search, max_concurrent=None))
     driver = start("worker.simulate")
     deadline = time.monotonic() + 100
     while len(books.trials) < 3:
@@ -241,12 +241,17 @@ def test_a_paused_search_leaves_no_trial_half_done(
     assert len(books.trials) < 10_000
 
 
-def test_a_search_without_a_completed_trial_fails_for_good(
-    plane: "ControlPlaneServer", start: "Start", search_of: SearchOf, new_books: NewBooks
+def test_a_search_without_a_completed_trial_fails_for_good_and_each_trial_says_why_in_the_log(
+    plane: "ControlPlaneServer",
+    start: "Start",
+    ray_head: "RayHead",
+    search_of: SearchOf,
+    new_books: NewBooks,
 ) -> None:
+    run_id = "logged-failures"
     faulty = search_of().search.model_copy(update={"trials": 2, "space": {"nonsense": 1.0}})
-    plane.books = books = new_books(search_of(search=faulty))
-    driver = start("worker.simulate")
+    plane.books = books = new_books(search_of(search=faulty, run_id=run_id))
+    driver = start("worker.simulate", **JSON)
     out, _ = driver.communicate(timeout=200)
     assert driver.returncode == 1, out
     (finish,) = books.finishes
@@ -254,3 +259,7 @@ def test_a_search_without_a_completed_trial_fails_for_good(
     assert finish.reason is not None
     assert finish.reason.startswith("no trial of 2 completed: 2 failed; the last reason: ")
     assert "'nonsense' is not a trainer field" in finish.reason
+
+    failed = [each for each in records(ray_head.worker_lines(), run_id) if each["level"] == "error"]
+    assert {each["trial"] for each in failed} == {0, 1}
+    assert all("'nonsense' is not a trainer field" in each["exception"] for each in failed)
