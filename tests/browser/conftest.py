@@ -2,14 +2,14 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import uvicorn
 from fastapi import FastAPI
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
@@ -32,6 +32,10 @@ FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
+
+
+# What comes on a busy machine comes late: five seconds are no verdict on a page.
+expect.set_options(timeout=15_000)
 
 
 class BelowPrefix:
@@ -132,6 +136,17 @@ class Tab:
             yield page
         finally:
             await context.close()
+
+
+async def at_widths(page: Page, widths: Sequence[int]) -> AsyncIterator[int]:
+    """Each width in turn, once the page is laid out in it: resizing a page is cheaper than opening it again."""
+    for width in widths:
+        await page.set_viewport_size({"width": width, "height": 900})
+        # Charts are drawn anew in the frame after they have heard of it.
+        await page.evaluate(
+            "() => new Promise(d => requestAnimationFrame(() => requestAnimationFrame(d)))"
+        )
+        yield width
 
 
 @pytest.fixture

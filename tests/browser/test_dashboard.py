@@ -5,7 +5,7 @@ from playwright.async_api import Browser, Dialog, expect
 
 from service.db.session import Database
 from service.db.tables import Study
-from tests.browser.conftest import SCHEMES, Service, Tab
+from tests.browser.conftest import SCHEMES, Service, Tab, at_widths
 from tests.integration.dashboard import seeding
 
 pytestmark = pytest.mark.browser
@@ -283,10 +283,11 @@ class TestLooking:
         paths += [f"/ui/studies/{id_}" for id_ in (running, failed, waiting)]
 
         for path in paths:
-            for width in widths:
-                async with tab.open(path, width=width, scheme=scheme) as page:
+            async with tab.open(path, width=widths[0], scheme=scheme) as page:
+                async for width in at_widths(page, widths):
                     assert await page.evaluate(OVERFLOW) <= 0, (path, width)
-                    await page.evaluate(OPENED)
+                await page.evaluate(OPENED)
+                async for width in at_widths(page, widths):
                     assert await page.evaluate(CONTRAST) == [], (path, width)
 
     async def test_how_predictions_held_is_drawn_and_leads_to_each_study(

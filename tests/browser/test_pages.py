@@ -11,7 +11,7 @@ from playwright.async_api import Page, expect
 from service.db.tables import Study
 from service.statements.verify import SCHEMA
 from tests.browser.axe import violations
-from tests.browser.conftest import SCHEMES, Service, Tab
+from tests.browser.conftest import SCHEMES, Service, Tab, at_widths
 from tests.integration.dashboard import rich, seeding
 
 pytestmark = pytest.mark.browser
@@ -289,9 +289,9 @@ class TestLooking:
         self, service: Service, tab: Tab, scheme: str, widths: tuple[int, ...]
     ) -> None:
         for name, path in (await seeded(service)).items():
-            for width in widths:
-                async with tab.open(path, width=width, scheme=scheme) as page:
-                    await complete(page, name)
+            async with tab.open(path, width=widths[0], scheme=scheme) as page:
+                await complete(page, name)
+                async for width in at_widths(page, widths):
                     assert await page.evaluate(OVERFLOW) <= 0, (name, width)
                     assert await violations(page, scheme=scheme) == [], (name, width)
 

@@ -13,7 +13,7 @@ from playwright.async_api import Dialog, Page, expect
 
 from service.context import Context
 from tests.browser.axe import violations
-from tests.browser.conftest import SCHEMES, Service, Tab
+from tests.browser.conftest import SCHEMES, Service, Tab, at_widths
 from tests.integration.dashboard import rich, seeding
 
 pytestmark = pytest.mark.browser
@@ -49,13 +49,13 @@ class TestLooking:
 
         found: list[str] = []
         for path in paths:
-            for width in widths[:2]:
-                async with tab.open(path, scheme=scheme, width=width) as page:
-                    if wide in path and "/studies/" in path:
-                        await settled(page)
-                    await page.evaluate(
-                        "document.querySelectorAll('details').forEach(d => d.open = true)"
-                    )
+            async with tab.open(path, scheme=scheme, width=widths[0]) as page:
+                if wide in path and "/studies/" in path:
+                    await settled(page)
+                await page.evaluate(
+                    "document.querySelectorAll('details').forEach(d => d.open = true)"
+                )
+                async for width in at_widths(page, widths[:2]):
                     of_page = await violations(page, scheme=scheme)
                     found += [f"{path} {width}: {each}" for each in of_page]
         assert found == []
