@@ -64,47 +64,48 @@ class TestDigits:
         assert 2.85 <= independent_epsilon(statement["events"], 1e-5) <= 3.0
         assert service.get(f"/studies/{done['id']}/trials")["items"] == []
 
-    def test_steps_may_be_searched_and_passes_in_bfloat16_are_stated(
+    def test_a_trial_of_searched_steps_is_promoted_by_hand_and_runs_in_bfloat16(
         self, service: LiveService
     ) -> None:
-        study = digits_study("steps", train={"steps": "auto", "precision": "bfloat16"})
+        study = digits_study(
+            "manual", promotion="manual", train={"steps": "auto", "precision": "bfloat16"}
+        )
         study["search"]["space"]["steps"] = {"choices": [60, 120]}
-        done = service.complete(service.submit(study))
-
-        assert done["plan"]["reference"]["precision"] == "bfloat16"
-        assert done["run"]["test_accuracy"] > 0.7
-        statement = service.get(f"/studies/{done['id']}/statement")
-        assert statement["training"] == {"precision": "bfloat16"}
-        # Every candidate meets the target, at whichever number of steps.
-        assert 2.85 <= independent_epsilon(statement["events"], 1e-5) <= 3.0
-        assert statement["events"][0]["steps"] in (60, 120)
-
-    def test_a_hopeless_learning_rate_is_recorded_as_diverged(self, service: LiveService) -> None:
-        study = digits_study("diverges", model={"name": "tanh-cnn"})
-        study["search"]["space"] = {"learning_rate": {"choices": [0.5, 1e6]}}
-        study["search"]["trials"] = 6
-        done = service.complete(service.submit(study))
-
-        trials = service.get(f"/studies/{done['id']}/trials")["items"]
-        wild = [trial for trial in trials if trial["params"]["learning_rate"] == 1e6]
-        assert "diverged" in {trial["state"] for trial in wild}
-        # One that is at chance level by luck a little above it may be cut by its curve instead.
-        assert all(trial["state"] in ("diverged", "pruned") and trial["reason"] for trial in wild)
-        assert done["best_trial"]["params"]["learning_rate"] == 0.5
-
-    def test_a_manual_promotion_waits_and_takes_the_named_trial(self, service: LiveService) -> None:
-        study = digits_study("manual", promotion="manual")
         study["search"]["rungs"] = [32]  # one rung cuts nobody: every trial may be promoted
         study_id = service.submit(study)
-        service.wait(study_id, lambda study: study["state"] == "awaiting_approval")
+        waiting = service.wait(study_id, lambda study: study["state"] == "awaiting_approval")
+        assert waiting["run"] is None
+        trials = service.get(f"/studies/{study_id}/trials")["items"]
+        chosen = trials[1]
+        assert chosen["state"] == "completed"
 
         response = service.request("POST", f"/studies/{study_id}/promote", json={"trial": 1})
         assert response.status_code in (200, 202), response.text
         done = service.complete(study_id)
 
+        assert done["plan"]["reference"]["precision"] == "bfloat16"
+        assert done["best_trial"]["number"] == 1
+        assert done["run"]["test_accuracy"] > 0.7
+        statement = service.get(f"/studies/{study_id}/statement")
+        assert statement["training"] == {"precision": "bfloat16"}
+        # Every candidate meets the target, at whichever number of steps.
+        assert 2.85 <= independent_epsilon(statement["events"], 1e-5) <= 3.0
+        assert statement["events"][0]["steps"] == chosen["params"]["steps"]
+
+    def test_a_hopeless_learning_rate_is_recorded_as_diverged(self, service: LiveService) -> None:
+        study = digits_study("diverges", model={"name": "tanh-cnn"}, promotion="manual")
+        study["search"]["space"] = {"learning_rate": {"choices": [0.5, 1e6]}}
+        study["search"]["trials"] = 6
+        study_id = service.submit(study)
+        found = service.wait(study_id, lambda study: study["state"] == "awaiting_approval")
+        assert service.request("POST", f"/studies/{study_id}/cancel").is_success
+
         trials = service.get(f"/studies/{study_id}/trials")["items"]
-        assert done["best_trial"] is not None
-        assert trials[1]["state"] == "completed"
+        wild = [trial for trial in trials if trial["params"]["learning_rate"] == 1e6]
+        assert "diverged" in {trial["state"] for trial in wild}
+        # One that is at chance level by luck a little above it may be cut by its curve instead.
+        assert all(trial["state"] in ("diverged", "pruned") and trial["reason"] for trial in wild)
+        assert found["best_trial"]["params"]["learning_rate"] == 0.5
 
     def test_a_cancelled_search_gives_its_budget_back(self, service: LiveService) -> None:
         before = service.get("/datasets/digits/ledger")
