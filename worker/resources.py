@@ -20,6 +20,16 @@ class Ranks:
         return {"CPU": 1, "GPU": 1} if self.use_gpu else {"CPU": 1}
 
 
+def told(each: Mapping[str, float]) -> str:
+    """What a trial or rank asks for, in words.
+
+    Example:
+        >>> told({"cpu": 1, "gpu": 0.25})
+        '1 CPU and 0.25 GPU'
+    """
+    return " and ".join(f"{amount:g} {name.upper()}" for name, amount in each.items())
+
+
 def of_trial(cluster: Mapping[str, Any], settings: WorkerSettings) -> dict[str, float]:
     """One core for a trial, and its GPU or part of one.
 

@@ -23,7 +23,7 @@ from worker.curves import CurveStopper
 from worker.driver import Driver, Outcome, connect
 from worker.progress import SearchProgress
 from worker.report import TrialReporter
-from worker.resources import of_trial
+from worker.resources import of_trial, told
 from worker.schedule import build_scheduler
 from worker.searcher import ConstantTanSearch, wanted_repeat
 from worker.trial import SimulatedTrial, TrialData
@@ -94,6 +94,8 @@ def _run_trials(
             pulses=pulses,
             progress_timeout_seconds=driver.settings.progress_timeout_seconds,
         )
+        each = of_trial(ray.cluster_resources(), driver.settings)
+        log.info("trials have %s each", told(each))
         tuner = tune.Tuner(
             tune.with_resources(
                 tune.with_parameters(
@@ -102,7 +104,7 @@ def _run_trials(
                     data=data,
                     settings=driver.settings,
                 ),
-                of_trial(ray.cluster_resources(), driver.settings),
+                each,
             ),
             tune_config=tune.TuneConfig(
                 search_alg=searcher,

@@ -23,7 +23,7 @@ from worker.alive import Pulses
 from worker.driver import Driver, Outcome, connect, drive
 from worker.reasons import is_of_other_data, reason_of
 from worker.report import EXIT_FAILED, ControlPlaneError, Heartbeats
-from worker.resources import of_ranks
+from worker.resources import of_ranks, told
 from worker.settings import quieten_ray
 
 log = logging.getLogger(__name__)
@@ -46,6 +46,7 @@ def train(assignment: PrivateAssignment, driver: Driver) -> Outcome:
 
     connect(assignment.run_id)
     ranks = of_ranks(ray.cluster_resources(), assignment.workers, driver.settings)
+    log.info("%d of %d ranks, each with %s", ranks.number, assignment.workers, told(ranks.each))
     trainer = TorchTrainer(
         train_loop,
         train_loop_config={"assignment": assignment, "settings": driver.settings},

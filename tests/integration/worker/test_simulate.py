@@ -46,6 +46,7 @@ def test_a_search_of_six_trials_completes_and_its_log_names_run_attempt_and_tria
     of_driver = records(out.splitlines(), run_id)
     messages = [each["message"] for each in of_driver if each["logger"] == "worker.driver"]
     assert messages == ["a search run of study s1 begins", "succeeded"]
+    assert "trials have 1 CPU each" in [each["message"] for each in of_driver]
     of_trials = records(ray_head.worker_lines(), run_id)
     begun = [each for each in of_trials if each["message"].startswith("begins with seed 0")]
     assert {each["trial"] for each in begun} == set(range(6))

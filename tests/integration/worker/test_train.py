@@ -64,7 +64,9 @@ def test_a_private_run_on_two_ranks_completes_and_its_log_names_run_attempt_and_
     assert all(value.dtype == "float32" for value in load_file(model).values())
     assert [file.name for file in model.parent.iterdir()] == [model.name]
 
-    assert records(out.splitlines(), run_id)[-1]["message"] == "succeeded"
+    messages = [each["message"] for each in records(out.splitlines(), run_id)]
+    assert "2 of 2 ranks, each with 1 CPU" in messages
+    assert messages[-1] == "succeeded"
     of_ranks = records(ray_head.worker_lines(), run_id)
     begun = [each for each in of_ranks if "begins on cpu" in each["message"]]
     assert {each["rank"] for each in begun} == {0, 1}

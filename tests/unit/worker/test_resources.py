@@ -2,7 +2,7 @@
 
 import pytest
 
-from worker.resources import Ranks, of_ranks, of_trial
+from worker.resources import Ranks, of_ranks, of_trial, told
 from worker.settings import WorkerSettings
 
 
@@ -50,3 +50,15 @@ def test_ranks_are_cut_to_what_is_there_unless_the_cluster_grows(
 @pytest.mark.parametrize(("use_gpu", "each"), [(True, {"CPU": 1, "GPU": 1}), (False, {"CPU": 1})])
 def test_a_rank_never_shares_a_gpu(use_gpu: bool, each: dict) -> None:
     assert Ranks(2, use_gpu=use_gpu).each == each
+
+
+@pytest.mark.parametrize(
+    ("each", "words"),
+    [
+        ({"CPU": 1}, "1 CPU"),
+        ({"CPU": 1, "GPU": 1}, "1 CPU and 1 GPU"),
+        ({"cpu": 1, "gpu": 0.25}, "1 CPU and 0.25 GPU"),
+    ],
+)
+def test_what_each_is_given_is_told_in_one_way(each: dict, words: str) -> None:
+    assert told(each) == words
