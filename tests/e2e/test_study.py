@@ -99,6 +99,7 @@ class TestDigits:
         study_id = service.submit(study)
         found = service.wait(study_id, lambda study: study["state"] == "awaiting_approval")
         assert service.request("POST", f"/studies/{study_id}/cancel").is_success
+        service.wait(study_id)  # what it holds of the budget is given back by then
 
         trials = service.get(f"/studies/{study_id}/trials")["items"]
         wild = [trial for trial in trials if trial["params"]["learning_rate"] == 1e6]
