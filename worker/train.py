@@ -26,7 +26,8 @@ from worker.report import EXIT_FAILED, ControlPlaneError, Heartbeats
 from worker.resources import of_ranks, told
 from worker.settings import quieten_ray
 
-log = logging.getLogger(__name__)
+# As a program it has another __name__, of which only warnings are told.
+log = logging.getLogger("worker.train")
 
 PROCESS_GROUP_TIMEOUT_SECONDS = 1800
 """At least: ranks wait for rank 0 while it waits for the control plane; a dead rank is noticed at once."""
