@@ -7,6 +7,7 @@ from tan_core.log_records import error_message
 
 LAST_LINES = 20
 MAX_LAST_CHARACTERS = 4000
+MAX_RAYS_CHARACTERS = 300
 _STYLE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _TRACEBACK = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(r"(\w+\.)*\w*(Error|Exception)(\(\w+\))?: \S")
@@ -50,3 +51,16 @@ def last_words(text: str) -> str | None:
     if ending and (message := error_message(ending[-1])):
         return message
     return next((line for line in reversed(ending) if _EXCEPTION.match(line)), None)
+
+
+def rays_words(message: str) -> str | None:
+    r"""The line that counts of what Ray says of a job that it ended, or could not begin: it writes pages.
+
+    Example:
+        >>> rays_words("Unexpected error occurred: low on memory.\nObject store memory usage: [...")
+        'Unexpected error occurred: low on memory.'
+    """
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    if not lines:
+        return None
+    return lines[-1 if lines[0] == _TRACEBACK else 0][:MAX_RAYS_CHARACTERS]

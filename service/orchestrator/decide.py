@@ -22,7 +22,6 @@ KEEPS_SLOT = timedelta(seconds=60)
 """A study that pauses for longer gives its slot away: whoever takes it may hold it for hours."""
 OTHER_VERSION = ("this worker speaks version ", "this driver runs Ray ")
 """What the reason of a driver holds that met messages, or a cluster, of another version."""
-_LONGEST_OF_RAY = 300
 UNREACHED = "the driver was not heard yet, and the API does not answer at TAN_WORKER_URL from the orchestrator either"
 PAUSED = "paused by a user"
 PAUSING = "pausing: the driver goes on to its next checkpoint"
@@ -236,14 +235,4 @@ def _resting(last: AttemptView, pause: timedelta, now: datetime) -> str | None:
 
 def _ending(job: JobInfo) -> str:
     code = "" if job.exit_code is None else f" with exit code {job.exit_code}"
-    return f"the driver ended{code} without a final report ({job.status}){_told_by_ray(job)}"
-
-
-def _told_by_ray(job: JobInfo) -> str:
-    """Why a driver that has no exit code was ended, or never began: Ray has pages on it, and says it in one line."""
-    lines = [line.strip() for line in (job.message or "").splitlines() if line.strip()]
-    # The message of an exit code is the log, which is read by itself.
-    if job.exit_code is not None or not lines:
-        return ""
-    line = lines[-1] if lines[0].startswith("Traceback ") else lines[0]
-    return f": {line[:_LONGEST_OF_RAY]}"
+    return f"the driver ended{code} without a final report ({job.status})"

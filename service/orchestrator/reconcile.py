@@ -1,5 +1,6 @@
 """One tick for one study: look, decide, act. Every transaction is short; none waits for Ray."""
 
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -18,7 +19,7 @@ from service.ledger import names
 from service.ledger import repository as ledger
 from service.ledger.service import Ledger
 from service.logs.redact import redact
-from service.logs.text import last_words
+from service.logs.text import last_words, rays_words
 from service.orchestrator import assignments, claims, compute, endings, promote
 from service.orchestrator.decide import (
     FIRST_PAUSE,
@@ -67,7 +68,7 @@ class Scene:
     attempt: Attempt | None
     job: JobInfo | None
     last_words: str | None
-    """The error that the driver's log ends with, where it has ended."""
+    """The error that the driver's log ends with, where it has ended, behind what Ray says of one that it ended."""
     now: datetime
 
 
@@ -273,11 +274,14 @@ class Reconciler:
             raise
         if job is None or not job.status.is_terminal:
             return job, None
-        try:
-            words = last_words((await self._launcher.log(submission_id)).text)
-        except LauncherUnavailableError:
-            return job, None  # it lay on the node that died with the driver
-        return job, words and redact(words, known=[run_token(self._secret, submission_id)])
+        known = [run_token(self._secret, submission_id)]
+        words: list[str | None] = []
+        if job.message and job.exit_code is None:  # with one Ray says what the log says
+            # Cut after secrets are out: a half of one would not be known.
+            words.append(rays_words(redact(job.message, known=known)))
+        with contextlib.suppress(LauncherUnavailableError):  # it lay on the node that died
+            words.append(last_words((await self._launcher.log(submission_id)).text))
+        return job, redact(": ".join(filter(None, words)), known=known) or None
 
     async def _advance_run(
         self,

@@ -36,9 +36,15 @@ class MemoryLauncher:
         dropped = 0 if self.longest_log is None else max(0, len(said) - self.longest_log)
         return Said(said[dropped:], dropped)
 
-    def end(self, submission_id: str, status: JobStatus, exit_code: int | None) -> None:
+    def end(
+        self,
+        submission_id: str,
+        status: JobStatus,
+        exit_code: int | None,
+        message: str | None = None,
+    ) -> None:
         """The driver ends."""
-        self.jobs[submission_id] = JobInfo(status, exit_code, None)
+        self.jobs[submission_id] = JobInfo(status, exit_code, message)
 
     def _expect_up(self) -> None:
         if self.is_down:

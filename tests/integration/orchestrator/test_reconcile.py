@@ -397,6 +397,48 @@ class TestDeadDrivers:
             "ModuleNotFoundError: No module named 'ray'"
         )
 
+    @pytest.mark.parametrize(
+        ("said", "told"),
+        [
+            (
+                "Unexpected error occurred: 1 worker(s) were killed due to the node running low on memory.\n"
+                "Object store memory usage: [- objects spillable: 0",
+                "Unexpected error occurred: 1 worker(s) were killed due to the node running low on memory.",
+            ),
+            (
+                "\nTraceback (most recent call last):\n  File 'x'\nOSError: no such folder\n",
+                "OSError: no such folder",
+            ),
+            ("a" * 20_000, "a" * 300),
+            ("no runtime: Bearer abcdefgh12345678", "no runtime: Bearer ***"),
+            (f"{'a' * 288} Bearer abcdefgh12345678", f"{'a' * 288} Bearer ***"),
+        ],
+    )
+    async def test_what_ray_ended_or_never_began_has_a_line_of_what_ray_says(
+        self, world: World, said: str, told: str
+    ) -> None:
+        study_id = await world.submit()
+        await world.tick(3)
+        world.launcher.end(f"{study_id}-search-a1", JobStatus.FAILED, None, said)
+
+        await world.tick(1)
+
+        (first, *_) = (await world.client.get(f"/studies/{study_id}/attempts")).json()["items"]
+        assert first["reason"] == f"the driver ended without a final report (failed): {told}"
+
+    async def test_the_log_that_ray_adds_to_an_exit_code_is_no_reason(self, world: World) -> None:
+        study_id = await world.submit()
+        await world.tick(3)
+        job = f"{study_id}-search-a1"
+        world.launcher.end(job, JobStatus.FAILED, 1, "failed with exit code 1, logs:\nsecret")
+
+        await world.tick(1)
+
+        (first, *_) = (await world.client.get(f"/studies/{study_id}/attempts")).json()["items"]
+        assert (
+            first["reason"] == "the driver ended with exit code 1 without a final report (failed)"
+        )
+
     async def test_a_silent_driver_is_named_so_and_not_by_how_it_was_stopped(
         self, world: World, database: Database
     ) -> None:
