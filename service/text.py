@@ -66,6 +66,11 @@ def parameters(params: dict[str, Any]) -> str:
     return "  ".join(f"{name}={_parameter(value)}" for name, value in params.items()) or MISSING
 
 
+def parameter(value: Any) -> str:
+    """One of them where it stands for itself: sixteen digits of it say no more than four."""
+    return f"{value:.4g}" if isinstance(value, float) else on_one_line(value)
+
+
 def on_one_line(value: Any) -> str:
     """A value of a study.yaml as it can be written there.
 

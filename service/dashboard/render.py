@@ -206,7 +206,7 @@ def _make_environment() -> Environment:
         "number": _number,
         "number_text": text.number,
         "times": _times,
-        "parameter": _parameter,
+        "parameter": text.parameter,
         "cell": _cell,
         "to_yaml": to_yaml,
         "to_json": _to_json,
@@ -241,10 +241,6 @@ def _make_environment() -> Environment:
     made.filters.update(filters)
     made.globals.update(known)
     return made
-
-
-def _parameter(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else text.on_one_line(value)
 
 
 _environment = _make_environment()

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from service.ledger.schemas import Account
-from service.studies.lifecycle import TERMINAL, StudyState
+from service.studies.lifecycle import AWAITS_PROMOTE, TERMINAL, StudyState
 from service.studies.schemas import (
     Progress,
     PromotionView,
@@ -17,8 +17,6 @@ from service.studies.schemas import (
 from service.trials.schemas import TrialView
 from tan_core.spec.fields import STEPS_KEYS
 
-BY_COMMAND = "waiting for tan-cli promote"
-"""As service/orchestrator/promote.py says it, who is read by those at a terminal too."""
 MAX_CANDIDATES = 10
 """Rows of the table of those who may be promoted."""
 
@@ -101,7 +99,9 @@ def reason_here(reason: str | None, *, may_approve: bool) -> str | None:
         >>> reason_here("waiting for tan-cli promote: trial 3 is the best", may_approve=True)
         'waiting for approval: trial 3 is the best'
     """
-    return reason and reason.replace(BY_COMMAND, "waiting for approval") if may_approve else reason
+    return (
+        reason and reason.replace(AWAITS_PROMOTE, "waiting for approval") if may_approve else reason
+    )
 
 
 def searches_steps(study: StudyView) -> bool:

@@ -13,7 +13,7 @@ from service.orchestrator import assignments, endings
 from service.orchestrator.proposal import propose, settle, take_given
 from service.settings import Settings
 from service.studies.events import append_state, set_state
-from service.studies.lifecycle import StudyState
+from service.studies.lifecycle import AWAITS_PROMOTE, StudyState
 from service.studies.repository import completed_trials
 from tan_core.accounting import SearchAccounting
 from tan_core.errors import ParameterError
@@ -28,8 +28,8 @@ async def approval_needed(session: AsyncSession, study: Study) -> str | None:
     if study.promote_requested:
         return None
     if (await session.get_one(Dataset, study.dataset)).approval == "required":
-        return f"waiting for tan-cli promote, as dataset {study.dataset} requires"
-    return "waiting for tan-cli promote" if study.spec["promotion"] == "manual" else None
+        return f"{AWAITS_PROMOTE}, as dataset {study.dataset} requires"
+    return AWAITS_PROMOTE if study.spec["promotion"] == "manual" else None
 
 
 async def approval_of_search(session: AsyncSession, study: Study) -> str | None:
@@ -39,7 +39,7 @@ async def approval_of_search(session: AsyncSession, study: Study) -> str | None:
     if (await session.get_one(Dataset, study.dataset)).approval != "required":
         return None
     return (
-        f"waiting for tan-cli promote, as dataset {study.dataset} requires: each trial of the search is a private run, "
+        f"{AWAITS_PROMOTE}, as dataset {study.dataset} requires: each trial of the search is a private run, "
         "charged to its budget"
     )
 

@@ -5,6 +5,9 @@ from enum import StrEnum
 
 from service.errors import ConflictError
 
+AWAITS_PROMOTE = "waiting for tan-cli promote"
+"""What the reason of a study that awaits approval begins with; a page with its own button says it in its own way."""
+
 
 class StudyState(StrEnum):
     """Where a study stands."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from service import text
 from service.dashboard.charts.axis import Axis
@@ -71,7 +70,7 @@ def slices(
             ),
             summary=(
                 f"Accuracy of {text.counted(len(shown), 'trial')} over {axis.name}; trial {best.number} has "
-                f"{_said(best.params.get(axis.name))}."
+                f"{text.parameter(best.params.get(axis.name))}."
             ),
         )
 
@@ -83,11 +82,6 @@ def slices(
             [(p.number, *(p.params.get(axis.name) for axis in axes), v) for p, v in shown],
         ),
     )
-
-
-def _said(value: Any) -> str:
-    """A parameter as it is read out: sixteen digits of it say no more than four."""
-    return f"{value:.4g}" if isinstance(value, float) else text.on_one_line(value)
 
 
 def _dot(place: float, down: int) -> str:
