@@ -203,17 +203,21 @@ def trained(
     batch_size: float,
     seed: int,
     cache_dir: Path,
+    begin_from: Mapping[str, torch.Tensor] | None = None,
 ) -> dict[str, Any]:
     """One run at this batch and constant TAN, its accuracies and its CPU seconds.
 
     At ``batch_size`` = B it is the private run's own law, with noise that can be drawn again. All
-    candidates of a seed share initial weights, draws and noise.
+    candidates of a seed share initial weights, draws and noise; ``begin_from`` takes the place of the first.
     """
     train, validation, test = splits(task, cache_dir)
     chosen = complete(task, reference, params)
+    model = _head(task, chosen.model, seed=seed)
+    if begin_from is not None:
+        model.load_state_dict(begin_from)
     started = time.process_time()
     trainer = Trainer(
-        model=_head(task, chosen.model, seed=seed),
+        model=model,
         execution=simulation(chosen, expected_batch_size=batch_size, num_examples=len(train)),
         config=chosen.trainer,
         inputs=train.inputs,

@@ -362,6 +362,20 @@ def reserved_search(charged: dict[str, Any]) -> str:
     )
 
 
+def begins_with(charged: dict[str, Any]) -> str:
+    """What the private run of a search that is charged begins with; ``charged`` is the plan's ``charged_search``.
+
+    Example:
+        >>> begins_with({"goes_on": True})
+        'The private run goes on from the weights that its trial leaves, which are paid for, at half of its learning rate.'
+        >>> begins_with({})
+        'The private run begins anew, without what its trial has learnt.'
+    """
+    if charged.get("goes_on"):
+        return "The private run goes on from the weights that its trial leaves, which are paid for, at half of its learning rate."
+    return "The private run begins anew, without what its trial has learnt."
+
+
 def parts_alone(charged: dict[str, Any]) -> list[tuple[str, float]]:
     """What each part of a search that is charged comes to alone; ``charged`` is the plan's ``charged_search``.
 

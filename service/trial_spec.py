@@ -111,7 +111,9 @@ def repeated(study: Mapping[str, Any], params: Mapping[str, Any], *, number: int
     name = f"{study['name'][:80]}-trial-{number}"
     if SearchAccounting(spec["search"]["accounting"]).is_charged:
         search = {"accounting": SearchAccounting.NO_SEARCH.value}
-        return {**spec, **settings(spec, params), "name": name, "search": search}
+        alone = settings(spec, params)
+        alone["train"].pop("begin_from", None)  # there is no trial to go on from
+        return {**spec, **alone, "name": name, "search": search}
     rungs = [round(rung["expected_batch_size"]) for rung in study["plan"]["simulations"]]
     alone = {"trials": 1, "rungs": rungs, "warm_start": "none", "space": dict(params)}
     return {**spec, "name": name, "search": {**spec["search"], **alone}}

@@ -30,7 +30,7 @@ from tan_core.spec.space import MAX_DIMENSIONS
 from tan_core.spec.study import SearchSpec
 from tan_core.spec.train import TrainerConfig
 
-WIRE_VERSION = 8
+WIRE_VERSION = 9
 """Of the messages below, held by a test: raised whenever one of them changes. A worker of another version says so."""
 
 RECORD = "record"
@@ -205,11 +205,23 @@ class TrialRecord(Frozen):
     source: Exact | None = None
     """Where the parameters were taken from, in words; None: the sampler chose them."""
     reason: Reason | None = None
+    weights_sha256: Sha256 | None = Field(default=None, exclude_if=lambda sha256: sha256 is None)
+    """Of the file with the weights that a charged trial left (:func:`weights_path`); left out where there is none."""
 
     @property
     def examples(self) -> int:
         """Seen by all its simulations."""
         return sum(score.examples for score in (*self.scores, *self.repeats))
+
+
+def weights_path(storage_path: str, *, trial: int, sha256: str) -> str:
+    """The file with the weights that a trial left; its name holds part of its digest, so no other attempt writes over it.
+
+    Example:
+        >>> weights_path("/storage/s-1-search", trial=3, sha256="5b" * 32)
+        '/storage/s-1-search/trial-3-5b5b5b5b5b5b5b5b.safetensors'
+    """
+    return f"{storage_path}/trial-{trial}-{sha256[:16]}.safetensors"
 
 
 class KnownPoint(Frozen):
@@ -264,6 +276,8 @@ class SearchAssignment(Frozen):
     """Whether the first rung begins with a heat: all trials take the first part of its steps, and the best go on."""
     charged: ChargedTrials | None = None
     """Where every trial is charged: then there is one rung, and no finals. None: trials are simulations."""
+    weights_storage_path: str | None = None
+    """A directory of this search's own, in which charged trials leave their weights. None: they leave none."""
     confirmation: int | None = None
     """Above the rungs: the expected batch size at which finalists are simulated once with each fresh seed. None: they
     climb the rungs again."""
@@ -302,6 +316,14 @@ class Checkpoint(Frozen):
     sha256: Sha256
 
 
+class TrialWeights(Frozen):
+    """The weights that a charged trial of the study left: made of noisy sums that are paid for."""
+
+    trial: Count
+    path: Exact
+    sha256: Sha256
+
+
 class PrivateAssignment(Frozen):
     """What a private-run driver is to do."""
 
@@ -325,7 +347,10 @@ class PrivateAssignment(Frozen):
     segment_steps: int
     """Steps between two checkpoints, charged as one when they begin."""
     dataset: DatasetRef
+    begin_from: TrialWeights | None = None
+    """What it begins with. None: fresh weights, or those of ``model.pretrained``."""
     checkpoint: Checkpoint | None
+    """Where it goes on, whatever it began with."""
     storage_path: str
     """A directory of this run's own; each attempt writes below ``attempt-{n}``."""
 

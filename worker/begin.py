@@ -9,6 +9,8 @@ import torch
 from torch import nn
 
 from tan_core.data.pretrained import locate
+from tan_core.engine.checkpoint import load_weights
+from tan_core.errors import ParameterError, PretrainedError
 from tan_core.models import (
     Checkpoint,
     build_backbone,
@@ -23,7 +25,7 @@ from tan_core.spec import ModelSpec
 from tan_core.spec.features import feature_models
 from tan_core.spec.fields import field_of
 from tan_core.spec.train import UNAUGMENTED
-from tan_core.wire import PrivateAssignment, SearchAssignment
+from tan_core.wire import PrivateAssignment, SearchAssignment, TrialWeights
 from worker.settings import WorkerSettings
 
 
@@ -83,6 +85,30 @@ def model_for(
     return build_head(
         spec, shape=shape, num_classes=num_classes, generator=generator, checkpoint=checkpoint
     )
+
+
+def go_on_from(model: nn.Module, begun: TrialWeights) -> None:
+    """Give the model the weights that its trial left.
+
+    Raises:
+        PretrainedError: they are not where they were left, or of another model.
+    """
+    what = f"the weights of trial {begun.trial}, which the private run is to begin with,"
+    try:
+        weights = load_weights(begun.path, begun.sha256)
+    except ParameterError as error:
+        raise PretrainedError(
+            f"{what} cannot be read: {error}; with train.begin_from: scratch none are needed",
+            field="begin_from",
+        ) from error
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    shapes = {name: tuple(p.shape) for name, p in trained.items()}
+    if (found := {name: tuple(weight.shape) for name, weight in weights.items()}) != shapes:
+        differs = sorted(name for name, _ in found.items() ^ shapes.items())
+        raise PretrainedError(f"{what} are of another model: {differs[0]}", field="begin_from")
+    with torch.no_grad():
+        for name, parameter in trained.items():
+            parameter.copy_(weights[name])
 
 
 def _trains_on_backbone(assignment: SearchAssignment | PrivateAssignment) -> bool:

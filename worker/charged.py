@@ -117,6 +117,14 @@ class ChargedRun:
         return self.score
 
     @property
+    def weights(self) -> dict[str, torch.Tensor] | None:
+        """By name, those that were scored: of noisy sums that are paid for. None before the trial was scored."""
+        mean = self._mean.weights
+        if self._accuracy is None or mean is None:
+            return None
+        return self._trainer.by_name(mean)
+
+    @property
     def score(self) -> RungScore:
         """The trial as it stands."""
         mechanism, accuracy = self._trainer.mechanism, self._accuracy

@@ -190,7 +190,11 @@ class SearchProgress(Callback):
         scores = [*(each for each in record.scores if each.rung < score.rung), score]
         reached = [each.accuracy for each in scores if each.accuracy is not None]
         return record.model_copy(
-            update={"scores": scores, "value": reached[-1] if reached else None}
+            update={
+                "scores": scores,
+                "value": reached[-1] if reached else None,
+                "weights_sha256": result.get("weights_sha256"),
+            }
         )
 
     def _source(self, number: int) -> str | None:

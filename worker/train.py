@@ -171,6 +171,9 @@ def drop_checkpoints(assignment: PrivateAssignment, outcome: Outcome) -> None:
         for name in ("step-*", ".step-*.tmp"):  # whole ones, and what a killed attempt left of one
             for checkpoint in folder.glob(f"attempt-*/{name}"):
                 checkpoint.unlink(missing_ok=True)
+        if assignment.begin_from is not None:
+            for weights in Path(assignment.begin_from.path).parent.glob("*trial-*"):
+                weights.unlink(missing_ok=True)
     except OSError as error:
         log.warning("checkpoints of a released model are kept: %s", error)
 

@@ -32,7 +32,7 @@ from tan_core.wire import Checkpoint, Evaluation, PrivateAssignment
 from worker.alive import Pulse
 from worker.at_once import microbatch_size
 from worker.baseline import train_baseline, with_baseline
-from worker.begin import checkpoint_of, extractor_for, model_for
+from worker.begin import checkpoint_of, extractor_for, go_on_from, model_for
 from worker.driver import Outcome
 from worker.leader import Leader
 from worker.log import write_log
@@ -228,6 +228,9 @@ def build_trainer(
         generator=torch.Generator().manual_seed(initial),
         checkpoint=begun_from,
     )
+    if assignment.begin_from is not None and assignment.checkpoint is None:
+        go_on_from(model, assignment.begin_from)
+        log.info("begins with the weights of trial %d", assignment.begin_from.trial)
     asked, shape = assignment.microbatch_size, train.inputs.shape[1:]
     return Trainer(
         model=model,

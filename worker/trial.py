@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from ray.tune import Trainable
 
 from tan_core.data import Records, Split
+from tan_core.engine import checkpoint
 from tan_core.engine.memory import keep_freed_memory
 from tan_core.models import Checkpoint
 from tan_core.planner import Candidate
 from tan_core.spec import Scalar
-from tan_core.wire import RungScore, SearchAssignment, TrialState
+from tan_core.wire import RungScore, SearchAssignment, TrialState, weights_path
 from worker.alive import Pulse
 from worker.charged import ChargedRun
 from worker.log import write_log
@@ -90,6 +91,7 @@ class SimulatedTrial(Trainable):
         self._last = len(levels if self._seed else self._assignment.rungs) - 1
         self._rung = len(levels) - len(self._assignment.repetition) if self._seed else 0
         self._run: RungRun | ChargedRun | None = None
+        self._weights_sha256: str | None = None
         log.info("begins with seed %d: %s", self._seed, self._params)
 
     def step(self) -> dict[str, Any]:
@@ -121,8 +123,26 @@ class SimulatedTrial(Trainable):
         run = self._run
         score = run.advance()
         if run.is_over:
+            if isinstance(run, ChargedRun):
+                self._weights_sha256 = self._kept(run)
             self._rung, self._run = self._rung + 1, None
         return score, run.diverged
+
+    def _kept(self, run: ChargedRun) -> str | None:
+        """The digest of the file with what a charged trial has made of its steps; None where nothing is kept.
+
+        A full disk costs the private run its beginning, and not the trial, which is paid for.
+        """
+        folder, weights = self._assignment.weights_storage_path, run.weights
+        if folder is None or weights is None:
+            return None
+        try:
+            return checkpoint.keep_weights(
+                weights, lambda sha256: weights_path(folder, trial=self._number, sha256=sha256)
+            )
+        except OSError as error:
+            log.warning("its weights are not kept, so no run can go on from them: %s", error)
+            return None
 
     def _begun(self, candidate: Candidate) -> RungRun | ChargedRun:
         """The rung of this trial that comes next."""
@@ -176,6 +196,7 @@ class SimulatedTrial(Trainable):
             "is_heat": is_heat,
             "outcome": outcome.value,
             "reason": reason,
+            "weights_sha256": self._weights_sha256,
             "done": is_over,
         }
         if self._seed == 0 and (is_scored or is_heat or is_over):

@@ -402,6 +402,8 @@ def _run(run: Json | None, steps: str) -> str | None:
     if run is None:
         return None
     line = f"{run['state']}, {steps}"
+    if run.get("began_from_trial") is not None:
+        line += f", from the weights of trial {run['began_from_trial']}"
     if run.get("test_accuracy") is not None:
         line += f", test accuracy {text.percent(run['test_accuracy'])}"
     return line

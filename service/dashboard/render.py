@@ -233,6 +233,7 @@ def _make_environment() -> Environment:
             text.of_scores,
             text.of_trials,
             text.reserved_search,
+            text.begins_with,
             text.parts_alone,
             text.score_noise,
             text.simulated,

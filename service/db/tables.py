@@ -209,6 +209,7 @@ class Trial(Base):
     value: Mapped[float | None]
     source: Mapped[str | None]
     reason: Mapped[str | None]
+    weights_sha256: Mapped[str | None]
     attempt: Mapped[int]
     started_at: Mapped[datetime] = mapped_column(server_default=func.now())
     updated_at: Mapped[datetime] = mapped_column(server_default=func.now())

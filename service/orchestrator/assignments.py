@@ -5,15 +5,15 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.db.tables import Dataset, Run, Study
+from service.db.tables import Dataset, Run, Study, Trial
 from service.plans.checks import is_by_class
 from service.warm_start import service as warm_start
 from tan_core.planner import Candidate, Plan, Target, segment_rule
 from tan_core.spec import StudySpec
-from tan_core.wire import DatasetRef
+from tan_core.wire import DatasetRef, TrialWeights, weights_path
 
 
-async def search_run(session: AsyncSession, study: Study) -> Run:
+async def search_run(session: AsyncSession, study: Study, *, storage_path: str) -> Run:
     """The run that simulates; it reads the search dataset and nothing else."""
     spec = StudySpec.model_validate(study.spec)
     plan = Plan.model_validate(study.plan)
@@ -21,7 +21,7 @@ async def search_run(session: AsyncSession, study: Study) -> Run:
     target = Target.of(spec)
     points = await warm_start.points(session, study)
     return Run(
-        id=f"{study.id}-search",
+        id=_search_run_id(study),
         study_id=study.id,
         kind="search",
         state="active",
@@ -38,6 +38,9 @@ async def search_run(session: AsyncSession, study: Study) -> Run:
             "rungs": plan.rungs,
             "heat": plan.heat is not None,
             "charged": _charged(plan),
+            "weights_storage_path": _weights_folder(study, storage_path)
+            if _goes_on(plan)
+            else None,
             "confirmation": plan.confirmation_batch,
             "max_examples": math.ceil(spec.search.budget * plan.cost.private_run_examples),
             "points": [point.model_dump(mode="json") for point in points],
@@ -58,10 +61,44 @@ def _charged(plan: Plan) -> dict[str, Any] | None:
     }
 
 
+def _goes_on(plan: Plan) -> bool:
+    """Whether the private run begins with the weights of its trial."""
+    return plan.charged_search is not None and plan.charged_search.goes_on
+
+
+def _search_run_id(study: Study) -> str:
+    return f"{study.id}-search"
+
+
+def _weights_folder(study: Study, storage_path: str) -> str:
+    """In which charged trials leave their weights."""
+    return f"{storage_path}/{_search_run_id(study)}"
+
+
+def weights_of(study: Study, trial: Trial, *, storage_path: str) -> TrialWeights | None:
+    """What the private run of this trial begins with: its weights, where it has left some and the plan says so."""
+    if trial.weights_sha256 is None or not _goes_on(Plan.model_validate(study.plan)):
+        return None
+    folder, sha256 = _weights_folder(study, storage_path), trial.weights_sha256
+    path = weights_path(folder, trial=trial.number, sha256=sha256)
+    return TrialWeights(trial=trial.number, path=path, sha256=sha256)
+
+
 async def private_run(
-    session: AsyncSession, study: Study, candidate: Candidate, *, storage_path: str
+    session: AsyncSession,
+    study: Study,
+    candidate: Candidate,
+    *,
+    storage_path: str,
+    begin_from: TrialWeights | None,
 ) -> Run:
-    """The run that is charged; it executes the candidate's very mechanism."""
+    """The run that is charged; it executes the candidate's very mechanism.
+
+    Where it goes on from the weights of its trial, it does at the part of the learning rate that was planned.
+    """
+    if begin_from is not None:
+        (trials,) = Plan.model_validate(study.plan).simulations
+        candidate = candidate.at_learning_rate(trials.learning_rate_factor)
     spec = StudySpec.model_validate(study.spec)
     dataset = await session.get_one(Dataset, study.dataset)
     mechanism = candidate.private_run.mechanism
@@ -86,6 +123,7 @@ async def private_run(
             "baseline": spec.evaluation.baseline,
             "segment_steps": segment_rule(mechanism.steps).segment_steps,
             "dataset": await dataset_ref(session, study.dataset),
+            "begin_from": begin_from.model_dump(mode="json") if begin_from else None,
             "storage_path": f"{storage_path}/{run_id}",
         },
     )

@@ -1,7 +1,6 @@
 """From the search to the private run: choose, hold the budget for what will really run, hand over."""
 
 import json
-from collections.abc import Mapping
 
 from pydantic import ValidationError
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -19,7 +18,7 @@ from tan_core.accounting import SearchAccounting
 from tan_core.errors import ParameterError
 from tan_core.mechanism import Mechanism
 from tan_core.planner import Plan, Target, candidate, reserved_mechanism
-from tan_core.spec import Scalar, StudySpec, TrainSpec, field_problems
+from tan_core.spec import StudySpec, TrainSpec, field_problems
 from tan_core.wire import clean_reason
 
 
@@ -69,7 +68,7 @@ async def start_private_run(
     A study without a search trains with its own hyper-parameters.
     """
     if not study.has_search:
-        if await _hand_over(session, study, ledger, settings, params={}, name="given"):
+        if await _hand_over(session, study, ledger, settings, trial=None):
             await set_state(session, study, "training", take_given(study, by="user"))
         return
     proposed = await propose(session, study)
@@ -78,9 +77,7 @@ async def start_private_run(
         return
     number = proposed.winner.trial if study.promoted_trial is None else study.promoted_trial
     promoted = await session.get_one(Trial, (study.id, number))
-    if await _hand_over(
-        session, study, ledger, settings, params=promoted.params, name=f"t{number}"
-    ):
+    if await _hand_over(session, study, ledger, settings, trial=promoted):
         study.promoted_trial = number
         await set_state(session, study, "training", settle(study, proposed, trial=number))
 
@@ -91,11 +88,11 @@ async def _hand_over(
     ledger: Ledger,
     settings: Settings,
     *,
-    params: Mapping[str, Scalar],
-    name: str,
+    trial: Trial | None,
 ) -> bool:
     """Hold the budget for what will really run, and make its run; False: it does not hold, and the study waits."""
-    spec = StudySpec.model_validate(study.spec)
+    spec, storage_path = StudySpec.model_validate(study.spec), str(settings.storage_path)
+    params, name = ({}, "given") if trial is None else (trial.params, f"t{trial.number}")
     if strange := params.keys() - spec.search.space.keys():
         raise ParameterError(
             f"a trial was reported with {min(strange)[:100]!r}, which is not in search.space"
@@ -129,7 +126,13 @@ async def _hand_over(
             return False
     session.add(
         await assignments.private_run(
-            session, study, chosen, storage_path=str(settings.storage_path)
+            session,
+            study,
+            chosen,
+            storage_path=storage_path,
+            begin_from=assignments.weights_of(study, trial, storage_path=storage_path)
+            if trial
+            else None,
         )
     )
     return True

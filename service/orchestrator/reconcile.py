@@ -208,7 +208,8 @@ class Reconciler:
             study.promote_requested = (
                 False  # what was approved is the search: the private run asks for itself
             )
-            session.add(await assignments.search_run(session, study))
+            storage_path = str(self._settings.storage_path)
+            session.add(await assignments.search_run(session, study, storage_path=storage_path))
             await set_state(session, study, "simulating")
         else:
             await promote.start_private_run(session, study, self._ledger, self._settings)

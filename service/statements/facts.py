@@ -9,7 +9,7 @@ from service.ledger.schemas import Beside, Head
 from tan_core.mechanism import Mechanism
 from tan_core.spec import StudySpec
 from tan_core.spec.train import Precision
-from tan_core.wire import PrivateResult
+from tan_core.wire import PrivateResult, TrialWeights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +70,8 @@ class Facts:
     precision: Precision
     """Of the passes through the model, as the private run executed them."""
     waiver: str | None
+    begun_from: TrialWeights | None = None
+    """What the private run began with, where that was a trial's."""
     result: PrivateResult
     charge: Charge
     issued_at: datetime

@@ -25,7 +25,7 @@ from tan_core.accounting import SearchAccounting
 from tan_core.mechanism import Mechanism
 from tan_core.spec import StudySpec
 from tan_core.spec.train import TrainerConfig
-from tan_core.wire import PrivateResult
+from tan_core.wire import PrivateResult, TrialWeights
 
 
 async def attest_weights(session: AsyncSession, study: Study) -> None:
@@ -84,6 +84,7 @@ async def _facts(session: AsyncSession, study: Study) -> Facts:
         learnt_from=study.plan.get("learnt_from"),
         precision=TrainerConfig.model_validate(run.assignment["trainer"]).precision,
         waiver=dataset.waiver,
+        begun_from=_begun_from(run),
         result=result,
         charge=await _charge(session, study, run, result),
         issued_at=await clock(session),
@@ -94,6 +95,11 @@ async def _facts(session: AsyncSession, study: Study) -> Facts:
         },
         code_commit=code_commit,
     )
+
+
+def _begun_from(run: Run) -> TrialWeights | None:
+    begun = run.assignment.get("begin_from")
+    return None if begun is None else TrialWeights.model_validate(begun)
 
 
 def _expect_search(study: Study, reserved: str | None) -> None:

@@ -19,7 +19,7 @@ from tan_core.errors import TanError
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 from tan_core.spec.models import PythonModel
 from tan_core.spec.train import Precision
-from tan_core.wire import RECORD
+from tan_core.wire import RECORD, TrialWeights
 
 OF_THE_SPLIT = (
     "Which {unit}s are in the training split is treated as fixed and public: neighbouring datasets differ in "
@@ -71,8 +71,8 @@ OF_BOTH_SPLITS = (
 """In the place of :data:`OF_THE_SPLIT` where the search is charged: its scores read the validation split."""
 OF_A_CHARGED_SEARCH = (
     "Each trial of the search drew its own batches and noise, from a key of its own, and was charged whole before its "
-    "first step. All that is known of it is its score, beside whether its noisy weights were still numbers, and how "
-    "long it took.",
+    "first step. All that is known of it is its score, beside what its noisy sums make of its weights, and how long it "
+    "took.",
     "A score is the number of validation {scored} told right, which one {unit} moves by at most one, with "
     "Gaussian noise of standard deviation noise_multiplier: an event with sampling_rate 1 and clip_norm 1.",
     "How many trials there are, and the mechanism of each, were fixed before the first of them.",
@@ -82,6 +82,11 @@ SCORED = {
     "user": "users, each counted by the part of its records that is",
 }
 """What a score counts, by the unit."""
+OF_A_TRIALS_WEIGHTS = (
+    "The private run began with the weights that trial {trial} of the search had left. They are made of that trial's noisy "
+    "sums alone, which are in the events.",
+)
+LEFT_BY_A_TRIAL = "the private run began with what trial {} of the search had left of them"
 OF_RANDOM_WEIGHTS = "weights start from a random initialisation"
 OF_CODE = (
     "weights start as they were made by the code of {}, which was not checked and may have loaded anything; "
@@ -226,6 +231,11 @@ def _assumptions(facts: Facts, executed: Mechanism) -> list[str]:
             for each in OF_A_CHARGED_SEARCH
             if facts.charge.search
         ),
+        *(
+            each.format(trial=begun.trial)
+            for each in OF_A_TRIALS_WEIGHTS
+            if (begun := facts.begun_from) is not None
+        ),
     ]
 
 
@@ -311,7 +321,14 @@ def _search(facts: Facts) -> dict[str, Any]:
         "trials": scores.steps,
         "steps": {"trials": trials.steps, "scores": scores.steps},
         "reservations": list(facts.charge.search_reservations),
+        **_begun_from(facts.begun_from),
     }
+
+
+def _begun_from(begun: TrialWeights | None) -> dict[str, Any]:
+    if begun is None:
+        return {}
+    return {"run_began_from": {"trial": begun.trial, "weights_sha256": begun.sha256}}
 
 
 def _pretraining(facts: Facts) -> dict[str, Any]:
@@ -319,11 +336,15 @@ def _pretraining(facts: Facts) -> dict[str, Any]:
     model = facts.spec.model
     pretrained = model.pretrained
     code = model.module if isinstance(model, PythonModel) else None
+    begun = facts.begun_from
+    left = "" if begun is None else f"; {LEFT_BY_A_TRIAL.format(begun.trial)}"
     if pretrained is None:
-        return {"data": None, "note": OF_RANDOM_WEIGHTS if code is None else OF_CODE.format(code)}
+        note = OF_RANDOM_WEIGHTS if code is None else OF_CODE.format(code)
+        return {"data": None, "note": note + left}
+    note = OF_A_FILE if code is None else f"{OF_A_FILE}; {OF_CODE_AROUND_IT.format(code)}"
     return {
         "data": pretrained.data,
-        "note": OF_A_FILE if code is None else f"{OF_A_FILE}; {OF_CODE_AROUND_IT.format(code)}",
+        "note": note + left,
         "sha256": pretrained.sha256,
         "trained": pretrained.train,
     }

@@ -21,6 +21,7 @@ RUNS = """
 (SELECT jsonb_object_agg(run.kind, jsonb_build_object(
     'state', run.state, 'reason', run.reason, 'step', run.step, 'steps', run.steps,
     'steps_per_second', run.steps_per_second, 'result', run.result,
+    'began_from_trial', (run.assignment -> 'begin_from' -> 'trial')::bigint,
     'attempt', (SELECT max(number) FROM attempt WHERE run_id = run.id)))
 FROM run WHERE run.study_id = study.id) AS runs
 """
@@ -71,6 +72,7 @@ class RunStanding:
     steps: int
     steps_per_second: float | None
     result: dict[str, Any] | None
+    began_from_trial: int | None
     attempt: int | None
 
 

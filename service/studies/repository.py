@@ -180,6 +180,7 @@ def trial_record(trial: Trial) -> TrialRecord:
         value=trial.value,
         source=trial.source,
         reason=trial.reason,
+        weights_sha256=trial.weights_sha256,
     )
 
 

@@ -60,6 +60,8 @@ class RunView(BaseModel):
     attempt: int | None
     trial: int | None
     """Number of the promoted trial."""
+    began_from_trial: int | None = None
+    """The trial whose weights it began with, where that search is charged; None: with others."""
     test_accuracy: float | None
     num_test: int | None
     evaluation: EvaluationView | None

@@ -444,6 +444,7 @@ def _run_view(study: Study, run: RunStanding) -> RunView:
             "steps_per_second": run.steps_per_second,
             "attempt": run.attempt,
             "trial": study.promoted_trial,
+            "began_from_trial": run.began_from_trial,
             "test_accuracy": result.get("test_accuracy"),
             "num_test": result.get("num_test"),
             "evaluation": evaluation_view(run.result),

@@ -7,7 +7,7 @@ in it: a new attempt draws fresh randomness.
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
@@ -140,6 +140,20 @@ def load(path: Place, sha256: str) -> LoadedCheckpoint:
         raise ParameterError(f"{path}: not a checkpoint: {error}", field="checkpoint") from error
 
 
+def keep_weights(weights: Mapping[str, Tensor], path_of: Callable[[str], Place]) -> str:
+    """Write weights by parameter name under a name that their digest is part of; the file's SHA-256, as hex.
+
+    Args:
+        weights: by name.
+        path_of: the file, by the SHA-256 of what it will hold.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    content = save_tensors(dict(weights))
+    return Draft(_place(path_of(hashlib.sha256(content).hexdigest())), content).keep()
+
+
 def save_weights(
     path: Place, weights: Mapping[str, Tensor], metadata: Mapping[str, Any] | None = None
 ) -> str:
@@ -155,6 +169,19 @@ def save_weights(
         _validate.instance(Tensor, **{f"weights[{name!r}]": weight})
     content = save_tensors(dict(weights), metadata=_as_strings("metadata", metadata or {}))
     return Draft(_place(path), content).keep()
+
+
+def load_weights(path: Place, sha256: str) -> dict[str, Tensor]:
+    """Weights by parameter name, if the file at ``path`` is the very one that ``sha256`` was told of.
+
+    Raises:
+        ParameterError: missing, changed or malformed; ``field`` is "checkpoint".
+    """
+    content = _read(_place(path), sha256)
+    try:
+        return load_tensors(content)
+    except SafetensorError as error:
+        raise ParameterError(f"{path}: holds no weights: {error}", field="checkpoint") from error
 
 
 def _as_strings(field: str, metadata: Mapping[str, Any]) -> dict[str, str]:

@@ -327,6 +327,13 @@ class Trainer:
                 weights[name] = released[first_names[parameter]]
         return {name: value.to("cpu", copy=True).contiguous() for name, value in weights.items()}
 
+    def by_name(self, weights_P: Tensor) -> dict[str, Tensor]:
+        """A copy of weights such as :attr:`released`, by the names of the parameters that are trained."""
+        return {
+            name: value.to("cpu", copy=True).contiguous()
+            for name, value in self._flat.views(weights_P).items()
+        }
+
     def __getstate__(self) -> dict[str, Any]:
         """For a copy, here or elsewhere: what stands for parameters or holds on to them is made anew there.
 

@@ -12,7 +12,7 @@ from tan_core.execution import PrivateRun
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 from tan_core.planner.candidates import simulation_of
 from tan_core.planner.cap import check_cap
-from tan_core.planner.charged import ChargedSearch
+from tan_core.planner.charged import GOES_ON_LEARNING_RATE, ChargedSearch
 from tan_core.planner.cost import ComputeLimit, MeasuredRate, Rates, Workload, planned_cost
 from tan_core.planner.finals import most_simulations
 from tan_core.planner.heats import heat_steps, wants_heats
@@ -154,6 +154,7 @@ def plan_study(
         precision=None if spec.searched("precision") else spec.train.precision,
         warnings=[_UNMEASURED] if hours is not None and rates is None else [],
         num_validation=num_validation,
+        goes_on=spec.goes_on_from_trial,
     )
 
 
@@ -262,6 +263,7 @@ def _assemble(
     precision: Precision | None,
     warnings: Sequence[str],
     num_validation: int | None = None,
+    goes_on: bool = False,
 ) -> Plan:
     """Everything that follows from what has been decided."""
     run, mechanism = shape.run, shape.run.mechanism
@@ -288,12 +290,14 @@ def _assemble(
             segment_steps=segments.segment_steps,
         ),
         simulations=[
-            _simulation(shape, workload, rung, trials)
+            _simulation(shape, workload, rung, trials, goes_on=goes_on)
             for rung, trials in zip(rungs, workload.trials_of(shape.batch), strict=True)
         ],
         heat=_heat(workload, shape),
         confirmation=_simulation(shape, workload, confirmation, 1) if confirmation else None,
-        charged_search=_charged(run, search, num_validation, promise) if search else None,
+        charged_search=_charged(run, search, num_validation, promise, goes_on=goes_on)
+        if search
+        else None,
         step_candidates=step_candidates(shape, promise, workload),
         search_privacy=search_privacy(
             runs,
@@ -347,7 +351,9 @@ def _refuse_rungs_above(batch: float, rungs: Sequence[int]) -> None:
             )
 
 
-def _simulation(shape: Shape, workload: Workload, rung: int, trials: float) -> PlannedSimulation:
+def _simulation(
+    shape: Shape, workload: Workload, rung: int, trials: float, *, goes_on: bool = False
+) -> PlannedSimulation:
     scaled = simulation_of(
         shape.run, expected_batch_size=rung, num_examples=workload.search_num_examples
     )
@@ -358,6 +364,7 @@ def _simulation(shape: Shape, workload: Workload, rung: int, trials: float) -> P
         noise_multiplier=scaled.dynamics.noise_multiplier,
         steps=scaled.dynamics.steps,
         trials=_whole(round(trials, 1)),
+        learning_rate_factor=GOES_ON_LEARNING_RATE if goes_on else 1.0,
         private=workload.is_charged,
     )
 
@@ -372,7 +379,12 @@ def _heat(workload: Workload, shape: Shape) -> PlannedHeat | None:
 
 
 def _charged(
-    run: PrivateRun, search: ChargedSearch, num_validation: int | None, promise: Promise
+    run: PrivateRun,
+    search: ChargedSearch,
+    num_validation: int | None,
+    promise: Promise,
+    *,
+    goes_on: bool,
 ) -> PlannedChargedSearch:
     trial, noise = search.trial(run), search.score_noise_multiplier
     trials, scores = search.planned(run)
@@ -385,6 +397,7 @@ def _charged(
         steps=trial.steps,
         score_noise_multiplier=noise,
         score_std=round_up(noise / num_validation, 4) if num_validation else None,
+        goes_on=goes_on,
         epsilon_of_run=epsilon_alone(run.mechanism, promise),
         epsilon_of_trials=epsilon_alone(trials, promise),
         epsilon_of_scores=epsilon_alone(scores, promise),

@@ -68,6 +68,11 @@ class Candidate:
     model: ModelSpec
     private_run: PrivateRun
 
+    def at_learning_rate(self, factor: float) -> Self:
+        """The same at a part of its learning rate."""
+        rate = factor * self.trainer.learning_rate
+        return replace(self, trainer=self.trainer.model_copy(update={"learning_rate": rate}))
+
 
 def candidate(
     *,

@@ -76,7 +76,8 @@ class PlannedSimulation(Frozen):
     """Expected to begin it, as ASHA cuts and the budget holds; a heat or the curves of a rung end some of them earlier. Of a
     confirmation, how often it is simulated in any case."""
     learning_rate_factor: float = 1.0
-    """The private run's learning rate over the simulation's: constant TAN leaves it alone."""
+    """The private run's learning rate over the simulation's: constant TAN leaves it alone; a run that goes on from the
+    weights of its trial takes a part of it."""
     private: bool = False
     """Whether its trials are private runs of their own, charged to the budget: under ``accounted`` alone."""
 
@@ -105,6 +106,8 @@ class PlannedChargedSearch(Frozen):
     """Of the noise on a score: units of the validation split, of which it counts those that are told right."""
     score_std: float | None = None
     """The same as a part of the validation split: what a score's accuracy is off by; None where its size is not known."""
+    goes_on: bool = Field(default=False, exclude_if=lambda goes_on: not goes_on)
+    """Whether the private run begins with the weights of its trial, in place of fresh ones. Left out where it does not."""
     epsilon_of_run: float | None = None
     """Of the planned private run alone; as the next two at the plan's delta, by its accountant and rounded up.
     ``privacy.epsilon`` is of all three composed, and not their sum. None: it could not be priced in time, or the plan

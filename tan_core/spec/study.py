@@ -187,6 +187,11 @@ class StudySpec(Frozen):
         """Whether anything is simulated before the private run."""
         return self.search.accounting is not SearchAccounting.NO_SEARCH
 
+    @property
+    def goes_on_from_trial(self) -> bool:
+        """Whether the private run begins with the weights of its trial: only those of a charged one are paid for."""
+        return self.search.accounting.is_charged and self.train.begin_from != "scratch"
+
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:
         faults = [
@@ -270,7 +275,7 @@ class StudySpec(Frozen):
         """What composes must be fixed before the first trial: one mechanism, and how often it runs."""
         search = self.search
         if not search.accounting.is_charged:
-            return []
+            return self._weights_faults()
         faults: list[InitErrorDetails] = []
         if search.rungs != "auto" and len(search.rungs) > 1:
             problem = (
@@ -293,6 +298,16 @@ class StudySpec(Frozen):
                 )
                 faults.append(_fault(("search", "space", key), as_written(dimension), problem))
         return faults
+
+    def _weights_faults(self) -> list[InitErrorDetails]:
+        """Weights of a simulation are not private: no epsilon would cover a run that goes on from them."""
+        if self.train.begin_from != "trial":
+            return []
+        problem = (
+            "only trials of search.accounting: accounted leave weights that are paid for; accepted here: "
+            "auto, scratch"
+        )
+        return [_fault(("train", "begin_from"), "trial", problem)]
 
     def _proxy_faults(self) -> list[InitErrorDetails]:
         is_proxy = self.search.accounting is SearchAccounting.PUBLIC_PROXY

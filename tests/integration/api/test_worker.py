@@ -44,7 +44,7 @@ async def search(database, study_id):
     """The id of a search run with one live attempt."""
     async with database.session() as session:
         study = await session.get(Study, study_id)
-        session.add(await search_run(session, study))
+        session.add(await search_run(session, study, storage_path="/storage"))
         await set_state(session, study, "simulating")
     await add_attempt(database, f"{study_id}-search", 1)
     return f"{study_id}-search"
@@ -60,7 +60,11 @@ async def private(database, study_id, settings):
             private_run=plan.private_run(), trainer=spec.train.trainer(), model=spec.model
         )
         run = await assignments.private_run(
-            session, study, candidate, storage_path=str(settings.storage_path)
+            session,
+            study,
+            candidate,
+            storage_path=str(settings.storage_path),
+            begin_from=None,
         )
         session.add(run)
         await set_state(session, study, "simulating")
@@ -199,7 +203,8 @@ class TestSearch:
         )
         study = (await client.post("/studies", json=spec)).json()
         async with database.session() as session:
-            run = await search_run(session, await session.get_one(Study, study["id"]))
+            stored = await session.get_one(Study, study["id"])
+            run = await search_run(session, stored, storage_path="/storage")
         assert run.assignment["max_examples"] == 1.5 * 4 * 256 * 100
 
     async def test_reports_become_rows_events_and_progress(

@@ -256,6 +256,69 @@ async def test_the_statement_composes_run_trials_and_scores(world: World) -> Non
     assert account["unaccounted_searches"] == 0
 
 
+@pytest.mark.parametrize("begin_from", ["auto", "scratch"])
+async def test_the_private_run_begins_with_the_weights_of_the_promoted_trial(
+    world: World, begin_from: str
+) -> None:
+    study_id = await searching(world, train={"begin_from": begin_from})
+    digest = "5b" * 32
+    for number, accuracy in enumerate((0.7, 0.9, 0.8)):
+        await ask(world, study_id, f"r{number}")
+        trial = completed_trial(number, accuracy, params={"learning_rate": 1.0 + number})
+        # A driver that keeps what nobody asked for changes nothing.
+        trial |= {"weights_sha256": digest[:-1] + str(number)}
+        await world.report(f"{study_id}-search", "PUT", f"/trials/{number}", 1, trial=trial)
+    await world.report(f"{study_id}-search", "POST", "/finish", outcome="succeeded")
+    await world.tick(3)
+
+    async with world.database.session() as session:
+        search = await session.get_one(Run, f"{study_id}-search")
+        run = await session.get_one(Run, f"{study_id}-private")
+    study = await world.study(study_id)
+    assert study["best_trial"]["number"] == study["run"]["trial"] == 1
+    assert study["best_trial"]["weights_sha256"] == digest[:-1] + "1"
+    if begin_from == "scratch":
+        assert search.assignment["weights_storage_path"] is None
+        assert run.assignment["begin_from"] is study["run"]["began_from_trial"] is None
+        assert run.assignment["trainer"]["learning_rate"] == 2.0
+        return
+    folder = search.assignment["weights_storage_path"]
+    assert folder.endswith(f"/{study_id}-search")
+    begun = {"trial": 1, "path": f"{folder}/trial-1-{digest[:16]}.safetensors"}
+    assert run.assignment["begin_from"] == {**begun, "sha256": digest[:-1] + "1"}
+    assert study["run"]["began_from_trial"] == 1
+    assert study["plan"]["simulations"][0]["learning_rate_factor"] == 0.5
+    assert run.assignment["trainer"]["learning_rate"] == 0.5 * 2.0
+    assert study["prediction"]["ahead"] > 0
+
+
+async def test_what_a_trial_could_not_keep_is_not_begun_with(world: World) -> None:
+    study_id = await searching(world)
+    await searched(world, study_id)
+    await world.tick(3)
+
+    study = await world.study(study_id)
+    assert study["state"] == "training"
+    assert study["plan"]["charged_search"]["goes_on"]
+    assert study["run"]["began_from_trial"] is None
+
+
+async def test_weights_of_a_simulation_are_never_begun_with(world: World) -> None:
+    """Whatever a driver says that it kept: they are not private."""
+    study_id = await world.submit()
+    await world.tick(3)
+    for number in range(3):
+        trial = completed_trial(number, 0.9, params={"learning_rate": 1.0 + number})
+        trial |= {"weights_sha256": "5b" * 32}
+        await world.report(f"{study_id}-search", "PUT", f"/trials/{number}", 1, trial=trial)
+    await world.report(f"{study_id}-search", "POST", "/finish", outcome="succeeded")
+    await world.tick(3)
+
+    async with world.database.session() as session:
+        run = await session.get_one(Run, f"{study_id}-private")
+    assert run.assignment["begin_from"] is None
+
+
 async def test_what_was_charged_stays_charged_where_the_study_is_cancelled(world: World) -> None:
     study_id = await searching(world)
     await ask(world, study_id, "r0")

@@ -69,7 +69,8 @@ class History:
         response = await self.submit(search, **changes)
         assert response.status_code == 201, response.text
         async with self.database.session() as session:
-            run = await search_run(session, await session.get_one(Study, response.json()["id"]))
+            study = await session.get_one(Study, response.json()["id"])
+            run = await search_run(session, study, storage_path="/storage")
         points = run.assignment["points"]
         return {point["source"]: point["params"]["learning_rate"] for point in points}
 

@@ -4,13 +4,16 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from tan_core.accounting import SearchAccounting
 from tan_core.mechanism import Mechanism
-from tan_core.wire import DatasetRef, SearchAssignment, TrialState
+from tan_core.wire import DatasetRef, PrivateAssignment, SearchAssignment, TrialState, weights_path
 from worker.charged import USED_UP
 
 if TYPE_CHECKING:
@@ -48,9 +51,17 @@ def charged_of(search_of: SearchOf, digits: DatasetRef) -> SearchOf:
 
 
 def test_every_trial_is_charged_once_and_told_by_its_score(
-    plane: "ControlPlaneServer", start: "Start", charged_of: SearchOf, new_books: NewBooks
+    plane: "ControlPlaneServer",
+    start: "Start",
+    charged_of: SearchOf,
+    new_books: NewBooks,
+    private_of: Callable[..., PrivateAssignment],
+    tmp_path: Path,
 ) -> None:
-    plane.books = books = new_books(charged_of(max_concurrent=None))
+    folder = tmp_path / "search"
+    plane.books = books = new_books(
+        charged_of(max_concurrent=None, weights_storage_path=str(folder))
+    )
     driver = start("worker.simulate")
     out, _ = driver.communicate(timeout=200)
     assert driver.returncode == 0, out
@@ -64,6 +75,27 @@ def test_every_trial_is_charged_once_and_told_by_its_score(
         assert (score.steps, score.noise_multiplier) == (40, 2.0)
     assert max(trial.value or 0 for trial in books.trials.values()) > 0.5
     assert [finish.outcome for finish in books.finishes] == ["succeeded"]
+
+    # One step so small that it moves nothing: what is released is what the trial left.
+    best = max(books.trials.values(), key=lambda trial: trial.value or 0)
+    assert best.weights_sha256 is not None
+    path = weights_path(str(folder), trial=best.number, sha256=best.weights_sha256)
+    left = load_file(path)
+    plane.books = books = new_books(
+        private_of(
+            steps=1,
+            model=charged_of().model,
+            trainer={"learning_rate": 1e-9},
+            begin_from={"trial": best.number, "path": path, "sha256": best.weights_sha256},
+        )
+    )
+    out, _ = start("worker.train").communicate(timeout=200)
+    (finish,) = books.finishes
+    assert finish.result is not None, out
+    released = load_file(finish.result.model_path)
+    assert released.keys() == left.keys()
+    assert all(np.allclose(released[name], left[name], atol=1e-6) for name in left)
+    assert list(folder.iterdir()) == []
 
 
 def test_what_is_not_granted_does_not_run_and_says_why(

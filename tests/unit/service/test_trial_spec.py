@@ -86,10 +86,12 @@ def test_a_trial_repeated_is_a_study_that_would_be_taken() -> None:
 def test_a_trial_that_was_paid_for_is_trained_without_a_search() -> None:
     """All of epsilon is left for the run: what is known of the trial is private already."""
     charged = {**SPEC["search"], "accounting": "accounted", "rungs": [32], "budget": 1.0}
-    of = {**study(7), "spec": {**SPEC, "search": charged}}
+    train = {**SPEC["train"], "begin_from": "trial"}
+    of = {**study(7), "spec": {**SPEC, "search": charged, "train": train}}
 
     made = repeated(of, {"learning_rate": 0.5, "ema_decay": 0.9}, number=7)
 
     spec = StudySpec.model_validate(made)
     assert not spec.has_search
+    assert not spec.goes_on_from_trial
     assert (spec.train.learning_rate, spec.train.ema_decay) == (0.5, 0.9)

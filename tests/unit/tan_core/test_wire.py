@@ -43,6 +43,7 @@ class TestVersion:
         6: "6d3182451e1cfd20",
         7: "6d3182451e1cfd20",  # where one guarantee is for a user, scores count users
         8: "cd86877cfdc9d630",
+        9: "682c4632cbc432b4",  # a charged trial leaves its weights, for the private run to begin with
     }
     """By version: what the fields of all messages and their types hash to."""
 

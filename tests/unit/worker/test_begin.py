@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from tan_core.data import Split, inspect
 from tan_core.data.pretrained import sha256_of
+from tan_core.engine import checkpoint
 from tan_core.engine.features import load_inputs
 from tan_core.engine.inputs import as_floats
 from tan_core.errors import PretrainedError
@@ -21,11 +22,17 @@ from tan_core.models import build, extractor_of
 from tan_core.models.pretrained import FrozenBackbone
 from tan_core.spec import TrainerConfig
 from tan_core.spec.models import MODEL_TYPES, ScatterLinearModel, TanhCnnModel
-from tan_core.wire import DatasetRef, MechanismMessage, PrivateAssignment, SearchAssignment
+from tan_core.wire import (
+    DatasetRef,
+    MechanismMessage,
+    PrivateAssignment,
+    SearchAssignment,
+    TrialWeights,
+)
 from tests.support.assignments import search_assignment
 from tests.support.datasets import dataset_ref
 from worker import driver
-from worker.begin import checkpoint_of, extractor_for, extractors_for, model_for
+from worker.begin import checkpoint_of, extractor_for, extractors_for, go_on_from, model_for
 from worker.driver import Driver, Outcome
 from worker.rung import Data, chosen, run_rung
 from worker.settings import WorkerSettings
@@ -304,3 +311,61 @@ class TestTrial:
 
 def tensors(split: Split) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.from_numpy(np.array(split.inputs)), torch.from_numpy(np.array(split.labels))
+
+
+class TestGoOnFrom:
+    """A private run that begins with the weights of its trial."""
+
+    def left(self, folder: Path, model: nn.Module) -> TrialWeights:
+        weights = {name: p.detach() + 1 for name, p in model.named_parameters() if p.requires_grad}
+        sha256 = checkpoint.keep_weights(weights, lambda digest: folder / f"{digest}.safetensors")
+        return TrialWeights(trial=3, path=str(folder / f"{sha256}.safetensors"), sha256=sha256)
+
+    def model(self, digits: DatasetRef, spec: dict[str, Any], **changes: Any) -> nn.Module:
+        generator = torch.Generator().manual_seed(2)
+        assignment = private_of(digits, spec, **changes)
+        return model_for(assignment, assignment.model, generator=generator, checkpoint=None)
+
+    def test_all_that_is_trained_is_the_trials(self, digits: DatasetRef, tmp_path: Path) -> None:
+        model = self.model(digits, SPEC.model_dump())
+        before = {name: p.detach().clone() for name, p in model.named_parameters()}
+
+        go_on_from(model, self.left(tmp_path, model))
+
+        for name, parameter in model.named_parameters():
+            assert torch.equal(parameter, before[name] + 1)
+
+    @pytest.mark.parametrize("train", ["classifier", "all"])
+    def test_a_trial_on_the_whole_model_and_a_run_on_its_backbone_call_weights_the_same(
+        self, digits: DatasetRef, folder: Path, tmp_path: Path, train: str
+    ) -> None:
+        """What is searched decides which of both a trial has; the run's model is searched no more."""
+        spec = model_of(folder, train=train)
+        searched = {"learning_rate": 1.0, "augmentation_multiplicity": {"choices": [1, 2]}}
+        search = search_of(digits, spec, space=searched)
+        begun = checkpoint_of(search, settings_of(folder))
+        generator = torch.Generator().manual_seed(2)
+        of_trial = model_for(search, search.model, generator=generator, checkpoint=begun)
+        run = private_of(digits, spec)
+        of_run = model_for(run, run.model, generator=generator, checkpoint=begun)
+
+        go_on_from(of_run, self.left(tmp_path, of_trial))
+
+    def test_what_is_gone_changed_or_of_another_model_is_refused_by_name(
+        self, digits: DatasetRef, tmp_path: Path
+    ) -> None:
+        model = self.model(digits, SPEC.model_dump())
+        left = self.left(tmp_path, model)
+        wider = self.model(digits, TanhCnnModel(width=8, hidden=8).model_dump())
+
+        with pytest.raises(PretrainedError, match=r"weights of trial 3, .* are of another model"):
+            go_on_from(wider, left)
+        Path(left.path).write_bytes(b"other")
+        with pytest.raises(
+            PretrainedError, match=r"weights of trial 3, .* cannot be read: .*sha256"
+        ):
+            go_on_from(model, left)
+        Path(left.path).unlink()
+        with pytest.raises(PretrainedError, match="begin_from: scratch") as refused:
+            go_on_from(model, left)
+        assert refused.value.field == "begin_from"

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tan_core.data import inspect, load_split
-from tan_core.engine import PrivateRandomness
+from tan_core.engine import PrivateRandomness, checkpoint
+from tan_core.engine.inputs import as_floats
 from tan_core.engine.trainer import Trainer
 from tan_core.errors import ParameterError
 from tan_core.mechanism import Mechanism
-from tan_core.wire import DatasetRef, SearchAssignment, TrialState
+from tan_core.wire import DatasetRef, SearchAssignment, TrialState, TrialWeights, weights_path
 from tests.privacy_faults import TRIAL_FAULTS, Fault
 from tests.support.assignments import search_assignment
 from tests.support.datasets import dataset_ref
+from worker.begin import go_on_from, model_for
 from worker.charged import ChargedRun, NotChargedError, units_told_right
 from worker.report import UnreachableError
 from worker.rung import Data, chosen
@@ -181,6 +184,7 @@ def test_weights_that_are_no_numbers_end_it(digits: DatasetRef, data: Data) -> N
 
     assert run.diverged is not None
     assert "not finite" in run.diverged
+    assert run.weights is None
     assert run.score.accuracy is None
 
 
@@ -299,6 +303,62 @@ def test_an_accuracy_stays_one(digits: DatasetRef, data: Data) -> None:
     assert accuracies == {0.0, 1.0}
 
 
+def test_it_leaves_the_weights_that_were_scored_and_a_run_begins_with_them(
+    digits: DatasetRef, data: Data, tmp_path: Path
+) -> None:
+    """Not the last ones of the trial: the mean of them that its score is of."""
+    assignment = assignment_of(digits, score_noise=1e-9)
+    run = begun(assignment, data)
+    assert run.weights is None
+    score = finished(run).score
+    weights = run.weights
+    assert weights is not None
+    sha256 = checkpoint.keep_weights(weights, lambda digest: tmp_path / f"{digest}.safetensors")
+    left = TrialWeights(trial=0, path=str(tmp_path / f"{sha256}.safetensors"), sha256=sha256)
+
+    model = model_for(
+        assignment, assignment.model, generator=torch.Generator().manual_seed(1), checkpoint=None
+    )
+    go_on_from(model, left)
+
+    inputs, labels = data.validation
+    with torch.no_grad():
+        right = (model(as_floats(inputs, torch.float32)).argmax(1) == labels).sum()
+    assert float(right) / len(labels) == pytest.approx(score.accuracy, abs=2e-3)
+    assert not torch.equal(run.trainer.by_name(run.trainer.released)["1.weight"], weights["1.weight"])  # fmt: skip
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_a_trial_keeps_its_weights_where_it_is_told_to(
+    digits: DatasetRef, data: Data, tmp_path: Path, is_asked: bool
+) -> None:
+    folder = str(tmp_path) if is_asked else None
+    assignment = assignment_of(digits).model_copy(update={"weights_storage_path": folder})
+    trial = object.__new__(SimulatedTrial)
+    trial._assignment, trial._number = assignment, 3
+
+    sha256 = trial._kept(finished(begun(assignment, data)))
+
+    files = [str(file) for file in tmp_path.iterdir()]
+    if not is_asked:
+        assert (sha256, files) == (None, [])
+        return
+    assert sha256 is not None
+    assert files == [weights_path(str(tmp_path), trial=3, sha256=sha256)]
+
+
+def test_a_full_disk_costs_the_weights_and_not_the_trial(
+    digits: DatasetRef, data: Data, tmp_path: Path
+) -> None:
+    (tmp_path / "full").write_bytes(b"")  # a file, so that no folder can be made there
+    update = {"weights_storage_path": str(tmp_path / "full")}
+    assignment = assignment_of(digits).model_copy(update=update)
+    trial = object.__new__(SimulatedTrial)
+    trial._assignment, trial._number = assignment, 3
+
+    assert trial._kept(finished(begun(assignment, data))) is None
+
+
 def test_there_are_no_finals(digits: DatasetRef) -> None:
     assignment = assignment_of(digits)
     free = assignment.model_copy(update={"charged": None, "max_examples": 10**9})
@@ -329,6 +389,7 @@ def test_a_control_plane_that_does_not_answer_costs_no_trial(
     """Whoever waited in vain for a charge has run nothing: it begins again, and is not told as failed."""
     trial = object.__new__(SimulatedTrial)
     trial._assignment, trial._number, trial._seed, trial._rung = assignment_of(digits), 0, 0, 0
+    trial._weights_sha256 = None
 
     def says(error: Exception) -> None:
         monkeypatch.setattr(SimulatedTrial, "_advance", lambda self: throw(error))

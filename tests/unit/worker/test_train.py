@@ -13,7 +13,7 @@ import pytest
 
 from tan_core.data import inspect, verify
 from tan_core.errors import AuditError, DatasetError, ModelError, ParameterError, PretrainedError
-from tan_core.wire import DatasetRef, PrivateResult
+from tan_core.wire import DatasetRef, PrivateResult, TrialWeights
 from worker import train
 from worker.driver import Driver, Outcome
 from worker.train import is_final
@@ -178,9 +178,9 @@ class TestCheckpointsOfAReleasedModel:
         (tmp_path / "attempt-2/model.safetensors").write_bytes(b"weights")
         return tmp_path
 
-    def drop(self, run: Path, **outcome: Any) -> list[str]:
+    def drop(self, run: Path, begun_from: TrialWeights | None = None, **outcome: Any) -> list[str]:
         """What is on storage after the attempt has ended so."""
-        assignment: Any = SimpleNamespace(storage_path=str(run))
+        assignment: Any = SimpleNamespace(storage_path=str(run), begin_from=begun_from)
         ended = Outcome(**{"outcome": "succeeded", "result": self.result(run), **outcome})
         train.drop_checkpoints(assignment, ended)
         return sorted(str(file.relative_to(run)) for file in run.rglob("*") if file.is_file())
@@ -199,6 +199,16 @@ class TestCheckpointsOfAReleasedModel:
     def test_go_with_those_of_earlier_attempts(self, run: Path) -> None:
         assert self.drop(run) == ["attempt-2/model.safetensors"]
         assert self.drop(run) == ["attempt-2/model.safetensors"]
+
+    def test_go_with_the_weights_that_trials_left(self, run: Path) -> None:
+        folder = run / "search"
+        folder.mkdir()
+        for name in ("trial-0-aa.safetensors", "trial-3-bb.safetensors", ".trial-4.7.tmp"):
+            (folder / name).write_bytes(b"weights")
+        begun = TrialWeights(trial=3, path=str(folder / "trial-3-bb.safetensors"), sha256="bb" * 32)
+
+        assert len(self.drop(run, begun, outcome="failed", result=None)) == 7
+        assert self.drop(run, begun) == ["attempt-2/model.safetensors"]
 
     @pytest.mark.parametrize("outcome", ["failed", "cancelled"])
     def test_stay_where_nothing_was_released(self, run: Path, outcome: str) -> None:

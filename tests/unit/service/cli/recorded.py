@@ -204,6 +204,7 @@ STUDY: Json = {
         "steps_per_second": 41.5,
         "attempt": 1,
         "trial": 1,
+        "began_from_trial": None,
         "test_accuracy": 0.9248,
         "num_test": 359,
         "evaluation": None,

@@ -29,7 +29,7 @@ from tan_core.accounting.effort import limited_effort
 from tan_core.mechanism import Mechanism, NeighboringRelation, Sampling
 from tan_core.spec import StudySpec
 from tan_core.spec.train import Precision
-from tan_core.wire import Evaluation, PrivateResult
+from tan_core.wire import Evaluation, PrivateResult, TrialWeights
 from tests.privacy_faults import STATEMENT_FAULTS
 from tests.support.evaluations import evaluation, with_small_parts
 
@@ -658,6 +658,20 @@ class TestChargedSearch:
     def test_what_a_score_counts_is_said_of_what_is_protected(self, changes, words):
         said = of_charged_search(**changes)["assumptions"]
         assert sum(f"A score is {words} by at most one" in each for each in said) == 1
+
+    def test_a_run_that_began_with_a_trials_weights_says_so_and_costs_what_it_did(
+        self, key, charged
+    ):
+        begun = TrialWeights(trial=2, path="/storage/t.safetensors", sha256="cd" * 32)
+        stated = sign(of_charged_search(begun_from=begun), key)
+
+        assert stated["search"]["run_began_from"] == {"trial": 2, "weights_sha256": "cd" * 32}
+        assert "run_began_from" not in charged["search"]
+        assert "began with what trial 2 of the search had left" in stated["pretraining"]["note"]
+        assert sum("the weights that trial 2 of" in each for each in stated["assumptions"]) == 1
+        assert "/storage" not in str(stated)
+        assert (stated["privacy"], stated["events"]) == (charged["privacy"], charged["events"])
+        assert bad_checks(stated) == []
 
     @pytest.mark.filterwarnings("ignore:Optimal order is the largest alpha")
     @pytest.mark.parametrize("fault", STATEMENT_FAULTS, ids=lambda fault: fault.name)

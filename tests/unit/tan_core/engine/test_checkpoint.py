@@ -1,5 +1,6 @@
 """Checkpoints: going on is the same as never having stopped, and nothing else is accepted."""
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -162,3 +163,26 @@ class TestLoadState:
         run(trainer, 1)
 
         assert torch.equal(state.tensors["parameters"], before)
+
+
+class TestKeptWeights:
+    def test_come_back_by_their_digest_and_as_no_other_file(self, tmp_path: Path) -> None:
+        weights = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.zeros(1)}
+        sha256 = checkpoint.keep_weights(weights, lambda digest: tmp_path / digest)
+
+        (file,) = tmp_path.iterdir()
+        assert file.name == sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
+        found = checkpoint.load_weights(file, sha256)
+        assert found.keys() == weights.keys()
+        assert all(torch.equal(found[name], weight) for name, weight in weights.items())
+        file.write_bytes(file.read_bytes() + b" ")
+        with pytest.raises(ParameterError, match="sha256 is") as refused:
+            checkpoint.load_weights(file, sha256)
+        assert refused.value.field == "checkpoint"
+
+    def test_what_is_no_weights_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "x").write_bytes(b"no weights")
+        digest = hashlib.sha256(b"no weights").hexdigest()
+
+        with pytest.raises(ParameterError, match="holds no weights"):
+            checkpoint.load_weights(tmp_path / "x", digest)

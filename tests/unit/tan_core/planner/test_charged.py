@@ -341,3 +341,24 @@ def test_a_plan_that_was_stored_reads_back() -> None:
     assert "charged_search" not in planned(
         search={"accounting": "declared_unaccounted"}
     ).model_dump(mode="json")
+
+
+def test_the_run_begins_with_its_trials_weights_unless_it_is_told_not_to() -> None:
+    """No epsilon depends on it: what a trial leaves is made of noisy sums that are charged."""
+    on, anew = planned(), planned(train={"begin_from": "scratch"})
+    assert on.charged_search is not None
+    assert anew.charged_search is not None
+
+    assert (on.charged_search.goes_on, anew.charged_search.goes_on) == (True, False)
+    assert "goes_on" not in anew.charged_search.model_dump()
+    assert on.privacy == anew.privacy
+    assert on.private_run() == anew.private_run()
+
+
+@pytest.mark.parametrize("accounting", ["declared_unaccounted", "public_proxy"])
+def test_weights_of_a_simulation_are_no_beginning(accounting: str) -> None:
+    assert not spec_of(search={"accounting": accounting}).goes_on_from_trial
+    with pytest.raises(ValidationError, match="paid for; accepted here: auto, scratch") as refused:
+        spec_of(search={"accounting": accounting}, train={"begin_from": "trial"})
+    (fault,) = refused.value.errors()
+    assert fault["loc"] == ("train", "begin_from")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tan_core.planner import Evaluation, Standing, rests_on, standings
-from tan_core.planner.prediction import ERROR_STD, LUCK, SHIFT_STD, foreseen, without_noise
+from tan_core.planner.prediction import ERROR_STD, GAINED, LUCK, SHIFT_STD, foreseen, without_noise
 from tan_core.tan import Observation, Prediction, fit_law
 from tan_core.wire import TrialRecord, TrialState
 from tests.support.trials import RUNGS, make_trial
@@ -452,3 +452,15 @@ class TestNoisyScores:
         found = without_noise(self.trials(0.95, 0.5, 0.4), 0.02)
 
         assert [each.value for each in found] == [0.95, 0.5, 0.4]
+
+    def test_a_run_that_goes_on_makes_good_a_part_of_the_errors_and_how_much_is_not_known(
+        self,
+    ) -> None:
+        trials = self.trials(0.6)
+        (alone,) = standing(*trials, evaluation=self.NOISY)
+        (on,) = standing(*trials, evaluation=replace(self.NOISY, goes_on=True))
+
+        assert on.ahead == pytest.approx(GAINED * (1 - alone.prediction.accuracy))
+        assert on.prediction.accuracy == pytest.approx(alone.prediction.accuracy + on.ahead)
+        widths = [each.prediction.high - each.prediction.low for each in (alone, on)]
+        assert widths[1] > widths[0]

@@ -1,0 +1,1 @@
+ALTER TABLE trial ADD COLUMN weights_sha256 text;
