@@ -362,18 +362,24 @@ def reserved_search(charged: dict[str, Any]) -> str:
     )
 
 
-def begins_with(charged: dict[str, Any]) -> str:
-    """What the private run of a search that is charged begins with; ``charged`` is the plan's ``charged_search``.
+def begins_with(plan: dict[str, Any]) -> str | None:
+    """What the private run begins with, where that is what its trial has left, or would be; None: that is not asked.
 
     Example:
-        >>> begins_with({"goes_on": True})
+        >>> begins_with({"charged_search": {}, "goes_on": True})
         'The private run goes on from the weights that its trial leaves, which are paid for, at half of its learning rate.'
-        >>> begins_with({})
+        >>> begins_with({"charged_search": {}})
         'The private run begins anew, without what its trial has learnt.'
+        >>> begins_with({"goes_on": True})
+        'The private run goes on from the weights that its trial leaves, which are of public data.'
     """
-    if charged.get("goes_on"):
-        return "The private run goes on from the weights that its trial leaves, which are paid for, at half of its learning rate."
-    return "The private run begins anew, without what its trial has learnt."
+    is_charged, goes_on = plan.get("charged_search") is not None, plan.get("goes_on", False)
+    if not (is_charged or goes_on):
+        return None
+    if not goes_on:
+        return "The private run begins anew, without what its trial has learnt."
+    said = "The private run goes on from the weights that its trial leaves, which are"
+    return f"{said} {'paid for, at half of its learning rate' if is_charged else 'of public data'}."
 
 
 def parts_alone(charged: dict[str, Any]) -> list[tuple[str, float]]:

@@ -206,7 +206,8 @@ class TrialRecord(Frozen):
     """Where the parameters were taken from, in words; None: the sampler chose them."""
     reason: Reason | None = None
     weights_sha256: Sha256 | None = Field(default=None, exclude_if=lambda sha256: sha256 is None)
-    """Of the file with the weights that a charged trial left (:func:`weights_path`); left out where there is none."""
+    """Of the file with the weights that it left (:func:`weights_path`), where its search keeps them; left out where there is
+    none."""
 
     @property
     def examples(self) -> int:
@@ -277,7 +278,8 @@ class SearchAssignment(Frozen):
     charged: ChargedTrials | None = None
     """Where every trial is charged: then there is one rung, and no finals. None: trials are simulations."""
     weights_storage_path: str | None = None
-    """A directory of this search's own, in which charged trials leave their weights. None: they leave none."""
+    """A directory of this search's own, in which trials leave their weights: charged ones, and those of a public proxy. None:
+    they leave none."""
     confirmation: int | None = None
     """Above the rungs: the expected batch size at which finalists are simulated once with each fresh seed. None: they
     climb the rungs again."""
@@ -317,7 +319,7 @@ class Checkpoint(Frozen):
 
 
 class TrialWeights(Frozen):
-    """The weights that a charged trial of the study left: made of noisy sums that are paid for."""
+    """The weights that a trial of the study left: made of noisy sums that are paid for, or of public data."""
 
     trial: Count
     path: Exact

@@ -141,6 +141,14 @@ class RungRun:
         return self.score
 
     @property
+    def weights(self) -> dict[str, Tensor] | None:
+        """By name, those that were scored at its end. None before."""
+        mean = self._mean.weights
+        if self._accuracy is None or mean is None:
+            return None
+        return self._trainer.by_name(mean)
+
+    @property
     def score(self) -> RungScore:
         """The rung as it stands."""
         dynamics, recent = self._trainer.mechanism, _mean(self._losses)

@@ -123,15 +123,15 @@ class SimulatedTrial(Trainable):
         run = self._run
         score = run.advance()
         if run.is_over:
-            if isinstance(run, ChargedRun):
+            if self._rung == self._last and self._seed == 0:
                 self._weights_sha256 = self._kept(run)
             self._rung, self._run = self._rung + 1, None
         return score, run.diverged
 
-    def _kept(self, run: ChargedRun) -> str | None:
-        """The digest of the file with what a charged trial has made of its steps; None where nothing is kept.
+    def _kept(self, run: RungRun | ChargedRun) -> str | None:
+        """The digest of the file with the weights that its last rung has come to; None where nothing is kept.
 
-        A full disk costs the private run its beginning, and not the trial, which is paid for.
+        A full disk costs the private run its beginning, and not the trial, which may be paid for.
         """
         folder, weights = self._assignment.weights_storage_path, run.weights
         if folder is None or weights is None:

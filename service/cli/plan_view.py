@@ -136,7 +136,8 @@ def _reservation(document: Json) -> Iterator[RenderableType]:
         yield Text(f"reserved in the ledger are {words}")
     if charged := document.get("charged_search"):
         yield Text(f"reserved are also {text.reserved_search(charged)}")
-        yield Text(text.begins_with(charged))
+    if begins := text.begins_with(document):
+        yield Text(begins)
 
 
 def _simulations(document: Json) -> Iterator[RenderableType]:

@@ -38,9 +38,7 @@ async def search_run(session: AsyncSession, study: Study, *, storage_path: str) 
             "rungs": plan.rungs,
             "heat": plan.heat is not None,
             "charged": _charged(plan),
-            "weights_storage_path": _weights_folder(study, storage_path)
-            if _goes_on(plan)
-            else None,
+            "weights_storage_path": _weights_folder(study, storage_path) if plan.goes_on else None,
             "confirmation": plan.confirmation_batch,
             "max_examples": math.ceil(spec.search.budget * plan.cost.private_run_examples),
             "points": [point.model_dump(mode="json") for point in points],
@@ -61,11 +59,6 @@ def _charged(plan: Plan) -> dict[str, Any] | None:
     }
 
 
-def _goes_on(plan: Plan) -> bool:
-    """Whether the private run begins with the weights of its trial."""
-    return plan.charged_search is not None and plan.charged_search.goes_on
-
-
 def _search_run_id(study: Study) -> str:
     return f"{study.id}-search"
 
@@ -77,7 +70,7 @@ def _weights_folder(study: Study, storage_path: str) -> str:
 
 def weights_of(study: Study, trial: Trial, *, storage_path: str) -> TrialWeights | None:
     """What the private run of this trial begins with: its weights, where it has left some and the plan says so."""
-    if trial.weights_sha256 is None or not _goes_on(Plan.model_validate(study.plan)):
+    if trial.weights_sha256 is None or not study.plan.get("goes_on"):
         return None
     folder, sha256 = _weights_folder(study, storage_path), trial.weights_sha256
     path = weights_path(folder, trial=trial.number, sha256=sha256)
@@ -97,8 +90,8 @@ async def private_run(
     Where it goes on from the weights of its trial, it does at the part of the learning rate that was planned.
     """
     if begin_from is not None:
-        (trials,) = Plan.model_validate(study.plan).simulations
-        candidate = candidate.at_learning_rate(trials.learning_rate_factor)
+        *_, last = Plan.model_validate(study.plan).simulations
+        candidate = candidate.at_learning_rate(last.learning_rate_factor)
     spec = StudySpec.model_validate(study.spec)
     dataset = await session.get_one(Dataset, study.dataset)
     mechanism = candidate.private_run.mechanism

@@ -51,7 +51,7 @@ async def propose(session: AsyncSession, study: Study) -> Proposal | None:
         num_classes=dataset.num_classes,
         errors=await earlier_errors(session, study),
         score_std=charged.score_noise_multiplier / search_dataset.num_scored if charged else 0.0,
-        goes_on=charged is not None and charged.goes_on,
+        goes_on=plan.goes_on,
     )
     promotion = await asyncio.to_thread(
         choose_winner,

@@ -82,10 +82,13 @@ SCORED = {
     "user": "users, each counted by the part of its records that is",
 }
 """What a score counts, by the unit."""
-OF_A_TRIALS_WEIGHTS = (
-    "The private run began with the weights that trial {trial} of the search had left. They are made of that trial's noisy "
-    "sums alone, which are in the events.",
-)
+OF_A_TRIALS_WEIGHTS = {
+    True: "The private run began with the weights that trial {trial} of the search had left. They are made of that trial's "
+    "noisy sums alone, which are in the events.",
+    False: "The private run began with the weights that trial {trial} of the search had left. They are of {dataset} alone, which "
+    "is registered as public: no epsilon is for its records.",
+}
+"""By whether the search is charged."""
 LEFT_BY_A_TRIAL = "the private run began with what trial {} of the search had left of them"
 OF_RANDOM_WEIGHTS = "weights start from a random initialisation"
 OF_CODE = (
@@ -231,12 +234,16 @@ def _assumptions(facts: Facts, executed: Mechanism) -> list[str]:
             for each in OF_A_CHARGED_SEARCH
             if facts.charge.search
         ),
-        *(
-            each.format(trial=begun.trial)
-            for each in OF_A_TRIALS_WEIGHTS
-            if (begun := facts.begun_from) is not None
-        ),
+        *_begins_with(facts),
     ]
+
+
+def _begins_with(facts: Facts) -> list[str]:
+    begun = facts.begun_from
+    if begun is None:
+        return []
+    said = OF_A_TRIALS_WEIGHTS[bool(facts.charge.search)]
+    return [said.format(trial=begun.trial, dataset=facts.search_dataset)]
 
 
 def _privacy(
@@ -309,6 +316,7 @@ def _search(facts: Facts) -> dict[str, Any]:
         "epsilon": 0.0 if mode.is_free else None,
         "waiver": facts.waiver if unaccounted else None,
         **({} if facts.learnt_from is None else {"learnt_from": facts.learnt_from}),
+        **_begun_from(facts.begun_from),
     }
     if not charged:
         return stated
@@ -321,7 +329,6 @@ def _search(facts: Facts) -> dict[str, Any]:
         "trials": scores.steps,
         "steps": {"trials": trials.steps, "scores": scores.steps},
         "reservations": list(facts.charge.search_reservations),
-        **_begun_from(facts.begun_from),
     }
 
 
@@ -338,12 +345,13 @@ def _pretraining(facts: Facts) -> dict[str, Any]:
     code = model.module if isinstance(model, PythonModel) else None
     begun = facts.begun_from
     left = "" if begun is None else f"; {LEFT_BY_A_TRIAL.format(begun.trial)}"
+    of_proxy = facts.search_dataset if begun and not facts.charge.search else None
     if pretrained is None:
         note = OF_RANDOM_WEIGHTS if code is None else OF_CODE.format(code)
-        return {"data": None, "note": note + left}
+        return {"data": of_proxy, "note": note + left}
     note = OF_A_FILE if code is None else f"{OF_A_FILE}; {OF_CODE_AROUND_IT.format(code)}"
     return {
-        "data": pretrained.data,
+        "data": "; ".join(filter(None, [pretrained.data, of_proxy])),
         "note": note + left,
         "sha256": pretrained.sha256,
         "trained": pretrained.train,

@@ -290,14 +290,13 @@ def _assemble(
             segment_steps=segments.segment_steps,
         ),
         simulations=[
-            _simulation(shape, workload, rung, trials, goes_on=goes_on)
+            _simulation(shape, workload, rung, trials, goes_on=goes_on and shape.search is not None)
             for rung, trials in zip(rungs, workload.trials_of(shape.batch), strict=True)
         ],
         heat=_heat(workload, shape),
         confirmation=_simulation(shape, workload, confirmation, 1) if confirmation else None,
-        charged_search=_charged(run, search, num_validation, promise, goes_on=goes_on)
-        if search
-        else None,
+        charged_search=_charged(run, search, num_validation, promise) if search else None,
+        goes_on=goes_on,
         step_candidates=step_candidates(shape, promise, workload),
         search_privacy=search_privacy(
             runs,
@@ -379,12 +378,7 @@ def _heat(workload: Workload, shape: Shape) -> PlannedHeat | None:
 
 
 def _charged(
-    run: PrivateRun,
-    search: ChargedSearch,
-    num_validation: int | None,
-    promise: Promise,
-    *,
-    goes_on: bool,
+    run: PrivateRun, search: ChargedSearch, num_validation: int | None, promise: Promise
 ) -> PlannedChargedSearch:
     trial, noise = search.trial(run), search.score_noise_multiplier
     trials, scores = search.planned(run)
@@ -397,7 +391,6 @@ def _charged(
         steps=trial.steps,
         score_noise_multiplier=noise,
         score_std=round_up(noise / num_validation, 4) if num_validation else None,
-        goes_on=goes_on,
         epsilon_of_run=epsilon_alone(run.mechanism, promise),
         epsilon_of_trials=epsilon_alone(trials, promise),
         epsilon_of_scores=epsilon_alone(scores, promise),

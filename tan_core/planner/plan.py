@@ -106,8 +106,6 @@ class PlannedChargedSearch(Frozen):
     """Of the noise on a score: units of the validation split, of which it counts those that are told right."""
     score_std: float | None = None
     """The same as a part of the validation split: what a score's accuracy is off by; None where its size is not known."""
-    goes_on: bool = Field(default=False, exclude_if=lambda goes_on: not goes_on)
-    """Whether the private run begins with the weights of its trial, in place of fresh ones. Left out where it does not."""
     epsilon_of_run: float | None = None
     """Of the planned private run alone; as the next two at the plan's delta, by its accountant and rounded up.
     ``privacy.epsilon`` is of all three composed, and not their sum. None: it could not be priced in time, or the plan
@@ -221,6 +219,8 @@ class Plan(Frozen):
         default=None, exclude_if=lambda charged: charged is None
     )
     """What the search is charged; left out where it is not."""
+    goes_on: bool = Field(default=False, exclude_if=lambda goes_on: not goes_on)
+    """Whether the private run begins with the weights of its trial, in place of fresh ones. Left out where it does not."""
     confirmation: PlannedSimulation | None = None
     """What finalists are simulated at once more, above the rungs; None: they climb the rungs again."""
     step_candidates: list[PlannedStepCandidate] = Field(default_factory=list[PlannedStepCandidate])

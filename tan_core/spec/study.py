@@ -189,8 +189,10 @@ class StudySpec(Frozen):
 
     @property
     def goes_on_from_trial(self) -> bool:
-        """Whether the private run begins with the weights of its trial: only those of a charged one are paid for."""
-        return self.search.accounting.is_charged and self.train.begin_from != "scratch"
+        """Whether the private run begins with the weights of its trial, which are paid for or of public data."""
+        if self.train.begin_from == "auto":
+            return self.search.accounting.is_charged
+        return self.train.begin_from == "trial"
 
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:
@@ -198,6 +200,7 @@ class StudySpec(Frozen):
             *self._target_faults(),
             *self._search_faults(),
             *self._charged_faults(),
+            *self._weights_faults(),
             *self._proxy_faults(),
             *self._rung_faults(),
             *self._evaluation_faults(),
@@ -275,7 +278,7 @@ class StudySpec(Frozen):
         """What composes must be fixed before the first trial: one mechanism, and how often it runs."""
         search = self.search
         if not search.accounting.is_charged:
-            return self._weights_faults()
+            return []
         faults: list[InitErrorDetails] = []
         if search.rungs != "auto" and len(search.rungs) > 1:
             problem = (
@@ -300,12 +303,18 @@ class StudySpec(Frozen):
         return faults
 
     def _weights_faults(self) -> list[InitErrorDetails]:
-        """Weights of a simulation are not private: no epsilon would cover a run that goes on from them."""
-        if self.train.begin_from != "trial":
+        """What a simulation makes of private data is not private: no epsilon would cover a run that goes on from it."""
+        mode = self.search.accounting
+        is_of_others = (
+            mode is SearchAccounting.PUBLIC_PROXY
+            and self.search.dataset is not None
+            and self.search.dataset != self.dataset
+        )
+        if self.train.begin_from != "trial" or mode.is_charged or is_of_others:
             return []
         problem = (
-            "only trials of search.accounting: accounted leave weights that are paid for; accepted here: "
-            "auto, scratch"
+            "no weights are there that a private run may go on from: only trials of accounted searches, which are "
+            "paid for, and of a public_proxy that is another dataset leave some; accepted here: auto, scratch"
         )
         return [_fault(("train", "begin_from"), "trial", problem)]
 

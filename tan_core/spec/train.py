@@ -175,8 +175,8 @@ class TrainSpec(TrainerConfig):
     noise_multiplier: Annotated[float, Field(gt=0, le=10_000)] | None = None
     """Fixed: epsilon is computed. Absent: it is calibrated to ``privacy.epsilon``."""
     begin_from: Literal["auto", "scratch", "trial"] = "auto"
-    """Whose weights the private run begins with. trial: those that its trial left, where the search is charged: they are
-    paid for. scratch: fresh ones, or those of ``model.pretrained``. auto: trial where the search is charged."""
+    """Whose weights the private run begins with. trial: those that its trial left, where it was charged, and so paid for, or
+    read a public proxy. scratch: fresh ones, or those of ``model.pretrained``. auto: trial where the search is charged."""
     workers: Annotated[int, Field(ge=1, le=1024)] = 2
     """Ray Train ranks of the private run. They do not change the mechanism."""
     microbatch_size: Annotated[int, Field(ge=1, le=65536)] = MICROBATCH_SIZE

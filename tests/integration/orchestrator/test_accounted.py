@@ -299,8 +299,34 @@ async def test_what_a_trial_could_not_keep_is_not_begun_with(world: World) -> No
 
     study = await world.study(study_id)
     assert study["state"] == "training"
-    assert study["plan"]["charged_search"]["goes_on"]
+    assert study["plan"]["goes_on"]
     assert study["run"]["began_from_trial"] is None
+
+
+async def test_a_run_begins_with_the_weights_of_a_public_proxy_where_it_is_told_to(
+    world: World, tmp_path: Path
+) -> None:
+    for shift, (name, fields) in enumerate(
+        [("secret", {"epsilon": 50.0, "delta": 1e-3}), ("open", {"public": True})]
+    ):
+        await register_table(world.client, tmp_path, name=name, shift=shift, **fields)
+    changes = {
+        "dataset": "secret",
+        "search": {"accounting": "public_proxy", "dataset": "open"},
+        "train": {"batch_size": 16, "steps": 20, "begin_from": "trial"},
+    }
+    study_id = await world.submit(**changes)
+    await world.tick(3)
+    trial = completed_trial(0, 0.9, params={"learning_rate": 2.0}) | {"weights_sha256": "5b" * 32}
+    await world.report(f"{study_id}-search", "PUT", "/trials/0", 1, trial=trial)
+    await world.report(f"{study_id}-search", "POST", "/finish", outcome="succeeded")
+    await world.tick(3)
+
+    async with world.database.session() as session:
+        run = await session.get_one(Run, f"{study_id}-private")
+    assert run.assignment["begin_from"]["sha256"] == "5b" * 32
+    assert run.assignment["trainer"]["learning_rate"] == 2.0
+    assert (await world.study(study_id))["run"]["began_from_trial"] == 0
 
 
 async def test_weights_of_a_simulation_are_never_begun_with(world: World) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tan_core.wire import RungScore, SearchAssignment, TrialRecord, TrialState
+from tan_core.wire import RungScore, SearchAssignment, TrialRecord, TrialState, weights_path
 from tests.support.driver_logs import JSON, records
 
 if TYPE_CHECKING:
@@ -28,9 +28,12 @@ def test_a_search_of_six_trials_completes_and_its_log_names_run_attempt_and_tria
     ray_head: "RayHead",
     search_of: SearchOf,
     new_books: NewBooks,
+    tmp_path: Path,
 ) -> None:
     run_id = "logged-search"
-    plane.books = books = new_books(search_of(run_id=run_id, max_concurrent=None))
+    plane.books = books = new_books(
+        search_of(run_id=run_id, max_concurrent=None, weights_storage_path=str(tmp_path))
+    )
     driver = start("worker.simulate", **JSON)
     out, _ = driver.communicate(timeout=200)
     assert driver.returncode == 0, out
@@ -42,6 +45,9 @@ def test_a_search_of_six_trials_completes_and_its_log_names_run_attempt_and_tria
     assert max(trial.value or 0 for trial in completed) > 0.5
     assert_finals(books)
     assert [finish.outcome for finish in books.finishes] == ["succeeded"]
+    kept = {trial.number: trial.weights_sha256 for trial in completed}
+    paths = {weights_path(str(tmp_path), trial=n, sha256=kept[n] or "") for n in kept}
+    assert {str(file) for file in tmp_path.glob("trial-*")} == paths
 
     of_driver = records(out.splitlines(), run_id)
     messages = [each["message"] for each in of_driver if each["logger"] == "worker.driver"]

@@ -169,6 +169,21 @@ def test_the_score_is_of_the_mean_weights_of_the_last_quarter(
     assert score.accuracy != trainer.evaluate(*data.validation)
 
 
+def test_it_has_the_weights_that_were_scored_once_they_were(digits: DatasetRef, data: Data) -> None:
+    assignment = assignment_of(digits)
+    run = RungRun(assignment, chosen(assignment, {"learning_rate": 1.0}), 0, data)
+    while not run.is_over:
+        before = run.weights if run._curve else None
+        assert before is None
+        score = run.advance()
+    weights = run.weights
+    assert weights is not None
+
+    vector = torch.cat([value.reshape(-1) for value in weights.values()])
+    inputs, labels = data.validation
+    assert run.trainer.evaluate(inputs, labels, weights=vector) == score.accuracy
+
+
 class TestHeat:
     """The first rung begins with one: its first quarter, after which the best go on."""
 

@@ -673,6 +673,17 @@ class TestChargedSearch:
         assert (stated["privacy"], stated["events"]) == (charged["privacy"], charged["events"])
         assert bad_checks(stated) == []
 
+    def test_one_that_began_with_a_proxys_names_the_data_it_was_trained_on_before(self, key):
+        begun = TrialWeights(trial=2, path="/storage/t.safetensors", sha256="cd" * 32)
+        spec = make_spec(accounting="public_proxy")
+        stated = sign(build(make_facts(spec=spec, begun_from=begun, search_dataset="others")), key)
+
+        assert stated["pretraining"]["data"] == "others"
+        assert stated["search"]["run_began_from"]["trial"] == 2
+        (said,) = [each for each in stated["assumptions"] if "the weights that trial 2 of" in each]
+        assert "others alone, which is registered as public" in said
+        assert bad_checks(stated) == []
+
     @pytest.mark.filterwarnings("ignore:Optimal order is the largest alpha")
     @pytest.mark.parametrize("fault", STATEMENT_FAULTS, ids=lambda fault: fault.name)
     def test_a_fault_in_what_is_stated_is_found(self, key, fault):

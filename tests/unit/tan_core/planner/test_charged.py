@@ -346,19 +346,35 @@ def test_a_plan_that_was_stored_reads_back() -> None:
 def test_the_run_begins_with_its_trials_weights_unless_it_is_told_not_to() -> None:
     """No epsilon depends on it: what a trial leaves is made of noisy sums that are charged."""
     on, anew = planned(), planned(train={"begin_from": "scratch"})
-    assert on.charged_search is not None
-    assert anew.charged_search is not None
 
-    assert (on.charged_search.goes_on, anew.charged_search.goes_on) == (True, False)
-    assert "goes_on" not in anew.charged_search.model_dump()
+    assert (on.goes_on, anew.goes_on) == (True, False)
+    assert [plan.simulations[0].learning_rate_factor for plan in (on, anew)] == [0.5, 1.0]
+    assert "goes_on" not in anew.model_dump()
     assert on.privacy == anew.privacy
     assert on.private_run() == anew.private_run()
 
 
-@pytest.mark.parametrize("accounting", ["declared_unaccounted", "public_proxy"])
-def test_weights_of_a_simulation_are_no_beginning(accounting: str) -> None:
-    assert not spec_of(search={"accounting": accounting}).goes_on_from_trial
-    with pytest.raises(ValidationError, match="paid for; accepted here: auto, scratch") as refused:
-        spec_of(search={"accounting": accounting}, train={"begin_from": "trial"})
+@pytest.mark.parametrize(
+    "search",
+    [
+        {"accounting": "declared_unaccounted"},
+        {"accounting": "public_proxy"},
+        {"accounting": "public_proxy", "dataset": "data"},
+        {"accounting": "no_search", "trials": 0, "space": {}},
+    ],
+)
+def test_weights_of_a_simulation_of_the_data_themselves_are_no_beginning(
+    search: dict[str, Any],
+) -> None:
+    """Those of a public proxy that is another dataset are."""
+    assert not spec_of(search=search).goes_on_from_trial
+    with pytest.raises(ValidationError, match="accepted here: auto, scratch") as refused:
+        spec_of(search=search, train={"begin_from": "trial"})
     (fault,) = refused.value.errors()
     assert fault["loc"] == ("train", "begin_from")
+
+    proxy = {"accounting": "public_proxy", "dataset": "other"}
+    assert not spec_of(search=proxy).goes_on_from_trial
+    on = planned(search=proxy, train={"begin_from": "trial"})
+    assert on.goes_on
+    assert {each.learning_rate_factor for each in on.simulations} == {1.0}
