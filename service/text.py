@@ -371,7 +371,7 @@ def begins_with(plan: dict[str, Any]) -> str | None:
         >>> begins_with({"charged_search": {}})
         'The private run begins anew, without what its trial has learnt.'
         >>> begins_with({"goes_on": True})
-        'The private run goes on from the weights that its trial leaves, which are of public data.'
+        'The private run goes on from the weights that its trial leaves, which are of public data, at half of its learning rate.'
     """
     is_charged, goes_on = plan.get("charged_search") is not None, plan.get("goes_on", False)
     if not (is_charged or goes_on):
@@ -379,7 +379,8 @@ def begins_with(plan: dict[str, Any]) -> str | None:
     if not goes_on:
         return "The private run begins anew, without what its trial has learnt."
     said = "The private run goes on from the weights that its trial leaves, which are"
-    return f"{said} {'paid for, at half of its learning rate' if is_charged else 'of public data'}."
+    whose = "paid for" if is_charged else "of public data"
+    return f"{said} {whose}, at half of its learning rate."
 
 
 def parts_alone(charged: dict[str, Any]) -> list[tuple[str, float]]:

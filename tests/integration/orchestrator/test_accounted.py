@@ -325,7 +325,7 @@ async def test_a_run_begins_with_the_weights_of_a_public_proxy_where_it_is_told_
     async with world.database.session() as session:
         run = await session.get_one(Run, f"{study_id}-private")
     assert run.assignment["begin_from"]["sha256"] == "5b" * 32
-    assert run.assignment["trainer"]["learning_rate"] == 2.0
+    assert run.assignment["trainer"]["learning_rate"] == 0.5 * 2.0
     assert (await world.study(study_id))["run"]["began_from_trial"] == 0
 
 
