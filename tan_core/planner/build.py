@@ -290,7 +290,7 @@ def _assemble(
             segment_steps=segments.segment_steps,
         ),
         simulations=[
-            _simulation(shape, workload, rung, trials, goes_on=goes_on and shape.search is not None)
+            _simulation(shape, workload, rung, trials, goes_on=goes_on)
             for rung, trials in zip(rungs, workload.trials_of(shape.batch), strict=True)
         ],
         heat=_heat(workload, shape),
