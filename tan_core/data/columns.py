@@ -111,7 +111,8 @@ def _read(
     features: Callable[[pa.Table, Columns], tuple[str, ...]] | None = None,
 ) -> Parts:
     parts: Parts = {}
-    kinds: dict[bool, Role] = {}
+    labels_are_text: dict[bool, Role] = {}
+    users_are_text: dict[bool, Role] = {}
     for role, files in files_by_role(path, suffix=suffix).items():
         where = f"{path} ({role})"
         tables = [read(file) for file in files]
@@ -127,8 +128,10 @@ def _read(
         if table.num_rows == 0:
             raise DatasetError(f"{where}: no records", field="path")
         labels = _labels(table, columns, where=where)
-        kinds.setdefault(_is_text(_kind(table.column(columns.label))), role)
+        labels_are_text.setdefault(_is_text(_kind(table.column(columns.label))), role)
         users = _members(table, columns.user, columns, where=where, field="unit")
+        if columns.user is not None:
+            users_are_text.setdefault(_is_text(_kind(table.column(columns.user))), role)
         groups = _members(table, columns.group, columns, where=where, field="group")
         parts[role] = Part(
             inputs(files, table, where),
@@ -139,11 +142,17 @@ def _read(
             features=() if features is None else features(table, columns),
         )
     # A CSV file tells no types: of classes called 1, 2 and 3b a part may hold the first two alone.
-    if len(kinds) > 1:
+    if len(labels_are_text) > 1:
         raise DatasetError(
-            f"{path}: column {columns.label!r} of {kinds[True]} is text, of {kinds[False]} numbers, which number the "
-            "classes from 0; write both in one way",
+            f"{path}: column {columns.label!r} of {labels_are_text[True]} is text, of {labels_are_text[False]} "
+            "numbers, which number the classes from 0; write both in one way",
             field="label",
+        )
+    if len(users_are_text) > 1:
+        raise DatasetError(
+            f"{path}: column {columns.user!r} of {users_are_text[True]} is text, of {users_are_text[False]} "
+            "numbers: a user 007 of the one would not be known again as 7; write both in one way",
+            field="unit",
         )
     return parts
 
@@ -289,7 +298,15 @@ def _members(
             field=field,
         )
     _refuse_null(column, name, where=where, field=field)
-    return _by_name(column)
+    members = _by_name(column)
+    # An empty cell of CSV: the records of nobody are not those of one user.
+    if name == columns.user and "" in members.names:
+        row = int(np.flatnonzero(members.of == members.names.index(""))[0])
+        raise DatasetError(
+            f"{where}: column {name!r} of record {row} is empty; accepted: a value in every record",
+            field=field,
+        )
+    return members
 
 
 def _by_name(column: pa.ChunkedArray) -> Members:

@@ -67,8 +67,15 @@ def _roots(path: Path) -> dict[Role, Path]:
     roots: dict[Role, Path] = {}
     for child in _folders(path):
         role = role_of(child.name)
-        if role is not None:
-            roots[role] = child
+        if role is None:
+            continue
+        if role in roots:
+            raise DatasetError(
+                f"{path}: folders {roots[role].name!r} and {child.name!r} both name the {role} part; "
+                "accepted: one of each",
+                field="path",
+            )
+        roots[role] = child
     return roots or {"train": path}
 
 

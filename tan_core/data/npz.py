@@ -1,4 +1,4 @@
-"""NumPy archives: ``x_train, y_train, x_test, y_test``, or one part as ``x, y``. Never pickled."""
+"""NumPy archives: ``x_train, y_train, x_test, y_test``; train may be called ``x, y``. Never pickled."""
 
 import math
 import zipfile
@@ -36,6 +36,7 @@ _UNREADABLE = (
 )
 
 _SUFFIXES: dict[str, Role] = {
+    "": "train",
     "_train": "train",
     "_validation": "validation",
     "_val": "validation",
@@ -50,11 +51,14 @@ def read(path: Path, classes: Sequence[str] | None = None) -> Parts:
     dimensions is a table of features.
     """
     arrays = _arrays(path)
-    if {"x", "y"} <= set(arrays):
-        return {"train": _part(arrays["x"], arrays["y"], classes, where=f"{path} (x, y)")}
     parts: Parts = {}
     for suffix, role in _SUFFIXES.items():
         present = {"x" + suffix, "y" + suffix} & set(arrays)
+        if present and role in parts:
+            raise DatasetError(
+                f"{path} holds x{suffix} beside other arrays of {role}; accepted: one of them",
+                field="path",
+            )
         if len(present) == 1:
             raise DatasetError(
                 f"{path} holds {present.pop()} alone; accepted: x{suffix} with y{suffix}",

@@ -131,7 +131,9 @@ def files_by_role(path: Path, *, suffix: str) -> dict[Role, list[Path]]:
     found: dict[Role, list[Path]] = {}
     unnamed: list[Path] = []
     for file in sorted(visible_files(path, suffix=suffix)):
-        role = role_of(file.name) or role_of(file.parent.name)
+        role = role_of(file.name)
+        if role is None and file.parent != path:  # what the folder itself is called says nothing
+            role = role_of(file.parent.name)
         if role is None:
             unnamed.append(file)
         else:

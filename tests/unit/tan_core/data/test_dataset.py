@@ -256,6 +256,17 @@ class TestImageFolder:
         with pytest.raises(DatasetError, match="test has the class 'c'"):
             data.inspect(str(tmp_path))
 
+    @pytest.mark.parametrize("other", ["test_masks", "TEST-2"])
+    def test_two_folders_for_one_part_are_refused(self, tmp_path: Path, other: str) -> None:
+        """One of them would be left out, and nobody would be told which."""
+        for folder in ("train", "test", other):
+            self.make(tmp_path / folder, ["a", "b"])
+
+        with pytest.raises(DatasetError, match="both name the test part") as error:
+            data.inspect(str(tmp_path))
+
+        assert error.value.field == "path"
+
     def test_a_class_without_images_is_refused(self, tmp_path: Path) -> None:
         """It would take a number, and nobody would know which."""
         self.make(tmp_path, ["a", "c"])
@@ -286,6 +297,40 @@ class TestNpz:
 
         assert data.inspect(str(tmp_path / "a.npz")).shape == expected
 
+    @pytest.mark.parametrize("train", ["", "_train"])
+    @pytest.mark.parametrize("validation", ["_val", "_validation"])
+    def test_every_part_is_taken_by_its_name(
+        self, tmp_path: Path, train: str, validation: str
+    ) -> None:
+        arrays = {}
+        for number, suffix in enumerate((train, validation, "_test"), 1):
+            arrays[f"x{suffix}"] = np.full((10 * number, 2), number / 4)
+            arrays[f"y{suffix}"] = np.arange(10 * number) % 2
+        np.savez(tmp_path / "a.npz", **arrays)
+
+        ref = make_ref(data.inspect(str(tmp_path / "a.npz")), tmp_path / "a.npz")
+
+        for number, role in enumerate(("train", "validation", "test"), 1):
+            split = data.load_split(ref, role)
+            assert split.inputs.tolist() == [[number / 4] * 2] * 10 * number
+
+    @pytest.mark.parametrize(
+        ("one", "other", "role"), [("", "_train", "train"), ("_val", "_validation", "validation")]
+    )
+    def test_two_names_for_one_part_are_refused(
+        self, tmp_path: Path, one: str, other: str, role: str
+    ) -> None:
+        """One of them would be left out, and nobody would be told which."""
+        names = {one, other, "_train" if role != "train" else one}
+        arrays = {f"x{name}": np.zeros((20, 2)) for name in names}
+        arrays |= {f"y{name}": np.arange(20) % 2 for name in names}
+        np.savez(tmp_path / "a.npz", **arrays)
+
+        with pytest.raises(DatasetError, match=f"beside other arrays of {role}") as error:
+            data.inspect(str(tmp_path / "a.npz"))
+
+        assert error.value.field == "path"
+
     def test_two_dimensions_are_a_table_that_enters_as_written(self, tmp_path: Path) -> None:
         x = np.random.default_rng(0).normal(size=(20, 3))
         np.savez(tmp_path / "a.npz", x_train=x, y_train=np.arange(20) % 2, x_test=x, y_test=np.arange(20) % 2)  # fmt: skip
@@ -314,6 +359,10 @@ class TestNpz:
             ),
             ({"x": np.full((20, 2), 1e300), "y": np.arange(20) % 2}, r"is 1e\+300, not finite"),
             ({"x": np.zeros((20, 2), complex), "y": np.arange(20)}, "got complex128"),
+            (
+                {"x": np.zeros((20, 2)), "y": np.zeros((20, 2), int)},
+                r"one integer per record, got shape \[20, 2\]",
+            ),
         ],
     )
     def test_what_is_wrong_with_an_array_is_named(

@@ -142,6 +142,23 @@ class TestSplits:
 
         assert error.value.field == "unit"
 
+    def test_a_user_is_known_again_or_the_parts_are_refused(self, tmp_path: Path) -> None:
+        """CSV tells no types: where all are numbers 007 is 7, and beside a name it is 007."""
+        folder = tmp_path / "a"
+        folder.mkdir()
+        rows = [f"{number:03},{number / 40},{number % 2}" for number in range(40)]
+        (folder / "train.csv").write_text("\n".join(["who,x,label", *rows]))
+        for others, why in (
+            (["007,0.5,0"], "of a user with records in"),
+            (["007,0.5,0", "guest,0.5,1"], "of test is text, of train numbers"),
+        ):
+            (folder / "test.csv").write_text("\n".join(["who,x,label", *others]))
+
+            with pytest.raises(DatasetError, match=why) as error:
+                data.inspect(str(folder), unit="who")
+
+            assert error.value.field == "unit"
+
     def test_too_few_users_are_counted_as_users(self, tmp_path: Path) -> None:
         folder = write(tmp_path / "a", [("one", number) for number in range(50)])
 
@@ -284,6 +301,15 @@ class TestSources:
 
         with pytest.raises(DatasetError, match="column 'who' of record 1 is empty"):
             data.inspect(str(tmp_path / "a.parquet"), unit="who")
+
+    def test_an_empty_cell_of_text_is_nobody_too(self, tmp_path: Path) -> None:
+        folder = write(tmp_path / "a", [("u1", 0), ("", 1), ("", 2), *rows_of(40)])
+
+        with pytest.raises(DatasetError, match="column 'who' of record 1 is empty") as error:
+            data.inspect(str(folder), unit="who")
+        assert error.value.field == "unit"
+
+        assert data.inspect(str(folder), group="who").num_classes == 2
 
     def test_a_source_without_columns_has_no_users(self) -> None:
         with pytest.raises(DatasetError, match="source digits has no columns") as error:

@@ -1,0 +1,73 @@
+"""Which part of a dataset a file belongs to, by its name: a test file that was taken for train would be trained on."""
+
+from pathlib import Path
+
+import pytest
+
+from tan_core.data.part import files_by_role, role_of
+from tan_core.errors import DatasetError
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [
+        ("train.csv", "train"),
+        ("train-00000-of-00002.parquet", "train"),
+        ("Training_1.csv", "train"),
+        ("validation.parquet", "validation"),
+        ("valid-1.csv", "validation"),
+        ("VAL_1.csv", "validation"),
+        ("dev.csv.gz", "validation"),
+        ("test", "test"),
+        ("TEST_final-2.csv", "test"),
+        ("contest.csv", None),
+        ("testing.csv", None),
+        ("evaluation.csv", None),
+        (".test.csv", None),
+        ("my-test.csv", None),
+    ],
+)
+def test_the_first_word_of_a_name_says_it(name: str, role: str | None) -> None:
+    assert role_of(name) == role
+
+
+def test_files_lie_in_the_folder_itself_or_below_data_or_below_their_role(tmp_path: Path) -> None:
+    named = {
+        "train-1.csv": "train",
+        "data/test-1.csv": "test",
+        "val/1.CSV": "validation",
+        "train/b.csv": "train",
+    }
+    others = ["._train-1.csv", "train.parquet", "deeper/test.csv"]
+    for name in (*named, *others):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+
+    found = {
+        file.relative_to(tmp_path).as_posix(): role
+        for role, files in files_by_role(tmp_path, suffix=".csv").items()
+        for file in files
+    }
+
+    assert found == named
+
+
+def test_what_the_dataset_itself_is_called_says_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "dev-2024"
+    folder.mkdir()
+    (folder / "more.csv").touch()
+    assert files_by_role(folder, suffix=".csv") == {"train": [folder / "more.csv"]}
+
+    (folder / "train.csv").touch()
+
+    with pytest.raises(DatasetError, match=r"more\.csv: cannot tell which split") as error:
+        files_by_role(folder, suffix=".csv")
+    assert error.value.field == "path"
+
+
+def test_parts_without_train_are_refused_by_what_there_is(tmp_path: Path) -> None:
+    for name in ("test.csv", "val.csv"):
+        (tmp_path / name).touch()
+
+    with pytest.raises(DatasetError, match=r"no train part, only \['test', 'validation'\]"):
+        files_by_role(tmp_path, suffix=".csv")
