@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,6 +61,41 @@ def test_images_are_known_by_what_is_stored_of_them(tmp_path: Path) -> None:
 
     # The first shard of the same noise.
     assert (same, of_one, of_other) == (20, 60, 20)
+
+
+def test_images_of_class_folders_are_those_of_parquet_and_every_part_counts(tmp_path: Path) -> None:
+    image_shards(tmp_path / "packed", shards=2)
+    packed = pq.read_table(tmp_path / "packed").to_pydict()
+    for number, image in enumerate(packed["image"]):
+        file = tmp_path / "loose" / ("test" if number < 10 else "train") / "ab"[number % 2]
+        file.mkdir(parents=True, exist_ok=True)
+        (file / f"{number}.png").write_bytes(image["bytes"])
+
+    one, other = (digests_of(str(tmp_path / name)) for name in ("loose", "packed"))
+
+    assert shared(one, other) == (40, 40, 40)
+
+
+def test_of_many_records_the_smallest_digests_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two samples can be compared only where each holds all digests up to its largest."""
+    table(tmp_path, "train.csv", ROWS[:200])
+    table(tmp_path, "test.csv", ROWS[200:])
+    whole = digests_of(str(tmp_path))
+    assert len(whole) == 300
+
+    monkeypatch.setattr(digests, "MOST", 20)
+
+    assert digests_of(str(tmp_path)).tolist() == whole[:20].tolist()
+
+
+def test_what_is_kept_has_one_order_of_bytes() -> None:
+    """Rows of the database outlive the machine that wrote them."""
+    kept = bytes.fromhex("0000000000000001ff00000000000000")
+
+    assert to_bytes(np.array([1, 0xFF << 56], dtype=np.uint64)) == kept
+    assert from_bytes(kept).tolist() == [1, 0xFF << 56]
 
 
 def test_without_the_key_nothing_is_known_again(tmp_path: Path) -> None:
