@@ -31,6 +31,8 @@ def cache_file(cache_dir: Path, ref: DatasetRef, split: Role, *made_by: str) -> 
     of_users = [] if ref.unit == RECORD else [ref.unit, ref.records_per_unit]
     # A group is no feature unless it is named as one.
     beside = [] if ref.group is None or ref.features else ["without", ref.group]
+    # The same Parquet files may be read as images or as the numbers beside them.
+    read_as = ["source", ref.source] if ref.source == "table" else []
     # Where labels are text, these say which number each has.
     named = [] if ref.classes is None else ["classes", ref.classes]
     what = [
@@ -38,6 +40,7 @@ def cache_file(cache_dir: Path, ref: DatasetRef, split: Role, *made_by: str) -> 
         *of_users,
         *beside,
         *named,
+        *read_as,
         *made_by,
     ]
     return cache_dir / f"{hashlib.sha256(json.dumps(what).encode()).hexdigest()[:32]}.npy"

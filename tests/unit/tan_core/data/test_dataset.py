@@ -19,6 +19,7 @@ import pytest
 from PIL import Image
 
 from tan_core import data
+from tan_core.data.cache import cache_file
 from tan_core.errors import DatasetError, ParameterError
 from tan_core.wire import DatasetRef
 from tests.support.datasets import dataset_ref
@@ -288,7 +289,13 @@ class TestImageFolder:
 class TestNpz:
     @pytest.mark.parametrize(
         ("shape", "expected"),
-        [((20, 6, 5), (1, 6, 5)), ((20, 6, 5, 3), (3, 6, 5)), ((20, 3, 6, 5), (3, 6, 5))],
+        [
+            ((20, 6, 5), (1, 6, 5)),
+            ((20, 6, 5, 3), (3, 6, 5)),
+            ((20, 3, 6, 5), (3, 6, 5)),
+            ((20, 1, 6, 5), (1, 6, 5)),
+            ((20, 3, 5, 3), (3, 3, 5)),
+        ],
     )
     def test_channels_come_first_whatever_the_layout(
         self, tmp_path: Path, shape: tuple[int, ...], expected: tuple[int, ...]
@@ -296,6 +303,30 @@ class TestNpz:
         np.savez(tmp_path / "a.npz", x=np.zeros(shape, np.uint8), y=np.arange(20) % 2)
 
         assert data.inspect(str(tmp_path / "a.npz")).shape == expected
+
+    @pytest.mark.parametrize("kind", [np.uint8, np.int16, np.uint64])
+    def test_pixels_stay_where_they_are(self, tmp_path: Path, kind: type) -> None:
+        x = np.random.default_rng(0).integers(0, 256, (20, 4, 3, 3)).astype(kind)
+        x.flat[:2] = 0, 255
+        y = np.arange(20) % 2
+        np.savez(tmp_path / "a.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+
+        ref = make_ref(data.inspect(str(tmp_path / "a.npz")), tmp_path / "a.npz")
+        found = data.load_split(ref, "test").inputs
+
+        assert found.dtype == np.uint8
+        assert found.flags.c_contiguous
+        assert np.array_equal(np.moveaxis(found, 1, 3), x)
+
+    def test_a_table_of_bytes_is_mapped_to_minus_one_to_one_by_its_type(
+        self, tmp_path: Path
+    ) -> None:
+        x, y = np.array([[0, 255]] * 20, np.uint8), np.arange(20) % 2
+        np.savez(tmp_path / "a.npz", x=x, y=y, x_test=x, y_test=y)
+
+        ref = make_ref(data.inspect(str(tmp_path / "a.npz")), tmp_path / "a.npz")
+
+        assert data.load_split(ref, "test").inputs.tolist() == [[-1, 1]] * 20
 
     @pytest.mark.parametrize("train", ["", "_train"])
     @pytest.mark.parametrize("validation", ["_val", "_validation"])
@@ -359,6 +390,10 @@ class TestNpz:
             ),
             ({"x": np.full((20, 2), 1e300), "y": np.arange(20) % 2}, r"is 1e\+300, not finite"),
             ({"x": np.zeros((20, 2), complex), "y": np.arange(20)}, "got complex128"),
+            ({"x": np.full((20, 2, 2), 256), "y": np.arange(20)}, "from 0 to 255, got int64"),
+            ({"x": np.full((20, 2, 2), -1), "y": np.arange(20)}, "from 0 to 255, got int64"),
+            ({"x": np.zeros((20, 2, 2)), "y": np.arange(20)}, "from 0 to 255, got float64"),
+            ({"x": np.zeros((20, 4, 4, 4), int), "y": np.arange(20)}, "need 1 or 3 channels"),
             (
                 {"x": np.zeros((20, 2)), "y": np.zeros((20, 2), int)},
                 r"one integer per record, got shape \[20, 2\]",
@@ -415,6 +450,20 @@ class TestTable:
         assert facts.source == "table"
         assert facts.shape == (2,)
         assert facts.unread_columns == ("name",)
+
+    def test_features_come_in_the_order_that_was_asked_for(self, tmp_path: Path) -> None:
+        rows = "\n".join(f"{i / 40},{-i / 40},{str(i % 3 == 0).lower()},{i % 2}" for i in range(40))
+        (tmp_path / "train.csv").write_text(f"a,b,c,label\n{rows}\n")
+        (tmp_path / "test.csv").write_text(f"a,b,c,label\n{rows}\n")
+
+        def second(features: list[str] | None) -> list[float]:
+            ref = make_ref(data.inspect(str(tmp_path), features=features), tmp_path)
+            ref = ref.model_copy(update={"features": features})
+            return data.load_split(ref, "test").inputs[1].tolist()
+
+        asked = pytest.approx([-1 / 40, 0, 1 / 40])
+        assert second(["b", "c", "a"]) == asked
+        assert second(None) == pytest.approx([1 / 40, -1 / 40, 0])
 
     def test_what_was_asked_for_by_name_leaves_nothing_unread(self, tmp_path: Path) -> None:
         rows = "\n".join(f"{i},n{i},u{i % 7},g{i % 2},{i % 2}" for i in range(60))
@@ -720,6 +769,65 @@ class TestLoadSplit:
         assert np.array_equal(cached.inputs, decoded.inputs)
         assert np.array_equal(cached.labels, decoded.labels)
         assert {file.stat().st_mode & 0o077 for file in (tmp_path / "cache").iterdir()} == {0}
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"content_sha256": "1" * 64},
+            {"label": "other"},
+            {"features": ["a", "b"]},
+            {"features": ["b", "a"]},
+            {"features": ["a"]},
+            {"split_seed": 1},
+            {"unit": "who", "records_per_unit": 16},
+            {"unit": "who", "records_per_unit": 4},
+            {"unit": "whose", "records_per_unit": 16},
+            {"group": "sex"},
+            {"group": "age"},
+            {"classes": ["a", "b"]},
+            {"classes": ["b", "a"]},
+            {"source": "table"},
+        ],
+        ids=str,
+    )
+    def test_what_was_made_otherwise_is_kept_elsewhere(
+        self, image_parquet: Path, change: dict[str, Any]
+    ) -> None:
+        """Of one name, records of test would be read as train."""
+        plain = make_ref(data.inspect(str(image_parquet)), image_parquet)
+        ref = plain.model_copy(update=change)
+
+        def files(of: DatasetRef) -> set[Path]:
+            made = [(), ("features of one model",), ("features of another",)]
+            return {
+                cache_file(Path("kept"), of, split, *by)
+                for split in ("train", "validation", "test")
+                for by in made
+            }
+
+        assert len(files(plain) | files(ref)) == 2 * 9
+
+    def test_one_content_is_kept_once_whatever_it_is_called(self, image_parquet: Path) -> None:
+        ref = make_ref(data.inspect(str(image_parquet)), image_parquet)
+        moved = ref.model_copy(update={"name": "again", "path": "/elsewhere", "public": True})
+
+        assert cache_file(Path(), moved, "train") == cache_file(Path(), ref, "train")
+
+    def test_images_and_the_numbers_beside_them_are_two_datasets(self, tmp_path: Path) -> None:
+        file = write_images(tmp_path / "a.parquet", grey_images(30), [n % 2 for n in range(30)])
+        numbers = pa.array([n / 30 for n in range(30)])
+        pq.write_table(pq.read_table(file).append_column("x", numbers), file)
+
+        shapes = [
+            data.load_split(
+                make_ref(data.inspect(str(file), source=source), file),
+                "train",
+                cache_dir=tmp_path / "kept",
+            ).inputs.shape[1:]
+            for source in ("parquet", "table")
+        ]
+
+        assert shapes == [(1, 5, 5), (1,)]
 
     def test_two_processes_that_read_at_once_find_the_same(
         self, image_parquet: Path, tmp_path: Path
