@@ -206,6 +206,27 @@ class TestLine:
 
         assert width(law.predict(512)) < width(law.predict(16384))
 
+    def test_is_as_unsure_below_the_rungs_as_beyond_them(self) -> None:
+        law = law_of(ladder([0.60, 0.595, 0.58, 0.57]))
+
+        assert width(law.predict(64 / 16)) == pytest.approx(width(law.predict(4096 * 16)))
+
+    def test_rungs_that_scatter_as_their_seeds_do_are_no_reason_to_leave_it(self) -> None:
+        def law(between_seeds: float) -> Law:
+            return fit_law(
+                [
+                    Observation(
+                        expected_batch_size=b, accuracy=a + sign * between_seeds / 2, seed=seed
+                    )
+                    for b, a in ladder([0.60, 0.53, 0.58])
+                    for seed, sign in enumerate((-1, 1))
+                ]
+            )
+
+        # They are off by 0.049: three times 0.016, which seeds that differ by 0.023 deviate by.
+        assert law(0.020).method is LawMethod.LARGEST_RUNG
+        assert law(0.026).method is LawMethod.LINE
+
     def test_stays_inside_the_possible(self) -> None:
         law = law_of(ladder([0.30, 0.20, 0.10]))
 
@@ -335,6 +356,8 @@ class TestSaturation:
 
         assert left > 0.5 * POINT
         assert there > math.hypot(here, SATURATION_STD * left)
+        # Between rungs nothing is left to rise.
+        assert width(steep.predict(64)) < here
 
     def test_never_promises_the_impossible(self) -> None:
         assert self.law((0.1, 0.9, 0.99)).predict(2**20).accuracy <= 1
@@ -418,6 +441,26 @@ class TestFallback:
         assert ahead.accuracy > curve.predict(4096).accuracy - 1.5 * POINT
         assert "slope is none" in (ahead.caution or "")
 
+    def test_a_largest_rung_that_collapsed_turns_no_rise_into_a_fall(self) -> None:
+        """Two of three slopes rise, though their mean falls steeply."""
+        ahead = law_of(ladder([0.60, 0.61, 0.62, 0.10])).predict(16384)
+
+        assert "slope is none" in (ahead.caution or "")
+
+    def test_is_as_unsure_below_its_rung_as_beyond_it(self) -> None:
+        """Though there are rungs there: they are what it does not count."""
+        law = law_of(ladder([0.62, 0.10, 0.60, 0.59]))
+
+        assert width(law.predict(4096 / 16)) == pytest.approx(width(law.predict(4096 * 16)))
+
+    def test_one_run_alone_says_what_the_prior_says_about_two(self) -> None:
+        """Of a flat mean and its prior the difference of two runs is a Student t, in closed form."""
+        law = law_of([(128, 0.5)])
+
+        for level in (0.5, 0.9, 0.99, 0.999):
+            reach = stats.t.ppf((1 + level) / 2, PRIOR.weight) * PRIOR.std * math.sqrt(2)
+            assert width(law.predict(128, level=level)) == pytest.approx(2 * reach, rel=0.03)
+
     def test_is_wider_than_the_line_it_replaces(self) -> None:
         line = law_of(ladder([0.61, 0.60, 0.59])).predict(16384)
         fallback = law_of([(1024, 0.59)]).predict(16384)
@@ -462,6 +505,21 @@ class TestEvaluation:
         assert [ahead.low, ahead.accuracy, ahead.high] == pytest.approx(
             np.quantile(sums, [0.05, 0.5, 0.95]), abs=3e-4
         )
+
+    @pytest.mark.parametrize("shift", [-0.03, 0.02])
+    def test_what_another_set_differs_by_moves_the_whole_interval(self, shift: float) -> None:
+        law = law_of(ladder([0.62, 0.6, 0.585]))
+        here, there = law.predict(2**12), law.predict(2**12, evaluation_shift=shift)
+
+        assert [there.low, there.accuracy, there.high] == pytest.approx(
+            [here.low + shift, here.accuracy + shift, here.high + shift]
+        )
+        assert there.slope == here.slope
+
+    @pytest.mark.parametrize("shift", [-1.1, 1.1, math.nan])
+    def test_what_is_no_difference_of_accuracies_is_refused(self, shift: float) -> None:
+        with pytest.raises(ParameterError, match="evaluation_shift"):
+            law_of(ladder([0.6, 0.5])).predict(64, evaluation_shift=shift)
 
     def test_one_set_for_both_is_what_is_meant_where_none_is_named(self) -> None:
         law = law_of(ladder([0.62, 0.6, 0.585]))
@@ -558,6 +616,16 @@ class TestRoom:
             2 * math.sqrt(0.995 * 0.005), rel=0.3
         )
 
+    def test_it_is_that_of_the_largest_rung(self) -> None:
+        """Two perfect lines to one half, from next to it and from next to 1."""
+        flat, steep = (
+            law_of(ladder([0.5 + 2 * fall, 0.5 + fall, 0.5])).predict(4096)
+            for fall in (0.001, 0.2475)
+        )
+
+        assert steep.method is LawMethod.LINE
+        assert width(steep) == pytest.approx(width(flat), rel=1e-3)
+
     @pytest.mark.parametrize("accuracy", [0.0, 1.0])
     def test_there_is_always_some(self, accuracy: float) -> None:
         ahead = law_of([(64, accuracy), (256, accuracy), (1024, accuracy)]).predict(4096)
@@ -642,6 +710,24 @@ class TestBorrowedSlope:
         moved = self.LADDER.accuracy(2048) - self.LADDER.accuracy(128)
         assert found.predict(2048).accuracy == pytest.approx(0.4 + moved)
         assert found.predict(128).accuracy == pytest.approx(0.4)
+
+    def test_it_is_as_uncertain_as_published_ones_or_as_the_other_is(self) -> None:
+        """A line's own slope is surer than that of one run of it is to be that of another."""
+        collapsed = law_of(ladder([0.62, 0.61, 0.30], first=8))
+        alone, borrowed, doubtful = (
+            law.predict(2048)
+            for law in (
+                self.ALONE,
+                self.ALONE.with_slope_of(self.LADDER, expected_batch_size=2048),
+                self.ALONE.with_slope_of(collapsed, expected_batch_size=2048),
+            )
+        )
+
+        assert width(borrowed) == pytest.approx(width(alone))
+        assert width(doubtful) > 2 * width(alone)
+        assert borrowed.caution == (
+            "Only one batch size was scored: the slope is that of a repeated trial."
+        )
 
     @pytest.mark.parametrize(
         ("own", "other", "batch"),

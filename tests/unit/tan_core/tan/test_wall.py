@@ -117,6 +117,23 @@ class TestOvercharge:
 
         assert overcharge(rare, delta=0.5) == 1.0
 
+    def test_what_a_cap_costs_is_part_of_it(self) -> None:
+        free = replace(
+            CIFAR,
+            sampling_rate=0.01,
+            steps=100,
+            neighboring_relation=NeighboringRelation.ZERO_OUT,
+        )
+        capped = replace(
+            free, sampling=Sampling.TRUNCATED_POISSON, num_examples=10_000, max_batch_size=120
+        )
+        costs = [price([each], delta=1e-5).epsilon for each in (free, capped)]
+
+        assert costs[1] > 1.01 * costs[0]
+        assert overcharge(capped, delta=1e-5) == pytest.approx(
+            overcharge(free, delta=1e-5) * costs[1] / costs[0]
+        )
+
     def test_other_sampling_than_poisson_is_refused_by_name(self) -> None:
         shuffled = replace(CIFAR, sampling=Sampling.UNAMPLIFIED)
 
@@ -156,6 +173,18 @@ class TestWall:
 
     def test_does_not_depend_on_the_point_it_is_asked_from(self) -> None:
         assert wall(SMALL_BATCH, delta=1e-5) == pytest.approx(wall(CIFAR, delta=1e-5), rel=2e-3)
+
+    def test_is_found_where_it_lies_just_before_the_full_batch(self) -> None:
+        """One step from half of the data: right of where the search begins, and no doubling of it."""
+        half = Mechanism(sampling_rate=0.5, noise_multiplier=2.5, clip_norm=1.0, steps=1)
+
+        sigma = wall(half, delta=1e-5, tolerance=1.01)
+
+        at, left = constant_tan_curve(
+            half, delta=1e-5, noise_multipliers=[sigma, sigma * (1 - 5e-3)]
+        )
+        assert 4 < sigma < 5
+        assert at.overcharge <= 1.01 < left.overcharge
 
     def test_never_lies_beyond_the_full_batch(self) -> None:
         nearly_full = Mechanism(sampling_rate=0.5, noise_multiplier=0.8, clip_norm=1.0, steps=5)
