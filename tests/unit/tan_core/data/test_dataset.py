@@ -889,6 +889,36 @@ class TestLoadSplit:
         with pytest.raises(DatasetError, match="train has 27 records, registered were 36"):
             data.load_split(ref, "train")
 
+    @pytest.mark.parametrize("part", ["train", "test"])
+    def test_data_that_grew_since_registration_are_refused(
+        self, image_parquet: Path, part: str
+    ) -> None:
+        ref = make_ref(data.inspect(str(image_parquet)), image_parquet)
+        write_images(image_parquet / f"{part}.parquet", grey_images(50), [i % 4 for i in range(50)])
+
+        with pytest.raises(DatasetError, match=f"{part} has [0-9]+ records, registered were"):
+            data.load_split(ref, part)
+
+    @pytest.mark.parametrize("in_memory_bytes", [0, 2**30])
+    def test_a_label_that_came_since_registration_is_refused(
+        self, image_parquet: Path, tmp_path: Path, in_memory_bytes: int
+    ) -> None:
+        storage = data.Storage(data.Store(tmp_path / "kept"), in_memory_bytes=in_memory_bytes)
+        ref = make_ref(data.inspect(str(image_parquet)), image_parquet)
+        write_images(image_parquet / "test.parquet", grey_images(8), [4, *[0] * 7])
+
+        with pytest.raises(DatasetError, match="test record 0 has label 4; accepted: 0 to 3"):
+            data.load_split(ref, "test", storage=storage)
+
+    def test_images_of_another_size_than_registered_are_refused(self, image_parquet: Path) -> None:
+        ref = make_ref(data.inspect(str(image_parquet)), image_parquet)
+        write_images(image_parquet / "test.parquet", grey_images(8, side=6), [0, 1] * 4)
+
+        with pytest.raises(
+            DatasetError, match=r"have shape \[1, 6, 6\], registered was \[1, 5, 5\]"
+        ):
+            data.load_split(ref, "test")
+
     def test_verify_accepts_what_was_registered_and_refuses_a_changed_byte(
         self, image_parquet: Path
     ) -> None:

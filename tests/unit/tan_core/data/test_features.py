@@ -106,6 +106,39 @@ def test_work_that_was_cut_short_is_done_again_and_leaves_nothing_behind(
     assert not list(tmp_path.glob("*.tmp"))
 
 
+def test_inputs_are_never_there_without_their_labels(
+    digits: DatasetRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is killed between the two leaves what the next one makes again."""
+    replace = Path.replace
+
+    def full(file: Path, target: Path) -> Path:
+        if ".labels" in file.name:
+            raise OSError("no space")
+        return replace(file, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", full)
+        with pytest.raises(DatasetError, match="no space"):
+            features(digits, Extract(), tmp_path)
+
+    assert len(features(digits, Extract(), tmp_path).labels) == digits.num_test
+
+
+def test_they_may_lie_in_memory_in_any_order_of_axes(digits: DatasetRef, tmp_path: Path) -> None:
+    found = load_features(
+        digits,
+        "test",
+        fingerprint="turned",
+        extract=lambda records: records[:, 0].transpose(0, 2, 1),
+        at_once=16,
+        cache_dir=tmp_path,
+    )
+
+    images = data.load_split(digits, "test").inputs[:, 0]
+    assert np.array_equal(found.inputs, images.transpose(0, 2, 1))
+
+
 def test_what_a_reader_writes_reaches_nobody_else(digits: DatasetRef, tmp_path: Path) -> None:
     first = features(digits, Extract(), tmp_path)
     before = first.inputs[0].copy()

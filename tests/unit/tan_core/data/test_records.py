@@ -98,9 +98,33 @@ def test_another_process_packs_them_on_its_own_node(
 
 
 def test_small_splits_stay_in_memory(ref: DatasetRef, storage: Storage) -> None:
-    large = Storage(store=storage.store, in_memory_bytes=48 * 5 * 5 * 3)
+    num_bytes = ref.num_train * 5 * 5 * 3
 
-    assert isinstance(data.load_split(ref, "train", storage=large).inputs, np.ndarray)
+    for allowed, kind in ((num_bytes, np.ndarray), (num_bytes - 1, Records)):
+        large = Storage(store=storage.store, in_memory_bytes=allowed)
+        assert isinstance(data.load_split(ref, "train", storage=large).inputs, kind)
+
+
+def test_of_users_all_records_count_and_each_keeps_its_user(
+    tmp_path: Path, storage: Storage
+) -> None:
+    for file in image_shards(tmp_path / "images").iterdir():
+        table = pa_parquet.read_table(file)
+        who = pa.array([f"u{row // 2 % 13}" for row in range(len(table))])
+        pa_parquet.write_table(table.append_column("who", who), file)
+    folder = tmp_path / "images"
+    ref = dataset_ref(data.inspect(str(folder), unit="who"), path=folder, unit="who")
+    expected = data.load_split(ref, "train")
+    assert ref.num_train < len(expected)
+
+    more_than_users = Storage(storage.store, in_memory_bytes=(len(expected) - 1) * 5 * 5 * 3)
+    found = data.load_split(ref, "train", storage=more_than_users)
+
+    assert isinstance(found.inputs, Records)
+    assert found.num_units == ref.num_train
+    assert expected.users is not None
+    assert np.array_equal(found.users, expected.users)
+    assert np.array_equal(found.inputs[:], expected.inputs)
 
 
 def test_features_are_computed_from_them(ref: DatasetRef, storage: Storage, tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """Datasets behind addresses: fetched once, held to their registration, and only from where it is allowed."""
 
+import io
 import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import fsspec
@@ -39,6 +41,25 @@ def registered(address: str, storage: Storage, **changes) -> DatasetRef:
 def entries(storage: Storage) -> set[str]:
     assert storage.store is not None
     return {each.name.partition("-")[0] for each in storage.store.folder.iterdir() if each.is_dir()}
+
+
+@dataclass
+class Bucket:
+    """A store as fsspec presents it; it may list and send what no honest one would."""
+
+    files: dict[str, bytes]
+    sends: bytes | None = None
+    says_sizes: bool = True
+
+    def find(self, _: str, *, detail: bool) -> dict[str, dict[str, int | None]]:
+        assert detail
+        return {key: self.info(key) for key in self.files}
+
+    def info(self, key: str) -> dict[str, int | None]:
+        return {"size": len(self.files[key]) if self.says_sizes else None}
+
+    def open(self, key: str, *_: object, **__: object) -> io.BytesIO:
+        return io.BytesIO(self.files[key] if self.sends is None else self.sends)
 
 
 class TestFetching:
@@ -152,15 +173,62 @@ class TestFetching:
             here = data.inspect(str(tmp_path / "images")).content_sha256
             assert data.inspect(str(place)).content_sha256 == here
 
-    @pytest.mark.parametrize("key", ["../../evil.csv", ".hidden/x.csv", "a\\b.csv"])
+    @pytest.mark.parametrize(
+        "key",
+        [
+            "data/../../evil.csv",
+            "data/.hidden/x.csv",
+            "data/.x.csv",
+            "data//x.csv",
+            "data/a\\b.csv",
+            "data/a\0.csv",
+            "database/x.csv",
+        ],
+    )
     def test_a_key_that_would_lead_out_of_the_folder_is_refused(
-        self, tmp_path: Path, key: str
+        self, monkeypatch: pytest.MonkeyPatch, key: str
     ) -> None:
-        memory = fsspec.filesystem("memory")
-        memory.store[f"/evil{hash(key)}/data/{key}"] = memory.open("/x.csv", "wb")
+        """Keys of object stores are any text, and a store may list what it was not asked for."""
+        monkeypatch.setattr(remote, "_file_system", lambda _: (Bucket({key: b"1"}), "data"))
 
-        with pytest.raises(DatasetError, match=r"such a name is not fetched|no file of data"):
-            remote.listing(f"memory://evil{hash(key)}/data")
+        with pytest.raises(DatasetError, match="such a name is not fetched") as caught:
+            remote.listing("s3://data")
+        assert caught.value.field == "path"
+
+    def test_what_is_fetched_has_the_endings_of_data_below_the_address_alone(self) -> None:
+        memory = fsspec.filesystem("memory")
+        ours = ["a/1.png", "b/2.JPEG", "c.csv", "d.NPZ", "e.parquet"]
+        for name in (*ours, "README.md", "x.pkl"):
+            memory.pipe(f"/mixed/images/{name}", name.encode())
+        memory.pipe("/mixed/images-old/1.png", b"old")
+
+        found = remote.listing("memory://mixed/images")
+
+        assert [(file.name, file.num_bytes) for file in found] == [(n, len(n)) for n in ours]
+
+    @pytest.mark.parametrize("sent", [b"", b"1234567", b"123456789"])
+    def test_what_is_not_as_long_as_it_was_listed_is_refused(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
+    ) -> None:
+        bucket = Bucket({"data/x.csv": b"12345678"}, sends=sent)
+        monkeypatch.setattr(remote, "_file_system", lambda _: (bucket, "data"))
+        store = Store(tmp_path)
+
+        with (
+            pytest.raises(DatasetError, match="is not the 8 bytes that it was listed with"),
+            remote.unregistered("s3://data", store),
+        ):
+            pass
+        assert size_of(tmp_path) == 0
+
+    def test_a_store_that_does_not_say_how_long_a_file_is_is_refused(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bucket = Bucket({"data/x.csv": b"1"}, says_sizes=False)
+        monkeypatch.setattr(remote, "_file_system", lambda _: (bucket, "data"))
+
+        with pytest.raises(DatasetError, match="does not say how long it is"):
+            remote.listing("s3://data")
 
     def test_a_place_without_data_is_named(self, served: FileServer, storage: Storage) -> None:
         with pytest.raises(DatasetError, match="cannot be read: FileNotFoundError"):

@@ -78,6 +78,30 @@ def test_what_was_read_longest_ago_goes_first(tmp_path: Path) -> None:
     assert size_of(tmp_path) == 3 * KB
 
 
+def test_what_was_found_was_read(tmp_path: Path) -> None:
+    store = Store(tmp_path, max_bytes=2 * KB)
+    for name in "ab":
+        store.kept(name, Writer(), length)
+    store.find("a")
+
+    store.kept("c", Writer(), length)
+
+    assert names(store) == {"a", "c"}
+
+
+def test_a_name_that_is_taken_keeps_what_it_names(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.kept("old", Writer(KB), length)
+    store.kept("new", Writer(2 * KB), length)
+
+    store.rename("new", "old")
+
+    assert names(store) == {"old", "new"}
+    assert store.kept("old", Writer(), length) == KB
+    store.rename("new", "free")
+    assert store.kept("free", Writer(), length) == 2 * KB
+
+
 def test_many_at_once_stay_within_the_bound(tmp_path: Path) -> None:
     store = Store(tmp_path, max_bytes=5 * KB)
     most = 0
