@@ -39,6 +39,22 @@ def test_a_changed_byte_of_any_file_changes_it(tmp_path: Path, source: Source) -
     assert len(found) == 1 + len(LAYOUTS[source])
 
 
+@pytest.mark.parametrize("source", LAYOUTS)
+def test_the_order_in_which_a_disk_lists_its_folders_does_not(
+    tmp_path: Path, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = layout(tmp_path, LAYOUTS[source])
+    listed = Path.iterdir
+    found = set()
+
+    for order in (-1, 1):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "iterdir", lambda at, by=order: iter(sorted(listed(at))[::by]))
+            found.add(content(source, folder))
+
+    assert len(found) == 1
+
+
 def test_another_label_changes_it_though_no_image_changes_its_place(tmp_path: Path) -> None:
     folder = layout(tmp_path, LAYOUTS["image_folder"])
     before = content("image_folder", folder)

@@ -19,7 +19,10 @@ import pytest
 from PIL import Image
 
 from tan_core import data
+from tan_core.data import images
 from tan_core.data.cache import cache_file
+from tan_core.data.images import ImageInputs
+from tan_core.data.parquet_images import ParquetImages
 from tan_core.errors import DatasetError, ParameterError
 from tan_core.wire import DatasetRef
 from tests.support.datasets import dataset_ref
@@ -105,11 +108,44 @@ class TestParquetImages:
             data.load_split(shards, "train").inputs, data.load_split(whole, "train").inputs
         )
 
-    def test_one_colour_image_makes_every_image_colour(self, tmp_path: Path) -> None:
-        pixels = [*grey_images(19), np.zeros((5, 5, 3), np.uint8)]
+    @pytest.mark.parametrize("at", [0, 12, 19])
+    def test_one_colour_image_makes_every_image_colour(self, tmp_path: Path, at: int) -> None:
+        pixels = [*grey_images(20)]
+        pixels[at] = np.zeros((5, 5, 3), np.uint8)
         file = write_images(tmp_path / "a.parquet", pixels, [i % 2 for i in range(20)])
 
         assert data.inspect(str(file)).shape == (3, 5, 5)
+
+    def test_images_are_as_high_and_wide_as_they_are(self, image_parquet: Path) -> None:
+        pixels = np.random.default_rng(0).integers(0, 256, (8, 3, 7, 3), dtype=np.uint8)
+        labels = [i % 2 for i in range(8)]
+        for part in ("train", "validation", "test"):
+            write_images(image_parquet / f"{part}.parquet", pixels, labels)
+
+        ref = make_ref(data.inspect(str(image_parquet)), image_parquet)
+
+        assert ref.shape == [3, 3, 7]
+        found = data.load_split(ref, "test").inputs
+        assert np.array_equal(found, pixels.transpose(0, 3, 1, 2))
+
+    def test_records_come_in_the_order_that_was_asked_for_some_at_a_time(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(images, "_HELD", 4)
+        monkeypatch.setattr(images, "_CHUNK", 3)
+        pixels = grey_images(30)
+        file = write_images(tmp_path / "a.parquet", pixels, [0] * 30)
+        inputs = ImageInputs(ParquetImages((file,), "here"), "here")
+        asked = np.array([29, 3, 3, 17, 0, 8, 21, 5, 12, 1, 2])
+
+        assert np.array_equal(inputs.load(asked)[:, 0], pixels[asked])
+
+    def test_pixels_of_more_than_eight_bits_are_refused(self, tmp_path: Path) -> None:
+        deep = grey_images(20).astype(np.uint16) * 257
+        file = write_images(tmp_path / "a.parquet", deep, [i % 2 for i in range(20)])
+
+        with pytest.raises(DatasetError, match="record 0: pixel mode 'I;16'; accepted: 8 bits"):
+            data.inspect(str(file))
 
     def test_a_missing_label_column_is_named_with_the_columns_there_are(
         self, tmp_path: Path
@@ -241,6 +277,18 @@ class TestImageFolder:
             (image.tobytes() in shown) == (label == 0)
             for image, label in zip(train.inputs, train.labels, strict=True)
         )
+
+    def test_hidden_folders_and_other_files_are_no_classes_and_no_images(
+        self, tmp_path: Path
+    ) -> None:
+        self.make(tmp_path, ["a", "b", ".thumbnails"])
+        (tmp_path / "a/000.png").rename(tmp_path / "a/000.PNG")
+        (tmp_path / "a/notes.txt").touch()
+
+        facts = data.inspect(str(tmp_path))
+
+        assert facts.num_classes == 2
+        assert facts.num_train + facts.num_validation + facts.num_test == 20
 
     def test_train_and_test_folders_are_the_stored_parts(self, tmp_path: Path) -> None:
         self.make(tmp_path / "train", ["a", "b"])
@@ -881,6 +929,14 @@ class TestLoadSplit:
             data.load_split(ref, "train", cache_dir=tmp_path / "cache")
 
         assert error.value.field == "cache_dir"
+
+    def test_a_split_that_there_is_not_is_named(self, image_parquet: Path) -> None:
+        ref = make_ref(data.inspect(str(image_parquet)), image_parquet)
+
+        with pytest.raises(DatasetError, match=r"split must be one of .*, got 'dev'") as error:
+            data.load_split(ref, "dev")  # type: ignore[arg-type]
+
+        assert error.value.field == "split"
 
     def test_data_that_shrank_since_registration_is_refused(self, image_parquet: Path) -> None:
         ref = make_ref(data.inspect(str(image_parquet)), image_parquet)

@@ -48,6 +48,27 @@ def test_they_are_the_records_that_memory_holds(ref: DatasetRef, storage: Storag
     assert np.array_equal(found.labels, expected.labels)
 
 
+def test_splits_and_cuts_of_one_dataset_are_kept_apart(ref: DatasetRef, storage: Storage) -> None:
+    for own in (ref, ref.model_copy(update={"split_seed": 1})):
+        for split in ("train", "validation", "test"):
+            expected = data.load_split(own, split)
+
+            assert np.array_equal(records_of(own, storage, split)[:], expected.inputs)
+
+
+def test_class_folders_are_read_by_index_too(tmp_path: Path, storage: Storage) -> None:
+    rng = np.random.default_rng(0)
+    for number in range(40):
+        file = tmp_path / "folders" / "ab"[number % 2] / f"{number}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(png(rng.integers(0, 256, (4, 4), dtype=np.uint8)))
+    ref = dataset_ref(data.inspect(str(tmp_path / "folders")), path=tmp_path / "folders")
+
+    found = records_of(ref, storage)
+
+    assert np.array_equal(found[:], data.load_split(ref, "train").inputs)
+
+
 def test_any_rows_in_any_order(ref: DatasetRef, storage: Storage) -> None:
     expected = data.load_split(ref, "train").inputs
     records = records_of(ref, storage)
@@ -144,6 +165,8 @@ def test_features_are_computed_from_them(ref: DatasetRef, storage: Storage, tmp_
     )
 
     assert np.allclose(found.inputs, expected)
+    assert storage.store is not None
+    assert list(storage.store.folder.glob("images-*"))
 
 
 @pytest.mark.parametrize("name", ["images", "ends.npy", "labels.npy"])

@@ -138,6 +138,19 @@ class TestFetching:
         assert np.array_equal(data.load_split(ref, "train", storage=by_index).inputs[:], before)
         assert served.asked == []
 
+    def test_files_stay_while_they_are_packed(
+        self, served: FileServer, storage: Storage, tmp_path: Path
+    ) -> None:
+        """There is room for them and not for the pack beside them."""
+        ref = registered(f"{served.url}/images", storage)
+        num_bytes = size_of(tmp_path / "www" / "images")
+        small = Storage(Store(tmp_path / "kept", num_bytes + 1000), storage.allowed_urls, 0)
+
+        with pytest.raises(DatasetError, match="that TAN_NODE_CACHE_GB allows"):
+            data.load_split(ref, "train", storage=small)
+
+        assert entries(small) == {"files"}
+
     def test_too_much_is_refused_before_it_is_fetched(
         self, served: FileServer, tmp_path: Path
     ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tan_core.data.storage import storage_of
 from tan_core.data.store import Room, Store, size_of
 from tan_core.errors import DatasetError
 from tests.support.disks import fill, small_disk
@@ -212,6 +213,18 @@ def _written(folder: Path) -> Path:
     """As one does who did not ask for room."""
     (folder / "a").write_bytes(bytes(100_000))
     return folder
+
+
+def test_settings_name_it_in_gigabytes_below_home() -> None:
+    bounded = storage_of(Path("~/kept"), 1.5, ("s3://bucket",))
+    whole_disk = storage_of(Path("/kept"), None, ())
+    nowhere = storage_of(None, 1.5, ("s3://bucket",))
+
+    assert bounded.needed_store() == Store(Path.home() / "kept", 1_500_000_000)
+    assert whole_disk.needed_store() == Store(Path("/kept"), None)
+    assert bounded.allowed_urls == nowhere.allowed_urls == ("s3://bucket",)
+    with pytest.raises(DatasetError, match="TAN_NODE_CACHE_DIR"):
+        nowhere.needed_store()
 
 
 def test_a_place_that_is_no_folder_is_named(tmp_path: Path) -> None:

@@ -322,6 +322,8 @@ class TestSources:
 
         with pytest.raises(DatasetError, match="train has 150 groups; accepted: at most 100"):
             data.inspect(str(folder), group="who")
+        folder = write(tmp_path / "b", [(f"u{n % 100}", n) for n in range(150)])
+        assert data.inspect(str(folder), group="who").num_train > 0
 
 
 class TestGroups:
