@@ -8,6 +8,7 @@ every other column enters as it is written, so scale features by public constant
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def class_names(path: Path, label: str, *, is_table: bool) -> list[str] | None:
 def read_images(path: Path, columns: Columns) -> Parts:
     """Every part of Parquet files with a column ``image: {bytes, path}``."""
 
-    def inputs(files: Sequence[Path], table: pa.Table, where: str) -> Inputs:
+    def inputs(files: Sequence[Path], _: pa.Table, __: Columns, where: str) -> Inputs:
         return ImageInputs(ParquetImages(tuple(files), where), where)
 
     return _read(path, suffix=".parquet", read=_read_beside_images, columns=columns, inputs=inputs)
@@ -75,7 +76,7 @@ def read_table(path: Path, columns: Columns) -> Parts:
     suffix = _table_suffix(path)
     read = _read_csv if suffix == ".csv" else _read_parquet
 
-    def inputs(files: Sequence[Path], table: pa.Table, where: str) -> Inputs:
+    def inputs(_: Sequence[Path], table: pa.Table, columns: Columns, where: str) -> Inputs:
         return ArrayInputs(_features(table, columns, where=where))
 
     return _read(
@@ -106,14 +107,16 @@ def _read(
     suffix: str,
     read: Callable[[Path], pa.Table],
     columns: Columns,
-    inputs: Callable[[Sequence[Path], pa.Table, str], Inputs],
+    inputs: Callable[[Sequence[Path], pa.Table, Columns, str], Inputs],
     unread: Callable[[pa.Table, Columns], tuple[str, ...]] | None = None,
     features: Callable[[pa.Table, Columns], tuple[str, ...]] | None = None,
 ) -> Parts:
     parts: Parts = {}
     labels_are_text: dict[bool, Role] = {}
     users_are_text: dict[bool, Role] = {}
-    for role, files in files_by_role(path, suffix=suffix).items():
+    train: pa.Schema | None = None
+    by_role = files_by_role(path, suffix=suffix)
+    for role, files in sorted(by_role.items(), key=lambda each: each[0] != "train"):
         where = f"{path} ({role})"
         tables = [read(file) for file in files]
         try:
@@ -133,13 +136,16 @@ def _read(
         if columns.user is not None:
             users_are_text.setdefault(_is_text(_kind(table.column(columns.user))), role)
         groups = _members(table, columns.group, columns, where=where, field="group")
+        if train is None:
+            train = table.schema
+        own = columns if features is None else _as_in_train(table, columns, train, where=where)
         parts[role] = Part(
-            inputs(files, table, where),
+            inputs(files, table, own, where),
             labels,
             users=users,
             groups=groups,
             unread=() if unread is None else unread(table, columns),
-            features=() if features is None else features(table, columns),
+            features=() if features is None else features(table, own),
         )
     # A CSV file tells no types: of classes called 1, 2 and 3b a part may hold the first two alone.
     if len(labels_are_text) > 1:
@@ -240,6 +246,28 @@ def _features(table: pa.Table, columns: Columns, *, where: str) -> NDArray[np.fl
 
 def _feature_names(table: pa.Table, columns: Columns) -> tuple[str, ...]:
     return columns.features or tuple(f.name for f in _beside(table, columns) if _is_number(f.type))
+
+
+def _as_in_train(table: pa.Table, columns: Columns, train: pa.Schema, *, where: str) -> Columns:
+    """The columns with the features of train in its order, which a part may store in another one."""
+    names, own = (_feature_names(each, columns) for each in (train.empty_table(), table))
+    if set(names) != set(own):
+        raise DatasetError(
+            f"{where}: columns of numbers are {list(own)}, those of train {list(names)}; accepted: the same, or "
+            "the names of features that both have",
+            field="features",
+        )
+    for name in names:
+        types = [
+            schema.field(name).type for schema in (train, table.schema) if name in schema.names
+        ]
+        if len({pa.types.is_uint8(each) for each in types}) > 1:
+            raise DatasetError(
+                f"{where}: column {name!r} is {types[1]}, in train {types[0]}: of one of them bytes would be "
+                "mapped to [-1, 1] alone; accepted: one type",
+                field="features",
+            )
+    return replace(columns, features=names)
 
 
 def _unread(table: pa.Table, columns: Columns) -> tuple[str, ...]:

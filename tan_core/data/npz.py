@@ -52,6 +52,7 @@ def read(path: Path, classes: Sequence[str] | None = None) -> Parts:
     """
     arrays = _arrays(path)
     parts: Parts = {}
+    types: dict[Role, np.dtype[Any]] = {}
     for suffix, role in _SUFFIXES.items():
         present = {"x" + suffix, "y" + suffix} & set(arrays)
         if present and role in parts:
@@ -68,6 +69,14 @@ def read(path: Path, classes: Sequence[str] | None = None) -> Parts:
             where = f"{path} (x{suffix}, y{suffix})"
             x, y = arrays["x" + suffix], arrays["y" + suffix]
             parts[role] = _part(x, y, classes, where=where)
+            if x.ndim == 2:
+                types[role] = x.dtype
+    if len({each == np.uint8 for each in types.values()}) > 1:
+        said = ", ".join(f"of {role} {each}" for role, each in types.items())
+        raise DatasetError(
+            f"{path}: features {said}: bytes alone would be mapped to [-1, 1]; accepted: one type",
+            field="features",
+        )
     if "train" not in parts:
         raise DatasetError(
             f"{path} holds the arrays {sorted(arrays)}; accepted: x and y, or x_train and y_train "

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
@@ -516,6 +517,68 @@ class TestTable:
         asked = pytest.approx([-1 / 40, 0, 1 / 40])
         assert second(["b", "c", "a"]) == asked
         assert second(None) == pytest.approx([1 / 40, -1 / 40, 0])
+
+    @pytest.mark.parametrize("suffix", ["csv", "parquet"])
+    def test_parts_may_have_their_columns_in_another_order(
+        self, tmp_path: Path, suffix: str
+    ) -> None:
+        """Of the same width they were read side by side, and a model was tested on other features than it knew."""
+        for part, names in (("train", ["a", "b", "label"]), ("test", ["b", "label", "a"])):
+            columns = {"a": [0.25] * 40, "b": [-0.5] * 40, "label": [0, 1] * 20}
+            table = pa.table({name: columns[name] for name in names})
+            if suffix == "csv":
+                pa_csv.write_csv(table, tmp_path / f"{part}.csv")
+            else:
+                pq.write_table(table, tmp_path / f"{part}.parquet")
+
+        ref = make_ref(data.inspect(str(tmp_path)), tmp_path)
+
+        for part in ("train", "validation", "test"):
+            assert set(map(tuple, data.load_split(ref, part).inputs.tolist())) == {(0.25, -0.5)}
+
+    @pytest.mark.parametrize(
+        ("test", "message"),
+        [
+            ("a,c,label\n1,2,0\n", r"numbers are \['a', 'c'\], those of train \['a', 'b'\]"),
+            ("a,b,c,label\n1,2,3,0\n", r"numbers are \['a', 'b', 'c'\]"),
+            ("a,b,label\n1,x,0\n", r"numbers are \['a'\], those of train"),
+        ],
+    )
+    def test_parts_of_other_features_are_refused(
+        self, tmp_path: Path, test: str, message: str
+    ) -> None:
+        rows = "\n".join(f"{i / 40},1,{i % 2}" for i in range(40))
+        (tmp_path / "train.csv").write_text(f"a,b,label\n{rows}\n")
+        (tmp_path / "test.csv").write_text(test)
+
+        with pytest.raises(DatasetError, match=message) as error:
+            data.inspect(str(tmp_path))
+
+        assert error.value.field == "features"
+        (tmp_path / "test.csv").write_text(test.replace("x", "2"))
+        assert data.inspect(str(tmp_path), features=["a"]).shape == (1,)
+
+    @pytest.mark.parametrize("suffix", ["npz", "parquet"])
+    def test_bytes_of_one_part_beside_numbers_of_another_are_refused(
+        self, tmp_path: Path, suffix: str
+    ) -> None:
+        """Only bytes are mapped to [-1, 1]: the same value would be two."""
+        kinds = {"train": np.uint8, "test": np.int64}
+        y = np.arange(40) % 2
+        if suffix == "npz":
+            arrays = {f"x_{part}": np.full((40, 2), 200, kind) for part, kind in kinds.items()}
+            np.savez(tmp_path / "a.npz", y_train=y, y_test=y, **arrays)
+            path = tmp_path / "a.npz"
+        else:
+            path = tmp_path
+            for part, kind in kinds.items():
+                table = pa.table({"a": np.full(40, 200, kind), "label": y})
+                pq.write_table(table, tmp_path / f"{part}.parquet")
+
+        with pytest.raises(DatasetError, match=r"uint8.*mapped to \[-1, 1\]") as error:
+            data.inspect(str(path))
+
+        assert error.value.field == "features"
 
     def test_what_was_asked_for_by_name_leaves_nothing_unread(self, tmp_path: Path) -> None:
         rows = "\n".join(f"{i},n{i},u{i % 7},g{i % 2},{i % 2}" for i in range(60))

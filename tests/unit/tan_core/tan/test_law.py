@@ -338,6 +338,9 @@ class TestSaturation:
 
         assert [law.accuracy(int(batch)) for batch in batches[1:]] == pytest.approx(accuracies[1:])
         assert law.predict(4096).slope == pytest.approx((accuracies[3] - accuracies[2]) / 2)
+        for batch in (64, 1024):  # at the largest rung and below: of the doubling ahead
+            ahead = law.accuracy(2048) - law.accuracy(1024)
+            assert law.predict(batch).slope == pytest.approx(ahead)
 
     def test_meets_the_line_where_nothing_rises(self) -> None:
         """A little more at the largest rung never promises less: where it did, the lesser of two trials won."""
@@ -478,8 +481,9 @@ class TestFallback:
     def test_no_published_curve_needs_it(self, curve: str) -> None:
         assert law_of(FITTED[curve]).method is not LawMethod.LARGEST_RUNG
 
-    def test_a_steep_curve_that_bends_a_little_is_still_a_line(self) -> None:
-        assert law_of(ladder([0.80, 0.70, 0.55, 0.45])).method is LawMethod.LINE
+    @pytest.mark.parametrize("rungs", [[0.80, 0.70, 0.55, 0.45], [0.80, 0.75, 0.55, 0.45]])
+    def test_a_steep_curve_that_bends_a_little_is_still_a_line(self, rungs: list[float]) -> None:
+        assert law_of(ladder(rungs)).method is LawMethod.LINE
 
 
 class TestCaution:
