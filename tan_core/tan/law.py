@@ -336,7 +336,6 @@ def fit_law(observations: Sequence[Observation], *, guessing: float = 0.0) -> La
     observations = _validate.sequence(Observation, observations=observations)
     if not observations:
         raise ParameterError("observations must hold at least one, got none", field="observations")
-    _validate.in_range(0.0, 1.0, guessing=guessing)
     kept = counted(observations, guessing=guessing)
     law = _law_of(kept, _Rungs.of(kept, guessing))
     left_out = {one.expected_batch_size for one in observations}
@@ -372,7 +371,7 @@ def counted(observations: Sequence[Observation], *, guessing: float = 0.0) -> li
     kept = list(_validate.sequence(Observation, observations=observations))
     if not kept:
         return kept
-    _validate.in_range(0.0, 1.0, guessing=guessing)
+    _validate.fraction(guessing=guessing)
     while True:
         rungs = _Rungs.of(kept, guessing)
         if len(rungs.means) <= 2 or not rungs.rise() or rungs.left[0] >= LEAST_LEFT:

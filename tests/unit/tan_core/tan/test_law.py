@@ -174,6 +174,25 @@ class TestLine:
         assert of_seeds.seed_std > 3 * of_seeds.residual_std
         assert of_rungs.residual_std > 3 * of_rungs.seed_std
 
+    def test_what_seeds_do_not_share_spreads_runs_too(self) -> None:
+        """Two seeds that take turns at being the better one: nothing of it is a seed's own."""
+        law = fit_law(
+            [
+                Observation(
+                    expected_batch_size=64 * 4.0**rung,
+                    accuracy=0.6 + 0.02 * (-1) ** (rung + seed),
+                    seed=seed,
+                )
+                for rung in range(4)
+                for seed in range(2)
+            ]
+        )
+
+        ahead = law.predict(4**7)
+
+        assert ahead.seed_std == pytest.approx(0.02, rel=0.3)
+        assert ahead.residual_std < 0.01
+
     def test_three_points_on_a_perfect_line_are_no_reason_to_be_sure(self) -> None:
         ahead = law_of(ladder([0.60, 0.59, 0.58])).predict(16384)
 
@@ -233,6 +252,7 @@ class TestLine:
         ahead = law.predict(2**20)
 
         assert (ahead.accuracy, ahead.low) == (0, 0)
+        assert law.accuracy(2**20) == 0
         assert "rungs" not in (ahead.caution or "")
 
 
@@ -395,6 +415,12 @@ class TestLeftOut:
         assert ahead.num_batch_sizes == 3
         assert 0.55 < ahead.accuracy < 0.59
 
+    def test_one_at_a_time_is_left_out(self) -> None:
+        """Who knows enough stays, however near it is to one who does not."""
+        rungs = law_of([(32, 0.20), (45, 0.40), (128, 0.44), (512, 0.50)], guessing=0.1)
+
+        assert rungs.num_batch_sizes == 3
+
     def test_two_rungs_stay_however_little_the_smaller_knows(self) -> None:
         assert law_of([(32, 0.15), (128, 0.44)], guessing=0.1).num_batch_sizes == 2
         assert law_of([(8, 0.11), (32, 0.15), (128, 0.44)], guessing=0.1).num_batch_sizes == 2
@@ -546,6 +572,7 @@ class TestRefusals:
             ("expected_batch_size", 0),
             ("expected_batch_size", -64),
             ("expected_batch_size", math.inf),
+            ("seed", 0.5),
         ],
     )
     def test_an_observation_outside_its_domain_is_refused_by_name(
@@ -561,6 +588,11 @@ class TestRefusals:
     def test_no_observations_are_refused(self) -> None:
         with pytest.raises(ParameterError, match="observations must hold at least one, got none"):
             fit_law([])
+
+    @pytest.mark.parametrize("guessing", [-0.1, 1.0, math.nan])
+    def test_an_accuracy_that_nobody_guesses_is_refused(self, guessing: float) -> None:
+        with pytest.raises(ParameterError, match=r"guessing must be in \[0, 1\)"):
+            law_of([(64, 0.5)], guessing=guessing)
 
     @pytest.mark.parametrize(("batch", "level"), [(0, 0.9), (math.nan, 0.9), (64, 0), (64, 1)])
     def test_a_prediction_outside_its_domain_is_refused(self, batch: float, level: float) -> None:
