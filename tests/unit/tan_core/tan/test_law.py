@@ -174,6 +174,10 @@ class TestLine:
         assert of_seeds.seed_std > 3 * of_seeds.residual_std
         assert of_rungs.residual_std > 3 * of_rungs.seed_std
 
+    def test_rungs_fall_where_the_line_through_all_of_them_does(self) -> None:
+        """Though the last is above the first."""
+        assert law_of(ladder([0.600, 0.613, 0.594, 0.6015])).method is LawMethod.LINE
+
     def test_what_seeds_do_not_share_spreads_runs_too(self) -> None:
         """Two seeds that take turns at being the better one: nothing of it is a seed's own."""
         law = fit_law(
@@ -435,6 +439,7 @@ class TestFallback:
 
         assert ahead.method is LawMethod.LARGEST_RUNG
         assert ahead.accuracy == pytest.approx(0.60 + 2 * PUBLISHED_SLOPE)
+        assert ahead.slope == pytest.approx(PUBLISHED_SLOPE)
         assert ahead.caution is not None
         assert ahead.caution.startswith("Only one batch size")
 

@@ -67,6 +67,14 @@ class TestConstantTanCurve:
         assert [point.sampling_rate for point in points] == pytest.approx([1.0, 0.9])
         assert points[0].overcharge == pytest.approx(1.0, abs=1e-3)
 
+    def test_the_full_batch_is_a_point_whatever_the_round_off(self) -> None:
+        """0.3 times (0.7 / 0.3) / 0.7 is above 1."""
+        run = Mechanism(sampling_rate=0.3, noise_multiplier=0.7, clip_norm=1.0, steps=1)
+
+        (point,) = constant_tan_curve(run, delta=1e-5, noise_multipliers=[0.7 / 0.3])
+
+        assert point.sampling_rate == 1
+
     def test_a_point_that_cannot_be_priced_says_so(self) -> None:
         (point,) = constant_tan_curve(CIFAR, delta=1e-5, noise_multipliers=[1e-6])
 
