@@ -165,6 +165,16 @@ class TestParquetImages:
         with pytest.raises(DatasetError, match="record 0 is 5x5, record 3 is 6x6"):
             data.inspect(str(file))
 
+    def test_parts_of_other_sizes_are_refused(self, image_parquet: Path) -> None:
+        write_images(image_parquet / "test.parquet", grey_images(8, side=6), [0, 1] * 4)
+
+        with pytest.raises(
+            DatasetError, match=r"train have shape \[1, 5, 5\], of test \[1, 6, 6\]"
+        ) as error:
+            data.inspect(str(image_parquet))
+
+        assert error.value.field == "path"
+
     def test_an_image_that_claims_to_be_huge_is_refused_before_it_is_decoded(
         self, tmp_path: Path
     ) -> None:

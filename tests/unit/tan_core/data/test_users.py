@@ -102,6 +102,15 @@ class TestSplits:
         assert max(places[number] for number in numbers(train)) > 1
         assert numbers(train) == sorted(numbers(train))
 
+    def test_unless_it_is_said_sixteen_of_each_user_are_trained_on(self, tmp_path: Path) -> None:
+        folder = write(tmp_path / "a", [(f"u{n % 30}", n) for n in range(30 * 20)])
+
+        facts = data.inspect(str(folder), unit="who")
+
+        assert facts.records_per_unit == 16
+        assert facts.num_train_records == 16 * facts.num_train
+        assert facts.num_train_records + facts.num_validation + facts.num_test < 30 * 20
+
     def test_users_are_numbered_from_zero_and_hold_their_own_records(self, tmp_path: Path) -> None:
         rows = rows_of(30)
         splits = splits_of(ref_of(write(tmp_path / "a", rows)))
