@@ -295,6 +295,9 @@ class TestSources:
 
         assert error.value.field == field
 
+    def test_a_unit_of_one_record_may_be_said_to_have_one(self) -> None:
+        assert data.inspect(None, source="digits", records_per_unit=1).records_per_unit == 1
+
     def test_a_bound_out_of_its_domain_is_refused(self, tmp_path: Path) -> None:
         folder = write(tmp_path / "a", rows_of(40))
 
