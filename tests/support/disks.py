@@ -13,14 +13,19 @@ import pytest
 
 @contextmanager
 def small_disk(path: Path, *, megabytes: int, mode: int = 0o700) -> Iterator[Path]:
-    """A file system in memory, mounted at ``path``; skips the test where none may be mounted."""
+    """A file system in memory, mounted at ``path``; skips the test where none may be mounted.
+
+    What stayed mounted after a test that failed, pytest could not remove, and every later run failed of it.
+    """
     path.mkdir()
     options = f"size={megabytes}m,mode={mode:o}"
     mount = ["mount", "-t", "tmpfs", "-o", options, "none", str(path)]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
         pytest.skip("only root may mount a file system, and not everywhere")
-    yield path
-    subprocess.run(["umount", "--lazy", str(path)], check=True)
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "--lazy", str(path)], check=True)
 
 
 def fill(disk: Path) -> Path:
