@@ -124,6 +124,20 @@ class TestFetching:
         assert caught.value.field == "content_sha256"
         assert entries(other) == set()
 
+    def test_two_contents_are_never_taken_for_one_another(
+        self, served: FileServer, storage: Storage, tmp_path: Path
+    ) -> None:
+        image_shards(tmp_path / "www" / "few", shards=1)
+        refs = [registered(f"{served.url}/{name}", storage) for name in ("images", "few")]
+
+        for ref, name in zip(refs, ("images", "few"), strict=True):
+            found = data.load_split(ref, "train", storage=storage)
+            here = data.inspect(str(tmp_path / "www" / name))
+            assert ref.content_sha256 == here.content_sha256
+            assert len(found) == here.num_train
+        assert storage.store is not None
+        assert len(list(storage.store.folder.glob("files-*"))) == 2
+
     def test_packs_outlive_the_files_that_they_were_made_of(
         self, served: FileServer, storage: Storage, tmp_path: Path
     ) -> None:
@@ -233,6 +247,42 @@ class TestFetching:
         ):
             pass
         assert size_of(tmp_path) == 0
+
+    def test_who_sends_without_end_is_left_at_the_first_block_too_many(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """There was room for as much as was listed."""
+        sent = 0
+
+        class Endless(io.BytesIO):
+            def read(self, size: int | None = -1) -> bytes:
+                nonlocal sent
+                sent += 1
+                return b"1234" if sent < 1000 else b""
+
+        bucket = Bucket({"data/x.csv": b"12345678"})
+        monkeypatch.setattr(bucket, "open", lambda *_, **__: Endless())
+        monkeypatch.setattr(remote, "_file_system", lambda _: (bucket, "data"))
+
+        with (
+            pytest.raises(DatasetError, match="is not the 8 bytes"),
+            remote.unregistered("s3://data", Store(tmp_path)),
+        ):
+            pass
+        assert sent == 3
+
+    def test_what_a_killed_look_left_is_not_taken_for_what_lies_there_now(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bucket = Bucket({"data/x.csv": b"before"})
+        monkeypatch.setattr(remote, "_file_system", lambda _: (bucket, "data"))
+        monkeypatch.setattr(Store, "drop", lambda *_: None)
+        store = Store(tmp_path)
+
+        for content in (b"before", b"and now"):
+            bucket.files["data/x.csv"] = content
+            with remote.unregistered("s3://data", store) as (place, _):
+                assert (place / "x.csv").read_bytes() == content
 
     def test_a_store_that_does_not_say_how_long_a_file_is_is_refused(
         self, monkeypatch: pytest.MonkeyPatch
