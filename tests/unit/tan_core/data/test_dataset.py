@@ -20,9 +20,9 @@ import pytest
 from PIL import Image
 
 from tan_core import data
-from tan_core.data import images
+from tan_core.data import growth, images
 from tan_core.data.cache import cache_file
-from tan_core.data.images import ImageInputs
+from tan_core.data.images import ImageFiles, ImageInputs
 from tan_core.data.parquet_images import ParquetImages
 from tan_core.errors import DatasetError, ParameterError
 from tan_core.wire import DatasetRef
@@ -140,6 +140,30 @@ class TestParquetImages:
         asked = np.array([29, 3, 3, 17, 0, 8, 21, 5, 12, 1, 2])
 
         assert np.array_equal(inputs.load(asked)[:, 0], pixels[asked])
+
+    def test_an_image_of_too_many_pixels_is_refused(
+        self, image_parquet: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Far fewer than Pillow itself would refuse."""
+        monkeypatch.setattr(images, "MAX_PIXELS", 25)
+        assert data.inspect(str(image_parquet)).shape == (1, 5, 5)
+        monkeypatch.setattr(images, "MAX_PIXELS", 24)
+
+        with pytest.raises(DatasetError, match="record 0: 5x5 is more than 24 pixels"):
+            data.inspect(str(image_parquet))
+
+    def test_what_does_not_go_into_memory_is_refused_before_it_is_tried(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "a.png").write_bytes(png(grey_images(1)[0]))
+        inputs = ImageInputs(ImageFiles([tmp_path / "a.png"] * 11), "here")
+        monkeypatch.setattr(growth, "MAX_BYTES", 10 * 25)
+        assert len(inputs.load(np.arange(10))) == 10
+
+        with pytest.raises(DatasetError, match=r"11 images .* do not go into memory") as error:
+            inputs.load(np.arange(11))
+
+        assert error.value.field == "cache_dir"
 
     def test_pixels_of_more_than_eight_bits_are_refused(self, tmp_path: Path) -> None:
         deep = grey_images(20).astype(np.uint16) * 257
