@@ -13,6 +13,7 @@ import pytest
 
 from tan_core import data
 from tan_core.data import Records, Storage, Store
+from tan_core.data.records import write
 from tan_core.errors import DatasetError
 from tan_core.wire import DatasetRef
 from tests.support.datasets import dataset_ref
@@ -179,6 +180,21 @@ def test_what_was_cut_off_is_named(ref: DatasetRef, storage: Storage, name: str)
     with pytest.raises(DatasetError, match="damaged, delete it") as caught:
         records_of(ref, storage)
     assert caught.value.field == "cache_dir"
+
+
+def test_labels_of_other_records_are_named(ref: DatasetRef, storage: Storage) -> None:
+    records_of(ref, storage)
+    assert storage.store is not None
+    (entry,) = storage.store.folder.glob("images-*")
+    np.save(entry / "labels.npy", np.load(entry / "labels.npy")[:-1])
+
+    with pytest.raises(DatasetError, match="damaged, delete it: it is not as long as it was"):
+        records_of(ref, storage)
+
+
+def test_a_label_of_no_image_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="3 images but 4 labels"):
+        write(tmp_path, lambda _: None, [b"1", b"22", b"333"], np.zeros(4, np.int64))
 
 
 def test_no_room_is_said_before_anything_is_trained(ref: DatasetRef, tmp_path: Path) -> None:
