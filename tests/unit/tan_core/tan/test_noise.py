@@ -38,3 +38,8 @@ class TestEpsilonTan:
         best = min(0.9654**2 * a + math.log(1e5) / (a - 1) for a in orders)
 
         assert epsilon_tan(signal_to_noise=0.9654, delta=1e-5) == pytest.approx(best, rel=1e-5)
+
+    @pytest.mark.parametrize("delta", [0.0, 1.0, -1e-5, math.nan])
+    def test_a_delta_of_no_guarantee_is_refused_by_name(self, delta: float) -> None:
+        with pytest.raises(ParameterError, match="delta must be"):
+            epsilon_tan(signal_to_noise=1.0, delta=delta)
