@@ -68,6 +68,7 @@ def _searched(a: Answers) -> str:
     if a.accounting == "accounted":
         return _CHARGED.format(trials=a.trials)
     proxy = "" if a.search_dataset is None else f"  dataset: {a.search_dataset}\n"
+    begins = "" if a.search_dataset is None else _OF_PROXY
     rungs = (
         "simulate at B/32, the better ones at B/8; σ shrinks alike, the steps stay"
         if a.rungs != "auto"
@@ -84,9 +85,12 @@ def _searched(a: Answers) -> str:
     learning_rate: {{low: 0.125, high: 4.0, log: true}}
     ema_decay: {{choices: [0.9, 0.98]}}
 train:
+{begins}"""
+
+
+_OF_PROXY = """\
+  # begin_from: trial                # the private run goes on from what its trial learnt of the public data
 """
-
-
 _CHARGED = """\
   trials: {trials:<26} # each costs about what the private run costs: ask few questions
   rungs: auto                        # one batch size: auto, the smallest whose trials keep enough noise, or [B]
@@ -96,6 +100,7 @@ _CHARGED = """\
     learning_rate: {{low: 0.125, high: 4.0, log: true}}
 train:
   ema_decay: 0.9
+  # begin_from: auto                 # the private run goes on from its trial's weights; scratch: it begins anew
 """
 _GIVEN = """\
 train:
