@@ -119,10 +119,9 @@ class ChargedRun:
     @property
     def weights(self) -> dict[str, torch.Tensor] | None:
         """By name, those that were scored: of noisy sums that are paid for. None before the trial was scored."""
-        mean = self._mean.weights
-        if self._accuracy is None or mean is None:
+        if self._accuracy is None or self._mean.weights is None:
             return None
-        return self._trainer.by_name(mean)
+        return self._trainer.by_name(self._mean.weights)
 
     @property
     def score(self) -> RungScore:

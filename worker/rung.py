@@ -143,10 +143,9 @@ class RungRun:
     @property
     def weights(self) -> dict[str, Tensor] | None:
         """By name, those that were scored at its end. None before."""
-        mean = self._mean.weights
-        if self._accuracy is None or mean is None:
+        if self._accuracy is None or self._mean.weights is None:
             return None
-        return self._trainer.by_name(mean)
+        return self._trainer.by_name(self._mean.weights)
 
     @property
     def score(self) -> RungScore:

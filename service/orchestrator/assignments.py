@@ -64,7 +64,7 @@ def _search_run_id(study: Study) -> str:
 
 
 def _weights_folder(study: Study, storage_path: str) -> str:
-    """In which charged trials leave their weights."""
+    """In which trials leave their weights."""
     return f"{storage_path}/{_search_run_id(study)}"
 
 

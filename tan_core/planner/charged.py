@@ -38,7 +38,7 @@ would cost more and tell no more."""
 
 GOES_ON_LEARNING_RATE = 0.5
 """Of the trial's learning rate, what a private run takes that goes on from its weights. They are as far as that rate brings
-them through the noise, which a smaller one averages: better by .1 to 1 points than the whole rate in nearly all that was
+them through the noise, which a smaller one averages: better by 0 to 2 points than the whole rate in all six settings that were
 tried (docs/decisions/0026-a-search-that-is-paid-for.md)."""
 
 

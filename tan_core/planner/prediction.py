@@ -59,7 +59,7 @@ class Evaluation:
         errors: of earlier predictions between these very sets, reached less predicted, each as it would have been
             without what it had learnt itself.
         score_std: of the noise that was added to each score, as a part of the validation split: 0 where none was.
-        goes_on: whether the private run begins with the weights that were scored.
+        goes_on: whether the private run begins with the weights that were scored, where its trial has kept them.
     """
 
     num_validation: int
@@ -181,7 +181,7 @@ def _standing(
     """Where a trial stands by its law."""
     observations = rests_on(trial)
     rough = law.predict(expected_batch_size, level=LEVEL)
-    if evaluation.goes_on:
+    if evaluation.goes_on and trial.weights_sha256 is not None:
         ahead, ahead_std = (part * (1 - rough.accuracy) for part in (GAINED, GAINED_STD))
     else:
         scores = [*trial.scores, *_of_whole_ladders(trial)]

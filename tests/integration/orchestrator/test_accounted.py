@@ -301,6 +301,7 @@ async def test_what_a_trial_could_not_keep_is_not_begun_with(world: World) -> No
     assert study["state"] == "training"
     assert study["plan"]["goes_on"]
     assert study["run"]["began_from_trial"] is None
+    assert study["prediction"]["ahead"] == 0
 
 
 async def test_a_run_begins_with_the_weights_of_a_public_proxy_where_it_is_told_to(

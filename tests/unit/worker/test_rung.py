@@ -173,8 +173,7 @@ def test_it_has_the_weights_that_were_scored_once_they_were(digits: DatasetRef, 
     assignment = assignment_of(digits)
     run = RungRun(assignment, chosen(assignment, {"learning_rate": 1.0}), 0, data)
     while not run.is_over:
-        before = run.weights if run._curve else None
-        assert before is None
+        assert run.weights is None
         score = run.advance()
     weights = run.weights
     assert weights is not None

@@ -456,9 +456,12 @@ class TestNoisyScores:
     def test_a_run_that_goes_on_makes_good_a_part_of_the_errors_and_how_much_is_not_known(
         self,
     ) -> None:
-        trials = self.trials(0.6)
-        (alone,) = standing(*trials, evaluation=self.NOISY)
-        (on,) = standing(*trials, evaluation=replace(self.NOISY, goes_on=True))
+        (trial,) = self.trials(0.6)
+        goes_on = replace(self.NOISY, goes_on=True)
+        (alone,) = standing(trial, evaluation=goes_on)
+        kept = trial.model_copy(update={"weights_sha256": "5b" * 32})
+        (on,) = standing(kept, evaluation=goes_on)
+        assert (alone,) == tuple(standing(kept, evaluation=self.NOISY))
 
         assert on.ahead == pytest.approx(GAINED * (1 - alone.prediction.accuracy))
         assert on.prediction.accuracy == pytest.approx(alone.prediction.accuracy + on.ahead)
