@@ -86,6 +86,8 @@ class LawMethod(StrEnum):
     """The accuracy of the largest rung, moved by the slopes of published curves."""
 
 
+_NOTHING = 1e-12
+"""Of an accuracy: less than one record of any split, and what divided by it may overflow."""
 _LEAST_ROOM = 0.005
 """Nearer to 0 and 1 spreads become no smaller."""
 
@@ -407,7 +409,7 @@ class _Rungs:
     def top(self) -> float:
         """What the largest rung knows beyond guessing; 1, as any unit would do, where that is nothing."""
         known = float(self.means[-1]) - self.guessing
-        return known if known > 0 else 1.0
+        return known if known > _NOTHING else 1.0
 
     @property
     def left(self) -> Array:

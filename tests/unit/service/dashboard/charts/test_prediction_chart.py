@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from service.dashboard.charts.prediction import PredictionChart, prediction_chart
@@ -148,6 +148,7 @@ class TestMarks:
 
         assert prediction_chart(predicted(scored), trial(ladder([None]), [])) is None
 
+    @example(accuracies=[0.0, 1.0, 2.2e-313], reached=None)
     @given(
         accuracies=st.lists(st.floats(0, 1), min_size=3, max_size=3),
         reached=st.none() | st.floats(0, 1),
