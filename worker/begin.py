@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from tan_core.data.pretrained import locate
+from tan_core.engine import Trainer
 from tan_core.engine.checkpoint import load_weights
 from tan_core.errors import ParameterError, PretrainedError
 from tan_core.models import (
@@ -87,28 +88,37 @@ def model_for(
     )
 
 
+def weights_left(
+    trainer: Trainer, weights_P: torch.Tensor, checkpoint: Checkpoint | None
+) -> dict[str, torch.Tensor]:
+    """By name, what a run needs that goes on from these weights of a trial.
+
+    What code of a user's has drawn and frozen is drawn anew in each run, and what is trained makes no sense without it. Where
+    there is a checkpoint, it holds all that is frozen.
+    """
+    if checkpoint is None:
+        return trainer.released_weights(weights_P)
+    return trainer.trained_weights(weights_P)
+
+
 def go_on_from(model: nn.Module, begun: TrialWeights) -> None:
     """Give the model the weights that its trial left.
 
     Raises:
-        PretrainedError: they are not where they were left, or of another model.
+        ParameterError: they are not where they were left. Another attempt may find them.
+        PretrainedError: they are of another model.
     """
     what = f"the weights of trial {begun.trial}, which the private run is to begin with,"
     try:
         weights = load_weights(begun.path, begun.sha256)
     except ParameterError as error:
-        raise PretrainedError(
-            f"{what} cannot be read: {error}; with train.begin_from: scratch none are needed",
-            field="begin_from",
-        ) from error
-    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    shapes = {name: tuple(p.shape) for name, p in trained.items()}
-    if (found := {name: tuple(weight.shape) for name, weight in weights.items()}) != shapes:
-        differs = sorted(name for name, _ in found.items() ^ shapes.items())
+        raise ParameterError(f"{what} cannot be read: {error}", field="begin_from") from error
+    shapes = {name: value.shape for name, value in model.state_dict().items()}
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    strange = {name for name, value in weights.items() if shapes.get(name) != value.shape}
+    if differs := sorted((trained - weights.keys()) | strange):
         raise PretrainedError(f"{what} are of another model: {differs[0]}", field="begin_from")
-    with torch.no_grad():
-        for name, parameter in trained.items():
-            parameter.copy_(weights[name])
+    model.load_state_dict(weights, strict=False)
 
 
 def _trains_on_backbone(assignment: SearchAssignment | PrivateAssignment) -> bool:

@@ -26,6 +26,7 @@ from tan_core.wire import (
     RungScore,
     SearchAssignment,
 )
+from worker.begin import weights_left
 from worker.rung import PARAMETERS_CHECKED_EVERY, Data, MeanOfLast, trainer_of
 
 USED_UP = "the search's reservation is used up: crashes took the trials that were reserved to spare, so this one was not run"
@@ -121,7 +122,7 @@ class ChargedRun:
         """By name, those that were scored: of noisy sums that are paid for. None before the trial was scored."""
         if self._accuracy is None or self._mean.weights is None:
             return None
-        return self._trainer.by_name(self._mean.weights)
+        return weights_left(self._trainer, self._mean.weights, self._data.checkpoint)
 
     @property
     def score(self) -> RungScore:

@@ -29,7 +29,7 @@ from tan_core.planner import SMALLEST_PART, Candidate, Target, candidate, simula
 from tan_core.spec import Scalar
 from tan_core.wire import CURVE_POINTS, CurvePoint, RungScore, SearchAssignment
 from worker.at_once import microbatch_size, trial_device
-from worker.begin import model_for
+from worker.begin import model_for, weights_left
 
 QUICK_VALIDATION = 512
 """Validation records that a point on the way is taken of."""
@@ -145,7 +145,7 @@ class RungRun:
         """By name, those that were scored at its end. None before."""
         if self._accuracy is None or self._mean.weights is None:
             return None
-        return self._trainer.by_name(self._mean.weights)
+        return weights_left(self._trainer, self._mean.weights, self._data.checkpoint)
 
     @property
     def score(self) -> RungScore:

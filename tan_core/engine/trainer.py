@@ -316,10 +316,14 @@ class Trainer:
         finally:
             self._flat.vector.copy_(current_P)
 
-    def released_weights(self) -> dict[str, Tensor]:
-        """A copy of what is published, by parameter name: averaged weights where averaging is on."""
+    def released_weights(self, weights_P: Tensor | None = None) -> dict[str, Tensor]:
+        """A copy of what is published, by parameter name: averaged weights where averaging is on.
+
+        Args:
+            weights_P: in the place of :attr:`released`.
+        """
         weights = {name: value.detach() for name, value in self._model.state_dict().items()}
-        released = self._flat.views(self.released)
+        released = self._flat.views(self.released if weights_P is None else weights_P)
         # A shared parameter has several names in the model and one in the vector.
         first_names = {p: name for name, p in self._model.named_parameters()}
         for name, parameter in self._model.named_parameters(remove_duplicate=False):
@@ -327,7 +331,7 @@ class Trainer:
                 weights[name] = released[first_names[parameter]]
         return {name: value.to("cpu", copy=True).contiguous() for name, value in weights.items()}
 
-    def by_name(self, weights_P: Tensor) -> dict[str, Tensor]:
+    def trained_weights(self, weights_P: Tensor) -> dict[str, Tensor]:
         """A copy of weights such as :attr:`released`, by the names of the parameters that are trained."""
         return {
             name: value.to("cpu", copy=True).contiguous()

@@ -13,12 +13,13 @@ from torch.nn import functional
 
 from tan_core.data import Split, inspect
 from tan_core.data.pretrained import sha256_of
-from tan_core.engine import checkpoint
+from tan_core.engine import SeededRandomness, Trainer, checkpoint
 from tan_core.engine.features import load_inputs
 from tan_core.engine.inputs import as_floats
-from tan_core.errors import PretrainedError
+from tan_core.errors import ParameterError, PretrainedError
+from tan_core.execution import Simulation
 from tan_core.mechanism import Mechanism
-from tan_core.models import build, extractor_of
+from tan_core.models import Checkpoint, build, extractor_of
 from tan_core.models.pretrained import FrozenBackbone
 from tan_core.spec import TrainerConfig
 from tan_core.spec.models import MODEL_TYPES, ScatterLinearModel, TanhCnnModel
@@ -32,7 +33,14 @@ from tan_core.wire import (
 from tests.support.assignments import search_assignment
 from tests.support.datasets import dataset_ref
 from worker import driver
-from worker.begin import checkpoint_of, extractor_for, extractors_for, go_on_from, model_for
+from worker.begin import (
+    checkpoint_of,
+    extractor_for,
+    extractors_for,
+    go_on_from,
+    model_for,
+    weights_left,
+)
 from worker.driver import Driver, Outcome
 from worker.rung import Data, chosen, run_rung
 from worker.settings import WorkerSettings
@@ -313,6 +321,13 @@ def tensors(split: Split) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.from_numpy(np.array(split.inputs)), torch.from_numpy(np.array(split.labels))
 
 
+def with_frozen_draws(seed: int) -> nn.Module:
+    """As code of a user's may make it: features at random, and a classifier on them that is trained."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Linear(3, 4).requires_grad_(False), nn.Linear(4, 2))
+
+
 class TestGoOnFrom:
     """A private run that begins with the weights of its trial."""
 
@@ -351,21 +366,65 @@ class TestGoOnFrom:
 
         go_on_from(of_run, self.left(tmp_path, of_trial))
 
-    def test_what_is_gone_changed_or_of_another_model_is_refused_by_name(
+    def test_what_a_models_code_has_drawn_and_frozen_is_the_trials_too(
+        self, tmp_path: Path
+    ) -> None:
+        """Each run draws it anew: what is trained on it would make no sense."""
+        of_trial, of_run = (with_frozen_draws(seed) for seed in (1, 2))
+        trainer = Trainer(
+            model=of_trial,
+            execution=Simulation(dynamics=MECHANISM, num_examples=10, scale_factor=1.0),
+            config=TrainerConfig(),
+            inputs=torch.arange(30.0).reshape(10, 3),
+            labels=torch.arange(10) % 2,
+            randomness=SeededRandomness(0),
+        )
+        trainer.step()
+        weights = weights_left(trainer, trainer.released, None)
+        sha256 = checkpoint.keep_weights(weights, lambda digest: tmp_path / digest)
+        before = of_run.state_dict()
+        assert not torch.equal(before["0.weight"], of_trial.state_dict()["0.weight"])
+
+        go_on_from(of_run, TrialWeights(trial=3, path=str(tmp_path / sha256), sha256=sha256))
+
+        state = of_run.state_dict()
+        assert all(torch.equal(value, state[name]) for name, value in of_trial.state_dict().items())
+        assert weights_left(trainer, trainer.released, Checkpoint(path="", weights={})).keys() == {
+            "1.weight",
+            "1.bias",
+        }
+
+    def test_what_is_gone_or_changed_may_be_back_by_the_next_attempt(
         self, digits: DatasetRef, tmp_path: Path
     ) -> None:
         model = self.model(digits, SPEC.model_dump())
         left = self.left(tmp_path, model)
-        wider = self.model(digits, TanhCnnModel(width=8, hidden=8).model_dump())
 
-        with pytest.raises(PretrainedError, match=r"weights of trial 3, .* are of another model"):
-            go_on_from(wider, left)
         Path(left.path).write_bytes(b"other")
         with pytest.raises(
-            PretrainedError, match=r"weights of trial 3, .* cannot be read: .*sha256"
-        ):
-            go_on_from(model, left)
-        Path(left.path).unlink()
-        with pytest.raises(PretrainedError, match="begin_from: scratch") as refused:
+            ParameterError, match=r"weights of trial 3, .* cannot be read: .*sha256"
+        ) as refused:
             go_on_from(model, left)
         assert refused.value.field == "begin_from"
+        assert type(refused.value) is ParameterError
+        Path(left.path).unlink()
+        with pytest.raises(ParameterError, match="No such file") as refused:
+            go_on_from(model, left)
+        assert type(refused.value) is ParameterError
+
+    @pytest.mark.parametrize(
+        "other", [TanhCnnModel(width=8, hidden=8).model_dump(), {"name": "linear"}]
+    )
+    def test_what_is_of_another_model_is_refused_by_name(
+        self, digits: DatasetRef, tmp_path: Path, other: dict[str, Any]
+    ) -> None:
+        left = self.left(tmp_path, self.model(digits, SPEC.model_dump()))
+
+        with pytest.raises(PretrainedError, match=r"weights of trial 3, .* are of another model"):
+            go_on_from(self.model(digits, other), left)
+
+    def test_a_layer_that_the_trial_has_not_left_is_missed(self, tmp_path: Path) -> None:
+        left = self.left(tmp_path, nn.Sequential(nn.Linear(3, 2)))
+
+        with pytest.raises(PretrainedError, match=r"of another model: 1\.bias"):
+            go_on_from(nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2)), left)

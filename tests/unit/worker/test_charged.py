@@ -325,7 +325,7 @@ def test_it_leaves_the_weights_that_were_scored_and_a_run_begins_with_them(
     with torch.no_grad():
         right = (model(as_floats(inputs, torch.float32)).argmax(1) == labels).sum()
     assert float(right) / len(labels) == pytest.approx(score.accuracy, abs=2e-3)
-    assert not torch.equal(run.trainer.by_name(run.trainer.released)["1.weight"], weights["1.weight"])  # fmt: skip
+    assert not torch.equal(run.trainer.released_weights()["1.weight"], weights["1.weight"])  # fmt: skip
 
 
 @pytest.mark.parametrize("is_asked", [True, False])
