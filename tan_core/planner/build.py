@@ -294,7 +294,9 @@ def _assemble(
             for rung, trials in zip(rungs, workload.trials_of(shape.batch), strict=True)
         ],
         heat=_heat(workload, shape),
-        confirmation=_simulation(shape, workload, confirmation, 1) if confirmation else None,
+        confirmation=_simulation(shape, workload, confirmation, 1, goes_on=goes_on)
+        if confirmation
+        else None,
         charged_search=_charged(run, search, num_validation, promise) if search else None,
         goes_on=goes_on,
         step_candidates=step_candidates(shape, promise, workload),

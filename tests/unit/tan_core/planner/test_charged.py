@@ -377,4 +377,5 @@ def test_weights_of_a_simulation_of_the_data_themselves_are_no_beginning(
     assert not spec_of(search=proxy).goes_on_from_trial
     on = planned(search=proxy, train={"begin_from": "trial"})
     assert on.goes_on
-    assert {each.learning_rate_factor for each in on.simulations} == {0.5}
+    assert on.confirmation is not None
+    assert {each.learning_rate_factor for each in (*on.simulations, on.confirmation)} == {0.5}
