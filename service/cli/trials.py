@@ -130,7 +130,7 @@ def _one(study: Json, item: Json) -> "RenderableType":
     is_charged = study["plan"].get("charged_search") is not None
     scored = [*item["scores"], *item["repeats"]]
     columns = ("B", "seed", "σ", "steps", "accuracy", "training loss", "time")
-    # All that is seen of a private trial is its score.
+    # All that is told of a private trial is its score.
     shown = [name for name in columns if not (is_charged and name in ("seed", "training loss"))]
     made = table(
         "Private run of the trial" if is_charged else "Simulations", *shown, right=shown,

@@ -85,8 +85,8 @@ SCORED = {
 OF_A_TRIALS_WEIGHTS = {
     True: "The private run began with the weights that trial {trial} of the search had left. They are made of that trial's "
     "noisy sums alone, which are in the events.",
-    False: "The private run began with the weights that trial {trial} of the search had left. They are of {dataset} alone, which "
-    "is registered as public: no epsilon is for its records.",
+    False: "The private run began with the weights that trial {trial} of the search had left. That trial read "
+    "{dataset} alone, which is registered as public: no epsilon is for its records.",
 }
 """By whether the search is charged."""
 LEFT_BY_A_TRIAL = "the private run began with what trial {} of the search had left of them"

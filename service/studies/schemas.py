@@ -61,7 +61,7 @@ class RunView(BaseModel):
     trial: int | None
     """Number of the promoted trial."""
     began_from_trial: int | None = None
-    """The trial whose weights it began with, where that search is charged; None: with others."""
+    """The trial whose weights it began with, which are paid for or of public data; None: with others."""
     test_accuracy: float | None
     num_test: int | None
     evaluation: EvaluationView | None

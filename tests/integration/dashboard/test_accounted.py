@@ -86,7 +86,7 @@ class TestStudy:
 
         assert f"noise of {await noise_of(world, study_id)}" in search.text
         assert "simulated" not in search.text
-        assert "all that is seen of a private trial is its score" in curves.text
+        assert "all that is told of a private trial is its score" in curves.text
         assert "<select" not in curves.text
         assert [row["accuracy"] for row in rows] == [row["rung 0"] for row in rows]
         assert "noisy score" in chart

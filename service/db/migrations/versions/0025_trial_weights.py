@@ -1,4 +1,4 @@
-"""A charged trial leaves its weights, for the private run to begin with."""
+"""A trial that is charged, or of public data, leaves its weights, for the private run to begin with."""
 
 from service.db.migrations import execute_script, refuse_downgrade
 
