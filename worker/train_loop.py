@@ -5,6 +5,7 @@ granted, and reports the checkpoint that closes it while the next ones run (:mod
 rank draws the same global mask and takes its share, of the draw and of the noise, which every parameter gets once.
 """
 
+import hashlib
 import logging
 import os
 import time
@@ -220,17 +221,15 @@ def build_trainer(
     assignment: PrivateAssignment, begun_from: Weights | None, train: Split, team: Team
 ) -> Trainer:
     """This rank's trainer, under a key that is fresh for this attempt."""
-    secret = team.shared_secret(KEY_BYTES + _SEED_BYTES)
-    initial = int.from_bytes(secret[KEY_BYTES:], "little", signed=True)
     model = model_for(
         assignment,
         assignment.model,
-        generator=torch.Generator().manual_seed(initial),
+        generator=torch.Generator().manual_seed(_initial_seed(assignment)),
         checkpoint=begun_from,
     )
-    if assignment.begin_from is not None and assignment.checkpoint is None:
+    if assignment.begin_from is not None:
         go_on_from(model, assignment.begin_from)
-        log.info("begins with the weights of trial %d", assignment.begin_from.trial)
+        log.info("has the weights of trial %d", assignment.begin_from.trial)
     asked, shape = assignment.microbatch_size, train.inputs.shape[1:]
     return Trainer(
         model=model,
@@ -242,13 +241,21 @@ def build_trainer(
         inputs=train.inputs,
         labels=train.labels,
         users=train.users,
-        randomness=PrivateRandomness(secret[:KEY_BYTES], assignment.attempt),
+        randomness=PrivateRandomness(team.shared_secret(KEY_BYTES), assignment.attempt),
         microbatch_size=microbatch_size(asked, model, shape, assignment.trainer, team.device),
         rank=team.rank,
         world_size=team.size,
         all_reduce=_all_reduce_of(team),
         device=team.device,
     )
+
+
+def _initial_seed(assignment: PrivateAssignment) -> int:
+    """Of what is drawn before the first step, one for all attempts of the run: a checkpoint has what is trained, and what the
+    model's code has drawn and frozen is drawn again when it is resumed. No privacy rests on it.
+    """
+    drawn = hashlib.sha256(assignment.run_id.encode()).digest()
+    return int.from_bytes(drawn[:_SEED_BYTES], "little", signed=True)
 
 
 def _all_reduce_of(team: Team) -> AllReduce | None:

@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from tan_core.engine import Trainer
+from tan_core.engine.randomness import KEY_BYTES
 from tan_core.errors import ParameterError
 from tan_core.mechanism import Mechanism
 from tan_core.wire import Checkpoint
 from worker.selftest.finding import Finding, by_chance, for_certain
-from worker.selftest.rig import SECRET_BYTES, Lab
+from worker.selftest.rig import Lab
 from worker.selftest.telltale import Reader, Telltale, from_zero
 
 _STEPS, _CHECKPOINT, _CRASH = 8, 4, 6
@@ -41,7 +42,7 @@ def fresh_draws(lab: Lab) -> Iterator[Finding]:
     crashed = lab.run(_SETUP, look, start=from_zero, until=_CRASH).trainer
     lab.run(_SETUP, second, attempt=2, resumed=saved[0])
     lab.run(_SETUP, other, start=from_zero)
-    secret = lab.random.bytes(SECRET_BYTES)
+    secret = lab.random.bytes(KEY_BYTES)
     for attempt, reader in enumerate(same_key, 1):
         lab.run(_SETUP, reader, start=from_zero, attempt=attempt, secret=secret)
     yield _noise(np.concatenate([reader.noise for reader in readers]))

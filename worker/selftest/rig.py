@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,8 +28,6 @@ from worker.leader import Leader
 from worker.train_loop import Team, build_trainer, resume, run_segments
 
 _PATIENCE_SECONDS = 120
-SECRET_BYTES: Final = 40
-"""What an attempt draws from the operating system: its key, and the seed of its initial weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +221,7 @@ class Lab:
             workers: number of ranks.
             start: what to begin from instead of the initial state.
             resumed: what to go on from.
-            secret: of this attempt, ``SECRET_BYTES``; None: a fresh one.
+            secret: of this attempt, its key; None: a fresh one.
         """
         ranks = Ranks(workers)
         secrets = self._keys if secret is None else _pinned(secret)

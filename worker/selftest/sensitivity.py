@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tan_core.engine.randomness import KEY_BYTES
 from tan_core.errors import AuditError, ParameterError
 from tan_core.mechanism import Mechanism
 from tan_core.models import build, extractor_of, scatter
@@ -16,7 +17,7 @@ from tan_core.models.pretrained import FrozenBackbone
 from tan_core.spec.models import MODEL_TYPES, Model, ModelSpec, PythonModel, ScatterLinearModel
 from tan_core.spec.train import Precision
 from worker.selftest.finding import Finding, for_certain
-from worker.selftest.rig import SECRET_BYTES, Lab, Setup, weights
+from worker.selftest.rig import Lab, Setup, weights
 
 _MECHANISM: Final = Mechanism(sampling_rate=1.0, noise_multiplier=1e-9, clip_norm=1e-6, steps=1)
 """Everybody is drawn, noise is nothing, and a gradient of length 1 is a million times too long."""
@@ -182,7 +183,7 @@ def _bounded(lab: Lab, check: str, setup: Setup) -> Finding:
 
 def _distance(lab: Lab, setup: Setup) -> float:
     """Of the sums with and without the last record, all else being equal, in clipping norms."""
-    secret = lab.random.bytes(SECRET_BYTES)
+    secret = lab.random.bytes(KEY_BYTES)
     without = replace(setup, inputs=setup.inputs[:-1], labels=setup.labels[:-1])
     return float((_sum(lab, setup, secret) - _sum(lab, without, secret)).norm())
 

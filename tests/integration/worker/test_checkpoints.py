@@ -15,6 +15,7 @@ import pytest
 import torch
 from pydantic import SecretStr
 from sklearn.datasets import load_digits
+from torch import nn
 
 from tan_core.data import Split
 from tan_core.engine import Trainer, checkpoint
@@ -139,6 +140,30 @@ def assert_resumable(books: "Books", plane: "ControlPlaneServer") -> None:
     assert ended(books)[-1] == run.trainer.steps_done == 50
     assert books.faults == []
     assert Path(last.path).exists() == (last.step == 50)  # as soon as there is a newer one
+
+
+def test_an_attempt_that_resumes_has_the_frozen_draws_of_the_first(
+    plane: "ControlPlaneServer", books: "Books", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint holds what is trained; what code has drawn and frozen is drawn again, and must be the same."""
+
+    def drawn(*_: object, generator: torch.Generator, **__: object) -> nn.Module:
+        frozen, head = nn.Linear(64, 8), nn.Linear(8, 10)
+        for parameter in (*frozen.parameters(), *head.parameters()):
+            nn.init.normal_(parameter, generator=generator)
+        return nn.Sequential(frozen.requires_grad_(False), head)
+
+    monkeypatch.setattr("worker.train_loop.model_for", drawn)
+    first = Run(plane)
+    frozen = first.trainer.released_weights()["0.weight"]
+    first.to_its_end()
+    books.next_attempt()
+    again = Run(plane)
+
+    assert again.trainer.steps_done == 50
+    weights = [run.trainer.released_weights() for run in (first, again)]
+    assert torch.equal(weights[1]["0.weight"], frozen)
+    assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
 
 
 def test_the_next_steps_run_while_a_checkpoint_is_written_and_no_second_one_begins(
