@@ -140,8 +140,8 @@ class SimulatedTrial(Trainable):
             return checkpoint.keep_weights(
                 weights, lambda sha256: weights_path(folder, trial=self._number, sha256=sha256)
             )
-        except OSError as error:
-            log.warning("its weights are not kept, so no run can go on from them: %s", error)
+        except (OSError, MemoryError) as error:
+            log.warning("its weights are not kept, so no run can go on from them: %r", error)
             return None
 
     def _begun(self, candidate: Candidate) -> RungRun | ChargedRun:

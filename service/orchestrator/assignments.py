@@ -7,6 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Dataset, Run, Study, Trial
 from service.plans.checks import is_by_class
+from service.studies.repository import run_of
 from service.warm_start import service as warm_start
 from tan_core.planner import Candidate, Plan, Target, segment_rule
 from tan_core.spec import StudySpec
@@ -20,8 +21,9 @@ async def search_run(session: AsyncSession, study: Study, *, storage_path: str) 
     reference = plan.private_run()
     target = Target.of(spec)
     points = await warm_start.points(session, study)
+    run_id = f"{study.id}-search"
     return Run(
-        id=_search_run_id(study),
+        id=run_id,
         study_id=study.id,
         kind="search",
         state="active",
@@ -38,7 +40,7 @@ async def search_run(session: AsyncSession, study: Study, *, storage_path: str) 
             "rungs": plan.rungs,
             "heat": plan.heat is not None,
             "charged": _charged(plan),
-            "weights_storage_path": _weights_folder(study, storage_path) if plan.goes_on else None,
+            "weights_storage_path": f"{storage_path}/{run_id}" if plan.goes_on else None,
             "confirmation": plan.confirmation_batch,
             "max_examples": math.ceil(spec.search.budget * plan.cost.private_run_examples),
             "points": [point.model_dump(mode="json") for point in points],
@@ -59,20 +61,13 @@ def _charged(plan: Plan) -> dict[str, Any] | None:
     }
 
 
-def _search_run_id(study: Study) -> str:
-    return f"{study.id}-search"
-
-
-def _weights_folder(study: Study, storage_path: str) -> str:
-    """In which trials leave their weights."""
-    return f"{storage_path}/{_search_run_id(study)}"
-
-
-def weights_of(study: Study, trial: Trial, *, storage_path: str) -> TrialWeights | None:
-    """What the private run of this trial begins with: its weights, where it has left some and the plan says so."""
-    if trial.weights_sha256 is None or not study.plan.get("goes_on"):
+async def weights_of(session: AsyncSession, trial: Trial) -> TrialWeights | None:
+    """What the private run of this trial begins with: its weights, where its search was to keep them and it has."""
+    search = await run_of(session, trial.study_id, "search")
+    folder = search.assignment.get("weights_storage_path") if search else None
+    sha256 = trial.weights_sha256
+    if folder is None or sha256 is None:
         return None
-    folder, sha256 = _weights_folder(study, storage_path), trial.weights_sha256
     path = weights_path(folder, trial=trial.number, sha256=sha256)
     return TrialWeights(trial=trial.number, path=path, sha256=sha256)
 

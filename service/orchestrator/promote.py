@@ -79,7 +79,9 @@ async def start_private_run(
     promoted = await session.get_one(Trial, (study.id, number))
     if await _hand_over(session, study, ledger, settings, trial=promoted):
         study.promoted_trial = number
-        await set_state(session, study, "training", settle(study, proposed, trial=number))
+        is_missed = bool(study.plan.get("goes_on")) and promoted.weights_sha256 is None
+        reason = settle(study, proposed, trial=number, are_weights_missed=is_missed)
+        await set_state(session, study, "training", reason)
 
 
 async def _hand_over(
@@ -91,7 +93,7 @@ async def _hand_over(
     trial: Trial | None,
 ) -> bool:
     """Hold the budget for what will really run, and make its run; False: it does not hold, and the study waits."""
-    spec, storage_path = StudySpec.model_validate(study.spec), str(settings.storage_path)
+    spec = StudySpec.model_validate(study.spec)
     params, name = ({}, "given") if trial is None else (trial.params, f"t{trial.number}")
     if strange := params.keys() - spec.search.space.keys():
         raise ParameterError(
@@ -129,10 +131,8 @@ async def _hand_over(
             session,
             study,
             chosen,
-            storage_path=storage_path,
-            begin_from=assignments.weights_of(study, trial, storage_path=storage_path)
-            if trial
-            else None,
+            storage_path=str(settings.storage_path),
+            begin_from=await assignments.weights_of(session, trial) if trial else None,
         )
     )
     return True

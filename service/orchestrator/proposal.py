@@ -73,12 +73,16 @@ def take_given(study: Study, *, by: Literal["user"] | None) -> str:
     return GIVEN
 
 
-def settle(study: Study, proposed: Proposal, *, trial: int) -> str:
-    """The reason why this trial is promoted after all; written down with who decided it."""
+def settle(
+    study: Study, proposed: Proposal, *, trial: int, are_weights_missed: bool = False
+) -> str:
+    """The reason why this trial is promoted after all; written down with who decided it, and with what its run lacks."""
     is_asked = study.promote_requested or study.spec["promotion"] == "manual"
     reason = proposed.reason
     if trial != proposed.winner.trial:
         reason = f"trial {trial} chosen by a user; the search proposed: {reason}"
+    if are_weights_missed:
+        reason += "; its weights were not kept, so the private run begins anew"
     reason = clean_reason(reason)
     _write(study, proposed, trial=trial, by="user" if is_asked else "search", reason=reason)
     return reason

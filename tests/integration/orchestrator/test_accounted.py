@@ -301,6 +301,7 @@ async def test_what_a_trial_could_not_keep_is_not_begun_with(world: World) -> No
     assert study["state"] == "training"
     assert study["plan"]["goes_on"]
     assert study["run"]["began_from_trial"] is None
+    assert study["promotion"]["reason"].endswith("not kept, so the private run begins anew")
     assert study["prediction"]["ahead"] == 0
 
 
