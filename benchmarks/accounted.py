@@ -38,7 +38,7 @@ from tan_core.engine import checkpoint
 from tan_core.engine.memory import keep_freed_memory
 from tan_core.execution import PrivateRun
 from tan_core.planner import Plan, plan_study
-from tan_core.planner.charged import GOES_ON_LEARNING_RATE
+from tan_core.planner.candidates import GOES_ON_LEARNING_RATE
 from tan_core.spec import StudySpec
 from tan_core.wire import ChargedTrials, MechanismMessage
 from worker.charged import ChargedRun

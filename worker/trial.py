@@ -133,10 +133,12 @@ class SimulatedTrial(Trainable):
 
         A full disk costs the private run its beginning, and not the trial, which may be paid for.
         """
-        folder, weights = self._assignment.weights_storage_path, run.weights
-        if folder is None or weights is None:
+        folder = self._assignment.weights_storage_path
+        if folder is None:
             return None
         try:
+            if (weights := run.weights) is None:
+                return None
             return checkpoint.keep_weights(
                 weights, lambda sha256: weights_path(folder, trial=self._number, sha256=sha256)
             )

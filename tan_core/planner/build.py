@@ -10,9 +10,9 @@ from tan_core.accounting.search import SearchAccounting
 from tan_core.errors import ParameterError
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
-from tan_core.planner.candidates import simulation_of
+from tan_core.planner.candidates import GOES_ON_LEARNING_RATE, simulation_of
 from tan_core.planner.cap import check_cap
-from tan_core.planner.charged import GOES_ON_LEARNING_RATE, ChargedSearch
+from tan_core.planner.charged import ChargedSearch
 from tan_core.planner.cost import ComputeLimit, MeasuredRate, Rates, Workload, planned_cost
 from tan_core.planner.finals import most_simulations
 from tan_core.planner.heats import heat_steps, wants_heats

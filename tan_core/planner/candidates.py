@@ -16,6 +16,11 @@ from tan_core.planner.calibration import calibrated
 from tan_core.spec import ModelSpec, Scalar, StudySpec, TrainerConfig, TrainSpec
 from tan_core.spec.fields import Place, field_of, option_values
 
+GOES_ON_LEARNING_RATE = 0.5
+"""Of the trial's learning rate, what a private run takes that goes on from its weights. They are as far as that rate brings
+them through the noise, which a smaller one averages: better by 0 to 2 points than the whole rate in all six settings that were
+tried (docs/decisions/0026-a-search-that-is-paid-for.md)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:

@@ -36,12 +36,6 @@ SAMPLING_DEVIATION = 0.3
 would cost more and tell no more."""
 
 
-GOES_ON_LEARNING_RATE = 0.5
-"""Of the trial's learning rate, what a private run takes that goes on from its weights. They are as far as that rate brings
-them through the noise, which a smaller one averages: better by 0 to 2 points than the whole rate in all six settings that were
-tried (docs/decisions/0026-a-search-that-is-paid-for.md)."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChargedSearch:
     """Trials and scores that are composed with a private run on the same data.
