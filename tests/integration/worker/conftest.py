@@ -207,9 +207,14 @@ class RayHead:
         files = (self.home / "session_latest" / "logs").glob("worker-*.err")
         return [line for file in files for line in file.read_text(errors="replace").splitlines()]
 
-    def workers(self, title: str) -> list[psutil.Process]:
+    def workers(self, *titles: str) -> list[psutil.Process]:
         """Processes of this head, and of no other Ray on the machine, by their title."""
-        return [each for each in self.children() if title_of(each).startswith(f"ray::{title}")]
+        beginnings = tuple(f"ray::{title}" for title in titles)
+        return [each for each in self.children() if title_of(each).startswith(beginnings)]
+
+    def trials(self) -> list[psutil.Process]:
+        """Processes of trials: under the name of the class that Tune wraps them in while they do something."""
+        return self.workers("ResourceTrainable", "SimulatedTrial")
 
     def children(self) -> list[psutil.Process]:
         """All processes that it has started."""

@@ -125,7 +125,7 @@ def test_a_trial_whose_worker_was_killed_is_charged_once_more(
     plane.books = books = new_books(charged_of(steps=6000, trials=2, max_concurrent=1))
     # A worker of the test before may not have died yet, and to look for one takes a busy machine seconds: it is found
     # before its trial is charged, and killed at once afterwards.
-    others = {worker.pid for worker in ray_head.workers("SimulatedTrial")}
+    others = {worker.pid for worker in ray_head.trials()}
     driver = start("worker.simulate")
     deadline = time.monotonic() + 250
     victims: list[int] = []
@@ -134,7 +134,7 @@ def test_a_trial_whose_worker_was_killed_is_charged_once_more(
         assert time.monotonic() < deadline
         time.sleep(0.01)
         if not victims:
-            found = ray_head.workers("SimulatedTrial")
+            found = ray_head.trials()
             victims = [worker.pid for worker in found if worker.pid not in others]
     os.kill(victims[0], signal.SIGKILL)
     out, _ = driver.communicate(timeout=200)

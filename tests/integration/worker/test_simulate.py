@@ -178,7 +178,7 @@ def test_a_trial_whose_worker_was_killed_runs_again(
         assert driver.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.01)
-        victims = ray_head.workers("SimulatedTrial")
+        victims = ray_head.trials()
     os.kill(victims[0].pid, signal.SIGKILL)
     out, _ = driver.communicate(timeout=200)
     assert driver.returncode == 0, out
