@@ -372,15 +372,44 @@ def begins_with(plan: dict[str, Any]) -> str | None:
         'The private run begins anew, without what its trial has learnt.'
         >>> begins_with({"goes_on": True})
         'The private run goes on from the weights that its trial leaves, which are of public data, at half of its learning rate.'
+        >>> begins_with({"charged_search": {"trials": 8, "anew": 3}, "goes_on": True}).split(". ")[0]
+        'The first 3 of 8 trials begin anew; each later one goes on from the best before it, at other parts of its learning rate'
     """
-    is_charged, goes_on = plan.get("charged_search") is not None, plan.get("goes_on", False)
-    if not (is_charged or goes_on):
+    charged, goes_on = plan.get("charged_search"), plan.get("goes_on", False)
+    if charged is None and not goes_on:
         return None
     if not goes_on:
         return "The private run begins anew, without what its trial has learnt."
     said = "The private run goes on from the weights that its trial leaves, which are"
-    whose = "paid for" if is_charged else "of public data"
-    return f"{said} {whose}, at half of its learning rate."
+    whose = "of public data" if charged is None else "paid for"
+    run = f"{said} {whose}, at half of its learning rate."
+    return f"{trials_going_on(charged)} {run}" if charged and charged.get("anew") else run
+
+
+def trials_going_on(charged: dict[str, Any]) -> str:
+    """Which trials of a search that is charged begin anew; ``charged`` is the plan's ``charged_search``, with ``anew``.
+
+    Example:
+        >>> trials_going_on({"trials": 2, "anew": 1})
+        'The first 1 of 2 trials begins anew; each later one goes on from the best before it, at other parts of its learning rate.'
+    """
+    anew = charged["anew"]
+    return (
+        f"The first {anew:,} of {charged['trials']:,} trials {'begins' if anew == 1 else 'begin'} anew; each later one "
+        "goes on from the best before it, at other parts of its learning rate."
+    )
+
+
+def began_from(start: dict[str, Any] | None) -> str | None:
+    """What a trial went on from, ``began_from`` of it; None where it began anew.
+
+    Example:
+        >>> began_from({"trial": 4, "learning_rate_factor": 0.5}), began_from(None)
+        ('trial 4, at 0.5 times the learning rate', None)
+    """
+    if start is None:
+        return None
+    return f"trial {start['trial']}, at {number(start['learning_rate_factor'])} times the learning rate"
 
 
 def parts_alone(charged: dict[str, Any]) -> list[tuple[str, float]]:

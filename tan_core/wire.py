@@ -30,7 +30,7 @@ from tan_core.spec.space import MAX_DIMENSIONS
 from tan_core.spec.study import SearchSpec
 from tan_core.spec.train import TrainerConfig
 
-WIRE_VERSION = 9
+WIRE_VERSION = 10
 """Of the messages below, held by a test: raised whenever one of them changes. A worker of another version says so."""
 
 RECORD = "record"
@@ -187,6 +187,17 @@ def _of_the_finals(scores: list[RungScore]) -> list[RungScore]:
     return scores
 
 
+class TrialStart(Frozen):
+    """What a trial of a search that is charged goes on from, where it does not begin anew."""
+
+    trial: Count
+    """Whose weights it began with."""
+    weights_sha256: Sha256
+    """Of the file with them."""
+    learning_rate_factor: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    """What part of the learning rate of its parameters it took."""
+
+
 class TrialRecord(Frozen):
     """A trial as the control plane keeps it."""
 
@@ -208,6 +219,8 @@ class TrialRecord(Frozen):
     weights_sha256: Sha256 | None = Field(default=None, exclude_if=lambda sha256: sha256 is None)
     """Of the file with the weights that it left (:func:`weights_path`), where its search keeps them; left out where there is
     none."""
+    began_from: TrialStart | None = Field(default=None, exclude_if=lambda start: start is None)
+    """The earlier trial that it went on from; left out where it began anew."""
 
     @property
     def examples(self) -> int:
@@ -250,6 +263,10 @@ class ChargedTrials(Frozen):
     """Of one trial: what is reserved so many times."""
     score_noise_multiplier: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     """Standard deviation of the noise on the number of validation records, or users, that are told right."""
+    score_std: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """The same as a part of the validation split."""
+    anew: Count | None = None
+    """How many trials begin anew before each later one goes on from the best before it. None: all of them do."""
 
 
 class SearchAssignment(Frozen):

@@ -25,6 +25,7 @@ from tan_core.wire import (
     CurvePoint,
     RungScore,
     SearchAssignment,
+    TrialWeights,
 )
 from worker.begin import weights_left
 from worker.rung import PARAMETERS_CHECKED_EVERY, Data, MeanOfLast, trainer_of
@@ -51,6 +52,7 @@ class ChargedRun:
         candidate: what is trained.
         data: what is read.
         charge: asks for so many steps and a score; answers how many steps may run, once they are charged.
+        begin_from: what it begins with, which another trial left and was charged for. None: weights of its own.
 
     Raises:
         NotChargedError: the reservation does not hold one trial more. Nothing has run.
@@ -64,6 +66,7 @@ class ChargedRun:
         data: Data,
         *,
         charge: Callable[[int], int],
+        begin_from: TrialWeights | None = None,
     ) -> None:
         started = time.monotonic()
         mechanism = Mechanism.from_json(charged.mechanism.event)
@@ -84,6 +87,7 @@ class ChargedRun:
             execution=PrivateRun(mechanism=mechanism, num_examples=assignment.num_examples),
             randomness=self._randomness,
             initial=int.from_bytes(os.urandom(_SEED_BYTES), "little", signed=True),
+            begin_from=begin_from,
         )
         self._mean = MeanOfLast(self._trainer, steps=max(1, mechanism.steps // CURVE_POINTS))
         self._accuracy: float | None = None

@@ -8,7 +8,7 @@ import ray
 from ray.tune import Callback
 from ray.tune.experiment import Trial
 
-from tan_core.wire import RungScore, TrialRecord, TrialState
+from tan_core.wire import RungScore, TrialRecord, TrialStart, TrialState
 from worker.alive import Pulses
 from worker.reasons import reason_of
 from worker.report import Heartbeats, TrialReporter
@@ -114,6 +114,7 @@ class SearchProgress(Callback):
                 value=known.value if known else None,
                 source=self._source(number),
                 reason=self._hung.pop(number, None),
+                began_from=_start(trial),
             )
         )
 
@@ -171,6 +172,7 @@ class SearchProgress(Callback):
             state=state,
             params=trial.config["params"],
             source=self._source(number),
+            began_from=_start(trial),
         )
         self._keep(record.model_copy(update={"state": state, "reason": reason}))
 
@@ -211,6 +213,12 @@ def _below_the_cut(result: dict[str, Any]) -> str:
     if score is not None and score.heat:
         return f"below the cut after the first {score.steps} steps at rung 0"
     return f"below the cut at rung {result['rung']}"
+
+
+def _start(trial: Trial) -> TrialStart | None:
+    """What it goes on from, as the searcher chose it."""
+    start = trial.config.get("began_from")
+    return TrialStart.model_validate(start) if start else None
 
 
 def _score(result: dict[str, Any]) -> RungScore | None:

@@ -27,9 +27,9 @@ from tan_core.mechanism import Mechanism
 from tan_core.models import Checkpoint
 from tan_core.planner import SMALLEST_PART, Candidate, Target, candidate, simulation
 from tan_core.spec import Scalar
-from tan_core.wire import CURVE_POINTS, CurvePoint, RungScore, SearchAssignment
+from tan_core.wire import CURVE_POINTS, CurvePoint, RungScore, SearchAssignment, TrialWeights
 from worker.at_once import microbatch_size, trial_device
-from worker.begin import model_for, weights_left
+from worker.begin import go_on_from, model_for, weights_left
 
 QUICK_VALIDATION = 512
 """Validation records that a point on the way is taken of."""
@@ -282,8 +282,9 @@ def trainer_of(
     execution: PrivateRun | Simulation,
     randomness: Randomness,
     initial: int,
+    begin_from: TrialWeights | None = None,
 ) -> Trainer:
-    """What takes the steps of a trial; ``initial`` is the seed of its first weights."""
+    """What takes the steps of a trial; ``initial`` is the seed of its first weights, where it does not go on from others."""
     inputs, labels = data.train
     device = trial_device()
     model = model_for(
@@ -292,6 +293,8 @@ def trainer_of(
         generator=torch.Generator().manual_seed(initial),
         checkpoint=data.checkpoint,
     )
+    if begin_from is not None:
+        go_on_from(model, begin_from)
     asked, config = assignment.microbatch_size, candidate.trainer
     return Trainer(
         model=model,

@@ -22,7 +22,7 @@ from ray.tune.search import Searcher
 from ray.tune.search.optuna import OptunaSearch
 
 from tan_core.mechanism import Mechanism
-from tan_core.planner import Goal, Repeat, next_repeat
+from tan_core.planner import Goal, Repeat, next_repeat, start_of
 from tan_core.spec.study import Sampler
 from tan_core.wire import (
     CURVE_POINTS,
@@ -30,6 +30,7 @@ from tan_core.wire import (
     RungScore,
     SearchAssignment,
     TrialRecord,
+    TrialStart,
     TrialState,
 )
 from worker.space import Space
@@ -102,7 +103,7 @@ def _intermediate_values(scores: Sequence[RungScore]) -> dict[int, float]:
 class ConstantTanSearch(OptunaSearch):
     """OptunaSearch that numbers its trials, tells pruned from completed, and repeats the finalists.
 
-    A suggestion is ``{"number": n, "params": {...}, "seed": s, "scores": [...]}``. Ray's own searcher
+    A suggestion is ``{"number": n, "params": {...}, "seed": s, "scores": [...], "began_from": start}``. Ray's own searcher
     tells Optuna COMPLETE for a trial that was stopped early, with the value it had by then, and TPE
     would take a low rung's score for a final one.
 
@@ -144,8 +145,11 @@ class ConstantTanSearch(OptunaSearch):
         if self._is_closed:
             return Searcher.FINISHED
         if self._unasked > 0:
+            number = self._next_number()
+            if self._exploring and self._may_go_on(number):
+                return None  # on whatever those that run leave
             self._unasked -= 1
-            return self._explore(trial_id)
+            return self._explore(trial_id, number)
         if self._exploring:
             return None
         if not all(trial.state.is_finished for trial in self._records.values()):
@@ -163,11 +167,45 @@ class ConstantTanSearch(OptunaSearch):
         known = [score for score in trial.repeats if score.seed == repeat.seed]
         return _config(repeat.trial, trial.params, repeat.seed, known)
 
-    def _explore(self, trial_id: str) -> dict[str, Any]:
+    def _explore(self, trial_id: str, number: int) -> dict[str, Any]:
+        start = self._start_of(number)
         params = super().suggest(trial_id)
-        number: int = self._ot_trials[trial_id].number
+        asked: int = self._ot_trials[trial_id].number
+        assert asked == number  # noqa: S101 - Optuna takes those that wait first, in order
         self._exploring.add(trial_id)
-        return _config(number, params or {}, 0, self._known_scores(number, params or {}))
+        return _config(number, params or {}, 0, self._known_scores(number, params or {}), start)
+
+    def _next_number(self) -> int:
+        """Of the trial that Optuna will be asked for: one that waits, or a new one."""
+        assert self._ot_study is not None  # noqa: S101 - made with the storage
+        trials = self._ot_study.get_trials(deepcopy=False)
+        waiting = (trial.number for trial in trials if trial.state is OptunaState.WAITING)
+        return min(waiting, default=len(trials))
+
+    def _may_go_on(self, number: int) -> bool:
+        """Whether a trial with this number goes on from an earlier one, where there is one."""
+        charged = self._assignment.charged
+        return charged is not None and charged.anew is not None and number >= charged.anew
+
+    def _start_of(self, number: int) -> TrialStart | None:
+        """What a trial goes on from: its parameters wait in Optuna then. One that waited already begins as it did before."""
+        charged, study = self._assignment.charged, self._ot_study
+        if charged is None or charged.anew is None or study is None:
+            return None
+        if number < len(study.get_trials(deepcopy=False)):
+            known = self._records.get(number)
+            return known.began_from if known else None
+        found = start_of(
+            number,
+            list(self._records.values()),
+            anew=charged.anew,
+            score_std=charged.score_std,
+        )
+        if found is None:
+            return None
+        parent, start = found
+        study.enqueue_trial(parent.params)
+        return start
 
     def _known_scores(self, number: int, params: Mapping[str, Any]) -> Sequence[RungScore]:
         """Of this trial; else of another with its parameters, which the same seed would give once more.
@@ -283,7 +321,11 @@ def _suggest(trial: OptunaTrial, key: str, dimension: Any) -> Any:
 
 
 def _config(
-    number: int, params: Mapping[str, Any], seed: int, known: Sequence[RungScore]
+    number: int,
+    params: Mapping[str, Any],
+    seed: int,
+    known: Sequence[RungScore],
+    start: TrialStart | None = None,
 ) -> dict[str, Any]:
     """What ``worker.trial`` reads; of the known scores those that are final and follow on each other."""
     kept: list[dict[str, Any]] = []
@@ -291,7 +333,13 @@ def _config(
         if score.accuracy is None or score.heat or score.rung != len(kept):
             break
         kept.append(score.model_dump(mode="json"))
-    return {"number": number, "params": dict(params), "seed": seed, "scores": kept}
+    return {
+        "number": number,
+        "params": dict(params),
+        "seed": seed,
+        "scores": kept,
+        "began_from": start.model_dump(mode="json") if start else None,
+    }
 
 
 def _sampler_seed(seed: int, known: Sequence[TrialRecord], points: Sequence[KnownPoint]) -> int:

@@ -1,7 +1,8 @@
 """Tune's view of a trial: a ladder of rungs, each in parts, and nothing that outlives it.
 
-A config is ``{"number": n, "params": {...}, "seed": s, "scores": [...]}``: seed 0 explores, a higher one
-repeats a finalist, and rungs whose scores an earlier attempt has reported are not run again.
+A config is ``{"number": n, "params": {...}, "seed": s, "scores": [...], "began_from": start}``: seed 0 explores, a
+higher one repeats a finalist, and rungs whose scores an earlier attempt has reported are not run again. A trial of a search that is
+charged may go on from the weights of another one.
 """
 
 import logging
@@ -23,7 +24,14 @@ from tan_core.engine.memory import keep_freed_memory
 from tan_core.models import Checkpoint
 from tan_core.planner import Candidate
 from tan_core.spec import Scalar
-from tan_core.wire import RungScore, SearchAssignment, TrialState, weights_path
+from tan_core.wire import (
+    RungScore,
+    SearchAssignment,
+    TrialStart,
+    TrialState,
+    TrialWeights,
+    weights_path,
+)
 from worker.alive import Pulse
 from worker.charged import ChargedRun
 from worker.log import write_log
@@ -82,6 +90,8 @@ class SimulatedTrial(Trainable):
         self._number: int = config["number"]
         self._params: dict[str, Scalar] = config["params"]
         self._seed: int = config["seed"]
+        start = config.get("began_from")
+        self._start = TrialStart.model_validate(start) if start else None
         self._pulse.name = name_of(config)
         self._known = {
             score.rung: score for score in map(RungScore.model_validate, config["scores"])
@@ -92,7 +102,7 @@ class SimulatedTrial(Trainable):
         self._rung = len(levels) - len(self._assignment.repetition) if self._seed else 0
         self._run: RungRun | ChargedRun | None = None
         self._weights_sha256: str | None = None
-        log.info("begins with seed %d: %s", self._seed, self._params)
+        log.info("begins with seed %d: %s%s", self._seed, self._params, _told(self._start))
 
     def step(self) -> dict[str, Any]:
         """Take a part of a rung and report how it goes, or why it does not."""
@@ -152,7 +162,24 @@ class SimulatedTrial(Trainable):
         charged = self._assignment.charged
         if charged is None:
             return RungRun(self._assignment, candidate, self._rung, data, seed=self._seed)
-        return ChargedRun(self._assignment, charged, candidate, data, charge=self._charge)
+        if self._start is not None:
+            candidate = candidate.at_learning_rate(self._start.learning_rate_factor)
+        return ChargedRun(
+            self._assignment,
+            charged,
+            candidate,
+            data,
+            charge=self._charge,
+            begin_from=self._begin_from(),
+        )
+
+    def _begin_from(self) -> TrialWeights | None:
+        """The weights of the trial that this one goes on from."""
+        start, folder = self._start, self._assignment.weights_storage_path
+        if start is None or folder is None:
+            return None
+        path = weights_path(folder, trial=start.trial, sha256=start.weights_sha256)
+        return TrialWeights(trial=start.trial, path=path, sha256=start.weights_sha256)
 
     def _charge(self, steps: int) -> int:
         """How many of a trial's steps may run: the answer comes once they are charged."""
@@ -207,6 +234,14 @@ class SimulatedTrial(Trainable):
             cut = cut_of(score, has_heat=has_heat) if score else rung + (has_heat and rung > 0)
             report[RESOURCE] = resource(cut, self._assignment.cuts)
         return report
+
+
+def _told(start: TrialStart | None) -> str:
+    if start is None:
+        return ""
+    return (
+        f", on from trial {start.trial} at {start.learning_rate_factor:g} times the learning rate"
+    )
 
 
 def _tensors(split: Split) -> Tensors:

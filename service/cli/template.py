@@ -100,7 +100,7 @@ _CHARGED = """\
     learning_rate: {{low: 0.125, high: 4.0, log: true}}
 train:
   ema_decay: 0.9
-  # begin_from: auto                 # the private run goes on from its trial's weights; scratch: it begins anew
+  # begin_from: auto                 # later trials and the private run go on from the best one's weights; scratch: all begin anew
 """
 _GIVEN = """\
 train:

@@ -125,6 +125,7 @@ def _one(study: Json, item: Json) -> "RenderableType":
         ("state", f"{item['state']}: {item['reason']}" if item["reason"] else item["state"]),
         ("accuracy", f"{text.percent(item['value'])} ({text.of_trial(accounting, study['plan'])})"),
         ("from", item["source"]),
+        ("goes on from", text.began_from(item.get("began_from"))),
         *((name, str(value)) for name, value in item["params"].items()),
     ]
     is_charged = study["plan"].get("charged_search") is not None
@@ -221,9 +222,16 @@ def _laid_out(
             *(str(item["number"]), item["state"], text.percent(item["value"])),
             *(values.values() if is_split else [together]),
             *(text.percent(by_rung.get(rung)) for rung in rungs),
-            item["reason"] or "",
+            item["reason"] or _went_on(item) or "",
         )
     return made
+
+
+def _went_on(item: Json) -> str | None:
+    from service import text
+
+    start = text.began_from(item.get("began_from"))
+    return start and f"on from {start}"
 
 
 def _parameter_names(items: Sequence[Json]) -> list[str]:

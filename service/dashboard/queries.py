@@ -106,6 +106,7 @@ async def trial_points(
             Trial.params,
             type_coerce(accuracies, JSONB),
             after_heat(),
+            Trial.began_from.is_not(None),
         )
         .where(Trial.study_id == study_id)
         .order_by(Trial.number)
@@ -120,12 +121,13 @@ def _point(
     params: dict[str, Any],
     accuracies: list[float | None],
     heat: float | None,
+    went_on: bool,
     *,
     has_heat: bool,
 ) -> TrialPoint:
     if has_heat and accuracies:
         accuracies = [heat, *accuracies[1:]]
-    return TrialPoint(number, state, value, params, accuracies)
+    return TrialPoint(number, state, value, params, accuracies, went_on)
 
 
 async def curves(session: AsyncSession, study_id: str, rung: int) -> list[Curve]:

@@ -284,7 +284,9 @@ def _drawn(
     study: StudyView, points: list[TrialPoint], rung: int | None, noise: NoiseChart | None
 ) -> SearchCharts:
     axes = _axes(study)
-    by_rung = [scored(points, each) for each in range(len(study.plan["simulations"]))]
+    # Of trials with the same parameters one that went on is the better for what came before it.
+    anew = [point for point in points if not point.went_on]
+    by_rung = [scored(anew, each) for each in range(len(study.plan["simulations"]))]
     if rung is None:
         # The largest batch says most of the private run, if it has seen enough of the space.
         enough = [each for each, found in enumerate(by_rung) if len(found) >= LEAST_DRAWN]

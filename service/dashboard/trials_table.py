@@ -42,6 +42,7 @@ _STORED = (
     Trial.repeats,
     Trial.source,
     Trial.reason,
+    Trial.began_from,
 )
 _SECONDS = literal_column(
     "(SELECT sum((score ->> 'seconds')::double precision)"
@@ -103,7 +104,7 @@ async def trials_table(
     async for part in found.partitions():
         rows += [list(_row(*stored, names=names, num_rungs=num_rungs)) for stored in part]
     scores = (f"rung {rung}" for rung in range(num_rungs))
-    rest = ("fresh seeds", "seconds", "source", "reason")
+    rest = ("fresh seeds", "seconds", "source", "reason", "goes on from", "learning rate factor")
     return Table(("trial", "state", "accuracy", *scores, *names, *rest), rows)
 
 
@@ -116,6 +117,7 @@ def _row(
     repeats: list[dict[str, Any]],
     source: str | None,
     reason: str | None,
+    began_from: dict[str, Any] | None,
     *,
     names: Sequence[str],
     num_rungs: int,
@@ -128,6 +130,8 @@ def _row(
     yield len({score["seed"] for score in repeats})
     yield sum(spent) if spent else None
     yield from (source, reason)
+    start = began_from or {}
+    yield from (start.get("trial"), start.get("learning_rate_factor"))
 
 
 def _filtered(study_id: str, query: TrialsQuery, *, has_heat: bool) -> Select[Trial]:

@@ -210,6 +210,7 @@ class Trial(Base):
     source: Mapped[str | None]
     reason: Mapped[str | None]
     weights_sha256: Mapped[str | None]
+    began_from: Mapped[dict[str, Any] | None]
     attempt: Mapped[int]
     started_at: Mapped[datetime] = mapped_column(server_default=func.now())
     updated_at: Mapped[datetime] = mapped_column(server_default=func.now())

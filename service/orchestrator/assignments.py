@@ -7,9 +7,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Dataset, Run, Study, Trial
 from service.plans.checks import is_by_class
-from service.studies.repository import run_of
+from service.studies.repository import run_of, trial_record
 from service.warm_start import service as warm_start
-from tan_core.planner import Candidate, Plan, Target, segment_rule
+from tan_core.planner import Candidate, Plan, Target, factor_of, segment_rule
 from tan_core.spec import StudySpec
 from tan_core.wire import DatasetRef, TrialWeights, weights_path
 
@@ -58,10 +58,12 @@ def _charged(plan: Plan) -> dict[str, Any] | None:
     return {
         "mechanism": {"event": charged.trial(plan.privacy.neighboring_relation).to_json()},
         "score_noise_multiplier": charged.score_noise_multiplier,
+        "score_std": charged.score_std or 0.0,
+        "anew": charged.anew,
     }
 
 
-async def weights_of(session: AsyncSession, trial: Trial) -> TrialWeights | None:
+async def _weights_of(session: AsyncSession, trial: Trial) -> TrialWeights | None:
     """What the private run of this trial begins with: its weights, where its search was to keep them and it has."""
     search = await run_of(session, trial.study_id, "search")
     folder = search.assignment.get("weights_storage_path") if search else None
@@ -78,15 +80,17 @@ async def private_run(
     candidate: Candidate,
     *,
     storage_path: str,
-    begin_from: TrialWeights | None,
+    trial: Trial | None,
 ) -> Run:
     """The run that is charged; it executes the candidate's very mechanism.
 
-    Where it goes on from the weights of its trial, it does at the part of the learning rate that was planned.
+    Where it goes on from the weights of its trial, it does at the planned part of the learning rate that its trial took.
     """
-    if begin_from is not None:
+    begin_from = await _weights_of(session, trial) if trial else None
+    if begin_from is not None and trial is not None:
         *_, last = Plan.model_validate(study.plan).simulations
-        candidate = candidate.at_learning_rate(last.learning_rate_factor)
+        factor = last.learning_rate_factor * factor_of(trial_record(trial))
+        candidate = candidate.at_learning_rate(factor)
     spec = StudySpec.model_validate(study.spec)
     dataset = await session.get_one(Dataset, study.dataset)
     mechanism = candidate.private_run.mechanism

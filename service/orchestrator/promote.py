@@ -132,7 +132,7 @@ async def _hand_over(
             study,
             chosen,
             storage_path=str(settings.storage_path),
-            begin_from=await assignments.weights_of(session, trial) if trial else None,
+            trial=trial,
         )
     )
     return True

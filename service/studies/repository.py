@@ -23,7 +23,7 @@ from service import paging
 from service.db.tables import Event, Run, Study, Trial
 from service.paging import Cursor
 from service.studies.schemas import Archived, NamePart, StudyListing, StudyOrder
-from tan_core.wire import RungScore, TrialRecord, TrialState
+from tan_core.wire import RungScore, TrialRecord, TrialStart, TrialState
 
 _BY_NAME = TypeAdapter(tuple[NamePart, NamePart])
 _BY_TIME = TypeAdapter(tuple[AwareDatetime, NamePart])
@@ -181,6 +181,7 @@ def trial_record(trial: Trial) -> TrialRecord:
         source=trial.source,
         reason=trial.reason,
         weights_sha256=trial.weights_sha256,
+        began_from=TrialStart.model_validate(trial.began_from) if trial.began_from else None,
     )
 
 

@@ -128,15 +128,15 @@ WITH scene AS (
     WHERE run_id = :run AND number = :attempt
 ), stored AS (
     INSERT INTO trial (study_id, number, state, params, scores, repeats, value, source, reason,
-        weights_sha256, attempt, finished_at)
+        weights_sha256, began_from, attempt, finished_at)
     SELECT numbered.id, told.*, :attempt, CASE WHEN :is_finished THEN now() END
     FROM numbered, jsonb_to_record(CAST(:record AS jsonb)) AS told(number bigint, state text,
         params jsonb, scores jsonb, repeats jsonb, value float8, source text, reason text,
-        weights_sha256 text)
+        weights_sha256 text, began_from jsonb)
     ON CONFLICT (study_id, number) DO UPDATE SET
         state = excluded.state, params = excluded.params, scores = excluded.scores,
         repeats = excluded.repeats, value = excluded.value, source = excluded.source,
-        reason = excluded.reason, weights_sha256 = excluded.weights_sha256, attempt = excluded.attempt, updated_at = now(),
+        reason = excluded.reason, weights_sha256 = excluded.weights_sha256, began_from = excluded.began_from, attempt = excluded.attempt, updated_at = now(),
         finished_at = coalesce(trial.finished_at, excluded.finished_at)
 )
 INSERT INTO event (study_id, seq, kind, data, at)

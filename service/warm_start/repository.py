@@ -96,7 +96,13 @@ async def best_trials(
     query = (
         select(Trial.number, Trial.params)
         .join(Study, Study.id == Trial.study_id)
-        .where(Trial.study_id == study.id, Trial.state == "completed", _is_of(scales))
+        # One that went on is the better for what came before it, and has the parameters of one that began anew.
+        .where(
+            Trial.study_id == study.id,
+            Trial.state == "completed",
+            Trial.began_from.is_(None),
+            _is_of(scales),
+        )
     )
     if study.promotion is None:
         query = query.where(Trial.value.is_not(None)).order_by(Trial.value.desc(), Trial.number)

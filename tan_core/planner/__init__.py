@@ -6,6 +6,7 @@ from tan_core.planner.climb import may_climb, most_examples
 from tan_core.planner.cost import MeasuredRate
 from tan_core.planner.finals import Goal, Repeat, next_repeat
 from tan_core.planner.heats import SMALLEST_PART, in_parts
+from tan_core.planner.lineage import factor_of, start_of
 from tan_core.planner.model_cost import ModelCost, model_cost
 from tan_core.planner.plan import Plan
 from tan_core.planner.prediction import Evaluation, Standing, observed, rests_on, standings
@@ -30,6 +31,7 @@ __all__ = [
     "batch_ladder",
     "candidate",
     "choose_winner",
+    "factor_of",
     "in_parts",
     "may_climb",
     "model_cost",
@@ -45,4 +47,5 @@ __all__ = [
     "segment_rule",
     "simulation",
     "standings",
+    "start_of",
 ]

@@ -16,6 +16,7 @@ from tan_core.planner.charged import ChargedSearch
 from tan_core.planner.cost import ComputeLimit, MeasuredRate, Rates, Workload, planned_cost
 from tan_core.planner.finals import most_simulations
 from tan_core.planner.heats import heat_steps, wants_heats
+from tan_core.planner.lineage import trials_anew
 from tan_core.planner.memory import memory_bytes
 from tan_core.planner.model_cost import ModelCost
 from tan_core.planner.plan import (
@@ -297,7 +298,9 @@ def _assemble(
         confirmation=_simulation(shape, workload, confirmation, 1, goes_on=goes_on)
         if confirmation
         else None,
-        charged_search=_charged(run, search, num_validation, promise) if search else None,
+        charged_search=_charged(run, search, num_validation, promise, goes_on=goes_on)
+        if search
+        else None,
         goes_on=goes_on,
         step_candidates=step_candidates(shape, promise, workload),
         search_privacy=search_privacy(
@@ -380,12 +383,18 @@ def _heat(workload: Workload, shape: Shape) -> PlannedHeat | None:
 
 
 def _charged(
-    run: PrivateRun, search: ChargedSearch, num_validation: int | None, promise: Promise
+    run: PrivateRun,
+    search: ChargedSearch,
+    num_validation: int | None,
+    promise: Promise,
+    *,
+    goes_on: bool,
 ) -> PlannedChargedSearch:
     trial, noise = search.trial(run), search.score_noise_multiplier
     trials, scores = search.planned(run)
     return PlannedChargedSearch(
         trials=search.trials,
+        anew=trials_anew(search.trials) if goes_on and search.trials > 1 else None,
         spare_trials=search.spare_trials,
         sampling_rate=trial.sampling_rate,
         noise_multiplier=trial.noise_multiplier,

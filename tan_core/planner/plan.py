@@ -95,6 +95,8 @@ class PlannedChargedSearch(Frozen):
     """What is charged for the search beside the private run: its trials and the scores that are seen of them."""
 
     trials: int
+    anew: int | None = Field(default=None, exclude_if=lambda anew: anew is None)
+    """Of these, how many begin anew; each later one goes on from the weights of the best before it. None, and left out: all do."""
     spare_trials: int
     """Reserved on top of them, for those that a crash ends; what never began is given back."""
     sampling_rate: float

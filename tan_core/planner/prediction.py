@@ -4,9 +4,10 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, median, variance
+from statistics import fmean, median
 
 from tan_core import _validate
+from tan_core.planner.lineage import GAINED, GAINED_STD, worth_of
 from tan_core.tan import Law, Observation, Prediction, fit_law
 from tan_core.wire import RungScore, TrialRecord, TrialState
 
@@ -26,18 +27,8 @@ test set of MNIST is easier by 0.7 points for models at 97 %."""
 AHEAD_STD = 0.5
 """Of what released weights are ahead of the mean, as a part of it."""
 
-GAINED, GAINED_STD = 0.12, 0.1
-"""Of a trial's errors, what a private run that goes on from its weights makes good, and how uncertain that is: at half of the
-rate .17 to .31 on MNIST, .06 on CIFAR-10 (JPEG), nothing to .15 on digits (docs/decisions/0026-a-search-that-is-paid-for.md)."""
-
 ERROR_STD = 0.005
 """What one private run tells of that difference is off by, for all other reasons."""
-
-RIVALS = 4.0
-"""Deviations of the noise of a score within which another one may be as good."""
-
-LEAST_KEPT = 0.1
-"""Of what is between noisy scores: where noise may be all of it, the best one is still the best guess."""
 
 MEDIAN_EFFICIENCY = 2 / math.pi
 """Of normal errors: a median of so many is as good as a mean of this part of them."""
@@ -208,45 +199,23 @@ def _standing(
 def without_noise(trials: Sequence[TrialRecord], score_std: float) -> list[TrialRecord]:
     """The trials with scores as they are expected to be without the noise that was added to each.
 
-    The best of several noisy scores is above what it is worth. Scores that noise alone can tell from the best
-    one (within :data:`RIVALS` deviations) are drawn to their mean by the part of their spread that is noise, as
-    James and Stein estimate means; no order changes. A trial that no other comes near stays as it is.
-
     Args:
         trials: completed, of one batch size.
         score_std: of the noise, as a part of the validation split.
-
-    References:
-        James and Stein (1961), "Estimation with quadratic loss".
     """
-    best = max((trial.value for trial in trials if trial.value is not None), default=0.0)
-    rivals = [
-        trial.value
-        for trial in trials
-        if trial.value is not None and trial.value >= best - RIVALS * score_std
-    ]
-    if len(rivals) < 2:
-        return list(trials)
-    middle, spread = fmean(rivals), variance(rivals)
-    kept = max(1 - score_std**2 / spread, LEAST_KEPT) if spread else LEAST_KEPT
+    scored = [trial for trial in trials if trial.value is not None]
+    worth = worth_of(scored, score_std)
 
-    def drawn(accuracy: float | None) -> float | None:
-        if accuracy is None or accuracy < best - RIVALS * score_std:
-            return accuracy
-        return middle + kept * (accuracy - middle)
+    def drawn(trial: TrialRecord) -> TrialRecord:
+        accuracy = min(max(worth[trial.number].accuracy, 0.0), 1.0)
+        scores = [
+            score.model_copy(update={"accuracy": accuracy})
+            for score in trial.scores
+            if score.accuracy is not None
+        ]
+        return trial.model_copy(update={"value": accuracy, "scores": scores})
 
-    return [
-        trial.model_copy(
-            update={
-                "value": drawn(trial.value),
-                "scores": [
-                    score.model_copy(update={"accuracy": drawn(score.accuracy)})
-                    for score in trial.scores
-                ],
-            }
-        )
-        for trial in trials
-    ]
+    return [drawn(trial) if trial.number in worth else trial for trial in trials]
 
 
 def _ahead(scores: Sequence[RungScore], expected_batch_size: float) -> tuple[float, float]:

@@ -32,6 +32,8 @@ class Slices:
     """One slice for each parameter, all with one scale of accuracies."""
 
     charts: tuple[Slice, ...]
+    best: int
+    """The number of the trial that stands out."""
     named: str
     """What each trial is called, as JSON."""
     table: Table
@@ -45,7 +47,7 @@ def slices(
     Args:
         scored: the trials.
         axes: the searched parameters.
-        marked: the number of the trial that stands out; None: the best.
+        marked: the number of the trial that stands out; None, or not among them: the best.
     """
     if not scored or not axes:
         return None
@@ -76,6 +78,7 @@ def slices(
 
     return Slices(
         charts=tuple(draw(axis) for axis in axes),
+        best=best.number,
         named=named(shown),
         table=Table(
             ("trial", *(axis.name for axis in axes), "accuracy"),

@@ -19,6 +19,8 @@ class TrialPoint:
     params: Mapping[str, Any]
     accuracies: Sequence[float | None] = ()
     """By rung, as far as it came; where the first one begins with a heat, after the heat."""
+    went_on: bool = False
+    """Whether it began with the weights of another one: then its accuracy is not what its parameters alone are worth."""
 
 
 def completed(points: Sequence[TrialPoint]) -> list[tuple[TrialPoint, float]]:

@@ -262,11 +262,14 @@ async def test_the_private_run_begins_with_the_weights_of_the_promoted_trial(
 ) -> None:
     study_id = await searching(world, train={"begin_from": begin_from})
     digest = "5b" * 32
+    start = {"trial": 0, "weights_sha256": digest[:-1] + "0", "learning_rate_factor": 0.25}
     for number, accuracy in enumerate((0.7, 0.9, 0.8)):
         await ask(world, study_id, f"r{number}")
         trial = completed_trial(number, accuracy, params={"learning_rate": 1.0 + number})
         # A driver that keeps what nobody asked for changes nothing.
         trial |= {"weights_sha256": digest[:-1] + str(number)}
+        if number == 1:
+            trial |= {"began_from": start}
         await world.report(f"{study_id}-search", "PUT", f"/trials/{number}", 1, trial=trial)
     await world.report(f"{study_id}-search", "POST", "/finish", outcome="succeeded")
     await world.tick(3)
@@ -279,6 +282,7 @@ async def test_the_private_run_begins_with_the_weights_of_the_promoted_trial(
     assert study["best_trial"]["weights_sha256"] == digest[:-1] + "1"
     if begin_from == "scratch":
         assert search.assignment["weights_storage_path"] is None
+        assert search.assignment["charged"]["anew"] is None
         assert run.assignment["begin_from"] is study["run"]["began_from_trial"] is None
         assert run.assignment["trainer"]["learning_rate"] == 2.0
         return
@@ -288,8 +292,13 @@ async def test_the_private_run_begins_with_the_weights_of_the_promoted_trial(
     assert run.assignment["begin_from"] == {**begun, "sha256": digest[:-1] + "1"}
     assert study["run"]["began_from_trial"] == 1
     assert study["plan"]["simulations"][0]["learning_rate_factor"] == 0.5
-    assert run.assignment["trainer"]["learning_rate"] == 0.5 * 2.0
+    assert study["best_trial"]["began_from"] == start
+    assert run.assignment["trainer"]["learning_rate"] == 0.5 * 0.25 * 2.0
     assert study["prediction"]["ahead"] > 0
+    planned = study["plan"]["charged_search"]
+    assert (planned["trials"], planned["anew"]) == (3, 2)
+    told = search.assignment["charged"]
+    assert (told["anew"], told["score_std"]) == (2, planned["score_std"])
 
 
 async def test_what_a_trial_could_not_keep_is_not_begun_with(world: World) -> None:

@@ -98,6 +98,36 @@ def test_every_trial_is_charged_once_and_told_by_its_score(
     assert list(folder.iterdir()) == []
 
 
+def test_later_trials_go_on_one_after_another_from_the_best_before_them(
+    plane: "ControlPlaneServer",
+    start: "Start",
+    charged_of: SearchOf,
+    new_books: NewBooks,
+    tmp_path: Path,
+) -> None:
+    assignment = charged_of(trials=5, max_concurrent=None, weights_storage_path=str(tmp_path))
+    assert assignment.charged is not None
+    charged = assignment.charged.model_copy(update={"anew": 2, "score_std": 3 / 400})
+    plane.books = books = new_books(assignment.model_copy(update={"charged": charged}))
+    out, _ = start("worker.simulate").communicate(timeout=200)
+
+    assert [finish.outcome for finish in books.finishes] == ["succeeded"], out
+    assert {trial.state for trial in books.trials.values()} == {TrialState.COMPLETED}
+    assert books.charged == 5 * 40
+    starts = [books.trials[number].began_from for number in range(5)]
+    assert starts[:2] == [None, None]
+    for number, begun in enumerate(starts[2:], start=2):
+        assert begun is not None
+        parent = books.trials[begun.trial]
+        assert parent.number < number
+        assert begun.weights_sha256 == parent.weights_sha256
+        assert books.trials[number].params == parent.params
+    # None began before the one before it had ended.
+    ended = [(r.number, r.state) for r in books.reports if r.number >= 2]
+    states = [TrialState.RUNNING, TrialState.COMPLETED]
+    assert list(dict.fromkeys(ended)) == [(number, s) for number in (2, 3, 4) for s in states]
+
+
 def test_what_is_not_granted_does_not_run_and_says_why(
     plane: "ControlPlaneServer", start: "Start", charged_of: SearchOf, new_books: NewBooks
 ) -> None:

@@ -44,6 +44,7 @@ class TestVersion:
         7: "6d3182451e1cfd20",  # where one guarantee is for a user, scores count users
         8: "cd86877cfdc9d630",
         9: "682c4632cbc432b4",  # a charged trial leaves its weights, for the private run to begin with
+        10: "c0421bbf3666a2c1",  # a charged trial goes on from the weights of an earlier one
     }
     """By version: what the fields of all messages and their types hash to."""
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from worker.charged import ChargedRun, NotChargedError, units_told_right
 from worker.report import UnreachableError
 from worker.rung import Data, chosen
 from worker.searcher import wanted_repeat
-from worker.trial import SimulatedTrial
+from worker.trial import SimulatedTrial, TrialData
 
 STEPS = 12
 NOISE = 20.0
@@ -357,6 +358,51 @@ def test_a_full_disk_costs_the_weights_and_not_the_trial(
     trial._assignment, trial._number = assignment, 3
 
     assert trial._kept(finished(begun(assignment, data))) is None
+
+
+def test_a_trial_goes_on_from_what_another_has_left(
+    digits: DatasetRef, data: Data, tmp_path: Path
+) -> None:
+    """At a part of its learning rate; and where the file is not there, nothing is charged."""
+    assignment = assignment_of(digits).model_copy(update={"weights_storage_path": str(tmp_path)})
+    first = object.__new__(SimulatedTrial)
+    first._assignment, first._number = assignment, 0
+    left = finished(begun(assignment, data))
+    sha256 = first._kept(left)
+    assert left.weights is not None
+    trial = object.__new__(SimulatedTrial)
+    trial._assignment, trial._shared = assignment, TrialData(splits={})
+    trial._pulse, trial._settings = SimpleNamespace(beat=lambda: None), None  # type: ignore[assignment]
+    trial._data = (assignment.model.features, data)
+    trial._charge = lambda steps: steps  # type: ignore[method-assign]
+
+    def at_first(factor: float, digest: str | None) -> Trainer:
+        start = {"trial": 0, "weights_sha256": digest, "learning_rate_factor": factor}
+        config = {
+            "number": 1,
+            "params": {"learning_rate": 8.0},
+            "seed": 0,
+            "scores": [],
+            "began_from": start,
+        }
+        trial._begin(config)
+        run = trial._begun(chosen(assignment, {"learning_rate": 8.0}))
+        return run.trainer
+
+    trainer = at_first(0.25, sha256)
+    assert trainer.steps_done == 0
+    weights = trainer.released_weights()
+    assert all(torch.equal(weights[name], each) for name, each in left.weights.items())
+    assert trainer._config.learning_rate == 2.0
+
+    def never(steps: int) -> int:
+        pytest.fail("charged before it was known whether it can begin")
+
+    trial._charge = never  # type: ignore[method-assign]
+    with pytest.raises(
+        ParameterError, match="trial 0, which are to be gone on from, cannot be read"
+    ):
+        at_first(0.25, "ab" * 32)
 
 
 def test_there_are_no_finals(digits: DatasetRef) -> None:

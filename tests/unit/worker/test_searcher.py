@@ -11,6 +11,7 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from tan_core.mechanism import Mechanism
+from tan_core.planner.lineage import RATE_STEPS
 from tan_core.spec.study import Sampler
 from tan_core.wire import (
     CURVE_POINTS,
@@ -498,6 +499,94 @@ def test_of_a_charged_search_every_trial_runs_whatever_the_scores() -> None:
 
     assert [each["number"] for each in suggestions] == list(range(2, 12))
     assert [each["scores"] for each in suggestions] == [[]] * 10
+
+
+class TestGoingOn:
+    """Of a search that is charged, later trials go on from what earlier ones have left."""
+
+    DIGEST = "5b" * 32
+
+    def charged(self, *, anew: int | None = 2) -> dict[str, Any]:
+        return {
+            "mechanism": {"event": assignment_of().reference.event},
+            "score_noise_multiplier": 3.0,
+            "score_std": 0.01,
+            "anew": anew,
+        }
+
+    def trial(
+        self, number: int, accuracy: float, *, state: TrialState = TrialState.COMPLETED
+    ) -> TrialRecord:
+        made = record(number, state, learning_rate=2.0 + number, accuracies=(accuracy,))
+        return made.model_copy(update={"weights_sha256": self.DIGEST})
+
+    def searcher(self, known: list[TrialRecord], **changes: Any) -> ConstantTanSearch:
+        given: dict[str, Any] = {"trials": 6, "rungs": RUNGS[:1], "charged": self.charged()}
+        return searching(known, **{**given, **changes})
+
+    def test_the_first_ones_begin_anew_side_by_side_and_the_next_waits_for_them(self) -> None:
+        searcher = self.searcher([])
+
+        first, second = suggest(searcher, "t0"), suggest(searcher, "t1")
+        assert [each["number"] for each in (first, second)] == [0, 1]
+        assert [each["began_from"] for each in (first, second)] == [None, None]
+        assert searcher.suggest("t2") is None
+
+    def test_each_later_one_has_the_parameters_of_the_best_and_waits_for_the_one_before(
+        self,
+    ) -> None:
+        known = [self.trial(0, 0.5), self.trial(1, 0.8)]
+        searcher = self.searcher(known)
+
+        third = suggest(searcher, "t0")
+        assert searcher.suggest("t1") is None
+        assert (third["number"], third["params"]) == (2, known[1].params)
+        start = third["began_from"]
+        assert (start["trial"], start["weights_sha256"]) == (1, self.DIGEST)
+        searcher._records[2] = TrialRecord.model_validate(
+            {**self.trial(2, 0.9).model_dump(), "params": third["params"], "began_from": start}
+        )
+        ended = {METRIC: 0.9, "outcome": "completed", "is_scored": True, "rung": 0, "point": 0}
+        searcher.on_trial_complete("t0", ended)
+
+        fourth = suggest(searcher, "t1")
+        assert (fourth["number"], fourth["began_from"]["trial"]) == (3, 2)
+        assert fourth["params"] == known[1].params
+        before = start["learning_rate_factor"]
+        assert fourth["began_from"]["learning_rate_factor"] == pytest.approx(before * RATE_STEPS[1])
+
+    def test_one_whose_driver_died_begins_as_it_did_before(self) -> None:
+        start = {"trial": 0, "weights_sha256": self.DIGEST, "learning_rate_factor": 0.25}
+        left = self.trial(2, 0.0, state=TrialState.INTERRUPTED)
+        left = TrialRecord.model_validate(
+            {**left.model_dump(), "began_from": start, "scores": [], "value": None}
+        )
+        searcher = self.searcher([self.trial(0, 0.5), self.trial(1, 0.8), left])
+
+        again, after = suggest(searcher, "t0"), searcher.suggest("t1")
+        assert (again["number"], again["params"], again["began_from"]) == (2, left.params, start)
+        assert after is None
+
+    def test_points_that_are_known_begin_anew_whatever_their_number(self) -> None:
+        points = [
+            KnownPoint(params={**record(0, TrialState.FAILED).params, "learning_rate": 1.0 + at}, source="earlier")
+            for at in range(4)
+        ]  # fmt: skip
+        searcher = self.searcher([self.trial(0, 0.5), self.trial(1, 0.8)], points=points)
+
+        third = suggest(searcher, "t0")
+        assert (third["number"], third["began_from"]) == (2, None)
+        assert third["params"]["learning_rate"] == 3.0
+
+    def test_where_nothing_was_kept_all_begin_anew(self) -> None:
+        bare = [self.trial(at, 0.5).model_copy(update={"weights_sha256": None}) for at in range(3)]
+        assert suggest(self.searcher(bare), "t0")["began_from"] is None
+
+        told_not_to = self.searcher(
+            [self.trial(0, 0.5), self.trial(1, 0.8)], charged=self.charged(anew=None)
+        )
+        begun = [suggest(told_not_to, f"t{turn}")["began_from"] for turn in range(4)]
+        assert begun == [None] * 4
 
 
 FINISHED = [

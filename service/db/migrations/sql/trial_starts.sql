@@ -1,0 +1,1 @@
+ALTER TABLE trial ADD COLUMN began_from jsonb;

@@ -1,0 +1,192 @@
+"""Trials that go on from what earlier ones have paid for: from whose weights, and at what part of the learning rate.
+
+In a search that is charged the noisy sums of every trial are paid for, so what they make of the weights may be used again:
+by the private run, and by the trials that follow. The first ones begin anew and look at the whole space. Each later one takes the
+best so far, its weights and all of its parameters, and tries another part of the learning rate: what is
+left of the search trains, one trial after another, as population based training does with a population of one.
+
+References:
+    Jaderberg et al. (2017), `Population based training of neural networks <https://arxiv.org/abs/1711.09846>`_.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, variance
+from typing import Final, Self
+
+from tan_core.wire import TrialRecord, TrialStart, TrialState
+
+ANEW_SHARE: Final = 3 / 8
+"""Of all trials, those that begin anew (docs/decisions/0029-trials-that-go-on.md)."""
+
+RATE_STEPS: Final = (0.5, 1.0, 0.5, 2.0)
+"""One after another, the parts of its parent's learning rate that a trial tries: what a smaller rate averages is there at
+once, and what it costs later a larger one wins back."""
+
+GAINED, GAINED_STD = 0.12, 0.1
+"""Of a trial's errors, what a run that goes on from its weights makes good, and how uncertain that is: at half of the
+rate .17 to .31 on MNIST, .06 on CIFAR-10 (JPEG), nothing to .15 on digits (docs/decisions/0026-a-search-that-is-paid-for.md)."""
+
+RIVALS: Final = 4.0
+"""Deviations of the noise of a score within which another one may be as good."""
+
+LEAST_KEPT: Final = 0.1
+"""Of what is between noisy scores: where noise may be all of it, the best one is still the best guess."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What a trial's accuracy is without the noise of its score, as far as that is known."""
+
+    accuracy: float
+    variance: float
+
+
+def trials_anew(trials: int) -> int:
+    """How many of so many trials begin anew.
+
+    Example:
+        >>> [trials_anew(trials) for trials in (1, 2, 3, 4, 8, 16)]
+        [1, 1, 2, 2, 3, 6]
+    """
+    return math.ceil(ANEW_SHARE * trials)
+
+
+def start_of(
+    number: int, trials: Sequence[TrialRecord], *, anew: int, score_std: float
+) -> tuple[TrialRecord, TrialStart] | None:
+    """The trial that this one goes on from, and how; None: it begins anew.
+
+    Args:
+        number: of the trial that is to begin; those before it have ended.
+        trials: of the search, in any order.
+        anew: trials that begin anew.
+        score_std: of the noise on a score, as a part of the validation split.
+    """
+    if number < anew:
+        return None
+    kept = [
+        trial
+        for trial in trials
+        if trial.state is TrialState.COMPLETED and trial.weights_sha256 and trial.value is not None
+    ]
+    if not kept:
+        return None
+    worth = worth_of(kept, score_std)
+    parent = max(kept, key=lambda trial: (worth[trial.number].accuracy, trial.number))
+    step = RATE_STEPS[(number - anew) % len(RATE_STEPS)]
+    start = TrialStart(
+        trial=parent.number,
+        weights_sha256=parent.weights_sha256 or "",
+        learning_rate_factor=step * factor_of(parent),
+    )
+    return parent, start
+
+
+def factor_of(trial: TrialRecord) -> float:
+    """What part of the learning rate of its parameters a trial took."""
+    return trial.began_from.learning_rate_factor if trial.began_from else 1.0
+
+
+def worth_of(trials: Sequence[TrialRecord], score_std: float) -> Mapping[int, Worth]:
+    """By number, what noisy scores are expected to be without their noise.
+
+    The best of several noisy scores is above what it is worth. Scores of trials that began anew, as far as noise alone can tell
+    them from the best one (within :data:`RIVALS` deviations), are drawn to their mean by the part of their spread that is
+    noise, as James and Stein estimate means. One that no other comes near stays as it is.
+
+    Of trials that went on more is known than their scores: each should be what its parent was worth, and a part of its errors better.
+    So scores tell of all trials of their line, before and after them, as in Kalman's filter and its smoother.
+
+    Args:
+        trials: completed and scored, of one batch size.
+        score_std: of the noise, as a part of the validation split.
+
+    References:
+        James and Stein (1961), "Estimation with quadratic loss"; Rauch, Tung and Striebel (1965), "Maximum likelihood estimates
+        of linear dynamic systems".
+    """
+    noise = score_std**2
+    scores = {trial.number: trial.value or 0.0 for trial in trials}
+    if not noise:
+        return {number: Worth(score, 0.0) for number, score in scores.items()}
+    parents = {
+        trial.number: trial.began_from.trial
+        for trial in trials
+        if trial.began_from
+        and trial.began_from.trial in scores
+        # A parent ended before its child began.
+        and trial.began_from.trial < trial.number
+    }
+    alone = _of_those_anew({n: s for n, s in scores.items() if n not in parents}, score_std)
+    known = {n: _Told.of(alone.get(n) or Worth(score, noise)) for n, score in scores.items()}
+    # From the last to the first, what each tells its parent; then back, what its parent tells it beside that.
+    told: dict[int, _Told] = {}
+    for number in sorted(parents, reverse=True):
+        parent = parents[number]
+        told[number] = known[number].before(drift=_drift(scores[parent]))
+        known[parent] += told[number]
+    for number in sorted(parents):
+        parent = parents[number]
+        known[number] += (known[parent] - told[number]).after(drift=_drift(scores[parent]))
+    return {number: each.worth for number, each in known.items()}
+
+
+def _drift(parent: float) -> float:
+    """Variance of what a trial gains that goes on from one with this score."""
+    return (GAINED_STD * (1 - parent)) ** 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What is known of an accuracy, so that it adds up: the inverse of its variance, and that times the accuracy."""
+
+    precision: float
+    weight: float
+
+    @classmethod
+    def of(cls, worth: Worth) -> Self:
+        return cls(1 / worth.variance, worth.accuracy / worth.variance)
+
+    @property
+    def worth(self) -> Worth:
+        return Worth(self.weight / self.precision, 1 / self.precision)
+
+    def __add__(self, other: Self) -> Self:
+        return replace(
+            self, precision=self.precision + other.precision, weight=self.weight + other.weight
+        )
+
+    def __sub__(self, other: Self) -> Self:
+        return replace(
+            self, precision=self.precision - other.precision, weight=self.weight - other.weight
+        )
+
+    def after(self, *, drift: float) -> Self:
+        """Of a trial that went on from one of which this is known."""
+        parent = self.worth
+        promised = parent.accuracy + GAINED * (1 - parent.accuracy)
+        return self.of(Worth(promised, (1 - GAINED) ** 2 * parent.variance + drift))
+
+    def before(self, *, drift: float) -> Self:
+        """Of the trial that one went on from of which this is known."""
+        child = self.worth
+        accuracy = (child.accuracy - GAINED) / (1 - GAINED)
+        return self.of(Worth(accuracy, (child.variance + drift) / (1 - GAINED) ** 2))
+
+
+def _of_those_anew(scores: Mapping[int, float], score_std: float) -> dict[int, Worth]:
+    noise, best = score_std**2, max(scores.values(), default=0.0)
+    least = best - RIVALS * score_std
+    rivals = [score for score in scores.values() if score >= least]
+    if len(rivals) < 2 or not score_std:
+        return {number: Worth(score, noise) for number, score in scores.items()}
+    middle, spread = fmean(rivals), variance(rivals)
+    kept = max(1 - noise / spread, LEAST_KEPT) if spread else LEAST_KEPT
+    return {
+        number: Worth(score, noise)
+        if score < least
+        else Worth(middle + kept * (score - middle), kept * noise)
+        for number, score in scores.items()
+    }

@@ -1,0 +1,188 @@
+"""Trials that go on from what earlier ones have paid for."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tan_core.planner.lineage import (
+    GAINED,
+    GAINED_STD,
+    RATE_STEPS,
+    factor_of,
+    start_of,
+    trials_anew,
+    worth_of,
+)
+from tan_core.wire import TrialRecord, TrialStart, TrialState
+
+DIGEST = "5b" * 32
+STD = 0.01
+
+
+def trial(
+    number: int,
+    value: float | None,
+    *,
+    parent: int | None = None,
+    factor: float = 0.5,
+    state: TrialState = TrialState.COMPLETED,
+    kept: bool = True,
+) -> TrialRecord:
+    return TrialRecord(
+        number=number,
+        state=state,
+        params={"learning_rate": 1.0 + number},
+        value=value,
+        weights_sha256=DIGEST if kept else None,
+        began_from=None
+        if parent is None
+        else TrialStart(trial=parent, weights_sha256=DIGEST, learning_rate_factor=factor),
+    )
+
+
+class TestTrialsAnew:
+    @given(st.integers(1, 1000))
+    def test_some_begin_anew_and_of_three_or_more_one_goes_on(self, trials: int) -> None:
+        anew = trials_anew(trials)
+
+        assert 1 <= anew <= trials
+        assert trials < 2 or anew < trials
+
+
+class TestStartOf:
+    def test_the_first_trials_begin_anew(self) -> None:
+        known = [trial(0, 0.8), trial(1, 0.9)]
+
+        assert start_of(2, known, anew=3, score_std=STD) is None
+        assert start_of(3, known, anew=3, score_std=STD) is not None
+
+    def test_later_ones_go_on_from_the_best_at_other_parts_of_its_learning_rate(self) -> None:
+        known = [trial(0, 0.5), trial(1, 0.9), trial(2, 0.6)]
+        found = [start_of(number, known, anew=3, score_std=STD) for number in range(3, 11)]
+        starts = [each for each in found if each is not None]
+
+        assert len(starts) == 8
+        assert (
+            {parent.number for parent, _ in starts} == {start.trial for _, start in starts} == {1}
+        )
+        assert [start.learning_rate_factor for _, start in starts] == 2 * list(RATE_STEPS)
+        assert {start.weights_sha256 for _, start in starts} == {DIGEST}
+
+    def test_parts_of_parts_multiply(self) -> None:
+        known = [trial(0, 0.5), trial(1, 0.9, parent=0, factor=0.25)]
+        found = start_of(2, known, anew=1, score_std=STD)
+        assert found is not None
+        parent, start = found
+
+        assert (factor_of(known[0]), factor_of(parent)) == (1.0, 0.25)
+        assert start.learning_rate_factor == 0.25 * RATE_STEPS[1]
+
+    @pytest.mark.parametrize(
+        "best",
+        [
+            trial(1, 0.9, kept=False),
+            trial(1, None),
+            trial(1, 0.9, state=TrialState.FAILED),
+            trial(1, 0.9, state=TrialState.RUNNING),
+            trial(1, 0.9, state=TrialState.DIVERGED),
+        ],
+    )
+    def test_of_what_left_no_weights_or_did_not_complete_none_goes_on(
+        self, best: TrialRecord
+    ) -> None:
+        found = start_of(3, [trial(0, 0.5), best], anew=2, score_std=STD)
+        assert found is not None
+
+        assert found[0].number == 0
+        assert start_of(3, [best], anew=2, score_std=STD) is None
+
+    def test_of_equals_the_later_one_is_gone_on_from(self) -> None:
+        found = start_of(3, [trial(0, 0.7), trial(1, 0.7)], anew=2, score_std=0.0)
+        assert found is not None
+
+        assert found[0].number == 1
+
+
+class TestWorth:
+    def test_scores_without_noise_are_worth_what_they_say(self) -> None:
+        known = [trial(0, 0.7), trial(1, 0.9, parent=0), trial(2, 0.6, parent=1)]
+
+        worth = worth_of(known, 0.0)
+
+        assert {number: each.accuracy for number, each in worth.items()} == {0: 0.7, 1: 0.9, 2: 0.6}
+        assert all(each.variance == 0 for each in worth.values())
+
+    def test_it_is_the_mean_of_a_normal_law_given_all_scores(self) -> None:
+        """The same law as one matrix: x0 is as its score says, each later one follows from its parent, all scores have noise."""
+        parents, scores = [None, 0, 1, 1, 0], [0.8, 0.79, 0.85, 0.7, 0.83]
+        known = [
+            trial(at, s, parent=p) for at, (s, p) in enumerate(zip(scores, parents, strict=True))
+        ]
+
+        worth = worth_of(known, STD)
+
+        precision, weight = np.eye(5) / STD**2, np.array(scores) / STD**2
+        for child, parent in enumerate(parents):
+            if parent is None:
+                continue
+            drift = (GAINED_STD * (1 - scores[parent])) ** 2
+            row = np.zeros(5)
+            row[child], row[parent] = 1, -(1 - GAINED)
+            precision += np.outer(row, row) / drift
+            weight += row * GAINED / drift
+        covariance = np.linalg.inv(precision)
+        assert [worth[at].accuracy for at in range(5)] == pytest.approx(covariance @ weight)
+        assert [worth[at].variance for at in range(5)] == pytest.approx(np.diag(covariance))
+
+    def test_where_noise_is_loud_going_on_counts_for_more_than_a_score(self) -> None:
+        loud = worth_of([trial(0, 0.9), trial(1, 0.88, parent=0)], 0.05)
+        quiet = worth_of([trial(0, 0.9), trial(1, 0.88, parent=0)], 0.001)
+
+        assert loud[1].accuracy > loud[0].accuracy
+        assert quiet[1].accuracy < quiet[0].accuracy
+
+    @given(
+        st.lists(st.floats(0, 1), min_size=1, max_size=12),
+        st.floats(1e-6, 0.2),
+        st.randoms(use_true_random=False),
+    )
+    def test_every_score_is_worth_something_and_more_is_known_than_it_says(
+        self, scores: list[float], std: float, random: "np.random.Generator"
+    ) -> None:
+        parents = [random.choice([None, *range(at)]) for at in range(len(scores))]
+        known = [
+            trial(at, score, parent=parent)
+            for at, (score, parent) in enumerate(zip(scores, parents, strict=True))
+        ]
+        worth = worth_of(known, std)
+
+        assert worth.keys() == set(range(len(scores)))
+        assert all(0 < each.variance <= std**2 * (1 + 1e-9) for each in worth.values())
+        assert all(-1 <= each.accuracy <= 2 for each in worth.values())
+
+    def test_a_parent_that_is_not_there_or_not_earlier_makes_a_trial_one_of_its_own(self) -> None:
+        """Reports may be anything."""
+        worth = worth_of([trial(3, 0.7, parent=2), trial(4, 0.2, parent=4)], STD)
+
+        assert (worth[3].accuracy, worth[4].accuracy) == (0.7, 0.2)
+
+    def test_it_is_nearer_to_the_truth_than_scores_are(self) -> None:
+        draw = np.random.default_rng(5)
+        plain, weighed = [], []
+        for _ in range(300):
+            true = [0.8]
+            for _ in range(5):
+                errors = 1 - true[-1]
+                true.append(true[-1] + errors * draw.normal(GAINED, GAINED_STD))
+            scores = np.array(true) + draw.normal(0, 0.03, 6)
+            known = [
+                trial(at, float(score), parent=at - 1 if at else None)
+                for at, score in enumerate(scores)
+            ]
+            worth = worth_of(known, 0.03)
+            plain.append(scores[5] - true[5])
+            weighed.append(worth[5].accuracy - true[5])
+
+        assert np.std(weighed) < 0.85 * np.std(plain)
+        assert abs(np.mean(weighed)) < 0.005
