@@ -63,6 +63,18 @@ def start_of(
         trials: of the search, in any order.
         anew: trials that begin anew.
         score_std: of the noise on a score, as a part of the validation split.
+
+    Example:
+        >>> best = TrialRecord(
+        ...     number=1,
+        ...     state="completed",
+        ...     params={"learning_rate": 2.0},
+        ...     value=0.9,
+        ...     weights_sha256=64 * "5",
+        ... )
+        >>> parent, start = start_of(3, [best], anew=3, score_std=0.004)
+        >>> parent.number, start.learning_rate_factor
+        (1, 0.5)
     """
     if number < anew:
         return None
@@ -85,7 +97,12 @@ def start_of(
 
 
 def factor_of(trial: TrialRecord) -> float:
-    """What part of the learning rate of its parameters a trial took."""
+    """What part of the learning rate of its parameters a trial took.
+
+    Example:
+        >>> factor_of(TrialRecord(number=0, state="completed", params={}))
+        1.0
+    """
     return trial.began_from.learning_rate_factor if trial.began_from else 1.0
 
 
