@@ -194,7 +194,7 @@ class TrialStart(Frozen):
     """Whose weights it began with."""
     weights_sha256: Sha256
     """Of the file with them."""
-    learning_rate_factor: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    learning_rate_factor: Annotated[float, Field(gt=0, le=1e6)]
     """What part of the learning rate of its parameters it took."""
 
 

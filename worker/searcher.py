@@ -169,7 +169,10 @@ class ConstantTanSearch(OptunaSearch):
 
     def _explore(self, trial_id: str, number: int) -> dict[str, Any]:
         start = self._start_of(number)
-        params = super().suggest(trial_id)
+        with warnings.catch_warnings():
+            # A sampler that is asked for the first time imports its library, and a busy machine takes seconds for it.
+            warnings.filterwarnings("ignore", message="Define-by-run function")
+            params = super().suggest(trial_id)
         asked: int = self._ot_trials[trial_id].number
         assert asked == number  # noqa: S101 - Optuna takes those that wait first, in order
         self._exploring.add(trial_id)

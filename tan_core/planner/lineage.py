@@ -20,10 +20,6 @@ from tan_core.wire import TrialRecord, TrialStart, TrialState
 ANEW_SHARE: Final = 3 / 8
 """Of all trials, those that begin anew (docs/decisions/0029-trials-that-go-on.md)."""
 
-RATE_STEPS: Final = (0.5, 1.0, 0.5, 2.0)
-"""One after another, the parts of its parent's learning rate that a trial tries: what a smaller rate averages is there at
-once, and what it costs later a larger one wins back."""
-
 GAINED, GAINED_STD = 0.12, 0.1
 """Of a trial's errors, what a run that goes on from its weights makes good, and how uncertain that is: at half of the
 rate .17 to .31 on MNIST, .06 on CIFAR-10 (JPEG), nothing to .15 on digits (docs/decisions/0026-a-search-that-is-paid-for.md)."""
@@ -87,13 +83,22 @@ def start_of(
         return None
     worth = worth_of(kept, score_std)
     parent = max(kept, key=lambda trial: (worth[trial.number].accuracy, trial.number))
-    step = RATE_STEPS[(number - anew) % len(RATE_STEPS)]
     start = TrialStart(
         trial=parent.number,
         weights_sha256=parent.weights_sha256 or "",
-        learning_rate_factor=step * factor_of(parent),
+        learning_rate_factor=_step(number - anew) * factor_of(parent),
     )
     return parent, start
+
+
+def _step(turn: int) -> float:
+    """The part of its parent's learning rate that the trial tries which is so many after the first to go on.
+
+    Half of it, as much, half of it, twice as much: what a smaller rate averages is there at once, and what it costs later a larger one wins back.
+    After n rounds of four a line has come to 1 / (n + 1) of its first rate: what is left to learn from noise falls as slowly.
+    """
+    rounds, place = divmod(turn, 4)
+    return (0.5, 1.0, (rounds + 1) / (rounds + 2), 2.0)[place]
 
 
 def factor_of(trial: TrialRecord) -> float:

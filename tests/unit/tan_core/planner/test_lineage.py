@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from tan_core.planner.lineage import (
     GAINED,
     GAINED_STD,
-    RATE_STEPS,
     factor_of,
     start_of,
     trials_anew,
@@ -66,7 +65,8 @@ class TestStartOf:
         assert (
             {parent.number for parent, _ in starts} == {start.trial for _, start in starts} == {1}
         )
-        assert [start.learning_rate_factor for _, start in starts] == 2 * list(RATE_STEPS)
+        factors = [start.learning_rate_factor for _, start in starts]
+        assert factors == [0.5, 1.0, 0.5, 2.0, 0.5, 1.0, 2 / 3, 2.0]
         assert {start.weights_sha256 for _, start in starts} == {DIGEST}
 
     def test_parts_of_parts_multiply(self) -> None:
@@ -76,7 +76,18 @@ class TestStartOf:
         parent, start = found
 
         assert (factor_of(known[0]), factor_of(parent)) == (1.0, 0.25)
-        assert start.learning_rate_factor == 0.25 * RATE_STEPS[1]
+        assert start.learning_rate_factor == 0.25 * 1.0
+
+    @pytest.mark.parametrize("rounds", [1, 2, 25, 1000])
+    def test_the_rate_of_a_line_falls_as_one_over_its_rounds(self, rounds: int) -> None:
+        line = [trial(0, 0.1)]
+        for number in range(1, 4 * rounds + 1):
+            found = start_of(number, line, anew=1, score_std=0.0)
+            assert found is not None
+            start = found[1]
+            line = [trial(number, 0.5, parent=start.trial, factor=start.learning_rate_factor)]
+
+        assert factor_of(line[0]) == pytest.approx(1 / (rounds + 1))
 
     @pytest.mark.parametrize(
         "best",
