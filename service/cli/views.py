@@ -404,6 +404,8 @@ def _run(run: Json | None, steps: str) -> str | None:
     line = f"{run['state']}, {steps}"
     if run.get("began_from_trial") is not None:
         line += f", from the weights of trial {run['began_from_trial']}"
+        if run.get("learning_rate") is not None:
+            line += f" at learning rate {text.number(run['learning_rate'])}"
     if run.get("test_accuracy") is not None:
         line += f", test accuracy {text.percent(run['test_accuracy'])}"
     return line

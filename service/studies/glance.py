@@ -22,6 +22,7 @@ RUNS = """
     'state', run.state, 'reason', run.reason, 'step', run.step, 'steps', run.steps,
     'steps_per_second', run.steps_per_second, 'result', run.result,
     'began_from_trial', (run.assignment -> 'begin_from' -> 'trial')::bigint,
+    'learning_rate', (run.assignment -> 'trainer' -> 'learning_rate')::float8,
     'attempt', (SELECT max(number) FROM attempt WHERE run_id = run.id)))
 FROM run WHERE run.study_id = study.id) AS runs
 """
@@ -73,6 +74,7 @@ class RunStanding:
     steps_per_second: float | None
     result: dict[str, Any] | None
     began_from_trial: int | None
+    learning_rate: float | None
     attempt: int | None
 
 

@@ -62,6 +62,8 @@ class RunView(BaseModel):
     """Number of the promoted trial."""
     began_from_trial: int | None = None
     """The trial whose weights it began with, which are paid for or of public data; None: with others."""
+    learning_rate: float | None = None
+    """Of its schedule: a part of its trial's where it goes on from that."""
     test_accuracy: float | None
     num_test: int | None
     evaluation: EvaluationView | None

@@ -445,6 +445,7 @@ def _run_view(study: Study, run: RunStanding) -> RunView:
             "attempt": run.attempt,
             "trial": study.promoted_trial,
             "began_from_trial": run.began_from_trial,
+            "learning_rate": run.learning_rate,
             "test_accuracy": result.get("test_accuracy"),
             "num_test": result.get("num_test"),
             "evaluation": evaluation_view(run.result),

@@ -21,8 +21,12 @@ ANEW_SHARE: Final = 3 / 8
 """Of all trials, those that begin anew (docs/decisions/0029-trials-that-go-on.md)."""
 
 GAINED, GAINED_STD = 0.12, 0.1
-"""Of a trial's errors, what a run that goes on from its weights makes good, and how uncertain that is: at half of the
+"""Of the errors of a trial that began anew, what one that goes on from its weights makes good, and how uncertain that is: at half of the
 rate .17 to .31 on MNIST, .06 on CIFAR-10 (JPEG), nothing to .15 on digits (docs/decisions/0026-a-search-that-is-paid-for.md)."""
+
+TIRES: Final = 0.5
+"""How much less that becomes with each trial of a line: after n of them both are 1 / (1 + n / 2) of what they were. From the fifth
+of a line to the run it was .03 and 0 on CIFAR-10 (JPEG) (docs/decisions/0029-trials-that-go-on.md)."""
 
 RIVALS: Final = 4.0
 """Deviations of the noise of a score within which another one may be as good."""
@@ -133,31 +137,55 @@ def worth_of(trials: Sequence[TrialRecord], score_std: float) -> Mapping[int, Wo
     scores = {trial.number: trial.value or 0.0 for trial in trials}
     if not noise:
         return {number: Worth(score, 0.0) for number, score in scores.items()}
-    parents = {
-        trial.number: trial.began_from.trial
-        for trial in trials
-        if trial.began_from
-        and trial.began_from.trial in scores
-        # A parent ended before its child began.
-        and trial.began_from.trial < trial.number
-    }
+    parents = _parents(trials)
     alone = _of_those_anew({n: s for n, s in scores.items() if n not in parents}, score_std)
     known = {n: _Told.of(alone.get(n) or Worth(score, noise)) for n, score in scores.items()}
+    depth = depths(trials)
+    gains = {n: gain_from(scores[parent], depth=depth[parent]) for n, parent in parents.items()}
     # From the last to the first, what each tells its parent; then back, what its parent tells it beside that.
     told: dict[int, _Told] = {}
     for number in sorted(parents, reverse=True):
-        parent = parents[number]
-        told[number] = known[number].before(drift=_drift(scores[parent]))
-        known[parent] += told[number]
+        told[number] = known[number].before(gains[number])
+        known[parents[number]] += told[number]
     for number in sorted(parents):
-        parent = parents[number]
-        known[number] += (known[parent] - told[number]).after(drift=_drift(scores[parent]))
+        known[number] += (known[parents[number]] - told[number]).after(gains[number])
     return {number: each.worth for number, each in known.items()}
 
 
-def _drift(parent: float) -> float:
-    """Variance of what a trial gains that goes on from one with this score."""
-    return (GAINED_STD * (1 - parent)) ** 2
+def _parents(trials: Sequence[TrialRecord]) -> dict[int, int]:
+    """By number, the trial that each went on from, where that is known."""
+    numbers = {trial.number for trial in trials}
+    return {
+        trial.number: trial.began_from.trial
+        for trial in trials
+        if trial.began_from
+        and trial.began_from.trial in numbers
+        # A parent ended before its child began.
+        and trial.began_from.trial < trial.number
+    }
+
+
+def depths(trials: Sequence[TrialRecord]) -> Mapping[int, int]:
+    """By number, how many trials came before each in its line."""
+    parents = _parents(trials)
+    found: dict[int, int] = {}
+    for number in sorted(trial.number for trial in trials):
+        found[number] = found[parents[number]] + 1 if number in parents else 0
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """Of a trial's errors, the part that is made good by what goes on from it, and the standard deviation of what it gains."""
+
+    share: float
+    std: float
+
+
+def gain_from(accuracy: float, *, depth: int) -> Gain:
+    """What is to be expected of going on from a trial of this accuracy and depth."""
+    left = 1 / (1 + TIRES * depth)
+    return Gain(GAINED * left, GAINED_STD * left * max(1 - accuracy, 0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,17 +213,19 @@ class _Told:
             self, precision=self.precision - other.precision, weight=self.weight - other.weight
         )
 
-    def after(self, *, drift: float) -> Self:
+    def after(self, gain: Gain) -> Self:
         """Of a trial that went on from one of which this is known."""
-        parent = self.worth
-        promised = parent.accuracy + GAINED * (1 - parent.accuracy)
-        return self.of(Worth(promised, (1 - GAINED) ** 2 * parent.variance + drift))
+        parent, kept = self.worth, 1 - gain.share
+        return self.of(
+            Worth(gain.share + kept * parent.accuracy, kept**2 * parent.variance + gain.std**2)
+        )
 
-    def before(self, *, drift: float) -> Self:
+    def before(self, gain: Gain) -> Self:
         """Of the trial that one went on from of which this is known."""
-        child = self.worth
-        accuracy = (child.accuracy - GAINED) / (1 - GAINED)
-        return self.of(Worth(accuracy, (child.variance + drift) / (1 - GAINED) ** 2))
+        child, kept = self.worth, 1 - gain.share
+        return self.of(
+            Worth((child.accuracy - gain.share) / kept, (child.variance + gain.std**2) / kept**2)
+        )
 
 
 def _of_those_anew(scores: Mapping[int, float], score_std: float) -> dict[int, Worth]:

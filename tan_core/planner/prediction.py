@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from tan_core import _validate
-from tan_core.planner.lineage import GAINED, GAINED_STD, worth_of
+from tan_core.planner.lineage import depths, gain_from, worth_of
 from tan_core.tan import Law, Observation, Prediction, fit_law
 from tan_core.wire import RungScore, TrialRecord, TrialState
 
@@ -146,12 +146,14 @@ def standings(
         key=lambda law: law.num_batch_sizes,
         default=None,
     )
+    depth = depths(completed)
     found = [
         _standing(
             trial,
             law.with_slope_of(like, expected_batch_size=expected_batch_size) if like else law,
             expected_batch_size,
             evaluation,
+            depth=depth[trial.number],
         )
         for trial, law in laws
     ]
@@ -167,13 +169,19 @@ def _law(trial: TrialRecord, evaluation: Evaluation) -> Law | None:
 
 
 def _standing(
-    trial: TrialRecord, law: Law, expected_batch_size: float, evaluation: Evaluation
+    trial: TrialRecord,
+    law: Law,
+    expected_batch_size: float,
+    evaluation: Evaluation,
+    *,
+    depth: int,
 ) -> Standing:
-    """Where a trial stands by its law."""
+    """Where a trial stands by its law; ``depth`` is that of its line."""
     observations = rests_on(trial)
     rough = law.predict(expected_batch_size, level=LEVEL)
     if evaluation.goes_on and trial.weights_sha256 is not None:
-        ahead, ahead_std = (part * (1 - rough.accuracy) for part in (GAINED, GAINED_STD))
+        gain = gain_from(rough.accuracy, depth=depth)
+        ahead, ahead_std = gain.share * (1 - rough.accuracy), gain.std
     else:
         scores = [*trial.scores, *_of_whole_ladders(trial)]
         ahead, ahead_std = _ahead(scores, expected_batch_size)

@@ -294,6 +294,7 @@ async def test_the_private_run_begins_with_the_weights_of_the_promoted_trial(
     assert study["plan"]["simulations"][0]["learning_rate_factor"] == 0.5
     assert study["best_trial"]["began_from"] == start
     assert run.assignment["trainer"]["learning_rate"] == 0.5 * 0.25 * 2.0
+    assert study["run"]["learning_rate"] == 0.25
     assert study["prediction"]["ahead"] > 0
     planned = study["plan"]["charged_search"]
     assert (planned["trials"], planned["anew"]) == (3, 2)

@@ -205,6 +205,7 @@ STUDY: Json = {
         "attempt": 1,
         "trial": 1,
         "began_from_trial": None,
+        "learning_rate": None,
         "test_accuracy": 0.9248,
         "num_test": 359,
         "evaluation": None,

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from tan_core.planner.lineage import (
     GAINED,
     GAINED_STD,
+    TIRES,
+    depths,
     factor_of,
     start_of,
     trials_anew,
@@ -134,14 +136,18 @@ class TestWorth:
         worth = worth_of(known, STD)
 
         precision, weight = np.eye(5) / STD**2, np.array(scores) / STD**2
+        depth = depths(known)
+        assert depth == {0: 0, 1: 1, 2: 2, 3: 2, 4: 1}
         for child, parent in enumerate(parents):
             if parent is None:
                 continue
-            drift = (GAINED_STD * (1 - scores[parent])) ** 2
+            left = 1 / (1 + TIRES * depth[parent])
+            gained = GAINED * left
+            drift = (GAINED_STD * left * (1 - scores[parent])) ** 2
             row = np.zeros(5)
-            row[child], row[parent] = 1, -(1 - GAINED)
+            row[child], row[parent] = 1, -(1 - gained)
             precision += np.outer(row, row) / drift
-            weight += row * GAINED / drift
+            weight += row * gained / drift
         covariance = np.linalg.inv(precision)
         assert [worth[at].accuracy for at in range(5)] == pytest.approx(covariance @ weight)
         assert [worth[at].variance for at in range(5)] == pytest.approx(np.diag(covariance))
@@ -183,9 +189,9 @@ class TestWorth:
         plain, weighed = [], []
         for _ in range(300):
             true = [0.8]
-            for _ in range(5):
-                errors = 1 - true[-1]
-                true.append(true[-1] + errors * draw.normal(GAINED, GAINED_STD))
+            for depth in range(5):
+                gained = draw.normal(GAINED, GAINED_STD) / (1 + TIRES * depth)
+                true.append(true[-1] + (1 - true[-1]) * gained)
             scores = np.array(true) + draw.normal(0, 0.03, 6)
             known = [
                 trial(at, float(score), parent=at - 1 if at else None)

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tan_core.planner import Evaluation, Standing, rests_on, standings
-from tan_core.planner.prediction import ERROR_STD, GAINED, LUCK, SHIFT_STD, foreseen, without_noise
+from tan_core.planner.lineage import GAINED
+from tan_core.planner.prediction import ERROR_STD, LUCK, SHIFT_STD, foreseen, without_noise
 from tan_core.tan import Observation, Prediction, fit_law
 from tan_core.wire import TrialRecord, TrialState
 from tests.support.trials import RUNGS, make_trial
