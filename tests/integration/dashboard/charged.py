@@ -14,8 +14,14 @@ async def searching(world: World) -> str:
     return study_id
 
 
-async def searched(world: World) -> str:
-    """A study whose trials were charged and scored, and whose private run may begin."""
+DIGEST = "5b" * 32
+
+
+async def searched(world: World, *, goes_on: bool = False) -> str:
+    """A study whose trials were charged and scored, and whose private run may begin.
+
+    Where it ``goes_on``, the last trial went on from the one before it, and all have kept their weights.
+    """
     study_id = await searching(world)
     run_id = f"{study_id}-search"
     for number, accuracy in enumerate((0.7, 0.9, 0.8)):
@@ -24,6 +30,11 @@ async def searched(world: World) -> str:
             start_step=0, num_steps=STEPS, request_id=f"r{number}",
         )  # fmt: skip
         trial = completed_trial(number, accuracy, params={"learning_rate": 1.0 + number})
+        if goes_on:
+            trial |= {"weights_sha256": DIGEST}
+        if goes_on and number == 2:
+            start = {"trial": 1, "weights_sha256": DIGEST, "learning_rate_factor": 0.5}
+            trial |= {"params": {"learning_rate": 2.0}, "began_from": start, "value": 0.95}
         await world.report(run_id, "PUT", f"/trials/{number}", trial=trial)
     await world.report(run_id, "POST", "/finish", outcome="succeeded")
     await world.tick(3)

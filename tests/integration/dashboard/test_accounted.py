@@ -105,6 +105,30 @@ class TestStudy:
         assert not {"learning", "learning-head"} & page.text.keys()
 
 
+async def test_of_a_trial_that_went_on_it_is_said_from_which_and_it_is_not_drawn_over_parameters(
+    client: httpx.AsyncClient, world: World
+) -> None:
+    study_id = await searched(world, goes_on=True)
+    address = f"/ui/studies/{study_id}"
+
+    study = await get(client, address)
+    trial = await get(client, f"{address}/trials/2")
+    search = (await client.get(f"{address}/search")).text
+    table = list(csv.DictReader(io.StringIO((await client.get(f"{address}/trials.csv")).text)))
+    sliced = (await client.get(f"{address}/charts/slices.csv")).text
+    history = (await client.get(f"{address}/charts/history.csv")).text
+
+    assert "on from trial 1, at 0.5 times the learning rate" in study.text["trials"]
+    assert "The first 2 of 3 trials begin anew" in study.text["plan"]
+    assert "trial 2, at learning rate 0.5" in study.text["run"]
+    assert "from the weights of trial 1, at 0.5 times" in trial.text["began-from"]
+    assert {row["trial"]: row["goes on from"] for row in table} == {"0": "", "1": "", "2": "1"}
+    assert "What follows is of the 2 trials that began anew" in search
+    assert "trial 1, the best of these" in search
+    assert {line.split(",")[0] for line in sliced.splitlines()[1:]} == {"0", "1"}
+    assert len(history.splitlines()) == 4
+
+
 @pytest.mark.slow
 async def test_the_statement_says_what_each_mechanism_is_of_and_what_the_search_cost(
     client: httpx.AsyncClient, world: World
