@@ -64,7 +64,7 @@ async def private(database, study_id, settings):
             study,
             candidate,
             storage_path=str(settings.storage_path),
-            begin_from=None,
+            trial=None,
         )
         session.add(run)
         await set_state(session, study, "simulating")
