@@ -367,11 +367,11 @@ def begins_with(plan: dict[str, Any]) -> str | None:
 
     Example:
         >>> begins_with({"charged_search": {}, "goes_on": True})
-        'The private run goes on from the weights that its trial leaves, which are paid for, at half of its learning rate.'
+        'The private run goes on from the weights that its trial leaves, which are paid for, at half the learning rate that this one used.'
         >>> begins_with({"charged_search": {}})
         'The private run begins anew, without what its trial has learnt.'
         >>> begins_with({"goes_on": True})
-        'The private run goes on from the weights that its trial leaves, which are of public data, at half of its learning rate.'
+        'The private run goes on from the weights that its trial leaves, which are of public data, at half the learning rate that this one used.'
         >>> begins_with({"charged_search": {"trials": 8, "anew": 3}, "goes_on": True}).split(". ")[0]
         'The first 3 of 8 trials begin anew; each later one goes on from the best before it, at other parts of its learning rate'
     """
@@ -382,7 +382,7 @@ def begins_with(plan: dict[str, Any]) -> str | None:
         return "The private run begins anew, without what its trial has learnt."
     said = "The private run goes on from the weights that its trial leaves, which are"
     whose = "of public data" if charged is None else "paid for"
-    run = f"{said} {whose}, at half of its learning rate."
+    run = f"{said} {whose}, at half the learning rate that this one used."
     return f"{trials_going_on(charged)} {run}" if charged and charged.get("anew") else run
 
 
@@ -391,13 +391,11 @@ def trials_going_on(charged: dict[str, Any]) -> str:
 
     Example:
         >>> trials_going_on({"trials": 2, "anew": 1})
-        'The first 1 of 2 trials begins anew; each later one goes on from the best before it, at other parts of its learning rate.'
+        'The first of 2 trials begins anew; each later one goes on from the best before it, at other parts of its learning rate.'
     """
-    anew = charged["anew"]
-    return (
-        f"The first {anew:,} of {charged['trials']:,} trials {'begins' if anew == 1 else 'begin'} anew; each later one "
-        "goes on from the best before it, at other parts of its learning rate."
-    )
+    anew, all_of_them = charged["anew"], f"{charged['trials']:,} trials"
+    first = "The first of" if anew == 1 else f"The first {anew:,} of"
+    return f"{first} {all_of_them} {'begins' if anew == 1 else 'begin'} anew; each later one goes on from the best before it, at other parts of its learning rate."
 
 
 def began_from(start: dict[str, Any] | None) -> str | None:

@@ -108,7 +108,7 @@ def go_on_from(model: nn.Module, begun: TrialWeights) -> None:
         ParameterError: they are not where they were left. Another attempt may find them.
         PretrainedError: they are of another model.
     """
-    what = f"the weights of trial {begun.trial}, which are to be gone on from,"
+    what = f"the weights of trial {begun.trial}, from which to go on,"
     try:
         weights = load_weights(begun.path, begun.sha256)
     except ParameterError as error:

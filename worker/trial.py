@@ -6,6 +6,7 @@ charged may go on from the weights of another one.
 """
 
 import logging
+import time
 import warnings
 from collections.abc import Mapping
 from contextlib import closing
@@ -21,6 +22,7 @@ from ray.tune import Trainable
 from tan_core.data import Records, Split
 from tan_core.engine import checkpoint
 from tan_core.engine.memory import keep_freed_memory
+from tan_core.errors import ParameterError
 from tan_core.models import Checkpoint
 from tan_core.planner import Candidate
 from tan_core.spec import Scalar
@@ -43,6 +45,9 @@ from worker.searcher import METRIC
 from worker.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
+
+_PAUSES = (2.0, 10.0, 30.0)
+"""Seconds between attempts to read the weights that a trial goes on from: storage may be gone for a moment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,22 +167,33 @@ class SimulatedTrial(Trainable):
         charged = self._assignment.charged
         if charged is None:
             return RungRun(self._assignment, candidate, self._rung, data, seed=self._seed)
-        if self._start is not None:
-            candidate = candidate.at_learning_rate(self._start.learning_rate_factor)
-        return ChargedRun(
-            self._assignment,
-            charged,
-            candidate,
-            data,
-            charge=self._charge,
-            begin_from=self._begin_from(),
-        )
+        if self._start is None:
+            return ChargedRun(self._assignment, charged, candidate, data, charge=self._charge)
+        candidate = candidate.at_learning_rate(self._start.learning_rate_factor)
+        begin_from = self._weights_of(self._start)
+        for pause in (*_PAUSES, None):
+            try:
+                return ChargedRun(
+                    self._assignment,
+                    charged,
+                    candidate,
+                    data,
+                    charge=self._charge,
+                    begin_from=begin_from,
+                )
+            except ParameterError as error:
+                if error.field != "begin_from" or pause is None:
+                    raise
+                log.warning("tries again in %g s: %s", pause, error)
+                self._pulse.beat()
+                time.sleep(pause)
+        raise AssertionError
 
-    def _begin_from(self) -> TrialWeights | None:
-        """The weights of the trial that this one goes on from."""
-        start, folder = self._start, self._assignment.weights_storage_path
-        if start is None or folder is None:
-            return None
+    def _weights_of(self, start: TrialStart) -> TrialWeights:
+        """What the trial left that this one goes on from."""
+        folder = self._assignment.weights_storage_path
+        if folder is None:
+            raise ParameterError("no storage was named for weights", field="begin_from")
         path = weights_path(folder, trial=start.trial, sha256=start.weights_sha256)
         return TrialWeights(trial=start.trial, path=path, sha256=start.weights_sha256)
 

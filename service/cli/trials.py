@@ -159,16 +159,20 @@ def write_csv(items: Sequence[Json]) -> None:
     rungs = sorted({score["rung"] for item in items for score in item["scores"]})
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(
-        ["number", "state", "value", *names, *(f"accuracy_rung_{rung}" for rung in rungs), "reason"]
+        [
+            *("number", "state", "value", *names, *(f"accuracy_rung_{rung}" for rung in rungs)),
+            *("reason", "goes_on_from", "learning_rate_factor"),
+        ]
     )
     for item in items:
-        by_rung = _by_rung(item)
+        by_rung, start = _by_rung(item), item.get("began_from") or {}
         writer.writerow(
             [
                 *(item["number"], item["state"], item["value"]),
                 *(item["params"].get(name) for name in names),
                 *(by_rung.get(rung) for rung in rungs),
                 item["reason"],
+                *(start.get("trial"), start.get("learning_rate_factor")),
             ]
         )
 

@@ -29,12 +29,13 @@ def seconds_taken(study: StudyView, now: datetime) -> float | None:
 
 
 def search_seconds_left(study: StudyView, now: datetime) -> float | None:
-    """Of the search, at its mean pace so far."""
+    """Of the search, at its mean pace so far; of one whose later trials follow each other, once one of these has ended."""
     progress = study.progress
     if study.state != StudyState.SIMULATING or study.started_at is None:
         return None
     left = progress.trials_total - progress.trials_finished
-    if left <= 0 or not progress.trials_finished:
+    anew = (study.plan.get("charged_search") or {}).get("anew") or 0
+    if left <= 0 or progress.trials_finished <= anew:
         return None
     return left * (now - study.started_at).total_seconds() / progress.trials_finished
 

@@ -88,8 +88,11 @@ async def private_run(
     """
     begin_from = await _weights_of(session, trial) if trial else None
     if begin_from is not None and trial is not None:
-        *_, last = Plan.model_validate(study.plan).simulations
-        factor = last.learning_rate_factor * factor_of(trial_record(trial))
+        plan = Plan.model_validate(study.plan)
+        *_, last = plan.simulations
+        factor, charged = last.learning_rate_factor, plan.charged_search
+        if charged and charged.anew is not None and trial.number >= charged.anew:
+            factor *= factor_of(trial_record(trial))
         candidate = candidate.at_learning_rate(factor)
     spec = StudySpec.model_validate(study.spec)
     dataset = await session.get_one(Dataset, study.dataset)

@@ -58,6 +58,8 @@ def start_of(
 ) -> tuple[TrialRecord, TrialStart] | None:
     """The trial that this one goes on from, and how; None: it begins anew.
 
+    A trial is left out that another one failed to go on from: its weights may be gone.
+
     Args:
         number: of the trial that is to begin; those before it have ended.
         trials: of the search, in any order.
@@ -78,10 +80,18 @@ def start_of(
     """
     if number < anew:
         return None
+    failed = {
+        trial.began_from.trial
+        for trial in trials
+        if trial.began_from and trial.state is TrialState.FAILED
+    }
     kept = [
         trial
         for trial in trials
-        if trial.state is TrialState.COMPLETED and trial.weights_sha256 and trial.value is not None
+        if trial.state is TrialState.COMPLETED
+        and trial.weights_sha256
+        and trial.value is not None
+        and trial.number not in failed
     ]
     if not kept:
         return None
@@ -236,9 +246,11 @@ def _of_those_anew(scores: Mapping[int, float], score_std: float) -> dict[int, W
         return {number: Worth(score, noise) for number, score in scores.items()}
     middle, spread = fmean(rivals), variance(rivals)
     kept = max(1 - noise / spread, LEAST_KEPT) if spread else LEAST_KEPT
+    # Their mean is not known either.
+    left = (kept + (1 - kept) / len(rivals)) * noise
     return {
         number: Worth(score, noise)
         if score < least
-        else Worth(middle + kept * (score - middle), kept * noise)
+        else Worth(middle + kept * (score - middle), left)
         for number, score in scores.items()
     }

@@ -95,7 +95,8 @@ class Standing:
         ahead: part of the prediction: what the weights that are released are ahead of the mean that is scored; also where
             the run goes on from that mean.
         compared: the prediction without what earlier studies taught, by which trials are compared: that moves all of
-            them alike, but neither past 0 and 1 nor the trials' own uncertainty.
+            them alike, but neither past 0 and 1 nor the trials' own uncertainty. Where the run goes on, all of them gain what the deepest
+            of a line does: a trial that others went on from is not promised again what these have shown.
     """
 
     trial: int
@@ -129,6 +130,9 @@ def standings(
     _validate.positive(expected_batch_size=expected_batch_size)
     _validate.instance(Evaluation, evaluation=evaluation)
     completed = [trial for trial in trials if trial.state is TrialState.COMPLETED]
+    if evaluation.goes_on:
+        # One that went on and has kept nothing would begin anew, where its line is lost.
+        completed = [trial for trial in completed if not trial.began_from or trial.weights_sha256]
     if evaluation.score_std:
         completed = without_noise(completed, evaluation.score_std)
     repeated = [trial for trial in completed if trial.repeats]
@@ -154,6 +158,7 @@ def standings(
             expected_batch_size,
             evaluation,
             depth=depth[trial.number],
+            deepest=max(depth.values()),
         )
         for trial, law in laws
     ]
@@ -175,18 +180,20 @@ def _standing(
     evaluation: Evaluation,
     *,
     depth: int,
+    deepest: int,
 ) -> Standing:
-    """Where a trial stands by its law; ``depth`` is that of its line."""
+    """Where a trial stands by its law; ``depth`` is how many came before it in its line, ``deepest`` the most of any."""
     observations = rests_on(trial)
     rough = law.predict(expected_batch_size, level=LEVEL)
-    if evaluation.goes_on and trial.weights_sha256 is not None:
-        gain = gain_from(rough.accuracy, depth=depth)
-        ahead, ahead_std = gain.share * (1 - rough.accuracy), gain.std
-    else:
-        scores = [*trial.scores, *_of_whole_ladders(trial)]
-        ahead, ahead_std = _ahead(scores, expected_batch_size)
 
-    def told(known: Evaluation) -> Prediction:
+    def ahead_at(depth: int) -> tuple[float, float]:
+        if evaluation.goes_on and trial.weights_sha256 is not None:
+            gain = gain_from(rough.accuracy, depth=depth)
+            return gain.share * (1 - rough.accuracy), gain.std
+        return _ahead([*trial.scores, *_of_whole_ladders(trial)], expected_batch_size)
+
+    def told(known: Evaluation, *, depth: int) -> Prediction:
+        ahead, ahead_std = ahead_at(depth)
         return law.predict(
             expected_batch_size,
             level=LEVEL,
@@ -196,11 +203,11 @@ def _standing(
 
     return Standing(
         trial=trial.number,
-        prediction=told(evaluation),
-        compared=told(replace(evaluation, errors=())),
+        prediction=told(evaluation, depth=depth),
+        compared=told(replace(evaluation, errors=()), depth=deepest),
         seeds=len({one.seed for one in observations}),
         is_fresh=any(one.seed for one in observations),
-        ahead=ahead,
+        ahead=ahead_at(depth)[0],
     )
 
 

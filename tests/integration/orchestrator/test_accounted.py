@@ -263,12 +263,12 @@ async def test_the_private_run_begins_with_the_weights_of_the_promoted_trial(
     study_id = await searching(world, train={"begin_from": begin_from})
     digest = "5b" * 32
     start = {"trial": 0, "weights_sha256": digest[:-1] + "0", "learning_rate_factor": 0.25}
-    for number, accuracy in enumerate((0.7, 0.9, 0.8)):
+    for number, accuracy in enumerate((0.7, 0.8, 0.9)):
         await ask(world, study_id, f"r{number}")
         trial = completed_trial(number, accuracy, params={"learning_rate": 1.0 + number})
         # A driver that keeps what nobody asked for changes nothing.
         trial |= {"weights_sha256": digest[:-1] + str(number)}
-        if number == 1:
+        if number == 2:
             trial |= {"began_from": start}
         await world.report(f"{study_id}-search", "PUT", f"/trials/{number}", 1, trial=trial)
     await world.report(f"{study_id}-search", "POST", "/finish", outcome="succeeded")
@@ -278,23 +278,23 @@ async def test_the_private_run_begins_with_the_weights_of_the_promoted_trial(
         search = await session.get_one(Run, f"{study_id}-search")
         run = await session.get_one(Run, f"{study_id}-private")
     study = await world.study(study_id)
-    assert study["best_trial"]["number"] == study["run"]["trial"] == 1
-    assert study["best_trial"]["weights_sha256"] == digest[:-1] + "1"
+    assert study["best_trial"]["number"] == study["run"]["trial"] == 2
+    assert study["best_trial"]["weights_sha256"] == digest[:-1] + "2"
     if begin_from == "scratch":
         assert search.assignment["weights_storage_path"] is None
         assert search.assignment["charged"]["anew"] is None
         assert run.assignment["begin_from"] is study["run"]["began_from_trial"] is None
-        assert run.assignment["trainer"]["learning_rate"] == 2.0
+        assert run.assignment["trainer"]["learning_rate"] == 3.0
         return
     folder = search.assignment["weights_storage_path"]
     assert folder.endswith(f"/{study_id}-search")
-    begun = {"trial": 1, "path": f"{folder}/trial-1-{digest[:16]}.safetensors"}
-    assert run.assignment["begin_from"] == {**begun, "sha256": digest[:-1] + "1"}
-    assert study["run"]["began_from_trial"] == 1
+    begun = {"trial": 2, "path": f"{folder}/trial-2-{digest[:16]}.safetensors"}
+    assert run.assignment["begin_from"] == {**begun, "sha256": digest[:-1] + "2"}
+    assert study["run"]["began_from_trial"] == 2
     assert study["plan"]["simulations"][0]["learning_rate_factor"] == 0.5
     assert study["best_trial"]["began_from"] == start
-    assert run.assignment["trainer"]["learning_rate"] == 0.5 * 0.25 * 2.0
-    assert study["run"]["learning_rate"] == 0.25
+    assert run.assignment["trainer"]["learning_rate"] == 0.5 * 0.25 * 3.0
+    assert study["run"]["learning_rate"] == 0.375
     assert study["prediction"]["ahead"] > 0
     planned = study["plan"]["charged_search"]
     assert (planned["trials"], planned["anew"]) == (3, 2)

@@ -1,5 +1,6 @@
 """Which earlier studies seed a search, over the API and on a real database."""
 
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,6 +20,9 @@ SPACE = {"learning_rate": {"low": 0.1, "high": 10.0, "log": True}}
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
+START = {"trial": 0, "weights_sha256": "5b" * 32, "learning_rate_factor": 0.5}
+
+
 class History:
     """Studies that came before, and what a new one would try first."""
 
@@ -36,6 +40,7 @@ class History:
         *,
         standings: list[int] | None = None,
         state: str = "completed",
+        went_on: Collection[int] = (),
         **changes: Any,
     ) -> str:
         """A study whose trials had these learning rates and accuracies, by number."""
@@ -56,6 +61,7 @@ class History:
                     params={"learning_rate": rate},
                     scores=[make_score(0, value)],
                     value=value,
+                    **({"began_from": START} if number in went_on else {}),
                     attempt=1,
                 )
                 for number, (rate, value) in rates.items()
@@ -86,6 +92,15 @@ class TestAuto:
     ) -> None:
         old = await history.study({0: (1.0, 0.7), 1: (2.0, 0.9), 2: (3.0, 0.8)})
         assert await history.points() == {f"{old} trial 1": 2.0, f"{old} trial 2": 3.0}
+
+    async def test_one_that_went_on_from_another_is_not_taken_for_its_parameters(
+        self, history: History
+    ) -> None:
+        rates = {0: (1.0, 0.7), 1: (1.0, 0.95), 2: (3.0, 0.8)}
+        old = await history.study(rates, went_on=[1])
+        assert await history.points() == {f"{old} trial 2": 3.0, f"{old} trial 0": 1.0}
+        await history.study(rates, went_on=[1], standings=[1, 0, 2])
+        assert {source.split()[-1] for source in await history.points()} == {"0", "2"}
 
     async def test_predictions_rank_them_where_there_are_any(self, history: History) -> None:
         rates = {0: (1.0, 0.7), 1: (2.0, 0.9), 2: (3.0, 0.8)}

@@ -361,7 +361,7 @@ def test_a_full_disk_costs_the_weights_and_not_the_trial(
 
 
 def test_a_trial_goes_on_from_what_another_has_left(
-    digits: DatasetRef, data: Data, tmp_path: Path
+    digits: DatasetRef, data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At a part of its learning rate; and where the file is not there, nothing is charged."""
     assignment = assignment_of(digits).model_copy(update={"weights_storage_path": str(tmp_path)})
@@ -399,9 +399,7 @@ def test_a_trial_goes_on_from_what_another_has_left(
         pytest.fail("charged before it was known whether it can begin")
 
     trial._charge = never  # type: ignore[method-assign]
-    with pytest.raises(
-        ParameterError, match="trial 0, which are to be gone on from, cannot be read"
-    ):
+    with pytest.raises(ParameterError, match="trial 0, from which to go on, cannot be read"):
         at_first(0.25, "ab" * 32)
 
 

@@ -304,6 +304,22 @@ class TestRungs:
         progress.on_trial_start(0, [], tune_trial())
         assert reports.sent[-1].scores == known.scores
 
+    def test_what_a_trial_went_on_from_stays_with_it_whatever_becomes_of_it(self) -> None:
+        start = {"trial": 1, "weights_sha256": "5b" * 32, "learning_rate_factor": 0.5}
+        reports = Reports()
+        progress = progress_of(reports, is_last=True)
+        ended, lost = tune_trial(3), tune_trial(4, error=RuntimeError("gone"))
+        for trial in (ended, lost):
+            trial.config["began_from"] = start
+        progress.on_trial_start(0, [], ended)
+        ended.last_result = result(score(0, 0.5), TrialState.COMPLETED)
+        progress.on_trial_complete(0, [], ended)
+        progress.on_trial_error(0, [], lost)
+
+        states = [(sent.number, sent.state) for sent in reports.sent]
+        assert states == [(3, "running"), (3, "completed"), (4, "failed")]
+        assert [sent.began_from and sent.began_from.trial for sent in reports.sent] == [1, 1, 1]
+
 
 class TestFinals:
     KNOWN = TrialRecord(

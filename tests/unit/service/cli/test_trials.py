@@ -54,7 +54,7 @@ def test_csv_has_every_trial_with_a_column_for_each_parameter_and_rung(
     assert rows[0] == {
         "number": "1", "state": "completed", "value": "0.9301", "learning_rate": "0.512345",
         "ema_decay": "0.9", "momentum": "", "accuracy_rung_0": "0.91",
-        "accuracy_rung_1": "0.9301", "reason": "",
+        "accuracy_rung_1": "0.9301", "reason": "", "goes_on_from": "", "learning_rate_factor": "",
     }  # fmt: skip
     assert rows[1]["reason"] == "a weight was not finite"
 

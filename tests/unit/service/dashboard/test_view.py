@@ -89,6 +89,14 @@ class TestTimeLeft:
     def test_the_search_goes_on_at_its_mean_pace(self) -> None:
         assert view.search_seconds_left(make_study(trials_finished=5), NOW) == 300.0
 
+    def test_where_later_trials_follow_each_other_one_of_them_has_to_end_first(self) -> None:
+        def left(finished: int) -> float | None:
+            study = make_study(trials_finished=finished)
+            plan = {"charged_search": {"anew": 4}}
+            return view.search_seconds_left(study.model_copy(update={"plan": plan}), NOW)
+
+        assert (left(3), left(4), left(5)) == (None, None, 300.0)
+
     @pytest.mark.parametrize("finished", [0, 20, 21])
     def test_nothing_is_said_of_a_search_that_has_not_begun_or_is_done(self, finished: int) -> None:
         assert view.search_seconds_left(make_study(trials_finished=finished), NOW) is None

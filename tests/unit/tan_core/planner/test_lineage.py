@@ -110,6 +110,13 @@ class TestStartOf:
         assert found[0].number == 0
         assert start_of(3, [best], anew=2, score_std=STD) is None
 
+    def test_one_that_another_failed_to_go_on_from_is_passed_over(self) -> None:
+        known = [trial(0, 0.5), trial(1, 0.9), trial(2, None, parent=1, state=TrialState.FAILED)]
+        found = start_of(3, known, anew=2, score_std=STD)
+        assert found is not None
+
+        assert found[0].number == 0
+
     def test_of_equals_the_later_one_is_gone_on_from(self) -> None:
         found = start_of(3, [trial(0, 0.7), trial(1, 0.7)], anew=2, score_std=0.0)
         assert found is not None
@@ -177,6 +184,16 @@ class TestWorth:
         assert worth.keys() == set(range(len(scores)))
         assert all(0 < each.variance <= std**2 * (1 + 1e-9) for each in worth.values())
         assert all(-1 <= each.accuracy <= 2 for each in worth.values())
+
+    def test_what_is_said_of_equals_that_began_anew_is_as_uncertain_as_it_is_wrong(self) -> None:
+        draw = np.random.default_rng(7)
+        off = []
+        for _ in range(400):
+            scores = 0.8 + draw.normal(0, STD, 3)
+            worth = worth_of([trial(at, float(score)) for at, score in enumerate(scores)], STD)
+            off += [(each.accuracy - 0.8) / np.sqrt(each.variance) for each in worth.values()]
+
+        assert 0.6 < np.sqrt(np.mean(np.square(off))) < 1.1
 
     def test_a_parent_that_is_not_there_or_not_earlier_makes_a_trial_one_of_its_own(self) -> None:
         """Reports may be anything."""

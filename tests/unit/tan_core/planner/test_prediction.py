@@ -454,6 +454,29 @@ class TestNoisyScores:
 
         assert [each.value for each in found] == [0.95, 0.5, 0.4]
 
+    def test_of_a_line_the_trial_is_chosen_that_is_worth_most_and_the_deeper_the_less_it_gains(
+        self,
+    ) -> None:
+        """What going on gains counts alike for all: else the first of a line would be promised once more what others showed."""
+        quiet = replace(self.NOISY, goes_on=True, score_std=0.001)
+        digest = "5b" * 32
+        start = {"trial": 0, "weights_sha256": digest, "learning_rate_factor": 0.5}
+        first, second = (
+            trial.model_copy(update={"weights_sha256": digest}) for trial in self.trials(0.8, 0.81)
+        )
+        second = type(second).model_validate({**second.model_dump(), "began_from": start})
+
+        best, other = standing(first, second, evaluation=quiet)
+
+        assert (best.trial, other.trial) == (1, 0)
+        errors = [1 - (each.prediction.accuracy - each.ahead) for each in (best, other)]
+        assert best.ahead == pytest.approx(GAINED / 1.5 * errors[0])
+        assert other.ahead == pytest.approx(GAINED * errors[1])
+        assert other.prediction.accuracy > best.prediction.accuracy
+
+        bare = second.model_copy(update={"weights_sha256": None})
+        assert [each.trial for each in standing(first, bare, evaluation=quiet)] == [0]
+
     def test_a_run_that_goes_on_makes_good_a_part_of_the_errors_and_how_much_is_not_known(
         self,
     ) -> None:
