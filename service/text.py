@@ -393,9 +393,11 @@ def trials_going_on(charged: dict[str, Any]) -> str:
         >>> trials_going_on({"trials": 2, "anew": 1})
         'The first of 2 trials begins anew; each later one goes on from the best before it, at other parts of its learning rate.'
     """
-    anew, all_of_them = charged["anew"], f"{charged['trials']:,} trials"
-    first = "The first of" if anew == 1 else f"The first {anew:,} of"
-    return f"{first} {all_of_them} {'begins' if anew == 1 else 'begin'} anew; each later one goes on from the best before it, at other parts of its learning rate."
+    anew, trials = charged["anew"], f"{charged['trials']:,} trials"
+    first = (
+        f"The first of {trials} begins" if anew == 1 else f"The first {anew:,} of {trials} begin"
+    )
+    return f"{first} anew; each later one goes on from the best before it, at other parts of its learning rate."
 
 
 def began_from(start: dict[str, Any] | None) -> str | None:

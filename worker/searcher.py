@@ -145,11 +145,10 @@ class ConstantTanSearch(OptunaSearch):
         if self._is_closed:
             return Searcher.FINISHED
         if self._unasked > 0:
-            number = self._next_number()
-            if self._exploring and self._may_go_on(number):
+            if self._exploring and self._may_go_on():
                 return None  # on whatever those that run leave
             self._unasked -= 1
-            return self._explore(trial_id, number)
+            return self._explore(trial_id)
         if self._exploring:
             return None
         if not all(trial.state.is_finished for trial in self._records.values()):
@@ -167,35 +166,35 @@ class ConstantTanSearch(OptunaSearch):
         known = [score for score in trial.repeats if score.seed == repeat.seed]
         return _config(repeat.trial, trial.params, repeat.seed, known)
 
-    def _explore(self, trial_id: str, number: int) -> dict[str, Any]:
-        start = self._start_of(number)
+    def _explore(self, trial_id: str) -> dict[str, Any]:
+        start = self._start() if self._may_go_on() else None
         with warnings.catch_warnings():
             # A sampler that is asked for the first time imports its library, and a busy machine takes seconds for it.
             warnings.filterwarnings("ignore", message="Define-by-run function")
             params = super().suggest(trial_id)
-        asked: int = self._ot_trials[trial_id].number
-        assert asked == number  # noqa: S101 - Optuna takes those that wait first, in order
+        number: int = self._ot_trials[trial_id].number
         self._exploring.add(trial_id)
         return _config(number, params or {}, 0, self._known_scores(number, params or {}), start)
 
-    def _next_number(self) -> int:
-        """Of the trial that Optuna will be asked for: one that waits, or a new one."""
+    def _next(self) -> tuple[int, bool]:
+        """The number of the trial that Optuna gives next, and whether it has waited there: those do first, in order."""
         assert self._ot_study is not None  # noqa: S101 - made with the storage
         trials = self._ot_study.get_trials(deepcopy=False)
-        waiting = (trial.number for trial in trials if trial.state is OptunaState.WAITING)
-        return min(waiting, default=len(trials))
+        waiting = [trial.number for trial in trials if trial.state is OptunaState.WAITING]
+        return (min(waiting), True) if waiting else (len(trials), False)
 
-    def _may_go_on(self, number: int) -> bool:
-        """Whether a trial with this number goes on from an earlier one, where there is one."""
+    def _may_go_on(self) -> bool:
+        """Whether the next trial goes on from an earlier one, where there is one."""
         charged = self._assignment.charged
-        return charged is not None and charged.anew is not None and number >= charged.anew
+        return charged is not None and charged.anew is not None and self._next()[0] >= charged.anew
 
-    def _start_of(self, number: int) -> TrialStart | None:
-        """What a trial goes on from: its parameters wait in Optuna then. One that waited already begins as it did before."""
+    def _start(self) -> TrialStart | None:
+        """What the next trial goes on from: its parameters wait in Optuna then. One that waited already begins as it did before."""
         charged, study = self._assignment.charged, self._ot_study
         if charged is None or charged.anew is None or study is None:
             return None
-        if number < len(study.get_trials(deepcopy=False)):
+        number, has_waited = self._next()
+        if has_waited:
             known = self._records.get(number)
             return known.began_from if known else None
         found = start_of(
