@@ -8,11 +8,12 @@ import ray
 from ray.tune import Callback
 from ray.tune.experiment import Trial
 
-from tan_core.wire import RungScore, TrialRecord, TrialStart, TrialState
+from tan_core.wire import RungScore, TrialRecord, TrialState
 from worker.alive import Pulses
 from worker.reasons import reason_of
 from worker.report import Heartbeats, TrialReporter
 from worker.schedule import name_of
+from worker.searcher import start_in
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +115,7 @@ class SearchProgress(Callback):
                 value=known.value if known else None,
                 source=self._source(number),
                 reason=self._hung.pop(number, None),
-                began_from=_start(trial),
+                began_from=start_in(trial.config),
             )
         )
 
@@ -172,7 +173,7 @@ class SearchProgress(Callback):
             state=state,
             params=trial.config["params"],
             source=self._source(number),
-            began_from=_start(trial),
+            began_from=start_in(trial.config),
         )
         self._keep(record.model_copy(update={"state": state, "reason": reason}))
 
@@ -213,12 +214,6 @@ def _below_the_cut(result: dict[str, Any]) -> str:
     if score is not None and score.heat:
         return f"below the cut after the first {score.steps} steps at rung 0"
     return f"below the cut at rung {result['rung']}"
-
-
-def _start(trial: Trial) -> TrialStart | None:
-    """What it goes on from, as the searcher chose it."""
-    start = trial.config.get("began_from")
-    return TrialStart.model_validate(start) if start else None
 
 
 def _score(result: dict[str, Any]) -> RungScore | None:

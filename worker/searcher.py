@@ -167,7 +167,7 @@ class ConstantTanSearch(OptunaSearch):
         return _config(repeat.trial, trial.params, repeat.seed, known)
 
     def _explore(self, trial_id: str) -> dict[str, Any]:
-        start = self._start() if self._may_go_on() else None
+        start = self._start()
         with warnings.catch_warnings():
             # A sampler that is asked for the first time imports its library, and a busy machine takes seconds for it.
             warnings.filterwarnings("ignore", message="Define-by-run function")
@@ -320,6 +320,12 @@ def _suggest(trial: OptunaTrial, key: str, dimension: Any) -> Any:
     if isinstance(dimension, optuna.distributions.IntDistribution):
         return trial.suggest_int(key, dimension.low, dimension.high, log=dimension.log)
     return trial.suggest_float(key, dimension.low, dimension.high, log=dimension.log)
+
+
+def start_in(config: Mapping[str, Any]) -> TrialStart | None:
+    """What the trial of a suggestion goes on from."""
+    start = config.get("began_from")
+    return TrialStart.model_validate(start) if start else None
 
 
 def _config(

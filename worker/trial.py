@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import ray
@@ -41,7 +42,7 @@ from worker.reasons import reason_of
 from worker.report import ControlPlane, FencedError, RefusedError, UnreachableError, leave
 from worker.rung import Data, RungRun, Tensors, chosen
 from worker.schedule import RESOURCE, cut_of, name_of, resource
-from worker.searcher import METRIC
+from worker.searcher import METRIC, start_in
 from worker.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
@@ -95,8 +96,7 @@ class SimulatedTrial(Trainable):
         self._number: int = config["number"]
         self._params: dict[str, Scalar] = config["params"]
         self._seed: int = config["seed"]
-        start = config.get("began_from")
-        self._start = TrialStart.model_validate(start) if start else None
+        self._start = start_in(config)
         self._pulse.name = name_of(config)
         self._known = {
             score.rung: score for score in map(RungScore.model_validate, config["scores"])
@@ -167,27 +167,27 @@ class SimulatedTrial(Trainable):
         charged = self._assignment.charged
         if charged is None:
             return RungRun(self._assignment, candidate, self._rung, data, seed=self._seed)
-        if self._start is None:
-            return ChargedRun(self._assignment, charged, candidate, data, charge=self._charge)
-        candidate = candidate.at_learning_rate(self._start.learning_rate_factor)
-        begin_from = self._weights_of(self._start)
-        for pause in (*_PAUSES, None):
+        if self._start is not None:
+            candidate = candidate.at_learning_rate(self._start.learning_rate_factor)
+        begin = partial(
+            ChargedRun,
+            self._assignment,
+            charged,
+            candidate,
+            data,
+            charge=self._charge,
+            begin_from=self._weights_of(self._start) if self._start else None,
+        )
+        for pause in _PAUSES:
             try:
-                return ChargedRun(
-                    self._assignment,
-                    charged,
-                    candidate,
-                    data,
-                    charge=self._charge,
-                    begin_from=begin_from,
-                )
+                return begin()
             except ParameterError as error:
-                if error.field != "begin_from" or pause is None:
+                if error.field != "begin_from":
                     raise
                 log.warning("tries again in %g s: %s", pause, error)
                 self._pulse.beat()
                 time.sleep(pause)
-        raise AssertionError
+        return begin()
 
     def _weights_of(self, start: TrialStart) -> TrialWeights:
         """What the trial left that this one goes on from."""

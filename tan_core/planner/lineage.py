@@ -242,7 +242,7 @@ def _of_those_anew(scores: Mapping[int, float], score_std: float) -> dict[int, W
     noise, best = score_std**2, max(scores.values(), default=0.0)
     least = best - RIVALS * score_std
     rivals = [score for score in scores.values() if score >= least]
-    if len(rivals) < 2 or not score_std:
+    if len(rivals) < 2:
         return {number: Worth(score, noise) for number, score in scores.items()}
     middle, spread = fmean(rivals), variance(rivals)
     kept = max(1 - noise / spread, LEAST_KEPT) if spread else LEAST_KEPT

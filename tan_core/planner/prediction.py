@@ -151,6 +151,7 @@ def standings(
         default=None,
     )
     depth = depths(completed)
+    deepest = max(depth.values(), default=0)
     found = [
         _standing(
             trial,
@@ -158,7 +159,7 @@ def standings(
             expected_batch_size,
             evaluation,
             depth=depth[trial.number],
-            deepest=max(depth.values()),
+            deepest=deepest,
         )
         for trial, law in laws
     ]
@@ -185,15 +186,13 @@ def _standing(
     """Where a trial stands by its law; ``depth`` is how many came before it in its line, ``deepest`` the most of any."""
     observations = rests_on(trial)
     rough = law.predict(expected_batch_size, level=LEVEL)
+    if evaluation.goes_on and trial.weights_sha256 is not None:
+        own, alike = (_going_on(rough.accuracy, depth=each) for each in (depth, deepest))
+    else:
+        scores = [*trial.scores, *_of_whole_ladders(trial)]
+        own = alike = _ahead(scores, expected_batch_size)
 
-    def ahead_at(depth: int) -> tuple[float, float]:
-        if evaluation.goes_on and trial.weights_sha256 is not None:
-            gain = gain_from(rough.accuracy, depth=depth)
-            return gain.share * (1 - rough.accuracy), gain.std
-        return _ahead([*trial.scores, *_of_whole_ladders(trial)], expected_batch_size)
-
-    def told(known: Evaluation, *, depth: int) -> Prediction:
-        ahead, ahead_std = ahead_at(depth)
+    def told(known: Evaluation, ahead: float, ahead_std: float) -> Prediction:
         return law.predict(
             expected_batch_size,
             level=LEVEL,
@@ -203,12 +202,18 @@ def _standing(
 
     return Standing(
         trial=trial.number,
-        prediction=told(evaluation, depth=depth),
-        compared=told(replace(evaluation, errors=()), depth=deepest),
+        prediction=told(evaluation, *own),
+        compared=told(replace(evaluation, errors=()), *alike),
         seeds=len({one.seed for one in observations}),
         is_fresh=any(one.seed for one in observations),
-        ahead=ahead_at(depth)[0],
+        ahead=own[0],
     )
+
+
+def _going_on(accuracy: float, *, depth: int) -> tuple[float, float]:
+    """As :func:`_ahead`, of a run that goes on from a trial of this accuracy and depth."""
+    gain = gain_from(accuracy, depth=depth)
+    return gain.share * (1 - accuracy), gain.std
 
 
 def without_noise(trials: Sequence[TrialRecord], score_std: float) -> list[TrialRecord]:
