@@ -37,6 +37,8 @@ from worker.space import Space
 
 METRIC = "score"
 STUDY = "study"
+UNLEARNT = 10
+"""Trials before Optuna's TPE and GP samplers have learnt anything: their default."""
 
 
 def space_of(assignment: SearchAssignment) -> Space:
@@ -53,11 +55,29 @@ def hydrated_storage(
     space = space_of(assignment)
     by_number = {trial.number: trial for trial in known}
     begun = max(by_number, default=-1) + 1
-    points = assignment.points[: assignment.search.trials]
+    points = _points(assignment, space)
     for number in range(max(begun, len(points))):
-        point = points[number].params if number < len(points) else None
+        point = points[number] if number < len(points) else None
         study.add_trial(_frozen(by_number.get(number), point, space))
     return storage
+
+
+def _points(assignment: SearchAssignment, space: Space) -> list[Mapping[str, Any]]:
+    """The parameters of the first trials: those known to be worth trying, and beside them such as are spread over the space.
+
+    The trials that a sampler draws before it has learnt anything are spread; where each later one goes on from an earlier one
+    it never learns. Who asked for random draws has them; CMA-ES begins in the middle by itself.
+    """
+    search, charged = assignment.search, assignment.charged
+    tried: list[Mapping[str, Any]] = [point.params for point in assignment.points[: search.trials]]
+    if charged is not None and charged.anew is not None:
+        is_spread, first = search.sampler is not Sampler.RANDOM, charged.anew
+    else:
+        is_spread, first = search.sampler in (Sampler.TPE, Sampler.GP), UNLEARNT
+    if not is_spread:
+        return tried
+    seed = _sampler_seed(search.seed, (), assignment.points)
+    return [*tried, *space.spread(min(first, search.trials) - len(tried), seed=seed)]
 
 
 def _frozen(

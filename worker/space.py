@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 from optuna.distributions import (
     BaseDistribution,
     CategoricalDistribution,
@@ -25,6 +26,19 @@ def distribution(dimension: Dimension) -> BaseDistribution:
     if dimension.is_integer:
         return IntDistribution(int(dimension.low), int(dimension.high), log=dimension.log)
     return FloatDistribution(dimension.low, dimension.high, log=dimension.log)
+
+
+def value_at(of: BaseDistribution, share: float) -> Any:
+    """The value below which this share of a distribution lies; of choices each has an equal part."""
+    if isinstance(of, CategoricalDistribution):
+        return of.choices[min(int(share * len(of.choices)), len(of.choices) - 1)]
+    assert isinstance(of, FloatDistribution | IntDistribution)  # noqa: S101 - there is no other
+    # A whole number is what is rounded to it, as Optuna draws it.
+    rim = 0.5 if isinstance(of, IntDistribution) else 0.0
+    low, high = of.low - rim, of.high + rim
+    value = low * (high / low) ** share if of.log else low + share * (high - low)
+    within = min(max(value, of.low), of.high)
+    return round(within) if rim else within
 
 
 class Space:
@@ -55,6 +69,29 @@ class Space:
     def is_read(self, key: str, chosen: Mapping[str, Scalar]) -> bool:
         """Whether a candidate with these values of earlier keys reads the dimension."""
         return all(need.is_met(self._value(other, chosen)) for other, need in self._needed(key))
+
+    def spread(self, count: int, *, seed: int) -> list[dict[str, Any]]:
+        """Candidates that look at all of the space: of every dimension their values are equally far apart, in an order of its own.
+
+        A Latin hypercube whose points are shifted together, by dimension, so that choices come equally often. Independent draws
+        leave to chance what is looked at: in one of four searches three of them are in one half of a range.
+        Dimensions that a candidate does not read are left out.
+
+        References:
+            McKay, Beckman and Conover (1979), "A comparison of three methods for selecting values of input variables".
+        """
+        rng = np.random.default_rng(seed)
+        places = {
+            key: (rng.permutation(count) + rng.random()) / count for key in self.distributions
+        }
+        found: list[dict[str, Any]] = []
+        for number in range(count):
+            chosen: dict[str, Any] = {}
+            for key, dimension in self.distributions.items():
+                if self.is_read(key, chosen):
+                    chosen[key] = value_at(dimension, float(places[key][number]))
+            found.append(chosen)
+        return found
 
     def of(self, params: Mapping[str, Scalar]) -> dict[str, BaseDistribution]:
         """The dimensions that these parameters have values of."""

@@ -133,7 +133,9 @@ def result(rung: int, score: float, outcome: str, *, point: int | None = None) -
 
 
 def states(searcher: ConstantTanSearch) -> list[OptunaState]:
-    return [trial.state for trial in searcher._ot_study.trials]
+    """Of the trials that were asked for."""
+    trials = searcher._ot_study.trials
+    return [trial.state for trial in trials if trial.state is not OptunaState.WAITING]
 
 
 def test_a_fresh_search_numbers_its_trials_from_zero() -> None:
@@ -160,6 +162,49 @@ def test_equal_seeds_suggest_equal_trials_and_other_seeds_do_not() -> None:
 
     assert drawn(3) == drawn(3)
     assert drawn(3) != drawn(4)
+
+
+RATES: dict[str, Any] = {"learning_rate": {"low": 0.25, "high": 16.0, "log": True}}
+
+
+def sixteenths(searcher: ConstantTanSearch, count: int) -> list[int]:
+    """Where in the range, by ratio, learning rates are that are proposed one after another."""
+    rates = [suggest(searcher, f"s{n}")["params"]["learning_rate"] for n in range(count)]
+    return [int(16 * math.log(rate / 0.25) / math.log(64)) for rate in rates]
+
+
+@pytest.mark.parametrize("kind", ["tpe", "gp"])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_trials_that_know_nothing_yet_are_spread_over_the_space(kind: str, seed: int) -> None:
+    found = sixteenths(searching(space=RATES, sampler=kind, seed=seed), 8)
+    assert sorted(place // 2 for place in found) == [*range(8)]
+    assert found != sorted(found)
+
+
+def test_who_asks_for_random_draws_has_them() -> None:
+    found = [
+        sixteenths(searching(space=RATES, sampler="random", seed=seed), 8) for seed in range(4)
+    ]
+    assert any(len({place // 2 for place in places}) < 8 for places in found)
+
+
+def test_a_search_that_is_resumed_goes_on_over_the_same_points() -> None:
+    whole = searching(space=RATES)
+    points = [suggest(whole, f"t{n}")["params"] for n in range(8)]
+    known = [
+        TrialRecord(number=n, state=TrialState.COMPLETED, params=points[n], value=0.5)
+        for n in range(3)
+    ]
+    resumed = searching(known, space=RATES)
+    assert [suggest(resumed, f"u{n}")["params"] for n in range(5)] == points[3:]
+
+
+def test_points_that_are_known_take_the_place_of_the_first_ones() -> None:
+    known = [KnownPoint(params={"learning_rate": 1.0}, source="trial 1 of s-1")]
+    searcher = searching(space=RATES, points=known, trials=5)
+    first, *others = [suggest(searcher, f"t{n}")["params"]["learning_rate"] for n in range(5)]
+    assert first == 1.0
+    assert sorted(int(4 * math.log(rate / 0.25) / math.log(64)) for rate in others) == [0, 1, 2, 3]
 
 
 def test_an_interrupted_trial_runs_first_under_its_own_number() -> None:
@@ -192,7 +237,7 @@ def test_a_resumed_search_does_not_draw_its_first_trials_again() -> None:
 
 
 def test_known_trials_reach_optuna_in_their_own_state() -> None:
-    trials = hydrated_storage(assignment_of(), KNOWN).get_all_trials(0)
+    trials = hydrated_storage(assignment_of(trials=6), KNOWN).get_all_trials(0)
     assert [trial.state for trial in trials] == [
         OptunaState.COMPLETE,
         OptunaState.WAITING,
@@ -530,6 +575,14 @@ class TestGoingOn:
         assert [each["number"] for each in (first, second)] == [0, 1]
         assert [each["began_from"] for each in (first, second)] == [None, None]
         assert searcher.suggest("t2") is None
+
+    @pytest.mark.parametrize("kind", ["tpe", "gp", "cmaes"])
+    def test_those_that_begin_anew_are_spread_over_the_space(self, kind: str) -> None:
+        """Few as they are, they are all that is seen of it."""
+        charged = self.charged(anew=4)
+        for seed in range(3):
+            searcher = self.searcher([], space=RATES, sampler=kind, seed=seed, charged=charged)
+            assert sorted(place // 4 for place in sixteenths(searcher, 4)) == [0, 1, 2, 3]
 
     def test_each_later_one_has_the_parameters_of_the_best_and_waits_for_the_one_before(
         self,

@@ -1,0 +1,116 @@
+"""Candidates that are spread over a search space."""
+
+import math
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+
+from tan_core.mechanism import Mechanism
+from tan_core.wire import DatasetRef
+from tests.support.assignments import search_assignment
+from worker.searcher import space_of
+from worker.space import Space, value_at
+
+COUNTS = st.integers(1, 40)
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+DATASET = DatasetRef(
+    name="digits",
+    source="digits",
+    content_sha256="0" * 64,
+    num_classes=10,
+    shape=[1, 8, 8],
+    num_train=1_000,
+    num_validation=100,
+    num_test=100,
+)
+
+
+def searched(space: dict[str, Any]) -> Space:
+    mechanism = Mechanism(sampling_rate=0.1, noise_multiplier=2.0, clip_norm=1.0, steps=40)
+    return space_of(search_assignment(DATASET, mechanism=mechanism, search={"space": space}))
+
+
+@pytest.mark.parametrize(
+    ("distribution", "share", "value"),
+    [
+        (FloatDistribution(1.0, 5.0), 0.25, 2.0),
+        (FloatDistribution(0.25, 16.0, log=True), 0.5, 2.0),
+        (FloatDistribution(0.1, 0.7, log=True), 0.0, 0.1),
+        (IntDistribution(1, 3), 0.32, 1),
+        (IntDistribution(1, 3), 0.34, 2),
+        (IntDistribution(1, 3), 1 - 2**-53, 3),
+        (IntDistribution(1, 15, log=True), 0.0, 1),
+        (IntDistribution(7, 7), 0.9, 7),
+        (CategoricalDistribution(("sgd", "adam")), 0.49, "sgd"),
+        (CategoricalDistribution(("sgd", "adam")), 0.5, "adam"),
+        (CategoricalDistribution(("sgd", "adam")), 1.0, "adam"),
+    ],
+)
+def test_a_share_of_a_distribution_lies_below_its_value(
+    distribution: BaseDistribution, share: float, value: object
+) -> None:
+    found = value_at(distribution, share)
+    assert found == pytest.approx(value) if isinstance(value, float) else found == value
+    assert type(found) is type(value)
+
+
+@given(count=COUNTS, seed=SEEDS)
+def test_of_a_range_each_candidate_has_a_share_of_its_own(count: int, seed: int) -> None:
+    space = searched(
+        {
+            "learning_rate": {"low": 0.25, "high": 16.0, "log": True},
+            "momentum": {"low": 0.0, "high": 0.8},
+        }
+    )
+    found = space.spread(count, seed=seed)
+    rates = [math.log(point["learning_rate"] / 0.25) / math.log(64) for point in found]
+    momenta = [point["momentum"] / 0.8 for point in found]
+    for shares in (rates, momenta):
+        # Logarithms round: a share may come out on the rim of its own.
+        places = [min(int(share * count + 1e-9), count - 1) for share in shares]
+        assert sorted(places) == [*range(count)]
+
+
+@given(count=COUNTS, seed=SEEDS, choices=st.integers(2, 6))
+def test_choices_and_whole_numbers_come_equally_often(count: int, seed: int, choices: int) -> None:
+    space = searched(
+        {
+            "weight_decay": {"choices": [i / 10 for i in range(choices)]},
+            "augmentation_multiplicity": {"low": 1, "high": choices},
+        }
+    )
+    found = space.spread(count, seed=seed)
+    for key in space.distributions:
+        times = Counter(point[key] for point in found).values()
+        assert len(times) == min(choices, count)
+        assert max(times) - min(times) <= 1
+
+
+def test_what_a_candidate_does_not_read_is_left_out() -> None:
+    space = searched(
+        {
+            "beta2": {"low": 0.9, "high": 0.999},
+            "momentum": {"low": 0.1, "high": 0.9},
+            "optimizer": {"choices": ["sgd", "adam"]},
+        }
+    )
+    for point in space.spread(12, seed=1):
+        is_sgd = point["optimizer"] == "sgd"
+        assert ("beta2" in point) is not is_sgd
+
+
+def test_a_seed_is_a_draw() -> None:
+    space = searched({"learning_rate": {"low": 0.25, "high": 16.0, "log": True}})
+    assert space.spread(5, seed=1) == space.spread(5, seed=1) != space.spread(5, seed=2)
+    assert space.spread(0, seed=1) == []
