@@ -1,4 +1,4 @@
-"""Commands that look after a running study: pause, resume, logs."""
+"""Commands that look after a running study: pause, resume, finish, logs."""
 
 from typing import Annotated, Any
 
@@ -37,6 +37,22 @@ def resume(study: StudyReference, as_json: JsonFlag = False) -> None:
         place = answer.get("queue_position")
         when = "goes on" if place is None else f"is number {place} in line for a slot"
         show(f"{label(answer)} {when}; watch it with `tan-cli watch {answer['id']}`")
+
+
+def finish(study: StudyReference, as_json: JsonFlag = False) -> None:
+    """End a search early: the trials that run go on to their end, and the best one is promoted."""
+    from service.cli.connect import document, find_study, label, open_client
+    from service.cli.output import show, show_json
+
+    with open_client() as client:
+        answer = document(client.finish_search(find_study(client, study)["id"]))
+    if as_json:
+        show_json(answer)
+    else:
+        show(
+            f"{label(answer)} begins no more trials; the best one is promoted once those that run have ended: "
+            f"`tan-cli watch {answer['id']}`"
+        )
 
 
 def logs(

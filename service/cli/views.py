@@ -210,7 +210,7 @@ def _ended_early(attempt: Json) -> str | None:
     if attempt["state"] in ("live", "succeeded"):
         return None
     code = attempt["exit_code"]
-    how = "paused" if attempt["paused"] else attempt["state"]
+    how = "told to end" if attempt["paused"] else attempt["state"]
     told = [
         f"{attempt['run']} attempt {attempt['attempt']} {how}",
         None if code in (None, 0) else f"exit code {code}",

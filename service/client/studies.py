@@ -124,6 +124,10 @@ class Studies(Connection):
         """Let a paused study go on."""
         return self._ask(StudyView, "POST", f"{study_path(study_id)}/resume")
 
+    def finish_search(self, study_id: str) -> StudyView:
+        """End a search early, and let the best of what it has found go on to the private run."""
+        return self._ask(StudyView, "POST", f"{study_path(study_id)}/finish")
+
     def promote_study(
         self,
         study_id: str,

@@ -143,6 +143,8 @@ class Study(Base):
     """Of those that wait for a slot, the highest goes first."""
     pause_requested: Mapped[bool] = mapped_column(server_default=text("false"))
     """What users want; ``suspended`` is what is."""
+    finish_requested: Mapped[bool] = mapped_column(server_default=text("false"))
+    """Of a search: a user wants no more trials than it has."""
     suspended: Mapped[bool] = mapped_column(server_default=text("false"))
     """Begun, but without a driver and without a slot: paused, resting, or waiting for a slot again."""
     resting: Mapped[bool] = mapped_column(server_default=text("false"))

@@ -37,7 +37,7 @@ class AttemptView(BaseModel):
     state: Literal["live", "succeeded", "failed", "cancelled", "lost"]
     reason: str | None
     paused: bool
-    """Whether it was told to pause: then its end is no failure."""
+    """Whether it was told to end, for a pause or because its search was ended early: then its end is no failure."""
     exit_code: int | None
     """Of its driver, as the cluster saw it end."""
     last_lines: str | None

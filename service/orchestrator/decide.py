@@ -25,6 +25,8 @@ OTHER_VERSION = ("this worker speaks version ", "this driver runs Ray ")
 UNREACHED = "the driver was not heard yet, and the API does not answer at TAN_WORKER_URL from the orchestrator either"
 PAUSED = "paused by a user"
 PAUSING = "pausing: the driver goes on to its next checkpoint"
+ENDED_EARLY = "the search was ended early by a user"
+ENDING_EARLY = "ending the search: the trials that run go on to their end"
 
 
 class Action(Enum):
@@ -92,6 +94,7 @@ def decide(
     job: JobInfo | None,
     is_to_end: bool,
     is_paused: bool,
+    is_enough: bool,
     max_attempts: int,
     tries: int,
     in_vain: int,
@@ -107,6 +110,7 @@ def decide(
         job: what the cluster says of it; None if the cluster does not know it.
         is_to_end: whether the study was cancelled, or has used up its compute budget.
         is_paused: whether a user wants the study to rest.
+        is_enough: whether a user wants no more of this search than it has found. Its driver ends as one that is paused.
         max_attempts: how many attempts in a row may end without progress.
         tries: how many have by now; those that were told to pause are not among them.
         in_vain: of those, the ones that count. One that met another version does not: that
@@ -118,13 +122,16 @@ def decide(
     """
     if last is not None and last.state == "live":
         silence = _silence(last, job, now, heard.listening_since, heartbeat_timeout)
-        decision = _live(last, job, is_to_end, is_paused, silence, now, heard)
+        rests = ENDING_EARLY if is_enough else PAUSING if is_paused else None
+        decision = _live(last, job, is_to_end, rests, silence, now, heard)
         is_waiting_in_vain = decision == WAIT and heard.is_unreached and last.heartbeat_at is None
         return Decision(action=Action.WAIT, reason=UNREACHED) if is_waiting_in_vain else decision
     if last is not None and last.state == "succeeded":
         return Decision(action=Action.SUCCEED)
     if is_to_end:
         return Decision(action=Action.CANCEL)
+    if is_enough:
+        return Decision(action=Action.SUCCEED)
     if last is not None and not last.retryable:
         return Decision(action=Action.FAIL)
     if in_vain >= max_attempts:
@@ -156,7 +163,7 @@ def _live(
     attempt: AttemptView,
     job: JobInfo | None,
     is_to_end: bool,
-    is_paused: bool,
+    rests: str | None,
     silence: timedelta | None,
     now: datetime,
     heard: Heard,
@@ -168,7 +175,9 @@ def _live(
             return Decision(action=Action.LOSE, reason="ended before it was submitted")
         if attempt.pause_requested_at is not None:
             return Decision(action=Action.LOSE, reason="paused before it was submitted")
-        return Decision(action=Action.PAUSE if is_paused else Action.SUBMIT)
+        return (
+            Decision(action=Action.PAUSE, reason=rests) if rests else Decision(action=Action.SUBMIT)
+        )
     if job.status.is_terminal:
         return Decision(action=Action.LOSE, reason=_ending(job))
     if attempt.stop_requested_at is not None:
@@ -184,18 +193,18 @@ def _live(
             action=Action.STOP,
             reason=f"the driver sent no heartbeat for {silence.total_seconds():.0f} s",
         )
-    return _pausing(attempt, is_paused, now, heard.listening_since)
+    return _pausing(attempt, rests, now, heard.listening_since)
 
 
 def _pausing(
-    attempt: AttemptView, is_paused: bool, now: datetime, listening_since: datetime
+    attempt: AttemptView, rests: str | None, now: datetime, listening_since: datetime
 ) -> Decision:
     """Of a driver that lives. Once it was told, a resume waits until it has ended."""
     if attempt.pause_requested_at is None:
-        return Decision(action=Action.PAUSE, reason=PAUSING) if is_paused else WAIT
+        return Decision(action=Action.PAUSE, reason=rests) if rests else WAIT
     if _lasted(attempt.pause_requested_at, now, listening_since) > PAUSE_GRACE:
         return Decision(action=Action.STOP, reason="paused, but it came to no checkpoint")
-    return Decision(action=Action.WAIT, reason=PAUSING)
+    return Decision(action=Action.WAIT, reason=rests or PAUSING)
 
 
 def _silence(

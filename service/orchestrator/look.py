@@ -23,6 +23,8 @@ class Look:
     is_to_end: bool
     """It was cancelled, or has used up its compute budget."""
     is_paused: bool
+    is_enough: bool
+    """A user wants no more of the search under way than it has found."""
     num_running: int
     """Studies that hold a slot."""
     run_id: str | None
@@ -55,6 +57,7 @@ async def look(session: AsyncSession, study_id: str, *, owner: str) -> Look | No
         reason=row.reason,
         is_to_end=row.is_to_end,
         is_paused=row.pause_requested,
+        is_enough=row.finish_requested and row.kind == "search",
         num_running=row.num_running,
         run_id=row.run_id,
         submission_id=row.submission_id,
@@ -64,9 +67,9 @@ async def look(session: AsyncSession, study_id: str, *, owner: str) -> Look | No
 
 
 _LOOK = text(f"""
-SELECT study.state, study.reason, study.pause_requested,
+SELECT study.state, study.reason, study.pause_requested, study.finish_requested,
     study.cancel_requested OR {IS_USED_UP} AS is_to_end, {NUM_RUNNING} AS num_running,
-    run.id AS run_id, live.number, live.submission_id, live.created_at, live.submitted_at,
+    run.id AS run_id, run.kind, live.number, live.submission_id, live.created_at, live.submitted_at,
     live.heartbeat_at, live.stop_requested_at, live.pause_requested_at, clock_timestamp() AS now
 FROM study
 LEFT JOIN run ON run.study_id = study.id AND run.state = 'active'

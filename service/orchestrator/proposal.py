@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -11,6 +11,7 @@ from service.calibration.repository import earlier_errors
 from service.db.tables import Dataset, Study
 from service.studies.repository import trial_record
 from service.studies.schemas import Prediction, PromotionView, StandingView
+from service.text import counted
 from service.trials import repository as trials
 from tan_core.planner import Evaluation, Plan, Promotion, Standing, choose_winner
 from tan_core.wire import clean_reason
@@ -61,6 +62,10 @@ async def propose(session: AsyncSession, study: Study) -> Proposal | None:
     )
     if promotion is None:
         return None
+    if study.finish_requested:
+        ended = sum(trial.state.is_finished for trial in found)
+        early = f"a user ended the search after {ended} of {counted(study.spec['search']['trials'], 'trial')}"
+        promotion = replace(promotion, reason=f"{promotion.reason}; {early}")
     proposed = Proposal(promotion, evaluation)
     reason = clean_reason(promotion.reason)
     _write(study, proposed, trial=promotion.winner.trial, by=None, reason=reason)

@@ -22,9 +22,11 @@ from service.logs.redact import redact
 from service.logs.text import last_words, rays_words
 from service.orchestrator import assignments, claims, compute, endings, promote
 from service.orchestrator.decide import (
+    ENDED_EARLY,
     FIRST_PAUSE,
     OTHER_VERSION,
     PAUSED,
+    PAUSING,
     Action,
     AttemptView,
     Decision,
@@ -176,7 +178,7 @@ class Reconciler:
             (seen.reason or "").startswith(line.WAITING)
             and seen.attempt is None
             and seen.num_running >= self._settings.max_running_studies
-            and not (seen.is_to_end or seen.is_paused)
+            and not (seen.is_to_end or seen.is_paused or seen.is_enough)
         )
 
     # Studies between runs
@@ -309,6 +311,7 @@ class Reconciler:
                 job=job,
                 is_to_end=study.cancel_requested or is_used_up,
                 is_paused=study.pause_requested,
+                is_enough=study.finish_requested and run.kind == "search",
                 tries=tries,
                 in_vain=in_vain,
                 now=now,
@@ -335,7 +338,8 @@ class Reconciler:
                 if not study.suspended or await self._has_slot(scene.session, study):
                     await self._start_attempt(scene)
             case Action.PAUSE if attempt is not None:
-                attempt.pause_requested_at, attempt.reason = scene.now, PAUSED
+                attempt.pause_requested_at = scene.now
+                attempt.reason = PAUSED if decision.reason == PAUSING else ENDED_EARLY
                 study.reason = decision.reason
             case Action.SUSPEND | Action.REST:
                 study.reason, study.resting = decision.reason, decision.action is Action.REST
@@ -430,6 +434,11 @@ class Reconciler:
         for held in names.of_search(study.id) if _is_charged(run) else ():
             await self._ledger.release(
                 session, held, actor=self._actor, reason="the search is complete"
+            )
+        if study.finish_requested and scene.attempt is not None:
+            # Its driver may have died before they ended.
+            await interrupt_running(
+                session, study, before_attempt=scene.attempt.number + 1, reason=ENDED_EARLY
             )
         if needed := await promote.approval_needed(session, study):
             await promote.await_approval(session, study, self._ledger, needed)
@@ -543,6 +552,7 @@ def _is_calm(seen: Look, job: JobInfo | None, decided: Callable[..., Decision]) 
         job=job,
         is_to_end=seen.is_to_end,
         is_paused=seen.is_paused,
+        is_enough=seen.is_enough,
         tries=0,  # these count when an attempt has ended
         in_vain=0,
         now=seen.now,

@@ -200,6 +200,20 @@ async def resume_study(study_id: str, context: ContextDep) -> StudyView:
 
 
 @router.post(
+    "/{study_id}/finish",
+    dependencies=[needs_study(Scope.SUBMIT)],
+    status_code=status.HTTP_202_ACCEPTED,
+    responses=described(404, 409, 422),
+)
+async def finish_search(study_id: str, context: ContextDep) -> StudyView:
+    """End a search early: trials that run go on to their end, no other begins, and the best one is promoted as usual.
+
+    Not where trials are charged: their number was fixed before the first. Asking twice is harmless.
+    """
+    return await service.finish_search(context, study_id)
+
+
+@router.post(
     "/{study_id}/promote",
     dependencies=[needs_study(Scope.APPROVE)],
     status_code=status.HTTP_202_ACCEPTED,

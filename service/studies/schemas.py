@@ -204,6 +204,8 @@ class StudyView(BaseModel):
     reason: str | None
     paused: bool
     """Whether a user lets it rest; its driver may still be on its way to the next checkpoint."""
+    search_ended_early: bool = False
+    """Whether a user wants no more trials than those that had begun; while it is ``simulating``, these go on to their end."""
     priority: int
     queue_position: int | None
     """Its place among those that wait for a slot, from 1; None: it does not wait."""

@@ -42,6 +42,7 @@ from service.studies.schemas import (
     StudySummary,
     StudyView,
 )
+from tan_core.accounting import SearchAccounting
 from tan_core.spec import StudySpec
 
 
@@ -176,6 +177,36 @@ async def pause(context: Context, study_id: str, *, wanted: bool) -> StudyView:
         return await view(session, study.id)
 
 
+async def finish_search(context: Context, study_id: str) -> StudyView:
+    """Ask the orchestrator to end the search early: what it has found by then is promoted.
+
+    Raises:
+        ConflictError: there is no search under way, it has found nothing yet, or its trials are charged: how many there are is
+            then fixed before the first, and no score may decide it.
+    """
+    async with context.database.session() as session:
+        study = await _find(session, study_id, lock=True)
+        if study.state != StudyState.SIMULATING or study.cancel_requested:
+            state = "being cancelled" if study.cancel_requested else study.state
+            raise ConflictError(
+                f"study {study_id!r} is {state}; only the search of a study that is simulating can be ended early"
+            )
+        if SearchAccounting(study.search_accounting).is_charged:
+            raise ConflictError(
+                f"the trials of study {study_id!r} are charged ({study.search_accounting}): how many there are was fixed "
+                "before the first, and cannot depend on what they show; pause or cancel it"
+            )
+        if not await repository.completed_trials(session, study.id):
+            raise ConflictError(
+                f"no trial of study {study_id!r} has completed yet, so there would be nothing to promote; wait for one, "
+                "or cancel the study"
+            )
+        if not study.finish_requested:
+            study.finish_requested, study.pause_requested = True, False
+            await append_state(session, study)
+        return await view(session, study.id)
+
+
 async def promote(
     context: Context,
     study_id: str,
@@ -289,6 +320,7 @@ async def view(session: AsyncSession, study_id: str) -> StudyView:
         state=StudyState(study.state),
         reason=line.told(study.reason, position),
         paused=study.pause_requested and not StudyState(study.state).is_terminal,
+        search_ended_early=study.finish_requested,
         priority=study.priority,
         queue_position=position,
         spec=study.spec,

@@ -71,12 +71,13 @@ async def test_what_else_the_token_may_it_may_in_its_own_tenant_only(admin, acme
     mixed = await admin.befriend(["audit", "submit", "approve"], tenant="supervision")
     before = (await acme.get(f"/studies/{study}")).json()
     refused = [
-        await mixed.post(f"/studies/{study}/{verb}") for verb in ("cancel", "pause", "promote")
+        await mixed.post(f"/studies/{study}/{verb}")
+        for verb in ("cancel", "pause", "finish", "promote")
     ]
     refused.append(
         await mixed.patch(f"/studies/{study}", json={"name": "x"}, headers={"If-Match": "*"})
     )
-    assert [answer.status_code for answer in refused] == [404] * 4
+    assert [answer.status_code for answer in refused] == [404] * 5
     chosen = {"action": "cancel", "study": [study]}
     assert (await mixed.post("/ui/studies/bulk", data=chosen)).status_code == 409
     assert (await acme.get(f"/studies/{study}")).json() == before

@@ -34,7 +34,7 @@ async def test_what_is_anothers_is_not_there(other, study, path):
     assert answer.json()["detail"] == f"there is no study {study!r}"
 
 
-@pytest.mark.parametrize("verb", ["cancel", "promote", "pause", "resume"])
+@pytest.mark.parametrize("verb", ["cancel", "promote", "pause", "resume", "finish"])
 async def test_what_is_anothers_cannot_be_changed(acme, other, study, verb):
     before = (await acme.get(f"/studies/{study}")).json()
     assert (await other.post(f"/studies/{study}/{verb}")).status_code == 404

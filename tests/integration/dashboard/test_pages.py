@@ -283,7 +283,21 @@ class TestStudyPage:
 
         (stream,) = [a for _, a in page.elements if "hx-sse:connect" in a]
         assert stream["hx-sse:connect"] == f"/studies/{study_id}/events?after=2"
-        assert _actions(page) == ["pause", "cancel"]
+        assert _actions(page) == ["pause", "finish", "cancel"]
+
+    async def test_a_search_that_a_user_ends_says_so(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        study_id = await seeding.simulating(context)
+        before = await get(client, f"/ui/studies/{study_id}")
+        assert (await client.post(f"/studies/{study_id}/finish")).status_code == 202
+
+        page = await get(client, f"/ui/studies/{study_id}")
+
+        assert "ended early by a user" in page.text["main"]
+        assert "ended early by a user" not in before.text["main"]
+        (button,) = [a for tag, a in page.elements if tag == "button" and a.get("id") == "finish"]
+        assert "disabled" in button
 
     async def test_only_a_study_that_waits_can_be_approved(
         self, client: httpx.AsyncClient, context: Context

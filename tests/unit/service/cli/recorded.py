@@ -419,6 +419,10 @@ class RecordedServer:
             f"GET /studies/{STUDY['id']}": (200, self.study),
             f"POST /studies/{STUDY['id']}/cancel": (202, {**self.study, "state": "cancelled"}),
             f"POST /studies/{STUDY['id']}/pause": (202, {**self.study, "paused": True}),
+            f"POST /studies/{STUDY['id']}/finish": (
+                202,
+                {**self.study, "search_ended_early": True},
+            ),
             f"POST /studies/{STUDY['id']}/resume": (202, {**self.study, "queue_position": 2}),
             f"GET /studies/{STUDY['id']}/attempts": (200, {"items": ATTEMPTS}),
             f"GET /studies/{STUDY['id']}/trials": (200, {"items": TRIALS, "next_cursor": None}),

@@ -23,6 +23,15 @@ def test_resume_tells_the_place_in_the_line(cli: Cli, server: RecordedServer) ->
     assert "number 2 in line" in done.out
 
 
+def test_finish_says_what_comes_then(cli: Cli, server: RecordedServer) -> None:
+    done = cli("finish", STUDY["name"])
+
+    assert done.code == 0
+    assert server.asked(f"POST /studies/{ID}/finish")
+    assert "begins no more trials" in done.out
+    assert json.loads(cli("finish", ID, "--json").out)["search_ended_early"] is True
+
+
 def test_both_print_the_answer_as_json(cli: Cli, server: RecordedServer) -> None:
     assert json.loads(cli("pause", ID, "--json").out)["paused"] is True
     assert json.loads(cli("resume", ID, "--json").out)["queue_position"] == 2

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from service.orchestrator.decide import (
+    ENDING_EARLY,
     PAUSE_GRACE,
     START_GRACE,
     STOP_GRACE,
@@ -46,6 +47,7 @@ def decided(
     *,
     cancel: bool = False,
     pause: bool = False,
+    finish: bool = False,
     max_attempts: int = 3,
     tries: int = 0,
     in_vain: int = 0,
@@ -58,6 +60,7 @@ def decided(
         job=info,
         is_to_end=cancel,
         is_paused=pause,
+        is_enough=finish,
         max_attempts=max_attempts,
         tries=tries,
         in_vain=in_vain,
@@ -184,18 +187,7 @@ class TestLiveAttempts:
 
     @pytest.mark.parametrize("status", [JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.STOPPED])
     def test_a_driver_that_ended_without_a_report_is_lost(self, status: JobStatus) -> None:
-        decision = decide(
-            last=attempt(),
-            job=job(status, exit_code=137),
-            is_to_end=False,
-            is_paused=False,
-            max_attempts=3,
-            tries=0,
-            in_vain=0,
-            now=NOW,
-            heard=Heard(looking_since=LONG_AGO, listening_since=LONG_AGO),
-            heartbeat_timeout=TIMEOUT,
-        )
+        decision = decided(attempt(), job(status, exit_code=137))
 
         assert decision.action is Action.LOSE
         assert decision.reason is not None
@@ -226,6 +218,21 @@ class TestLiveAttempts:
 
         assert action(asked, job(status), cancel=True) is Action.LOSE
         assert action(asked, job(status), cancel=True, listening_since=NOW) is Action.LOSE
+
+
+class TestFinish:
+    def test_its_driver_is_told_as_one_that_pauses_and_says_why(self) -> None:
+        decision = decided(attempt(), job(JobStatus.RUNNING), finish=True)
+        assert (decision.action, decision.reason) == (Action.PAUSE, ENDING_EARLY)
+        told = attempt(pause_requested_at=NOW)
+        assert decided(told, job(JobStatus.RUNNING), finish=True).reason == ENDING_EARLY
+
+    def test_what_it_has_found_counts_however_its_driver_ended(self) -> None:
+        for ended in ({"state": "lost"}, {"state": "failed", "retryable": False}):
+            assert action(attempt(**ended), finish=True) is Action.SUCCEED
+            assert action(attempt(**ended), finish=True, pause=True) is Action.SUCCEED
+            assert action(attempt(**ended), finish=True, cancel=True) is Action.CANCEL
+        assert action(attempt(state="failed"), finish=True, in_vain=3) is Action.SUCCEED
 
 
 class TestPause:

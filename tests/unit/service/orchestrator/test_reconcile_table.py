@@ -48,7 +48,12 @@ CLUSTER = {
     "ended": JobInfo(JobStatus.FAILED, 137, None),
     "does not answer": JobInfo(JobStatus.UNKNOWN, None, None),
 }
-WANTED = {"run": (False, False), "pause": (False, True), "end": (True, False)}
+WANTED: dict[str, dict[str, bool]] = {
+    "run": {},
+    "pause": {"is_paused": True},
+    "finish": {"is_enough": True},
+    "end": {"is_to_end": True},
+}
 
 
 class Row(NamedTuple):
@@ -64,7 +69,7 @@ class Row(NamedTuple):
         return (
             (attempt in group or is_same)
             and cluster == self.cluster
-            and self.wanted in ("any", wanted)
+            and (self.wanted == "any" or wanted in self.wanted.split(", "))
         )
 
 
@@ -90,12 +95,11 @@ def taken(attempt: str, cluster: str, wanted: str) -> Action:
         "heartbeat_at": NOW - SECOND,
         "stop_requested_at": None,
     }
-    is_to_end, is_paused = WANTED[wanted]
+    asked = {"is_to_end": False, "is_paused": False, "is_enough": False, **WANTED[wanted]}
     return decide(
         last=None if changes is None else AttemptView(**{**values, **changes}),
         job=CLUSTER[cluster],
-        is_to_end=is_to_end,
-        is_paused=is_paused,
+        **asked,
         max_attempts=MAX_ATTEMPTS,
         tries=3 if "third time" in attempt else 1,
         in_vain=MAX_ATTEMPTS if attempt == "ended once too often" else 0,
