@@ -132,6 +132,7 @@ STUDY: Json = {
     "state": "completed",
     "reason": None,
     "paused": False,
+    "search_ended_early": False,
     "priority": 0,
     "queue_position": None,
     "spec": {
