@@ -17,6 +17,8 @@ from typing import Final, Self
 
 from tan_core.wire import TrialRecord, TrialStart, TrialState
 
+RATE_KEYS: Final = frozenset({"learning_rate", "train.learning_rate"})
+
 ANEW_SHARE: Final = 3 / 8
 """Of all trials, those that begin anew (docs/decisions/0029-trials-that-go-on.md)."""
 
@@ -27,6 +29,10 @@ rate .17 to .31 on MNIST, .06 on CIFAR-10 (JPEG), nothing to .15 on digits (docs
 TIRES: Final = 0.5
 """How much less that becomes with each trial of a line: after n of them both are 1 / (1 + n / 2) of what they were. From the fifth
 of a line to the run it was .03 and 0 on CIFAR-10 (JPEG) (docs/decisions/0029-trials-that-go-on.md)."""
+
+REACH: Final = 2.5
+"""How many times the learning rate of the best trial that began anew, or a part of it, a line may begin at instead
+(docs/decisions/0029-trials-that-go-on.md)."""
 
 RIVALS: Final = 4.0
 """Deviations of the noise of a score within which another one may be as good."""
@@ -100,9 +106,65 @@ def start_of(
     start = TrialStart(
         trial=parent.number,
         weights_sha256=parent.weights_sha256 or "",
-        learning_rate_factor=_step(number - anew) * factor_of(parent),
+        learning_rate_factor=_step(number - anew) * _taken(parent, trials),
     )
     return parent, start
+
+
+def _taken(parent: TrialRecord, trials: Sequence[TrialRecord]) -> float:
+    """The part of the learning rate of its parameters that a trial took; of one that began anew, what it should have taken."""
+    if parent.began_from:
+        return factor_of(parent)
+    name, found = _rates([trial for trial in trials if trial.began_from is None])
+    peak = peak_of(found)
+    if peak is None:
+        return 1.0
+    return min(max(peak / float(parent.params[name]), 1 / REACH), REACH)
+
+
+def _rates(trials: Sequence[TrialRecord]) -> tuple[str, dict[float, float]]:
+    """The name of the learning rate, and the best score at each; none where trials differ in more than that."""
+    scored = [trial for trial in trials if trial.value is not None]
+    names = {key for trial in scored for key in trial.params if key in RATE_KEYS}
+    others = {
+        tuple(sorted((key, value) for key, value in trial.params.items() if key not in names))
+        for trial in scored
+    }
+    if len(names) != 1 or len(others) != 1:
+        return "", {}
+    (name,) = names
+    found: dict[float, float] = {}
+    for trial in scored:
+        rate, score = float(trial.params[name]), trial.value or 0.0
+        found[rate] = max(score, found.get(rate, score))
+    return name, found
+
+
+def peak_of(scores: Mapping[float, float]) -> float | None:
+    """The learning rate at the top of a parabola, over its logarithm, through the best score and its two neighbours.
+
+    Few trials look at a wide range, so that the best of them is rarely near the best rate. None where the three do not bend down, or
+    where there are fewer.
+
+    Args:
+        scores: by learning rate, > 0.
+
+    Example:
+        >>> peak_of({0.5: 0.2, 2.0: 0.4, 8.0: 0.4})
+        4.0
+    """
+    rates = sorted(scores)
+    if len(rates) < 3:
+        return None
+    best = max(range(len(rates)), key=lambda place: scores[rates[place]])
+    first = min(max(best - 1, 0), len(rates) - 3)
+    three = rates[first : first + 3]
+    x, y = [math.log(rate) for rate in three], [scores[rate] for rate in three]
+    left, right = (y[1] - y[0]) / (x[1] - x[0]), (y[2] - y[1]) / (x[2] - x[1])
+    bend = (right - left) / (x[2] - x[0])
+    if bend >= 0:
+        return None
+    return math.exp((x[0] + x[1]) / 2 - left / (2 * bend))
 
 
 def _step(turn: int) -> float:

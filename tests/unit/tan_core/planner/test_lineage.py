@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 from tan_core.planner.lineage import (
     GAINED,
     GAINED_STD,
+    REACH,
     TIRES,
     depths,
     factor_of,
+    peak_of,
     start_of,
     trials_anew,
     worth_of,
@@ -59,7 +61,7 @@ class TestStartOf:
         assert start_of(3, known, anew=3, score_std=STD) is not None
 
     def test_later_ones_go_on_from_the_best_at_other_parts_of_its_learning_rate(self) -> None:
-        known = [trial(0, 0.5), trial(1, 0.9), trial(2, 0.6)]
+        known = [trial(0, 0.5), trial(1, 0.9)]
         found = [start_of(number, known, anew=3, score_std=STD) for number in range(3, 11)]
         starts = [each for each in found if each is not None]
 
@@ -122,6 +124,72 @@ class TestStartOf:
         assert found is not None
 
         assert found[0].number == 1
+
+
+class TestWhereALineBegins:
+    """Where the parabola through the scores is highest, not at the rate that happened to be tried."""
+
+    RATES = (0.5, 2.0, 8.0)
+
+    def anew(self, scores: list[float], **changes: float) -> list[TrialRecord]:
+        return [
+            TrialRecord(
+                number=number,
+                state=TrialState.COMPLETED,
+                params={
+                    "learning_rate": rate,
+                    **({key: value * number for key, value in changes.items()}),
+                },
+                value=score,
+                weights_sha256=DIGEST,
+            )
+            for number, (rate, score) in enumerate(zip(self.RATES, scores, strict=True))
+        ]
+
+    def begun(self, known: list[TrialRecord]) -> tuple[int, float]:
+        found = start_of(3, known, anew=3, score_std=0.0)
+        assert found is not None
+        return found[0].number, found[1].learning_rate_factor
+
+    @given(
+        top=st.floats(-1.0, 2.5),
+        height=st.floats(0.3, 0.9),
+        bend=st.floats(0.001, 0.05),
+        shift=st.floats(-0.5, 0.5),
+    )
+    def test_the_top_of_a_parabola_is_found(
+        self, top: float, height: float, bend: float, shift: float
+    ) -> None:
+        rates = [float(np.exp(shift + 1.4 * place)) for place in range(-1, 3)]
+        scores = {rate: height - bend * (np.log(rate) - top) ** 2 for rate in rates}
+        assert peak_of(scores) == pytest.approx(np.exp(top), rel=1e-6)
+
+    def test_the_first_of_a_line_takes_half_of_the_rate_at_the_top(self) -> None:
+        assert self.begun(self.anew([0.2, 0.41, 0.4])) == (1, pytest.approx(0.5 * 1.8779, rel=1e-3))
+
+    def test_a_top_that_is_far_off_is_not_gone_to(self) -> None:
+        assert self.begun(self.anew([0.2, 0.4, 0.55])) == (2, 0.5 * REACH)
+        assert self.begun(self.anew([0.55, 0.4, 0.2])) == (0, pytest.approx(0.5 / REACH))
+
+    def test_scores_that_do_not_bend_down_say_nothing(self) -> None:
+        assert self.begun(self.anew([0.2, 0.3, 0.5])) == (2, 0.5)
+
+    def test_two_rates_make_no_parabola(self) -> None:
+        low, middle, high = self.anew([0.2, 0.41, 0.4])
+        assert self.begun([low, middle]) == (1, 0.5)
+        failed = high.model_copy(update={"state": TrialState.DIVERGED, "value": None})
+        assert self.begun([low, middle, failed]) == (1, 0.5)
+        again = high.model_copy(update={"params": middle.params})
+        assert self.begun([low, middle, again]) == (1, 0.5)
+
+    def test_where_more_than_the_rate_differs_it_is_not_the_rate_that_scores_tell_of(self) -> None:
+        assert self.begun(self.anew([0.2, 0.41, 0.4], momentum=0.1)) == (1, 0.5)
+
+    def test_later_ones_keep_to_their_line(self) -> None:
+        known = [*self.anew([0.2, 0.41, 0.4]), trial(3, 0.5, parent=1, factor=0.95)]
+        found = start_of(4, known, anew=3, score_std=0.0)
+        assert found is not None
+        assert (found[0].number, found[1].learning_rate_factor) == (3, 0.95)
 
 
 class TestWorth:
