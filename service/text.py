@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
 
@@ -400,16 +400,22 @@ def trials_going_on(charged: dict[str, Any]) -> str:
     return f"{first} anew; each later one goes on from the best before it, at other parts of its learning rate."
 
 
-def began_from(start: dict[str, Any] | None) -> str | None:
-    """What a trial went on from, ``began_from`` of it; None where it began anew.
+def rate_taken(start: Mapping[str, Any], params: Mapping[str, Any]) -> str:
+    """At which learning rate a trial went on, of ``began_from`` and ``params`` of it: its own, not the one that its line began with.
 
     Example:
-        >>> began_from({"trial": 4, "learning_rate_factor": 0.5}), began_from(None)
-        ('trial 4, at 0.5 times the learning rate', None)
+        >>> rate_taken({"trial": 4, "learning_rate_factor": 0.4}, {"learning_rate": 3.0})
+        'at a learning rate of 1.2, 0.4 times that of its parameters'
+        >>> rate_taken({"trial": 4, "learning_rate_factor": 0.5}, {"momentum": 0.9})
+        'at 0.5 times the learning rate'
     """
-    if start is None:
-        return None
-    return f"trial {start['trial']}, at {number(start['learning_rate_factor'])} times the learning rate"
+    factor = start["learning_rate_factor"]
+    rates = [
+        value for key, value in params.items() if key.removeprefix("train.") == "learning_rate"
+    ]
+    if not rates:
+        return f"at {parameter(factor)} times the learning rate"
+    return f"at a learning rate of {parameter(factor * rates[0])}, {parameter(factor)} times that of its parameters"
 
 
 def parts_alone(charged: dict[str, Any]) -> list[tuple[str, float]]:

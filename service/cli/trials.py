@@ -125,7 +125,7 @@ def _one(study: Json, item: Json) -> "RenderableType":
         ("state", f"{item['state']}: {item['reason']}" if item["reason"] else item["state"]),
         ("accuracy", f"{text.percent(item['value'])} ({text.of_trial(accounting, study['plan'])})"),
         ("from", item["source"]),
-        ("goes on from", text.began_from(item.get("began_from"))),
+        ("goes on from", _began_from(item)),
         *((name, str(value)) for name, value in item["params"].items()),
     ]
     is_charged = study["plan"].get("charged_search") is not None
@@ -232,10 +232,15 @@ def _laid_out(
 
 
 def _went_on(item: Json) -> str | None:
+    start = _began_from(item)
+    return start and f"on from {start}"
+
+
+def _began_from(item: Json) -> str | None:
     from service import text
 
-    start = text.began_from(item.get("began_from"))
-    return start and f"on from {start}"
+    start = item.get("began_from")
+    return start and f"trial {start['trial']}, {text.rate_taken(start, item['params'])}"
 
 
 def _parameter_names(items: Sequence[Json]) -> list[str]:

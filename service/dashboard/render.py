@@ -228,6 +228,7 @@ def _make_environment() -> Environment:
             text.got,
             text.interval,
             text.beside_the_law,
+            text.rate_taken,
             text.reserved_steps,
             text.counts_of,
             text.of_scores,

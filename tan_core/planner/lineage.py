@@ -17,8 +17,6 @@ from typing import Final, Self
 
 from tan_core.wire import TrialRecord, TrialStart, TrialState
 
-RATE_KEYS: Final = frozenset({"learning_rate", "train.learning_rate"})
-
 ANEW_SHARE: Final = 3 / 8
 """Of all trials, those that begin anew (docs/decisions/0029-trials-that-go-on.md)."""
 
@@ -125,7 +123,12 @@ def _taken(parent: TrialRecord, trials: Sequence[TrialRecord]) -> float:
 def _rates(trials: Sequence[TrialRecord]) -> tuple[str, dict[float, float]]:
     """The name of the learning rate, and the best score at each; none where trials differ in more than that."""
     scored = [trial for trial in trials if trial.value is not None]
-    names = {key for trial in scored for key in trial.params if key in RATE_KEYS}
+    names = {
+        key
+        for trial in scored
+        for key in trial.params
+        if key.removeprefix("train.") == "learning_rate"
+    }
     others = {
         tuple(sorted((key, value) for key, value in trial.params.items() if key not in names))
         for trial in scored

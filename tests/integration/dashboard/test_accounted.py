@@ -118,10 +118,16 @@ async def test_of_a_trial_that_went_on_it_is_said_from_which_and_it_is_not_drawn
     sliced = (await client.get(f"{address}/charts/slices.csv")).text
     history = (await client.get(f"{address}/charts/history.csv")).text
 
-    assert "on from trial 1, at 0.5 times the learning rate" in study.text["trials"]
+    assert (
+        "on from trial 1, at a learning rate of 1, 0.5 times that of its parameters"
+        in study.text["trials"]
+    )
     assert "The first 2 of 3 trials begin anew" in study.text["plan"]
     assert "trial 2, at learning rate 0.5" in study.text["run"]
-    assert "from the weights of trial 1, at 0.5 times" in trial.text["began-from"]
+    assert (
+        "from the weights of trial 1, at a learning rate of 1, 0.5 times"
+        in trial.text["began-from"]
+    )
     assert {row["trial"]: row["goes on from"] for row in table} == {"0": "", "1": "", "2": "1"}
     assert "What follows is of the 2 trials that began anew" in search
     assert "trial 1, the best of these" in search
