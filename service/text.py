@@ -145,6 +145,28 @@ def score_noise(charged: dict[str, Any]) -> str:
     return f"± {100 * share:.2g} points"
 
 
+CLIPPED = (
+    "the share of gradients that were longer than clip_norm, the mean over all steps. Where hardly any is, the noise, which "
+    "grows with clip_norm, is larger than it has to be: try a smaller one. Where nearly all are, which is common and fine, a "
+    "smaller one changes little, as the learning rate is in units of one clipped gradient."
+)
+"""What simulations say of clipping, and what to make of it."""
+
+
+def on_clipped(clipping: str | None, *, is_told: bool) -> str | None:
+    """What stands beside a simulation's share of clipped gradients, or in its place.
+
+    Example:
+        >>> on_clipped("automatic", is_told=False)
+        'not told of automatic clipping, which scales every gradient'
+        >>> on_clipped("per_example", is_told=False) is None
+        True
+    """
+    if clipping == "automatic":
+        return "not told of automatic clipping, which scales every gradient"
+    return CLIPPED if is_told else None
+
+
 def of_scores(search_accounting: str | None, plan: dict[str, Any] | None = None) -> str:
     """What has to be said beside every score of a trial: simulations are not private, charged trials are.
 

@@ -64,6 +64,16 @@ def _without_section(key: str) -> str:
     return key.removeprefix("train.").removeprefix("model.")
 
 
+def is_searched(spec: Mapping[str, Any], name: str) -> bool:
+    """Whether a study searches a field of the trainer or an option of the model, however its space named it.
+
+    Example:
+        >>> is_searched({"search": {"space": {"train.clip_norm": 1.0}}}, "clip_norm")
+        True
+    """
+    return name in map(_without_section, spec["search"]["space"])
+
+
 def settings_compared(studies: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     """Where the trials that stand for studies differ, or what a study searched: each field's values.
 

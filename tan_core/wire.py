@@ -30,7 +30,7 @@ from tan_core.spec.space import MAX_DIMENSIONS
 from tan_core.spec.study import SearchSpec
 from tan_core.spec.train import TrainerConfig
 
-WIRE_VERSION = 10
+WIRE_VERSION = 11
 """Of the messages below, held by a test: raised whenever one of them changes. A worker of another version says so."""
 
 RECORD = "record"
@@ -162,6 +162,10 @@ class RungScore(Frozen):
     """The same of the weights that a run like it would release: the last ones, or their moving average. None where
     the simulation was given up, or comes from a worker that did not tell."""
     train_loss: float | None = None
+    clipped_fraction: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Of the gradients in a batch, the part that was longer than the clipping norm: the mean over its steps so far, empty
+    batches left out. None where the rule of clipping scales all gradients or none, of a charged trial, which would have
+    to pay for it, and from a worker that did not tell."""
     seconds: Amount
     heat: bool = Field(default=False, exclude_if=lambda heat: not heat)
     """Whether it took the first part of its steps alone: ``accuracy`` is then of that heat. Left out where it did not."""

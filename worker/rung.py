@@ -110,6 +110,7 @@ class RungRun:
         self._curve: list[CurvePoint] = []
         self._first_loss: float | None = None
         self._losses: deque[float] = deque(maxlen=_RECENT)
+        self._clipped: list[float] = []
         self._accuracy: float | None = None
         self._released: float | None = None
         self._seconds = time.monotonic() - started
@@ -161,6 +162,7 @@ class RungRun:
             accuracy=self._curve[0].accuracy if self._has_ended_heat else self._accuracy,
             released=self._released,
             train_loss=recent if recent is not None and math.isfinite(recent) else None,
+            clipped_fraction=_mean(self._clipped),
             seconds=self._seconds,
             heat=self._has_ended_heat,
             curve=self._curve,
@@ -181,9 +183,12 @@ class RungRun:
         """Train on; why the run is beyond repair, if it is."""
         trainer = self._trainer
         while trainer.steps_done < until:
-            loss = trainer.step().train_loss
-            done = trainer.steps_done
+            stats = trainer.step()
+            loss, done = stats.train_loss, trainer.steps_done
             self._mean.take(until=until)
+            if stats.clipped_fraction is not None:
+                # Of all steps: none clipped then means that C was above every gradient, and not above the last ones.
+                self._clipped.append(stats.clipped_fraction)
             if loss is not None:
                 self._first_loss = loss if self._first_loss is None else self._first_loss
                 self._losses.append(loss)

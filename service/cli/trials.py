@@ -3,6 +3,7 @@
 import csv
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -119,6 +120,7 @@ def _one(study: Json, item: Json) -> "RenderableType":
     from service import text
     from service.cli.tables import table
     from service.cli.views import facts
+    from service.trial_spec import settings
 
     accounting = study["privacy"]["search_accounting"]
     rows = [
@@ -130,14 +132,20 @@ def _one(study: Json, item: Json) -> "RenderableType":
     ]
     is_charged = study["plan"].get("charged_search") is not None
     scored = [*item["scores"], *item["repeats"]]
-    columns = ("B", "seed", "σ", "steps", "accuracy", "training loss", "time")
+    columns = ("B", "seed", "σ", "steps", "accuracy", "training loss", "clipped", "time")
     # All that is told of a private trial is its score.
-    shown = [name for name in columns if not (is_charged and name in ("seed", "training loss"))]
-    made = table(
-        "Private run of the trial" if is_charged else "Simulations", *shown, right=shown,
-        notes=["with a seed: repetitions of the final, whose draws had no part in choosing the trial"]
-        * bool(item["repeats"]),
-    )  # fmt: skip
+    hidden = {"seed", "training loss", "clipped"} if is_charged else set[str]()
+    if all(score["clipped_fraction"] is None for score in scored):
+        hidden.add("clipped")
+    shown = [name for name in columns if name not in hidden]
+    notes = ["with a seed: repetitions of the final, whose draws had no part in choosing the trial"]
+    notes *= bool(item["repeats"])
+    clipping = settings(study["spec"], item["params"])["train"].get("clipping")
+    on_clipped = text.on_clipped(clipping, is_told="clipped" in shown)
+    if on_clipped and not is_charged:
+        notes.append(f"clipped: {on_clipped}")
+    of_what = "Private run of the trial" if is_charged else "Simulations"
+    made = table(of_what, *shown, right=shown, notes=notes)
     for score in scored:
         cells = {
             "B": text.number(score["expected_batch_size"]),
@@ -146,6 +154,7 @@ def _one(study: Json, item: Json) -> "RenderableType":
             "steps": text.number(score["steps"]),
             "accuracy": text.percent(score["accuracy"]),
             "training loss": text.number(score["train_loss"]),
+            "clipped": text.percent(score["clipped_fraction"]),
             "time": text.duration(score["seconds"]),
         }
         made.add_row(*(cells[name] for name in shown))
@@ -161,7 +170,7 @@ def write_csv(items: Sequence[Json]) -> None:
     writer.writerow(
         [
             *("number", "state", "value", *names, *(f"accuracy_rung_{rung}" for rung in rungs)),
-            *("reason", "goes_on_from", "learning_rate_factor"),
+            *("reason", "goes_on_from", "learning_rate_factor", "clipped_fraction"),
         ]
     )
     for item in items:
@@ -172,7 +181,7 @@ def write_csv(items: Sequence[Json]) -> None:
                 *(item["params"].get(name) for name in names),
                 *(by_rung.get(rung) for rung in rungs),
                 item["reason"],
-                *(start.get("trial"), start.get("learning_rate_factor")),
+                *(start.get("trial"), start.get("learning_rate_factor"), _clipped(item)),
             ]
         )
 
@@ -180,8 +189,10 @@ def write_csv(items: Sequence[Json]) -> None:
 def _table(study: Json, items: Sequence[Json]) -> "RenderableType":
     from rich.text import Text
 
+    from service import text
     from service.cli.progress import TERMINAL
     from service.cli.tables import FirstThatFits
+    from service.trial_spec import is_searched
 
     total = study["progress"]["trials_finished"] + study["progress"]["trials_running"]
     if not items:
@@ -190,11 +201,17 @@ def _table(study: Json, items: Sequence[Json]) -> "RenderableType":
         which = "such trials" if total else "trials yet"
         return Text(f"{study['name']} has no {which}; it is {study['state']}")
     notes = [f"{len(items)} of {total}; --limit shows more, --csv all"] * (len(items) < total)
+    is_charged = study["plan"].get("charged_search") is not None
     # At one batch its accuracy is the trial's.
-    with_rungs = (False,) if study["plan"].get("charged_search") else (True, False)
+    with_rungs = (False,) if is_charged else (True, False)
+    is_told = any(_clipped(item) is not None for item in items)
+    has_clipped = is_told and not is_charged and is_searched(study["spec"], "clip_norm")
+    if has_clipped:
+        notes.append(f"clipped: {text.CLIPPED}")
+    laid_out = partial(_laid_out, study, items, notes, has_clipped=has_clipped)
     return FirstThatFits(
         *(
-            _laid_out(study, items, notes, has_rungs=has_rungs, is_split=is_split)
+            laid_out(has_rungs=has_rungs, is_split=is_split)
             for has_rungs in with_rungs
             for is_split in (True, False)
         )
@@ -202,7 +219,13 @@ def _table(study: Json, items: Sequence[Json]) -> "RenderableType":
 
 
 def _laid_out(
-    study: Json, items: Sequence[Json], notes: Sequence[str], *, has_rungs: bool, is_split: bool
+    study: Json,
+    items: Sequence[Json],
+    notes: Sequence[str],
+    *,
+    has_rungs: bool,
+    is_split: bool,
+    has_clipped: bool,
 ) -> "FittingTable":
     """One trial a row: with its accuracy at each rung or without, its parameters in a column each or in one."""
     from service import text
@@ -211,10 +234,11 @@ def _laid_out(
     names = _parameter_names(items)
     batches = {s["rung"]: s["expected_batch_size"] for item in items for s in item["scores"]}
     rungs = {rung: f"B = {text.number(batches[rung])}" for rung in sorted(batches) if has_rungs}
+    clipped = ["clipped"] * has_clipped
     made = table(
         f"Trials of {study['name']} ({text.of_trials(study['privacy']['search_accounting'], study['plan'])})",
-        *("trial", "state", "accuracy", *(names if is_split else ["parameters"]), *rungs.values(), ""),
-        right=("trial", "accuracy", *(names if is_split else ()), *rungs.values()),
+        *("trial", "state", "accuracy", *(names if is_split else ["parameters"]), *rungs.values(), *clipped, ""),
+        right=("trial", "accuracy", *(names if is_split else ()), *rungs.values(), *clipped),
         prose=("",),
         notes=notes,
     )  # fmt: skip
@@ -226,6 +250,7 @@ def _laid_out(
             *(str(item["number"]), item["state"], text.percent(item["value"])),
             *(values.values() if is_split else [together]),
             *(text.percent(by_rung.get(rung)) for rung in rungs),
+            *([text.percent(_clipped(item))] * has_clipped),
             item["reason"] or _went_on(item) or "",
         )
     return made
@@ -250,6 +275,11 @@ def _parameter_names(items: Sequence[Json]) -> list[str]:
 def _by_rung(item: Json) -> dict[int, float | None]:
     """At the end of each rung."""
     return {s["rung"]: s["accuracy"] for s in item["scores"] if not s.get("heat")}
+
+
+def _clipped(item: Json) -> float | None:
+    """What share of its gradients was clipped at the highest rung that it reached, as its value is of it."""
+    return item["scores"][-1]["clipped_fraction"] if item["scores"] else None
 
 
 def _shown(value: Any) -> str:

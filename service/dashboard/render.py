@@ -233,6 +233,7 @@ def _make_environment() -> Environment:
             text.counts_of,
             text.of_scores,
             text.of_trials,
+            text.on_clipped,
             text.reserved_search,
             text.begins_with,
             text.parts_alone,

@@ -46,7 +46,7 @@ from service.prefix import base_of
 from service.private_run.service import curves as run_curves
 from service.studies import service as studies
 from service.studies.schemas import StudyEdit, StudyView
-from service.trial_spec import sparse
+from service.trial_spec import is_searched, sparse
 from service.trials.schemas import TrialView
 from tan_core.spec.space import Dimension
 from tan_core.wire import TrialState
@@ -345,7 +345,9 @@ def _table_values(study: StudyView, query: TrialsQuery, table: Any) -> dict[str,
         "trial_seconds": view.trial_seconds,
         "rung_accuracies": view.rung_accuracies,
         "num_fresh_seeds": view.num_fresh_seeds,
+        "clipped_fraction": view.clipped_fraction,
         "written": written,
+        "is_searched": is_searched,
     }
     return {
         "query": query,

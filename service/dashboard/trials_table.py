@@ -30,7 +30,7 @@ from service.trials.schemas import TrialView
 from service.trials.service import view as trial_view
 
 TRIALS_PER_PAGE = 50
-COLUMNS = ("state", "rungs", "seeds", "params", "time")
+COLUMNS = ("state", "rungs", "seeds", "params", "clipped", "time")
 """What may be hidden."""
 ROWS_AT_ONCE = 500
 _STORED = (
@@ -105,7 +105,7 @@ async def trials_table(
         rows += [list(_row(*stored, names=names, num_rungs=num_rungs)) for stored in part]
     scores = (f"rung {rung}" for rung in range(num_rungs))
     rest = ("fresh seeds", "seconds", "source", "reason", "goes on from", "learning rate factor")
-    return Table(("trial", "state", "accuracy", *scores, *names, *rest), rows)
+    return Table(("trial", "state", "accuracy", *scores, *names, *rest, "clipped fraction"), rows)
 
 
 def _row(
@@ -132,6 +132,7 @@ def _row(
     yield from (source, reason)
     start = began_from or {}
     yield from (start.get("trial"), start.get("learning_rate_factor"))
+    yield scores[-1].get("clipped_fraction") if scores else None
 
 
 def _filtered(study_id: str, query: TrialsQuery, *, has_heat: bool) -> Select[Trial]:

@@ -64,6 +64,11 @@ def rung_accuracies(trial: TrialView, num_rungs: int) -> list[float | None]:
     return [scored.get(rung) for rung in range(num_rungs)]
 
 
+def clipped_fraction(trial: TrialView) -> float | None:
+    """At the highest rung that it reached, as its value is."""
+    return trial.scores[-1].clipped_fraction if trial.scores else None
+
+
 def num_fresh_seeds(trial: TrialView) -> int:
     """How often the trial was repeated."""
     return len({score.seed for score in trial.repeats})

@@ -38,7 +38,7 @@ from tan_core.engine.trainer_checks import check_randomness
 from tan_core.errors import ParameterError
 from tan_core.execution import Simulation
 from tan_core.spec.schedules import scheduled_learning_rate
-from tan_core.spec.train import TrainerConfig
+from tan_core.spec.train import Clipping, TrainerConfig
 
 _IN_CACHE: Final = 2**19
 """Numbers of inputs that torch scores and sums while they are in a cache."""
@@ -259,7 +259,10 @@ class LinearEnsemble:
             strict=True,
         ):
             stats[t] = StepStats(
-                step=step, num_drawn=num_drawn, train_loss=loss, clipped_fraction=fraction
+                step=step,
+                num_drawn=num_drawn,
+                train_loss=loss,
+                clipped_fraction=fraction if self._trials[t].clips else None,
             )
         return tuple(stats)
 
@@ -363,6 +366,8 @@ class _Trial:
         self._divisor = simulation.dynamics.clip_norm * simulation.expected_batch_size
         self.rule = clipping_rule(config)
         self.kind_of_rule = config.clipping, config.clipping_stability
+        self.clips = config.clipping is Clipping.PER_EXAMPLE
+        """Whether its rule shortens the long gradients and leaves the others as they are."""
         self._optimizers = [make_optimizer(config, each) for each in parameters]
         self._means = [each.clone() for each in parameters] if config.ema_decay else []
 

@@ -58,7 +58,7 @@ from tan_core.errors import ParameterError
 from tan_core.execution import PrivateRun, Simulation
 from tan_core.mechanism import Mechanism
 from tan_core.spec.schedules import scheduled_learning_rate
-from tan_core.spec.train import TrainerConfig
+from tan_core.spec.train import Clipping, TrainerConfig
 from tan_core.wire import UpdatePoint
 
 STATE_VERSION: Final = 2
@@ -76,7 +76,8 @@ class StepStats:
     train_loss: float | None = None
     """Mean over this rank's share of the draw; None when the share is empty."""
     clipped_fraction: float | None = None
-    """Share of this rank's examples with a norm above the clipping norm."""
+    """Share of this rank's examples that were shortened, their norm being above the clipping norm; None also where the rule
+    shortens none or scales them all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -496,12 +497,15 @@ class Trainer:
         if not losses:
             return StepStats(step=step, num_drawn=num_drawn)
         size = sum(len(part) for part in losses)
-        num_clipped = sum(int((part > self._mechanism.clip_norm).sum()) for part in norms)
+        clipped_fraction = None
+        if self._config.clipping is Clipping.PER_EXAMPLE:
+            num_clipped = sum(int((part > self._mechanism.clip_norm).sum()) for part in norms)
+            clipped_fraction = num_clipped / size
         return StepStats(
             step=step,
             num_drawn=num_drawn,
             train_loss=sum(float(part.sum()) for part in losses) / size,
-            clipped_fraction=num_clipped / size,
+            clipped_fraction=clipped_fraction,
         )
 
     def _add_noise(self, total_P: Tensor) -> None:

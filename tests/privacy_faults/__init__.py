@@ -319,6 +319,22 @@ TRIAL_FAULTS = (
         "a look at the records on the way", "test_neither_losses_nor_accuracies_decide_whether_it_goes_on",
         (Edit(CHARGED, "ChargedRun.advance", "if trainer.steps_done == steps and", "if"),),
     ),
+    Fault(
+        "a trial tells its loss", "test_all_that_is_told_is_the_score",
+        (
+            Edit(TRAINER, "Trainer._stats", "isinstance(self._execution, PrivateRun)", "False"),
+            Edit(CHARGED, "ChargedRun.advance", "trainer.step()", "self._told = trainer.step().train_loss"),
+            Edit(CHARGED, "ChargedRun.score.fget", "seconds=self._seconds", "seconds=self._seconds, train_loss=getattr(self, '_told', None)"),
+        ),
+    ),
+    Fault(
+        "a trial tells how many of its gradients were clipped", "test_all_that_is_told_is_the_score",
+        (
+            Edit(TRAINER, "Trainer._stats", "isinstance(self._execution, PrivateRun)", "False"),
+            Edit(CHARGED, "ChargedRun.advance", "trainer.step()", "self._told = trainer.step().clipped_fraction"),
+            Edit(CHARGED, "ChargedRun.score.fget", "seconds=self._seconds", "seconds=self._seconds, clipped_fraction=getattr(self, '_told', None)"),
+        ),
+    ),
 )  # fmt: skip
 """Of trials that are charged; ``finding`` is the test of ``tests/unit/worker/test_charged.py`` that is there for each."""
 

@@ -75,7 +75,7 @@ def _score(rung: int, accuracy: float, draw: random.Random) -> dict[str, Any]:
     ]
     return RungScore(
         rung=rung, expected_batch_size=seeding.RUNGS[rung], noise_multiplier=4.9 * seeding.RUNGS[rung] / 256,
-        steps=300, accuracy=accuracy, train_loss=0.3, seconds=2.0 + rung, curve=curve,
+        steps=300, accuracy=accuracy, train_loss=0.3, clipped_fraction=0.4 + 0.1 * rung, seconds=2.0 + rung, curve=curve,
     ).model_dump(mode="json")  # fmt: skip
 
 

@@ -113,6 +113,7 @@ def score(rung: int, accuracy: float | None, *, seed: int = 0, steps: int = 300)
         steps=steps,
         accuracy=accuracy,
         train_loss=0.3,
+        clipped_fraction=0.625,
         seconds=2.0 + rung,
     ).model_dump(mode="json")
 

@@ -10,6 +10,7 @@ import yaml
 from service.context import Context
 from service.datasets.service import ensure_digits
 from service.db.session import Database
+from service.db.tables import Trial
 from service.ledger import names
 from tests.fixtures.api import make_spec
 from tests.integration.dashboard.charged import (
@@ -96,12 +97,18 @@ class TestStudy:
         self, client: httpx.AsyncClient, world: World
     ) -> None:
         study_id = await searched(world)
+        async with world.database.session() as session:
+            trial = await session.get_one(Trial, (study_id, 1))
+            # What no worker sends, and no page would show.
+            trial.scores = [{**trial.scores[0], "train_loss": 0.3, "clipped_fraction": 0.625}]
 
         page = await get(client, f"/ui/studies/{study_id}/trials/1")
 
         assert await noise_of(world, study_id) in page.text["reached"]
         assert "from all noisy scores" in page.text["reached"]
         assert "Training loss" not in page.text["simulations"]
+        assert "62.5 %" not in page.text["simulations"]
+        assert "clipped" not in page.text["main"].lower()
         assert not {"learning", "learning-head"} & page.text.keys()
 
 

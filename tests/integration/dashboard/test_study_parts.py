@@ -11,6 +11,7 @@ import httpx
 import pytest
 from sqlalchemy import select
 
+from service import text
 from service.context import Context
 from service.db.tables import Trial
 from tan_core.accounting import price
@@ -313,6 +314,25 @@ class TestTable:
         headings = {button["id"] for button in page.all("button") if button.get("class") == "sort"}
         assert headings == {"sort-number", *(f"sort-rung.{rung}" for rung in range(3))}
 
+    async def test_where_clip_norm_is_searched_it_has_what_was_clipped(
+        self, client: httpx.AsyncClient, context: Context, study_id: str
+    ) -> None:
+        changes = rich.spec_changes(2, name="clipping")
+        changes["search"]["space"] = {**rich.SPACE, "clip_norm": {"low": 0.1, "high": 1.0}}
+        clipping = await seeding.submitted(context, **changes)
+        await rich.fill(context, clipping, 4)
+
+        page = await get(client, f"/ui/studies/{clipping}")
+        hidden = await get(client, f"/ui/studies/{clipping}?hide=clipped")
+        other = await get(client, f"/ui/studies/{study_id}")
+
+        for trial in await trials_of(client, clipping):
+            share = trial["scores"][-1]["clipped_fraction"] if trial["scores"] else None
+            assert share is None or text.percent(share) in page.text[f"trial-{trial['number']}"]
+        assert "larger than it has to be" in page.text["trials-clipped"]
+        assert "trials-clipped" not in hidden.text
+        assert "trials-clipped" not in other.text
+
     @pytest.mark.parametrize(
         ("query", "fits"),
         [
@@ -380,6 +400,8 @@ class TestTable:
             assert row["learning_rate"] == repr(trial["params"]["learning_rate"])
             for score in trial["scores"]:
                 assert row[f"rung {score['rung']}"] == repr(score["accuracy"])
+            clipped = trial["scores"][-1]["clipped_fraction"] if trial["scores"] else None
+            assert row["clipped fraction"] == ("" if clipped is None else repr(clipped))
 
 
 class TestCharts:

@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from service.context import Context
+from service.db.tables import Trial
 from tests.integration.dashboard import rich, seeding
 from tests.integration.dashboard.page import get
 from tests.integration.dashboard.test_numbers import Known, check, shown
@@ -44,6 +45,30 @@ async def test_a_finalist_is_shown_with_its_numbers_of_the_api(
     trial = await trial_of(client, study_id, number)
     assert len(trial["repeats"]) == 6
     check(page, Known(trial, study), least=40)
+
+
+async def test_how_many_gradients_were_clipped_is_told_with_what_to_make_of_it(
+    client: httpx.AsyncClient, context: Context
+) -> None:
+    study_id = await seeding.simulating(context)
+    at = f"/ui/studies/{study_id}/trials/0"
+
+    page = await get(client, at)
+    async with context.database.session() as session:
+        stored = await session.get_one(Trial, (study_id, 0))
+        stored.scores = [{**score, "clipped_fraction": None} for score in stored.scores]
+    older = await get(client, at)
+    async with context.database.session() as session:
+        stored = await session.get_one(Trial, (study_id, 0))
+        stored.params = {**stored.params, "clipping": "automatic"}
+    automatic = await get(client, at)
+
+    assert "62.5 %" in page.text["simulations"]
+    assert "larger than it has to be" in page.text["clipped"]
+    assert "Clipped" not in older.text["simulations-head"] + older.text["simulations"]
+    assert "clipped" not in older.text
+    assert "Clipped" not in automatic.text["simulations"]
+    assert "scales every gradient" in automatic.text["clipped"]
 
 
 @pytest.mark.slow

@@ -71,6 +71,7 @@ def test_every_trial_is_charged_once_and_told_by_its_score(
     for trial in books.trials.values():
         (score,) = trial.scores
         assert (trial.repeats, score.train_loss, score.released) == ([], None, None)
+        assert score.clipped_fraction is None
         assert [point.accuracy for point in score.curve] == [score.accuracy]
         assert (score.steps, score.noise_multiplier) == (40, 2.0)
     assert max(trial.value or 0 for trial in books.trials.values()) > 0.5

@@ -84,6 +84,8 @@ def test_finalists_are_simulated_one_rung_above_the_ladder(
     assert score.noise_multiplier == pytest.approx(4 * finalist.scores[1].noise_multiplier)
     assert score.accuracy is not None
     assert score.accuracy > 0.5
+    assert score.clipped_fraction is not None
+    assert 0 < score.clipped_fraction <= 1
 
 
 def test_after_a_heat_the_best_go_on_and_the_others_keep_its_score(

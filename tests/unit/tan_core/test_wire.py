@@ -16,6 +16,7 @@ from tan_core.wire import (
     Finish,
     Heartbeat,
     HeartbeatReply,
+    RungScore,
     Scores,
     SegmentEnd,
     SegmentGrant,
@@ -45,6 +46,7 @@ class TestVersion:
         8: "cd86877cfdc9d630",
         9: "682c4632cbc432b4",  # a charged trial leaves its weights, for the private run to begin with
         10: "c0421bbf3666a2c1",  # a charged trial goes on from the weights of an earlier one
+        11: "69fa557c14972bf8",  # a simulation tells how many of its gradients were clipped
     }
     """By version: what the fields of all messages and their types hash to."""
 
@@ -186,6 +188,17 @@ class TestReports:
         assert kept == params
         assert [type(value) for value in kept.values()] == [bool, int, float, str]
         assert make_record().state is TrialState.FAILED
+
+    SCORE: ClassVar = {"rung": 0, "expected_batch_size": 32, "noise_multiplier": 1, "steps": 9, "accuracy": 0.5, "seconds": 1}  # fmt: skip
+
+    def test_a_score_of_a_worker_that_did_not_tell_what_was_clipped_is_read(self):
+        assert RungScore.model_validate(self.SCORE).clipped_fraction is None
+        assert RungScore.model_validate({**self.SCORE, "clipped_fraction": 1}).clipped_fraction == 1
+
+    @pytest.mark.parametrize("share", [-0.01, 1.01, float("nan")])
+    def test_what_is_no_share_is_refused(self, share: float):
+        with pytest.raises(ValidationError, match="clipped_fraction"):
+            RungScore.model_validate({**self.SCORE, "clipped_fraction": share})
 
     def test_a_request_that_cannot_be_stored_is_refused(self):
         with pytest.raises(ValidationError, match="cannot be stored"):

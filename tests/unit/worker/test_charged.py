@@ -152,7 +152,9 @@ def test_all_that_is_told_is_the_score(digits: DatasetRef, data: Data) -> None:
 
     score = run.score
     assert score.accuracy is not None
-    assert (score.train_loss, score.released) == (None, None)
+    assert (score.train_loss, score.released, score.clipped_fraction) == (None, None, None)
+    told = {name for name, value in score.model_dump().items() if value is not None}
+    assert told == {"rung", "seed", "expected_batch_size", "noise_multiplier", "steps", "views", "accuracy", "seconds", "curve"}  # fmt: skip
     assert [(point.step, point.accuracy) for point in score.curve] == [(STEPS, score.accuracy)]
     assert score.steps == STEPS
 

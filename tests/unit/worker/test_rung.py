@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tan_core.data import inspect, load_split
+from tan_core.engine.trainer import StepStats
 from tan_core.mechanism import Mechanism
 from tan_core.wire import CURVE_POINTS, DatasetRef, SearchAssignment
 from tests.support.assignments import search_assignment
@@ -98,6 +99,66 @@ def test_what_would_be_released_is_measured_beside_the_score(
 
     assert score.released == run.trainer.evaluate(*data.validation)
     assert score.released != score.accuracy
+
+
+@pytest.mark.parametrize(
+    ("clip_norm", "clipping", "told"),
+    [
+        (1e-6, "per_example", 1.0),
+        (1e6, "per_example", 0.0),
+        (1e-6, "automatic", None),
+    ],
+)
+def test_it_is_told_how_many_gradients_were_clipped(
+    digits: DatasetRef, data: Data, clip_norm: float, clipping: str, told: float | None
+) -> None:
+    params: dict[str, Any] = {"learning_rate": 1e-3, "clip_norm": clip_norm, "clipping": clipping}
+    assert simulate(digits, data, **params).score.clipped_fraction == told
+
+
+def test_what_was_clipped_is_the_mean_over_all_steps_of_what_each_step_tells(
+    digits: DatasetRef, data: Data
+) -> None:
+    assignment = assignment_of(digits)
+    candidate = chosen(assignment, {"learning_rate": 4.0})
+    trainer = RungRun(assignment, candidate, 0, data).trainer
+    shares = [trainer.step().clipped_fraction or 0.0 for _ in range(STEPS)]
+
+    run = RungRun(assignment, candidate, 0, data)
+    assert run.score.clipped_fraction is None
+    for done in (10, 20, 30, 40):
+        assert run.advance().clipped_fraction == pytest.approx(np.mean(shares[:done]))
+    assert 0 < np.mean(shares) < 1
+
+
+def test_where_all_are_clipped_a_smaller_norm_changes_nothing(
+    digits: DatasetRef, data: Data
+) -> None:
+    """As the pages say: learning rates are in units of one clipped gradient."""
+    first, smaller = (
+        simulate(digits, data, learning_rate=2.0, clip_norm=norm).score for norm in (2**-40, 2**-43)
+    )
+    assert (first.clipped_fraction, smaller.clipped_fraction) == (1.0, 1.0)
+    assert first.train_loss == pytest.approx(smaller.train_loss)
+    assert first.accuracy == smaller.accuracy
+
+
+def test_empty_batches_have_no_part_in_what_was_clipped(digits: DatasetRef, data: Data) -> None:
+    assignment = assignment_of(digits, rungs=[1])
+    params = {"learning_rate": 1e-3, "clip_norm": 1e-6}
+    run = RungRun(assignment, chosen(assignment, params), 0, data)
+    drawn = []
+    step = run.trainer.step
+
+    def noted() -> StepStats:
+        drawn.append((stats := step()).num_drawn)
+        return stats
+
+    run.trainer.step = noted
+    while not run.is_over:
+        run.advance()
+    assert 0 in drawn
+    assert run.score.clipped_fraction == 1.0
 
 
 def test_examples_count_every_view(digits: DatasetRef, data: Data) -> None:

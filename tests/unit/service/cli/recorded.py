@@ -83,10 +83,11 @@ TRIALS: list[Json] = [
                 "accuracy": accuracy,
                 "released": None,
                 "train_loss": None,
+                "clipped_fraction": clipped,
                 "seconds": 1.5,
                 "curve": [],
             }
-            for rung, batch, accuracy in ((0, 8.0, 0.91), (1, 32.0, 0.9301))
+            for rung, batch, accuracy, clipped in ((0, 8.0, 0.91, 0.5), (1, 32.0, 0.9301, 0.0625))
         ],
         "attempt": 1,
         "started_at": "2026-01-02T03:04:05Z",

@@ -114,6 +114,15 @@ def test_every_score_stands_beside_its_noise(study: dict[str, Any]) -> None:
     assert not [word for word in ("Simulations", "training loss", "seed") if word in shown]
 
 
+def test_nothing_is_shown_of_clipping_whatever_a_score_holds(study: dict[str, Any]) -> None:
+    study["spec"]["search"]["space"]["clip_norm"] = {"low": 0.1, "high": 1.0}
+    assert TRIALS[0]["scores"][-1]["clipped_fraction"] is not None
+    for clipping in ("per_example", "automatic"):
+        study["spec"]["train"]["clipping"] = clipping
+        shown = told(trials._table(study, TRIALS)) + told(trials._one(study, TRIALS[0]))
+        assert "clipped" not in shown
+
+
 def test_candidates_rest_on_scores_and_on_no_seeds(study: dict[str, Any]) -> None:
     shown = told(prediction_view.standings(study))
     assert f"noisy by {NOISE}, paid for" in shown

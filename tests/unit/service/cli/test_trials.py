@@ -1,5 +1,6 @@
 """``tan-cli trials`` as a table, as CSV and as JSON."""
 
+import copy
 import csv
 import io
 import json
@@ -7,11 +8,25 @@ from pathlib import Path
 
 import pytest
 import yaml
+from rich.console import Console, RenderableType
 
+from service.cli import trials
 from tests.unit.service.cli.conftest import Cli
-from tests.unit.service.cli.recorded import STUDY, TRIALS, RecordedServer
+from tests.unit.service.cli.recorded import STUDY, TRIALS, Json, RecordedServer
 
 ID = STUDY["id"]
+
+
+@pytest.fixture
+def study() -> Json:
+    return copy.deepcopy(STUDY)
+
+
+def told(shown: RenderableType) -> str:
+    console = Console(width=160, markup=False, highlight=False)
+    with console.capture() as captured:
+        console.print(shown)
+    return captured.get()
 
 
 def test_the_table_has_parameters_rungs_and_says_that_nothing_is_private(
@@ -55,6 +70,7 @@ def test_csv_has_every_trial_with_a_column_for_each_parameter_and_rung(
         "number": "1", "state": "completed", "value": "0.9301", "learning_rate": "0.512345",
         "ema_decay": "0.9", "momentum": "", "accuracy_rung_0": "0.91",
         "accuracy_rung_1": "0.9301", "reason": "", "goes_on_from": "", "learning_rate_factor": "",
+        "clipped_fraction": "0.0625",
     }  # fmt: skip
     assert rows[1]["reason"] == "a weight was not finite"
 
@@ -80,8 +96,32 @@ def test_one_trial_is_shown_with_its_simulations(cli: Cli, server: RecordedServe
     lines = [line.split() for line in shown.splitlines()]
     assert shown.splitlines()[0] == "Trial 1 of digits-eps3"
     assert ["learning_rate", "0.512345"] in lines
-    assert ["32", "0.61", "300", "93.0", "%", "-", "2s"] in lines
+    assert ["32", "0.61", "300", "93.0", "%", "-", "6.2", "%", "2s"] in lines
     assert "not private" in shown
+    assert "clipped: the share of gradients" in shown
+
+
+def test_where_clip_norm_is_searched_the_table_has_what_it_clipped(study: Json) -> None:
+    assert "clipped" not in told(trials._table(study, TRIALS))
+    study["spec"]["search"]["space"]["clip_norm"] = {"low": 0.1, "high": 1.0}
+    shown = told(trials._table(study, TRIALS))
+    row = next(line for line in shown.splitlines() if line.split()[:2] == ["1", "completed"])
+    assert row.split()[-2:] == ["6.2", "%"]
+    assert "clipped: the share of gradients" in shown
+
+
+@pytest.mark.parametrize(
+    ("clipping", "said"),
+    [("automatic", "clipped: not told of automatic clipping"), ("per_example", "")],
+)
+def test_what_no_simulation_told_has_no_column(study: Json, clipping: str, said: str) -> None:
+    study["spec"]["train"]["clipping"] = clipping
+    item = copy.deepcopy(TRIALS[0])
+    for score in item["scores"]:
+        score["clipped_fraction"] = None
+    shown = told(trials._one(study, item))
+    assert said in shown
+    assert shown.count("clipped") == bool(said)
 
 
 def test_a_trial_is_written_as_a_study_of_its_own(

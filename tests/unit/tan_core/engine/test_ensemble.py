@@ -132,6 +132,9 @@ def assert_equal_to_trainers(arguments, *, steps: int, tolerance: float, **optio
                 assert got.train_loss == pytest.approx(expected.train_loss, rel=1e-4)
             else:  # infinite, or not a number where two infinities were subtracted
                 assert not math.isfinite(got.train_loss)
+            if expected.clipped_fraction is None:
+                assert got.clipped_fraction is None
+                continue
             # An infinite norm is above C, one that is not a number is not.
             off = 1e-6 if is_finite else 1 / got.num_drawn + 1e-6
             assert got.clipped_fraction == pytest.approx(expected.clipped_fraction, abs=off)
@@ -185,6 +188,23 @@ class TestExactness:
 
         for name, weights in by_itself.released_weights(0).items():
             torch.testing.assert_close(together.released_weights(0)[name], weights)
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_each_trial_tells_what_was_clipped_by_its_own_norm(self, dtype) -> None:
+        configs = [
+            {"clip_norm": 1e-4},
+            {"clip_norm": 1e4},
+            {"clip_norm": 1.0},
+            {"clipping": "automatic"},
+        ]
+        arguments = make_arguments(configs, dtype=dtype)
+        trainers = [make_trainer(arguments, t) for t in range(len(configs))]
+        ensemble = LinearEnsemble(**arguments)
+
+        for _ in range(4):
+            found = [stats.clipped_fraction for stats in ensemble.step() if stats]
+            assert found == pytest.approx([trainer.step().clipped_fraction for trainer in trainers])
+            assert (found[0], found[1], found[3]) == (1.0, 0.0, None)
 
     def test_empty_draws_are_steps_of_noise(self) -> None:
         arguments = make_arguments(q=1e-9)

@@ -11,11 +11,13 @@ from torch.nn import functional
 
 from tan_core import data, models
 from tan_core.engine import PrivateRandomness, SeededRandomness, Trainer
+from tan_core.engine.inputs import as_floats
 from tan_core.errors import ParameterError
 from tan_core.execution import PrivateRun, Simulation
 from tan_core.mechanism import Mechanism, Sampling
 from tan_core.spec.models import MlpModel
 from tan_core.spec.train import TrainerConfig
+from tan_core.testing.oracle import example_gradients
 from tan_core.testing.tiny import tiny_images
 from tests.support.datasets import dataset_ref
 from tests.unit.tan_core.engine.support import (
@@ -411,6 +413,40 @@ class TestStats:
         assert simulated.num_drawn is not None
         assert (private.step, private.train_loss) == (1, None)
         assert (private.num_drawn, private.clipped_fraction) == (None, None)
+
+    @pytest.mark.parametrize(
+        ("clip_norm", "clipping", "told"),
+        [
+            (1e-6, "per_example", 1.0),
+            (1e6, "per_example", 0.0),
+            (1e-6, "automatic", None),
+            (1e-6, "none", None),
+        ],
+    )
+    def test_what_was_clipped_is_told_where_long_gradients_alone_are(
+        self, clip_norm: float, clipping: str, told: float | None
+    ) -> None:
+        simulation = Simulation.of(make_run(clip_norm=clip_norm), expected_batch_size=6)
+
+        stats = make_trainer(simulation, config={"clipping": clipping}).step()
+
+        assert stats.num_drawn
+        assert stats.clipped_fraction == told
+
+    def test_it_is_the_part_of_the_batch_whose_own_gradients_are_longer(self) -> None:
+        inputs, labels = tiny_images()
+        model = make_trainer()._model
+        records = as_floats(torch.from_numpy(inputs), torch.float32)
+        norms = (
+            example_gradients(model, records, torch.from_numpy(labels)).norm(dim=1).sort().values
+        )
+        run = make_run(q=1.0, clip_norm=float(norms[44:46].mean()))
+
+        stats = make_trainer(
+            Simulation.of(run, expected_batch_size=NUM_EXAMPLES), microbatch_size=7
+        ).step()
+
+        assert (stats.num_drawn, stats.clipped_fraction) == (60, 15 / 60)
 
 
 class TestArguments:
