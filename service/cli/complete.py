@@ -1,7 +1,10 @@
-"""What the shell offers after TAB: studies, datasets and states. Quick, or nothing at all."""
+"""What the shell offers after TAB: studies, datasets, states and keys. Quick, or nothing at all."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+
+import typer
 
 TIMEOUT_SECONDS = 1.0
 OFFERED = 100
@@ -37,6 +40,27 @@ def dataset_names(incomplete: str) -> list[str]:
 def study_states(incomplete: str) -> list[str]:
     """States that begin so."""
     return [state for state in STATES if state.startswith(incomplete)]
+
+
+def study_keys(context: typer.Context, incomplete: str) -> list[str]:
+    """Keys that begin so, for ``--set``, of the STUDY.yaml that was typed before it."""
+    import yaml
+
+    try:
+        # An option that lacks its value keeps click from giving the argument its name.
+        text = Path(context.args[0]).read_text(encoding="utf-8")
+        # Our own loader stands in a package that takes longer to load than a person waits for a TAB.
+        study = yaml.safe_load(text)
+    except (IndexError, OSError, ValueError, yaml.YAMLError):
+        return []
+    return [f"{key}=" for key in _keys(study) if key.startswith(incomplete)]
+
+
+def _keys(value: Any) -> Iterator[str]:
+    """The paths of a mapping to what is none."""
+    for name, inner in value.items() if isinstance(value, dict) else ():
+        below = [f"{name}.{key}" for key in _keys(inner)]
+        yield from below or [str(name)]
 
 
 def _items(path: str, query: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli.complete import dataset_names, study_references, study_states
+from service.cli.complete import dataset_names, study_keys, study_references, study_states
 
 
 def not_empty(value: str | list[str] | None) -> str | list[str] | None:
@@ -31,6 +31,17 @@ def finite(value: float | None) -> float | None:
 
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON, and only JSON.")]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a key of the study before it is sent, as privacy.epsilon=1 or "
+        "'search.rungs=[16, 64]': VALUE is YAML. May be repeated.",
+        show_default=False,
+        autocompletion=study_keys,
+    ),
+]
 StudyReference = Annotated[
     str,
     typer.Argument(

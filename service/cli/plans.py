@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from service.cli.errors import Fault, InputError
-from service.cli.options import JsonFlag
+from service.cli.options import Changes, JsonFlag
 
 Json = dict[str, Any]
 
@@ -24,6 +24,7 @@ def plan(
             show_default=False,
         ),
     ] = None,
+    changes: Changes = None,
     num_examples: Annotated[int | None, typer.Option(help="N, training examples.")] = None,
     batch_size: Annotated[float | None, typer.Option(help="B, expected batch size.")] = None,
     noise_multiplier: Annotated[float | None, typer.Option(help="σ: then ε is computed.")] = None,
@@ -61,9 +62,11 @@ def plan(
 
         check_path(plot)
     if study_yaml is None:
+        if changes:
+            raise InputError("--set changes the keys of a STUDY.yaml: give one")
         document = plan_here(shape, accountant=accountant, trials=trials)
     else:
-        document = _plan_there(study_yaml, shape)
+        document = _plan_there(study_yaml, changes or [], shape)
     if plot is not None:
         from service.cli.plan_plot import save
 
@@ -154,7 +157,7 @@ def _check_shape(shape: Json) -> None:
         raise InputError("", faults=faults)
 
 
-def _plan_there(study_yaml: str, shape: Json) -> Json:
+def _plan_there(study_yaml: str, changes: list[str], shape: Json) -> Json:
     """The plan of a study."""
     given = [name for name, value in shape.items() if value is not None]
     if given:
@@ -162,9 +165,9 @@ def _plan_there(study_yaml: str, shape: Json) -> Json:
             f"{', '.join(given)}: a STUDY.yaml says this itself; leave the options out"
         )
     from service.cli.connect import document, open_client, study_sent
-    from service.cli.study_file import read_study
+    from service.cli.study_file import read_study, with_changes
 
-    study = read_study(study_yaml)
+    study = with_changes(read_study(study_yaml), changes)
     with open_client() as client, study_sent(study):
         return document(client.make_plan(study))
 

@@ -6,7 +6,7 @@ import typer
 
 from service.cli.complete import study_references
 from service.cli.errors import Exit, InputError, UnknownStudyError
-from service.cli.options import JsonFlag
+from service.cli.options import Changes, JsonFlag
 
 if TYPE_CHECKING:
     from service.client import Client
@@ -35,6 +35,7 @@ def submit(
             autocompletion=study_references,
         ),
     ] = None,
+    changes: Changes = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Stay until the study has ended; exit 1 if it failed.")
     ] = False,
@@ -49,14 +50,16 @@ def submit(
     """Submit a study."""
     from service.cli.connect import open_client
     from service.cli.output import show_json
-    from service.cli.study_file import read_study
+    from service.cli.study_file import read_study, with_changes
 
     if study_yaml is None and not sources:
         raise InputError("give a STUDY.yaml, or --from STUDY to submit that study again")
-    spec = None if study_yaml is None else read_study(study_yaml)
+    changes = changes or []
+    spec = None if study_yaml is None else with_changes(read_study(study_yaml), changes)
     with open_client() as client:
         if sources:
-            spec = _warm_started(spec, [_source(client, source) for source in sources])
+            found = [_source(client, source) for source in sources]
+            spec = _warm_started(spec, found, changes)
         study = send(client, spec or {}, idempotency_key=idempotency_key, quiet=as_json)
         if watch:
             study = accompany(client, study, quiet=as_json)
@@ -122,12 +125,14 @@ def _source(client: "Client", reference: str) -> Json:
         raise InputError(f"--from: {error.message}", hint=error.hint) from error
 
 
-def _warm_started(spec: Json | None, sources: list[Json]) -> Json:
-    """The spec, or the first source's, with the sources to begin from.
+def _warm_started(spec: Json | None, sources: list[Json], changes: list[str]) -> Json:
+    """The spec, or the first source's with the changes, with the sources to begin from.
 
     A study without a search that is submitted again has none to begin.
     """
-    begun: Json = dict(sources[0]["spec"] if spec is None else spec)
+    from service.cli.study_file import with_changes
+
+    begun = dict(with_changes(sources[0]["spec"], changes) if spec is None else spec)
     search = begun.get("search")
     if spec is None and len(sources) == 1 and sources[0]["spec"]["search"]["trials"] == 0:
         return begun

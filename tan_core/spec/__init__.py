@@ -12,7 +12,7 @@ from tan_core.spec.study import (
     StudySpec,
 )
 from tan_core.spec.train import Optimizer, TrainerConfig, TrainSpec
-from tan_core.spec.yaml import load_study, parse_yaml
+from tan_core.spec.yaml import load_study, parse_yaml, parse_yaml_value
 
 __all__ = [
     "MODEL_TYPES",
@@ -33,4 +33,5 @@ __all__ = [
     "field_problems",
     "load_study",
     "parse_yaml",
+    "parse_yaml_value",
 ]

@@ -20,6 +20,7 @@ MAX_BYTES = 1_000_000
 MAX_DEPTH = 32
 MAX_NODES = 50_000
 """As written, and after aliases are expanded."""
+_NOTHING = object()
 
 
 def parse_yaml(text: str, *, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
@@ -43,21 +44,32 @@ def parse_yaml(text: str, *, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
             field="text",
         )
     _validate.positive_integer(max_bytes=max_bytes)
-    size = len(text.encode(errors="replace"))
-    if size > max_bytes:
-        raise ParameterError(f"a study may have {max_bytes} bytes of YAML, got {size}")
-    try:
-        data = _Loader(text).get_single_data()
-    except yaml.MarkedYAMLError as error:
-        raise ParameterError(_located(error)) from error
-    except (yaml.YAMLError, ValueError) as error:
-        raise ParameterError(f"not YAML: {str(error).splitlines()[0]}") from error
+    data = _parsed(text, max_bytes=max_bytes, nothing=None)
     if not isinstance(data, dict):
         found = "nothing" if data is None else f"a {type(data).__name__}"
         if isinstance(data, str) and "\n" not in text.strip():
             found = f"{data!r:.80}: the name of a file is not read"
         raise ParameterError(f"expected a mapping of keys, got {found}")
     return data
+
+
+def parse_yaml_value(text: str) -> Any:
+    """The value that a YAML document holds, whatever its kind; read as :func:`parse_yaml` reads those of a study.
+
+    Args:
+        text: one document: what may stand behind a key.
+
+    Raises:
+        ParameterError: not YAML, nothing but blanks and comments, too large, too deep, or with a key twice.
+
+    Example:
+        >>> [parse_yaml_value(text) for text in ("1e-5", "no", "null", "[16, 64]", "{low: 1, high: 2}")]
+        [1e-05, 'no', None, [16, 64], {'low': 1, 'high': 2}]
+    """
+    value = _parsed(text, max_bytes=MAX_BYTES, nothing=_NOTHING)
+    if value is _NOTHING:
+        raise ParameterError("expected a value, got nothing; accepted: null, '' for an empty text")
+    return value
 
 
 def load_study(text: str) -> StudySpec:
@@ -68,6 +80,21 @@ def load_study(text: str) -> StudySpec:
         pydantic.ValidationError: the document is not an acceptable study; see ``field_problems``.
     """
     return StudySpec.model_validate(parse_yaml(text))
+
+
+def _parsed(text: str, *, max_bytes: int, nothing: object) -> Any:
+    """The value of the one document; ``nothing`` where there is none."""
+    size = len(text.encode(errors="replace"))
+    if size > max_bytes:
+        raise ParameterError(f"a study may have {max_bytes} bytes of YAML, got {size}")
+    try:
+        loader = _Loader(text)
+        root = loader.get_single_node()
+        return nothing if root is None else loader.construct_document(root)
+    except yaml.MarkedYAMLError as error:
+        raise ParameterError(_located(error)) from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise ParameterError(f"not YAML: {str(error).splitlines()[0]}") from error
 
 
 class _Loader(yaml.SafeLoader):

@@ -144,6 +144,23 @@ def test_a_study_begins_from_one_that_its_search_can_learn_from(cli: Cli, tmp_pa
     assert len(json.loads(cli("list", "--json").out)) == 2
 
 
+def test_one_file_is_submitted_at_several_targets_and_faults_are_told_by_what_was_set(
+    cli: Cli,
+) -> None:
+    for epsilon in (1, 2):
+        words = (f"privacy.epsilon={epsilon}", f"name=digits-eps{epsilon}")
+        done = cli("submit", EXAMPLE, "--set", words[0], "--set", words[1], "--json")
+        assert done.code == 0, done.err
+        study = json.loads(done.out)
+        assert study["name"] == f"digits-eps{epsilon}"
+        assert epsilon / 2 < study["privacy"]["epsilon"] <= epsilon
+
+    refused = cli("plan", EXAMPLE, "--set", "search.space.learning_rate.high=-1")
+    assert refused.code == 2
+    assert "  search.space.learning_rate" in refused.err
+    assert "high=-1" in refused.err
+
+
 def test_before_any_search_has_ended_nothing_is_predicted(cli: Cli) -> None:
     study = json.loads(cli("submit", EXAMPLE, "--json").out)
 

@@ -1,5 +1,6 @@
 """The commands against a real HTTP server that answers in the contract's shape."""
 
+import copy
 import json
 import re
 import subprocess
@@ -153,6 +154,23 @@ class TestPlan:
         assert "warning: prv was not asked" in done.out
         assert "2.941" in done.out
 
+    def test_what_is_set_is_planned_and_not_what_the_file_says(
+        self, cli: Cli, server: RecordedServer, study_yaml: str
+    ) -> None:
+        before = Path(study_yaml).read_text()
+        assert cli("plan", study_yaml, "--set", "privacy.epsilon=1").code == 0
+        ((body, _),) = server.asked("POST /plans")
+        assert body is not None
+        assert body["privacy"] == {"epsilon": 1, "delta": 1e-5}
+        assert Path(study_yaml).read_text() == before
+
+    def test_there_is_nothing_to_set_without_a_study(
+        self, cli: Cli, server: RecordedServer
+    ) -> None:
+        done = cli("plan", "--set", "privacy.epsilon=1")
+        assert (done.code, server.requests) == (2, [])
+        assert "--set" in done.err
+
     def test_a_study_and_options_contradict_each_other(
         self, cli: Cli, server: RecordedServer, study_yaml: str
     ) -> None:
@@ -254,6 +272,63 @@ class TestSubmit:
         server.answers["POST /studies"] = problem(500, detail="quote 1a2b3c")
         done = cli("submit", study_yaml)
         assert (done.code, "1a2b3c" in done.err) == (1, True)
+
+
+class TestSubmitSet:
+    def test_one_file_is_submitted_at_several_targets(
+        self, cli: Cli, server: RecordedServer, study_yaml: str
+    ) -> None:
+        for epsilon in (1, 2):
+            words = (f"privacy.epsilon={epsilon}", f"name=digits-eps{epsilon}")
+            done = cli("submit", study_yaml, *(word for each in words for word in ("--set", each)))
+            assert (done.code, done.out.count("\n")) == (0, 1)
+
+        sent = [body for body, _ in server.asked("POST /studies") if body is not None]
+        assert [(each["name"], each["privacy"]) for each in sent] == [
+            ("digits-eps1", {"epsilon": 1, "delta": 1e-5}),
+            ("digits-eps2", {"epsilon": 2, "delta": 1e-5}),
+        ]
+
+    @pytest.mark.parametrize("change", ["epsilon", "privacy.epsilon=[", "name.first=x"])
+    def test_what_cannot_be_set_is_bad_input_and_nothing_is_sent(
+        self, cli: Cli, server: RecordedServer, study_yaml: str, change: str
+    ) -> None:
+        done = cli("submit", study_yaml, "--set", change)
+        assert (done.code, done.out, server.requests) == (2, "", [])
+        assert f"  --set {change}: " in done.err
+        assert "next: tan-cli submit --help" in done.err
+
+    def test_what_the_server_refuses_is_told_by_the_path_that_was_set(
+        self, cli: Cli, server: RecordedServer, study_yaml: str
+    ) -> None:
+        errors = [{"path": "search.trials", "message": "must be at least 1", "value": 0}]
+        server.answers["POST /studies"] = problem(422, detail="no", errors=errors)
+        done = cli("submit", study_yaml, "--set", "search.trials=0")
+        assert done.code == 2
+        assert "  search.trials: must be at least 1 (got 0)\n" in done.err
+
+    def test_the_study_that_is_submitted_again_is_changed(
+        self, cli: Cli, server: RecordedServer
+    ) -> None:
+        before = copy.deepcopy(server.study["spec"])
+        assert (
+            cli("submit", "--from", ID, "--set", "name=again", "--set", "train.steps=9").code == 0
+        )
+        ((body, _),) = server.asked("POST /studies")
+        assert body == {
+            **before,
+            "name": "again",
+            "train": {**before["train"], "steps": 9},
+            "search": {**before["search"], "warm_start": [ID]},
+        }
+
+    def test_a_file_is_changed_before_it_begins_from_others(
+        self, cli: Cli, server: RecordedServer, study_yaml: str
+    ) -> None:
+        cli("submit", study_yaml, "--from", ID, "--set", "search={trials: 4, warm_start: none}")
+        ((body, _),) = server.asked("POST /studies")
+        assert body is not None
+        assert body["search"] == {"trials": 4, "warm_start": [ID]}
 
 
 class TestSubmitFrom:

@@ -1,5 +1,6 @@
 """What every verb owes: JSON, help, suggestions, completion, and the next command."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -91,6 +92,20 @@ def test_the_exit_codes_are_in_the_help(cli: Cli) -> None:
     assert "0 done, 1 failed, 2 bad input, 3 over budget" in " ".join(cli("--help").out.split())
 
 
+def completed(*words: str) -> list[str]:
+    """What bash is told to offer for the last of these words."""
+    asked = {"_TAN_CLI_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(words)}
+    done = subprocess.run(
+        [sys.executable, "-c", "from service.cli.main import main; main()"],
+        env={**os.environ, **asked, "COMP_CWORD": str(len(words) - 1)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
 class TestCompletion:
     def test_studies_are_offered_by_name_and_by_the_beginning_of_their_id(
         self, server: RecordedServer
@@ -113,6 +128,20 @@ class TestCompletion:
 
         assert set(TRIAL_STATES) == set(TrialState)
 
+    @pytest.mark.parametrize("before", [(), ("--set", "name=x")])
+    def test_keys_to_set_are_those_of_the_file_that_was_typed(
+        self, study_yaml: str, before: tuple[str, ...]
+    ) -> None:
+        words = ("tan-cli", "submit", *before, study_yaml, "--set")
+        assert completed(*words, "priv") == ["privacy.epsilon=", "privacy.delta="]
+        assert completed(*words, "name") == ["name="]
+
+    @pytest.mark.parametrize("typed", [(), ("nowhere.yaml",), (sys.executable,)])
+    def test_without_a_file_that_can_be_read_no_key_is_offered(
+        self, typed: tuple[str, ...]
+    ) -> None:
+        assert completed("tan-cli", "plan", *typed, "--set", "priv") == []
+
     @pytest.mark.parametrize("status", [401, 500])
     def test_a_server_that_does_not_tell_offers_nothing(
         self, server: RecordedServer, monkeypatch: pytest.MonkeyPatch, status: int
@@ -123,17 +152,7 @@ class TestCompletion:
         assert complete.study_references("") == []
 
     def test_the_shell_is_answered(self, server: RecordedServer) -> None:
-        import os
-
-        asked = {"_TAN_CLI_COMPLETE": "complete_bash", "COMP_WORDS": "tan-cli show dig"}
-        done = subprocess.run(
-            [sys.executable, "-c", "from service.cli.main import main; main()"],
-            env={**os.environ, **asked, "COMP_CWORD": "2"},
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert done.stdout.split() == [SUMMARY["name"]], done.stderr
+        assert completed("tan-cli", "show", "dig") == [SUMMARY["name"]]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")

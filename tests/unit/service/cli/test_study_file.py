@@ -1,10 +1,11 @@
+import copy
 import io
 from pathlib import Path
 
 import pytest
 
 from service.cli.errors import Exit, InputError
-from service.cli.study_file import read_study
+from service.cli.study_file import read_study, with_changes
 
 
 def read(tmp_path: Path, text: str) -> dict:
@@ -47,13 +48,110 @@ def test_what_is_no_study_is_refused_with_the_place(
 
 def test_what_json_cannot_carry_is_refused_with_its_path(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
-        read(tmp_path, "privacy: {epsilon: .inf}\nlist: [1, .nan]\n")
+        read(tmp_path, 'privacy: {epsilon: .inf}\nlist: [1, .nan]\nname: "\\ud800"\n')
     assert [str(fault) for fault in caught.value.faults] == [
         "privacy.epsilon: must be a finite number (got inf)",
         "list.1: must be a finite number (got nan)",
+        "name: holds half a surrogate pair, which UTF-8 cannot carry",
     ]
 
 
 def test_a_missing_file_is_named() -> None:
     with pytest.raises(InputError, match=r"no such file: nowhere\.yaml"):
         read_study("nowhere.yaml")
+
+
+BASE = {
+    "name": "a",
+    "privacy": {"epsilon": 3, "delta": 1e-5},
+    "search": {"rungs": [8, 32], "space": {"model.options.width": {"low": 1, "high": 8}}},
+    "train": None,
+}
+
+
+class TestChanges:
+    @pytest.mark.parametrize(
+        ("change", "path", "value"),
+        [
+            ("privacy.epsilon=1", ("privacy", "epsilon"), 1),
+            ("privacy.delta=1e-6", ("privacy", "delta"), 1e-6),
+            (" name = b=c ", ("name",), "b=c"),
+            ("name=no", ("name",), "no"),
+            ("name='1'", ("name",), "1"),
+            ("search.rungs=[16, 64]", ("search", "rungs"), [16, 64]),
+            ("search.budget=null", ("search", "budget"), None),
+            ("search.space={steps: 3}", ("search", "space"), {"steps": 3}),
+            ("train.steps=300", ("train", "steps"), 300),
+            ("model.options.width=4", ("model", "options", "width"), 4),
+        ],
+    )
+    def test_a_key_is_set_to_what_yaml_makes_of_the_value(
+        self, change: str, path: tuple[str, ...], value: object
+    ) -> None:
+        found = with_changes(BASE, [change])
+        for name in path:
+            found = found[name]
+        assert found == value
+        assert type(found) is type(value)
+
+    def test_nothing_else_changes_and_the_study_that_is_given_stays(self) -> None:
+        before = copy.deepcopy(BASE)
+        found = with_changes(BASE, ["privacy.epsilon=1", "evaluation.baseline=true"])
+        assert found == {
+            **before,
+            "privacy": {"epsilon": 1, "delta": 1e-5},
+            "evaluation": {"baseline": True},
+        }
+        assert before == BASE
+
+    def test_later_changes_are_of_what_earlier_ones_left(self) -> None:
+        found = with_changes(
+            BASE, ["train={steps: 3, workers: 2}", "train.steps=4", "train.steps=5"]
+        )
+        assert found["train"] == {"steps": 5, "workers": 2}
+
+    def test_an_alias_of_the_file_is_changed_in_one_place_only(self, tmp_path: Path) -> None:
+        study = read(tmp_path, "a: &x {low: 1}\nb: *x\n")
+        assert with_changes(study, ["b.low=2"]) == {"a": {"low": 1}, "b": {"low": 2}}
+
+    def test_a_key_that_holds_dots_is_found_and_a_new_one_stands_in_quotes(self) -> None:
+        found = with_changes(
+            BASE,
+            ["search.space.model.options.width.high=64", 'search.space."model.options.depth"=2'],
+        )
+        assert found["search"]["space"] == {
+            "model.options.width": {"low": 1, "high": 64},
+            "model.options.depth": 2,
+        }
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ("name", "--set name: expected KEY=VALUE"),
+            ("", "--set : expected KEY=VALUE"),
+            ("=1", "--set =1: expected a KEY"),
+            (" =1", "--set  =1: expected a KEY"),
+            ("privacy..epsilon=1", "--set privacy..epsilon=1: expected a KEY"),
+            ('"a.b=1', '--set "a.b=1: expected a KEY'),
+            ("name.first=a", "--set name.first=a: name is no mapping but a str"),
+            ("search.rungs.0=8", "--set search.rungs.0=8: search.rungs is no mapping but a list"),
+            ("name=", "--set name=: expected a value, got nothing"),
+            ("name=[a", "--set name=[a: line 1, column 3: "),
+            ("privacy.epsilon=.nan", "--set privacy.epsilon: must be a finite number (got nan)"),
+            ("a={b: [.inf]}", "--set a.b.0: must be a finite number (got inf)"),
+            ("a=!!set {b}", "--set a: set is not accepted here"),
+            ('a="\\ud800"', "--set a: holds half a surrogate pair"),
+            ("a\udcff.b=1", "--set a\udcff: holds half a surrogate pair"),
+        ],
+    )
+    def test_what_cannot_be_set_is_refused_by_the_option(self, change: str, message: str) -> None:
+        with pytest.raises(InputError) as caught:
+            with_changes(BASE, ["name=b", change])
+        (fault,) = caught.value.faults
+        assert str(fault).startswith(message)
+        assert caught.value.exit_code == Exit.BAD_INPUT
+
+    def test_every_fault_is_told_at_once(self) -> None:
+        with pytest.raises(InputError) as caught:
+            with_changes(BASE, ["name", "privacy.epsilon=.inf", "name.x=1"])
+        assert len(caught.value.faults) == 3

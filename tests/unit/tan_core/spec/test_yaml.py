@@ -3,7 +3,7 @@ import math
 import pytest
 
 from tan_core.errors import ParameterError
-from tan_core.spec import load_study, parse_yaml
+from tan_core.spec import load_study, parse_yaml, parse_yaml_value
 
 STUDY = """
 name: mnist-eps3
@@ -51,9 +51,10 @@ class TestParseYaml:
     )  # fmt: skip
     def test_a_scalar_is_what_it_looks_like(self, text: str, value: object) -> None:
         found = parse_yaml(f"key: {text}")["key"]
+        alone = parse_yaml_value(text)
 
-        assert found == value
-        assert type(found) is type(value)
+        assert found == alone == value
+        assert type(found) is type(alone) is type(value)
 
     def test_what_is_no_finite_number_is_left_for_the_spec_to_refuse(self) -> None:
         found = parse_yaml("a: .inf\nb: -.inf\nc: .nan")
@@ -95,3 +96,20 @@ class TestParseYaml:
 
     def test_an_honest_alias_is_accepted(self) -> None:
         assert parse_yaml("a: &x {b: 1}\nc: *x") == {"a": {"b": 1}, "c": {"b": 1}}
+
+
+class TestParseYamlValue:
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("", "got nothing"),
+            ("# 3", "got nothing"),
+            ("[1", "line 1, column 3: .*expected ',' or ']'"),
+            ("a: b: c", "line 1, column 5: mapping values are not allowed"),
+            ("{a: 1, a: 2}", "line 1, column 8: key 'a' is given twice"),
+            ("[" * 50, "nested deeper than 32"),
+        ],
+    )
+    def test_what_is_no_value_is_refused(self, text: str, message: str) -> None:
+        with pytest.raises(ParameterError, match=message):
+            parse_yaml_value(text)
