@@ -164,26 +164,11 @@ def _one(study: Json, item: Json) -> "RenderableType":
 
 def write_csv(items: Sequence[Json]) -> None:
     """The trials on standard output, one a line."""
-    names = _parameter_names(items)
-    rungs = sorted({score["rung"] for item in items for score in item["scores"]})
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(
-        [
-            *("number", "state", "value", *names, *(f"accuracy_rung_{rung}" for rung in rungs)),
-            *("reason", "goes_on_from", "learning_rate_factor", "clipped_fraction"),
-        ]
-    )
-    for item in items:
-        by_rung, start = _by_rung(item), item.get("began_from") or {}
-        writer.writerow(
-            [
-                *(item["number"], item["state"], item["value"]),
-                *(item["params"].get(name) for name in names),
-                *(by_rung.get(rung) for rung in rungs),
-                item["reason"],
-                *(start.get("trial"), start.get("learning_rate_factor"), _clipped(item)),
-            ]
-        )
+    from service.trial_table import columns, rows
+
+    writer = csv.DictWriter(sys.stdout, columns(items), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows(items))
 
 
 def _table(study: Json, items: Sequence[Json]) -> "RenderableType":
@@ -193,6 +178,7 @@ def _table(study: Json, items: Sequence[Json]) -> "RenderableType":
     from service.cli.progress import TERMINAL
     from service.cli.tables import FirstThatFits
     from service.trial_spec import is_searched
+    from service.trial_table import clipped_fraction
 
     total = study["progress"]["trials_finished"] + study["progress"]["trials_running"]
     if not items:
@@ -204,7 +190,7 @@ def _table(study: Json, items: Sequence[Json]) -> "RenderableType":
     is_charged = study["plan"].get("charged_search") is not None
     # At one batch its accuracy is the trial's.
     with_rungs = (False,) if is_charged else (True, False)
-    is_told = any(_clipped(item) is not None for item in items)
+    is_told = any(clipped_fraction(item) is not None for item in items)
     has_clipped = is_told and not is_charged and is_searched(study["spec"], "clip_norm")
     if has_clipped:
         notes.append(f"clipped: {text.CLIPPED}")
@@ -230,8 +216,9 @@ def _laid_out(
     """One trial a row: with its accuracy at each rung or without, its parameters in a column each or in one."""
     from service import text
     from service.cli.tables import table
+    from service.trial_table import accuracies, clipped_fraction, parameter_names
 
-    names = _parameter_names(items)
+    names = parameter_names(items)
     batches = {s["rung"]: s["expected_batch_size"] for item in items for s in item["scores"]}
     rungs = {rung: f"B = {text.number(batches[rung])}" for rung in sorted(batches) if has_rungs}
     clipped = ["clipped"] * has_clipped
@@ -243,14 +230,14 @@ def _laid_out(
         notes=notes,
     )  # fmt: skip
     for item in items:
-        by_rung = _by_rung(item)
+        by_rung = accuracies(item)
         values = {name: _shown(item["params"].get(name)) for name in names}
         together = "\n".join(f"{name}={value}" for name, value in values.items())
         made.add_row(
             *(str(item["number"]), item["state"], text.percent(item["value"])),
             *(values.values() if is_split else [together]),
             *(text.percent(by_rung.get(rung)) for rung in rungs),
-            *([text.percent(_clipped(item))] * has_clipped),
+            *([text.percent(clipped_fraction(item))] * has_clipped),
             item["reason"] or _went_on(item) or "",
         )
     return made
@@ -266,20 +253,6 @@ def _began_from(item: Json) -> str | None:
 
     start = item.get("began_from")
     return start and f"trial {start['trial']}, {text.rate_taken(start, item['params'])}"
-
-
-def _parameter_names(items: Sequence[Json]) -> list[str]:
-    return list(dict.fromkeys(name for item in items for name in item["params"]))
-
-
-def _by_rung(item: Json) -> dict[int, float | None]:
-    """At the end of each rung."""
-    return {s["rung"]: s["accuracy"] for s in item["scores"] if not s.get("heat")}
-
-
-def _clipped(item: Json) -> float | None:
-    """What share of its gradients was clipped at the highest rung that it reached, as its value is of it."""
-    return item["scores"][-1]["clipped_fraction"] if item["scores"] else None
 
 
 def _shown(value: Any) -> str:

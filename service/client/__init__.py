@@ -6,8 +6,9 @@ Example::
 
     with Client("http://127.0.0.1:8321", token=None) as client:
         study = client.submit_study(spec, idempotency_key="digits-1")
-        for event in client.follow_events(study.id):
+        for event in client.every_event(study.id):
             print(event.kind, event.data)
+        print(client.wait_study(study.id).state)
 """
 
 from service.client.client import Client
@@ -17,6 +18,7 @@ from service.client.errors import (
     ProblemError,
     UnreachableError,
     UnsendableTokenError,
+    WaitTimeoutError,
 )
 from service.client.stream import Event
 
@@ -28,4 +30,5 @@ __all__ = [
     "ProblemError",
     "UnreachableError",
     "UnsendableTokenError",
+    "WaitTimeoutError",
 ]

@@ -13,15 +13,16 @@ from service.access.schemas import (
 from service.client.connection import Body, part
 from service.client.datasets import Datasets
 from service.client.models import Models
-from service.client.studies import Studies, fields
+from service.client.studies import fields
+from service.client.waiting import Waiting
 from service.health.schemas import Health, Readiness
 from service.webhooks.schemas import DeliveryList
 
 MAX_AUDIT_PAGE = 1000
 
 
-class Client(Studies, Models, Datasets):
-    """One method per operation, named as in ``/openapi.json``.
+class Client(Waiting, Models, Datasets):
+    """One method per operation, named as in ``/openapi.json``; and what goes through pages, or stays with a study.
 
     Every method raises:
         ProblemError: the service refused; its ``problem`` names the fields at fault.

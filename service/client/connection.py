@@ -58,7 +58,7 @@ class Connection:
             self._http = httpx.Client(
                 base_url=url,
                 headers={"Accept": "application/json"} | (_authorization(token) if token else {}),
-                timeout=httpx.Timeout(timeout, connect=CONNECT_SECONDS),
+                timeout=_timeout(timeout),
                 transport=transport,
                 # A proxy for the outside world has no business with this machine's own server.
                 trust_env=not leads_here(url),
@@ -119,7 +119,7 @@ class Connection:
             json=_sent(body),
             params=_given(query),
             headers=_given(headers),
-            timeout=httpx.USE_CLIENT_DEFAULT if timeout is None else timeout,
+            timeout=httpx.USE_CLIENT_DEFAULT if timeout is None else _timeout(timeout),
         )
         with self._clear_errors():
             response = self._http.send(request)
@@ -145,7 +145,7 @@ class Connection:
                 path,
                 params=_given(query),
                 headers=_given(headers),
-                timeout=httpx.Timeout(silence, connect=CONNECT_SECONDS),
+                timeout=_timeout(silence),
             ) as response,
         ):
             if response.is_error:
@@ -161,6 +161,12 @@ class Connection:
             raise UnreachableError(self.url, "no answer in time") from error
         except httpx.HTTPError as error:
             raise UnreachableError(self.url, str(error) or type(error).__name__) from error
+
+
+def _timeout(seconds: float | None) -> httpx.Timeout:
+    """For an answer, or between two parts of it; a server is there sooner than that, or not at all."""
+    connect = CONNECT_SECONDS if seconds is None else min(seconds, CONNECT_SECONDS)
+    return httpx.Timeout(seconds, connect=connect)
 
 
 def part(text: str) -> str:

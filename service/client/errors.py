@@ -7,6 +7,9 @@ ClientError               what came back is no answer of a TAN Search service
 
 ValueError
 └── UnsendableTokenError  the token cannot be sent: nothing was asked
+
+TimeoutError
+└── WaitTimeoutError      a study was waited for, and is still under way
 """
 
 from service.errors import Problem
@@ -26,6 +29,17 @@ class UnsendableTokenError(ValueError):
         )
         super().__init__(f"the token {self.fault}")
         self.position = position
+
+
+class WaitTimeoutError(TimeoutError):
+    """A study was still under way after ``seconds``, in ``state``; None: no server said in which."""
+
+    def __init__(self, study_id: str, *, state: str | None, seconds: float) -> None:
+        told = "no server told its state" if state is None else f"it is {state}, and goes on"
+        super().__init__(f"study {study_id} did not end within {seconds:g} s: {told}")
+        self.study_id = study_id
+        self.state = state
+        self.seconds = seconds
 
 
 class UnreachableError(ClientError):

@@ -1,15 +1,17 @@
 """Studies, their trials, events, logs and results."""
 
+import contextlib
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
 import httpx
 from pydantic import BaseModel
 
+from service import trial_table
 from service.calibration.schemas import Calibration
-from service.client.connection import Body, Connection, study_path
+from service.client.connection import SILENCE_SECONDS, Body, Connection, study_path
 from service.client.errors import LostAnswerError, UnreachableError
 from service.client.stream import Event, events
 from service.logs.schemas import AttemptList
@@ -159,6 +161,23 @@ class Studies(Connection):
             left = None if left is None else left - len(page.items)
             asked["cursor"] = page.next_cursor
 
+    def trial_rows(
+        self, study_id: str, query: TrialQuery | Body | None = None
+    ) -> list[dict[str, Any]]:
+        """The study's trials as flat rows, all with the same keys: what ``tan-cli trials --csv`` holds.
+
+        ``pandas.DataFrame(rows)`` or ``polars.DataFrame(rows)`` makes a table of them. Beside a trial's parameters, each by its
+        name, they hold its number, its state, its value (an accuracy) and the ``expected_batch_size`` that it is of,
+        and its accuracy at each rung. Values of simulations are not private; those of an accounted search are noisy.
+
+        Args:
+            study_id: whose trials.
+            query: which of them, and in which order; default: all of them, by number.
+        """
+        return trial_table.rows(
+            [trial.model_dump(mode="json") for trial in self.every_trial(study_id, query)]
+        )
+
     def get_private_run(self, study_id: str) -> PrivateRunCurves:
         """The study's private run over its steps: what was done, charged and spent."""
         return self._ask(PrivateRunCurves, "GET", f"{study_path(study_id)}/run")
@@ -168,13 +187,20 @@ class Studies(Connection):
         return self._ask(AttemptList, "GET", f"{study_path(study_id)}/attempts")
 
     def follow_events(self, study_id: str, *, last_event_id: int | None = None) -> Iterator[Event]:
-        """What happened after ``last_event_id`` and what happens, until the study is at its end."""
+        """What happened after ``last_event_id`` and what happens, until the study is at its end or the line breaks."""
+        with contextlib.closing(self._event_lines(study_id, last_event_id=last_event_id)) as lines:
+            yield from events(lines)
+
+    def _event_lines(
+        self, study_id: str, *, last_event_id: int | None, silence: float = SILENCE_SECONDS
+    ) -> Generator[str]:
         headers = {
             "Accept": "text/event-stream",
             "Last-Event-ID": None if last_event_id is None else str(last_event_id),
         }
-        with self._stream(f"{study_path(study_id)}/events", headers=headers) as response:
-            yield from events(response.iter_lines())
+        path = f"{study_path(study_id)}/events"
+        with self._stream(path, headers=headers, silence=silence) as response:
+            yield from response.iter_lines()
 
     def read_log(
         self,

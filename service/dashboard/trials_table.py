@@ -3,7 +3,7 @@
 import contextlib
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from service.dashboard.charts.axis import ACCURACY
 from service.dashboard.charts.table import Cell, Table
 from service.dashboard.trials_query import TrialsQuery
 from service.db.tables import Trial
+from service.trial_table import row as trial_row
 from service.trials.repository import after_heat, by_value, is_whole
 from service.trials.schemas import TrialView
 from service.trials.service import view as trial_view
@@ -99,40 +100,18 @@ async def trials_table(
         .order_by(*_order(query.order))
         .with_only_columns(*_STORED)
     )
+    rungs = range(num_rungs)
     rows: list[list[Cell]] = []
     found = await session.stream(chosen, execution_options={"yield_per": ROWS_AT_ONCE})
+    fields = tuple(found.keys())
     async for part in found.partitions():
-        rows += [list(_row(*stored, names=names, num_rungs=num_rungs)) for stored in part]
-    scores = (f"rung {rung}" for rung in range(num_rungs))
+        trials = (dict(zip(fields, stored, strict=True)) for stored in part)
+        rows += [list(trial_row(each, names=names, rungs=rungs).values()) for each in trials]
+    scores = (f"rung {rung}" for rung in rungs)
     rest = ("fresh seeds", "seconds", "source", "reason", "goes on from", "learning rate factor")
-    return Table(("trial", "state", "accuracy", *scores, *names, *rest, "clipped fraction"), rows)
-
-
-def _row(
-    number: int,
-    state: str,
-    value: float | None,
-    params: dict[str, Any],
-    scores: list[dict[str, Any]],
-    repeats: list[dict[str, Any]],
-    source: str | None,
-    reason: str | None,
-    began_from: dict[str, Any] | None,
-    *,
-    names: Sequence[str],
-    num_rungs: int,
-) -> Iterator[Cell]:
-    scored = {score["rung"]: score["accuracy"] for score in scores if not score.get("heat")}
-    spent = [score["seconds"] for score in (*scores, *repeats)]
-    yield from (number, state, value)
-    yield from (scored.get(rung) for rung in range(num_rungs))
-    yield from (params.get(name) for name in names)
-    yield len({score["seed"] for score in repeats})
-    yield sum(spent) if spent else None
-    yield from (source, reason)
-    start = began_from or {}
-    yield from (start.get("trial"), start.get("learning_rate_factor"))
-    yield scores[-1].get("clipped_fraction") if scores else None
+    return Table(
+        ("trial", "state", "accuracy", "batch", *names, *scores, *rest, "clipped fraction"), rows
+    )
 
 
 def _filtered(study_id: str, query: TrialsQuery, *, has_heat: bool) -> Select[Trial]:

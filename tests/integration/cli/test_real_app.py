@@ -13,6 +13,7 @@ import uvicorn
 
 from service.app import create_app
 from service.cli.main import run
+from service.client import Client, WaitTimeoutError
 from service.datasets.service import ensure_digits
 from service.db.session import Database
 from service.settings import Settings
@@ -159,6 +160,17 @@ def test_one_file_is_submitted_at_several_targets_and_faults_are_told_by_what_wa
     assert refused.code == 2
     assert "  search.space.learning_rate" in refused.err
     assert "high=-1" in refused.err
+
+
+def test_a_study_that_nobody_runs_is_waited_for_no_longer_than_asked(cli: Cli, api: str) -> None:
+    study = json.loads(cli("submit", EXAMPLE, "--json").out)
+
+    begun = time.monotonic()
+    with Client(api) as client:
+        with pytest.raises(WaitTimeoutError, match="it is queued"):
+            client.wait_study(study["id"], timeout=1)
+        assert client.trial_rows(study["id"]) == []
+    assert 1 <= time.monotonic() - begun < 10
 
 
 def test_before_any_search_has_ended_nothing_is_predicted(cli: Cli) -> None:

@@ -3,6 +3,7 @@
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
@@ -10,6 +11,7 @@ import typer.main
 from service.cli.errors import Exit
 from service.cli.main import app
 from service.client import Client
+from tests.unit.service.cli.recorded import RecordedServer, serving
 
 PAGE = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
 SHOWN = [line.split("#")[0] for line in PAGE.splitlines() if line.startswith("    tan-cli ")]
@@ -30,7 +32,20 @@ def test_every_exit_code_is_explained() -> None:
     assert {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)} == set(Exit)
 
 
-def test_the_methods_of_the_example_exist() -> None:
+def test_the_script_that_waits_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    (script,) = [
+        each for each in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "wait_" in each
+    ]
+    monkeypatch.chdir(Path(__file__).parents[3])
+    names: dict[str, Any] = {}
+    with serving(RecordedServer()) as server:
+        exec(script.replace("http://127.0.0.1:8321", server.url), names)
+
+    assert names["study"].state == "completed"
+    assert [row["number"] for row in names["rows"]] == [1, 0]
+
+
+def test_the_methods_of_the_examples_exist() -> None:
     called = set(re.findall(r"client\.(\w+)\(", PAGE))
     assert called
     assert all(callable(getattr(Client, name)) for name in called)

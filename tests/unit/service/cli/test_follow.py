@@ -4,8 +4,9 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from service.cli.follow import PATIENCE_SECONDS, follow, follow_log
+from service.cli.follow import follow, follow_log
 from service.client import Client, Event, ProblemError, UnreachableError
+from service.client.patience import PATIENCE_SECONDS
 from tests.unit.service.cli.recorded import ATTEMPTS, STUDY, RecordedServer
 
 ID = STUDY["id"]

@@ -67,10 +67,10 @@ def test_csv_has_every_trial_with_a_column_for_each_parameter_and_rung(
     rows = list(csv.DictReader(io.StringIO(cli("trials", ID, "--csv").out)))
     assert server.queries[-1]["limit"] == "1000"
     assert rows[0] == {
-        "number": "1", "state": "completed", "value": "0.9301", "learning_rate": "0.512345",
-        "ema_decay": "0.9", "momentum": "", "accuracy_rung_0": "0.91",
-        "accuracy_rung_1": "0.9301", "reason": "", "goes_on_from": "", "learning_rate_factor": "",
-        "clipped_fraction": "0.0625",
+        "number": "1", "state": "completed", "value": "0.9301", "expected_batch_size": "32.0",
+        "learning_rate": "0.512345", "ema_decay": "0.9", "momentum": "", "accuracy_rung_0": "0.91",
+        "accuracy_rung_1": "0.9301", "fresh_seeds": "0", "seconds": "3.0", "source": "", "reason": "",
+        "goes_on_from": "", "learning_rate_factor": "", "clipped_fraction": "0.0625",
     }  # fmt: skip
     assert rows[1]["reason"] == "a weight was not finite"
 

@@ -12,7 +12,7 @@ import pytest
 
 from service.client import Client, LostAnswerError, ProblemError, UnreachableError
 from service.client import studies as studies_module
-from tests.unit.service.cli.recorded import STUDY, SUMMARY
+from tests.unit.service.cli.recorded import STUDY, SUMMARY, TRIALS
 
 
 class TestPages:
@@ -34,6 +34,33 @@ class TestPages:
             "state=failed&state=queued&limit=200",
             "state=failed&state=queued&limit=130&cursor=200",
         ]
+
+    def test_rows_are_of_the_trials_of_every_page(self) -> None:
+        asked: list[dict[str, str]] = []
+
+        def answer(request: httpx.Request) -> httpx.Response:
+            asked.append(dict(request.url.params))
+            return httpx.Response(
+                200,
+                json={
+                    "items": [TRIALS[len(asked) - 1]],
+                    "next_cursor": [None, "c"][len(asked) % 2],
+                },
+            )
+
+        with Client("http://x", transport=httpx.MockTransport(answer)) as client:
+            rows = client.trial_rows(STUDY["id"], {"state": ["completed", "diverged"]})
+
+        assert [row["number"] for row in rows] == [1, 0]
+        assert {type(value) for row in rows for value in row.values()} <= {
+            *(int, float, str, type(None)),
+        }
+        assert set(rows[0]) == set(rows[1])
+        assert rows[0].items() >= {
+            ("state", "completed"), ("value", 0.9301), ("expected_batch_size", 32.0),
+            ("learning_rate", 0.512345), ("momentum", None), ("accuracy_rung_1", 0.9301),
+        }  # fmt: skip
+        assert [each.get("cursor") for each in asked] == [None, "c"]
 
     def test_names_are_escaped_in_paths(self) -> None:
         paths: list[str] = []
