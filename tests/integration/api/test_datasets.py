@@ -328,7 +328,7 @@ class TestRegister:
         assert (await client.get("/datasets/tried/ledger")).status_code == 404
         made = await client.post("/datasets", json=body, headers=keyed)
         assert made.status_code == 201
-        assert "idempotency-replayed" not in made.headers
+        assert "idempotent-replayed" not in made.headers
         assert {**dry.json(), "created_at": None} == {**made.json(), "created_at": None}
 
     async def test_a_dry_run_is_refused_what_a_registration_would_be(self, client, table, tmp_path):

@@ -159,7 +159,6 @@ class TestSubmit:
 
         (error,) = response.json()["errors"]
         assert error["path"] == "search.accounting"
-        assert "register it" not in error["message"]
         assert "none can be given later" in error["message"]
         assert "accepted here: public_proxy, with search.dataset: a public" in error["message"]
         proxied = {"accounting": "public_proxy", "dataset": "public"}
