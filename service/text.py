@@ -22,7 +22,12 @@ def epsilon(value: float | None) -> str:
 
 
 def rounded_down(value: float | None) -> str:
-    """An ε that may still be spent, never written larger than it is."""
+    """An ε that may still be spent, never written larger than it is.
+
+    Example:
+        >>> rounded_down(96.009), rounded_down(1.9999), rounded_down(0.012349), rounded_down(0.0)
+        ('96.009', '1.999', '0.0123', '0.000')
+    """
     return _decimal(value, ROUND_FLOOR)
 
 

@@ -2,10 +2,8 @@
 
 import gzip
 import json
-import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from decimal import ROUND_FLOOR, Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -109,20 +107,6 @@ def moment(at: datetime) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def remaining(value: float) -> str:
-    """What is left of a budget, rounded down: never more than there is.
-
-    Example:
-        >>> remaining(96.009), remaining(0.0), remaining(0.012349)
-        ('96.009', '0.000', '0.0123')
-    """
-    if not math.isfinite(value):
-        return str(value)
-    exact = Decimal(repr(float(value)))
-    digits = 3 if exact >= 1 or exact <= 0 else 2 - exact.adjusted()
-    return f"{exact.quantize(Decimal(1).scaleb(-digits), rounding=ROUND_FLOOR):f}"
-
-
 def figure(value: float | None, shown: str) -> str:
     """A number as shown, with the exact one that the API gives beside it."""
     if value is None:
@@ -135,7 +119,7 @@ def _epsilon(value: float | None) -> str:
 
 
 def _remaining(value: float) -> str:
-    return figure(value, remaining(value))
+    return figure(value, text.rounded_down(value))
 
 
 def _estimate(value: float | None) -> str:

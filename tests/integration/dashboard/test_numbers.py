@@ -21,7 +21,6 @@ import pytest
 from service import text
 from service.context import Context
 from service.dashboard.charts.importance import LEAST_TRIALS
-from service.dashboard.render import remaining
 from tests.integration.dashboard import rich, seeding
 from tests.integration.dashboard.page import VOID
 
@@ -108,10 +107,11 @@ def forms(number: float) -> Iterator[str]:
     yield from (
         text.number(number),
         text.epsilon(number),
+        text.rounded_down(number),
         text.estimate(number),
         text.times(number),
     )
-    yield from (remaining(number), f"{number:g}", f"{number:.4g}", f"{number:.6g}", str(number))
+    yield from (f"{number:g}", f"{number:.4g}", f"{number:.6g}", str(number))
 
 
 async def shown(client: httpx.AsyncClient, *paths: str) -> Shown:

@@ -14,6 +14,11 @@ def test_a_printed_epsilon_is_never_below_the_true_one(value: float) -> None:
 
 
 @given(st.floats(min_value=1e-9, max_value=1e6))
+def test_what_is_left_of_a_budget_is_never_shown_larger_than_it_is(value: float) -> None:
+    assert Decimal(text.rounded_down(value)) <= Decimal(repr(value))
+
+
+@given(st.floats(min_value=1e-9, max_value=1e6))
 def test_a_printed_epsilon_is_close_to_the_true_one(value: float) -> None:
     assert float(text.epsilon(value)) <= max(value * 1.011, value + 1.0001e-3 * (value >= 1))
 

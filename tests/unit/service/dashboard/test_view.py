@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from service.dashboard import view
-from service.dashboard.render import age, remaining
+from service.dashboard.render import age
 from service.ledger.schemas import Account, Head, Scope
 from service.studies.lifecycle import StudyState
 from service.studies.schemas import (
@@ -183,9 +183,6 @@ class TestWhatToDo:
 
 
 class TestNumbers:
-    def test_what_remains_is_never_shown_larger_than_it_is(self) -> None:
-        assert remaining(1.9999) == "1.999"
-
     @pytest.mark.parametrize(
         ("seconds", "said"),
         [(-5, "just now"), (59, "just now"), (7200, "2 h ago"), (2e5, "2 d ago")],
