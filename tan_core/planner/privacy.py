@@ -15,7 +15,7 @@ from tan_core.planner.charged import ChargedSearch
 from tan_core.planner.plan import PlannedPrivacy
 from tan_core.planner.segments import reserved_mechanism
 from tan_core.planner.shape import ENOUGH_NOISE
-from tan_core.tan import epsilon_tan, overcharge, signal_to_noise
+from tan_core.tan import epsilon_tan, eta_of, overcharge
 
 PRV_MAX_EPSILON = 50.0
 """Above it the third voice is not asked: it needs minutes and gigabytes, or fails."""
@@ -86,15 +86,6 @@ def epsilon_alone(mechanism: Mechanism, promise: Promise) -> float | None:
     except AccountantError:
         return None
     return round_up(alone.epsilon, DIGITS)
-
-
-def eta_of(mechanism: Mechanism) -> float:
-    """The signal-to-noise ratio of a mechanism."""
-    return signal_to_noise(
-        sampling_rate=mechanism.sampling_rate,
-        noise_multiplier=mechanism.noise_multiplier,
-        steps=mechanism.steps,
-    )
 
 
 def shown_ratio(ratio: float) -> float | None:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from tan_core import _validate
-from tan_core.accounting import calibrate_noise_multiplier, gdp_epsilon, price
+from tan_core.accounting import calibrate_noise_multiplier, price
 from tan_core.accounting.events import sampled_gaussian
 from tan_core.accounting.loss_distribution import (
     COARSE,
@@ -19,11 +19,10 @@ from tan_core.errors import AccountantError
 from tan_core.mechanism import Mechanism, NeighboringRelation
 from tan_core.planner.cost import Workload, planned_cost
 from tan_core.planner.plan import PlannedCost
-from tan_core.planner.privacy import eta_of
 from tan_core.planner.segments import segment_rule
 from tan_core.planner.shape import refuse_batch_above
 from tan_core.spec import SearchSpec
-from tan_core.tan import epsilon_tan
+from tan_core.tan import epsilon_tan, eta_of, limit_epsilon
 
 TOLERANCE = 1.10
 """The wall begins where epsilon is a tenth above what the same total noise costs at a huge batch."""
@@ -128,7 +127,7 @@ def sketch(dials: Dials) -> Sketch:
     refuse_batch_above(dials.num_examples, dials.expected_batch_size)
     run = _calibrated(dials)
     eta = eta_of(run)
-    limit = _Limit.of(run, dials.delta)
+    limit = _Limit(run, dials.delta, limit_epsilon(run, delta=dials.delta))
     curve = limit.points(_around(run))
     epsilon = limit.epsilon_at(run.noise_multiplier)
     return Sketch(
@@ -150,11 +149,6 @@ class _Limit:
     run: Mechanism
     delta: float
     epsilon: float
-
-    @classmethod
-    def of(cls, run: Mechanism, delta: float) -> "_Limit":
-        moved = run.neighboring_relation.sensitivity
-        return cls(run, delta, gdp_epsilon(mu=moved * math.sqrt(2) * eta_of(run), delta=delta))
 
     def ratio(self, epsilon: float) -> float:
         return epsilon / self.epsilon if self.epsilon > 0 else math.inf

@@ -8,9 +8,9 @@ from tan_core.mechanism import Accountant, Mechanism
 from tan_core.planner.calibration import calibrated
 from tan_core.planner.cost import Workload
 from tan_core.planner.plan import PlannedStepCandidate
-from tan_core.planner.privacy import DIGITS, Promise, eta_of, reserved_epsilon, shown_ratio
+from tan_core.planner.privacy import DIGITS, Promise, reserved_epsilon, shown_ratio
 from tan_core.planner.shape import Shape
-from tan_core.tan import overcharge
+from tan_core.tan import eta_of, overcharge
 
 _FACTORS = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
 _MAX_STEPS = 250_000

@@ -1,7 +1,7 @@
 """TAN, the total amount of noise: what it is, what it hides, and what leaves it unchanged."""
 
 from tan_core.tan.law import Law, LawMethod, Observation, Prediction, counted, fit_law
-from tan_core.tan.noise import epsilon_tan, signal_to_noise, total_noise
+from tan_core.tan.noise import epsilon_tan, eta_of, signal_to_noise, total_noise
 from tan_core.tan.pairs import paired_runs_needed
 from tan_core.tan.scaling import (
     Setting,
@@ -10,7 +10,7 @@ from tan_core.tan.scaling import (
     trade_steps_for_batch,
     trade_steps_for_noise,
 )
-from tan_core.tan.wall import WallPoint, constant_tan_curve, overcharge, wall
+from tan_core.tan.wall import WallPoint, constant_tan_curve, limit_epsilon, overcharge, wall
 
 __all__ = [
     "Law",
@@ -22,8 +22,10 @@ __all__ = [
     "constant_tan_curve",
     "counted",
     "epsilon_tan",
+    "eta_of",
     "fit_law",
     "keep_epochs",
+    "limit_epsilon",
     "overcharge",
     "paired_runs_needed",
     "scale_batch",

@@ -7,6 +7,7 @@ about 2, where the true epsilon at the same :math:`\eta` can be forty times larg
 import math
 
 from tan_core import _validate
+from tan_core.mechanism import Mechanism
 
 _MOST = 1e100
 """Of a signal-to-noise ratio: its square is a float too."""
@@ -35,6 +36,24 @@ def signal_to_noise(*, sampling_rate: float, noise_multiplier: float, steps: int
     _validate.positive(noise_multiplier=noise_multiplier)
     _validate.positive_integer(steps=steps)
     return sampling_rate * math.sqrt(steps / 2) / noise_multiplier
+
+
+def eta_of(mechanism: Mechanism) -> float:
+    """The :func:`signal_to_noise` ratio of a mechanism.
+
+    Example:
+        >>> run = Mechanism(
+        ...     sampling_rate=0.08192, noise_multiplier=3.0, clip_norm=1.0, steps=2500
+        ... )
+        >>> f"{eta_of(run):.4f}"
+        '0.9654'
+    """
+    _validate.instance(Mechanism, mechanism=mechanism)
+    return signal_to_noise(
+        sampling_rate=mechanism.sampling_rate,
+        noise_multiplier=mechanism.noise_multiplier,
+        steps=mechanism.steps,
+    )
 
 
 @_validate.plainly

@@ -3,8 +3,8 @@ r"""The privacy wall: where epsilon stops following the total amount of noise.
 Along a curve of constant :math:`\eta` (equal steps, equal :math:`\sigma/q`) the exact epsilon falls as
 the noise multiplier grows and settles at the epsilon of the Gaussian mechanism with
 :math:`\mu = \sqrt{2}\,\eta`. To the left of a noise multiplier of about 2 it surges: simulations live
-there, private runs should not. All epsilons of this module but ``epsilon_tan`` are upper bounds by the
-PLD accountant; the ratios are advice.
+there, private runs should not. All epsilons of this module but ``epsilon_tan`` and that of the limit are
+upper bounds by the PLD accountant; the ratios are advice.
 """
 
 import math
@@ -15,7 +15,7 @@ from tan_core import _validate
 from tan_core.accounting import gdp_epsilon, price
 from tan_core.errors import AccountantError, ParameterError, UnsupportedEventError
 from tan_core.mechanism import Mechanism, Sampling
-from tan_core.tan.noise import epsilon_tan, signal_to_noise
+from tan_core.tan.noise import epsilon_tan, eta_of
 
 MIN_TOLERANCE, MAX_TOLERANCE = 1.002, 1000.0  # the accountant itself may be 0.1 % above the truth
 _ROUND_OFF = 1e-12
@@ -75,10 +75,32 @@ def overcharge(mechanism: Mechanism, *, delta: float) -> float:
         >>> f"{overcharge(run, delta=1e-5):.3f}"
         '1.044'
     """
-    _validate.instance(Mechanism, mechanism=mechanism)
-    if mechanism.sampling is not Sampling.TRUNCATED_POISSON:
-        _require_poisson(mechanism)
-    return _ratio(price([mechanism], delta=delta).epsilon, _limit_epsilon(mechanism, delta))
+    _require_amplified(mechanism)
+    return _ratio(price([mechanism], delta=delta).epsilon, limit_epsilon(mechanism, delta=delta))
+
+
+@_validate.plainly
+def limit_epsilon(mechanism: Mechanism, *, delta: float) -> float:
+    """What the total noise of a mechanism costs at an infinitely large batch: see :func:`overcharge`.
+
+    Args:
+        mechanism: drawn by Poisson sampling; a cap, where there is one, is not looked at.
+        delta: in (0, 1).
+
+    Raises:
+        ParameterError: delta is outside the domain above.
+        UnsupportedEventError: the sampling is not Poisson.
+
+    Example:
+        >>> run = Mechanism(
+        ...     sampling_rate=4096 / 50_000, noise_multiplier=3.0, clip_norm=1.0, steps=2500
+        ... )
+        >>> f"{limit_epsilon(run, delta=1e-5):.2f}"
+        '6.30'
+    """
+    _require_amplified(mechanism)
+    moved = mechanism.neighboring_relation.sensitivity
+    return gdp_epsilon(mu=moved * math.sqrt(2) * eta_of(mechanism), delta=delta)
 
 
 @_validate.plainly
@@ -113,8 +135,8 @@ def constant_tan_curve(
         0.5 6.38 7.48
     """
     _require_poisson(mechanism)
-    limit = _limit_epsilon(mechanism, delta)
-    estimate = epsilon_tan(signal_to_noise=_signal_to_noise(mechanism), delta=delta)
+    limit = limit_epsilon(mechanism, delta=delta)
+    estimate = epsilon_tan(signal_to_noise=eta_of(mechanism), delta=delta)
     points: list[WallPoint] = []
     for noise_multiplier in map(_validate.plain, _each(noise_multipliers)):
         moved = _at_noise(mechanism, noise_multiplier)
@@ -172,7 +194,7 @@ def wall(mechanism: Mechanism, *, delta: float, tolerance: float = 1.10) -> floa
     """
     _require_poisson(mechanism)
     _validate.in_range(MIN_TOLERANCE, MAX_TOLERANCE, tolerance=tolerance)
-    limit = _limit_epsilon(mechanism, delta)
+    limit = limit_epsilon(mechanism, delta=delta)
 
     def is_within(noise_multiplier: float) -> bool:
         moved = _at_noise(mechanism, noise_multiplier)
@@ -225,12 +247,6 @@ def _epsilon_or_none(mechanism: Mechanism, delta: float) -> float | None:
         return None
 
 
-def _limit_epsilon(mechanism: Mechanism, delta: float) -> float:
-    """What the mechanism's total noise costs at infinitely large batch and noise."""
-    moved = mechanism.neighboring_relation.sensitivity
-    return gdp_epsilon(mu=moved * math.sqrt(2) * _signal_to_noise(mechanism), delta=delta)
-
-
 def _ratio(epsilon: float, limit: float) -> float:
     """The overcharge, where both may be nothing."""
     if limit > 0:
@@ -238,12 +254,11 @@ def _ratio(epsilon: float, limit: float) -> float:
     return math.inf if epsilon > 0 else 1.0
 
 
-def _signal_to_noise(mechanism: Mechanism) -> float:
-    return signal_to_noise(
-        sampling_rate=mechanism.sampling_rate,
-        noise_multiplier=mechanism.noise_multiplier,
-        steps=mechanism.steps,
-    )
+def _require_amplified(mechanism: Mechanism) -> None:
+    """Drawn by Poisson sampling, with or without a cap."""
+    _validate.instance(Mechanism, mechanism=mechanism)
+    if mechanism.sampling is not Sampling.TRUNCATED_POISSON:
+        _require_poisson(mechanism)
 
 
 def _require_poisson(mechanism: Mechanism) -> None:

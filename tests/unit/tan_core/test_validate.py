@@ -22,7 +22,9 @@ from tan_core.planner import batch_ladder, plan_mechanism
 from tan_core.tan import (
     Observation,
     constant_tan_curve,
+    eta_of,
     fit_law,
+    limit_epsilon,
     overcharge,
     paired_runs_needed,
     wall,
@@ -90,7 +92,9 @@ class TestInstance:
     @pytest.mark.parametrize(
         ("call", "field"),
         [
+            (eta_of, "mechanism"),
             (lambda it: overcharge(it, delta=1e-5), "mechanism"),
+            (lambda it: limit_epsilon(it, delta=1e-5), "mechanism"),
             (lambda it: wall(it, delta=1e-5), "mechanism"),
             (lambda it: constant_tan_curve(it, delta=1e-5, noise_multipliers=[3]), "mechanism"),
             (lambda it: price_search("public_proxy", run=it, delta=1e-5), "run"),
@@ -99,7 +103,7 @@ class TestInstance:
             (lambda it: PrivateRun(mechanism=it, num_examples=10), "mechanism"),
             (lambda it: Simulation.of(it, expected_batch_size=10), "run"),
         ],
-        ids=["overcharge", "wall", "curve", "search", "scale", "trade", "run", "simulation"],
+        ids=["eta", "overcharge", "limit", "wall", "curve", "search", "scale", "trade", "run", "simulation"],
     )  # fmt: skip
     @pytest.mark.parametrize("other", [None, 3.0, "poisson", [RUN], object()], ids=_kind)
     def test_another_object_is_refused_by_the_name_of_the_argument(

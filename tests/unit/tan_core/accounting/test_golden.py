@@ -11,7 +11,7 @@ from tan_core.accounting.events import sampled_gaussian
 from tan_core.accounting.loss_distribution import loss_profile
 from tan_core.accounting.pld import pld_excess
 from tan_core.mechanism import Accountant, Mechanism
-from tan_core.tan import epsilon_tan, signal_to_noise
+from tan_core.tan import epsilon_tan, eta_of
 
 TABLE = Path(__file__).parents[3] / "golden" / "accountants.csv"
 with TABLE.open(newline="") as _file:
@@ -104,11 +104,7 @@ class TestGoldenTable:
     def test_the_closed_forms_reproduce_the_paper(self, row: dict[str, str]) -> None:
         run = mechanism_of(row)
 
-        eta = signal_to_noise(
-            sampling_rate=run.sampling_rate,
-            noise_multiplier=run.noise_multiplier,
-            steps=run.steps,
-        )
+        eta = eta_of(run)
 
         assert eta == pytest.approx(float(row["signal_to_noise"]), abs=0.0005)
         found = epsilon_tan(signal_to_noise=eta, delta=float(row["delta"]))

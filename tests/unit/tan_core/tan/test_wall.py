@@ -8,7 +8,14 @@ import pytest
 from tan_core.accounting import gdp_epsilon, price
 from tan_core.errors import ParameterError, UnsupportedEventError
 from tan_core.mechanism import Mechanism, NeighboringRelation, Sampling
-from tan_core.tan import constant_tan_curve, epsilon_tan, overcharge, signal_to_noise, wall
+from tan_core.tan import (
+    constant_tan_curve,
+    epsilon_tan,
+    limit_epsilon,
+    overcharge,
+    signal_to_noise,
+    wall,
+)
 
 TABLE = Path(__file__).parents[3] / "golden" / "tan_wall.csv"
 with TABLE.open(newline="") as _file:
@@ -147,6 +154,8 @@ class TestOvercharge:
 
         with pytest.raises(UnsupportedEventError, match="poisson, got unamplified"):
             overcharge(shuffled, delta=1e-5)
+        with pytest.raises(UnsupportedEventError, match="poisson, got unamplified"):
+            limit_epsilon(shuffled, delta=1e-5)
         with pytest.raises(UnsupportedEventError, match="poisson, got unamplified"):
             constant_tan_curve(shuffled, delta=1e-5, noise_multipliers=[1.0])
         with pytest.raises(UnsupportedEventError, match="poisson, got unamplified"):
