@@ -16,6 +16,7 @@ from service.access.schemas import (
 from service.auth import repository
 from service.auth.scopes import LOCAL_TENANT, Principal, Scope
 from service.auth.tokens import Token
+from service.db.clock import clock
 from service.db.session import Database
 from service.db.tables import ApiToken
 from service.errors import ConflictError, InvalidInputError, NotFoundError
@@ -38,7 +39,7 @@ async def create(
         InvalidInputError: it would be the first one, and nobody would be admin any more.
     """
     await repository.lock(session)
-    now = await repository.now(session)
+    now = await clock(session)
     if (
         Scope.ADMIN not in request.scopes
         and not has_bootstrap
@@ -78,7 +79,7 @@ async def revoke(session: AsyncSession, token_id: str, *, has_bootstrap: bool) -
         raise NotFoundError(f"there is no token {token_id!r}")
     others = [row for row in await repository.every(session) if row.id != token_id]
     in_use = [row for row in others if row.revoked_at is None]
-    if in_use and not has_bootstrap and not _admins(others, await repository.now(session)):
+    if in_use and not has_bootstrap and not _admins(others, await clock(session)):
         raise ConflictError(
             f"token {token_id!r} is the last one with the scope 'admin', and others are in use: make "
             "another admin token first"
@@ -98,7 +99,7 @@ async def make_first(database: Database, *, stated: str | None = None) -> str | 
         token = Token.parse(stated) if stated else None
         if stated and not (token and await repository.is_stored(session, token)):
             return None
-        if _admins(await repository.every(session), await repository.now(session)):
+        if _admins(await repository.every(session), await clock(session)):
             return None
         request = TokenRequest(name=FIRST_TOKEN_NAME, scopes=[Scope.ADMIN])
         return (await create(session, request, by=None, has_bootstrap=False)).token

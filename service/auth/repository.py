@@ -66,7 +66,7 @@ async def any_unrevoked(session: AsyncSession) -> bool:
 async def revoke(session: AsyncSession, token: ApiToken) -> None:
     """End the token now. One that was revoked before keeps its time."""
     if token.revoked_at is None:
-        token.revoked_at = await now(session)
+        token.revoked_at = await clock(session)
         await session.flush()
 
 
@@ -78,11 +78,6 @@ async def touch(session: AsyncSession, token_id: str) -> None:
         .where(ApiToken.id == token_id, ApiToken.last_used_at.is_distinct_from(minute))
         .values(last_used_at=minute)
     )
-
-
-async def now(session: AsyncSession) -> datetime:
-    """The time, by the clock that stamps the rows."""
-    return (await session.execute(select(func.now()))).scalar_one()
 
 
 async def append(session: AsyncSession, events: Sequence[AuditEvent]) -> None:

@@ -13,12 +13,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from service.access.guard import PrincipalDep, expect_study, needs
 from service.auth.scopes import Principal, Scope
 from service.context import Context, ContextDep
-from service.dashboard import queries
 from service.dashboard.charts.compared import Search, best_so_far, predictions_chart
 from service.dashboard.charts.compared_runs import NamedRun, compared_spending, compared_updates
 from service.dashboard.charts.table import Cell, Table
 from service.dashboard.render import page
 from service.dashboard.view import seconds_taken
+from service.db.clock import clock
 from service.db.tables import Trial
 from service.errors import InvalidInputError, NotFoundError
 from service.private_run.service import curves
@@ -67,7 +67,7 @@ async def compare_studies(
     rows = spec_rows([study.spec for study in compared])
     async with context.database.session() as session:
         searches = await _searches(session, compared)
-        now = await queries.database_clock(session)
+        now = await clock(session)
     runs = await _runs(context, compared)
     return page(
         request,

@@ -19,6 +19,7 @@ from service.dashboard import queries, view
 from service.dashboard.charts.table import Cell, Table
 from service.dashboard.forms import read_form
 from service.dashboard.render import csv_file, page
+from service.db.clock import clock
 from service.errors import ConflictError, InvalidInputError, ServiceError
 from service.studies import service as studies
 from service.studies.lifecycle import StudyState
@@ -166,7 +167,7 @@ async def list_studies(
     found = await studies.page(context, query, tenant=principal.sees)
     async with context.database.session() as session:
         rows = await queries.list_rows(session, [study.id for study in found.items])
-        now = await queries.database_clock(session)
+        now = await clock(session)
     return _page(
         request,
         filters,

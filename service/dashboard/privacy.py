@@ -19,6 +19,7 @@ from service.dashboard.privacy_queries import Slice, statements_of
 from service.dashboard.render import csv_file, page
 from service.datasets import repository as dataset_rows
 from service.datasets import service as datasets
+from service.db.clock import clock
 from service.errors import InvalidInputError, NotFoundError
 from service.ledger import burndown, names, repository, words
 from service.ledger.schemas import Account, Burndown, Entry, Evaluation
@@ -171,7 +172,7 @@ async def verify_chain(request: Request, context: ContextDep, name: DatasetName)
     """The verdict on the journal as it is now, as a part of the page."""
     async with context.database.session() as session:
         report = await Ledger().verify_chain(session, await scope_id_of(session, name))
-        now = await queries.database_clock(session)
+        now = await clock(session)
     return page(request, "_chain.html", report=report, now=now)
 
 

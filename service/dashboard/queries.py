@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Double, cast, func, select, type_coerce
@@ -43,11 +42,6 @@ class Flags:
     promoted_trial: int | None
     has_statement: bool
     event_seq: int
-
-
-async def database_clock(session: AsyncSession) -> datetime:
-    """Now, by the clock that stamped the rows."""
-    return (await session.execute(select(func.now()))).scalar_one()
 
 
 async def list_rows(session: AsyncSession, study_ids: Sequence[str]) -> dict[str, Row]:

@@ -40,6 +40,7 @@ from service.dashboard.render import csv_file, page
 from service.dashboard.trials_query import TrialsQuery, ranges_of, read_query, written
 from service.dashboard.trials_table import COLUMNS, trials_page, trials_table
 from service.datasets import service as datasets
+from service.db.clock import clock
 from service.errors import NotFoundError
 from service.logs import service as drivers
 from service.prefix import base_of
@@ -87,7 +88,7 @@ async def show_study(
         is_tested = study.run is not None and study.run.test_accuracy is not None
         test_reads = await queries.test_reads(session, study.spec["dataset"]) if is_tested else 0
         held = await search_held(session, study_id)
-        now = await queries.database_clock(session)
+        now = await clock(session)
     return page(
         request,
         "study.html",

@@ -15,6 +15,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
+from service.db.clock import clock
 from service.db.tables import Event, Study, WebhookDelivery
 from service.webhooks.targets import Target
 
@@ -107,7 +108,7 @@ async def finish(
     delivery = await session.get(WebhookDelivery, delivery_id, with_for_update=True)
     if delivery is None or delivery.state != "pending":
         return
-    now = (await session.execute(select(func.now()))).scalar_one()
+    now = await clock(session)
     delivery.answer = answer
     if is_accepted:
         delivery.state, delivery.finished_at = "delivered", now
