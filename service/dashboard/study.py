@@ -49,6 +49,7 @@ from service.studies import service as studies
 from service.studies.schemas import StudyEdit, StudyView
 from service.trial_spec import is_searched, sparse
 from service.trials.schemas import TrialView
+from tan_core.spec.fields import searches_steps
 from tan_core.spec.space import Dimension
 from tan_core.wire import TrialState
 
@@ -305,7 +306,7 @@ def _drawn(
 
 
 async def _noise_chart(session: AsyncSession, study: StudyView) -> NoiseChart | None:
-    if not view.searches_steps(study):
+    if not searches_steps(study.spec["search"]["space"]):
         return None
     batch = study.plan["reference"]["expected_batch_size"]
     return noise_chart(await queries.noise_points(session, study.id, expected_batch_size=batch))

@@ -15,7 +15,6 @@ from service.studies.schemas import (
     StudyView,
 )
 from service.trials.schemas import TrialView
-from tan_core.spec.fields import STEPS_KEYS
 
 MAX_CANDIDATES = 10
 """Rows of the table of those who may be promoted."""
@@ -108,11 +107,6 @@ def reason_here(reason: str | None, *, may_approve: bool) -> str | None:
     return (
         reason and reason.replace(AWAITS_PROMOTE, "waiting for approval") if may_approve else reason
     )
-
-
-def searches_steps(study: StudyView) -> bool:
-    """Whether candidates differ in their number of steps, and so in their noise."""
-    return not STEPS_KEYS.isdisjoint(study.spec["search"]["space"])
 
 
 def announcement(study: StudyView) -> str:

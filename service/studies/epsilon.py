@@ -2,7 +2,7 @@
 
 from service.db.tables import Study
 from tan_core.accounting import SearchAccounting
-from tan_core.spec.fields import STEPS_KEYS
+from tan_core.spec.fields import searches_steps
 
 
 def shown(study: Study, *, charged_steps: int | None) -> float:
@@ -29,7 +29,7 @@ def shown(study: Study, *, charged_steps: int | None) -> float:
         return study.charged_epsilon
     is_charged = SearchAccounting(study.search_accounting).is_charged
     more_than_planned = (charged_steps or 0) > study.plan["reference"]["steps"]
-    if is_charged or _steps_are_searched(study) or more_than_planned:
+    if is_charged or searches_steps(study.spec["search"]["space"]) or more_than_planned:
         return reserved(study)
     return study.plan["privacy"]["epsilon"]
 
@@ -38,8 +38,5 @@ def reserved(study: Study) -> float:
     """Epsilon of whatever the ledger holds for the study, spare steps included."""
     planned = study.plan["privacy"]
     # Candidates at other steps meet the target with their spare steps, the plan may stay below it.
-    return planned["target_epsilon"] if _steps_are_searched(study) else planned["epsilon_reserved"]
-
-
-def _steps_are_searched(study: Study) -> bool:
-    return not STEPS_KEYS.isdisjoint(study.spec["search"]["space"])
+    is_target = searches_steps(study.spec["search"]["space"])
+    return planned["target_epsilon"] if is_target else planned["epsilon_reserved"]

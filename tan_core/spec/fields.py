@@ -7,8 +7,7 @@ from tan_core.spec.models import Model, ModelSpec, PythonModel, TimmModel
 from tan_core.spec.needs import Need
 from tan_core.spec.train import NEEDS, NEEDS_OF_BOTH, TrainerConfig
 
-STEPS_KEYS = frozenset({"steps", "train.steps"})
-"""How a space may name the number of steps, the one field that changes what a candidate costs."""
+_STEPS_KEYS = frozenset({"steps", "train.steps"})
 
 Place = tuple[Literal["train", "model"], str]
 
@@ -37,6 +36,16 @@ def field_of(key: str, model: ModelSpec | type[Model]) -> Place | None:
     if section in ("options", "model.options") and name and _takes_any(model):
         return "model", OPTIONS + name
     return None
+
+
+def searches_steps(space: Collection[str]) -> bool:
+    """Whether the keys of a space name the number of steps, the one field that changes what a candidate costs.
+
+    Example:
+        >>> searches_steps({"train.steps": [100, 200]}), searches_steps({"learning_rate": 1.0})
+        (True, False)
+    """
+    return not _STEPS_KEYS.isdisjoint(space)
 
 
 def searchable_keys(model: ModelSpec | type[Model]) -> list[str]:
