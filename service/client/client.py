@@ -13,6 +13,7 @@ from service.access.schemas import (
 from service.client.connection import Body, part
 from service.client.datasets import Datasets
 from service.client.models import Models
+from service.client.pages import every
 from service.client.studies import fields
 from service.client.waiting import Waiting
 from service.health.schemas import Health, Readiness
@@ -61,16 +62,7 @@ class Client(Waiting, Models, Datasets):
         self, query: AuditQuery | Body | None = None, *, limit: int
     ) -> Iterator[AuditEventView]:
         """The audit events of every page; no more than ``limit``."""
-        asked = dict(fields(query))
-        cursor: str | None = None
-        while limit > 0:
-            asked |= {"limit": min(limit, MAX_AUDIT_PAGE), "cursor": cursor}
-            page = self.read_audit(asked)
-            yield from page.items
-            limit -= len(page.items)
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+        return every(self.read_audit, fields(query), limit=limit, most=MAX_AUDIT_PAGE)
 
     def list_deliveries(
         self, *, state: str | None = None, limit: int | None = None

@@ -4,6 +4,7 @@ import contextlib
 import time
 import uuid
 from collections.abc import Generator, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import httpx
@@ -13,6 +14,7 @@ from service import trial_table
 from service.calibration.schemas import Calibration
 from service.client.connection import SILENCE_SECONDS, Body, Connection, study_path
 from service.client.errors import LostAnswerError, UnreachableError
+from service.client.pages import every
 from service.client.stream import Event, events
 from service.logs.schemas import AttemptList
 from service.private_run.schemas import PrivateRunCurves
@@ -83,17 +85,7 @@ class Studies(Connection):
         self, query: StudyQuery | Body | None = None, *, limit: int | None = None
     ) -> Iterator[StudySummary]:
         """The studies of every page; no more than ``limit``."""
-        asked = dict(fields(query))
-        left = limit
-        while left is None or left > 0:
-            if left is not None:
-                asked["limit"] = min(left, MAX_PAGE)
-            page = self.list_studies(asked)
-            yield from page.items
-            if page.next_cursor is None:
-                return
-            left = None if left is None else left - len(page.items)
-            asked["cursor"] = page.next_cursor
+        return every(self.list_studies, fields(query), limit=limit, most=MAX_PAGE)
 
     def get_study(self, study_id: str) -> StudyView:
         """One study."""
@@ -150,16 +142,9 @@ class Studies(Connection):
         self, study_id: str, query: TrialQuery | Body | None = None, *, limit: int | None = None
     ) -> Iterator[TrialView]:
         """The study's trials of every page; no more than ``limit``."""
-        asked = dict(fields(query))
-        left = limit
-        while left is None or left > 0:
-            asked["limit"] = MAX_TRIAL_PAGE if left is None else min(left, MAX_TRIAL_PAGE)
-            page = self.list_trials(study_id, asked)
-            yield from page.items
-            if page.next_cursor is None:
-                return
-            left = None if left is None else left - len(page.items)
-            asked["cursor"] = page.next_cursor
+        asked = {**fields(query), "limit": MAX_TRIAL_PAGE}
+        ask = partial(self.list_trials, study_id)
+        return every(ask, asked, limit=limit, most=MAX_TRIAL_PAGE)
 
     def trial_rows(
         self, study_id: str, query: TrialQuery | Body | None = None

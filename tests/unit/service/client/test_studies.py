@@ -62,6 +62,19 @@ class TestPages:
         }  # fmt: skip
         assert [each.get("cursor") for each in asked] == [None, "c"]
 
+    def test_without_a_limit_the_service_says_how_long_a_page_is(self) -> None:
+        asked: list[str] = []
+
+        def answer(request: httpx.Request) -> httpx.Response:
+            asked.append(request.url.query.decode())
+            cursor = None if "cursor" in request.url.params else "1"
+            return httpx.Response(200, json={"items": [SUMMARY], "next_cursor": cursor})
+
+        with Client("http://x", transport=httpx.MockTransport(answer)) as client:
+            assert len(list(client.every_study({"name": "a"}))) == 2
+
+        assert asked == ["name=a", "name=a&cursor=1"]
+
     def test_names_are_escaped_in_paths(self) -> None:
         paths: list[str] = []
 
