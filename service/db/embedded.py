@@ -206,12 +206,12 @@ class EmbeddedPostgres:
 
     @property
     def url_owner(self) -> str:
-        """URL of the database as the role that owns the tables: for migrations only."""
+        """URL of the database as the role that owns the tables: for migrations, backups and restores."""
         return self._url(OWNER, "postgres-owner.secret")
 
     @property
     def url_superuser(self) -> str:
-        """URL of the maintenance database as the superuser: for backups and tests."""
+        """URL of the maintenance database as the superuser: for tests."""
         return self._url(SUPERUSER, "postgres.secret", "postgres")
 
     def start(self) -> None:

@@ -1,5 +1,5 @@
 // What htmx does not do by itself: to say how the connection is, what was refused and why, and to
-// act on the few things that only a browser can (columns, copies, pictures). It renders no number.
+// act on the few things that only a browser can (ticks, copies, lines of a text). It renders no number.
 
 const main = () => document.getElementById("main");
 
