@@ -34,9 +34,8 @@ class EventHub:
     * After a lost connection every subscriber is woken, since anything may have happened meanwhile.
     """
 
-    def __init__(self, database: Database, channel: str = EVENT_CHANNEL) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._channel = channel
         self._subscribers: defaultdict[str, set[Subscriber]] = defaultdict(set)
         self._listener: asyncio.Task[None] | None = None
         self._trouble = Trouble(_log)
@@ -88,7 +87,7 @@ class EventHub:
     async def _listen(self) -> None:
         while True:
             try:
-                async for key in self._database.listen(self._channel):
+                async for key in self._database.listen(EVENT_CHANNEL):
                     self._trouble.is_over()
                     if key:
                         self._wake(key)

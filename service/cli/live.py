@@ -48,11 +48,9 @@ def open_display(console: Console, title: str) -> Display:
 class LiveDisplay:
     """Redraws a few lines in place."""
 
-    def __init__(
-        self, console: Console, title: str, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, console: Console, title: str) -> None:
         self._title = title
-        self._pace = TrialPace(clock)
+        self._pace = TrialPace(time.monotonic)
         self._progress = StudyProgress()
         self._story = Story()
         self._console = console

@@ -65,6 +65,9 @@ _SETTINGS = {
 # What a next try may cure: an orphaned backend still leaving, or a port taken under our hands.
 _PASSING_FAULTS = ("pre-existing shared memory block", "could not create any TCP/IP sockets")
 _START_TRIES = 20
+_TIMEOUT_SECONDS = 60.0
+"""Of a start; recovery after a crash is part of it."""
+_LAST_LINES = 12
 
 
 class EmbeddedPostgresError(TanError, RuntimeError):
@@ -167,21 +170,13 @@ class EmbeddedPostgres:
     Args:
         home: directory of the service's state; made when missing.
         settings: more server settings, by name.
-        timeout_seconds: how long a start may take; recovery after a crash is part of it.
     """
 
-    def __init__(
-        self,
-        home: Path,
-        *,
-        settings: Mapping[str, str] | None = None,
-        timeout_seconds: float = 60.0,
-    ) -> None:
+    def __init__(self, home: Path, *, settings: Mapping[str, str] | None = None) -> None:
         self.home = home.expanduser().absolute()
         self.data = self.home / "postgres"
         self.log = self.home / "logs" / "postgres.log"
         self._settings = _SETTINGS | dict(settings or {})
-        self._timeout_seconds = timeout_seconds
         self._lock: int | None = None
         self._process: subprocess.Popen[Any] | None = None
         self._pid: int | None = None
@@ -324,10 +319,10 @@ class EmbeddedPostgres:
         if found is None:
             if self._process is not None:  # ours, without its pid file: it is about to end
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(self._timeout_seconds)
+                    self._process.wait(_TIMEOUT_SECONDS)
             return False
         pid, port = found
-        deadline = time.monotonic() + self._timeout_seconds
+        deadline = time.monotonic() + _TIMEOUT_SECONDS
         while self._is_running(pid):
             if port is not None and self._serves_our_data(port):
                 self._pid, self._port = pid, port
@@ -459,13 +454,13 @@ class EmbeddedPostgres:
                 stdout=log, stderr=log, start_new_session=True, **identity.spawn_options,
             )  # fmt: skip
         self._process, self._pid = process, process.pid
-        deadline = time.monotonic() + self._timeout_seconds
+        deadline = time.monotonic() + _TIMEOUT_SECONDS
         while process.poll() is None:
             if self._serves_our_data(self._port):
                 return None
             if time.monotonic() > deadline:
                 raise EmbeddedPostgresError(
-                    f"PostgreSQL in {self.data} did not answer within {self._timeout_seconds:g} s: "
+                    f"PostgreSQL in {self.data} did not answer within {_TIMEOUT_SECONDS:g} s: "
                     f"see {self.log}"
                 )
             time.sleep(0.02)
@@ -587,5 +582,5 @@ def _name_and_state(pid: int) -> tuple[str, str]:
     return before.partition("(")[2], after.split()[0]
 
 
-def _tail(text: str, lines: int = 12) -> str:
-    return "\n".join(text.strip().splitlines()[-lines:])
+def _tail(text: str) -> str:
+    return "\n".join(text.strip().splitlines()[-_LAST_LINES:])

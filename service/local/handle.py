@@ -21,17 +21,14 @@ class LocalService:
 
     Args:
         home: ``TAN_HOME`` of the service.
-        port: 0 takes a free one.
         environment: more ``TAN_*`` settings.
     """
 
-    def __init__(
-        self, home: Path, *, port: int = 0, environment: dict[str, str] | None = None
-    ) -> None:
+    def __init__(self, home: Path, *, environment: dict[str, str] | None = None) -> None:
         self.home = home
         self._environment = {
             "TAN_HOME": str(home),
-            "TAN_PORT": str(port),
+            "TAN_PORT": "0",  # a free one
             **(environment or {}),
         }
         self.lines: list[str] = []

@@ -52,6 +52,8 @@ CONNECTIONS_OF_AN_API = 20
 # Only the migration needs the owner of the tables; Ray is given nothing of ours at all.
 _NOT_FOR_CHILDREN = frozenset({"TAN_DATABASE_OWNER_URL"})
 MAX_BACKOFF_SECONDS = 30.0
+LAST_LINES = 15
+"""Of a log, for whoever is told that what writes it did not start."""
 
 
 class ServiceError(Exception):
@@ -143,10 +145,10 @@ class Child:
         if self._log is not None:
             self._log.close()
 
-    def tail(self, lines: int = 15) -> str:
+    def tail(self) -> str:
         """The end of its log."""
         with contextlib.suppress(OSError):
-            return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
+            return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-LAST_LINES:])
         return ""
 
     def _end_group(self, number: signal.Signals) -> None:

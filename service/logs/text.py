@@ -31,10 +31,10 @@ def clean(text: str) -> str:
     )
 
 
-def last_lines(text: str, lines: int = LAST_LINES) -> str:
+def last_lines(text: str) -> str:
     """The end of a log, without empty lines and without what Ray itself says in it."""
     said = [line for line in text.splitlines() if line.strip() and not _RAYS_OWN_LINE.search(line)]
-    return "\n".join(said[-lines:])[-MAX_LAST_CHARACTERS:]
+    return "\n".join(said[-LAST_LINES:])[-MAX_LAST_CHARACTERS:]
 
 
 def last_words(text: str) -> str | None:

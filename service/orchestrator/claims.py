@@ -8,11 +8,11 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from service.db.tables import Study
 
 ACTIVE_STATES = ("queued", "simulating", "training")
+AT_ONCE = 100
+"""Studies that one statement takes."""
 
 
-async def claim_open(
-    session: AsyncSession, *, owner: str, lease: timedelta, limit: int = 100
-) -> list[str]:
+async def claim_open(session: AsyncSession, *, owner: str, lease: timedelta) -> list[str]:
     """Lease every open study that is free or ours; their ids by priority, then age.
 
     A study that waits for a person is left alone until that person has spoken. A lease that ends later
@@ -32,7 +32,7 @@ async def claim_open(
         )
         # Those that have waited longest come first, so that a long list starves nobody.
         .order_by(Study.lease_until.nulls_first(), Study.created_at)
-        .limit(limit)
+        .limit(AT_ONCE)
         .with_for_update(skip_locked=True)
     )
     claimed = await session.execute(

@@ -38,9 +38,9 @@ _BUSY_LOAD = 2.0
 """For each core: above it, silence says more about this machine than about whoever is silent."""
 
 
-def ok(found: str, next_: str | None = None) -> Finding:
+def ok(found: str) -> Finding:
     """Nothing is wrong."""
-    return Finding(Verdict.OK, found, next_)
+    return Finding(Verdict.OK, found)
 
 
 def warning(found: str, next_: str) -> Finding:
