@@ -5,7 +5,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Study
 
-# One device per simulation, those of the finals too; every rank of a private run, for as long as its attempts.
+# Hours of one device: a GPU where the cluster has them, else a core. One device per simulation, those of the finals
+# too; every rank of a private run, for as long as its attempts.
 _DEVICE_HOURS = """
 ((SELECT coalesce(sum((score ->> 'seconds')::float8), 0)
   FROM trial, jsonb_array_elements(trial.scores || trial.repeats) AS score
@@ -29,10 +30,4 @@ async def is_used_up(session: AsyncSession, study: Study) -> bool:
     return bool(await session.scalar(_USED_UP, {"study": study.id}))
 
 
-async def device_hours(session: AsyncSession, study: Study) -> float:
-    """Hours of one device: a GPU where the cluster has them, else a core."""
-    return float(await session.scalar(_HOURS, {"study": study.id}) or 0.0)
-
-
 _USED_UP = text(f"SELECT {IS_USED_UP} FROM study WHERE id = :study")  # noqa: S608 - our own words
-_HOURS = text(f"SELECT {_DEVICE_HOURS} FROM study WHERE id = :study")  # noqa: S608 - our own words

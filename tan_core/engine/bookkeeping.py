@@ -55,11 +55,6 @@ class BatchGradients:
     """[B] weights -> the weighted sum by parameter name, each made when it is asked for."""
 
 
-def supports(model: nn.Module) -> bool:
-    """Whether books are enough: the gradients of each example are not made for any layer."""
-    return all(unit.is_plain for unit in units_of(model))
-
-
 @dataclass(frozen=True, slots=True)
 class _Run:
     """One run of a unit and the gradients of what left it, None where the loss does not see it."""

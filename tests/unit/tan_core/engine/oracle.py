@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from tan_core.engine import clipped_sum
+from tan_core.engine.units import units_of
 from tan_core.testing.oracle import clipped, example_gradients
 
 
@@ -20,6 +21,11 @@ def assert_exact(
 
     assert torch.allclose(got.norms, norms, rtol=rtol)
     assert float((got.sum - expected).norm()) <= rtol * float(expected.norm())
+
+
+def books_are_enough(model: nn.Module) -> bool:
+    """Whether the gradients of each example are not made for any layer."""
+    return all(unit.is_plain for unit in units_of(model))
 
 
 def one_at_a_time(layer, a, g, views: int) -> dict[str, torch.Tensor]:

@@ -10,7 +10,7 @@ from torch.nn import functional
 from tan_core import models
 from tan_core.engine import bookkeeping, clipped_sum
 from tests.support.models import SMALL_MODELS
-from tests.unit.tan_core.engine.oracle import assert_exact
+from tests.unit.tan_core.engine.oracle import assert_exact, books_are_enough
 
 VIEWS = [1, 4]
 
@@ -306,14 +306,14 @@ class TestAnyLayer:
         assert_exact(model, inputs, labels, views=views, rtol=1e-6, microbatch_size=microbatch_size)
 
 
-class TestSupports:
+class TestBooksAreEnough:
     @pytest.mark.parametrize("name", SMALL_MODELS)
     def test_no_registered_model_needs_the_gradients_of_each_example(self, name: str) -> None:
         model = models.build(
             SMALL_MODELS[name], shape=(1, 8, 8), num_classes=3, generator=torch.Generator()
         )
 
-        assert bookkeeping.supports(model)
+        assert books_are_enough(model)
 
     @pytest.mark.parametrize(
         "layer",
@@ -326,4 +326,4 @@ class TestSupports:
         ids=["subclass", "circular", "prelu", "attention"],
     )
     def test_a_layer_of_no_known_kind_does(self, layer: nn.Module) -> None:
-        assert not bookkeeping.supports(nn.Sequential(layer))
+        assert not books_are_enough(nn.Sequential(layer))
