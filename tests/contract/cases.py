@@ -1,19 +1,14 @@
 """The schema's cases, with what no schema knows: names of what is there, and the token that fits."""
 
-from pathlib import Path
-from typing import Any
-
 import schemathesis
 from hypothesis import strategies as st
-from pydantic import SecretStr
 from schemathesis.checks import CHECKS, CheckFunction, load_all_checks
 from schemathesis.core.parameters import ParameterLocation
 from schemathesis.generation import GenerationMode
 from schemathesis.generation.meta import TestPhase
 
-from service.app import create_app
-from tests.contract.conftest import TOKEN, ServedApi
-from tests.fixtures.api import make_settings, make_spec
+from tests.contract.conftest import TOKEN, ServedApi, document
+from tests.fixtures.api import make_spec
 
 load_all_checks()
 # A body may be valid JSON and yet an impossible study: 422 is the right answer to it.
@@ -26,13 +21,7 @@ STREAMS = {"follow_events", "read_log"}
 ACCEPTED = make_spec(privacy={"epsilon": 0.25})
 
 
-def _document() -> dict[str, Any]:
-    """The schema alone: making the application connects to nothing."""
-    unused = SecretStr("postgresql://nobody@127.0.0.1/none")
-    return create_app(make_settings(Path("unused"), database_url=unused)).openapi()
-
-
-SCHEMA = schemathesis.openapi.from_dict(_document())
+SCHEMA = schemathesis.openapi.from_dict(document())
 served: list[ServedApi] = []
 """The one that cases are made for, once it is there."""
 

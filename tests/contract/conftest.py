@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -35,6 +36,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Cases are drawn from the document while they are collected: not where none of them is wanted."""
     wanted = config.option.markexpr.split(" and ")
     return True if collection_path.name == "test_openapi.py" and "not slow" in wanted else None
+
+
+def document() -> dict[str, Any]:
+    """The schema alone: making the application connects to nothing."""
+    unused = SecretStr("postgresql://nobody@127.0.0.1/none")
+    return create_app(make_settings(Path("unused"), database_url=unused)).openapi()
 
 
 @dataclass(frozen=True)

@@ -1,27 +1,19 @@
 """The OpenAPI document leaves nothing out: a route that is added says all this, or a test fails here."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
-from pydantic import SecretStr
 
-from service.app import create_app
 from service.openapi import TAGS
-from tests.fixtures.api import make_settings
+from tests.contract.conftest import document
 
 PROBLEM = "application/problem+json"
 BODIES = {"post", "put", "patch"}
 
 
-def _document() -> dict[str, Any]:
-    unused = SecretStr("postgresql://nobody@127.0.0.1/none")
-    return create_app(make_settings(Path("unused"), database_url=unused)).openapi()
-
-
-DOCUMENT = _document()
+DOCUMENT = document()
 OPERATIONS = {
     operation["operationId"]: (method, path, operation)
     for path, operations in DOCUMENT["paths"].items()

@@ -8,7 +8,7 @@ import pytest
 
 from service.app import create_app
 from service.settings import Settings
-from tests.fixtures.api import BASE_URL, make_settings
+from tests.fixtures.api import BASE_URL, make_settings, make_spec
 
 BOOTSTRAP = "bootstrap-secret"
 
@@ -61,6 +61,18 @@ async def app(digits, exposed, database) -> AsyncIterator:
 @pytest.fixture
 def admin(app) -> Caller:
     return Caller(app, BOOTSTRAP)
+
+
+@pytest.fixture
+async def acme(admin) -> Caller:
+    return await admin.befriend(["submit", "approve"], tenant="acme")
+
+
+@pytest.fixture
+async def study(acme) -> str:
+    answer = await acme.post("/studies", json=make_spec())
+    assert answer.status_code == 201, answer.text
+    return answer.json()["id"]
 
 
 @pytest.fixture

@@ -10,20 +10,8 @@ from tests.integration.access.test_scopes import CHANGES, fill
 
 
 @pytest.fixture
-async def acme(admin):
-    return await admin.befriend(["submit", "approve"], tenant="acme")
-
-
-@pytest.fixture
 async def auditor(admin):
     return await admin.befriend(["audit"], name="auditor", tenant="supervision")
-
-
-@pytest.fixture
-async def study(acme):
-    answer = await acme.post("/studies", json=make_spec())
-    assert answer.status_code == 201, answer.text
-    return answer.json()["id"]
 
 
 @pytest.mark.parametrize("part", ["", "/trials", "/run", "/attempts", "/logs"])

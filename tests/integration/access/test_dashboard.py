@@ -21,13 +21,6 @@ async def other(admin):
     return await admin.befriend(["submit"], tenant="umbrella")
 
 
-@pytest.fixture
-async def study(acme):
-    answer = await acme.post("/studies", json=make_spec())
-    assert answer.status_code == 201, answer.text
-    return answer.json()["id"]
-
-
 @pytest.mark.parametrize("part", PARTS)
 async def test_what_is_anothers_is_not_there(acme, other, study, part):
     own = await acme.get(f"/ui/studies/{study}{part}")

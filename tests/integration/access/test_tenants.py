@@ -7,20 +7,8 @@ from tests.fixtures.api import make_spec
 
 
 @pytest.fixture
-async def acme(admin):
-    return await admin.befriend(["submit", "approve"], tenant="acme")
-
-
-@pytest.fixture
 async def other(admin):
     return await admin.befriend(["submit", "approve"], tenant="umbrella")
-
-
-@pytest.fixture
-async def study(acme):
-    answer = await acme.post("/studies", json=make_spec())
-    assert answer.status_code == 201, answer.text
-    return answer.json()["id"]
 
 
 BELOW_A_STUDY = ["", "/trials", "/run", "/events", "/statement", "/model", "/attempts", "/logs"]

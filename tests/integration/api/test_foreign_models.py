@@ -1,15 +1,9 @@
 """Models made by code from elsewhere: who may name which, and what the workers are told."""
 
-from datetime import timedelta
-
 import pytest
 
-from service.auth.secrets import server_secret
-from service.orchestrator import claims
-from service.orchestrator.reconcile import Reconciler
 from tests.fixtures.api import make_settings, make_spec, open_client
-from tests.support.launcher import MemoryLauncher
-from tests.support.world import always_heard
+from tests.support.world import World
 
 ALLOWED = ("lab.models", "zoo")
 NAME = "python:lab.models.cnn:small"
@@ -63,20 +57,8 @@ async def test_what_is_allowed_is_planned_and_its_memory_is_not_known(open_api, 
 
 async def test_drivers_are_told_what_they_may_import(open_api, open_settings, database):
     assert (await open_api.post("/studies", json=SPEC)).status_code == 201
-    launcher, lease = MemoryLauncher(), timedelta(seconds=60)
-    reconciler = Reconciler(
-        settings=open_settings,
-        database=database,
-        launcher=launcher,
-        worker_url="http://api",
-        secret=server_secret(open_settings.home_path),
-        owner="one",
-        lease=lease,
-    )
-    for _ in range(3):
-        async with database.session() as session:
-            (study_id,) = await claims.claim_open(session, owner="one", lease=lease)
-        await reconciler.advance(study_id, always_heard())
+    world = World(open_api, open_settings, database)
+    await world.tick(3)
 
-    (job,) = launcher.submitted
+    (job,) = world.launcher.submitted
     assert job.environment["TAN_ALLOWED_MODEL_PREFIXES"] == "lab.models,zoo"

@@ -1,17 +1,12 @@
 """Studies that begin from a checkpoint: which may be named, and what is fixed of them."""
 
 import hashlib
-from datetime import timedelta
 
 import pytest
 
-from service.auth.secrets import server_secret
 from service.db.tables import Run
-from service.orchestrator import claims
-from service.orchestrator.reconcile import Reconciler
 from tests.fixtures.api import make_settings, make_spec, open_client
-from tests.support.launcher import MemoryLauncher
-from tests.support.world import always_heard
+from tests.support.world import World
 
 CONTENT = b"weights"
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -84,27 +79,16 @@ async def test_the_file_is_fixed_when_the_study_is_submitted(
 ):
     response = await open_api.post("/studies", json=spec_of(**stated))
     assert response.status_code == 201, response.text
-    assert response.json()["spec"]["model"]["pretrained"]["sha256"] == SHA256
+    study = response.json()
+    assert study["spec"]["model"]["pretrained"]["sha256"] == SHA256
 
-    launcher, lease = MemoryLauncher(), timedelta(seconds=60)
-    reconciler = Reconciler(
-        settings=open_settings,
-        database=database,
-        launcher=launcher,
-        worker_url="http://api",
-        secret=server_secret(open_settings.home_path),
-        owner="one",
-        lease=lease,
-    )
-    for _ in range(3):
-        async with database.session() as session:
-            (study_id,) = await claims.claim_open(session, owner="one", lease=lease)
-        await reconciler.advance(study_id, always_heard())
+    world = World(open_api, open_settings, database)
+    await world.tick(3)
 
-    (job,) = launcher.submitted
+    (job,) = world.launcher.submitted
     assert job.environment["TAN_PRETRAINED_DIR"] == str(folder)
     async with database.session() as session:
-        run = await session.get_one(Run, f"{study_id}-search")
+        run = await session.get_one(Run, f"{study['id']}-search")
     assert run.assignment["model"]["pretrained"]["sha256"] == SHA256
 
 

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ import pytest
 
 from service.datasets.service import ensure_digits
 from tests.fixtures.api import make_spec
+from tests.support.ports import free_port
 
 
 def environment(home, **settings) -> dict[str, str]:
@@ -39,12 +39,6 @@ def process(tmp_path, digits, database_urls) -> Iterator[tuple[subprocess.Popen,
     finally:
         process.kill()
         process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def wait_until_ready(process: subprocess.Popen, url: str) -> None:

@@ -13,7 +13,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from service import telemetry
 from tests.fixtures.api import make_settings
-from tests.integration.api.test_process import environment, free_port, wait_until_ready
+from tests.integration.api.test_process import environment, wait_until_ready
+from tests.support.ports import free_port
 
 
 @pytest.fixture

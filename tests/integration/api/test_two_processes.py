@@ -18,7 +18,8 @@ from service.datasets.service import ensure_digits
 from service.db.session import Database
 from tests.fixtures.api import make_settings, make_spec
 from tests.fixtures.postgres import DatabaseUrls
-from tests.integration.api.test_process import environment, free_port, wait_until_ready
+from tests.integration.api.test_process import environment, wait_until_ready
+from tests.support.ports import free_port
 from tests.support.world import World
 
 ADMIN = "the-token-of-both"

@@ -4,33 +4,22 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import uvicorn
 
 from service.app import create_app
-from service.cli.main import run
 from service.client import Client, WaitTimeoutError
 from service.datasets.service import ensure_digits
 from service.db.session import Database
 from service.settings import Settings
 from tests.fixtures.postgres import DatabaseUrls
+from tests.support.commands import Cli, cli_of
 
 EXAMPLE = "examples/digits.yaml"
 NOTE = "search on private data NOT accounted"
-
-
-@dataclass(frozen=True)
-class Outcome:
-    code: int
-    out: str
-    err: str
-
-
-Cli = Callable[..., Outcome]
 
 
 @pytest.fixture
@@ -57,13 +46,7 @@ def api(
 
 @pytest.fixture
 def cli(api: str, capsys: pytest.CaptureFixture[str]) -> Cli:
-    def call(*arguments: str) -> Outcome:
-        capsys.readouterr()
-        code = run(list(arguments))
-        captured = capsys.readouterr()
-        return Outcome(code, captured.out, captured.err)
-
-    return call
+    return cli_of(capsys)
 
 
 async def _register_digits(url: str) -> None:

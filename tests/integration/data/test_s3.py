@@ -6,7 +6,6 @@ flask-cors``, and run it with ``PYTHONPATH=FOLDER``.
 
 import json
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ from tan_core.data import Storage, Store, remote
 from tan_core.errors import DatasetError
 from tests.support.datasets import dataset_ref
 from tests.support.image_files import image_shards
+from tests.support.ports import free_port
 from tests.support.proxy import Fate, Proxy
 
 for _needed in ("s3fs", "moto", "flask", "flask_cors"):
@@ -78,7 +78,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Two buckets with the same shards; it asks for no credentials until it is told to."""
     shards = tmp_path_factory.mktemp("shards")
     image_shards(shards)
-    port = _free_port()
+    port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
         stdout=subprocess.DEVNULL,
@@ -313,9 +313,3 @@ def _await(url: str) -> None:
             return
         time.sleep(0.1)
     raise AssertionError("moto did not start")
-
-
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]

@@ -37,6 +37,7 @@ from tan_core.wire import (
     TrialReport,
 )
 from tests.support.datasets import dataset_ref
+from tests.support.ports import free_port
 
 TOKEN = "token-of-one-attempt"
 
@@ -273,12 +274,6 @@ def ray_environment() -> dict[str, str]:
         "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
         "OMP_NUM_THREADS": "1",
     }
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
 
 
 def accepts(port: int) -> bool:

@@ -9,11 +9,11 @@ import pytest
 from tan_core.wire import PrivateAssignment, SearchAssignment, TrialState
 from tests.integration.worker.conftest import (
     RayHead,
-    free_port,
     running_head,
     serving,
     wait_for,
 )
+from tests.support.ports import free_port
 
 if TYPE_CHECKING:
     from conftest import Books, ControlPlaneServer, Start

@@ -1,21 +1,10 @@
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from service.cli.main import run
+from tests.support.commands import Cli, cli_of
 from tests.unit.service.cli.recorded import RecordedServer, serving
-
-
-@dataclass(frozen=True)
-class Outcome:
-    code: int
-    out: str
-    err: str
-
-
-Cli = Callable[..., Outcome]
 
 
 @pytest.fixture
@@ -28,13 +17,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordedServer]:
 
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    def call(*arguments: str) -> Outcome:
-        capsys.readouterr()
-        code = run(list(arguments))
-        captured = capsys.readouterr()
-        return Outcome(code, captured.out, captured.err)
-
-    return call
+    return cli_of(capsys)
 
 
 @pytest.fixture

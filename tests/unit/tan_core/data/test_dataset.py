@@ -27,18 +27,13 @@ from tan_core.data.parquet_images import ParquetImages
 from tan_core.errors import DatasetError, ParameterError
 from tan_core.wire import DatasetRef
 from tests.support.datasets import dataset_ref
+from tests.support.image_files import png
 
 MNIST = Path(os.environ.get("TAN_DATA_DIR", Path(__file__).parents[5] / "shared" / "data"), "mnist")
 
 
 def make_ref(facts: data.DatasetFacts, path: Path | None, **changes) -> DatasetRef:
     return dataset_ref(facts, name="made", path=path, **changes)
-
-
-def png(pixels: np.ndarray) -> bytes:
-    stream = io.BytesIO()
-    Image.fromarray(pixels).save(stream, format="PNG")
-    return stream.getvalue()
 
 
 def grey_images(count: int, side: int = 5, seed: int = 0) -> np.ndarray:
