@@ -125,8 +125,9 @@ def repeated(study: Mapping[str, Any], params: Mapping[str, Any], *, number: int
         alone["train"].pop("begin_from", None)  # there is no trial to go on from
         return {**spec, **alone, "name": name, "search": search}
     rungs = [round(rung["expected_batch_size"]) for rung in study["plan"]["simulations"]]
+    kept = {key: value for key, value in spec["search"].items() if key != "first"}
     alone = {"trials": 1, "rungs": rungs, "warm_start": "none", "space": dict(params)}
-    return {**spec, "name": name, "search": {**spec["search"], **alone}}
+    return {**spec, "name": name, "search": {**kept, **alone}}
 
 
 def sparse(spec: Json) -> Json:

@@ -65,8 +65,9 @@ def hydrated_storage(
 def _points(assignment: SearchAssignment, space: Space) -> list[Mapping[str, Any]]:
     """The parameters of the first trials: those known to be worth trying, and beside them such as are spread over the space.
 
-    The trials that a sampler draws before it has learnt anything are spread; where each later one goes on from an earlier one
-    it never learns. Who asked for random draws has them; CMA-ES begins in the middle by itself.
+    The trials that a sampler draws before it has learnt anything are spread, and so is what known points leave out; where each
+    later one goes on from an earlier one it never learns. Who asked for random draws has them; CMA-ES begins in the middle by
+    itself. What a known point leaves out is then drawn as they draw.
     """
     search, charged = assignment.search, assignment.charged
     tried: list[Mapping[str, Any]] = [point.params for point in assignment.points[: search.trials]]
@@ -76,8 +77,9 @@ def _points(assignment: SearchAssignment, space: Space) -> list[Mapping[str, Any
         is_spread, first = search.sampler in (Sampler.TPE, Sampler.GP), UNLEARNT
     if not is_spread:
         return tried
+    unknown: list[Mapping[str, Any]] = [{}] * (min(first, search.trials) - len(tried))
     seed = _sampler_seed(search.seed, (), assignment.points)
-    return [*tried, *space.spread(min(first, search.trials) - len(tried), seed=seed)]
+    return [*space.spread([*tried, *unknown], seed=seed)]
 
 
 def _frozen(

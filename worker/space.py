@@ -1,6 +1,6 @@
 """The search space as Optuna asks it: dimension by dimension, and only those that a candidate reads."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,7 @@ from optuna.distributions import (
 )
 
 from tan_core.spec import Choices, ModelSpec, Range, Scalar, SearchSpec, TrainerConfig
-from tan_core.spec.fields import Place, field_of, needs_of
-from tan_core.spec.needs import Need
+from tan_core.spec.conditions import Conditions
 from tan_core.spec.space import Dimension
 
 
@@ -54,24 +53,21 @@ class Space:
     """
 
     def __init__(self, search: SearchSpec, trainer: TrainerConfig, model: ModelSpec) -> None:
-        # What a need asks is no part of it: Tune writes its searchers down.
-        self._trainer, self._model = trainer, model
-        self._places = {key: field_of(key, model) for key in search.space}
-        ordered = sorted(search.space, key=lambda key: len([*self._needed(key)]))
-        self.distributions = {key: distribution(search.space[key]) for key in ordered}
+        self._conditions = Conditions(search.space, trainer, model)
+        self.distributions = {key: distribution(search.space[key]) for key in self._conditions.keys}
 
     @property
     def is_conditional(self) -> bool:
         """Whether some candidates lack some dimension."""
-        searched = {place for place in self._places.values() if place is not None}
-        return any(other in searched for key in self._places for other, _ in self._needed(key))
+        return bool(self._conditions.deciding)
 
     def is_read(self, key: str, chosen: Mapping[str, Scalar]) -> bool:
         """Whether a candidate with these values of earlier keys reads the dimension."""
-        return all(need.is_met(self._value(other, chosen)) for other, need in self._needed(key))
+        return self._conditions.is_read(key, chosen)
 
-    def spread(self, count: int, *, seed: int) -> list[dict[str, Any]]:
-        """Candidates that look at all of the space: of every dimension their values are equally far apart, in an order of its own.
+    def spread(self, points: Sequence[Mapping[str, Any]], *, seed: int) -> list[dict[str, Any]]:
+        """Points with what they leave out, chosen such that all of them look at all of the space: of every dimension the chosen
+        values are equally far apart, in an order of its own. A point may leave out everything.
 
         A Latin hypercube whose points are shifted together, by dimension, so that choices come equally often. Independent draws
         leave to chance what is looked at: in one of four searches three of them are in one half of a range.
@@ -81,32 +77,19 @@ class Space:
             McKay, Beckman and Conover (1979), "A comparison of three methods for selecting values of input variables".
         """
         rng = np.random.default_rng(seed)
-        places = {
-            key: (rng.permutation(count) + rng.random()) / count for key in self.distributions
-        }
-        found: list[dict[str, Any]] = []
-        for number in range(count):
-            chosen: dict[str, Any] = {}
-            for key, dimension in self.distributions.items():
-                if self.is_read(key, chosen):
-                    chosen[key] = value_at(dimension, float(places[key][number]))
-            found.append(chosen)
+        found: list[dict[str, Any]] = [{} for _ in points]
+        for key, dimension in self.distributions.items():
+            readers = [at for at, chosen in enumerate(found) if self.is_read(key, chosen)]
+            free = [at for at in readers if key not in points[at]]
+            shares = (rng.permutation(len(free)) + rng.random()) / max(len(free), 1)
+            values = {
+                at: value_at(dimension, share)
+                for at, share in zip(free, shares.tolist(), strict=True)
+            }
+            for at in readers:
+                found[at][key] = values[at] if at in values else points[at][key]
         return found
 
     def of(self, params: Mapping[str, Scalar]) -> dict[str, BaseDistribution]:
         """The dimensions that these parameters have values of."""
         return {key: self.distributions[key] for key in params if key in self.distributions}
-
-    def _needed(self, key: str) -> Iterator[tuple[Place, Need]]:
-        """The fields that decide whether a dimension is read."""
-        place = self._places[key]
-        if place is not None:
-            for need in needs_of(place, self._model, self._places.values()):
-                yield (place[0], need.other), need
-
-    def _value(self, place: Place, chosen: Mapping[str, Scalar]) -> Any:
-        for key, value in chosen.items():
-            if self._places.get(key) == place:
-                return value
-        section, field = place
-        return getattr(self._trainer if section == "train" else self._model, field)

@@ -80,6 +80,7 @@ def _searched(a: Answers) -> str:
   # sampler: tpe                     # who proposes trials: tpe, cmaes, gp or random
   # budget: 1.0                      # examples of search and finals, in private runs
   # warm_start: auto                 # tried first: the best of earlier studies; none, or [STUDY IDS]
+  # first: [{{learning_rate: 1.0}}]    # tried before those: points of the space; the rest of each is chosen
   seed: 0
   space:
     learning_rate: {{low: 0.125, high: 4.0, log: true}}

@@ -6,5 +6,5 @@ therefore taken only from studies whose search read the very dataset that the ne
 that is charged learns from none that was not, though both read the same data. Of a
 source only the scores of its search decide, never its private run, its test accuracy, or which trial a
 person chose, who may have seen those. A field that its trials did not vary keeps the value that its spec
-fixed: a person's choice, as every spec is.
+fixed: a person's choice, as every spec is. Such are the points of ``search.first``, which come before all of these.
 """

@@ -1,17 +1,21 @@
-"""The best of one study as points of another's search space. Pure: no database."""
+"""What a search tries first: its own list, and the best of other studies as points of its space. Pure: no database."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import Any
 
-from tan_core.spec import Choices, ModelSpec, Range, Scalar, SearchSpec, StudySpec
+from tan_core.spec import ModelSpec, Scalar, SearchSpec, StudySpec
 from tan_core.spec.fields import Place, field_of, model_values, needs_of, option_values
-from tan_core.spec.space import Dimension
+from tan_core.spec.first import varied, written
+from tan_core.spec.space import is_fixed, within
 from tan_core.wire import KnownPoint
 
 FEWEST_TRIALS = 4
 """Of a search that is seeded without being asked to: a shorter one would hardly look for itself."""
+
+OWN_LIST = "the study's own list"
+"""The source of what stands in ``search.first``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +40,12 @@ def points_of(search: SearchSpec, model: ModelSpec, sources: Iterable[Source]) -
 
     Every key of the space takes the value that the source's trial, or else its spec, has for the same
     field. A point with a value outside its dimension is left out, and so is one that is there already.
-    There are at most a quarter as many points as trials, and at least one may be.
+    There are at most a quarter as many points as trials, and at least one may be. Before them come the study's own,
+    ``search.first``, whatever their number.
     """
+    own = [
+        KnownPoint(params=written(point, search.space), source=OWN_LIST) for point in search.first
+    ]
     candidates = [
         [
             KnownPoint(params=params, source=f"{source.study_id} trial {number}")
@@ -47,14 +55,19 @@ def points_of(search: SearchSpec, model: ModelSpec, sources: Iterable[Source]) -
         for source in sources
     ]
     by_rank = (point for rank in zip_longest(*candidates) for point in rank if point is not None)
-    return list(_distinct(by_rank))[: max(1, search.trials // FEWEST_TRIALS)]
+    learnt = _others(by_rank, own, search)
+    return [*own, *islice(learnt, max(1, search.trials // FEWEST_TRIALS))]
 
 
-def _distinct(points: Iterable[KnownPoint]) -> Iterator[KnownPoint]:
-    seen: list[Mapping[str, Scalar]] = []
+def _others(
+    points: Iterable[KnownPoint], own: Iterable[KnownPoint], search: SearchSpec
+) -> Iterator[KnownPoint]:
+    """Those that are none of the study's own, each once."""
+    seen = [varied(point.params, search.space) for point in own]
     for point in points:
-        if point.params not in seen:
-            seen.append(point.params)
+        apart = varied(point.params, search.space)
+        if apart not in seen:
+            seen.append(apart)
             yield point
 
 
@@ -71,7 +84,8 @@ def _translated(
         place = places[key]
         if place is not None and place[0] == "model" and not _reads(model, place, params):
             continue  # an option that another one makes idle may not fit beside it
-        value = _in_dimension(known.get(place), search.space[key])
+        dimension = search.space[key]
+        value = within(dimension if is_fixed(dimension) else known.get(place), dimension)
         if value is not None:
             params[key] = value
         elif _is_read(place, model, known, searched):
@@ -122,39 +136,28 @@ def _fixed(spec: StudySpec) -> dict[Place, Any]:
     return values
 
 
-def fixed_values(spec: StudySpec) -> dict[str, Scalar]:
-    """What the study fixes, under every key that the space of a search may have for it.
+def given_values(spec: StudySpec) -> list[dict[str, Scalar]]:
+    """What the study gives, under every key that the space of a search may have for it: what it fixes, with each point of
+    ``search.first``.
 
     A dimension of one value fixes it too.
     """
-    values = _fixed(spec)
+    fixed = _fixed(spec)
     for key, dimension in spec.search.space.items():
         place = spec.field_of(key)
         if place is not None:
-            values[place] = None if isinstance(dimension, Choices | Range) else dimension
+            fixed[place] = dimension if is_fixed(dimension) else None
+    return [
+        _under_every_key(spec, fixed | {spec.field_of(key): value for key, value in point.items()})
+        for point in spec.search.first or [{}]
+    ]
+
+
+def _under_every_key(spec: StudySpec, values: Mapping[Place | None, Any]) -> dict[str, Scalar]:
     return {
         key: value
         for place, value in values.items()
+        if place is not None
         for key in (place[1], ".".join(place))
         if isinstance(value, str | int | float) and spec.field_of(key) == place
     }
-
-
-def _in_dimension(value: Any, dimension: Dimension) -> Scalar | None:
-    """The value as the dimension writes it; None where it is outside."""
-    if isinstance(dimension, Choices):
-        equal = (each for each in dimension.choices if _is_same(each, value))
-        return next(equal, None)
-    if not isinstance(dimension, Range):
-        return dimension  # there is nothing to choose
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not dimension.low <= value <= dimension.high:
-        return None
-    if not dimension.is_integer:
-        return float(value)
-    return int(value) if value == int(value) else None
-
-
-def _is_same(one: Scalar, other: Any) -> bool:
-    """Equal, and not True for 1."""
-    return one == other and isinstance(one, bool) == isinstance(other, bool)

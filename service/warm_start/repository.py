@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence, Set
 
-from sqlalchemy import ColumnElement, and_, exists, func, select, true
+from sqlalchemy import ColumnElement, and_, exists, func, or_, select, true
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Study, Trial
@@ -63,9 +63,9 @@ async def unaccounted_trial(
     dataset: str,
     tenant: str | None,
     model: ModelSpec,
-    values: Mapping[str, Scalar],
+    values: Sequence[Mapping[str, Scalar]],
 ) -> tuple[str, int] | None:
-    """The study and the number of a trial whose every parameter is among ``values``; the best of those there are.
+    """The study and the number of a trial whose every parameter is among those of one of ``values``; the best of those there are.
 
     Only trials that were scored, of searches of the dataset for this model that were not accounted; of the tenant, or
     (None) of any.
@@ -80,7 +80,7 @@ async def unaccounted_trial(
             true() if tenant is None else Study.tenant == tenant,
             func.jsonb_array_length(Trial.scores) > 0,
             Trial.params != {},
-            Trial.params.contained_by(dict(values)),
+            or_(*(Trial.params.contained_by(dict(each)) for each in values)),
         )
         .order_by(Trial.value.desc().nulls_last(), Study.created_at, Trial.number)
         .limit(1)

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Study
 from service.warm_start import repository
-from service.warm_start.points import FEWEST_TRIALS, Source, fixed_values, points_of
+from service.warm_start.points import FEWEST_TRIALS, Source, given_values, points_of
 from tan_core.accounting import SearchAccounting
 from tan_core.spec import FieldProblem, StudySpec
 from tan_core.spec.features import scales
@@ -80,8 +80,9 @@ async def learnt_from(
 ) -> str | None:
     """The trial whose parameters the study has, where a search of the same data that was not accounted found them.
 
-    It is known by its parameters: each of them is a value that the study fixes, to the last digit. What was rounded, what
-    is searched again in a narrower range, and what another tenant found cannot be known. None: no such trial is known.
+    It is known by its parameters: each of them is a value that the study fixes, or has in one point of ``search.first``,
+    to the last digit. What was rounded, what is searched again in a narrower range, and what another tenant found cannot
+    be known. None: no such trial is known.
 
     Args:
         session: the transaction.
@@ -92,7 +93,7 @@ async def learnt_from(
     if spec.search.accounting is SearchAccounting.DECLARED_UNACCOUNTED:
         return None
     found = await repository.unaccounted_trial(
-        session, dataset=dataset, tenant=tenant, model=spec.model, values=fixed_values(spec)
+        session, dataset=dataset, tenant=tenant, model=spec.model, values=given_values(spec)
     )
     return None if found is None else f"trial {found[1]} of {found[0]}"
 

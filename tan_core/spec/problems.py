@@ -21,7 +21,7 @@ class FieldProblem(BaseModel):
 
 
 _SCALARS = frozenset(["bool", "int", "float", "str"])
-_FREE = frozenset(["space", "options", "params"])
+_FREE = frozenset(["space", "first", "options", "params"])
 """Mappings whose keys are the user's own, and whose values may be any scalar."""
 _ABSENT = frozenset(["missing", "spec", "dataset"])
 """Kinds of fault whose input is None where nothing was written: the last two are told of whole studies and

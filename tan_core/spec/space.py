@@ -1,7 +1,7 @@
 """The search space: fixed values, choices and ranges over trainer and model fields."""
 
 import math
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeGuard
 
 from pydantic import Discriminator, Field, StrictBool, Tag, model_validator
 
@@ -90,3 +90,31 @@ def as_written(dimension: Choices | Range | Scalar) -> Any:
     if isinstance(dimension, Choices | Range):
         return dimension.model_dump(exclude_defaults=True)
     return dimension
+
+
+def is_fixed(dimension: Choices | Range | Scalar) -> TypeGuard[Scalar]:
+    """Whether there is nothing to choose."""
+    return not isinstance(dimension, Choices | Range)
+
+
+def within(value: Any, dimension: Choices | Range | Scalar) -> Scalar | None:
+    """The value as the dimension writes it; None where it is outside.
+
+    Example:
+        >>> within(1, Range(low=0.5, high=2.0)), within(True, Choices(choices=[0, 1]))
+        (1.0, None)
+    """
+    if not isinstance(dimension, Range):
+        written = dimension.choices if isinstance(dimension, Choices) else [dimension]
+        return next((each for each in written if _is_same(each, value)), None)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not dimension.low <= value <= dimension.high:
+        return None
+    if not dimension.is_integer:
+        return float(value)
+    return int(value) if value == int(value) else None
+
+
+def _is_same(one: Scalar, other: Any) -> bool:
+    """Equal, and not True for 1."""
+    return one == other and isinstance(one, bool) == isinstance(other, bool)

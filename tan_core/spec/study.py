@@ -21,7 +21,9 @@ from pydantic_core import InitErrorDetails
 from tan_core.accounting import SearchAccounting
 from tan_core.mechanism import Accountant
 from tan_core.spec.base import Frozen, fault
+from tan_core.spec.conditions import Conditions
 from tan_core.spec.fields import Place, field_of, option_values, searchable_keys, trainer_needs
+from tan_core.spec.first import MAX_POINTS, Point, first_faults
 from tan_core.spec.models import ModelSpec
 from tan_core.spec.needs import Need
 from tan_core.spec.space import (
@@ -91,7 +93,13 @@ class SearchSpec(Frozen):
     model_config = ConfigDict(
         json_schema_extra={
             "if": {"properties": {"accounting": {"const": SearchAccounting.NO_SEARCH.value}}},
-            "then": {"properties": {"trials": {"const": 0}, "space": {"maxProperties": 0}}},
+            "then": {
+                "properties": {
+                    "trials": {"const": 0},
+                    "space": {"maxProperties": 0},
+                    "first": {"maxItems": 0},
+                }
+            },
             "else": {
                 "properties": {"trials": {"minimum": 1}, "space": {"minProperties": 1}},
                 "required": ["space"],
@@ -123,6 +131,9 @@ class SearchSpec(Frozen):
     )
     """What a candidate may vary: fields of the trainer, ``steps``, and options of the model. At least one,
     and none under ``no_search``."""
+    first: Annotated[list[Point], Field(max_length=MAX_POINTS)] = Field(default_factory=list[Point])
+    """Points of the space that are tried before any other, as values of its keys. What a point leaves out is chosen as in
+    the trials after it."""
 
     @model_validator(mode="before")
     @classmethod
@@ -204,6 +215,7 @@ class StudySpec(Frozen):
             *self._proxy_faults(),
             *self._rung_faults(),
             *self._evaluation_faults(),
+            *self._first_faults(),
             *(self._space_faults() or self._faults_of_values()),
         ]
         if faults:
@@ -347,6 +359,16 @@ class StudySpec(Frozen):
                 f"a simulated batch cannot exceed train.batch_size = {batch_size}",
             )
         ]
+
+    def _first_faults(self) -> list[InitErrorDetails]:
+        search = self.search
+        if not (self.has_search and search.space):
+            return []  # told already
+        return [*first_faults(search.first, search.space, self._conditions(), trials=search.trials)]
+
+    def _conditions(self) -> Conditions:
+        """What the keys of the space need of one another."""
+        return Conditions(self.search.space, self.train.trainer(), self.model)
 
     def _space_faults(self) -> list[InitErrorDetails]:
         """A dimension must name a field of its own, and hold only values that the field accepts."""

@@ -17,7 +17,7 @@ from tan_core.spec import StudySpec
 from tests.fixtures.api import make_spec
 from tests.fixtures.postgres import DatabaseUrls
 
-NEW_KEYS = ("sampler", "budget", "warm_start")
+NEW_KEYS = ("sampler", "budget", "warm_start", "first")
 
 
 def old_spec() -> dict[str, Any]:

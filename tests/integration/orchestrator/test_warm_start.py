@@ -230,6 +230,37 @@ class TestAuto:
         assert await history.points() == {f"{good} trial 0": 1.0}
 
 
+class TestOwnPoints:
+    async def test_they_are_tried_before_what_is_learnt_and_are_nobody_else_s(
+        self, history: History
+    ) -> None:
+        old = await history.study({0: (1.0, 0.7), 1: (2.0, 0.9)})
+        response = await history.submit({"trials": 4, "first": [{"learning_rate": 4}]})
+        assert response.status_code == 201, response.text
+        async with history.database.session() as session:
+            study = await session.get_one(Study, response.json()["id"])
+            run = await search_run(session, study, storage_path="/storage")
+
+        assert run.assignment["points"] == [
+            {"params": {"learning_rate": 4.0}, "source": "the study's own list"},
+            {"params": {"learning_rate": 2.0}, "source": f"{old} trial 1"},
+        ]
+        assert run.assignment["search"]["first"] == [{"learning_rate": 4}]
+
+    async def test_one_outside_the_space_is_refused_by_its_place(
+        self, history: History, client: httpx.AsyncClient
+    ) -> None:
+        first = [{"learning_rate": 4.0}, {"learning_rate": 40.0}]
+        for path in ("/studies", "/plans"):
+            body = make_spec(search={"space": SPACE, "first": first})
+            response = await client.post(path, json=body)
+
+            assert response.status_code == 422
+            (error,) = response.json()["errors"]
+            assert (error["path"], error["value"]) == ("search.first.1.learning_rate", 40.0)
+            assert "accepted: numbers from 0.1 to 10.0" in error["message"]
+
+
 class TestPrivacy:
     """What private data taught a search is never told to one that reads public data only."""
 
@@ -380,6 +411,20 @@ class TestKnownSource:
             "search on private data accounted, every trial of it; hyper-parameters that it fixes are those of "
             f"trial 3 of {source}: {self.NOTE}"
         )
+
+    @pytest.mark.slow
+    async def test_so_does_one_that_tries_them_first(self, history: History, source: str) -> None:
+        search = {**self.CHARGED, "trials": 4}
+
+        made = await self.submitted(
+            history,
+            search={**search, "first": [{"learning_rate": 0.5}, {"learning_rate": self.RATE}]},
+        )
+        other = await self.submitted(history, search={**search, "first": [{"learning_rate": 0.5}]})
+
+        assert made["plan"]["learnt_from"] == f"trial 3 of {source}"
+        assert self.NOTE in made["privacy"]["search_note"]
+        assert "learnt_from" not in other["plan"]
 
     @pytest.mark.slow
     async def test_and_no_other_search_that_is_paid_for_learns_from_it(

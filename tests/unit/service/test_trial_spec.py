@@ -72,15 +72,17 @@ def test_a_study_without_a_trial_is_no_difference() -> None:
 
 def test_a_trial_repeated_is_a_study_that_would_be_taken() -> None:
     plan = {"simulations": [{"expected_batch_size": 8.0}, {"expected_batch_size": 31.999999}]}
-    of = {**study(7), "name": "n" * 100, "plan": plan}
+    search = {**SPEC["search"], "first": [{"learning_rate": 0.25}, {"learning_rate": 0.5}]}
+    of = {**study(7), "name": "n" * 100, "plan": plan, "spec": {**SPEC, "search": search}}
 
     made = repeated(of, {"learning_rate": 0.5, "ema_decay": 0.9}, number=7)
 
     spec = StudySpec.model_validate(made)
     assert (spec.search.rungs, spec.search.trials, spec.search.warm_start) == ([8, 32], 1, "none")
     assert spec.search.space == {"learning_rate": 0.5, "ema_decay": 0.9}
+    assert spec.search.first == []
     assert spec.name == f"{'n' * 80}-trial-7"
-    assert of["spec"] == SPEC
+    assert of["spec"] == {**SPEC, "search": search}
 
 
 def test_a_trial_that_was_paid_for_is_trained_without_a_search() -> None:

@@ -207,6 +207,38 @@ def test_points_that_are_known_take_the_place_of_the_first_ones() -> None:
     assert sorted(int(4 * math.log(rate / 0.25) / math.log(64)) for rate in others) == [0, 1, 2, 3]
 
 
+OWN = [
+    KnownPoint(params={"learning_rate": 1.0}, source="the study's own list"),
+    KnownPoint(params={"optimizer": "adam"}, source="the study's own list"),
+]
+
+
+@pytest.mark.parametrize("kind", ["tpe", "gp", "cmaes", "random"])
+def test_what_a_known_point_leaves_out_is_chosen(kind: str) -> None:
+    searcher = searching(points=OWN, sampler=kind)
+
+    first, second, third = (suggest(searcher, f"t{n}")["params"] for n in range(3))
+
+    assert first["learning_rate"] == 1.0
+    assert second["optimizer"] == "adam"
+    assert {*first} == {*second} == {*third} == {*SPACE}
+
+
+@pytest.mark.parametrize("known", [0, 1, 2, 5])
+def test_known_points_are_neither_lost_nor_repeated_by_a_driver_that_dies(known: int) -> None:
+    whole = searching(points=OWN)
+    points = [suggest(whole, f"t{n}")["params"] for n in range(8)]
+    records = [
+        TrialRecord(number=n, state=TrialState.COMPLETED, params=points[n], value=0.5)
+        for n in range(known)
+    ]
+
+    resumed = searching(records, points=OWN)
+    found = [suggest(resumed, f"u{n}") for n in range(8 - known)]
+
+    assert [(each["number"], each["params"]) for each in found] == [*enumerate(points)][known:]
+
+
 def test_an_interrupted_trial_runs_first_under_its_own_number() -> None:
     first = suggest(searching(KNOWN), "t0")
     assert (first["number"], first["params"], first["seed"]) == (1, KNOWN[1].params, 0)

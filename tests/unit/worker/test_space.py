@@ -73,7 +73,7 @@ def test_of_a_range_each_candidate_has_a_share_of_its_own(count: int, seed: int)
             "momentum": {"low": 0.0, "high": 0.8},
         }
     )
-    found = space.spread(count, seed=seed)
+    found = space.spread([{}] * count, seed=seed)
     rates = [math.log(point["learning_rate"] / 0.25) / math.log(64) for point in found]
     momenta = [point["momentum"] / 0.8 for point in found]
     for shares in (rates, momenta):
@@ -90,7 +90,7 @@ def test_choices_and_whole_numbers_come_equally_often(count: int, seed: int, cho
             "augmentation_multiplicity": {"low": 1, "high": choices},
         }
     )
-    found = space.spread(count, seed=seed)
+    found = space.spread([{}] * count, seed=seed)
     for key in space.distributions:
         times = Counter(point[key] for point in found).values()
         assert len(times) == min(choices, count)
@@ -105,12 +105,56 @@ def test_what_a_candidate_does_not_read_is_left_out() -> None:
             "optimizer": {"choices": ["sgd", "adam"]},
         }
     )
-    for point in space.spread(12, seed=1):
+    for point in space.spread([{}] * 12, seed=1):
         is_sgd = point["optimizer"] == "sgd"
         assert ("beta2" in point) is not is_sgd
 
 
+@given(free=st.integers(0, 12), given_=st.integers(0, 6), seed=SEEDS)
+def test_a_point_keeps_what_it_has_and_what_it_lacks_is_spread(
+    free: int, given_: int, seed: int
+) -> None:
+    space = searched(
+        {
+            "learning_rate": {"low": 0.25, "high": 16.0, "log": True},
+            "momentum": {"choices": [0.0, 0.5, 0.9]},
+        }
+    )
+    rates = [{"learning_rate": 1.0 + at} for at in range(given_)]
+    whole = {"learning_rate": 4.0, "momentum": 0.9}
+
+    found = space.spread([*rates, whole, *([{}] * free)], seed=seed)
+
+    assert [point["learning_rate"] for point in found[:given_]] == [
+        point["learning_rate"] for point in rates
+    ]
+    assert found[given_] == whole
+    places = [
+        math.log(point["learning_rate"] / 0.25) / math.log(64) for point in found[given_ + 1 :]
+    ]
+    assert sorted(min(int(place * free + 1e-9), free - 1) for place in places) == [*range(free)]
+    times = Counter(point["momentum"] for point in [*found[:given_], *found[given_ + 1 :]])
+    assert sum(times.values()) == given_ + free
+    assert max(times.values(), default=0) - (min(times.values()) if len(times) == 3 else 0) <= 1
+
+
+def test_of_what_some_candidates_read_their_values_are_spread() -> None:
+    space = searched(
+        {
+            "beta2": {"low": 0.0, "high": 0.8},
+            "optimizer": {"choices": ["sgd", "adam"]},
+        }
+    )
+    given_ = {"beta2": 0.4, "optimizer": "sgd"}
+
+    first, *others = space.spread([given_, *([{}] * 8)], seed=3)
+
+    assert first == {"optimizer": "sgd"}
+    assert sorted(int(point["beta2"] / 0.2) for point in others if "beta2" in point) == [0, 1, 2, 3]
+
+
 def test_a_seed_is_a_draw() -> None:
     space = searched({"learning_rate": {"low": 0.25, "high": 16.0, "log": True}})
-    assert space.spread(5, seed=1) == space.spread(5, seed=1) != space.spread(5, seed=2)
-    assert space.spread(0, seed=1) == []
+    five: list[dict[str, Any]] = [{}] * 5
+    assert space.spread(five, seed=1) == space.spread(five, seed=1) != space.spread(five, seed=2)
+    assert space.spread([], seed=1) == []

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.warm_start.points import Source, points_of
+from service.warm_start.points import OWN_LIST, Source, given_values, points_of
 from tan_core.spec import StudySpec
 from tan_core.wire import KnownPoint
 from tests.fixtures.api import make_spec
@@ -223,3 +223,55 @@ class TestChoice:
         for point in points(space, source):
             assert low <= point["learning_rate"] <= low + more + 0.1
             assert point["learning_rate"] in values
+
+
+class TestOwn:
+    """``search.first``: before all that is learnt."""
+
+    SPACE = {"learning_rate": {"low": 0.01, "high": 100.0}, "clip_norm": 0.5}  # noqa: RUF012
+
+    def known(self, *sources: Source, trials: int = 4, **search: Any) -> list[tuple[Any, str]]:
+        search = {"space": self.SPACE, "trials": trials, **search}
+        spec = StudySpec.model_validate(make_spec(search=search))
+        found = points_of(spec.search, spec.model, sources)
+        return [(point.params, point.source) for point in found]
+
+    def test_they_come_first_and_take_no_place_of_those_that_are_learnt(self) -> None:
+        source = make_source({"learning_rate": 7.0}, {"learning_rate": 8.0})
+        own = [{"learning_rate": rate} for rate in (3, 2.0)]
+
+        assert self.known(source, first=own) == [
+            ({"learning_rate": 3.0}, OWN_LIST),
+            ({"learning_rate": 2.0}, OWN_LIST),
+            ({"learning_rate": 7.0, "clip_norm": 0.5}, f"{OLD} trial 0"),
+        ]
+
+    def test_what_is_learnt_is_not_tried_again(self) -> None:
+        source = make_source({"learning_rate": 3.0}, {"learning_rate": 8.0})
+
+        found = self.known(source, first=[{"learning_rate": 3}])
+
+        assert found == [
+            ({"learning_rate": 3.0}, OWN_LIST),
+            ({"learning_rate": 8.0, "clip_norm": 0.5}, f"{OLD} trial 1"),
+        ]
+
+    def test_each_of_them_is_given_beside_what_is_fixed(self) -> None:
+        search = {"space": {**self.SPACE, "momentum": {"choices": [0.0, 0.9]}}, "trials": 4}
+        first = [{"learning_rate": 3.0}, {"learning_rate": 2.0, "momentum": 0.9}]
+        specs = [
+            StudySpec.model_validate(make_spec(search={**search, "first": points}))
+            for points in ([], first)
+        ]
+        (alone,), (one, two) = map(given_values, specs)
+
+        assert not {"learning_rate", "momentum"} & {*alone}
+        assert (alone["clip_norm"], alone["train.clip_norm"]) == (0.5, 0.5)
+        assert one == {**alone, "learning_rate": 3.0, "train.learning_rate": 3.0}
+        assert two == {
+            **alone,
+            "learning_rate": 2.0,
+            "train.learning_rate": 2.0,
+            "momentum": 0.9,
+            "train.momentum": 0.9,
+        }

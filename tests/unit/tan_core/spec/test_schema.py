@@ -54,6 +54,8 @@ def test_every_example_passes(path: Path) -> None:
         ("search.rungs", ["8"]),
         ("search.rungs", "many"),
         ("search.space", {}),
+        ("search.first", [{"learning_rate": [0.5]}]),
+        ("search.first", [{}]),
         ("search.space.learning_rate", {"low": 1}),
         ("search.space.learning_rate", {"low": 1, "high": 2, "step": 1}),
         ("train.steps", "128"),
@@ -74,7 +76,11 @@ def test_what_is_no_study_does_not_pass(path: str, value: Any) -> None:
         load_study(_as_yaml(study))
 
 
-@pytest.mark.parametrize("search", [{"trials": 3}, {"space": {"learning_rate": 1.0}}], ids=str)
+@pytest.mark.parametrize(
+    "search",
+    [{"trials": 3}, {"space": {"learning_rate": 1.0}}, {"first": [{"learning_rate": 1.0}]}],
+    ids=str,
+)
 def test_without_a_search_what_belongs_to_one_does_not_pass(search: dict[str, Any]) -> None:
     VALIDATOR.validate(edited("search", {"accounting": "no_search"}))
     assert not VALIDATOR.is_valid(edited("search", {"accounting": "no_search", **search}))
@@ -90,6 +96,7 @@ def test_without_a_search_what_belongs_to_one_does_not_pass(search: dict[str, An
         ("search.space.width", 3),
         ("search.space.learning_rate", 0.5),
         ("search.warm_start", ["s-0123456789ab"]),
+        ("search.first", [{"learning_rate": 0.5}, {"learning_rate": 1, "ema_decay": 0.9}]),
     ],
 )
 def test_what_may_be_asked_for_passes(path: str, value: Any) -> None:

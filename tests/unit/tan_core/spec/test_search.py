@@ -83,6 +83,7 @@ class TestWithoutASearch:
             ("sampler", "random"),
             ("budget", 2.0),
             ("warm_start", "none"),
+            ("first", [{"learning_rate": 1.0}]),
             ("seed", 1),
         ],
     )
