@@ -10,6 +10,7 @@ import json
 import warnings
 import zlib
 from collections.abc import Collection, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -62,24 +63,28 @@ def hydrated_storage(
     return storage
 
 
-def _points(assignment: SearchAssignment, space: Space) -> list[Mapping[str, Any]]:
+def _points(assignment: SearchAssignment, space: Space) -> Sequence[Mapping[str, Any]]:
     """The parameters of the first trials: those known to be worth trying, and beside them such as are spread over the space.
 
     The trials that a sampler draws before it has learnt anything are spread, and so is what known points leave out; where each
     later one goes on from an earlier one it never learns. Who asked for random draws has them; CMA-ES begins in the middle by
-    itself. What a known point leaves out is then drawn as they draw.
+    itself. What a known point leaves out is then drawn as they draw. A grid goes on with all that is left of the space.
     """
     search, charged = assignment.search, assignment.charged
     tried: list[Mapping[str, Any]] = [point.params for point in assignment.points[: search.trials]]
-    if charged is not None and charged.anew is not None:
-        is_spread, first = search.sampler is not Sampler.RANDOM, charged.anew
+    anew = charged.anew if charged is not None else None
+    if anew is not None:
+        is_spread, first = search.sampler is not Sampler.RANDOM, anew
     else:
-        is_spread, first = search.sampler in (Sampler.TPE, Sampler.GP), UNLEARNT
+        is_spread, first = search.sampler in (Sampler.TPE, Sampler.GP, Sampler.GRID), UNLEARNT
     if not is_spread:
         return tried
     unknown: list[Mapping[str, Any]] = [{}] * (min(first, search.trials) - len(tried))
     seed = _sampler_seed(search.seed, (), assignment.points)
-    return [*space.spread([*tried, *unknown], seed=seed)]
+    points = space.spread([*tried, *unknown], seed=seed)
+    if search.sampler is Sampler.GRID and anew is None:
+        points += islice(space.others(points, seed=seed), search.trials - len(points))
+    return points
 
 
 def _frozen(
@@ -323,7 +328,8 @@ def wanted_repeat(
 def sampler(kind: Sampler, *, seed: int, is_conditional: bool) -> BaseSampler:
     """Optuna's sampler of that name."""
     match kind:
-        case Sampler.RANDOM:
+        # A grid is made beforehand: it draws only where trials that were to go on from others found no weights.
+        case Sampler.RANDOM | Sampler.GRID:
             return RandomSampler(seed=seed)
         case Sampler.GP:
             return GPSampler(seed=seed)

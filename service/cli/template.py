@@ -77,7 +77,7 @@ def _searched(a: Answers) -> str:
     return f"""\
 {proxy}  trials: {a.trials}
   {f"rungs: {a.rungs}":<35}# {rungs}
-  # sampler: tpe                     # who proposes trials: tpe, cmaes, gp or random
+  # sampler: tpe                     # who proposes trials: tpe, cmaes, gp, random or grid
   # budget: 1.0                      # examples of search and finals, in private runs
   # warm_start: auto                 # tried first: the best of earlier studies; none, or [STUDY IDS]
   # first: [{{learning_rate: 1.0}}]    # tried before those: points of the space; the rest of each is chosen

@@ -24,6 +24,7 @@ from tan_core.spec.base import Frozen, fault
 from tan_core.spec.conditions import Conditions
 from tan_core.spec.fields import Place, field_of, option_values, searchable_keys, trainer_needs
 from tan_core.spec.first import MAX_POINTS, Point, first_faults
+from tan_core.spec.grid import grid_faults
 from tan_core.spec.models import ModelSpec
 from tan_core.spec.needs import Need
 from tan_core.spec.space import (
@@ -61,7 +62,7 @@ WarmStart = Literal["auto", "none"] | Annotated[list[StudyId], Field(min_length=
 
 
 class Sampler(StrEnum):
-    """Who proposes the parameters of the next trial: samplers of Optuna."""
+    """Who proposes the parameters of the next trial: samplers of Optuna, or a list that is made before the first one."""
 
     TPE = "tpe"
     """Multivariate tree-structured Parzen estimator: any space, conditional dimensions too."""
@@ -71,6 +72,8 @@ class Sampler(StrEnum):
     """Gaussian process: few trials over few ranges."""
     RANDOM = "random"
     """Independent draws from the space."""
+    GRID = "grid"
+    """All combinations of a space of choices and whole numbers, each once, in an order that is drawn."""
 
 
 class PrivacySpec(Frozen):
@@ -458,7 +461,17 @@ class StudySpec(Frozen):
             *self._clipping_faults(),
             *self._augmentation_faults(),
             *self._idle_faults(),
+            *self._grid_faults(),
         ]
+
+    def _grid_faults(self) -> list[InitErrorDetails]:
+        """A grid must have an end, and a combination for each trial that does not go on from an earlier one."""
+        search = self.search
+        if not self.has_search or search.sampler is not Sampler.GRID:
+            return []
+        is_each_anew = not (search.accounting.is_charged and self.goes_on_from_trial)
+        trials = search.trials if is_each_anew else None
+        return [*grid_faults(search.space, self._conditions(), trials=trials)]
 
     def _augmentation_faults(self) -> list[InitErrorDetails]:
         """A frozen extractor reads every record once and as it is."""

@@ -239,6 +239,67 @@ def test_known_points_are_neither_lost_nor_repeated_by_a_driver_that_dies(known:
     assert [(each["number"], each["params"]) for each in found] == [*enumerate(points)][known:]
 
 
+GRID: dict[str, Any] = {
+    "optimizer": {"choices": ["sgd", "adam"]},
+    "beta2": {"choices": [0.9, 0.95, 0.99]},
+    "learning_rate": {"choices": [1.0, 2.0, 4.0]},
+    "augmentation_multiplicity": {"low": 1, "high": 2},
+}
+"""Of 2 * 3 * (1 + 3) combinations."""
+
+
+class TestGrid:
+    def walked(
+        self, count: int, known: list[TrialRecord] | None = None, **changes: Any
+    ) -> list[Any]:
+        given: dict[str, Any] = {"trials": 24, "space": GRID, "sampler": "grid", **changes}
+        searcher = searching(known, **given)
+        return [suggest(searcher, f"t{n}")["params"] for n in range(count)]
+
+    @pytest.mark.parametrize("seed", [0, 1, 2])
+    def test_each_combination_is_tried_once(self, seed: int) -> None:
+        found = self.walked(24, seed=seed)
+
+        assert all(found.count(params) == 1 for params in found)
+        assert all(("beta2" in params) is (params["optimizer"] == "adam") for params in found)
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_its_first_ones_look_at_all_of_the_space(self, seed: int) -> None:
+        first = self.walked(10, seed=seed)
+
+        assert {params["learning_rate"] for params in first[:10]} == {1.0, 2.0, 4.0}
+        assert 4 <= sum(params["optimizer"] == "sgd" for params in first) <= 6
+
+    def test_a_seed_is_an_order(self) -> None:
+        assert self.walked(24, seed=1) == self.walked(24, seed=1) != self.walked(24, seed=2)
+
+    @pytest.mark.parametrize("died", [1, 12, 23])
+    def test_a_driver_that_dies_goes_on_where_it_was(self, died: int) -> None:
+        whole = self.walked(24)
+        known = [
+            TrialRecord(number=n, state=TrialState.COMPLETED, params=whole[n], value=0.5)
+            for n in range(died)
+        ]
+        assert self.walked(24 - died, known) == whole[died:]
+
+    def test_known_points_are_a_part_of_it(self) -> None:
+        own = {
+            "optimizer": "adam",
+            "beta2": 0.95,
+            "learning_rate": 2.0,
+            "augmentation_multiplicity": 2,
+        }
+        points = [
+            KnownPoint(params=params, source="earlier") for params in (own, {"optimizer": "sgd"})
+        ]
+
+        found = self.walked(24, points=points)
+
+        assert found[0] == own
+        assert found[1]["optimizer"] == "sgd"
+        assert all(found.count(params) == 1 for params in found)
+
+
 def test_an_interrupted_trial_runs_first_under_its_own_number() -> None:
     first = suggest(searching(KNOWN), "t0")
     assert (first["number"], first["params"], first["seed"]) == (1, KNOWN[1].params, 0)
@@ -480,7 +541,13 @@ def test_a_conditional_search_is_resumed_from_trials_that_lack_dimensions() -> N
 
 @pytest.mark.parametrize(
     ("kind", "made"),
-    [("tpe", TPESampler), ("cmaes", CmaEsSampler), ("gp", GPSampler), ("random", RandomSampler)],
+    [
+        ("tpe", TPESampler),
+        ("cmaes", CmaEsSampler),
+        ("gp", GPSampler),
+        ("random", RandomSampler),
+        ("grid", RandomSampler),
+    ],
 )
 def test_every_sampler_proposes_before_and_after_it_has_learnt(kind: str, made: type) -> None:
     assert type(sampler(Sampler(kind), seed=1, is_conditional=True)) is made
@@ -615,6 +682,15 @@ class TestGoingOn:
         for seed in range(3):
             searcher = self.searcher([], space=RATES, sampler=kind, seed=seed, charged=charged)
             assert sorted(place // 4 for place in sixteenths(searcher, 4)) == [0, 1, 2, 3]
+
+    def test_a_grid_orders_those_that_begin_anew(self) -> None:
+        rates = {"learning_rate": {"choices": [1.0, 2.0, 4.0]}}
+        searcher = self.searcher([], space=rates, sampler="grid", charged=self.charged(anew=3))
+
+        begun = [suggest(searcher, f"t{turn}") for turn in range(3)]
+
+        assert sorted(each["params"]["learning_rate"] for each in begun) == [1.0, 2.0, 4.0]
+        assert searcher.suggest("t3") is None
 
     def test_each_later_one_has_the_parameters_of_the_best_and_waits_for_the_one_before(
         self,

@@ -82,19 +82,73 @@ def test_of_a_range_each_candidate_has_a_share_of_its_own(count: int, seed: int)
         assert sorted(places) == [*range(count)]
 
 
-@given(count=COUNTS, seed=SEEDS, choices=st.integers(2, 6))
-def test_choices_and_whole_numbers_come_equally_often(count: int, seed: int, choices: int) -> None:
-    space = searched(
+def small(choices: int) -> Space:
+    """Of choices * choices combinations."""
+    return searched(
         {
             "weight_decay": {"choices": [i / 10 for i in range(choices)]},
             "augmentation_multiplicity": {"low": 1, "high": choices},
         }
     )
+
+
+def unevenness(space: Space, points: list[dict[str, Any]], choices: int) -> list[int]:
+    """By dimension, how much more often the most frequent of its values comes than the rarest."""
+    times = [Counter(point[key] for point in points) for key in space.distributions]
+    return [
+        max(each.values()) - (min(each.values()) if len(each) == choices else 0) for each in times
+    ]
+
+
+@given(more=COUNTS, seed=SEEDS, choices=st.integers(2, 6))
+def test_choices_and_whole_numbers_come_equally_often(more: int, seed: int, choices: int) -> None:
+    space = small(choices)
+    found = space.spread([{}] * (choices**2 + more), seed=seed)
+    assert max(unevenness(space, found, choices)) <= 1
+
+
+@given(count=COUNTS, seed=SEEDS, choices=st.integers(2, 6))
+def test_no_combination_comes_twice_while_there_are_others(
+    count: int, seed: int, choices: int
+) -> None:
+    found = small(choices).spread([{}] * min(count, choices**2), seed=seed)
+    assert all(found.count(point) == 1 for point in found)
+
+
+@pytest.mark.parametrize(("choices", "count"), [(2, 3), (3, 8), (4, 10), (6, 10)])
+def test_for_that_values_come_no_less_equally_often(choices: int, count: int) -> None:
+    space = small(choices)
+    for seed in range(50):
+        found = space.spread([{}] * count, seed=seed)
+        assert max(unevenness(space, found, choices)) <= 1
+
+
+@given(seed=SEEDS)
+def test_a_repeated_one_that_is_replaced_keeps_what_its_point_has(seed: int) -> None:
+    points: list[dict[str, Any]] = [
+        {"weight_decay": 0.0},
+        {"augmentation_multiplicity": 1},
+        {"weight_decay": 0.0, "augmentation_multiplicity": 1},
+        {},
+    ]
+    found = small(2).spread(points, seed=seed)
+
+    assert all(found.count(point) == 1 for point in found)
+    assert all(point.items() <= chosen.items() for point, chosen in zip(points, found, strict=True))
+
+
+@given(count=st.integers(0, 9), seed=SEEDS)
+def test_the_others_are_all_that_is_left_of_the_space(count: int, seed: int) -> None:
+    space = small(3)
     found = space.spread([{}] * count, seed=seed)
-    for key in space.distributions:
-        times = Counter(point[key] for point in found).values()
-        assert len(times) == min(choices, count)
-        assert max(times) - min(times) <= 1
+
+    others = [*space.others(found, seed=seed)]
+
+    assert (
+        len({tuple(sorted(each.items())) for each in [*found, *others]}) == 9 == count + len(others)
+    )
+    endless = searched({"learning_rate": {"low": 0.25, "high": 16.0}})
+    assert [*endless.others([], seed=seed)] == []
 
 
 def test_what_a_candidate_does_not_read_is_left_out() -> None:

@@ -82,7 +82,7 @@ class TestFieldProblems:
             ("search/rungs", [64, 32], "search.rungs", "rise strictly"),
             ("search/rungs", "many", "search.rungs", "'auto'; or: "),
             ("search/rungs", [0], "search.rungs.0", "greater"),
-            ("search/sampler", "grid", "search.sampler", "'tpe', 'cmaes', 'gp' or 'random'"),
+            ("search/sampler", "oracle", "search.sampler", "'tpe', 'cmaes', 'gp', 'random' or 'grid'"),
             ("search/budget", 0, "search.budget", "greater than 0"),
             ("search/budget", 1001, "search.budget", "1000"),
             ("search/budget", math.nan, "search.budget", "finite"),

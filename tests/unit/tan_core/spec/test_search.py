@@ -19,7 +19,7 @@ def test_without_a_word_it_is_tpe_for_one_private_run_from_earlier_studies() -> 
     assert (found.sampler, found.budget, found.warm_start) == ("tpe", 1.0, "auto")
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "cmaes", "gp", "random"])
+@pytest.mark.parametrize("sampler", ["tpe", "cmaes", "gp", "random", "grid"])
 def test_every_sampler_is_named_as_it_is_shown(sampler: str) -> None:
     assert search(sampler=sampler).model_dump(mode="json")["sampler"] == sampler
 
