@@ -8,7 +8,7 @@ from typing import Any
 from tan_core.spec import ModelSpec, Scalar, SearchSpec, StudySpec
 from tan_core.spec.fields import Place, field_of, model_values, needs_of, option_values
 from tan_core.spec.first import varied, written
-from tan_core.spec.space import is_fixed, within
+from tan_core.spec.space import only_value, within
 from tan_core.wire import KnownPoint
 
 FEWEST_TRIALS = 4
@@ -85,7 +85,8 @@ def _translated(
         if place is not None and place[0] == "model" and not _reads(model, place, params):
             continue  # an option that another one makes idle may not fit beside it
         dimension = search.space[key]
-        value = within(dimension if is_fixed(dimension) else known.get(place), dimension)
+        only = only_value(dimension)
+        value = within(known.get(place), dimension) if only is None else only
         if value is not None:
             params[key] = value
         elif _is_read(place, model, known, searched):
@@ -146,7 +147,7 @@ def given_values(spec: StudySpec) -> list[dict[str, Scalar]]:
     for key, dimension in spec.search.space.items():
         place = spec.field_of(key)
         if place is not None:
-            fixed[place] = dimension if is_fixed(dimension) else None
+            fixed[place] = only_value(dimension)
     return [
         _under_every_key(spec, fixed | {spec.field_of(key): value for key, value in point.items()})
         for point in spec.search.first or [{}]

@@ -16,7 +16,7 @@ from tan_core.spec.space import (
     Range,
     Scalar,
     as_written,
-    is_fixed,
+    only_value,
     within,
 )
 
@@ -43,7 +43,7 @@ def varied(point: Mapping[str, Scalar], space: Mapping[str, Dimension]) -> dict[
         >>> varied({"momentum": 0.9, "steps": 10}, {"momentum": 0.9, "steps": Range(low=1, high=20)})
         {'steps': 10}
     """
-    return {key: value for key, value in point.items() if not is_fixed(space[key])}
+    return {key: value for key, value in point.items() if only_value(space[key]) is None}
 
 
 def first_faults(
@@ -79,7 +79,8 @@ def first_faults(
 def _point_faults(
     index: int, point: Mapping[str, Scalar], space: Mapping[str, Dimension], conditions: Conditions
 ) -> Iterator[InitErrorDetails]:
-    known = {key: value for key, value in space.items() if is_fixed(value)} | {**point}
+    fixed = {key: only_value(dimension) for key, dimension in space.items()}
+    known = {key: value for key, value in fixed.items() if value is not None} | {**point}
     for key, value in point.items():
         if key not in space:
             problem = f"not a key of search.space; accepted: {', '.join(space)}"

@@ -10,21 +10,7 @@ from pydantic_core import InitErrorDetails
 
 from tan_core.spec.base import fault
 from tan_core.spec.conditions import Conditions
-from tan_core.spec.space import Choices, Dimension, Range, Scalar, as_written
-
-
-def values_of(dimension: Dimension) -> Sequence[Scalar] | None:
-    """The values of a dimension, each once; None where there is no end of them.
-
-    Example:
-        >>> values_of(Choices(choices=[8, 16, 8])), values_of(Range(low=1, high=3)), values_of(0.5)
-        ([8, 16], range(1, 4), [0.5])
-    """
-    if isinstance(dimension, Choices):
-        return list(dict.fromkeys(dimension.choices))
-    if not isinstance(dimension, Range):
-        return [dimension]
-    return range(int(dimension.low), int(dimension.high) + 1) if dimension.is_integer else None
+from tan_core.spec.space import Dimension, Range, Scalar, as_written, values_of
 
 
 class Grid:

@@ -1,7 +1,8 @@
 """The search space: fixed values, choices and ranges over trainer and model fields."""
 
 import math
-from typing import Annotated, Any, Self, TypeGuard
+from collections.abc import Sequence
+from typing import Annotated, Any, Self
 
 from pydantic import Discriminator, Field, StrictBool, Tag, model_validator
 
@@ -92,9 +93,29 @@ def as_written(dimension: Choices | Range | Scalar) -> Any:
     return dimension
 
 
-def is_fixed(dimension: Choices | Range | Scalar) -> TypeGuard[Scalar]:
-    """Whether there is nothing to choose."""
-    return not isinstance(dimension, Choices | Range)
+def values_of(dimension: Choices | Range | Scalar) -> Sequence[Scalar] | None:
+    """The values of a dimension, each once; None where there is no end of them.
+
+    Example:
+        >>> values_of(Choices(choices=[8, 16, 8])), values_of(Range(low=1, high=3)), values_of(0.5)
+        ([8, 16], range(1, 4), [0.5])
+    """
+    if isinstance(dimension, Choices):
+        return list(dict.fromkeys(dimension.choices))
+    if not isinstance(dimension, Range):
+        return [dimension]
+    return range(int(dimension.low), int(dimension.high) + 1) if dimension.is_integer else None
+
+
+def only_value(dimension: Choices | Range | Scalar) -> Scalar | None:
+    """The value of a dimension where there is nothing to choose.
+
+    Example:
+        >>> only_value(Choices(choices=[8])), only_value(0.5), only_value(Range(low=1, high=2))
+        (8, 0.5, None)
+    """
+    values = values_of(dimension)
+    return values[0] if values is not None and len(values) == 1 else None
 
 
 def within(value: Any, dimension: Choices | Range | Scalar) -> Scalar | None:

@@ -399,11 +399,19 @@ class TestKnownSource:
         assert curves.json()["search_note"] == note
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("key", ["learning_rate", "train.learning_rate"])
+    @pytest.mark.parametrize(
+        "space",
+        [
+            {"learning_rate": RATE},
+            {"train.learning_rate": RATE},
+            {"learning_rate": {"choices": [RATE]}},
+        ],
+        ids=["fixed", "dotted", "one choice"],
+    )
     async def test_a_search_that_is_paid_for_and_fixes_them_says_it_too(
-        self, history: History, source: str, key: str
+        self, history: History, source: str, space: dict[str, Any]
     ) -> None:
-        search = {**self.CHARGED, "space": {key: self.RATE}}
+        search = {**self.CHARGED, "space": space}
 
         made = await self.submitted(history, search=search)
 

@@ -140,8 +140,9 @@ class TestValues:
         space = {"steps": {"low": 100, "high": 400}}
         assert points(space, source, train={"steps": "auto"}) == [{"steps": 300}]
 
-    def test_a_fixed_value_of_the_space_is_no_choice(self) -> None:
-        space = {"learning_rate": {"low": 0.1, "high": 4.0}, "momentum": 0.5}
+    @pytest.mark.parametrize("momentum", [0.5, {"choices": [0.5]}], ids=["value", "one choice"])
+    def test_a_fixed_value_of_the_space_is_no_choice(self, momentum: Any) -> None:
+        space = {"learning_rate": {"low": 0.1, "high": 4.0}, "momentum": momentum}
         source = make_source({"learning_rate": 2.0})
         assert points(space, source) == [{"learning_rate": 2.0, "momentum": 0.5}]
 

@@ -16,6 +16,7 @@ SPACE: dict[str, Any] = {
     "beta2": {"low": 0.9, "high": 0.99},
     "augmentation_multiplicity": {"low": 1, "high": 4},
     "ema_decay": 0.5,
+    "clip_norm": {"choices": [0.25]},
 }
 
 
@@ -94,7 +95,14 @@ def test_what_a_key_depends_on_is_given_beside_it_or_fixed() -> None:
     assert study({"beta2": 0.95}, space={**SPACE, "optimizer": "adam"}).search.first
 
 
-@pytest.mark.parametrize("again", [{"learning_rate": 4}, {"learning_rate": 4.0, "ema_decay": 0.5}])
+@pytest.mark.parametrize(
+    "again",
+    [
+        {"learning_rate": 4},
+        {"learning_rate": 4.0, "ema_decay": 0.5},
+        {"learning_rate": 4.0, "clip_norm": 0.25},
+    ],
+)
 def test_a_point_is_tried_once(again: dict[str, Any]) -> None:
     ((path, message, _),) = problems({"optimizer": "sgd"}, {"learning_rate": 4.0}, again)
 

@@ -10,8 +10,9 @@ from pydantic import ValidationError
 
 from tan_core.spec import SearchSpec, StudySpec, TrainerConfig, field_problems
 from tan_core.spec.conditions import Conditions
-from tan_core.spec.grid import Grid, values_of
+from tan_core.spec.grid import Grid
 from tan_core.spec.models import MlpModel
+from tan_core.spec.space import values_of
 
 DIMENSIONS: dict[str, st.SearchStrategy[Any]] = {
     "optimizer": st.sampled_from(["adam", {"choices": ["sgd", "adam"]}, {"choices": ["sgd", "adam", "adamw"]}]),
