@@ -28,6 +28,7 @@ from service.dashboard.charts.history import history_chart
 from service.dashboard.charts.importance import LEAST_RANKED, LEAST_TRIALS, Importance, importance
 from service.dashboard.charts.lines import Lines
 from service.dashboard.charts.noise import NoiseChart, noise_chart
+from service.dashboard.charts.pair import PairChart, pair_chart
 from service.dashboard.charts.parallel import ParallelChart, parallel_chart
 from service.dashboard.charts.prediction import PredictionChart, prediction_chart
 from service.dashboard.charts.private_run import RunCharts, run_charts
@@ -37,7 +38,13 @@ from service.dashboard.forms import read_form
 from service.dashboard.pages import StudyId
 from service.dashboard.privacy_queries import search_held
 from service.dashboard.render import csv_file, page
-from service.dashboard.trials_query import TrialsQuery, ranges_of, read_query, written
+from service.dashboard.trials_query import (
+    ParamName,
+    TrialsQuery,
+    ranges_of,
+    read_query,
+    written,
+)
 from service.dashboard.trials_table import COLUMNS, trials_page, trials_table
 from service.datasets import service as datasets
 from service.db.clock import clock
@@ -71,6 +78,7 @@ actions = APIRouter(prefix="/ui/studies/{study_id}", include_in_schema=False)
 
 Shown = Annotated[TrialsQuery, Depends(read_query)]
 Rung = Annotated[int | None, Query(ge=0, le=7)]
+Chosen = Annotated[ParamName | None, Query()]
 
 
 @router.get("")
@@ -172,9 +180,14 @@ async def download_trials(context: ContextDep, study_id: StudyId, query: Shown) 
 
 @router.get("/search")
 async def show_search(
-    request: Request, context: ContextDep, study_id: StudyId, rung: Rung = None
+    request: Request,
+    context: ContextDep,
+    study_id: StudyId,
+    rung: Rung = None,
+    across: Chosen = None,
+    up: Chosen = None,
 ) -> HTMLResponse:
-    """The charts over all trials; those of the space at one rung."""
+    """The charts over all trials; those of the space at one rung, and one of them of two parameters."""
     study = await studies.get(context, study_id)
     charts = await _search_charts(context, study, rung)
     return page(
@@ -182,6 +195,7 @@ async def show_search(
         "_search.html",
         study=study,
         charts=charts,
+        pair=charts.pair(across, up),
         LEAST_TRIALS=LEAST_TRIALS,
         LEAST_RANKED=LEAST_RANKED,
     )
@@ -212,6 +226,8 @@ async def download_chart(
     study_id: StudyId,
     name: Annotated[str, Path(max_length=50)],
     rung: Rung = None,
+    across: Chosen = None,
+    up: Chosen = None,
 ) -> Response:
     """The numbers of one chart, all of them.
 
@@ -229,7 +245,8 @@ async def download_chart(
         curves = await run_curves(context, study_id)
         chart = run_charts(curves).by_name()[name] if curves else None
     else:
-        chart = (await _search_charts(context, study, rung)).by_name().get(name)
+        charts = await _search_charts(context, study, rung)
+        chart = charts.pair(across, up) if name == "pair" else charts.by_name().get(name)
     if name not in CHARTS:
         raise NotFoundError(f"there is no chart {name!r}; charts: {', '.join(sorted(CHARTS))}")
     if chart is None:
@@ -247,9 +264,26 @@ class SearchCharts:
     importance: Importance | None
     noise: NoiseChart | None
     rung: int
-    """Whose accuracies are over the space: in ``parallel``, ``slices`` and ``importance``."""
+    """Whose accuracies are over the space: in ``parallel``, ``slices``, ``importance`` and :meth:`pair`."""
     num_scored: tuple[int, ...]
     """Trials by rung."""
+    scored: list[tuple[TrialPoint, float]]
+    """Those at ``rung``."""
+    axes: list[Axis]
+    best: int | None
+    """The number of the trial that stands for the study."""
+
+    def pair(self, across: str | None, up: str | None) -> PairChart | None:
+        """Two parameters at once: those that are named, else those that mattered most."""
+        known = self.importance.rows if self.importance else [(axis.name,) for axis in self.axes]
+        return pair_chart(
+            self.scored,
+            self.axes,
+            ranked=[name for name, *_ in known],
+            across=across,
+            up=up,
+            marked=self.best,
+        )
 
     def by_name(self) -> dict[str, Any]:
         """As the addresses of their numbers have it."""
@@ -257,7 +291,7 @@ class SearchCharts:
 
 
 SEARCH_CHARTS = ("history", "parallel", "slices", "importance", "noise")
-CHARTS = {"curves", "prediction", *RUN_CHARTS, *SEARCH_CHARTS}
+CHARTS = {"curves", "prediction", "pair", *RUN_CHARTS, *SEARCH_CHARTS}
 """Whose numbers can be had."""
 LEAST_DRAWN = 10
 """Trials at a rung, for it to be drawn before a smaller one where none is named."""
@@ -294,14 +328,18 @@ def _drawn(
         enough = [each for each, found in enumerate(by_rung) if len(found) >= LEAST_DRAWN]
         rung = max(enough, default=0)
     at_rung = by_rung[rung] if rung < len(by_rung) else []
+    best = study.best_trial.number if study.best_trial else None
     return SearchCharts(
         history=history_chart(points),
         parallel=parallel_chart(at_rung, axes),
-        slices=slices(at_rung, axes, marked=study.best_trial.number if study.best_trial else None),
+        slices=slices(at_rung, axes, marked=best),
         importance=importance(at_rung, axes),
         noise=noise,
         rung=rung,
         num_scored=tuple(map(len, by_rung)),
+        scored=at_rung,
+        axes=axes,
+        best=best,
     )
 
 

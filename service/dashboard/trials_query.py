@@ -45,6 +45,10 @@ class TrialsQuery(BaseModel):
     """Of the charts above the table, where one was chosen."""
     curves_rung: Annotated[int, Field(ge=0, le=7)] | None = None
     """Of the learning curves, likewise."""
+    across: ParamName | None = None
+    """The parameter from left to right where two are shown at once, if one was chosen."""
+    up: ParamName | None = None
+    """The other one."""
 
     @field_validator("order")
     @classmethod
@@ -96,6 +100,12 @@ class TrialsQuery(BaseModel):
             named = isinstance(value, Mapping)
             fields |= {f"{name}.{key}": each for key, each in value.items()} if named else {name: value}  # fmt: skip
         return urlencode(fields, doseq=True)
+
+    @property
+    def of_charts(self) -> str:
+        """What the charts above the table are asked for with, as a query."""
+        asked = {"rung": self.chart_rung, "across": self.across, "up": self.up}
+        return urlencode({name: value for name, value in asked.items() if value is not None})
 
     def turned(self, key: str) -> str:
         """The order by a column; the other way round where it is the order already."""

@@ -331,6 +331,63 @@ class TestChoosing:
             assert "trial_state=completed&chart_rung=1" in page.url
         assert tab.complaints == []
 
+    async def test_two_parameters_are_chosen_turned_round_and_kept(
+        self, service: Service, tab: Tab
+    ) -> None:
+        study_id = await searching(service.context)
+
+        async with tab.open(f"/ui/studies/{study_id}?chart_rung=0") as page:
+            await settled(page)
+            up, across = page.locator("#pair-up"), page.locator("#pair-across")
+            title = page.locator("#pair h3")
+            await across.select_option("momentum")
+            await up.select_option("learning_rate")
+            await expect(title).to_have_text("learning_rate over momentum")
+            await across.select_option("learning_rate")  # what stands for the other one
+            await expect(title).to_have_text("momentum over learning_rate")
+            await expect(up).to_have_value("momentum")
+            await page.wait_for_url("**across=learning_rate**")
+
+            before = await page.locator("#pair .points").get_attribute("data-trials") or ""
+            await seeding.report_trial(service.context, study_id, 60, 0.9)
+            drawn = page.locator("#pair .points")
+            await expect(drawn).to_have_attribute("data-trials", re.compile(r"\b60\b"))
+            assert "60" not in before.split(",")
+            await expect(title).to_have_text("momentum over learning_rate")
+            await page.locator("#tick-completed").check()
+            await page.wait_for_url("**trial_state=completed**")
+            await page.reload()
+            await expect(title).to_have_text("momentum over learning_rate")
+            await expect(page.locator("#search-rung")).to_have_value("0")
+        assert tab.complaints == []
+
+    async def test_a_dot_of_two_parameters_leads_to_its_trial(
+        self, service: Service, tab: Tab
+    ) -> None:
+        study_id = await searching(service.context)
+
+        async with tab.open(f"/ui/studies/{study_id}?up=ema_decay&across=momentum") as page:
+            await settled(page)
+            points = page.locator("#pair .points")
+            await points.scroll_into_view_if_needed()
+            numbers = (await points.get_attribute("data-trials") or "").split(",")
+            paths = await points.locator("[data-marks]").evaluate_all(
+                "all => all.map(each => each.getAttribute('d')).join('')"
+            )
+            places = re.findall(r"M(\d+) (\d+)h0", paths)
+            assert len(places) == len(numbers)
+            x, y = places[0]
+            box = await points.locator("svg").bounding_box()
+            assert box is not None
+            at = box["x"] + box["width"] * int(x) / 1000, box["y"] + box["height"] * int(y) / 1000
+
+            await page.mouse.move(*at)
+            await expect(page.locator(".tip")).to_contain_text(f"trial {numbers[0]}: ")
+            assert await page.locator("#slices .pointed").first.get_attribute("d")
+            await page.mouse.click(*at)
+            await page.wait_for_url(f"**/ui/studies/{study_id}/trials/{numbers[0]}")
+        assert tab.complaints == []
+
     async def test_the_learning_curves_stay_at_the_batch_that_was_asked_for(
         self, service: Service, tab: Tab
     ) -> None:

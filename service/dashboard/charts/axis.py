@@ -12,6 +12,8 @@ ACCURACY = "accuracy"
 """The axis beside those of the parameters."""
 SAME_PLACE = 0.01
 """Of an axis: what is nearer looks the same."""
+MOST_BANDS = 10
+"""More integers than that are a range like any other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,15 @@ class Axis:
         along = math.log(value) if self.log else float(value)
         share = (along - self.low) / (self.high - self.low)
         return share if -1e-9 <= share <= 1 + 1e-9 else None
+
+    @property
+    def bands(self) -> tuple[str, ...]:
+        """Labels of what stands side by side on it, the choices or a few integers; none where any number may stand."""
+        if self.choices:
+            return self.labels
+        if self.integers is None or self.log or self.integers > MOST_BANDS:
+            return ()
+        return tuple(str(round(self.low) + rank) for rank in range(self.integers))
 
     def num_places(self, most: int) -> int:
         """Places of a grid on the axis: its choices, or at most so many of its numbers."""

@@ -8,12 +8,10 @@ from service import text
 from service.dashboard.charts.axis import ACCURACY, Axis
 from service.dashboard.charts.scale import SIZE, accuracy_scale
 from service.dashboard.charts.table import Table
-from service.dashboard.charts.trial_point import TrialPoint, named, spread
+from service.dashboard.charts.trial_point import TrialPoint, in_quarters, named, spread
 
 MAX_LINES = 300
 """More than this are one dark band: the best half of them is drawn, and the others thinned out."""
-NUM_TONES = 4
-"""Quarters of the drawn trials by accuracy, the best last, so that it lies on top."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +22,7 @@ class ParallelChart:
     """Name and labels of each, from the left; labels from the low end."""
     rules: str
     tones: tuple[str, ...]
-    """Paths of the quarters, the worst first; each trial's is a line of its own."""
+    """Paths of the quarters by accuracy, the best last, so that it lies on top; each trial's is a line of its own."""
     scales: str
     """Each axis from the left, as JSON for the script that lets a reader choose a part of it."""
     trials: str
@@ -45,15 +43,11 @@ def parallel_chart(
     shown = spread(scored, MAX_LINES)
     scale = accuracy_scale([value for _, value in shown])
     paths = [_path(point, scale.down(value), axes) for point, value in reversed(shown)]
-    quarters = [
-        "\n".join(paths[len(paths) * k // NUM_TONES : len(paths) * (k + 1) // NUM_TONES])
-        for k in range(NUM_TONES)
-    ]
     best, value = shown[0]
     return ParallelChart(
         axes=(*((axis.name, axis.labels) for axis in axes), (ACCURACY, scale.labels)),
         rules="".join(f"M{_across(index, axes)} 0v{SIZE}" for index in range(len(axes) + 1)),
-        tones=tuple(quarters),
+        tones=tuple("\n".join(quarter) for quarter in in_quarters(paths)),
         scales=json.dumps(
             [
                 *map(_scale, axes),

@@ -3,9 +3,13 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import Any, TypeVar
 
 from service import text
+
+NUM_QUARTERS = 4
+Each = TypeVar("Each")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +51,9 @@ def spread(points: Sequence[tuple[TrialPoint, float]], most: int) -> list[tuple[
     best, rest = ranked[: most // 2], ranked[most // 2 :]
     left = most - len(best)
     return best + [rest[index * len(rest) // left] for index in range(left)]
+
+
+def in_quarters(ranked: Sequence[Each]) -> list[Sequence[Each]]:
+    """Of as good as one size; of fewer than four some are empty, the first ones before others."""
+    edges = [len(ranked) * k // NUM_QUARTERS for k in range(NUM_QUARTERS + 1)]
+    return [ranked[begin:end] for begin, end in pairwise(edges)]

@@ -85,17 +85,28 @@ document.addEventListener("pointerdown", (event) => {
   document.addEventListener("pointerup", end, { once: true });
 });
 
-/* The address says at which batch the charts and the learning curves are, and the form of the table passes it on. */
-const RUNGS = { "search-rung": "chart_rung", "curves-rung": "curves_rung" };
-document.addEventListener("change", ({ target }) => {
-  const name = RUNGS[target.id];
-  if (!name) return;
+/* The address says at which batch the charts and the learning curves are, and which two parameters are shown at once;
+   the form of the table passes it on. */
+const CHOSEN = { "search-rung": "chart_rung", "curves-rung": "curves_rung", "pair-across": "across", "pair-up": "up" };
+const PAIR = { "pair-across": "pair-up", "pair-up": "pair-across" };
+
+function remember({ id, value }) {
   const here = new URL(location.href);
-  here.searchParams.set(name, target.value);
+  here.searchParams.set(CHOSEN[id], value);
   history.replaceState(history.state, "", here);
-  const passed = document.getElementById(`${target.id}-passed`);
-  if (passed) passed.value = target.value;
-});
+  const passed = document.getElementById(`${id}-passed`);
+  if (passed) passed.value = value;
+}
+
+/* Who chooses for one direction what the other has turns the chart round. Before htmx reads both. */
+document.addEventListener("change", ({ target }) => {
+  if (!CHOSEN[target.id]) return;
+  remember(target);
+  const other = document.getElementById(PAIR[target.id]);
+  if (!other) return;
+  if (other.value === target.value) other.value = [...target.options].find((each) => each.defaultSelected).value;
+  remember(other);
+}, true);
 
 const drawAll = () => document.querySelectorAll("[data-axes]").forEach((chart) => draw(chart));
 document.addEventListener("htmx:after:swap", drawAll);

@@ -1,4 +1,4 @@
-// Charts over the space (service/dashboard/charts/slices.py, parallel.py): a pointer at a dot or a line is told whose
+// Charts over the space (service/dashboard/charts/slices.py, pair.py, parallel.py): a pointer at a dot or a line is told whose
 // it is, the same trial stands out in every chart, and a click on a dot leads to it.
 
 const SIZE = 1000;
@@ -6,7 +6,7 @@ const NEAR = 14;
 
 /** The corners of each trial's mark, by its number: one of a dot, several of a line. */
 function marksOf(host) {
-  const paths = host.matches(".parallel") ? [...host.querySelectorAll('[class^="tone-"]')] : [host.querySelector(".dots")];
+  const paths = [...host.querySelectorAll("[data-marks]")];
   const parts = paths.flatMap((path) => path.getAttribute("d").match(host.matches(".parallel") ? /[^\n]+/g : /M[^M]+/g) ?? []);
   const corners = (part) => [...part.matchAll(/([ML])(-?\d+) (-?\d+)/g)].map(([, to, x, y]) => ({ to, x: +x, y: +y }));
   return host.dataset.trials.split(",").map((trial, index) => ({ trial, part: parts[index], corners: corners(parts[index] ?? "") }));

@@ -95,6 +95,51 @@ class TestSearch:
             "ema_decay"
         )
 
+    async def test_two_parameters_are_those_that_mattered_most_or_those_that_are_named(
+        self, client: httpx.AsyncClient, study_id: str
+    ) -> None:
+        def chosen(page: Page) -> list[str | None]:
+            return [each["value"] for each in page.all("option") if "selected" in each][-2:]
+
+        rows = await table_of(client, f"/ui/studies/{study_id}/charts/importance.csv?rung=0")
+        most = [row["parameter"] for row in rows][:2]
+        page = await get(client, f"/ui/studies/{study_id}/search?rung=0")
+        assert chosen(page) == most[::-1]
+
+        query = "rung=0&across=ema_decay&up=momentum"
+        page = await get(client, f"/ui/studies/{study_id}/search?{query}")
+        assert chosen(page) == ["momentum", "ema_decay"]
+        (link,) = [a["href"] or "" for a in page.all("a") if "pair.csv" in (a.get("href") or "")]
+        table = await table_of(client, link)
+        scored = {t["number"]: t for t in await trials_of(client, study_id) if t["scores"]}
+        assert {int(row["trial"]) for row in table} == scored.keys()
+        for row in table:
+            trial = scored[int(row["trial"])]
+            assert float(row["ema_decay"]) == trial["params"]["ema_decay"]
+            assert float(row["momentum"]) == trial["params"]["momentum"]
+            assert float(row["accuracy"]) == trial["scores"][0]["accuracy"]
+
+    async def test_the_address_of_a_study_names_what_its_charts_are_asked_for_with(
+        self, client: httpx.AsyncClient, study_id: str
+    ) -> None:
+        address = f"/ui/studies/{study_id}"
+        page = await get(client, f"{address}?chart_rung=1&across=ema_decay&up=momentum")
+
+        (search,) = [each for each in page.all("div") if each.get("id") == "search"]
+        assert search["hx-get"] == f"{address}/search?rung=1&across=ema_decay&up=momentum"
+        await get(client, f"{address}/search?across=odd", status=200)
+        await get(client, f"{address}?across=%3Cscript%3E", status=422)
+
+    async def test_of_few_trials_or_one_parameter_no_two_are_shown(
+        self, client: httpx.AsyncClient, context: Context, study_id: str
+    ) -> None:
+        await rich.fill(context, study_id, 3)
+        page = await client.get(f"/ui/studies/{study_id}/search")
+
+        assert 'id="slices"' in page.text
+        assert 'id="pair"' not in page.text
+        await get(client, f"/ui/studies/{study_id}/charts/pair.csv", status=404)
+
     async def test_the_space_is_drawn_at_the_largest_batch_with_ten_trials_or_at_one_that_is_named(
         self, client: httpx.AsyncClient, context: Context, study_id: str
     ) -> None:
@@ -420,6 +465,7 @@ class TestCharts:
             "parallel",
             "slices",
             "importance",
+            "pair",
             "curves",
             "run",
             "speed",
