@@ -1,6 +1,7 @@
 """Trials as a table for spreadsheets and scripts: the page's CSV, that of ``tan-cli trials`` and ``Client.trial_rows``."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 BEFORE = ("number", "state", "value", "expected_batch_size")
@@ -13,6 +14,8 @@ AFTER = (
     "goes_on_from",
     "learning_rate_factor",
     "clipped_fraction",
+    "started_at",
+    "finished_at",
 )
 """Columns behind the accuracies at the end of each rung."""
 
@@ -32,7 +35,7 @@ def row(trial: Mapping[str, Any], *, names: Iterable[str], rungs: Iterable[int])
     """One trial, as JSON has it.
 
     Args:
-        trial: with all its fields but its times.
+        trial: with all its fields; its times may be missing.
         names: of the parameters that have a column.
         rungs: that have one.
 
@@ -62,6 +65,8 @@ def row(trial: Mapping[str, Any], *, names: Iterable[str], rungs: Iterable[int])
         "goes_on_from": start.get("trial"),
         "learning_rate_factor": start.get("learning_rate_factor"),
         "clipped_fraction": clipped_fraction(trial),
+        "started_at": _moment(trial.get("started_at")),
+        "finished_at": _moment(trial.get("finished_at")),
     }
 
 
@@ -82,6 +87,11 @@ def parameter_names(trials: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def _rungs(trials: Iterable[Mapping[str, Any]]) -> list[int]:
     return sorted({score["rung"] for trial in trials for score in trial["scores"]})
+
+
+def _moment(value: datetime | str | None) -> str | None:
+    """As JSON has it."""
+    return value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else value
 
 
 def _of_rung(rung: int) -> str:

@@ -2,16 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Double, cast, func, select, type_coerce
+from sqlalchemy import Double, case, cast, func, select, type_coerce
 from sqlalchemy.dialects.postgresql import JSONB, JSONPATH
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.dashboard.charts.curves import MAX_CURVES, Curve
 from service.dashboard.charts.noise import NoisePoint
+from service.dashboard.charts.timeline import REPETITION, Span
 from service.dashboard.charts.trial_point import TrialPoint
-from service.db.tables import Run, Study, Trial
+from service.db.tables import Attempt, Event, Run, Study, Trial
 from service.studies.glance import progress_of
 from service.studies.lifecycle import StudyState
 from service.studies.schemas import Progress
@@ -19,7 +21,7 @@ from service.trials.repository import after_heat, is_whole
 from service.trials.schemas import TrialView
 from service.trials.service import view as trial_view
 from tan_core.accounting import SearchAccounting, note_of_search
-from tan_core.wire import RungScore
+from tan_core.wire import RungScore, TrialState
 
 UNDER_WAY = (StudyState.SIMULATING, StudyState.AWAITING_APPROVAL, StudyState.TRAINING)
 
@@ -122,6 +124,64 @@ def _point(
     if has_heat and accuracies:
         accuracies = [heat, *accuracies[1:]]
     return TrialPoint(number, state, value, params, accuracies, went_on)
+
+
+async def trial_spans(session: AsyncSession, study_id: str) -> list[Span]:
+    """When each trial ran. One whose worker or driver was lost is one span from its first begin to its last end.
+
+    What is not over has ended with its driver, if that has; else it goes on, or waits for another worker since it was last heard of.
+    """
+    driver = (
+        select(Attempt.number, Attempt.finished_at)
+        .join(Run, Run.id == Attempt.run_id)
+        .where(Run.study_id == study_id, Run.kind == "search")
+        .subquery()
+    )
+    rows = await session.execute(
+        select(
+            Trial.number,
+            Trial.state,
+            Trial.started_at,
+            func.coalesce(
+                Trial.finished_at,
+                driver.c.finished_at,
+                case((Trial.state != TrialState.RUNNING, Trial.updated_at)),
+            ),
+        )
+        .outerjoin(driver, driver.c.number == Trial.attempt)
+        .where(Trial.study_id == study_id)
+    )
+    return [Span(*row) for row in rows]
+
+
+async def repeat_spans(session: AsyncSession, study_id: str) -> list[Span]:
+    """When finalists were repeated: a span for each seed. As far as events are kept, which alone tell it."""
+    repeats = Event.data["trial"]["repeats"]
+    seeds, rungs, seconds = (
+        type_coerce(func.jsonb_path_query_array(repeats, cast(f"$[*].{name}", JSONPATH)), JSONB)
+        for name in ("seed", "rung", "seconds")
+    )
+    rows = await session.execute(
+        select(Event.at, Event.data["trial"]["number"].as_integer(), seeds, rungs, seconds)
+        .where(
+            Event.study_id == study_id,
+            Event.kind == "trial",
+            func.jsonb_array_length(repeats) > 0,
+        )
+        .order_by(Event.seq)
+    )
+    known: set[tuple[int, int, int]] = set()
+    spans: dict[tuple[int, int], Span] = {}
+    for at, number, *scores in rows:
+        for seed, rung, took in zip(*scores, strict=True):
+            if (number, seed, rung) in known:
+                continue
+            known.add((number, seed, rung))
+            begin = at - timedelta(seconds=took)
+            if (first := spans.get((number, seed))) is not None:
+                begin = min(first.begin, begin)
+            spans[number, seed] = Span(number, REPETITION, begin, at)
+    return list(spans.values())
 
 
 async def curves(session: AsyncSession, study_id: str, rung: int) -> list[Curve]:

@@ -7,6 +7,7 @@ again less often, and is computed once for all who look.
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path as FilePath
 from typing import Annotated, Any
 
@@ -33,6 +34,7 @@ from service.dashboard.charts.parallel import ParallelChart, parallel_chart
 from service.dashboard.charts.prediction import PredictionChart, prediction_chart
 from service.dashboard.charts.private_run import RunCharts, run_charts
 from service.dashboard.charts.slices import Slices, slices
+from service.dashboard.charts.timeline import TALL, Span, Timeline, timeline
 from service.dashboard.charts.trial_point import TrialPoint, scored
 from service.dashboard.forms import read_form
 from service.dashboard.pages import StudyId
@@ -189,13 +191,15 @@ async def show_search(
 ) -> HTMLResponse:
     """The charts over all trials; those of the space at one rung, and one of them of two parameters."""
     study = await studies.get(context, study_id)
-    charts = await _search_charts(context, study, rung)
+    charts, now = await _search_charts(context, study, rung)
     return page(
         request,
         "_search.html",
         study=study,
         charts=charts,
         pair=charts.pair(across, up),
+        timeline=charts.timeline(now),
+        TALL=TALL,
         LEAST_TRIALS=LEAST_TRIALS,
         LEAST_RANKED=LEAST_RANKED,
     )
@@ -245,8 +249,9 @@ async def download_chart(
         curves = await run_curves(context, study_id)
         chart = run_charts(curves).by_name()[name] if curves else None
     else:
-        charts = await _search_charts(context, study, rung)
-        chart = charts.pair(across, up) if name == "pair" else charts.by_name().get(name)
+        charts, now = await _search_charts(context, study, rung)
+        drawn = {"pair": charts.pair(across, up), "timeline": charts.timeline(now)}
+        chart = (charts.by_name() | drawn).get(name)
     if name not in CHARTS:
         raise NotFoundError(f"there is no chart {name!r}; charts: {', '.join(sorted(CHARTS))}")
     if chart is None:
@@ -272,6 +277,11 @@ class SearchCharts:
     axes: list[Axis]
     best: int | None
     """The number of the trial that stands for the study."""
+    spans: list[Span]
+
+    def timeline(self, now: datetime) -> Timeline | None:
+        """When each trial ran, those that go on until now."""
+        return timeline(self.spans, now)
 
     def pair(self, across: str | None, up: str | None) -> PairChart | None:
         """Two parameters at once: those that are named, else those that mattered most."""
@@ -291,7 +301,7 @@ class SearchCharts:
 
 
 SEARCH_CHARTS = ("history", "parallel", "slices", "importance", "noise")
-CHARTS = {"curves", "prediction", "pair", *RUN_CHARTS, *SEARCH_CHARTS}
+CHARTS = {"curves", "prediction", "pair", "timeline", *RUN_CHARTS, *SEARCH_CHARTS}
 """Whose numbers can be had."""
 LEAST_DRAWN = 10
 """Trials at a rung, for it to be drawn before a smaller one where none is named."""
@@ -299,25 +309,36 @@ _kept: OrderedDict[tuple[str, int | None], tuple[int, SearchCharts]] = OrderedDi
 """By study and rung: the number of the study's last event, and the charts of then."""
 
 
-async def _search_charts(context: Context, study: StudyView, rung: int | None) -> SearchCharts:
+async def _search_charts(
+    context: Context, study: StudyView, rung: int | None
+) -> tuple[SearchCharts, datetime]:
+    """And the time that it is."""
     key = study.id, rung
     async with context.database.session() as session:
+        now = await clock(session)
         seq = (await queries.flags(session, study.id)).event_seq
         known = _kept.get(key)
         if known is not None and known[0] == seq:
-            return known[1]
+            return known[1], now
         points = await queries.trial_points(session, study.id, has_heat=view.has_heat(study.plan))
         noise = await _noise_chart(session, study)
-    charts = await to_thread.run_sync(_drawn, study, points, rung, noise)
+        spans = await queries.trial_spans(session, study.id)
+        if study.progress.repeats_finished:
+            spans += await queries.repeat_spans(session, study.id)
+    charts = await to_thread.run_sync(_drawn, study, points, rung, noise, spans)
     _kept[key] = seq, charts
     _kept.move_to_end(key)
     while len(_kept) > MAX_KEPT:
         _kept.popitem(last=False)
-    return charts
+    return charts, now
 
 
 def _drawn(
-    study: StudyView, points: list[TrialPoint], rung: int | None, noise: NoiseChart | None
+    study: StudyView,
+    points: list[TrialPoint],
+    rung: int | None,
+    noise: NoiseChart | None,
+    spans: list[Span],
 ) -> SearchCharts:
     axes = _axes(study)
     # Of trials with the same parameters one that went on is the better for what came before it.
@@ -340,6 +361,7 @@ def _drawn(
         scored=at_rung,
         axes=axes,
         best=best,
+        spans=spans,
     )
 
 

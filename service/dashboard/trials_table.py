@@ -44,6 +44,8 @@ _STORED = (
     Trial.source,
     Trial.reason,
     Trial.began_from,
+    Trial.started_at,
+    Trial.finished_at,
 )
 _SECONDS = literal_column(
     "(SELECT sum((score ->> 'seconds')::double precision)"
@@ -109,9 +111,8 @@ async def trials_table(
         rows += [list(trial_row(each, names=names, rungs=rungs).values()) for each in trials]
     scores = (f"rung {rung}" for rung in rungs)
     rest = ("fresh seeds", "seconds", "source", "reason", "goes on from", "learning rate factor")
-    return Table(
-        ("trial", "state", "accuracy", "batch", *names, *scores, *rest, "clipped fraction"), rows
-    )
+    last = ("clipped fraction", "started at", "finished at")
+    return Table(("trial", "state", "accuracy", "batch", *names, *scores, *rest, *last), rows)
 
 
 def _filtered(study_id: str, query: TrialsQuery, *, has_heat: bool) -> Select[Trial]:

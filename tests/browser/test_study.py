@@ -388,6 +388,33 @@ class TestChoosing:
             await page.wait_for_url(f"**/ui/studies/{study_id}/trials/{numbers[0]}")
         assert tab.complaints == []
 
+    async def test_a_bar_of_the_timeline_is_told_stands_out_everywhere_and_leads_to_its_trial(
+        self, service: Service, tab: Tab
+    ) -> None:
+        study_id = await searching(service.context)
+
+        async with tab.open(f"/ui/studies/{study_id}") as page:
+            await settled(page)
+            host = page.locator("#timeline .points")
+            await host.scroll_into_view_if_needed()
+            numbers = (await host.get_attribute("data-trials") or "").split(",")
+            marks = await host.locator("[data-marks]").get_attribute("d") or ""
+            completed = [t["number"] for t in await _trials(service, study_id) if t["state"] == "completed"]  # fmt: skip
+            index = numbers.index(str(completed[0]))
+            left, y, right, _ = re.findall(r"M(\d+) (\d+)L(\d+) (\d+)", marks)[index]
+            box = await host.locator("svg").bounding_box()
+            assert box is not None
+            x = (int(left) + int(right)) / 2
+            at = box["x"] + box["width"] * x / 1000, box["y"] + box["height"] * int(y) / 1000
+
+            await page.mouse.move(*at)
+            await expect(page.locator(".tip")).to_have_text(f"trial {completed[0]}: completed, 7s")
+            for pointed in await page.locator("#timeline .pointed, #pair .pointed").all():
+                assert (await pointed.get_attribute("d") or "").startswith("M")
+            await page.mouse.click(*at)
+            await page.wait_for_url(f"**/ui/studies/{study_id}/trials/{completed[0]}")
+        assert tab.complaints == []
+
     async def test_the_learning_curves_stay_at_the_batch_that_was_asked_for(
         self, service: Service, tab: Tab
     ) -> None:

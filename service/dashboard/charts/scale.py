@@ -12,6 +12,15 @@ SIZE = 1000
 
 _STEPS = (1, 2, 5)
 _THOUSANDS = ("", "k", "M", "G", "T", "P")
+_TIMES = {
+    "s": (1, (1, 2, 5, 10, 15, 30)),
+    "min": (60, (1, 2, 5, 10, 15, 30)),
+    "h": (3600, (1, 2, 3, 6, 12)),
+    "d": (86_400, (1, 2, 5, 10, 20, 50, 100, 200, 500)),
+}
+"""Units of elapsed time: their seconds, and what of them is between ticks."""
+_MAX_TIMES = 6
+"""Intervals between ticks of elapsed time: on a phone there is room for so many labels."""
 _MAX_DOUBLINGS = 6
 """Intervals between ticks of batch sizes: their labels are long."""
 
@@ -101,6 +110,21 @@ def decades_scale(low: float, high: float) -> Scale:
     first = math.floor(math.log10(low))
     ticks = range(first, max(math.ceil(math.log10(high)), first + 1) + 1)
     return Scale(tuple(ticks), tuple(_thousands(tick) for tick in ticks))
+
+
+def elapsed_scale(seconds: float) -> Scale:
+    """Time from 0 on, with ticks at whole seconds, minutes, hours or days.
+
+    Example:
+        >>> elapsed_scale(95).labels, elapsed_scale(7300).labels
+        (('0', '30 s', '60 s', '90 s', '120 s'), ('0', '30 min', '60 min', '90 min', '120 min', '150 min'))
+        >>> elapsed_scale(0.0).labels
+        ('0', '1 s')
+    """
+    steps = [(size * part, size, unit) for unit, (size, parts) in _TIMES.items() for part in parts]
+    step, size, unit = next((each for each in steps if each[0] * _MAX_TIMES >= seconds), steps[-1])
+    ticks = range(0, step * max(math.ceil(seconds / step), 1) + 1, step)
+    return Scale(tuple(ticks), ("0", *(f"{tick // size} {unit}" for tick in ticks[1:])))
 
 
 def _thousands(power: int) -> str:

@@ -1,10 +1,10 @@
-// Charts over the space (service/dashboard/charts/slices.py, pair.py, parallel.py): a pointer at a dot or a line is told whose
-// it is, the same trial stands out in every chart, and a click on a dot leads to it.
+// Charts over the space (service/dashboard/charts/slices.py, pair.py, parallel.py) and over time (timeline.py): a pointer at a
+// dot, a line or a bar is told whose it is, the same trial stands out in every chart, and a click on a dot or bar leads to it.
 
 const SIZE = 1000;
 const NEAR = 14;
 
-/** The corners of each trial's mark, by its number: one of a dot, several of a line. */
+/** The corners of each trial's marks, by its number: one of a dot, two of a bar, several of a line. */
 function marksOf(host) {
   const paths = [...host.querySelectorAll("[data-marks]")];
   const parts = paths.flatMap((path) => path.getAttribute("d").match(host.matches(".parallel") ? /[^\n]+/g : /M[^M]+/g) ?? []);
@@ -32,8 +32,8 @@ function nearest(host, event) {
 
 function point(trial) {
   for (const host of document.querySelectorAll("[data-trials]")) {
-    const mark = trial && marksOf(host).find((each) => each.trial === trial);
-    host.querySelector(".pointed")?.setAttribute("d", mark?.part ?? "");
+    const marks = trial ? marksOf(host).filter((each) => each.trial === trial) : [];
+    host.querySelector(".pointed")?.setAttribute("d", marks.map(({ part }) => part).join(""));
   }
 }
 

@@ -20,6 +20,7 @@ SPACE = {
     "augmentation_multiplicity": {"low": 1, "high": 8},
 }
 BATCH = 2000
+BEGAN = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 def spec_changes(trials: int, name: str = "rich") -> dict[str, Any]:
@@ -57,12 +58,16 @@ def _trial(study_id: str, number: int, draw: random.Random) -> dict[str, Any]:
         [] if diverged else [_score(rung, value - 0.005 * rung, draw) for rung in range(climbed)]
     )
     state = "diverged" if diverged else "completed" if climbed == 3 else "pruned"
-    at = datetime(2026, 1, 2, tzinfo=UTC) + timedelta(seconds=number)
+    # On one of four workers each; all wait once, on the way.
+    begin = BEGAN + timedelta(
+        seconds=8 * (number // 4) + 2 * (number % 4) + (30 if number > 200 else 0)
+    )
+    end = begin + timedelta(seconds=0.4 if diverged else 1 + 2 * climbed)
     return {
         "study_id": study_id, "number": number, "state": state, "params": params, "scores": scores,
         "repeats": [], "value": None if diverged else scores[-1]["accuracy"], "source": None,
         "reason": "training loss is not finite at step 41" if diverged else None, "attempt": 1,
-        "started_at": at, "updated_at": at, "finished_at": at,
+        "started_at": begin, "updated_at": end, "finished_at": end,
     }  # fmt: skip
 
 

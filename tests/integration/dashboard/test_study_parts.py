@@ -466,6 +466,7 @@ class TestCharts:
             "slices",
             "importance",
             "pair",
+            "timeline",
             "curves",
             "run",
             "speed",

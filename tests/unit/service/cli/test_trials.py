@@ -71,6 +71,7 @@ def test_csv_has_every_trial_with_a_column_for_each_parameter_and_rung(
         "learning_rate": "0.512345", "ema_decay": "0.9", "momentum": "", "accuracy_rung_0": "0.91",
         "accuracy_rung_1": "0.9301", "fresh_seeds": "0", "seconds": "3.0", "source": "", "reason": "",
         "goes_on_from": "", "learning_rate_factor": "", "clipped_fraction": "0.0625",
+        "started_at": "2026-01-02T03:04:05Z", "finished_at": "2026-01-02T03:04:09Z",
     }  # fmt: skip
     assert rows[1]["reason"] == "a weight was not finite"
 
