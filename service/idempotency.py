@@ -94,17 +94,17 @@ def remember(
     *,
     study_id: str | None = None,
     dataset: str | None = None,
-) -> None:
+) -> IdempotencyKey:
     """Keep what the request made or changed, in the transaction that does it."""
-    session.add(
-        IdempotencyKey(
-            key=request.stored,
-            operation=request.operation,
-            request_sha256=request.sha256,
-            study_id=study_id,
-            dataset=dataset,
-        )
+    row = IdempotencyKey(
+        key=request.stored,
+        operation=request.operation,
+        request_sha256=request.sha256,
+        study_id=study_id,
+        dataset=dataset,
     )
+    session.add(row)
+    return row
 
 
 def say_replayed(response: Response, *, is_new: bool) -> None:

@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 
 from service.cli.errors import Exit
 from service.cli.keys import ExpectedKey, ExpectedKeyId, expected_key
-from service.cli.options import DatasetName, JsonFlag, finite, not_empty
+from service.cli.options import DatasetName, JsonFlag, finite, not_empty, one_line, sendable_key
 
 if TYPE_CHECKING:
     from service.client import Client
@@ -18,6 +18,7 @@ Json = dict[str, Any]
 
 MOST_ENTRIES = 10_000
 ALL_TENANTS = "*"
+KEY_OPTION = "--idempotency-key"
 
 
 class ShowByDefault(TyperGroup):
@@ -222,6 +223,84 @@ def cap_tenant(
         whose = words.whose(cap["tenant"])
         show(f"{whose}: ε <= {cap['epsilon']:g} of {dataset}, entry {cap['seq']}{beside}")
         for warning in cap.get("warnings") or []:
+            show(f"warning: {warning}", error=True)
+
+
+@app.command("charge")
+def charge_release(
+    dataset: DatasetName,
+    noise_multiplier: Annotated[
+        float,
+        typer.Option(
+            help="Standard deviation of the Gaussian noise, over the most (L2) that one protected unit adds to what is released.",
+            callback=finite,
+        ),
+    ],
+    reason: Annotated[
+        str,
+        typer.Option(
+            help="What is released, and what for. It stays in the ledger for ever, for all who may see the dataset.",
+            callback=one_line,
+        ),
+    ],
+    steps: Annotated[int, typer.Option(min=1, help="How often it runs: of DP-SGD its steps.")] = 1,
+    sampling_rate: Annotated[
+        float, typer.Option(help="Of each unit in each step; 1: all of them.", callback=finite)
+    ] = 1.0,
+    sampling: Annotated[
+        Literal["poisson", "unamplified"],
+        typer.Option(help="unamplified: no Poisson sampling, as with shuffled batches."),
+    ] = "poisson",
+    tenant: Annotated[
+        str | None,
+        typer.Option(help="Whose caps it counts to; default: your own.", callback=not_empty),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what it would cost; charge nothing.")
+    ] = False,
+    idempotency_key: Annotated[
+        str | None,
+        typer.Option(
+            help="The same key again is answered again, and charged once; default: a fresh key.",
+            callback=sendable_key,
+        ),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Charge a release outside of the service BEFORE it is made; exit 3 if the budget does not hold it."""
+    import uuid
+
+    from service.cli.connect import document, open_client, sent_by_options
+    from service.cli.errors import CliError
+    from service.cli.output import show, show_json
+    from service.client import UnreachableError
+    from service.client.studies import NEVER_SENT
+
+    key = str(uuid.uuid4()) if idempotency_key is None else idempotency_key
+    asked: Json = {
+        "noise_multiplier": noise_multiplier, "steps": steps, "sampling_rate": sampling_rate, "sampling": sampling,
+        "reason": reason, **({} if tenant is None else {"tenant": tenant}),
+    }  # fmt: skip
+    options = {name: f"--{name.replace('_', '-')}" for name in asked}
+    with open_client() as client, sent_by_options({**options, "Idempotency-Key": KEY_OPTION}):
+        try:
+            release = document(
+                client.charge_release(dataset, asked, idempotency_key=key, dry_run=dry_run)
+            )
+        except UnreachableError as error:
+            if dry_run or isinstance(error.__cause__, NEVER_SENT):
+                raise
+            raise CliError(
+                f"the server at {error.url} did not answer ({error.cause}): the release may be charged",
+                hint=f"the same command with --idempotency-key {key} asks again, and cannot charge it twice",
+            ) from error
+    if as_json:
+        show_json(release)
+    else:
+        from service.cli import privacy_view
+
+        show(privacy_view.outside_release(release, dataset))
+        for warning in release["warnings"]:
             show(f"warning: {warning}", error=True)
 
 

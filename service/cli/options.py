@@ -30,6 +30,28 @@ def finite(value: float | None) -> float | None:
     return value
 
 
+def one_line(value: str) -> str:
+    """A text as it was given, for what stays in a journal.
+
+    Raises:
+        BadParameter: it is blank, or holds what no line of a page shows.
+    """
+    if not value.strip() or not value.isprintable():
+        raise typer.BadParameter("one line of printable text is needed here")
+    return value
+
+
+def sendable_key(value: str | None) -> str | None:
+    """An idempotency key as it was given.
+
+    Raises:
+        BadParameter: no header can hold it.
+    """
+    if value is not None and not (value and value.isascii() and value.isprintable()):
+        raise typer.BadParameter("printable ASCII is needed here, and some of it")
+    return value
+
+
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON, and only JSON.")]
 Changes = Annotated[
     list[str] | None,

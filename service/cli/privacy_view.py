@@ -65,7 +65,8 @@ def repricing(repriced: Json) -> RenderableType:
     columns = ("ε", "ε before")
     made = table(
         f"{repriced['scope_id']} up to entry {repriced['head']['seq']}",
-        "study", "accountant", "version", *columns, "version before", right=columns,
+        "study or release", "accountant", "version", *columns, "version before", right=columns,
+        prose=("study or release",),
     )  # fmt: skip
     parts = _parts(repriced["items"])
     for one in repriced["items"]:
@@ -78,6 +79,29 @@ def repricing(repriced: Json) -> RenderableType:
             one["version_before"] or text.MISSING,
         )
     return made
+
+
+def outside_release(release: Json, dataset: str) -> RenderableType:
+    """What a release outside of the service costs and what is left; whether it was charged."""
+    entry = release["entry"]
+    said = "would cost; nothing was charged" if entry is None else "is charged, and may be made"
+    return facts(
+        f"{words.outside(release['reason'])}: {said}",
+        [
+            ("mechanism", _mechanism(release["mechanism"])),
+            ("costs", f"ε = {text.epsilon(release['epsilon'])} by itself at δ = {release['delta']:g}"),
+            (
+                "committed",
+                f"ε = {text.epsilon(release['epsilon_after'])} with it, "
+                f"{text.epsilon(release['epsilon_before'])} before it",
+            ),
+            ("remaining", f"ε = {text.rounded_down(release['remaining_epsilon'])} of {dataset}"),
+            ("accountant", str(release["accountant"]).upper()),
+            ("tenant", release["tenant"]),
+            ("release", release["id"]),
+            ("entry", entry and f"{entry['seq']}, hash {entry['hash']}"),
+        ],
+    )  # fmt: skip
 
 
 def keys(items: Sequence[Json]) -> RenderableType:
@@ -158,7 +182,9 @@ def _reservations(reservations: Sequence[Json]) -> RenderableType:
     if not reservations:
         return Text("nothing was ever reserved")
     columns = ("reserved", "charged", "released")
-    made = table("Reservations, in steps", "study", "state", *columns, "entry", right=columns)
+    made = table(
+        "Reservations, in steps", "study or release", "state", *columns, "entry", right=columns, prose=("study or release",),
+    )  # fmt: skip
     parts = _parts(reservations)
     for one in reservations:
         made.add_row(
@@ -177,7 +203,9 @@ def _parts(items: Iterable[Json]) -> dict[str, str]:
 
 
 def _whose(one: Json, parts: Mapping[str, str]) -> str:
-    """The study, and what of it where there are several parts."""
+    """The study, and what of it where there are several parts; or the release that no study made."""
+    if names.is_outside(one.get("reservation_id") or ""):
+        return words.outside(one.get("reason"))
     part = parts.get(one.get("reservation_id") or "")
     return f"{one['study_id']}, {part}" if part else one["study_id"]
 

@@ -18,6 +18,8 @@ from service.ledger.schemas import (
     ChainReport,
     EvaluationList,
     Head,
+    OutsideRelease,
+    OutsideReleaseRequest,
     Repricing,
     RepricingRequest,
     RestoredBackupRequest,
@@ -82,6 +84,25 @@ class Datasets(Connection):
         """What the accountants of today make of the past."""
         path = f"{_dataset(name)}/ledger/evaluations"
         return self._ask(Repricing, "POST", path, body=request, timeout=SLOW_SECONDS)
+
+    def charge_release(
+        self,
+        name: str,
+        request: OutsideReleaseRequest | Body,
+        *,
+        idempotency_key: str | None = None,
+        dry_run: bool = False,
+    ) -> OutsideRelease:
+        """A release outside of the service, charged before it is made; of a dry run what it would cost."""
+        return self._ask(
+            OutsideRelease,
+            "POST",
+            f"{_dataset(name)}/ledger/releases",
+            body=request,
+            query={"dry_run": "true"} if dry_run else None,
+            headers={"Idempotency-Key": idempotency_key},
+            timeout=SLOW_SECONDS,
+        )
 
     def list_caps(self, name: str) -> CapList:
         """The limits of tenants within the dataset's budget."""

@@ -138,7 +138,7 @@ async def show_dataset(
         evidence = await _evidence(session, row.scope_id)
         journal = await _journal(session, row.scope_id, _slice(kinds, study, before))
         held = evidence.account.reservations
-        studies_of = {each.reservation_id: each.study_id for each in held}
+        studies_of = {each.reservation_id: each.study_id for each in held if not each.is_outside}
         holders = await queries.holders(session, list(studies_of.values()), tenant=principal.sees)
         stated = await statements_of(session, name, tenant=principal.sees, limit=LISTED)
     account = evidence.account
@@ -158,6 +158,9 @@ async def show_dataset(
         journal=journal,
         kinds=KINDS,
         studies_of=studies_of,
+        outside={
+            each.reservation_id: words.outside(each.reason) for each in held if each.is_outside
+        },
         parts=names.parts((each.study_id, each.reservation_id) for each in held),
         holders=holders,
         stated=stated,

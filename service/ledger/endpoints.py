@@ -2,13 +2,15 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Path, Query, Request, Response, status
 
+from service.access.audit import note_targets
 from service.access.guard import PrincipalDep, needs
 from service.auth.scopes import Scope
 from service.body import read_mapping, validate
 from service.context import ContextDep
-from service.ledger import burndown, repository, repricing
+from service.idempotency import Keyed, KeyHeader, say_replayed
+from service.ledger import burndown, releases, repository, repricing
 from service.ledger.schemas import (
     Account,
     Burndown,
@@ -17,6 +19,8 @@ from service.ledger.schemas import (
     CapSet,
     ChainReport,
     EvaluationList,
+    OutsideRelease,
+    OutsideReleaseRequest,
     Repricing,
     RepricingRequest,
 )
@@ -81,6 +85,50 @@ async def reprice_ledger(name: str, request: Request, context: ContextDep) -> Re
     async with context.database.session() as session:
         scope_id = await scope_id_of(session, name)
     return await repricing.reprice(context.database, scope_id, asked.accountants)
+
+
+@router.post(
+    "/{name}/ledger/releases",
+    dependencies=[needs(Scope.ADMIN)],
+    status_code=status.HTTP_201_CREATED,
+    responses={
+        200: {"model": OutsideRelease, "description": "What a dry run would have charged"},
+        **described(400, 404, 409, 413, 415, 422),
+    },
+    openapi_extra=request_body(OutsideReleaseRequest, yaml=False),
+)
+async def charge_release(
+    name: str,
+    request: Request,
+    response: Response,
+    context: ContextDep,
+    principal: PrincipalDep,
+    idempotency_key: KeyHeader = None,
+    dry_run: Annotated[
+        bool, Query(description="Answer as a charge would, by today's ledger; charge nothing")
+    ] = False,
+) -> OutsideRelease:
+    """Charge a release that is going to be made outside of the service: all of it, before it is made, or nothing.
+
+    It counts to the budget and to the caps as a study does. What is charged is never given back.
+    """
+    body = await read_mapping(request, yaml=False)
+    asked = validate(OutsideReleaseRequest, body)
+    keyed = Keyed.of(idempotency_key, principal, "charge_release", body, subject=name)
+    if dry_run:
+        note_targets(request, f"{name}/dry run")
+    made, is_new = await releases.charge(
+        context, name, asked, actor=principal.actor, tenant=asked.tenant or principal.tenant,
+        request=None if dry_run else keyed, dry_run=dry_run,
+    )  # fmt: skip
+    if made.entry is None:
+        response.status_code = status.HTTP_200_OK
+        return made
+    note_targets(request, f"{name}/{made.id}")
+    async with context.database.session() as session:  # of its own: whoever is answered may release
+        await request.app.state.published.leave(session, made.scope_id, made.entry)
+    say_replayed(response, is_new=is_new)
+    return made
 
 
 @router.get("/{name}/caps", dependencies=[needs(Scope.READ)], responses=described(404))

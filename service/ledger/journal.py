@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from service.ledger import renyi
+from service.ledger.notes import outside_reason
 from service.ledger.schemas import LOCAL_TENANT, Cap, ChainReport, Entry, Head, Reservation, Scope
 from tan_core.mechanism import Mechanism
 
@@ -25,7 +26,7 @@ class State:
 
 
 _FOLDED = (
-    "study_id", "tenant", "search_accounting", "baseline", "seq", "reserved_steps", "charged_steps", "released_steps", "epoch", "segments",
+    "study_id", "tenant", "search_accounting", "baseline", "reason", "seq", "reserved_steps", "charged_steps", "released_steps", "epoch", "segments",
     "open_segment", "ended_segment", "checkpoint_step", "checkpoint_sha256", "state",
 )  # fmt: skip
 
@@ -198,6 +199,7 @@ def _reserved(entry: Entry, body: dict[str, Any]) -> dict[str, Any]:
         "tenant": body.get("tenant", LOCAL_TENANT),
         "search_accounting": body.get("search_accounting"),
         "baseline": body.get("baseline"),
+        "reason": None,
         "seq": entry.seq,
         "event": body["event"],
         "reserved_steps": body["steps"],
@@ -230,8 +232,8 @@ def _apply(held: dict[str, Any], kind: str, body: dict[str, Any]) -> None:
         case "release":
             held["released_steps"] += body["released_steps"]
             held |= {"state": "closed", "open_segment": None}
-        case _:
-            pass  # an attestation binds a fact and moves nothing
+        case _:  # an attestation binds a fact and moves nothing
+            held["reason"] = held["reason"] or outside_reason(body["note"])
 
 
 def _state_fault(

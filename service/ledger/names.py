@@ -1,6 +1,9 @@
-"""How reservations of a study are called: the run's by the study, those of a search that is charged beside it."""
+"""How reservations are called: the run's by its study, those of a search that is charged beside it, and outside releases."""
 
 from collections.abc import Iterable
+
+OUTSIDE = "outside-"
+"""No study's id begins so."""
 
 
 def of_trials(study_id: str) -> str:
@@ -16,6 +19,16 @@ def of_scores(study_id: str) -> str:
 def of_search(study_id: str) -> tuple[str, str]:
     """Both, in the order in which they are reserved and stated."""
     return of_trials(study_id), of_scores(study_id)
+
+
+def of_outside(unique: str) -> str:
+    """The one of a release that is made outside of the service; it stands in the place of a study too."""
+    return f"{OUTSIDE}{unique}"
+
+
+def is_outside(reservation_id: str) -> bool:
+    """Whether it is of a release that is made outside of the service, and of no study."""
+    return reservation_id.startswith(OUTSIDE)
 
 
 def parts(reserved: Iterable[tuple[str, str]]) -> dict[str, str]:

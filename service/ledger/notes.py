@@ -1,4 +1,4 @@
-"""What has to be said beside every ε of a scope: what is in none of its figures."""
+"""What attestations bind, and what has to be said beside every ε of a scope: what is in none of its figures."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,7 +10,16 @@ RESTORED = "restored_backup"
 RESTORED_NOTE = "the database was restored from an older backup: entries after it may be lost; ε is a lower bound"
 
 
+OUTSIDE = "outside_release"
+"""What an attestation binds of a release that is made outside of the service."""
 BASELINE_NOTE = "baseline without privacy on private data NOT accounted"
+
+
+def outside_reason(note: Any) -> str | None:
+    """Why an outside release was charged, where this note says it."""
+    release = note.get(OUTSIDE) if isinstance(note, dict) else None
+    reason = release.get("reason") if isinstance(release, dict) else None
+    return reason if isinstance(reason, str) else None
 
 
 def search_note(unaccounted: int) -> str | None:

@@ -1,6 +1,7 @@
 """The ledger's SQL: queries, and calls of the only functions that may write."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
@@ -10,7 +11,14 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.ledger.errors import BY_SQLSTATE, UnknownReservationError
-from service.ledger.notes import RESTORED, baseline_note, restored_note, search_note
+from service.ledger.names import OUTSIDE
+from service.ledger.notes import (
+    RESTORED,
+    baseline_note,
+    outside_reason,
+    restored_note,
+    search_note,
+)
 from service.ledger.schemas import (
     Beside,
     Cap,
@@ -22,12 +30,17 @@ from service.ledger.schemas import (
     Scope,
 )
 from tan_core.accounting import SearchAccounting
+from tan_core.mechanism import Mechanism
 
 _ENTRY = (
     "SELECT seq, kind, reservation_id, body, encode(prev_hash, 'hex') AS prev_hash,"
     " encode(hash, 'hex') AS hash FROM ledger_entry WHERE scope_id = :scope "
 )
-_RESERVATION = "SELECT * FROM ledger_reservation WHERE "
+_RESERVATION = f"""
+SELECT held.*, CASE WHEN starts_with(held.reservation_id, '{OUTSIDE}') THEN (
+    SELECT body FROM ledger_entry AS attested WHERE attested.reservation_id = held.reservation_id
+    AND attested.scope_id = held.scope_id AND attested.kind = 'attest' ORDER BY attested.seq LIMIT 1) END AS attested
+FROM ledger_reservation AS held WHERE """  # noqa: S608 - our own words
 IS_RESTORED = f"""
 EXISTS (SELECT FROM ledger_entry AS accepted
     WHERE accepted.scope_id = held.scope_id AND accepted.seq > held.seq
@@ -138,21 +151,28 @@ async def reservation(session: AsyncSession, reservation_id: str) -> Reservation
     row = (await session.execute(query, {"id": reservation_id})).mappings().one_or_none()
     if row is None:
         raise UnknownReservationError(f"no reservation {reservation_id!r}")
-    return Reservation.model_validate(dict(row))
+    return _reservation(row)
+
+
+def _reservation(row: RowMapping) -> Reservation:
+    """A row with the reason that is attested of it. Read here: JSON of anybody's hand may be none that SQL takes."""
+    attested = row["attested"]
+    note = None if attested is None else json.loads(attested).get("note")
+    return Reservation.model_validate({**row, "reason": outside_reason(note)})
 
 
 async def of_study(session: AsyncSession, study_id: str) -> list[Reservation]:
     """Every reservation of a study, in the order of their making: those that were replaced, and those of its search."""
     query = text(_RESERVATION + "study_id = :study ORDER BY seq")
     rows = (await session.execute(query, {"study": study_id})).mappings()
-    return [Reservation.model_validate(dict(row)) for row in rows]
+    return [_reservation(row) for row in rows]
 
 
 async def reservations(session: AsyncSession, scope_id: str) -> list[Reservation]:
     """Every reservation of a scope, in the order of their making."""
     query = text(_RESERVATION + "scope_id = :scope ORDER BY seq")
     rows = (await session.execute(query, {"scope": scope_id})).mappings()
-    return [Reservation.model_validate(dict(row)) for row in rows]
+    return [_reservation(row) for row in rows]
 
 
 async def commitments(session: AsyncSession, scope_id: str) -> list[Commitment]:
@@ -165,6 +185,21 @@ async def commitments(session: AsyncSession, scope_id: str) -> list[Commitment]:
     )
     rows = (await session.execute(query, {"scope": scope_id})).mappings()
     return [Commitment.model_validate(dict(row)) for row in rows]
+
+
+async def committed_before(session: AsyncSession, scope_id: str, seq: int) -> list[Mechanism]:
+    """What a scope had committed when an entry was written."""
+    query = text(
+        "SELECT CAST(CAST(event AS jsonb) - 'steps' AS text) AS event, CAST(sum(reserved_steps -"
+        " CASE WHEN given_back.seq IS NULL THEN 0 ELSE released_steps END) AS bigint) AS committed_steps,"
+        " 0 AS charged_steps FROM ledger_reservation AS held LEFT JOIN ledger_entry AS given_back"
+        " ON given_back.reservation_id = held.reservation_id AND given_back.scope_id = held.scope_id"
+        " AND given_back.kind = 'release' AND given_back.seq < :seq"
+        " WHERE held.scope_id = :scope AND held.seq < :seq GROUP BY 1 ORDER BY 1"
+    )
+    rows = (await session.execute(query, {"scope": scope_id, "seq": seq})).mappings()
+    sums = [Commitment.model_validate(dict(row)) for row in rows]
+    return [held for each in sums if (held := each.of(each.committed_steps)) is not None]
 
 
 async def unaccounted_searches(session: AsyncSession, scope_id: str) -> int:

@@ -20,6 +20,7 @@ class _Subject:
 
     reservation_id: str | None
     study_id: str | None
+    reason: str | None
     seq: int
     charged: tuple[Mechanism, ...]
 
@@ -68,6 +69,7 @@ async def _subjects(session: AsyncSession, scope_id: str, head: int) -> list[_Su
         _Subject(
             reservation_id=each.reservation_id,
             study_id=each.study_id,
+            reason=each.reason,
             seq=(await repository.last_entry_of(session, each.reservation_id)).seq,
             charged=merge([each.charged] if each.charged else []),
         )
@@ -76,7 +78,10 @@ async def _subjects(session: AsyncSession, scope_id: str, head: int) -> list[_Su
     if not subjects:
         return []
     together = merge(each.charged for each in held if each.charged)
-    return [*subjects, _Subject(reservation_id=None, study_id=None, seq=head, charged=together)]
+    all_of_it = _Subject(
+        reservation_id=None, study_id=None, reason=None, seq=head, charged=together
+    )
+    return [*subjects, all_of_it]
 
 
 def _newest(
@@ -98,6 +103,7 @@ def _item(subject: _Subject, priced: Price, known: Evaluation | None) -> Reprice
     return Repriced(
         reservation_id=subject.reservation_id,
         study_id=subject.study_id,
+        reason=subject.reason,
         seq=subject.seq,
         accountant=priced.accountant.value,
         version=f"{priced.library} {priced.library_version}",

@@ -2,13 +2,21 @@
 
 import json
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
+from service.ledger import names
 from tan_core.choice import Choice
-from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
-from tan_core.spec.base import Frozen
+from tan_core.mechanism import MAX_STEPS, Accountant, Mechanism, NeighboringRelation
+from tan_core.spec.base import Frozen, fault
 
 LOCAL_TENANT = "local"
 """Whose studies those of a service without tenants are."""
@@ -93,11 +101,12 @@ class Entry(View):
 
 
 class Reservation(View):
-    """Steps of one mechanism held for one study."""
+    """Steps of one mechanism held for one study, or charged for a release outside of the service."""
 
     reservation_id: str
     scope_id: str
     study_id: str
+    """Of an outside release its own ``reservation_id``, which is no study's."""
     tenant: str = LOCAL_TENANT
     seq: int
     """The entry that made it."""
@@ -110,6 +119,8 @@ class Reservation(View):
     baseline: Annotated[bool | None, _WhereKnown] = None
     """Whether the study also trains a model on the data without privacy; None: the entry is of before that
     was said."""
+    reason: Annotated[str | None, _WhereKnown] = None
+    """Why an outside release was charged, as its journal attests; None: it is of a study."""
     reserved_steps: int
     charged_steps: int
     released_steps: int
@@ -121,6 +132,11 @@ class Reservation(View):
     checkpoint_step: int
     checkpoint_sha256: str | None
     state: Literal["open", "closed"]
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether it is of a release outside of the service, and of no study."""
+        return names.is_outside(self.reservation_id)
 
     @property
     def committed_steps(self) -> int:
@@ -137,9 +153,13 @@ class Reservation(View):
         """What has begun, re-executed steps included; None before the first segment."""
         return self._mechanism(self.charged_steps)
 
+    @property
+    def whole(self) -> Mechanism:
+        """All that was reserved."""
+        return Mechanism.from_json(json.loads(self.event))
+
     def _mechanism(self, steps: int) -> Mechanism | None:
-        whole = Mechanism.from_json(json.loads(self.event))
-        return whole.with_steps(steps) if steps else None
+        return self.whole.with_steps(steps) if steps else None
 
 
 class Commitment(View):
@@ -199,6 +219,8 @@ class Repriced(View):
     reservation_id: str | None
     """Whose charges; None: all of the scope's."""
     study_id: str | None
+    reason: Annotated[str | None, _WhereKnown] = None
+    """Why an outside release was charged; None: they are of a study, or of all."""
     seq: int
     accountant: str
     version: str
@@ -244,7 +266,7 @@ class BurndownPoint(View):
     committed_epsilon: float
     charged_epsilon: float
     by_study: dict[str, float]
-    """Epsilon of what each study was charged, by itself: they compose to less than their sum."""
+    """Epsilon of what each study, or outside release, was charged, by itself: they compose to less than their sum."""
 
 
 class Burndown(Beside):
@@ -270,6 +292,87 @@ class CapList(View):
     """The limits of tenants within a dataset's budget, by tenant."""
 
     items: list[Cap]
+
+
+_STATEMENTS = ("epsilon", "delta", "rho")
+
+
+class OutsideReleaseRequest(Frozen):
+    """A mechanism that somebody is going to run on the data outside of the service, once.
+
+    It is what runs, not what was computed of it: no ε, (ε, δ) or ρ is taken, because what meets such a bound may compose
+    to more than a Gaussian mechanism that meets it.
+    """
+
+    noise_multiplier: Annotated[float, Field(ge=1e-3, le=10_000)]
+    """Standard deviation of the Gaussian noise on each coordinate, over the most that one protected unit can add to what
+    is released (its L2 norm): of a histogram over users with up to 16 records each, 16, or what contributions are cut to."""
+    steps: Annotated[int, Field(ge=1, le=MAX_STEPS)] = 1
+    """How often it runs: of DP-SGD its steps."""
+    sampling_rate: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Of each unit in each step; 1: all of them, as in a histogram or a sum."""
+    sampling: Literal["poisson", "unamplified"] = "poisson"
+    """``poisson``: each unit by itself, with that probability. ``unamplified``: any other order, shuffled epochs too."""
+    reason: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=500,
+            examples=["histogram of ages for the yearly report"],
+            json_schema_extra={
+                "pattern": r"^[^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f][^\x00-\x1f\x7f]*$"
+            },
+        ),
+    ]
+    """What is released and what for. It stays in the ledger for ever, and whoever may see the dataset reads it."""
+    tenant: Annotated[str | None, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")] = None
+    """Whose caps it counts to; default: the caller's."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_statements(cls, data: Any) -> Any:
+        given = [name for name in _STATEMENTS if isinstance(data, dict) and name in data]
+        if given:
+            message = (
+                "a statement cannot be charged, only the mechanism behind it: give noise_multiplier, steps and sampling_rate; "
+                "what meets a bound in epsilon, delta or rho may compose to more than a Gaussian mechanism that meets the same bound"
+            )
+            raise ValidationError.from_exception_data(
+                cls.__name__, [fault("statement", (name,), data[name], message) for name in given]
+            )
+        return data
+
+    @field_validator("reason")
+    @classmethod
+    def _is_a_line(cls, reason: str) -> str:
+        if not reason.strip() or not reason.isprintable():
+            raise ValueError("expected one line of printable text: what is released, and what for")
+        return reason
+
+
+class OutsideRelease(View):
+    """A release outside of the service as it was charged; every epsilon is at the scope's delta."""
+
+    id: str | None
+    """Its reservation's; None: of a dry run, which charges nothing."""
+    scope_id: str
+    tenant: str
+    reason: str
+    mechanism: dict[str, Any]
+    """``Mechanism.to_json``."""
+    epsilon: float
+    """Of itself."""
+    epsilon_before: float
+    """Of all that was committed before."""
+    epsilon_after: float
+    """Of the same with this release."""
+    remaining_epsilon: float
+    """The budget's epsilon above that."""
+    delta: float
+    accountant: str
+    entry: Head | None
+    """Its newest in the journal, whose hash covers all that the journal says of it; None: of a dry run."""
+    warnings: list[str] = []
 
 
 class RepricingRequest(View):

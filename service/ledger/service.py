@@ -171,7 +171,7 @@ class Ledger:
         """The cap with what its tenant has committed by now, and what whoever set it may overlook."""
         scope = await repository.scope(session, scope_id)
         held = await repository.reservations(session, scope_id)
-        committed = await self._epsilon(
+        committed = await self.epsilon(
             (each.committed for each in held if cap.tenant in (ALL_TENANTS, each.tenant)), scope
         )
         warnings: list[str] = []
@@ -212,13 +212,13 @@ class Ledger:
         scope = await repository.scope(session, scope_id)
         head = await repository.head(session, scope_id)
         held = await repository.reservations(session, scope_id)
-        committed = await self._epsilon((each.committed for each in held), scope)
-        charged = await self._epsilon((each.charged for each in held), scope)
+        committed = await self.epsilon((each.committed for each in held), scope)
+        charged = await self.epsilon((each.charged for each in held), scope)
         beside = await repository.beside(session, scope_id)
         return Account(
             **beside.model_dump(),
             scope=scope,
-            accountant=self._accountant_of(scope).value,
+            accountant=self.accountant_of(scope).value,
             committed_epsilon=committed,
             charged_epsilon=charged,
             remaining_epsilon=max(0.0, scope.epsilon - committed),
@@ -235,11 +235,11 @@ class Ledger:
         sums = await repository.commitments(session, scope_id)
         return Totals(
             head=head,
-            accountant=self._accountant_of(scope).value,
-            committed_epsilon=await self._epsilon(
+            accountant=self.accountant_of(scope).value,
+            committed_epsilon=await self.epsilon(
                 (each.of(each.committed_steps) for each in sums), scope
             ),
-            charged_epsilon=await self._epsilon(
+            charged_epsilon=await self.epsilon(
                 (each.of(each.charged_steps) for each in sums), scope
             ),
         )
@@ -381,27 +381,28 @@ class Ledger:
         total = scope.epsilon if cap is None else cap.epsilon
         tenant = None if cap is None or cap.tenant == ALL_TENANTS else cap.tenant
         asked = [request.mechanism, *request.together_with]
-        composed = await self._epsilon(chain(_committed(request, held, tenant), asked), scope)
+        composed = await self.epsilon(chain(_committed(request, held, tenant), asked), scope)
         # Also refuses what is not a number; and under a cap of 0 what costs too little to be seen.
         if not composed <= total or total == 0:
             raise BudgetExceededError(
                 scope_id=scope.scope_id,
-                asked=await self._epsilon(asked, scope),
-                committed=await self._epsilon(_committed(request, held, tenant), scope),
+                asked=await self.epsilon(asked, scope),
+                committed=await self.epsilon(_committed(request, held, tenant), scope),
                 composed=composed,
                 total=total,
                 delta=scope.delta,
                 limit=None if cap is None else _named(cap.tenant, scope),
             )
 
-    async def _epsilon(self, mechanisms: Iterable[Mechanism | None], scope: Scope) -> float:
+    async def epsilon(self, mechanisms: Iterable[Mechanism | None], scope: Scope) -> float:
         """The composed epsilon by the scope's rule, in a thread: it is work for a processor.
 
         So is reading thousands of mechanisms: let an iterator do it, and it is done there.
         """
         return await asyncio.to_thread(_epsilon, mechanisms, scope, self._accountant)
 
-    def _accountant_of(self, scope: Scope) -> Accountant:
+    def accountant_of(self, scope: Scope) -> Accountant:
+        """Who prices what a scope admits."""
         return Accountant.RDP if scope.filter_order is not None else self._accountant
 
     # Charges

@@ -57,6 +57,11 @@ def _steps(count: int) -> str:
     return f"{count:,} step{'' if count == 1 else 's'}"
 
 
+def outside(reason: str | None) -> str:
+    """Whose a reservation is that no study holds."""
+    return f"outside of the service: {reason or 'no reason in the journal'}"
+
+
 def whose(tenant: str) -> str:
     """Whom a cap limits."""
     return "all tenants together" if tenant == ALL_TENANTS else f"tenant {tenant}"

@@ -2,7 +2,7 @@
 
 ``home/published.json`` has, for every scope, the newest entry that was there when something left that
 cost a budget: a statement, an export, a model, a private run's attempt to the cluster, steps of one that were
-charged, or a trial that was, whose score is shown as soon as it is told. A database whose journal no longer holds that entry was
+charged, a trial that was, whose score is shown as soon as it is told, or a release outside of the service that may be made by then. A database whose journal no longer holds that entry was
 restored from before it, or rewritten: what was spent since is not in it, so nothing may be spent on it until
 somebody takes that upon themselves.
 """

@@ -111,7 +111,7 @@ def _check_search(ledger: _Exported) -> Check:
 
     The journal's entries say it of each study since they have it, and the document may not say less.
     """
-    modes = [held.search_accounting for held in ledger.reservations]
+    modes = [held.search_accounting for held in ledger.reservations if not held.is_outside]
     by_journal = {
         held.study_id
         for held in ledger.reservations

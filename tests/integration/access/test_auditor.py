@@ -34,6 +34,21 @@ async def test_lists_pages_tokens_and_the_audit_are_whole(auditor, study):
     assert (await auditor.get("/webhooks/deliveries")).json() == {"items": []}
 
 
+async def test_an_outside_release_is_charged_by_an_admin_and_read_by_all(admin, auditor, acme):
+    path = "/datasets/digits/ledger"
+    asked = {"noise_multiplier": 4.0, "reason": "histogram of ages", "tenant": "acme"}
+    for caller in (auditor, acme):
+        assert (await caller.post(f"{path}/releases", json=asked)).status_code == 403
+    made = await admin.post(f"{path}/releases", json=asked)
+    assert made.status_code == 201, made.text
+    for caller in (auditor, acme):
+        [held] = (await caller.get(path)).json()["reservations"]
+        assert (held["reason"], held["tenant"]) == ("histogram of ages", "acme")
+    assert (await auditor.get("/audit")).json()["items"][0]["target"] == (
+        f"digits/{made.json()['id']}"
+    )
+
+
 async def test_no_route_that_only_shows_is_kept_from_an_auditor(auditor):
     shown = {
         route.path

@@ -124,6 +124,29 @@ class TestFigures:
         assert "team-a" in page.text["caps"]
         assert page.data["caps"] == [12.5, cap["seq"]]
 
+    async def test_a_release_outside_is_named_by_its_reason_and_leads_nowhere(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        await ensure_digits(context.database)
+        reason = "sums <script>alert(1)</script> & [b]ages[/b]"
+        asked = {"noise_multiplier": 4.0, "reason": reason}
+        made = (await client.post(f"{LEDGER}/releases", json=asked)).json()
+        await client.post(f"{LEDGER}/evaluations", json={"accountants": ["pld"]})
+
+        page = await get(client, "/ui/datasets/digits")
+
+        for part in ("reservations", "journal", "accountants"):
+            assert f"outside of the service: {reason}" in page.text[part], part
+        assert "not in its entry" not in page.text["reservations"]
+        assert page.data["reservations"][:3] == [1, 1, 0]
+        assert not any("outside-" in (each.get("href") or "") for each in page.all("a"))
+        assert made["epsilon"] in page.data["accountants"]
+        listed = await get(client, f"/ui/datasets/digits?study={made['id']}")
+        assert "4 of 6 entries" in listed.text["journal"]
+        assert reason in (await client.get("/ui/datasets/digits/journal.csv")).text.replace(
+            '""', '"'
+        )
+
     async def test_that_private_runs_wait_for_a_person_is_said_where_it_matters(
         self, client: httpx.AsyncClient, context: Context
     ) -> None:

@@ -182,7 +182,7 @@ def lie_about_prices(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     async def free(*_: object) -> float:
         return 0.0
 
-    monkeypatch.setattr(ledger, "_epsilon", free)
+    monkeypatch.setattr(ledger, "epsilon", free)
 
 
 async def test_a_client_that_lies_about_its_price_meets_the_wall(

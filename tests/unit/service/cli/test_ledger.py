@@ -3,11 +3,14 @@
 import json
 from pathlib import Path
 
+import httpx
 import pytest
 import yaml
 
+from service.client import Client, UnreachableError
 from service.publication import keys
 from service.publication.signing import sign
+from tan_core.mechanism import Mechanism
 from tests.unit.service.cli.conftest import Cli
 from tests.unit.service.cli.recorded import STUDY, SUMMARY, RecordedServer
 from tests.unit.service.cli.test_results import ACCOUNT, BROKEN, DOCUMENT, HEAD, WHOLE
@@ -105,6 +108,107 @@ def test_a_cap_says_what_is_committed_and_warns(cli: Cli, answers: dict) -> None
     assert "warning: it stays" in done.err
     for named in ((), ("--tenant", "team", "--all-tenants")):
         assert cli("ledger", "cap", "digits", "--epsilon", "0", *named).code == 2
+
+
+RELEASE = {
+    "id": "outside-1", "scope_id": "dataset:digits", "tenant": "local", "reason": "histogram of ages",
+    "mechanism": Mechanism(
+        sampling_rate=1.0, noise_multiplier=4.0, clip_norm=1.0, steps=1
+    ).to_json(),
+    "epsilon": 0.5921, "epsilon_before": 2.0327, "epsilon_after": 2.1504, "remaining_epsilon": 97.8496,
+    "delta": 1e-3, "accountant": "pld", "entry": HEAD,
+    "warnings": [],
+}  # fmt: skip
+CHARGE = ("ledger", "charge", "digits", "--noise-multiplier", "4", "--reason", "histogram of ages")
+
+
+def test_a_release_outside_says_what_it_costs_and_what_is_left(
+    cli: Cli, server: RecordedServer, answers: dict
+) -> None:
+    answers[f"POST {LEDGER}/releases"] = (201, RELEASE)
+    done = cli(*CHARGE, "--tenant", "team", "--idempotency-key", "k")
+    assert done.code == 0
+    assert "outside of the service: histogram of ages: is charged, and may be made" in done.out
+    for said in (
+        "ε = 0.593 by itself",
+        "ε = 2.151 with it, 2.033 before it",
+        "ε = 97.849 of digits",
+    ):
+        assert said in done.out
+    assert json.loads(cli(*CHARGE, "--json").out) == RELEASE
+    tried = {**RELEASE, "id": None, "entry": None, "warnings": ["of nobody"]}
+    answers[f"POST {LEDGER}/releases"] = (200, tried)
+    done = cli(*CHARGE, "--dry-run")
+    assert "would cost; nothing was charged" in done.out
+    assert "warning: of nobody" in done.err
+
+
+def test_a_release_that_does_not_fit_exits_with_3(cli: Cli, answers: dict) -> None:
+    problem = {
+        "type": "/problems/over-budget",
+        "status": 409,
+        "title": "Conflict",
+        "detail": "over",
+    }
+    answers[f"POST {LEDGER}/releases"] = (409, problem)
+    done = cli(*CHARGE)
+    assert (done.code, done.out) == (3, "")
+    assert "over" in done.err
+
+
+def test_a_release_whose_answer_is_lost_is_asked_for_again_by_its_key(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+
+    def lost(*_: object, idempotency_key: str, **__: object) -> None:
+        sent.append(idempotency_key)
+        raise UnreachableError("http://x", "no answer in time") from httpx.ReadTimeout("")
+
+    monkeypatch.setattr(Client, "charge_release", lost)
+    done = cli(*CHARGE)
+    assert done.code == 1
+    assert "the release may be charged" in done.err
+    assert f"--idempotency-key {sent[0]} asks again" in " ".join(done.err.split())
+    cli(*CHARGE)
+    assert len(set(sent)) == 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("--reason", " "),
+        ("--reason", "two\nlines"),
+        ("--reason", "\udcff"),
+        ("--idempotency-key", "é"),
+    ],
+)
+def test_what_cannot_be_sent_is_refused_before(cli: Cli, wrong: tuple[str, str]) -> None:
+    done = cli(*CHARGE, *wrong)
+    assert done.code == 2
+    assert wrong[0] in done.err
+
+
+def test_a_field_of_a_release_is_told_by_its_option(cli: Cli, answers: dict) -> None:
+    errors = [{"path": "sampling_rate", "message": "sampling_rate is odd", "value": 2.0}]
+    problem = {"status": 422, "title": "x", "detail": "sampling_rate is odd", "errors": errors}
+    answers[f"POST {LEDGER}/releases"] = (422, problem)
+    done = cli(*CHARGE, "--sampling-rate", "2")
+    assert done.code == 2
+    assert "--sampling-rate: --sampling-rate is odd" in done.err
+
+
+def test_a_release_outside_is_told_from_studies_by_its_reason(cli: Cli, answers: dict) -> None:
+    outside = {
+        "reservation_id": "outside-1", "study_id": "outside-1", "reason": "ages [b]x[/b]",
+    }  # fmt: skip
+    held = {**ACCOUNT["reservations"][0], **outside}
+    answers[f"GET {LEDGER}"] = (200, {**ACCOUNT, "reservations": [held]})
+    answers[f"POST {LEDGER}/evaluations"] = (
+        200, {"scope_id": "dataset:digits", "head": HEAD, "items": [ITEM | outside]},
+    )  # fmt: skip
+    for verb in ("show", "reprice"):
+        assert "outside of the service: ages [b]x[/b]" in cli("ledger", verb, "digits").out
 
 
 def test_a_statement_is_held_to_the_key_that_was_exported(
