@@ -20,8 +20,8 @@ from tan_core.spec.space import Dimension
 
 DRAWS = 100
 """Of points that are spread over a finite space, for one in which no combination comes twice."""
-FILLS = 100
-"""Combinations that are looked at for one that takes the place of a repeated one."""
+LOOKS, FILLS = 10_000, 100
+"""Combinations that are looked at for one that takes the place of a repeated one, and those that are compared."""
 
 
 def distribution(dimension: Dimension) -> BaseDistribution:
@@ -130,7 +130,8 @@ class Space:
         for at in sorted(range(len(found)), key=lambda at: len(points[at]), reverse=True):
             if found[at] in done:
                 times = Counter(item for each in found for item in each.items())
-                fitting = (each for each in self.others(done, seed=seed) if _fits(each, points[at]))
+                others = islice(self.others(done, seed=seed), LOOKS)
+                fitting = (each for each in others if _fits(each, points[at]))
                 found[at] = min(
                     islice(fitting, FILLS),
                     key=lambda each: (each in found, sum(times[item] for item in each.items())),

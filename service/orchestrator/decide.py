@@ -202,7 +202,8 @@ def _pausing(
     """Of a driver that lives. Once it was told, a resume waits until it has ended."""
     if attempt.pause_requested_at is None:
         return Decision(action=Action.PAUSE, reason=rests) if rests else WAIT
-    if _lasted(attempt.pause_requested_at, now, listening_since) > PAUSE_GRACE:
+    is_overdue = _lasted(attempt.pause_requested_at, now, listening_since) > PAUSE_GRACE
+    if is_overdue and rests != ENDING_EARLY:  # whose trials nobody would begin again
         return Decision(action=Action.STOP, reason="paused, but it came to no checkpoint")
     return Decision(action=Action.WAIT, reason=rests or PAUSING)
 

@@ -62,9 +62,9 @@ async def propose(session: AsyncSession, study: Study) -> Proposal | None:
     )
     if promotion is None:
         return None
-    if study.finish_requested:
-        ended = sum(trial.state.is_finished for trial in found)
-        early = f"a user ended the search after {ended} of {counted(study.spec['search']['trials'], 'trial')}"
+    ended, planned = sum(trial.state.is_finished for trial in found), study.spec["search"]["trials"]
+    if study.finish_requested and ended < planned:
+        early = f"a user ended the search after {ended} of {counted(planned, 'trial')}"
         promotion = replace(promotion, reason=f"{promotion.reason}; {early}")
     proposed = Proposal(promotion, evaluation)
     reason = clean_reason(promotion.reason)

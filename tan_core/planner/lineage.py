@@ -29,7 +29,7 @@ TIRES: Final = 0.5
 of a line to the run it was .03 and 0 on CIFAR-10 (JPEG) (docs/decisions/0029-trials-that-go-on.md)."""
 
 REACH: Final = 2.5
-"""How many times the learning rate of the best trial that began anew, or a part of it, a line may begin at instead
+"""How many times the learning rate of the best trial that began anew, or what part of it, a line may begin at instead
 (docs/decisions/0029-trials-that-go-on.md)."""
 
 RIVALS: Final = 4.0
@@ -144,7 +144,8 @@ def _rates(trials: Sequence[TrialRecord]) -> tuple[str, dict[float, float]]:
 
 
 def peak_of(scores: Mapping[float, float]) -> float | None:
-    """The learning rate at the top of a parabola, over its logarithm, through the best score and its two neighbours.
+    """The learning rate at the top of a parabola, over its logarithm, through the best score and its two neighbours; at most
+    :data:`REACH` times beyond these.
 
     Few trials look at a wide range, so that the best of them is rarely near the best rate. None where the three do not bend down, or
     where there are fewer.
@@ -167,7 +168,9 @@ def peak_of(scores: Mapping[float, float]) -> float | None:
     bend = (right - left) / (x[2] - x[0])
     if bend >= 0:
         return None
-    return math.exp((x[0] + x[1]) / 2 - left / (2 * bend))
+    top, reach = (x[0] + x[1]) / 2 - left / (2 * bend), math.log(REACH)
+    # Three scores that are nearly on a line have their top far outside.
+    return math.exp(min(max(top, x[0] - reach), x[2] + reach))
 
 
 def _step(turn: int) -> float:

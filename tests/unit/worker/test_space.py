@@ -207,6 +207,22 @@ def test_of_what_some_candidates_read_their_values_are_spread() -> None:
     assert sorted(int(point["beta2"] / 0.2) for point in others if "beta2" in point) == [0, 1, 2, 3]
 
 
+def test_for_what_no_other_combination_has_a_large_space_is_not_walked_through() -> None:
+    space = searched(
+        {
+            "horizontal_flip": {"choices": [True, False]},
+            "augmentation_multiplicity": {"low": 1, "high": 10**9},
+        }
+    )
+    taken = [
+        {"augmentation_multiplicity": 5},
+        *({"augmentation_multiplicity": 5, "horizontal_flip": flip} for flip in (True, False)),
+    ]
+    found = space.spread([*taken, {}], seed=0)
+    assert [point["augmentation_multiplicity"] for point in found[:3]] == [5, 5, 5]
+    assert found[0] in found[1:3]
+
+
 def test_a_seed_is_a_draw() -> None:
     space = searched({"learning_rate": {"low": 0.25, "high": 16.0, "log": True}})
     five: list[dict[str, Any]] = [{}] * 5

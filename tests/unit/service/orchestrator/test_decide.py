@@ -227,6 +227,11 @@ class TestFinish:
         told = attempt(pause_requested_at=NOW)
         assert decided(told, job(JobStatus.RUNNING), finish=True).reason == ENDING_EARLY
 
+    def test_its_trials_have_all_the_time_that_they_need(self) -> None:
+        told = attempt(pause_requested_at=NOW - timedelta(days=1), created_at=LONG_AGO)
+        assert action(told, job(JobStatus.RUNNING), finish=True) is Action.WAIT
+        assert action(told, job(JobStatus.RUNNING), pause=True) is Action.STOP
+
     def test_what_it_has_found_counts_however_its_driver_ended(self) -> None:
         for ended in ({"state": "lost"}, {"state": "failed", "retryable": False}):
             assert action(attempt(**ended), finish=True) is Action.SUCCEED

@@ -168,11 +168,22 @@ class TestWhereALineBegins:
         assert self.begun(self.anew([0.2, 0.41, 0.4])) == (1, pytest.approx(0.5 * 1.8779, rel=1e-3))
 
     def test_a_top_that_is_far_off_is_not_gone_to(self) -> None:
-        assert self.begun(self.anew([0.2, 0.4, 0.55])) == (2, 0.5 * REACH)
+        assert self.begun(self.anew([0.2, 0.4, 0.55])) == (2, pytest.approx(0.5 * REACH))
         assert self.begun(self.anew([0.55, 0.4, 0.2])) == (0, pytest.approx(0.5 / REACH))
 
     def test_scores_that_do_not_bend_down_say_nothing(self) -> None:
         assert self.begun(self.anew([0.2, 0.3, 0.5])) == (2, 0.5)
+
+    @pytest.mark.parametrize("scores", [[0.3, 0.5, 0.6999], [0.6999, 0.5, 0.3], [0.1, 0.4, 0.7]])
+    def test_scores_that_are_nearly_on_a_line_have_a_top_too(self, scores: list[float]) -> None:
+        number, factor = self.begun(self.anew(scores))
+        assert number == scores.index(max(scores))
+        assert 0.5 / REACH <= factor <= 0.5 * REACH
+
+    @given(scores=st.lists(st.floats(0, 1), min_size=3, max_size=3))
+    def test_whatever_the_scores_a_line_begins_within_reach(self, scores: list[float]) -> None:
+        _, factor = self.begun(self.anew(scores))
+        assert 0.499 / REACH <= factor <= 0.501 * REACH
 
     def test_two_rates_make_no_parabola(self) -> None:
         low, middle, high = self.anew([0.2, 0.41, 0.4])
