@@ -86,7 +86,9 @@ def drive(
                 log.info("a %s run of study %s begins", assignment.kind, assignment.study_id)
                 outcome = _attempt(assignment, work, driver)
                 heartbeats.expect_end()
-                log.info("%s%s", outcome.outcome, f": {outcome.reason}" if outcome.reason else "")
+                is_told = outcome.outcome == "cancelled" and heartbeats.paused.is_set()
+                said = "ends, as it was told to" if is_told else outcome.outcome
+                log.info("%s%s", said, f": {outcome.reason}" if outcome.reason else "")
                 control.finish(
                     outcome.outcome,
                     reason=outcome.reason,

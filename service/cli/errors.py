@@ -84,8 +84,7 @@ class ApiError(CliError):
         super().__init__(
             detail,
             faults=_faults(problem),
-            hint="tan-cli dataset list shows the budgets" if is_over_budget
-            else _next(status, path),
+            hint=_left(path) if is_over_budget else _next(status, path),
         )  # fmt: skip
         self.status = status
         self.problem = problem
@@ -107,6 +106,15 @@ HINTS = {
     503: "tan-cli doctor looks at what the service stands on",
 }
 """What to type after a refusal, by its HTTP status; ``_next`` knows better of some paths."""
+
+
+def _left(path: str) -> str:
+    """Where to see what is left of a budget that did not hold what was asked for at this path."""
+    match unquote(path).strip("/").split("/"):
+        case ["datasets", dataset, *_]:
+            return f"tan-cli ledger show {dataset} says what is left, and the caps"
+        case _:
+            return "tan-cli dataset list shows the budgets"
 
 
 def _next(status: int, path: str) -> str | None:

@@ -245,7 +245,11 @@ def charge_release(
     ],
     steps: Annotated[int, typer.Option(min=1, help="How often it runs: of DP-SGD its steps.")] = 1,
     sampling_rate: Annotated[
-        float, typer.Option(help="Of each unit in each step; 1: all of them.", callback=finite)
+        float,
+        typer.Option(
+            help="Probability with which each unit is in a step; 1: all of them, always.",
+            callback=finite,
+        ),
     ] = 1.0,
     sampling: Annotated[
         Literal["poisson", "unamplified"],
@@ -253,7 +257,10 @@ def charge_release(
     ] = "poisson",
     tenant: Annotated[
         str | None,
-        typer.Option(help="Whose caps it counts to; default: your own.", callback=not_empty),
+        typer.Option(
+            help="Whose caps it counts to; default: your own. A wrong name is charged all the same: --dry-run warns of it.",
+            callback=not_empty,
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what it would cost; charge nothing.")

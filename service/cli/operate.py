@@ -49,8 +49,10 @@ def finish(study: StudyReference, as_json: JsonFlag = False) -> None:
     if as_json:
         show_json(answer)
     else:
+        asks = answer.get("approval") == "required"
+        then = "is proposed, and waits for approval," if asks else "is promoted"
         show(
-            f"{label(answer)} begins no more trials; the best one is promoted once those that run have ended: "
+            f"{label(answer)} begins no more trials; the best one {then} once those that run have ended: "
             f"`tan-cli watch {answer['id']}`"
         )
 

@@ -84,9 +84,9 @@ def repricing(repriced: Json) -> RenderableType:
 def outside_release(release: Json, dataset: str) -> RenderableType:
     """What a release outside of the service costs and what is left; whether it was charged."""
     entry = release["entry"]
-    said = "would cost; nothing was charged" if entry is None else "is charged, and may be made"
+    said = "would cost, nothing was charged" if entry is None else "charged, and may be made"
     return facts(
-        f"{words.outside(release['reason'])}: {said}",
+        f"{said}: {release['reason']} (outside of the service)",
         [
             ("mechanism", _mechanism(release["mechanism"])),
             ("costs", f"ε = {text.epsilon(release['epsilon'])} by itself at δ = {release['delta']:g}"),

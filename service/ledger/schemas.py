@@ -300,6 +300,9 @@ _STATEMENTS = ("epsilon", "delta", "rho")
 class OutsideReleaseRequest(Frozen):
     """A mechanism that somebody is going to run on the data outside of the service, once.
 
+    ``noise_multiplier`` is the standard deviation of the Gaussian noise over the most (L2 norm) that one protected unit adds to
+    what is released; ``steps`` is how often it runs, and ``sampling_rate`` the probability with which a unit is in each step.
+
     It is what runs, not what was computed of it: no ε, (ε, δ) or ρ is taken, because what meets such a bound may compose
     to more than a Gaussian mechanism that meets it.
     """
@@ -353,7 +356,7 @@ class OutsideReleaseRequest(Frozen):
 class OutsideRelease(View):
     """A release outside of the service as it was charged; every epsilon is at the scope's delta."""
 
-    id: str | None
+    id: Annotated[str | None, Field(examples=["outside-0123456789abcdef01234567"])]
     """Its reservation's; None: of a dry run, which charges nothing."""
     scope_id: str
     tenant: str

@@ -44,7 +44,8 @@ function tell(host, trial, event) {
   tip.textContent = JSON.parse(host.closest("[data-named]").dataset.named)[trial];
   host.append(tip);
   const box = host.getBoundingClientRect();
-  tip.style.left = `${event.clientX - box.left}px`;
+  const half = tip.offsetWidth / 2;
+  tip.style.left = `${Math.max(half, Math.min(box.width - half, event.clientX - box.left))}px`;
   tip.style.top = `${event.clientY - box.top}px`;
 }
 

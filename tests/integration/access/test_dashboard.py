@@ -75,7 +75,7 @@ class TestWhoOneIs:
         assert self.buttons(page) == set()
         assert page.text["who"] == "rita · read · tenant local"
         assert page.text["may-not"] == (
-            "rita may not approve, pause or cancel this study: that needs a token of the tenant local "
+            "rita may not approve, pause, end or cancel this study: that needs a token of the tenant local "
             "with the scopes approve and submit, or an admin’s."
         )
 

@@ -294,8 +294,8 @@ class TestStudyPage:
 
         page = await get(client, f"/ui/studies/{study_id}")
 
-        assert "ended early by a user" in page.text["main"]
-        assert "ended early by a user" not in before.text["main"]
+        assert "· ending early" in page.text["main"]
+        assert "ending early" not in before.text["main"]
         (button,) = [a for tag, a in page.elements if tag == "button" and a.get("id") == "finish"]
         assert "disabled" in button
 

@@ -128,7 +128,7 @@ def test_a_release_outside_says_what_it_costs_and_what_is_left(
     answers[f"POST {LEDGER}/releases"] = (201, RELEASE)
     done = cli(*CHARGE, "--tenant", "team", "--idempotency-key", "k")
     assert done.code == 0
-    assert "outside of the service: histogram of ages: is charged, and may be made" in done.out
+    assert "charged, and may be made: histogram of ages (outside of the service)" in done.out
     for said in (
         "ε = 0.593 by itself",
         "ε = 2.151 with it, 2.033 before it",
@@ -139,7 +139,7 @@ def test_a_release_outside_says_what_it_costs_and_what_is_left(
     tried = {**RELEASE, "id": None, "entry": None, "warnings": ["of nobody"]}
     answers[f"POST {LEDGER}/releases"] = (200, tried)
     done = cli(*CHARGE, "--dry-run")
-    assert "would cost; nothing was charged" in done.out
+    assert "would cost, nothing was charged" in done.out
     assert "warning: of nobody" in done.err
 
 
