@@ -10,6 +10,8 @@ from tan_core.spec.base import Frozen
 
 Scalar = bool | int | float | str
 MAX_DIMENSIONS = 64
+MAX_INTEGER = 2**53
+"""Of the ends of a range, either way: JSON's numbers tell whole ones apart up to there."""
 
 
 class Choices(Frozen):
@@ -33,6 +35,10 @@ class Range(Frozen):
     def _ends_are_in_order(self) -> Self:
         if not self.low < self.high:
             raise ValueError(f"low must be below high, got low={self.low!r}, high={self.high!r}")
+        if self.is_integer and max(-self.low, self.high) > MAX_INTEGER:
+            raise ValueError(
+                f"whole numbers up to 2^53 are accepted, got low={self.low!r}, high={self.high!r}"
+            )
         if self.log and self.low <= 0:
             raise ValueError(f"a log range needs low > 0, got low={self.low!r}")
         return self

@@ -93,6 +93,7 @@ class TestFieldProblems:
             ("search/warm_start", ["s-0123456789ab", "mnist"], "search.warm_start.1", "s-[0-9a-f]{12}"),
             ("search/warm_start", ["s-0123456789ab\n"], "search.warm_start.0", "s-[0-9a-f]{12}"),
             ("search/space/learning_rate", {"low": 4, "high": 1}, "search.space.learning_rate", "low must be below high"),
+            ("search/space/steps", {"low": 1, "high": 10**20}, "search.space.steps", "whole numbers up to 2^53"),
             ("search/space/learning_rate", {"low": float("nan"), "high": 1}, "search.space.learning_rate.low", "finite number"),
             ("search/space/learning_rate", {"low": -1.0, "high": 1}, "search.space.learning_rate.low", "greater than 0"),
             ("search/space/learning_rate", {"low": "a", "high": 1}, "search.space.learning_rate.low", "finite number"),
