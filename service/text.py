@@ -435,6 +435,8 @@ def rate_taken(start: Mapping[str, Any], params: Mapping[str, Any]) -> str:
         'at a learning rate of 1.2, 0.4 times that of its parameters'
         >>> rate_taken({"trial": 4, "learning_rate_factor": 0.5}, {"momentum": 0.9})
         'at 0.5 times the learning rate'
+        >>> rate_taken({"trial": 4, "learning_rate_factor": 1.0}, {"learning_rate": 3.0})
+        'at a learning rate of 3, that of its parameters'
     """
     factor = start["learning_rate_factor"]
     rates = [
@@ -442,7 +444,8 @@ def rate_taken(start: Mapping[str, Any], params: Mapping[str, Any]) -> str:
     ]
     if not rates:
         return f"at {parameter(factor)} times the learning rate"
-    return f"at a learning rate of {parameter(factor * rates[0])}, {parameter(factor)} times that of its parameters"
+    times = "" if factor == 1 else f"{parameter(factor)} times "
+    return f"at a learning rate of {parameter(factor * rates[0])}, {times}that of its parameters"
 
 
 def parts_alone(charged: dict[str, Any]) -> list[tuple[str, float]]:
