@@ -26,7 +26,6 @@ from service.orchestrator.decide import (
     FIRST_PAUSE,
     OTHER_VERSION,
     PAUSED,
-    PAUSING,
     Action,
     AttemptView,
     Decision,
@@ -311,7 +310,7 @@ class Reconciler:
                 job=job,
                 is_to_end=study.cancel_requested or is_used_up,
                 is_paused=study.pause_requested,
-                is_enough=study.finish_requested and run.kind == "search",
+                is_enough=_is_enough(study, run),
                 tries=tries,
                 in_vain=in_vain,
                 now=now,
@@ -339,7 +338,7 @@ class Reconciler:
                     await self._start_attempt(scene)
             case Action.PAUSE if attempt is not None:
                 attempt.pause_requested_at = scene.now
-                attempt.reason = PAUSED if decision.reason == PAUSING else ENDED_EARLY
+                attempt.reason = ENDED_EARLY if _is_enough(study, run) else PAUSED
                 study.reason = decision.reason
             case Action.SUSPEND | Action.REST:
                 study.reason, study.resting = decision.reason, decision.action is Action.REST
@@ -435,7 +434,7 @@ class Reconciler:
             await self._ledger.release(
                 session, held, actor=self._actor, reason="the search is complete"
             )
-        if study.finish_requested and scene.attempt is not None:
+        if _is_enough(study, run) and scene.attempt is not None:
             # Its driver may have died before they ended.
             await interrupt_running(
                 session, study, before_attempt=scene.attempt.number + 1, reason=ENDED_EARLY
@@ -558,6 +557,11 @@ def _is_calm(seen: Look, job: JobInfo | None, decided: Callable[..., Decision]) 
         now=seen.now,
     )
     return decision.action is Action.WAIT and decision.reason == seen.reason
+
+
+def _is_enough(study: Study, run: Run) -> bool:
+    """Whether a user wants no more of this run, a search, than it has found."""
+    return study.finish_requested and run.kind == "search"
 
 
 def _is_charged(run: Run) -> bool:
