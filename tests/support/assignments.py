@@ -5,6 +5,17 @@ from typing import Any
 from tan_core.mechanism import Mechanism
 from tan_core.wire import DatasetRef, SearchAssignment
 
+DIGITS = DatasetRef(
+    name="digits",
+    source="digits",
+    content_sha256="0" * 64,
+    num_classes=10,
+    shape=[1, 8, 8],
+    num_train=10_000,
+    num_validation=300,
+    num_test=300,
+)
+
 
 def search_assignment(
     dataset: DatasetRef, *, mechanism: Mechanism, search: dict[str, Any], **changes: Any

@@ -2,11 +2,12 @@
 
 import functools
 import http.server
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from tests.support.http_server import listening
 
 
 @dataclass
@@ -41,10 +42,5 @@ def serving(folder: Path) -> Iterator[FileServer]:
             """Nothing is printed."""
 
     handler = functools.partial(Handler, directory=str(folder))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        told.url = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
+    with listening(handler) as told.url:
         yield told
-        server.shutdown()
-        thread.join()

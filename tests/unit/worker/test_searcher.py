@@ -15,14 +15,13 @@ from tan_core.spec.study import Sampler
 from tan_core.wire import (
     CURVE_POINTS,
     CurvePoint,
-    DatasetRef,
     KnownPoint,
     RungScore,
     SearchAssignment,
     TrialRecord,
     TrialState,
 )
-from tests.support.assignments import search_assignment
+from tests.support.assignments import DIGITS, search_assignment
 from worker.curves import FEWEST_RUNS, SHARES, CurveStopper
 from worker.rung import QUICK_VALIDATION
 from worker.schedule import RESOURCE, build_scheduler, cut_of, resource
@@ -36,18 +35,6 @@ SPACE: dict[str, Any] = {
     "steps": {"low": 10, "high": 20},
     "model.hidden": 32,
 }
-
-
-DIGITS = DatasetRef(
-    name="digits",
-    source="digits",
-    content_sha256="0" * 64,
-    num_classes=10,
-    shape=[1, 8, 8],
-    num_train=10_000,
-    num_validation=300,
-    num_test=300,
-)
 
 
 def assignment_of(

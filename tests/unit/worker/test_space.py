@@ -15,8 +15,7 @@ from optuna.distributions import (
 )
 
 from tan_core.mechanism import Mechanism
-from tan_core.wire import DatasetRef
-from tests.support.assignments import search_assignment
+from tests.support.assignments import DIGITS, search_assignment
 from worker.searcher import space_of
 from worker.space import Space, value_at
 
@@ -24,21 +23,9 @@ COUNTS = st.integers(1, 40)
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-DATASET = DatasetRef(
-    name="digits",
-    source="digits",
-    content_sha256="0" * 64,
-    num_classes=10,
-    shape=[1, 8, 8],
-    num_train=1_000,
-    num_validation=100,
-    num_test=100,
-)
-
-
 def searched(space: dict[str, Any]) -> Space:
     mechanism = Mechanism(sampling_rate=0.1, noise_multiplier=2.0, clip_norm=1.0, steps=40)
-    return space_of(search_assignment(DATASET, mechanism=mechanism, search={"space": space}))
+    return space_of(search_assignment(DIGITS, mechanism=mechanism, search={"space": space}))
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,8 @@
 import contextlib
 import hashlib
 import re
-import threading
 from collections.abc import Callable, Generator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 
 from service.client import Client, ClientError, ProblemError, UnreachableError
 from service.client import models as models_module
+from tests.support.http_server import listening
 
 WEIGHTS = bytes(range(256)) * 64
 
@@ -61,15 +61,8 @@ def serving(answer: Callable[[Any], None]) -> Generator[Client]:
         def do_GET(self) -> None:
             answer(self)
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            with Client(f"http://127.0.0.1:{server.server_port}") as client:
-                yield client
-        finally:
-            server.shutdown()
-            thread.join()
+    with listening(Handler) as url, Client(url) as client:
+        yield client
 
 
 @pytest.fixture(autouse=True)

@@ -2,9 +2,8 @@
 
 import contextlib
 import json
-import threading
 from collections.abc import Generator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import httpx
@@ -12,6 +11,7 @@ import pytest
 
 from service.client import Client, LostAnswerError, ProblemError, UnreachableError
 from service.client import studies as studies_module
+from tests.support.http_server import listening
 from tests.unit.service.cli.recorded import STUDY, SUMMARY, TRIALS
 
 
@@ -196,11 +196,5 @@ def drops_its_first_answer() -> Generator[tuple[str, list[str]]]:
             self.end_headers()
             self.wfile.write(body)
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}", keys
-        finally:
-            server.shutdown()
-            thread.join()
+    with listening(Handler) as url:
+        yield url, keys

@@ -5,7 +5,7 @@ import json
 import threading
 import time
 from collections.abc import Generator, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import httpx
@@ -13,6 +13,7 @@ import pytest
 
 from service.client import Client, Event, ProblemError, UnreachableError, WaitTimeoutError
 from service.client.patience import PATIENCE_SECONDS
+from tests.support.http_server import listening
 from tests.unit.service.cli.recorded import STUDY, sse, state_event
 
 ID = STUDY["id"]
@@ -298,12 +299,8 @@ def silent_server() -> Generator[str]:
             self.end_headers()
             self.wfile.write(body)
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
+    with listening(Handler) as url:
         try:
-            yield f"http://127.0.0.1:{server.server_port}"
+            yield url
         finally:
             is_over.set()
-            server.shutdown()
-            thread.join()
