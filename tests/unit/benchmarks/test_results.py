@@ -29,7 +29,6 @@ from tan_core.spec.train import Clipping, TrainerConfig
 STUDIES = studies()
 
 
-@pytest.mark.slow
 def test_the_page_is_what_the_stored_results_make(tmp_path: Path) -> None:
     assert differences(tmp_path) == [], "run make results"
 
