@@ -2,5 +2,5 @@
 
 from typing import Final
 
-KERNELS_VERSION: Final = 6
+KERNELS_VERSION: Final = 7
 """As ``kernels_version()`` of the compiled library says it: raised whenever what it exports changes."""

@@ -10,6 +10,7 @@ noise, optimiser, schedule, average.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 import torch
@@ -33,6 +34,7 @@ from tan_core.engine.inputs import Array, as_floats, as_indices, as_tensor
 from tan_core.engine.layers.base import squared_norms
 from tan_core.engine.optimizers import make_optimizer
 from tan_core.engine.randomness import Randomness
+from tan_core.engine.timing import least_seconds
 from tan_core.engine.trainer import StepStats
 from tan_core.engine.trainer_checks import check_randomness
 from tan_core.errors import ParameterError
@@ -315,43 +317,55 @@ class _Products:
     """
 
     def __init__(self, weights_AOF: Tensor) -> None:
-        weights_ADF = _differences(weights_AOF)
-        self._weights_NF = weights_ADF.flatten(0, 1)
-        outputs = len(self._weights_NF)
-        self._packed_FN: Tensor | None = None
-        # Where torch multiplies as fast as the processor can, kernels of our own are no faster.
-        is_slow = native.accepts(weights_AOF) and onednn.is_faster_here()
-        if is_slow and outputs > 0 and any(outputs % each == 0 for each in _TOGETHER):
-            packed_FN = weights_AOF.new_empty(weights_AOF.shape[2], native.padded(outputs))
-            packed_FN[:, :outputs] = self._weights_NF.t()
-            packed_FN[:, outputs:] = 0
-            self._packed_FN, self._sum_AOF = packed_FN, torch.zeros_like(weights_AOF)
+        outputs = weights_AOF.shape[0] * (weights_AOF.shape[1] - 1)
+        self._packed: native.EnsembleWeights | None = None
+        if (
+            any(outputs % each == 0 for each in _TOGETHER if outputs)
+            and native.accepts(weights_AOF)
+            and kernels_are_faster()
+        ):
+            self._packed = native.ensemble_weights(weights_AOF)
+            self._sum_AOF = torch.zeros_like(weights_AOF)
         else:
+            weights_ADF = _differences(weights_AOF)
+            self._weights_NF = weights_ADF.flatten(0, 1)
             self._sum_ADF = torch.zeros_like(weights_ADF)
 
     @property
     def by_kernels(self) -> bool:
         """Whether they are made by kernels, which read examples where they lie."""
-        return self._packed_FN is not None
+        return self._packed is not None
 
     def scores(self, x: _Chosen) -> Tensor:
         """[B, N] or more columns, which do not count: less those of each trial's last class; without biases."""
-        if self._packed_FN is None:
+        if self._packed is None:
             return onednn.product(x.inputs(), self._weights_NF)
-        return native.ensemble_scores(x.values, self._packed_FN, x.rows)
+        return native.ensemble_scores(x.values, self._packed, x.rows)
 
     def add(self, x: _Chosen, g_BN: Tensor) -> None:
         """Add what the examples weigh to the sums."""
-        if self._packed_FN is None:
+        if self._packed is None:
             self._sum_ADF.flatten(0, 1).addmm_(g_BN.t(), x.inputs())
         else:
             native.add_ensemble_sums(x.values, g_BN, self._sum_AOF, x.rows)
 
     def sums(self) -> Tensor:
         """[A, O, F]."""
-        if self._packed_FN is None:
+        if self._packed is None:
             return _with_last(self._sum_ADF)
         return self._sum_AOF
+
+
+@cache
+def kernels_are_faster() -> bool:
+    """Whether this processor makes the scores of an ensemble faster by kernels than by torch, found out once, in some 30 ms."""
+    x, weights_TOF = torch.ones(128, 2048), torch.ones(16, 10, 2048)
+    weights_NF, packed = (
+        _differences(weights_TOF).flatten(0, 1),
+        native.ensemble_weights(weights_TOF),
+    )
+    own = least_seconds(lambda: native.ensemble_scores(x, packed))
+    return own <= least_seconds(lambda: onednn.product(x, weights_NF))
 
 
 class _Trial:

@@ -1,13 +1,13 @@
 """Matrix products by oneDNN where they are faster: on some processors twice as fast as torch's own."""
 
-import time
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from tan_core.engine.timing import least_seconds
 
 _SMALLEST = 500_000
 """Multiply-adds below which the call costs more than it saves."""
@@ -51,18 +51,8 @@ def is_faster(x: Tensor, weight: Tensor) -> bool:
 def is_faster_here() -> bool:
     """Whether this processor multiplies much faster by oneDNN, found out once, in some 20 ms."""
     x, weight = torch.ones(256, 1024), torch.ones(256, 1024)
-    own = _seconds(lambda: functional.linear(x, weight))
-    return _seconds(lambda: _by_onednn(x, weight, None)) * _MUCH < own
-
-
-def _seconds(call: Callable[[], Tensor]) -> float:
-    """Of the fastest of a few calls, in time of this thread."""
-    taken: list[float] = []
-    for _ in range(7):
-        start = time.thread_time()
-        call()
-        taken.append(time.thread_time() - start)
-    return min(taken)
+    own = least_seconds(lambda: functional.linear(x, weight))
+    return least_seconds(lambda: _by_onednn(x, weight, None)) * _MUCH < own
 
 
 def _by_onednn(x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:

@@ -78,6 +78,7 @@ _SIGNATURES: Final = {
     "linear": "nnnppppp",
     "linear_classifier": "nnndpppppppp",
     "cross_entropies": "nnpppp",
+    "ensemble_weights": "nnnnnnpp",
     "ensemble_scores": "nnnpppp",
     "ensemble_gradients": "nnnnpppppp",
     "ensemble_sums": "nnnnnpppp",
@@ -386,22 +387,53 @@ def cross_entropies(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor] | N
     return None if failed else (losses, g)
 
 
-def ensemble_scores(x: Tensor, weight_FN: Tensor, rows: Tensor | None = None) -> Tensor:
+@dataclass(frozen=True, slots=True)
+class EnsembleWeights:
+    """As :func:`ensemble_scores` reads them: as many outputs as are scored at once lie together."""
+
+    values: Tensor
+    """[F * N]."""
+    outputs: int
+    """N: T * D rounded up; the rest is 0."""
+
+
+def ensemble_weights(weight_TOF: Tensor) -> EnsembleWeights:
+    """The weights of each trial's first D = O - 1 classes less those of its last.
+
+    Args:
+        weight_TOF: [T, O, F], dense.
+    """
+    trials, classes, inputs = weight_TOF.shape
+    outputs = padded(trials * (classes - 1))
+    values, function = (
+        weight_TOF.new_empty(inputs * outputs),
+        _function("ensemble_weights", weight_TOF),
+    )
+
+    def compute(first: int, count: int) -> int:
+        sizes = (first, count, inputs, trials, classes - 1, outputs)
+        return function(*sizes, _at(weight_TOF), _at(values))
+
+    _over_examples(compute, inputs)
+    return EnsembleWeights(values, outputs)
+
+
+def ensemble_scores(x: Tensor, weights: EnsembleWeights, rows: Tensor | None = None) -> Tensor:
     """[B, N]: of some hundred examples at once.
 
     Args:
         x: [B, F], dense; or all records, [., F].
-        weight_FN: [F, N], dense, N :func:`is_whole`.
+        weights: of as many inputs and as precise.
         rows: [B], int64: which records, read where they lie; None: all of ``x``.
     """
     examples = len(x) if rows is None else len(rows)
-    y = x.new_zeros(examples, weight_FN.shape[1])
-    function, outputs = _function("ensemble_scores", x), weight_FN.shape[1]
+    outputs = weights.outputs
+    y, function = x.new_zeros(examples, outputs), _function("ensemble_scores", x)
 
     def compute(first: int, count: int) -> int:
         at_x = _at(x, first if rows is None else 0)
         return function(
-            count, x.shape[1], outputs, at_x, _at(rows, first), _at(weight_FN), _at(y, first)
+            count, x.shape[1], outputs, at_x, _at(rows, first), _at(weights.values), _at(y, first)
         )
 
     _over_examples(compute, examples)

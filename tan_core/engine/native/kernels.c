@@ -161,6 +161,12 @@ static inline int64_t padded_columns(const Shape *s) {
                                const int64_t *labels, real *losses, real *g) {                 \
         return CHOSEN(cross_entropies, real)(rows, outputs, y, labels, losses, g);             \
     }                                                                                          \
+    int ensemble_weights_##real(int64_t first, int64_t rows, int64_t inputs, int64_t trials,   \
+                                int64_t differences, int64_t outputs, const real *w,           \
+                                real *packed) {                                                \
+        return CHOSEN(ensemble_weights, real)(first, rows, inputs, trials, differences,        \
+                                              outputs, w, packed);                             \
+    }                                                                                          \
     int ensemble_scores_##real(int64_t rows, int64_t inputs, int64_t outputs, const real *x,   \
                                const int64_t *which, const real *w, real *y) {                 \
         return CHOSEN(ensemble_scores, real)(rows, inputs, outputs, x, which, w, y);           \
@@ -196,7 +202,7 @@ int hyperbolic_tangent_float(int64_t size, const float *x, float *y) {
 
 /* Raised whenever what is exported here, or a structure that it takes, changes: a library of another day
  * would read its arguments as what they are not. As in tan_core/kernels_version.py, and held by a test. */
-int64_t kernels_version(void) { return 6; }
+int64_t kernels_version(void) { return 7; }
 
 /* Adds normal numbers for simulations: xoshiro128++ in 16 lanes, Box and Muller. Not for secrets.
  *

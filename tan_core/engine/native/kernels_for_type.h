@@ -466,18 +466,19 @@ static inline const REAL *FOR_TARGET(picked)(const REAL *x, const int64_t *which
 }
 
 #define PART 512
+#define READ (4 * LINE)
 #define COLUMNS 128
 #define ROWS 64
 #define MOST 5 /* vectors of outputs, and rows, at once */
 
 #define SCORE(name, NUM_VECTORS)                                                               \
-    static void FOR_TARGET(name)(int64_t size, int64_t outputs, const REAL *const *x,          \
-                                 const REAL *w, REAL *const *y) {                              \
+    static void FOR_TARGET(name)(int64_t size, const REAL *const *x, const REAL *w,            \
+                                 REAL *const *y) {                                             \
         Vector sums[MOST][NUM_VECTORS];                                                        \
         _Pragma("GCC unroll 8") for (int i = 0; i < MOST; i++)                                 \
             _Pragma("GCC unroll 8") for (int o = 0; o < NUM_VECTORS; o++)                      \
                 sums[i][o] = (Vector){0};                                                      \
-        for (int64_t k = 0; k < size; k++, w += outputs) {                                     \
+        for (int64_t k = 0; k < size; k++, w += NUM_VECTORS * LANES) {                         \
             Vector seen[NUM_VECTORS];                                                          \
             _Pragma("GCC unroll 8") for (int o = 0; o < NUM_VECTORS; o++)                      \
                 seen[o] = *(const Vector *)(w + o * LANES);                                    \
@@ -502,7 +503,33 @@ SCORE(score_5, 5)
 #endif
 #undef SCORE
 
-/* y += x w, of some rows of x or, where which is NULL, the first ones; w is [F, O], O a whole number of vectors. */
+/* How many outputs are scored at once, of so many that are left: as even as can be, as few vectors wait for each other. */
+static inline int64_t FOR_TARGET(scored_at_once)(int64_t left) {
+    int64_t vectors = left / LANES, blocks = (vectors + WIDEST - 1) / WIDEST;
+    return (vectors + blocks - 1) / blocks * LANES;
+}
+
+/* The weights as ensemble_scores reads them, some of the F rows: of [T, D + 1, F] those of the first D of each trial less
+ * those of its last, and zeros up to N outputs; as many of these as are scored at once lie together, [., F, .]. */
+static int FOR_TARGET(ensemble_weights)(int64_t first, int64_t rows, int64_t inputs, int64_t trials,
+                                        int64_t differences, int64_t outputs, const REAL *w, REAL *packed) {
+    for (int64_t o = 0, width; o < outputs; o += width, packed += width * inputs) {
+        width = FOR_TARGET(scored_at_once)(outputs - o);
+        for (int64_t start = first; start < first + rows; start += READ) {
+            int64_t size = first + rows - start < READ ? first + rows - start : READ;
+            for (int64_t i = 0; i < width; i++) {
+                REAL *place = packed + start * width + i;
+                int64_t trial = (o + i) / differences;
+                const REAL *own = w + (o + i + trial) * inputs + start;
+                const REAL *last = w + (trial * (differences + 1) + differences) * inputs + start;
+                for (int64_t k = 0; k < size; k++) place[k * width] = trial < trials ? own[k] - last[k] : 0;
+            }
+        }
+    }
+    return 0;
+}
+
+/* y += x w, of some rows of x or, where which is NULL, the first ones; w is of ensemble_weights. */
 static int FOR_TARGET(ensemble_scores)(int64_t rows, int64_t inputs, int64_t outputs, const REAL *x,
                                        const int64_t *which, const REAL *w, REAL *y) {
     REAL *nothing = calloc(outputs, sizeof(REAL));
@@ -517,23 +544,21 @@ static int FOR_TARGET(ensemble_scores)(int64_t rows, int64_t inputs, int64_t out
                 for (int64_t k = 0; k < size; k += LINE) __builtin_prefetch(of_next + k, 0, 2);
             }
             for (int64_t o = 0; o < outputs;) {
-                /* As even as can be: few vectors at once wait for each other. */
-                int64_t left = (outputs - o) / LANES, blocks = (left + WIDEST - 1) / WIDEST;
-                int64_t vectors = (left + blocks - 1) / blocks;
+                int64_t width = FOR_TARGET(scored_at_once)(outputs - o);
                 REAL *of_y[MOST];
                 for (int64_t i = 0; i < MOST; i++)
                     of_y[i] = (row + i < rows ? y + (row + i) * outputs : nothing) + o;
-                const REAL *of_w = w + start * outputs + o;
-                switch (vectors) {
+                const REAL *of_w = w + o * inputs + start * width;
+                switch (width / LANES) {
 #if MOST_SUMS >= 24
-                case 5: FOR_TARGET(score_5)(size, outputs, of_x, of_w, of_y); break;
-                case 4: FOR_TARGET(score_4)(size, outputs, of_x, of_w, of_y); break;
-                case 3: FOR_TARGET(score_3)(size, outputs, of_x, of_w, of_y); break;
+                case 5: FOR_TARGET(score_5)(size, of_x, of_w, of_y); break;
+                case 4: FOR_TARGET(score_4)(size, of_x, of_w, of_y); break;
+                case 3: FOR_TARGET(score_3)(size, of_x, of_w, of_y); break;
 #endif
-                case 2: FOR_TARGET(score_2)(size, outputs, of_x, of_w, of_y); break;
-                default: FOR_TARGET(score_1)(size, outputs, of_x, of_w, of_y);
+                case 2: FOR_TARGET(score_2)(size, of_x, of_w, of_y); break;
+                default: FOR_TARGET(score_1)(size, of_x, of_w, of_y);
                 }
-                o += vectors * LANES;
+                o += width;
             }
         }
     }
@@ -616,6 +641,7 @@ static int FOR_TARGET(ensemble_sums)(int64_t columns, int64_t rows, int64_t inpu
 #undef WIDEST
 #undef LINE
 #undef PART
+#undef READ
 #undef COLUMNS
 #undef ROWS
 #undef MOST

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tan_core import models
-from tan_core.engine import SeededRandomness, Trainer, onednn
-from tan_core.engine.ensemble import LinearEnsemble
+from tan_core.engine import SeededRandomness, Trainer, native, onednn
+from tan_core.engine.ensemble import LinearEnsemble, kernels_are_faster
 from tan_core.errors import ParameterError
 from tan_core.execution import PrivateRun, Simulation
 from tan_core.mechanism import Mechanism, Sampling
@@ -34,6 +34,7 @@ TRICKS = [
 @pytest.fixture(autouse=True)
 def _torch_is_slow(monkeypatch) -> None:
     """As on processors where the kernels multiply faster; the other trials have torch's products."""
+    monkeypatch.setattr("tan_core.engine.ensemble.kernels_are_faster", lambda: True)
     monkeypatch.setattr(onednn, "is_faster_here", lambda: True)
 
 
@@ -438,3 +439,18 @@ class TestArguments:
 
         for model, weight in zip(arguments["models"], before, strict=True):
             assert torch.equal(model[1].weight, weight)
+
+
+@pytest.mark.skipif(not native.is_available(), reason="no compiled kernels here")
+@pytest.mark.parametrize("seconds", [(1.0, 1.1), (1.1, 1.0)])
+def test_the_faster_products_are_taken(seconds, monkeypatch) -> None:
+    own, of_torch = seconds
+    taken = iter(seconds)
+
+    def least_seconds(call) -> float:
+        call()
+        return next(taken)
+
+    monkeypatch.setattr("tan_core.engine.ensemble.least_seconds", least_seconds)
+
+    assert kernels_are_faster.__wrapped__() == (own < of_torch)

@@ -314,7 +314,7 @@ class TestEnsembles:
         x, w, g, total = (
             torch.randn(shape, generator=generator, dtype=dtype)
             for shape in (
-                (records, inputs), (inputs, native.padded(outputs)), (rows, outputs), (trials, classes, inputs)
+                (records, inputs), (trials, classes, inputs), (rows, outputs), (trials, classes, inputs)
             )
         )  # fmt: skip
         picked = torch.randperm(records, generator=generator)[:rows] if are_picked else None
@@ -322,11 +322,13 @@ class TestEnsembles:
         of_all = g.double().view(rows, trials, classes - 1)
         of_all = torch.cat([of_all, -of_all.sum(2, keepdim=True)], 2)
         added = torch.einsum("bto,bf->tof", of_all, own)
-        truth = own @ w.double(), total.double() + added
+        differences = (w.double()[:, :-1] - w.double()[:, -1:]).flatten(0, 1)
+        nothing = own.new_zeros(rows, native.padded(outputs) - outputs)
+        truth = torch.cat([own @ differences.t(), nothing], 1), total.double() + added
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
-            scores = native.ensemble_scores(x, w, picked)
+            scores = native.ensemble_scores(x, native.ensemble_weights(w), picked)
             native.add_ensemble_sums(x, g, total, picked)
         finally:
             torch.set_num_threads(before)
@@ -339,10 +341,12 @@ class TestEnsembles:
         x = torch.ones(6, 20)
         x[5] = torch.nan
 
-        scores = native.ensemble_scores(x, torch.ones(20, 16))
+        weights = torch.stack([torch.ones(17, 20), torch.zeros(17, 20)], 1)  # of 17 trials
 
-        assert scores[:5].eq(20).all()
-        assert scores[5].isnan().all()
+        scores = native.ensemble_scores(x, native.ensemble_weights(weights))
+
+        assert scores[:5, :17].eq(20).all()
+        assert scores[5, :17].isnan().all()
 
     @settings(max_examples=30)
     @given(
@@ -404,7 +408,7 @@ class TestEnsembles:
 
 
 class TestVersion:
-    INTERFACES: ClassVar = {6: "d77fb0c5f93360c0"}
+    INTERFACES: ClassVar = {7: "7118d5b958288490"}
     """By version: what the structures and prototypes of kernels.c hash to."""
 
     def test_it_is_another_one_whenever_the_interface_is(self) -> None:
