@@ -10,16 +10,19 @@ from torch.nn import functional
 from tan_core.engine.timing import least_seconds
 
 _SMALLEST = 500_000
-"""Multiply-adds below which the call costs more than it saves."""
+"""Multiply-adds below which the call costs more than it saves, however fast."""
 
 _SMALLEST_OF_ITS_SIZE = 8_000_000
 """The same for sizes that may not come again: for each new one oneDNN makes code, in some 700 microseconds."""
 
+_LARGE, _LARGE_OF_ITS_SIZE = 130_000_000, 500_000_000
+"""From where on that costs next to nothing, so that a little faster is enough."""
+
 _STEP = 16
 """Physical batches that are full are mostly a multiple of it; what is left of a draw has any size."""
 
-_MUCH = 1.3
-"""Times faster: there and back it also copies where torch does not."""
+_MUCH, _A_LITTLE = 1.3, 1.05
+"""Times faster: there and back it also copies where torch does not, which large products do not feel."""
 
 
 def product(x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
@@ -37,22 +40,24 @@ def is_faster(x: Tensor, weight: Tensor) -> bool:
     # The batch is the rows, or what is summed over.
     comes_again = x.shape[0] % _STEP == 0 and x.shape[1] % _STEP == 0
     smallest = _SMALLEST if comes_again else _SMALLEST_OF_ITS_SIZE
+    large = _LARGE if comes_again else _LARGE_OF_ITS_SIZE
+    multiplications = x.shape[0] * weight.numel()
     return (
-        x.shape[0] * weight.numel() >= smallest
+        multiplications >= smallest
         and x.is_cpu
         and weight.is_cpu
         and x.dtype == weight.dtype == torch.float32
         and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-        and is_faster_here()
+        and times_faster_here() >= (_A_LITTLE if multiplications >= large else _MUCH)
     )
 
 
 @cache
-def is_faster_here() -> bool:
-    """Whether this processor multiplies much faster by oneDNN, found out once, in some 20 ms."""
+def times_faster_here() -> float:
+    """How many times as fast as torch's own oneDNN's product is on this processor, found out once, in some 20 ms."""
     x, weight = torch.ones(256, 1024), torch.ones(256, 1024)
     own = least_seconds(lambda: functional.linear(x, weight))
-    return least_seconds(lambda: _by_onednn(x, weight, None)) * _MUCH < own
+    return own / least_seconds(lambda: _by_onednn(x, weight, None))
 
 
 def _by_onednn(x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:

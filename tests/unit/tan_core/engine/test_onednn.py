@@ -11,7 +11,7 @@ from tan_core.engine.onednn import linear, product
 @pytest.fixture(autouse=True)
 def _is_faster_here(monkeypatch) -> None:
     """Whatever this processor prefers."""
-    monkeypatch.setattr(onednn, "is_faster_here", lambda: True)
+    monkeypatch.setattr(onednn, "times_faster_here", lambda: 2.0)
 
 
 def make_operands(dtype=torch.float32):
@@ -65,6 +65,28 @@ class TestIsFaster:
         assert (
             onednn.is_faster(torch.empty(32, examples), torch.empty(512, examples)) == is_expected
         )
+
+    @pytest.mark.parametrize(
+        ("times", "shape", "is_expected"),
+        [
+            (1.1, (1024, 256, 4096), True),
+            (1.1, (1000, 256, 4096), True),
+            (1.1, (256, 256, 2048), True),
+            (1.1, (250, 256, 2048), False),  # code for a size that may not come again
+            (1.1, (1024, 32, 512), False),
+            (1.4, (1024, 32, 512), True),
+            (1.0, (1024, 256, 4096), False),
+        ],
+    )
+    def test_large_products_take_it_where_it_is_a_little_faster(
+        self, times: float, shape, is_expected: bool, monkeypatch
+    ) -> None:
+        monkeypatch.setattr(onednn, "times_faster_here", lambda: times)
+        examples, outputs, inputs = shape
+
+        x, weight = torch.empty(examples, inputs), torch.empty(outputs, inputs)
+
+        assert onednn.is_faster(x, weight) == is_expected
 
 
 class TestLinear:
