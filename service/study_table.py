@@ -6,7 +6,7 @@ from typing import Any
 COLUMNS = (
     *("id", "name", "state", "reason", "tenant", "dataset", "model", "tags", "archived"),
     *("target_epsilon", "epsilon", "delta", "accountant", "neighboring_relation", "search_note"),
-    "restored_note",
+    *("restored_note", "metric"),
     *("best_accuracy", "predicted_accuracy", "predicted_low", "predicted_high", "test_accuracy"),
     *("created_at", "started_at", "finished_at"),
 )

@@ -172,6 +172,24 @@ def on_clipped(clipping: str | None, *, is_told: bool) -> str | None:
     return CLIPPED if is_told else None
 
 
+def scored_by(metric: str | None, *, prefix: str = "") -> str:
+    """What the accuracies of a study are; ``prefix`` says of what.
+
+    Example:
+        >>> scored_by("accuracy", prefix="test "), scored_by("balanced_accuracy", prefix="test ")
+        ('test accuracy', 'balanced test accuracy')
+    """
+    return f"{'balanced ' if is_balanced(metric) else ''}{prefix}accuracy"
+
+
+def is_balanced(metric: str | None) -> bool:
+    """Whether classes count alike; None, of a study from before there was a choice: they do not."""
+    return metric == "balanced_accuracy"
+
+
+BALANCED = "balanced: the mean over the classes of what is told right of each"
+
+
 def of_scores(search_accounting: str | None, plan: dict[str, Any] | None = None) -> str:
     """What has to be said beside every score of a trial: simulations are not private, charged trials are.
 

@@ -27,10 +27,10 @@ from pydantic import AfterValidator, Field, StrictBool, model_validator
 from tan_core.spec.base import Frozen
 from tan_core.spec.models import ModelSpec
 from tan_core.spec.space import MAX_DIMENSIONS
-from tan_core.spec.study import SearchSpec
+from tan_core.spec.study import Metric, SearchSpec
 from tan_core.spec.train import TrainerConfig
 
-WIRE_VERSION = 11
+WIRE_VERSION = 12
 """Of the messages below, held by a test: raised whenever one of them changes. A worker of another version says so."""
 
 RECORD = "record"
@@ -361,6 +361,8 @@ class PrivateAssignment(Frozen):
     num_examples: int
     model: ModelSpec
     trainer: TrainerConfig
+    metric: Metric = Metric.ACCURACY
+    """What ``test_accuracy`` is, and what a baseline is chosen by."""
     workers: int
     microbatch_size: int
     by_class: bool = False
@@ -535,6 +537,7 @@ class PrivateResult(Frozen):
     steps: Count
     """Steps in the released weights (re-executed steps of crashed attempts not counted)."""
     test_accuracy: Annotated[float, Field(ge=0, le=1)]
+    """By the metric of the assignment."""
     num_test: Count
     model_path: Exact
     model_sha256: Sha256

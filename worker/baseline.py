@@ -19,6 +19,7 @@ from tan_core.spec.train import Clipping, Optimizer, TrainerConfig
 from tan_core.wire import Evaluation, PrivateAssignment, Scores, clean_reason
 from worker.at_once import microbatch_size
 from worker.begin import model_for
+from worker.metric import score_of
 from worker.reasons import reason_of
 
 RATES = (1.0, 0.25, 0.0625)
@@ -63,7 +64,7 @@ def train_baseline(
     is_unwanted: Callable[[], bool],
     progressed: Callable[[], None] = lambda: None,
 ) -> Trainer:
-    """The best of the runs at :data:`RATES` by its accuracy on the validation split.
+    """The best of the runs at :data:`RATES` by its score on the validation split.
 
     ``progressed`` is called as :attr:`~tan_core.engine.Trainer.progressed` is.
 
@@ -81,7 +82,8 @@ def train_baseline(
             trainer.step()
         if trainer.is_diverged:
             continue
-        accuracy = trainer.evaluate(validation.inputs, validation.labels)
+        hits = trainer.hits(validation.inputs, validation.labels)
+        accuracy = score_of(hits, torch.from_numpy(validation.labels), assignment.metric)
         if best is None or accuracy > best[0]:
             best = accuracy, trainer
     if best is None:

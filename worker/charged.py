@@ -17,7 +17,7 @@ from tan_core.engine.randomness import KEY_BYTES
 from tan_core.errors import ParameterError
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Mechanism
-from tan_core.planner import Candidate
+from tan_core.planner import Candidate, Counted
 from tan_core.wire import (
     CURVE_POINTS,
     RECORD,
@@ -28,6 +28,7 @@ from tan_core.wire import (
     TrialWeights,
 )
 from worker.begin import weights_left
+from worker.metric import alike
 from worker.rung import PARAMETERS_CHECKED_EVERY, Data, MeanOfLast, trainer_of
 
 USED_UP = "the search's reservation is used up: crashes took the trials that were reserved to spare, so this one was not run"
@@ -78,6 +79,8 @@ class ChargedRun:
                 "it must be known whose the validation records are where one guarantee is for a user",
                 field="validation_users",
             )
+        self._metric = assignment.search.metric
+        self._class_shares = candidate.trainer.class_shares
         self._views = candidate.trainer.augmentation_multiplicity
         self._randomness = PrivateRandomness(os.urandom(KEY_BYTES), 1)
         self._trainer = trainer_of(
@@ -145,19 +148,27 @@ class ChargedRun:
         )
 
     def _noisy_accuracy(self) -> float:
-        """How many validation records, or users, are told right, with the noise that was charged, as a part of them."""
+        """How many validation records, or users, are told right, with the noise that was charged, as a part of them.
+
+        Of a balanced accuracy a record counts by the stated share of its class, and at most one: what they count together is stated
+        as well, for a count of the records of each class would be one more access.
+        """
         inputs, labels = self._data.validation
         if len(labels) == 0:
             raise ParameterError("there are no validation records to score on", field="validation")
         told = self._trainer.hits(inputs, labels, weights=self._mean.weights)
-        right, num_units = units_told_right(told, self._data.validation_users)
+        counts = alike(labels, self._class_shares, self._metric)
+        right, num_units = units_told_right(told, self._data.validation_users, counts)
+        whole = Counted.by(num_units, self._metric, self._class_shares).whole
         # A stream of its own: no step has this number.
         draw = self._randomness.noise(self._trainer.mechanism.steps, 1, dtype=torch.float64)
         noisy = right + self._noise * float(draw[0])
-        return min(max(round(noisy * _GRAINS) / (_GRAINS * num_units), 0.0), 1.0)
+        return min(max(round(noisy * _GRAINS) / (_GRAINS * whole), 0.0), 1.0)
 
 
-def units_told_right(hits: torch.Tensor, users: torch.Tensor | None) -> tuple[float, int]:
+def units_told_right(
+    hits: torch.Tensor, users: torch.Tensor | None, counts: torch.Tensor | None = None
+) -> tuple[float, int]:
     """The units that are told right, and how many there are. One unit more or less moves the first by at most one.
 
     A user with several records counts by the part of them that is told right, however many they are.
@@ -165,15 +176,18 @@ def units_told_right(hits: torch.Tensor, users: torch.Tensor | None) -> tuple[fl
     Args:
         hits: [N], bool: which records are told right.
         users: [N], whose each record is, by numbers from 0 without a gap; None: each is a unit of its own.
+        counts: [N], in [0, 1], what a hit on each record counts; None: 1. Not of users.
 
     Example:
         >>> hits = torch.tensor([True, False, True, True])
         >>> units_told_right(hits, None), units_told_right(hits, torch.tensor([0, 0, 0, 1]))
         ((3.0, 4), (1.6666666665114462, 2))
     """
+    # Whole parts, rounded down: a sum of them is the same whatever else is in it, as one of fractions is not.
     if users is None:
-        return float(hits.sum()), len(hits)
+        if counts is None:
+            return float(hits.sum()), len(hits)
+        return int((counts[hits] * _PARTS).long().sum()) / _PARTS, len(hits)
     records = torch.bincount(users)
     right = torch.bincount(users[hits], minlength=len(records))
-    # Whole parts, rounded down: a sum of them is the same whatever else is in it, as one of fractions is not.
     return int((right * _PARTS // records).sum()) / _PARTS, len(records)

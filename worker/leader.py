@@ -15,6 +15,7 @@ from tan_core.data import Split
 from tan_core.engine import Trainer, checkpoint
 from tan_core.models.extractor import Extractor
 from tan_core.wire import Checkpoint, PrivateAssignment, PrivateResult, SegmentGrant
+from worker.metric import score_of
 from worker.provenance import commit
 from worker.report import ControlPlane, FencedError, Heartbeats
 from worker.settings import WorkerSettings
@@ -149,7 +150,11 @@ class Leader:
         )
         return PrivateResult(
             steps=trainer.steps_done,
-            test_accuracy=trainer.evaluate(test.inputs, test.labels),
+            test_accuracy=score_of(
+                trainer.hits(test.inputs, test.labels),
+                torch.from_numpy(test.labels),
+                assignment.metric,
+            ),
             num_test=len(test),
             model_path=str(path),
             model_sha256=sha256,

@@ -21,15 +21,17 @@ from torch import Tensor
 
 from tan_core.data import Records
 from tan_core.engine import SeededRandomness, Trainer
+from tan_core.engine.inputs import Inputs
 from tan_core.engine.randomness import Randomness
 from tan_core.execution import PrivateRun, Simulation
 from tan_core.mechanism import Mechanism
 from tan_core.models import Checkpoint
-from tan_core.planner import SMALLEST_PART, Candidate, Target, candidate, simulation
+from tan_core.planner import SMALLEST_PART, Candidate, Counted, Target, candidate, simulation
 from tan_core.spec import Scalar
 from tan_core.wire import CURVE_POINTS, CurvePoint, RungScore, SearchAssignment, TrialWeights
 from worker.at_once import microbatch_size, trial_device
 from worker.begin import go_on_from, model_for, weights_left
+from worker.metric import score_of
 
 QUICK_VALIDATION = 512
 """Validation records that a point on the way is taken of."""
@@ -102,6 +104,8 @@ class RungRun:
         """Why the rung was given up."""
         self._rung, self._seed, self._data = rung, seed, data
         self._num_classes = assignment.dataset.num_classes
+        self._metric = assignment.search.metric
+        self._class_shares = candidate.trainer.class_shares
         self._views = candidate.trainer.augmentation_multiplicity
         self._trainer = _trainer(assignment, candidate, rung, seed, data)
         steps = self._trainer.mechanism.steps
@@ -205,7 +209,7 @@ class RungRun:
         inputs, labels = self._data.validation
         if not is_last and not self._begins_heated:
             inputs, labels = inputs[:QUICK_VALIDATION], labels[:QUICK_VALIDATION]
-        accuracy = self._trainer.evaluate(inputs, labels, weights=self._mean.weights)
+        accuracy = self._score(inputs, labels, weights=self._mean.weights)
         self._curve.append(CurvePoint(step=step, accuracy=accuracy))
         if self._is_no_better_than_chance(accuracy, len(labels)):
             self.diverged = (
@@ -213,7 +217,12 @@ class RungRun:
             )
         elif is_last:
             self._accuracy = accuracy
-            self._released = self._trainer.evaluate(inputs, labels)
+            self._released = self._score(inputs, labels)
+
+    def _score(self, inputs: Inputs, labels: Tensor, *, weights: Tensor | None = None) -> float:
+        """By the metric of the study."""
+        hits = self._trainer.hits(inputs, labels, weights=weights)
+        return score_of(hits, labels, self._metric)
 
     def _is_no_better_than_chance(self, accuracy: float, num_labels: int) -> bool:
         """The loss is well above its start, and the accuracy cannot be told from guessing."""
@@ -221,7 +230,8 @@ class RungRun:
         if self._first_loss is None or recent is None or recent <= _RISEN * self._first_loss:
             return False
         chance = 1 / self._num_classes
-        return accuracy <= chance + 2 * math.sqrt(chance * (1 - chance) / num_labels)
+        effective = Counted.by(num_labels, self._metric, self._class_shares).effective
+        return accuracy <= chance + 2 * math.sqrt(chance * (1 - chance) / effective)
 
 
 class MeanOfLast:

@@ -7,6 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
 from service.db.tables import Run, Study
+from tan_core.spec.study import Metric
 from tan_core.tan import LawMethod
 
 _NEWEST = 100
@@ -73,7 +74,7 @@ async def predicted_and_reached(
 async def earlier_errors(session: AsyncSession, study: Study) -> Sequence[float]:
     """What the newest private runs of the tenant reached less what was predicted of them, the newest first.
 
-    Of those that were searched and trained on the very datasets of ``study``, which tell what simulations are
+    Of those that were searched and trained on the very datasets of ``study`` and scored as it is, which tell what simulations are
     scored on and what a private run is measured on differ by. What such a prediction had learnt itself is no
     part of it. Left out is what was wrong for another reason: predictions without fresh seeds, those that assume a
     slope, and those that ended at 0 or 1, where what they had learnt is unknown. And whatever ended after the
@@ -99,6 +100,8 @@ async def earlier_errors(session: AsyncSession, study: Study) -> Sequence[float]
             Study.tenant == study.tenant,
             Study.dataset == study.dataset,
             Study.search_dataset == study.search_dataset,
+            func.coalesce(Study.spec["search"]["metric"].astext, Metric.ACCURACY)
+            == study.spec["search"].get("metric", Metric.ACCURACY),
             Study.id != study.id,
             or_(ended.is_(None), Study.finished_at <= ended),
             Study.prediction["is_fresh"].as_boolean(),

@@ -80,6 +80,12 @@ def _facts(study: Json) -> list[tuple[str, str]]:
         ("B", text.number(reference["expected_batch_size"])),
         ("σ", text.number(reference["noise_multiplier"])),
         ("S", text.number(reference["steps"])),
+        (
+            "accuracies",
+            text.BALANCED
+            if text.is_balanced(study["spec"]["search"].get("metric"))
+            else "of all records",
+        ),
         ("its trial", f"{text.percent(best.get('value'))}{which}{scored}"),
         ("predicted", f"{text.percent(prediction.get('accuracy'))}{interval}"),
         ("test accuracy", text.percent(run.get("test_accuracy"))),

@@ -41,6 +41,17 @@ def studies(items: Sequence[Json], *, is_filtered: bool = False) -> RenderableTy
     return FirstThatFits(_wide_studies(items), _narrow_studies(items))
 
 
+def _metric(study: Json) -> str | None:
+    return study["spec"]["search"].get("metric")
+
+
+def _tested(item: Json) -> str:
+    """Of one in a list."""
+    told = text.percent(item.get("test_accuracy"))
+    is_told = item.get("test_accuracy") is not None and text.is_balanced(item.get("metric"))
+    return f"{told} balanced" if is_told else told
+
+
 def _wide_studies(items: Sequence[Json]) -> FittingTable:
     made = table(
         None, "id", "name", "state", "dataset", "best trial", "test", "ε", "δ", "search", "created", "tags",
@@ -54,7 +65,7 @@ def _wide_studies(items: Sequence[Json]) -> FittingTable:
             item["state"],
             item["dataset"],
             text.percent(item.get("best_accuracy")),
-            text.percent(item.get("test_accuracy")),
+            _tested(item),
             _epsilon_of(item),
             text.MISSING if delta is None else f"{delta:g}",
             item["search_accounting"],
@@ -76,7 +87,7 @@ def _narrow_studies(items: Sequence[Json]) -> FittingTable:
             item["id"],
             item["name"],
             item["state"],
-            text.percent(item.get("test_accuracy")),
+            _tested(item),
             f"{_epsilon_of(item)}{star} at {item['delta']:g}",
         )
     return made
@@ -131,6 +142,7 @@ def study(item: Json, attempts: Sequence[Json] = ()) -> RenderableType:
         ("tags", ", ".join(item["tags"]) or None),
         ("note", item.get("note")),
         ("search", _search(item, progress)),
+        ("accuracies", text.BALANCED if text.is_balanced(_metric(item)) else None),
         ("finals", finals_line(progress) or None),
         ("approval", _approval(item)),
         ("best trial", best_trial(item)),

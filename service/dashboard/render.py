@@ -216,6 +216,8 @@ def _make_environment() -> Environment:
             text.reserved_steps,
             text.counts_of,
             text.of_scores,
+            text.scored_by,
+            text.is_balanced,
             text.of_trials,
             text.on_clipped,
             text.reserved_search,
@@ -227,6 +229,7 @@ def _make_environment() -> Environment:
     }
     made.filters.update(filters)
     made.globals.update(known)
+    made.globals["BALANCED"] = text.BALANCED
     return made
 
 

@@ -13,7 +13,8 @@ from service.studies.repository import trial_record
 from service.studies.schemas import Prediction, PromotionView, StandingView
 from service.text import counted
 from service.trials import repository as trials
-from tan_core.planner import Evaluation, Plan, Promotion, Standing, choose_winner
+from tan_core.planner import Counted, Evaluation, Plan, Promotion, Standing, choose_winner
+from tan_core.spec import StudySpec
 from tan_core.wire import clean_reason
 
 MAX_STANDINGS = 100
@@ -46,12 +47,15 @@ async def propose(session: AsyncSession, study: Study) -> Proposal | None:
     dataset = await session.get_one(Dataset, study.dataset)
     plan = Plan.model_validate(study.plan)
     charged = plan.charged_search
+    num_scored = search_dataset.num_scored if charged else search_dataset.num_validation
+    spec = StudySpec.model_validate(study.spec)
+    scored, tested = (Counted.of(num, spec) for num in (num_scored, dataset.num_test))
     evaluation = Evaluation(
-        num_validation=search_dataset.num_scored if charged else search_dataset.num_validation,
-        num_test=dataset.num_test,
+        num_validation=round(scored.effective),
+        num_test=round(tested.effective),
         num_classes=dataset.num_classes,
         errors=await earlier_errors(session, study),
-        score_std=charged.score_noise_multiplier / search_dataset.num_scored if charged else 0.0,
+        score_std=charged.score_noise_multiplier / scored.whole if charged else 0.0,
         goes_on=plan.goes_on,
     )
     promotion = await asyncio.to_thread(

@@ -11,6 +11,7 @@ from tan_core.spec import FieldProblem, SearchAccounting, StudySpec
 from tan_core.spec.features import feature_models
 from tan_core.spec.models import PythonModel, ScatterModel, too_large_to_whiten
 from tan_core.spec.space import as_written
+from tan_core.wire import RECORD
 
 _GIVEN = f"{SearchAccounting.NO_SEARCH.value}, with hyper-parameters that are given"
 MAX_CLASSES_TOLD = 1000
@@ -43,6 +44,7 @@ def faults(
         *_file_faults("dataset", private),
         *(_file_faults("search.dataset", search) if search is not private else ()),
         *_model_faults(spec, private),
+        *_class_faults(spec, private, search),
         *_evaluation_faults(spec, private),
     ]
 
@@ -197,6 +199,27 @@ def _model_faults(spec: StudySpec, dataset: Dataset) -> Iterator[FieldProblem]:
         yield from _whitening_faults(spec, dataset)
     if len(shape) != 3:
         yield from _augmentation_faults(spec, dataset)
+
+
+def _class_faults(spec: StudySpec, private: Dataset, search: Dataset) -> Iterator[FieldProblem]:
+    """Shares of classes that are not those of the dataset, or of gradients that are clipped with several classes in them."""
+    shares = spec.train.class_shares
+    if shares is None:
+        return
+    if len(shares) != private.num_classes:
+        yield FieldProblem(
+            path="train.class_shares",
+            message=f"{private.name!r} has {private.num_classes} classes; accepted: a share for each, in the order of the labels",
+            value=shares,
+        )
+    of_users = next((each for each in (private, search) if each.unit != RECORD), None)
+    if of_users is not None:
+        yield FieldProblem(
+            path="train.class_shares",
+            message=f"one guarantee of {of_users.name!r} is for a user, whose gradient is clipped once and may be of records of "
+            "several classes; leave it out",
+            value=shares,
+        )
 
 
 def _whitening_faults(spec: StudySpec, dataset: Dataset) -> Iterator[FieldProblem]:

@@ -40,6 +40,7 @@ _LEARNT = (
     "Not covered: the choice of {}, whose hyper-parameters the study has, made by simulations on the private training "
     "and validation records."
 )
+_SHARES = "Not covered: how the shares of the classes were found, which were stated with the study."
 _EARLIER = (
     (_OUTPUTS, _SCORED_ON),
     (_OUTPUTS, _SCORED_ON.replace("accounted for.", "accounted for below.")),
@@ -50,15 +51,21 @@ _EARLIER_NOTES = {
 }
 
 
-def coverage_of(mode: SearchAccounting, *, learnt_from: str | None = None) -> tuple[str, ...]:
+def coverage_of(
+    mode: SearchAccounting, *, learnt_from: str | None = None, has_shares: bool = False
+) -> tuple[str, ...]:
     """What epsilon covers where the search touched the private data so, and what it does not.
 
-    ``learnt_from`` is the trial of a search that was not accounted whose parameters the study has.
+    Args:
+        mode: of the search.
+        learnt_from: the trial of a search that was not accounted whose parameters the study has.
+        has_shares: whether the study states shares of classes.
     """
-    of_mode = _BY_MODE.get(mode, (_OUTPUTS, _SCORED_ON))
-    if learnt_from is None:
-        return of_mode
-    return (*of_mode, _LEARNT.format(learnt_from))
+    return (
+        *_BY_MODE.get(mode, (_OUTPUTS, _SCORED_ON)),
+        *(() if learnt_from is None else (_LEARNT.format(learnt_from),)),
+        *((_SHARES,) if has_shares else ()),
+    )
 
 
 def stated_coverage(statement: Mapping[str, Any]) -> list[str]:
@@ -101,7 +108,8 @@ def check_coverage(statement: Mapping[str, Any]) -> Check:
         return Check("coverage", False, f"no search under {mode} has epsilon {search['epsilon']}")
     evaluation = statement.get("evaluation")
     more = () if evaluation is None else (evaluation["note"],)
-    if stated == (*coverage_of(mode, learnt_from=learnt_from), *more):
+    has_shares = "class_shares" in (statement.get("training") or {})
+    if stated == (*coverage_of(mode, learnt_from=learnt_from, has_shares=has_shares), *more):
         return Check("coverage", True, search["note"])
     if stated not in tuple((*earlier, *more) for earlier in _EARLIER):
         return Check("coverage", False, f"its words are not those of {mode}")

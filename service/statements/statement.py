@@ -131,6 +131,7 @@ def build(facts: Facts) -> dict[str, Any]:
     charged = [executed, *charge.search]
     events = [mechanism.to_json() for mechanism in charged]
     evaluation = evaluation_view(result.model_dump(mode="json"))
+    shares = facts.spec.train.class_shares
     return {
         "schema": SCHEMA,
         "study": {"id": facts.study_id, "name": facts.study_name},
@@ -142,7 +143,10 @@ def build(facts: Facts) -> dict[str, Any]:
         "num_examples": {"value": facts.num_examples, "is_public": True},
         "events": events,
         "mechanisms": _mechanisms(charged),
-        "training": {"precision": facts.precision.value},
+        "training": {
+            "precision": facts.precision.value,
+            **({} if shares is None else {"class_shares": shares}),
+        },
         "privacy": _privacy(facts, charged, events),
         "search": _search(facts),
         "pretraining": _pretraining(facts),
@@ -189,7 +193,9 @@ def _coverage(facts: Facts, evaluation: EvaluationView | None) -> list[str]:
     """By the search; and of accuracies by class and group, where the study asked for them."""
     by_class = () if evaluation is None else (evaluation.note,)
     mode = facts.spec.search.accounting
-    return [*coverage_of(mode, learnt_from=facts.learnt_from), *by_class]
+    has_shares = facts.spec.train.class_shares is not None
+    found = coverage_of(mode, learnt_from=facts.learnt_from, has_shares=has_shares)
+    return [*found, *by_class]
 
 
 def _unit(facts: Facts) -> dict[str, Any]:

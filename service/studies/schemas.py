@@ -19,7 +19,7 @@ from service.evaluation import EvaluationView
 from service.moments import Moment
 from service.studies.lifecycle import StudyState
 from tan_core.spec.base import Frozen
-from tan_core.spec.study import Name
+from tan_core.spec.study import Metric, Name
 from tan_core.tan import LawMethod
 from tan_core.wire import Exact, TrialRecord
 
@@ -254,6 +254,8 @@ class StudySummary(BaseModel):
     delta: float
     accountant: str
     neighboring_relation: str
+    metric: Metric = Metric.ACCURACY
+    """What the accuracies are."""
     best_accuracy: float | None
     """Of the completed simulations."""
     predicted_accuracy: float | None

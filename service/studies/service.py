@@ -44,6 +44,7 @@ from service.studies.schemas import (
 )
 from tan_core.accounting import SearchAccounting
 from tan_core.spec import StudySpec
+from tan_core.spec.study import Metric
 
 
 @dataclass(frozen=True)
@@ -454,6 +455,7 @@ def _summary(
         delta=planned["delta"],
         accountant=planned["accountant"],
         neighboring_relation=planned["neighboring_relation"],
+        metric=study.spec["search"].get("metric", Metric.ACCURACY),
         best_accuracy=best,
         predicted_accuracy=predicted.get("accuracy"),
         predicted_low=predicted.get("low"),

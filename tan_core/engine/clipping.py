@@ -26,6 +26,23 @@ def clipping_rule(config: TrainerConfig) -> ClippingRule:
             return no_clipping
 
 
+def class_weights(config: TrainerConfig) -> Tensor | None:
+    r"""What the clipped gradient of a record is multiplied by, for its label: [O] in (0, 1]; None: by 1.
+
+    :math:`(\min_k s_k / s_y)^b` with the stated shares :math:`s` and the balance :math:`b`. Above 1 it would be no longer
+    bounded by C. A weight of the loss would come before the clip, which takes back what it makes longer: that hardly balances
+    where most gradients are clipped.
+
+    Example:
+        >>> class_weights(TrainerConfig(class_shares=[98, 2], class_balance=0.5))
+        tensor([0.1429, 1.0000], dtype=torch.float64)
+    """
+    if config.class_shares is None:
+        return None
+    shares_O = torch.tensor(config.class_shares, dtype=torch.float64)
+    return (shares_O.min() / shares_O) ** config.class_balance
+
+
 def per_example_clipping(norms_B: Tensor, clip_norm: float | Tensor) -> Tensor:
     r"""Weights :math:`\min(1, C / n)`: gradients within C stay as they are.
 

@@ -113,12 +113,17 @@ def check_pairs(inputs: Tensor, labels: Tensor, *, num_features: int) -> None:
 
 
 def check_config(trial: int, config: TrainerConfig, simulation: Simulation, inputs: Tensor) -> None:
-    """Refuse another clipping norm than the simulation's, another precision than float32, and augmentation."""
+    """Refuse another clipping norm than the simulation's, another precision than float32, shares of classes, and augmentation."""
     if config.precision is not Precision.FLOAT32:
         raise ParameterError(
             f"configs[{trial}].precision is {config.precision.value}, an ensemble computes in "
             f"{Precision.FLOAT32.value}",
             field="precision",
+        )
+    if config.class_shares is not None:
+        raise ParameterError(
+            f"configs[{trial}] has class_shares, by which an ensemble does not weigh; use a Trainer",
+            field="class_shares",
         )
     if config.clip_norm != simulation.dynamics.clip_norm:
         raise ParameterError(

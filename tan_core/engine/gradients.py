@@ -42,6 +42,7 @@ def clipped_sum(
     shares: Tensor | None = None,
     microbatch_size: int = 256,
     rule: ClippingRule = per_example_clipping,
+    weights: Tensor | None = None,
     onto: Tensor | None = None,
     final: Callable[[str], object] | None = None,
 ) -> ClippedSum:
@@ -74,6 +75,7 @@ def clipped_sum(
             must be a copy of another one of its example: what is not finite in it leaves the example out.
         microbatch_size: views in memory at once, at least the K of one example.
         rule: what stands for :math:`\min(1, C / \lVert v \rVert)` above.
+        weights: [B], in [0, 1], what each gradient is multiplied by once it is clipped; None: 1.
         onto: [P], what the sum is added to, in place.
         final: told the name of a parameter as soon as its part of ``onto`` is complete, while the others are
             still made; where all are made at once, or nothing is added at the end, not all or none are told.
@@ -85,7 +87,7 @@ def clipped_sum(
     _validate.positive(clip_norm=clip_norm)
     _validate.positive_integer(views=views, microbatch_size=microbatch_size)
     _check_tensors(inputs, labels)
-    _validate.optional(Tensor, shares=shares, onto=onto)
+    _validate.optional(Tensor, shares=shares, weights=weights, onto=onto)
     labels = labels.long()
     if len(inputs) != views * len(labels):
         raise ParameterError(
@@ -98,6 +100,7 @@ def clipped_sum(
                 f"{name} must be of {views} views of each example, got {list(each.shape)}",
                 field=name,
             )
+    _check_weights(weights, num_examples=len(labels))
     if final is not None and onto is None:
         raise ParameterError("final is told of parts of onto, which is missing", field="onto")
     if not isinstance(model, Books):
@@ -105,7 +108,8 @@ def clipped_sum(
     books = model if isinstance(model, Books) else Books(model)
     books.check_precision()
     is_float32 = books.precision is Precision.FLOAT32
-    if is_float32 and views == 1 and shares is None and rule is per_example_clipping:
+    is_plain = views == 1 and shares is None and weights is None and rule is per_example_clipping
+    if is_float32 and is_plain:
         found = _of_linear_classifier(books.model, inputs, labels, clip_norm)
         if found is not None:
             return found if onto is None else replace(found, sum=onto.add_(found.sum))
@@ -120,6 +124,7 @@ def clipped_sum(
             kept = inputs[start * views : (start + at_once) * views]
             kept_labels = labels[start : start + at_once]
             kept_shares = None if shares is None else shares[start : start + at_once]
+            kept_weights = None if weights is None else weights[start : start + at_once]
             batch = books.batch_gradients(kept, kept_labels, views=views, shares=kept_shares)
             norms.append(batch.norms)
             losses.append(batch.losses)
@@ -129,11 +134,15 @@ def clipped_sum(
                 kept = kept[is_finite_B.repeat_interleave(views)]
                 kept_labels = kept_labels[is_finite_B]
                 kept_shares = None if kept_shares is None else kept_shares[is_finite_B]
+                kept_weights = None if kept_weights is None else kept_weights[is_finite_B]
                 if len(kept_labels) == 0:
                     break
                 batch = books.batch_gradients(kept, kept_labels, views=views, shares=kept_shares)
             else:
-                sums = _weighted_sums(batch, rule(batch.norms, clip_norm), books.dtype)
+                weights_B = rule(batch.norms, clip_norm)
+                if kept_weights is not None:
+                    weights_B = weights_B * kept_weights
+                sums = _weighted_sums(batch, weights_B, books.dtype)
                 if total_P is None:
                     total_P = books.joined(sums)
                 elif final is not None and start + at_once >= labels.shape[0]:
@@ -158,6 +167,22 @@ def _check_tensors(inputs: object, labels: object) -> None:
             )
     if isinstance(labels, Tensor) and (labels.is_floating_point() or labels.is_complex()):
         raise ParameterError(f"labels must be integers, got {labels.dtype}", field="labels")
+
+
+def _check_weights(weights: Tensor | None, *, num_examples: int) -> None:
+    """Refuse what would take a gradient beyond the clipping norm, or is not one for each example."""
+    if weights is None:
+        return
+    if weights.shape != (num_examples,):
+        raise ParameterError(
+            f"weights must be one for each of {num_examples} examples, got shape {list(weights.shape)}",
+            field="weights",
+        )
+    # Not that one is outside: what is no number is not inside.
+    if not bool(((weights >= 0) & (weights <= 1)).all()):
+        raise ParameterError(
+            "weights must be in [0, 1]: above, a gradient would exceed clip_norm", field="weights"
+        )
 
 
 def _of_linear_classifier(

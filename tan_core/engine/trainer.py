@@ -24,7 +24,7 @@ from tan_core.engine.audit import audit, steps_between_audits
 from tan_core.engine.augment import Augmentation
 from tan_core.engine.averaging import average
 from tan_core.engine.bookkeeping import Books
-from tan_core.engine.clipping import clipping_rule
+from tan_core.engine.clipping import class_weights, clipping_rule
 from tan_core.engine.coverage import check_coverage
 from tan_core.engine.divergence import is_diverged
 from tan_core.engine.flat import FlatParameters
@@ -170,7 +170,7 @@ class Trainer:
             check_coverage(model, shape, config.precision)
         else:
             check_once(model, shape, config.precision)
-        check_classes(model, shape, classes)
+        check_classes(model, shape, classes, config=config, users=owners)
         self._randomness = randomness
         self._microbatch_size = microbatch_size
         self._rank, self._world_size, self._all_reduce = rank, world_size, all_reduce
@@ -195,6 +195,8 @@ class Trainer:
         )
         self._pieces = Pieces([(name, math.prod(shape)) for name, shape in self._flat.layout])
         self._books = Books(self._model, config.precision)
+        weights_O = class_weights(config)
+        self._class_weights = None if weights_O is None else weights_O.to(place)
         self._ema = self._flat.vector.clone() if config.ema_decay else None
         self._optimizer = make_optimizer(config, self._flat.vector)
         self._noise_ahead = NoiseAhead() if place.type != "cpu" else None
@@ -449,6 +451,7 @@ class Trainer:
                 shares=shown.shares,
                 microbatch_size=self._microbatch_size,
                 rule=clipping_rule(self._config),
+                weights=None if self._class_weights is None else self._class_weights[shown.labels],
                 onto=total_P,
                 final=None if reduction is None else reduction.ready,
             )

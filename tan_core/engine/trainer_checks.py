@@ -111,13 +111,31 @@ def check_privacy(
 
 
 @torch.no_grad()
-def check_classes(model: nn.Module, shape: torch.Size, labels: Tensor) -> None:
+def check_classes(
+    model: nn.Module,
+    shape: torch.Size,
+    labels: Tensor,
+    *,
+    config: TrainerConfig,
+    users: Users | None,
+) -> None:
     """Before a step: one label too large would end the run in the middle, with what it cost, and be told."""
     width = logits(model, torch.zeros(2, *shape).to(fed(model))).shape[-1]
     if len(labels) and not 0 <= labels.min() <= labels.max() < width:
         raise ParameterError(
             f"labels must be >= 0 and below {width}, the classes that the model tells apart",
             field="labels",
+        )
+    stated = config.class_shares
+    if stated is not None and len(stated) != width:
+        raise ParameterError(
+            f"class_shares must be one for each of {width} classes that the model tells apart, got {len(stated)}",
+            field="class_shares",
+        )
+    if stated is not None and users is not None:
+        raise ParameterError(
+            "class_shares need records as units: a user's gradient is clipped once, and its records may be of several classes",
+            field="class_shares",
         )
 
 

@@ -4,6 +4,7 @@ from tan_core.planner.build import plan_mechanism, plan_study
 from tan_core.planner.candidates import Candidate, Target, candidate, simulation
 from tan_core.planner.climb import may_climb, most_examples
 from tan_core.planner.cost import MeasuredRate
+from tan_core.planner.counted import Counted
 from tan_core.planner.finals import Goal, Repeat, next_repeat
 from tan_core.planner.heats import SMALLEST_PART, in_parts
 from tan_core.planner.lineage import factor_of, start_of
@@ -18,6 +19,7 @@ from tan_core.planner.segments import Segments, reserved_mechanism, segment_rule
 __all__ = [
     "SMALLEST_PART",
     "Candidate",
+    "Counted",
     "Evaluation",
     "Goal",
     "MeasuredRate",

@@ -14,6 +14,7 @@ from tan_core.planner.candidates import GOES_ON_LEARNING_RATE, simulation_of
 from tan_core.planner.cap import check_cap
 from tan_core.planner.charged import ChargedSearch
 from tan_core.planner.cost import ComputeLimit, MeasuredRate, Rates, Workload, planned_cost
+from tan_core.planner.counted import Counted
 from tan_core.planner.finals import most_simulations
 from tan_core.planner.heats import heat_steps, wants_heats
 from tan_core.planner.lineage import trials_anew
@@ -154,7 +155,7 @@ def plan_study(
         memory=memory_bytes(model, spec) if model else None,
         precision=None if spec.searched("precision") else spec.train.precision,
         warnings=[_UNMEASURED] if hours is not None and rates is None else [],
-        num_validation=num_validation,
+        counted=None if num_validation is None else Counted.of(num_validation, spec),
         goes_on=spec.goes_on_from_trial,
     )
 
@@ -263,7 +264,7 @@ def _assemble(
     memory: int | None,
     precision: Precision | None,
     warnings: Sequence[str],
-    num_validation: int | None = None,
+    counted: Counted | None = None,
     goes_on: bool = False,
 ) -> Plan:
     """Everything that follows from what has been decided."""
@@ -298,9 +299,7 @@ def _assemble(
         confirmation=_simulation(shape, workload, confirmation, 1, goes_on=goes_on)
         if confirmation
         else None,
-        charged_search=_charged(run, search, num_validation, promise, goes_on=goes_on)
-        if search
-        else None,
+        charged_search=_charged(run, search, counted, promise, goes_on=goes_on) if search else None,
         goes_on=goes_on,
         step_candidates=step_candidates(shape, promise, workload),
         search_privacy=search_privacy(
@@ -385,7 +384,7 @@ def _heat(workload: Workload, shape: Shape) -> PlannedHeat | None:
 def _charged(
     run: PrivateRun,
     search: ChargedSearch,
-    num_validation: int | None,
+    counted: Counted | None,
     promise: Promise,
     *,
     goes_on: bool,
@@ -401,7 +400,7 @@ def _charged(
         clip_norm=trial.clip_norm,
         steps=trial.steps,
         score_noise_multiplier=noise,
-        score_std=round_up(noise / num_validation, 4) if num_validation else None,
+        score_std=round_up(noise / counted.whole, 4) if counted and counted.whole else None,
         epsilon_of_run=epsilon_alone(run.mechanism, promise),
         epsilon_of_trials=epsilon_alone(trials, promise),
         epsilon_of_scores=epsilon_alone(scores, promise),

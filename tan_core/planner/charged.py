@@ -20,6 +20,7 @@ from tan_core.errors import ParameterError
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 from tan_core.planner.candidates import simulation_of
+from tan_core.planner.counted import Counted
 from tan_core.planner.rungs import MIN_RUNG
 
 MAX_STEPS = 10_000_000
@@ -43,7 +44,7 @@ class ChargedSearch:
     Args:
         trials: that are planned.
         spare_trials: reserved on top of them, for those that a crash ends.
-        score_noise_multiplier: of the count of validation units that are told right, which one unit moves by one.
+        score_noise_multiplier: of the count of validation units that are told right, which one unit moves by at most one.
         expected_batch_size: of a trial; None: that of the private run.
     """
 
@@ -61,7 +62,7 @@ class ChargedSearch:
         delta: float,
         accountant: Accountant,
         neighboring_relation: NeighboringRelation,
-        num_validation: int | None,
+        counted: Counted | None,
         expected_batch_size: int | None,
     ) -> Self:
         """The search of so many trials in a study with this target.
@@ -75,7 +76,7 @@ class ChargedSearch:
             delta: of it.
             accountant: of the study.
             neighboring_relation: of the budget.
-            num_validation: units, records or users, that a trial is scored on; None where they are not known.
+            counted: the units, records or users, that a trial is scored on; None where they are not known.
             expected_batch_size: of a trial, where the user fixed it.
         """
         spare = math.ceil(trials / TRIALS_PER_SPARE)
@@ -87,9 +88,8 @@ class ChargedSearch:
             accountant=accountant,
             neighboring_relation=neighboring_relation,
         )
-        noise = max(
-            alone / math.sqrt(SCORES_SHARE), SAMPLING_DEVIATION * math.sqrt(num_validation or 0)
-        )
+        drawn = counted.deviations if counted else 0.0
+        noise = max(alone / math.sqrt(SCORES_SHARE), SAMPLING_DEVIATION * drawn)
         return cls(
             trials=trials,
             spare_trials=spare,

@@ -13,6 +13,7 @@ from tan_core.planner.calibration import calibrated, least_noise
 from tan_core.planner.cap import free_cap, refuse_batch_above_cap, with_cap
 from tan_core.planner.charged import ChargedSearch, charged_batch
 from tan_core.planner.cost import ComputeLimit
+from tan_core.planner.counted import Counted
 from tan_core.planner.segments import reserved_mechanism
 from tan_core.spec import Choices, Range, StudySpec
 
@@ -223,7 +224,9 @@ class _Shaper:
             delta=privacy.delta,
             accountant=privacy.accountant,
             neighboring_relation=self.neighboring_relation,
-            num_validation=self.num_validation,
+            counted=None
+            if self.num_validation is None
+            else Counted.of(self.num_validation, self.spec),
             expected_batch_size=None if search.rungs == "auto" else search.rungs[0],
         )
         if search.rungs != "auto" or self.spec.train.noise_multiplier is None:

@@ -87,6 +87,15 @@ class PrivacySpec(Frozen):
     """Who computes the epsilon that is promised."""
 
 
+class Metric(StrEnum):
+    """What trials are chosen by and private runs are scored by: a part of the records, and none of them is private."""
+
+    ACCURACY = "accuracy"
+    """Of all records, what is told right."""
+    BALANCED_ACCURACY = "balanced_accuracy"
+    """The mean over the classes of what is told right of each: guessing has one over their number, whatever their shares."""
+
+
 class SearchSpec(Frozen):
     """The simulations: how many, how large, over which space, and on whose data.
 
@@ -119,6 +128,8 @@ class SearchSpec(Frozen):
     rungs: Literal["auto"] | Rungs = "auto"
     """Simulated expected batch sizes, smallest first. auto: as ``planner.batch_ladder`` chooses; of a network, trials
     may begin with the first part of their steps at the second of these in place of the first one."""
+    metric: Metric = Metric.ACCURACY
+    """What trials are chosen by, and what the private run is scored by."""
     sampler: Sampler = Sampler.TPE
     """Who proposes the parameters of the next trial."""
     budget: Annotated[float, Field(gt=0, le=1000)] = 1.0
@@ -218,6 +229,7 @@ class StudySpec(Frozen):
             *self._proxy_faults(),
             *self._rung_faults(),
             *self._evaluation_faults(),
+            *self._metric_faults(),
             *self._first_faults(),
             *(self._space_faults() or self._faults_of_values()),
         ]
@@ -278,6 +290,7 @@ class StudySpec(Frozen):
                     + ("; fixed values go below train and model" if field == "space" else ""),
                 )
                 for field in SearchSpec.model_fields
+                if field != "metric"
                 if (value := getattr(search, field)) != getattr(unsearched, field)
             ]
         faults: list[InitErrorDetails] = []
@@ -350,6 +363,16 @@ class StudySpec(Frozen):
             problem = "a baseline is compared with by class; accepted beside it: true, auto"
             return [_fault(("evaluation", "by_class"), False, problem)]
         return []
+
+    def _metric_faults(self) -> list[InitErrorDetails]:
+        """How loud a balanced accuracy is depends on the rarest class, which the service cannot count."""
+        if self.search.metric is Metric.ACCURACY or self.train.class_shares is not None:
+            return []
+        problem = (
+            "balanced_accuracy needs train.class_shares, what part of the records has each label, as far as it is publicly "
+            "known; accepted without: accuracy"
+        )
+        return [_fault(("search", "metric"), self.search.metric.value, problem)]
 
     def _rung_faults(self) -> list[InitErrorDetails]:
         rungs, batch_size = self.search.rungs, self.train.batch_size

@@ -22,6 +22,9 @@ UNAUGMENTED: Final[Mapping[str, tuple[Any, ...]]] = {
 """Fields and values that leave every record as it is; auto pads nothing when K = 1."""
 
 
+MAX_CLASSES: Final = 100_000
+"""Whose shares a study may state."""
+
 MICROBATCH_SIZE: Final = 256
 """Views at once where nobody chose; of a GPU it stands for as many as fit."""
 
@@ -111,6 +114,14 @@ class TrainerConfig(Frozen):
     """What bounds the gradient of an example."""
     clipping_stability: PositiveFloat = 0.01
     """Of automatic clipping: what is added to each norm, so that tiny gradients stay small."""
+    class_shares: (
+        Annotated[list[PositiveFloat], Field(min_length=2, max_length=MAX_CLASSES)] | None
+    ) = Field(default=None, exclude_if=lambda value: value is None)
+    """Of each label among the records, in the order of the labels and in any unit, as far as they are publicly known: stated
+    here, for counting them in private records would be one more access. None: all records count alike."""
+    class_balance: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """How far ``class_shares`` are made up for: after it is clipped, the gradient of a record is multiplied by (the least share /
+    that of its class) to this power. 0: not at all; 1: every class adds as much as the others."""
     augmentation_multiplicity: Annotated[int, Field(ge=1, le=256)] = 1
     """K: views of an example that are averaged before its one clip."""
     crop_padding: Literal["auto"] | Annotated[int, Field(ge=0, le=64)] = "auto"
@@ -139,6 +150,7 @@ NEEDS: Final = (
         Need(field, "optimizer", _is_adam, "adam or adamw")
         for field in ("beta1", "beta2", "adam_epsilon")
     ),
+    Need("class_balance", "class_shares", lambda value: value is not None, "given"),
     Need("clipping_stability", "clipping", lambda value: value == Clipping.AUTOMATIC, "automatic"),
     Need("beta1", "momentum", lambda value: value == 0, "0, for a momentum replaces it"),
     Need(

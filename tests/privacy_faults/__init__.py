@@ -171,6 +171,14 @@ FAULTS = (
         checks=("sensitivity.views",),
     ),
     Fault(
+        "rare classes weighed up", "sensitivity.classes",
+        (
+            Edit("tan_core.engine.clipping", "class_weights", "shares_O.min()", "shares_O.max()"),
+            Edit(GRADIENTS, "_check_weights", "if weights is None:", "if True:"),
+        ),
+        checks=("sensitivity.classes",),
+    ),
+    Fault(
         "q of 1 / ceil(N / B)", "sampler.rate",
         (
             Edit(
@@ -309,6 +317,15 @@ TRIAL_FAULTS = (
         "a score that counts records where users are protected",
         "test_a_score_of_users_is_the_mean_of_what_is_right_of_each",
         (Edit(CHARGED, "ChargedRun._noisy_accuracy", "self._data.validation_users", "None"),),
+    ),
+    Fault(
+        "a score in which a rare class counts more than one", "test_of_a_balanced_score_no_record_counts_more_than_one",
+        (Edit("worker.metric", "alike", "shares_O.min()", "shares_O.max()"),),
+    ),
+    Fault(
+        "a score relative to how many records each class has",
+        "test_a_balanced_score_is_a_part_of_what_is_stated_and_not_of_what_is_there",
+        (Edit(CHARGED, "ChargedRun._noisy_accuracy", "_GRAINS * whole", "_GRAINS * float((counts if counts is not None else told + 1).sum())"),),
     ),
     Fault(
         "users whose records nobody knows",

@@ -45,6 +45,7 @@ _ROUNDING: Final = 1e-4
 _TRAPS: Final = ("batch_norm", "centred")
 _FAR: Final = 100
 _IN_BFLOAT16: Final = ("mlp", "tanh-cnn", "wrn-16-4", "vit-tiny")
+_SHARES: Final = [1.0, *[4.0] * (_NUM_CLASSES - 1)]
 _VIEWS: Final = {"augmentation_multiplicity": 4, "crop_padding": 2}
 """Crops alone: a record's flips are drawn after the crops of all, so they depend on who else is there."""
 
@@ -95,6 +96,17 @@ def several_views(lab: Lab) -> Iterator[Finding]:
         finding,
         claim="leaving out a record of 4 augmented views moves the clipped sum by C",
         fault="views clipped one by one",
+    )
+
+
+def weighted_classes(lab: Lab) -> Iterator[Finding]:
+    """A record of the class that is said to be the rarest moves the sum by C, one of another class by less."""
+    setup = _setup(lab, _registered("mlp"), trainer={"class_shares": _SHARES})
+    setup.labels[-1] = 0
+    yield replace(
+        _bounded(lab, "sensitivity.classes", setup),
+        claim="where classes have shares, leaving out a record of the rarest moves the clipped sum by C",
+        fault="classes that are weighed up, or by the loss that is clipped",
     )
 
 

@@ -22,6 +22,7 @@ from worker.selftest.sensitivity import (
     passes_in_bfloat16,
     registered_models,
     several_views,
+    weighted_classes,
 )
 
 log = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ def checks(*, quick: bool) -> dict[str, Check]:
         "sensitivity": partial(registered_models, quick=quick),
         "sensitivity.features": frozen_features,
         "sensitivity.views": several_views,
+        "sensitivity.classes": weighted_classes,
         "sensitivity.bfloat16": passes_in_bfloat16,
         "sensitivity.non_finite": non_finite_record,
         "sensitivity.mixing": mixing_models,

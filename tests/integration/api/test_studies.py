@@ -94,6 +94,9 @@ MALFORMED = [
     ({"train": {"max_batch_size": 0}}, "train.max_batch_size"),
     ({"train": {"max_batch_size": 400}}, "train.max_batch_size"),  # digits: add_or_remove_one
     ({"train": {"workers": 0}}, "train.workers"),
+    ({"train": {"class_shares": [98, 2]}}, "train.class_shares"),  # digits have ten classes
+    ({"search": {"metric": "balanced_accuracy"}}, "search.metric"),
+    ({"search": {"metric": "f1"}}, "search.metric"),
     ({"promotion": "sometimes"}, "promotion"),
     ({"budget": {"gpu_hours": -1}}, "budget.gpu_hours"),
 ]

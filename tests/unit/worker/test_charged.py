@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tan_core.data import inspect, load_split
@@ -20,12 +20,15 @@ from tan_core.engine.inputs import as_floats
 from tan_core.engine.trainer import Trainer
 from tan_core.errors import ParameterError
 from tan_core.mechanism import Mechanism
+from tan_core.spec.study import Metric
+from tan_core.spec.train import TrainerConfig
 from tan_core.wire import DatasetRef, SearchAssignment, TrialState, TrialWeights, weights_path
 from tests.privacy_faults import TRIAL_FAULTS, Fault
 from tests.support.assignments import search_assignment
 from tests.support.datasets import dataset_ref
 from worker.begin import go_on_from, model_for
 from worker.charged import ChargedRun, NotChargedError, units_told_right
+from worker.metric import alike
 from worker.report import UnreachableError
 from worker.rung import Data, chosen
 from worker.searcher import wanted_repeat
@@ -50,7 +53,13 @@ def data(digits: DatasetRef) -> Data:
 
 
 def assignment_of(
-    digits: DatasetRef, *, noise: float = 2.0, score_noise: float = NOISE, steps: int = STEPS
+    digits: DatasetRef,
+    *,
+    noise: float = 2.0,
+    score_noise: float = NOISE,
+    steps: int = STEPS,
+    metric: str = "accuracy",
+    **changes: Any,
 ) -> SearchAssignment:
     mechanism = Mechanism(
         sampling_rate=128 / digits.num_train, noise_multiplier=noise, clip_norm=1.0, steps=steps
@@ -64,7 +73,8 @@ def assignment_of(
     return search_assignment(
         digits,
         mechanism=run,
-        search={"accounting": "accounted", "space": {"learning_rate": 1.0}},
+        search={"accounting": "accounted", "space": {"learning_rate": 1.0}, "metric": metric},
+        **changes,
         rungs=[128],
         charged={
             "mechanism": {"event": mechanism.to_json()},
@@ -228,6 +238,61 @@ def test_the_digits_of_a_score_do_not_tell_the_count(digits: DatasetRef, data: D
 
     assert len(guessed) > 150
     assert guessed.count(hits) < len(guessed) / 10
+
+
+SHARES = [1.0, 2.0, *[4.0] * 8]
+
+
+def balanced(digits: DatasetRef, *, score_noise: float = NOISE) -> SearchAssignment:
+    trainer = TrainerConfig(class_shares=SHARES)
+    return assignment_of(
+        digits, score_noise=score_noise, metric="balanced_accuracy", trainer=trainer
+    )
+
+
+@settings(report_multiple_bugs=False)
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(0, 9)), min_size=2, max_size=40),
+    st.integers(0, 39),
+)
+def test_of_a_balanced_score_no_record_counts_more_than_one(records, at: int) -> None:
+    """Whatever the others are: the count with it less that without it."""
+    hits = torch.tensor([hit for hit, _ in records])
+    labels = torch.tensor([label for _, label in records])
+    others = torch.arange(len(hits)) != at % len(hits)
+
+    def count(of: torch.Tensor) -> float:
+        counts = alike(labels[of], SHARES, Metric.BALANCED_ACCURACY)
+        return units_told_right(hits[of], None, counts)[0]
+
+    moved = count(torch.ones_like(others)) - count(others)
+    assert 0 <= moved <= 1
+    assert moved == (SHARES[0] / SHARES[int(labels[~others])] if bool(hits[~others]) else 0)
+
+
+def test_a_balanced_score_is_a_part_of_what_is_stated_and_not_of_what_is_there(
+    digits: DatasetRef, data: Data
+) -> None:
+    """Of ten classes, the rarest with a part of 35: all hits count N * 10 / 35 together, if it is so."""
+    run = finished(begun(balanced(digits, score_noise=1e-9), data))
+    _, labels = data.validation
+    hits = run._trainer.hits(*data.validation, weights=run._mean.weights)
+    expected = float((hits / torch.tensor(SHARES)[labels]).sum()) / (len(labels) * 10 / 35)
+
+    assert run.score.accuracy == pytest.approx(min(expected, 1.0), abs=1e-3)
+
+
+def test_the_noise_on_a_balanced_score_is_what_was_charged(digits: DatasetRef, data: Data) -> None:
+    run = finished(begun(balanced(digits, score_noise=5.0), data))
+    whole = len(data.validation[1]) * 10 / 35
+    found = []
+    for attempt in range(400):
+        run._randomness = PrivateRandomness(bytes(32), attempt + 1)
+        found.append(run._noisy_accuracy() * whole)
+    within = np.array([count for count in found if 0 < count < whole])
+
+    assert len(within) > 350
+    assert 0.85 * 5 < within.std() < 1.15 * 5
 
 
 @pytest.fixture(scope="module")

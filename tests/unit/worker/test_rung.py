@@ -1,5 +1,6 @@
 """One rung of one trial, in this process."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,11 @@ import torch
 from tan_core.data import inspect, load_split
 from tan_core.engine.trainer import StepStats
 from tan_core.mechanism import Mechanism
+from tan_core.spec.study import Metric
 from tan_core.wire import CURVE_POINTS, DatasetRef, SearchAssignment
 from tests.support.assignments import search_assignment
 from tests.support.datasets import dataset_ref
+from worker.metric import score_of
 from worker.rung import Data, RungRun, chosen, run_rung
 
 STEPS = 40
@@ -79,6 +82,28 @@ def test_the_curve_ends_in_the_score(digits: DatasetRef, data: Data) -> None:
     score = simulate(digits, data, learning_rate=2.0).score
     assert [point.step for point in score.curve] == [10, 20, 30, 40]
     assert score.curve[-1].accuracy == score.accuracy
+
+
+def test_a_balanced_score_is_the_mean_over_the_classes(digits: DatasetRef, data: Data) -> None:
+    """Trained as ever, and looked at otherwise: where a class is rare in the validation split it counts as much."""
+    _, labels = data.validation
+    few = torch.cat([torch.nonzero(labels != 3)[:, 0], torch.nonzero(labels == 3)[:2, 0]])
+    rare = replace(data, validation=(data.validation[0][few], labels[few]))
+    assignment = assignment_of(digits)
+    assignment = assignment.model_copy(
+        update={"search": assignment.search.model_copy(update={"metric": Metric.BALANCED_ACCURACY})}
+    )
+    candidate = chosen(assignment, {"learning_rate": 1.0})
+
+    run = run_rung(assignment, candidate, 0, rare)
+
+    hits = run.trainer.hits(*rare.validation, weights=run._mean.weights)
+    shares = [float(hits[rare.validation[1] == each].float().mean()) for each in range(10)]
+    assert run.score.accuracy == pytest.approx(sum(shares) / 10)
+    assert run.score.accuracy != pytest.approx(float(hits.float().mean()), abs=1e-3)
+    assert run.score.released == pytest.approx(
+        score_of(run.trainer.hits(*rare.validation), rare.validation[1], Metric.BALANCED_ACCURACY)
+    )
 
 
 def test_parts_make_the_same_run_as_one_sweep(

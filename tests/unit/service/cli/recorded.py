@@ -249,6 +249,7 @@ SUMMARY: Json = {
     "delta": 1e-5,
     "accountant": "pld",
     "neighboring_relation": "add_or_remove_one",
+    "metric": "accuracy",
     "best_accuracy": 0.9301,
     "predicted_accuracy": 0.9276,
     "predicted_low": 0.9172,

@@ -111,6 +111,20 @@ def test_what_is_issued_verifies(
     assert {name for name, check in checks.items() if check.verdict != "good"} == {"signer"}
 
 
+def test_stated_shares_of_classes_are_in_it_and_are_not_covered(key: Ed25519PrivateKey) -> None:
+    spec = make_facts().spec
+    train = spec.train.model_copy(update={"class_shares": [98.0, 2.0]})
+    said = build(make_facts(spec=spec.model_copy(update={"train": train})))
+
+    assert said["training"]["class_shares"] == [98.0, 2.0]
+    assert "Not covered: how the shares of the classes were found" in said["coverage"][-1]
+    assert bad(said, key) == []
+    hidden = {**said, "coverage": said["coverage"][:-1]}
+    assert bad(hidden, key) == ["coverage"]
+    unstated = {**said, "training": {"precision": said["training"]["precision"]}}
+    assert bad(unstated, key) == ["coverage"]
+
+
 def _coverage(said: Statement) -> None:
     said["coverage"] = [WEIGHTS, said["coverage"][-1]]
 

@@ -124,6 +124,54 @@ class TestClippedSum:
         assert torch.allclose(together.sum, healthy, atol=1e-6)
         assert not together.norms[3].isfinite()
 
+    @pytest.mark.parametrize("views", [1, 4])
+    @pytest.mark.parametrize("name", ["linear", "mlp", "tanh-cnn"])
+    def test_weights_multiply_what_is_clipped(self, name: str, views: int) -> None:
+        model, (inputs, labels) = make_model(name), make_batch(6, views)
+        weights = torch.tensor([1.0, 0.5, 0.0, 0.25, 1.0, 0.1], dtype=torch.float64)
+        rows = example_gradients(model, inputs, labels, views=views)
+        expected = sum(
+            weight * clipped(row[None], 0.3) for weight, row in zip(weights, rows, strict=True)
+        )
+
+        got = clipped_sum(
+            model,
+            inputs,
+            labels,
+            clip_norm=0.3,
+            views=views,
+            weights=weights,
+            microbatch_size=2 * views,
+        )
+
+        torch.testing.assert_close(got.sum, expected, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(got.norms, rows.norm(dim=1))
+
+    def test_an_example_that_is_not_finite_takes_its_weight_with_it(self) -> None:
+        model, (inputs, labels) = make_model("mlp"), make_batch(4)
+        weights = torch.tensor([0.5, 1.0, 0.25, 0.1], dtype=torch.float64)
+        inputs[1] = torch.nan
+        others = [0, 2, 3]
+
+        got = clipped_sum(model, inputs, labels, clip_norm=0.3, weights=weights)
+
+        without = clipped_sum(
+            model, inputs[others], labels[others], clip_norm=0.3, weights=weights[others]
+        )
+        torch.testing.assert_close(got.sum, without.sum)
+
+    @pytest.mark.parametrize("wrong", [1.0000001, -0.1, float("nan"), float("inf")])
+    def test_a_weight_that_would_take_a_gradient_beyond_its_norm_is_refused(self, wrong) -> None:
+        weights = torch.tensor([1.0, wrong], dtype=torch.float64)
+
+        with pytest.raises(ParameterError, match=r"in \[0, 1\]") as caught:
+            clipped_sum(make_model("mlp"), *make_batch(2), clip_norm=1.0, weights=weights)
+        assert caught.value.field == "weights"
+
+    def test_weights_are_one_for_each_example(self) -> None:
+        with pytest.raises(ParameterError, match="one for each of 2 examples"):
+            clipped_sum(make_model("mlp"), *make_batch(2), clip_norm=1.0, weights=torch.ones(3))
+
     def test_an_empty_batch_sums_to_zero(self) -> None:
         model = make_model("tanh-cnn")
         inputs, labels = make_batch(0)

@@ -308,6 +308,8 @@ READ = {
     "color_jitter": {"color_jitter": 0.5},
     "clipping": {"clipping": "automatic"},
     "clipping_stability": {"clipping": "automatic", "clipping_stability": 1.0},
+    "class_shares": {"class_shares": [8, 1, 1]},
+    "class_balance": {"class_shares": [8, 1, 1], "class_balance": 0.5},
     "precision": {"precision": "bfloat16"},
 }
 
@@ -324,6 +326,39 @@ class TestFields:
         )
 
         assert any(not torch.allclose(with_it[key], without[key]) for key in without)
+
+
+class TestClassShares:
+    """A class that is said to be rare adds what it adds, and the others less."""
+
+    @pytest.mark.parametrize("views", [1, 2])
+    def test_a_step_is_the_sum_of_clipped_gradients_that_are_multiplied_after(
+        self, views: int
+    ) -> None:
+        drawn, views_of = (0, 1, 2, 5), {"augmentation_multiplicity": views, "crop_padding": 0}
+        config = {"class_shares": [4, 1, 2], "class_balance": 0.5, **views_of}
+        trainer = make_trainer(config=config, randomness=FixedRandomness(drawn, noise=0.0))
+        alone = [
+            make_trainer(config=views_of, randomness=FixedRandomness([each], noise=0.0))
+            for each in drawn
+        ]
+        labels, start = torch.from_numpy(tiny_images()[1])[list(drawn)], vector(trainer)
+
+        run(trainer, 1)
+
+        moved = torch.stack([vector(run(each, 1)) - start for each in alone])
+        weights = torch.tensor([0.5, 1.0, 0.5**0.5])[labels]
+        assert len(labels.unique()) > 1
+        torch.testing.assert_close(vector(trainer) - start, weights @ moved, rtol=1e-4, atol=1e-6)
+
+    def test_they_are_one_for_each_class(self) -> None:
+        with pytest.raises(ParameterError, match="one for each of 3 classes"):
+            make_trainer(config={"class_shares": [1, 1]})
+
+    def test_they_need_records_as_units(self) -> None:
+        with pytest.raises(ParameterError, match="class_shares need records") as caught:
+            make_trainer(config={"class_shares": [1, 1, 2]}, users=np.arange(NUM_EXAMPLES))
+        assert caught.value.field == "class_shares"
 
 
 class TestAverage:

@@ -13,12 +13,13 @@ from pydantic import ValidationError
 from tan_core.accounting import price
 from tan_core.errors import ParameterError, TooHardError
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
-from tan_core.planner import Plan, plan_study
+from tan_core.planner import Counted, Plan, plan_study
 from tan_core.planner import privacy as privacy_section
 from tan_core.planner.charged import ChargedSearch, charged_batch, score_mechanism
 from tan_core.planner.search_modes import search_privacy_by_mode
 from tan_core.planner.shape import ENOUGH_NOISE
 from tan_core.spec import StudySpec
+from tan_core.spec.study import Metric
 from tan_core.tan import epsilon_tan
 
 N = 50_000
@@ -243,7 +244,7 @@ def test_scores_take_at_most_a_tenth_and_no_more_noise_than_that_needs() -> None
             delta=DELTA,
             accountant=Accountant.PLD,
             neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE,
-            num_validation=size,
+            counted=Counted.by(size, Metric.ACCURACY, None),
             expected_batch_size=None,
         )
         for size in (100, 1_000_000)
@@ -253,6 +254,25 @@ def test_scores_take_at_most_a_tenth_and_no_more_noise_than_that_needs() -> None
     alone.compose(SelfComposedDpEvent(GaussianDpEvent(few.score_noise_multiplier * 0.1**0.5), 9))
     assert alone.get_epsilon(DELTA) == pytest.approx(3.0, rel=2e-2)
     assert many.score_noise_multiplier == 300.0  # what the split's own draw does to a count
+
+
+def test_where_a_balanced_accuracy_counts_scores_are_as_loud_as_the_draw_of_the_rarest_class() -> (
+    None
+):
+    """Of a split with 2 % of one class an accuracy would need 784 records of 10,000 to be drawn as loudly."""
+    balanced = {"metric": "balanced_accuracy"}
+    train = {"class_shares": [98, 2]}
+
+    plan = planned(search=balanced, train=train)
+
+    charged, alike = plan.charged_search, planned(train=train).charged_search
+    assert charged is not None
+    assert alike is not None
+    deviation = 0.5 * (0.09 / 9800 + 0.09 / 200) ** 0.5
+    assert charged.score_std is not None
+    assert charged.score_std >= deviation * 0.999
+    assert charged.score_noise_multiplier == pytest.approx(charged.score_std * 400, rel=0.01)
+    assert charged.score_noise_multiplier < alike.score_noise_multiplier
 
 
 def test_noise_that_is_given_is_priced_with_its_search() -> None:

@@ -13,7 +13,11 @@ from tan_core.planner.candidates import candidate
 from tan_core.spec import StudySpec, TrainerConfig, TrainSpec, field_problems
 from tan_core.spec.train import NEEDS, Precision
 
-NEUTRAL = {name: field.default for name, field in TrainerConfig.model_fields.items()}
+NEUTRAL = {
+    name: field.default
+    for name, field in TrainerConfig.model_fields.items()
+    if name != "class_shares"
+}
 
 
 def study(*, space: dict[str, Any] | None = None, **train: Any) -> dict[str, Any]:
@@ -31,6 +35,48 @@ def problems(**sections: Any) -> list[tuple[str, str]]:
     with pytest.raises(ValidationError) as caught:
         StudySpec.model_validate(study(**sections))
     return [(problem.path, problem.message) for problem in field_problems(caught.value, StudySpec)]
+
+
+class TestClassShares:
+    def test_they_are_facts_and_no_choice(self) -> None:
+        assert [path for path, _ in problems(space={"class_shares": {"choices": [[1, 2]]}})]
+        assert [path for path, _ in problems(space={"class_shares": 2.0})] == [
+            "search.space.class_shares"
+        ]
+
+    @pytest.mark.parametrize("shares", [[1.0], [1.0, 0.0], [1.0, -1.0], [], "even"])
+    def test_each_is_above_0_and_there_are_two_at_least(self, shares) -> None:
+        assert problems(class_shares=shares)
+
+    def test_a_balance_needs_them(self) -> None:
+        ((path, message),) = problems(class_balance=0.5)
+        assert path == "train.class_balance"
+        assert "class_shares" in message
+
+        searched = problems(space={"class_balance": {"low": 0.0, "high": 1.0}})
+        assert [path for path, _ in searched] == ["search.space.class_balance"]
+
+    def test_a_balance_can_be_searched_beside_them(self) -> None:
+        space = {"class_balance": {"low": 0.0, "high": 1.0}}
+
+        spec = StudySpec.model_validate(study(space=space, class_shares=[98, 2]))
+
+        assert spec.searched("class_balance") is not None
+        assert spec.train.trainer().class_shares == [98.0, 2.0]
+
+    def test_a_balanced_accuracy_needs_them(self) -> None:
+        given = study()
+        given["search"]["metric"] = "balanced_accuracy"
+
+        with pytest.raises(ValidationError) as caught:
+            StudySpec.model_validate(given)
+        (problem,) = field_problems(caught.value, StudySpec)
+        assert problem.path == "search.metric"
+        assert "train.class_shares" in problem.message
+        assert StudySpec.model_validate(given | {"train": {"class_shares": [1, 2]}})
+
+    def test_a_study_that_does_not_state_them_is_written_without(self) -> None:
+        assert "class_shares" not in StudySpec.model_validate(study()).model_dump()["train"]
 
 
 class TestDomains:
