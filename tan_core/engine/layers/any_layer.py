@@ -227,9 +227,11 @@ def _by_example(x: Tensor, dim: int, views: int) -> Tensor:
     """The views of each example together, examples first: [B, ...].
 
     Row by row in memory: vmap cannot ask whether images are channels-last, and torch 2.13's way back
-    through a group norm ends the process on such images.
+    through a group norm ends the process on such images. Those of one pixel are contiguous in either
+    order, and torch goes by their strides.
     """
-    return x.unflatten(dim, (-1, views)).movedim(dim, 0).contiguous()
+    x = x.unflatten(dim, (-1, views)).movedim(dim, 0)
+    return x.flatten().view(x.shape)
 
 
 def _alias(x: Tensor) -> Tensor:

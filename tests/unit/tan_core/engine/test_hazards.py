@@ -206,3 +206,24 @@ class TestGroupNorm:
 
         with pytest.raises(RuntimeError, match=message):
             clipped_sum(Normed(wiring), x, torch.tensor([0, 2]), clip_norm=1.0)
+
+    def test_one_of_no_known_kind_reads_images_of_one_pixel(self) -> None:
+        """Channels-last in memory they ended the process, in torch's way back through the norm."""
+        model = nn.Sequential(
+            nn.Conv2d(3, 144, 3),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Conv2d(144, 144, 1),
+            NormThenRelu(24, 144),
+            nn.Flatten(),
+            nn.Linear(144, 3),
+        ).double()
+        x = torch.randn(4, 3, 5, 5, generator=torch.Generator().manual_seed(0)).double()
+
+        assert_exact(model, x, torch.tensor([0, 2, 1, 0]))
+
+
+class NormThenRelu(nn.GroupNorm):
+    """Writes in place, which sends the engine from vmap to one example at a time."""
+
+    def forward(self, input):
+        return super().forward(input).relu_()
