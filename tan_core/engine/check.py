@@ -9,16 +9,8 @@ from torch.nn.utils import parametrize
 
 from tan_core import _validate
 from tan_core.errors import ModelError
+from tan_core.models.batch_norm import BATCH_NORMS
 
-_BATCH_NORMS = (
-    nn.BatchNorm1d,
-    nn.BatchNorm2d,
-    nn.BatchNorm3d,
-    nn.SyncBatchNorm,
-    nn.LazyBatchNorm1d,
-    nn.LazyBatchNorm2d,
-    nn.LazyBatchNorm3d,
-)
 _DRAWS = "it draws from torch's global generator"
 _DROPOUTS = (
     nn.Dropout,
@@ -86,8 +78,12 @@ def _reasons(layer: nn.Module) -> Iterator[str]:
         yield f"its compile() was called: {_UNSEEN}; pass a module of which it was not"
     elif isinstance(layer, torch.jit.ScriptModule):
         yield f"TorchScript made it: {_UNSEEN}; pass the module that it was made of"
-    if isinstance(layer, _BATCH_NORMS):
-        yield ("it mixes the examples of a batch, so no per-example gradient exists; use GroupNorm")
+    if isinstance(layer, BATCH_NORMS):
+        yield (
+            "it mixes the examples of a batch, so no per-example gradient exists; use GroupNorm, which "
+            "replace_batch_norm: group puts in its place in a timm: or python: model, and "
+            "tan_core.models.replace_batch_norm in a module"
+        )
     if getattr(layer, "track_running_stats", False):
         yield "it keeps running statistics of private examples; set track_running_stats=False"
     if isinstance(layer, _DROPOUTS) and layer.p > 0:

@@ -9,8 +9,9 @@ from torch import nn
 from tan_core import _validate
 from tan_core.errors import ParameterError
 from tan_core.models import linear, mlp, nf_resnet, scatter, tanh_cnn, vit, wide_resnet
+from tan_core.models.batch_norm import replace_batch_norm
 from tan_core.models.checkpoint_file import Checkpoint
-from tan_core.models.external import build_python, build_timm
+from tan_core.models.external import Made, build_python, build_timm
 from tan_core.models.extractor import Extractor, split
 from tan_core.models.initialise import initialise
 from tan_core.models.pretrained import FrozenBackbone, begin_from
@@ -38,6 +39,7 @@ __all__ = [
     "build_head",
     "extractor_of",
     "has_backbone",
+    "replace_batch_norm",
 ]
 
 Builder = Callable[[Any, tuple[int, ...], int], nn.Module]
@@ -74,7 +76,8 @@ def build(
 
     ``timm:`` and ``python:`` models initialise themselves. They do so while torch's global generator on
     the CPU stands at a seed drawn from ``generator``, and it is put back afterwards: what they draw from
-    it follows from ``generator`` alone.
+    it follows from ``generator`` alone. With ``replace_batch_norm`` their batch normalisation is replaced before a
+    checkpoint's values are put in (:func:`~tan_core.models.batch_norm.replace_batch_norm`).
 
     Args:
         spec: family and options.
@@ -86,12 +89,13 @@ def build(
     Raises:
         ParameterError: an argument is of another kind, the family cannot read inputs of this shape, an option does not fit it, or a
             ``timm:`` or ``python:`` model cannot be had.
+        ModelError: its batch normalisation cannot be replaced.
         PretrainedError: the checkpoint is of another model, or there is none where one is named.
     """
     shape, num_classes = _checked(spec, shape, num_classes, generator)
     _validate.optional(Checkpoint, checkpoint=checkpoint)
-    model = _initialised(spec, shape, num_classes, generator)
-    begin_from(checkpoint, model, spec, num_classes=num_classes)
+    model, replaced = _initialised(spec, shape, num_classes, generator)
+    begin_from(checkpoint, model, spec, num_classes=num_classes, replaced=replaced)
     return model
 
 
@@ -108,7 +112,7 @@ def _checked(
 
 def _initialised(
     spec: ModelSpec, shape: tuple[int, ...], num_classes: int, generator: torch.Generator
-) -> nn.Module:
+) -> Made:
     match spec:
         case TimmModel():
             return build_timm(spec, shape, num_classes, generator)
@@ -120,7 +124,7 @@ def _initialised(
                 model = BUILDERS[type(spec)](spec, shape, num_classes)
             model.to_empty(device="cpu")
             initialise(model, generator)
-            return model
+            return model, {}
 
 
 def build_head(

@@ -1,6 +1,6 @@
 """Models whose code is not ours: architectures of timm, and what a user's own function makes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -8,18 +8,23 @@ import torch
 from torch import nn
 
 from tan_core.errors import ModelError, ParameterError
+from tan_core.models.batch_norm import replace_batch_norm
 from tan_core.models.shapes import image_shape
 from tan_core.spec.models import PythonModel, TimmModel
+
+Made = tuple[nn.Module, Mapping[str, str]]
+"""A model, and what :func:`~tan_core.models.batch_norm.replace_batch_norm` says of it; nothing where that was not asked for."""
 
 
 def build_timm(
     spec: TimmModel, shape: tuple[int, ...], num_classes: int, generator: torch.Generator
-) -> nn.Module:
+) -> Made:
     """The architecture with the weights that timm draws for it.
 
     Raises:
         ParameterError: timm is not installed, does not know the architecture, or the architecture
             refuses an option or inputs of this shape.
+        ModelError: its batch normalisation cannot be replaced, where that was asked for.
     """
     channels, _, _ = image_shape(spec, shape)
     try:
@@ -45,13 +50,14 @@ def build_timm(
 
 def build_python(
     spec: PythonModel, shape: tuple[int, ...], num_classes: int, generator: torch.Generator
-) -> nn.Module:
+) -> Made:
     """What ``factory(shape=..., num_classes=..., **options)`` returns, with its own initial weights.
 
     This imports the module. Whoever takes specs from others asks ``spec.is_allowed`` first.
 
     Raises:
         ParameterError: there is no such factory, or it fails, or its model cannot read the inputs.
+        ModelError: its batch normalisation cannot be replaced, where that was asked for.
     """
     try:
         factory = getattr(import_module(spec.module), spec.factory)
@@ -72,7 +78,7 @@ def _made(
     shape: tuple[int, ...],
     num_classes: int,
     generator: torch.Generator,
-) -> nn.Module:
+) -> Made:
     """The model, made and tried once while torch's global generator stands at a seed of ours.
 
     Such code draws its initial weights from that generator, on the CPU. With equal seeds they are
@@ -86,8 +92,11 @@ def _made(
             model = make()
             if not isinstance(model, nn.Module):
                 raise TypeError(f"made a {type(model).__name__}, not an nn.Module")
+            replaced = replace_batch_norm(model, shape) if spec.replace_batch_norm else {}
             with torch.no_grad():
                 logits = model(torch.zeros(2, *shape))
+        except ModelError:
+            raise
         except Exception as error:
             raise ParameterError(
                 f"model {spec.name} cannot be made for inputs of shape {list(shape)} with options "
@@ -100,4 +109,4 @@ def _made(
             f"model {spec.name} must give [2, {num_classes}] logits for 2 examples, got {found}",
             field="model.name",
         )
-    return model
+    return model, replaced

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tan_core.errors import PretrainedError
+from tan_core.models.batch_norm import by_new_names
 from tan_core.models.checkpoint_file import Checkpoint
 from tan_core.models.extractor import Extractor
 from tan_core.spec.models import ModelSpec
@@ -55,18 +56,27 @@ class FrozenBackbone(Extractor):
 
 
 def begin_from(
-    checkpoint: Checkpoint | None, model: nn.Module, spec: ModelSpec, *, num_classes: int
+    checkpoint: Checkpoint | None,
+    model: nn.Module,
+    spec: ModelSpec,
+    *,
+    num_classes: int,
+    replaced: Mapping[str, str] | None = None,
 ) -> None:
     """Put the checkpoint of ``spec.pretrained`` into ``model``, and freeze what is not trained.
 
     The classifier is the last linear layer. It keeps the initial values that it has where it alone is
     trained, and where the checkpoint's is for another number of classes.
 
+    Of a batch normalisation that was replaced, scale and shift are those of the layer in its place: both follow on
+    numbers of mean 0 and variance 1. Its running statistics are left out, for that layer takes its own.
+
     Args:
         checkpoint: None where ``spec`` names none.
         model: of ``spec``, initialised.
         spec: whether all is trained or the classifier alone.
         num_classes: of the model.
+        replaced: what :func:`~tan_core.models.batch_norm.replace_batch_norm` said of it.
 
     Raises:
         PretrainedError: the checkpoint is of another model: names are missing or left over, a shape
@@ -90,7 +100,8 @@ def begin_from(
             field="model.pretrained.train",
         )
     own = model.state_dict()
-    checkpoint = replace(checkpoint, weights=_unwrapped(checkpoint.weights, own))
+    weights = by_new_names(_unwrapped(checkpoint.weights, own), replaced or {})
+    checkpoint = replace(checkpoint, weights=weights)
     fresh = classifier if alone or _is_for_other_classes(checkpoint, own, classifier) else ()
     kept = {name: value for name, value in own.items() if name not in fresh}
     if not kept:

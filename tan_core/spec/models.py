@@ -255,7 +255,17 @@ def _architecture_only(options: dict[str, OptionValue]) -> dict[str, OptionValue
     return options
 
 
-class TimmModel(Model):
+class ExternalModel(Model):
+    """A model whose code is not ours."""
+
+    replace_batch_norm: Literal["group"] | None = Field(
+        default=None, exclude_if=lambda value: value is None
+    )
+    """Group: each batch normalisation, which mixes examples, becomes a group normalisation of as many groups as divide its
+    channels, 32 at most. None: a model with batch normalisation is refused."""
+
+
+class TimmModel(ExternalModel):
     """An architecture of the package timm, without weights: ``timm:resnet18``."""
 
     smallest_side = 1
@@ -279,7 +289,7 @@ ModulePrefixes = Annotated[
 """Dotted names of modules and packages, also as one text with commas: ``lab.models, zoo``."""
 
 
-class PythonModel(Model):
+class PythonModel(ExternalModel):
     """Whatever a function makes: ``python:package.module:factory``.
 
     It is called as ``factory(shape=..., num_classes=..., **options)`` and returns an ``nn.Module``.

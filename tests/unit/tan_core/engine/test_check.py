@@ -13,7 +13,10 @@ from tan_core.errors import ModelError, ParameterError
 from tests.support.models import SMALL_MODELS
 
 REFUSED = {
-    "batch-norm": (nn.BatchNorm2d(4), "'1' is BatchNorm2d: it mixes the examples"),
+    "batch-norm": (
+        nn.BatchNorm2d(4),
+        "'1' is BatchNorm2d: it mixes the examples.* replace_batch_norm: group ",
+    ),
     "sync-batch-norm": (nn.SyncBatchNorm(4), "'1' is SyncBatchNorm: it mixes the examples"),
     "statistics": (nn.InstanceNorm2d(4, track_running_stats=True), "keeps running statistics"),
     "dropout": (nn.Dropout(0.5), "'1' is Dropout: it draws from torch's global generator; set p=0"),

@@ -70,6 +70,25 @@ class TestModelSpec:
         with pytest.raises(ValidationError, match=option):
             SPEC.validate_python({"name": "timm:resnet18", "options": {option: 1}})
 
+    @pytest.mark.parametrize("name", ["timm:resnet18", "python:lab.models:small"])
+    def test_batch_normalisation_is_replaced_where_that_is_said(self, name: str) -> None:
+        """Specs from before the option say the same as those that leave it out."""
+        spec = SPEC.validate_python({"name": name, "replace_batch_norm": "group"})
+        without = SPEC.validate_python({"name": name})
+
+        assert SPEC.validate_json(SPEC.dump_json(spec)) == spec != without
+        assert "replace_batch_norm" not in without.model_dump()
+        assert model_options(spec) == set()
+        assert field_of("model.replace_batch_norm", spec) is None
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [("timm:resnet18", "layer"), ("timm:resnet18", True), ("wrn-16-4", "group")],
+    )
+    def test_nothing_else_takes_its_place(self, name: str, value: object) -> None:
+        with pytest.raises(ValidationError, match="replace_batch_norm"):
+            SPEC.validate_python({"name": name, "replace_batch_norm": value})
+
     def test_every_member_of_the_union_has_its_tag(self) -> None:
         """A tag that is missing here would show up in the paths of errors."""
         kinds = set(SPEC.json_schema()["$defs"])
