@@ -80,9 +80,9 @@ def _reasons(layer: nn.Module) -> Iterator[str]:
         yield f"TorchScript made it: {_UNSEEN}; pass the module that it was made of"
     if isinstance(layer, BATCH_NORMS):
         yield (
-            "it mixes the examples of a batch, so no per-example gradient exists; use GroupNorm, which "
-            "replace_batch_norm: group puts in its place in a timm: or python: model, and "
-            "tan_core.models.replace_batch_norm in a module"
+            "it mixes the examples of a batch, so no per-example gradient exists; set "
+            "model.replace_batch_norm: group in a study, or call tan_core.models.replace_batch_norm: "
+            "GroupNorm takes its place"
         )
     if getattr(layer, "track_running_stats", False):
         yield "it keeps running statistics of private examples; set track_running_stats=False"

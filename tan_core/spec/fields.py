@@ -18,8 +18,8 @@ OPTIONS = "options."
 """Before what the function of a model takes whose code is not ours, as the name of its field."""
 ANY_OPTION = f"model.{OPTIONS}NAME"
 """How those are told as keys of a space."""
-_NOT_SEARCHED = frozenset(["name", "pretrained", "replace_batch_norm"])
-"""What a model is, and what has one value that can be trained."""
+NOT_SEARCHED = frozenset(["name", "pretrained", "replace_batch_norm"])
+"""Fields of a model that are the same for all candidates: what it is, and what has one value that can be trained."""
 
 
 def field_of(key: str, model: ModelSpec | type[Model]) -> Place | None:
@@ -70,7 +70,7 @@ def model_options(model: ModelSpec | type[Model]) -> set[str]:
     return {
         name
         for name, field in kind.model_fields.items()
-        if name not in _NOT_SEARCHED
+        if name not in NOT_SEARCHED
         and (get_origin(field.annotation) not in (list, dict) or name in kind.one_is_enough)
     }
 

@@ -8,7 +8,7 @@ from pydantic_core import InitErrorDetails
 from pydantic_core.core_schema import ErrorType
 
 from tan_core.spec.base import fault
-from tan_core.spec.fields import ANY_OPTION, field_of, searchable_keys
+from tan_core.spec.fields import ANY_OPTION, NOT_SEARCHED, field_of, searchable_keys
 from tan_core.spec.models import type_of
 from tan_core.spec.problems import accepted_keys
 from tan_core.spec.space import MAX_DIMENSIONS
@@ -23,10 +23,15 @@ def no_field(searchable: list[str], key: str) -> str:
     Example:
         >>> no_field(["steps", ANY_OPTION], "width")
         'not a trainer or model field: did you mean model.options.width? accepted: steps, model.options.NAME'
+        >>> no_field(["steps", ANY_OPTION], "model.pretrained")
+        'is not searched, set it below model; accepted: steps, model.options.NAME'
     """
+    section, _, name = key.rpartition(".")
+    if ANY_OPTION in searchable and section in ("", "model") and name in NOT_SEARCHED:
+        return f"is not searched, set it below model; accepted: {', '.join(searchable)}"
     told = accepted_keys(key, searchable)
     if ANY_OPTION in searchable and told.startswith(";"):
-        option = ANY_OPTION.replace("NAME", key.rpartition(".")[2])
+        option = ANY_OPTION.replace("NAME", name)
         told = f": did you mean {option}?{told[1:]}"
     return f"not a trainer or model field{told}"
 

@@ -15,7 +15,7 @@ from tests.support.models import SMALL_MODELS
 REFUSED = {
     "batch-norm": (
         nn.BatchNorm2d(4),
-        "'1' is BatchNorm2d: it mixes the examples.* replace_batch_norm: group ",
+        "'1' is BatchNorm2d: it mixes the examples.*; set model.replace_batch_norm: group ",
     ),
     "sync-batch-norm": (nn.SyncBatchNorm(4), "'1' is SyncBatchNorm: it mixes the examples"),
     "statistics": (nn.InstanceNorm2d(4, track_running_stats=True), "keeps running statistics"),
