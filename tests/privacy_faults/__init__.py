@@ -215,7 +215,7 @@ FAULTS = (
     Fault(
         "BatchNorm let through", "sensitivity.batch_norm",
         (
-            Edit("tan_core.engine.check", "_reasons", "isinstance(layer, _BATCH_NORMS)", "False"),
+            Edit("tan_core.engine.check", "_reasons", "isinstance(layer, BATCH_NORMS)", "False"),
             Edit("tan_core.engine.independence", "check_independence",
                  "_differ(once[0], beside[0]) or _mixes_elsewhere(probe, random, batch, same_first)",
                  "False"),
