@@ -249,6 +249,18 @@ class TestReplace:
         assert torch.equal(torch.get_rng_state(), before)
         assert not model[1].training
 
+    def test_where_32_divides_the_channels_it_is_what_opacus_makes(self) -> None:
+        from opacus.validators import ModuleValidator
+
+        model = nn.Sequential(nn.Conv2d(1, 96, 3), nn.BatchNorm2d(96), nn.Flatten())
+        nn.init.normal_(model[0].weight, generator=torch.Generator().manual_seed(0))
+        theirs = ModuleValidator.fix(model)
+        x = torch.randn(3, 1, 6, 6, generator=torch.Generator().manual_seed(1))
+
+        replace_batch_norm(model, (1, 6, 6))
+
+        torch.testing.assert_close(model(x), theirs(x))
+
     def test_inputs_have_the_type_of_what_is_trained(self) -> None:
         model = behind(nn.BatchNorm2d(48), 48).double()
 
