@@ -16,6 +16,7 @@ import json
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -29,7 +30,7 @@ from torch import Tensor
 from tan_core.accounting import calibrate_noise_multiplier
 from tan_core.engine import SeededRandomness, clipped_sum
 from tan_core.engine.bookkeeping import Books
-from tan_core.engine.clipping import class_weights
+from tan_core.engine.clipping import class_weights, per_example_clipping
 from tan_core.engine.flat import FlatParameters
 from tan_core.engine.memory import keep_freed_memory
 from tan_core.models import build
@@ -110,6 +111,11 @@ def weights_of(way: str, setting: Setting) -> tuple[Tensor | None, Tensor | None
     return None, class_weights(config)
 
 
+def _of_losses(weights_B: Tensor, norms_B: Tensor, clip_norm: float | Tensor) -> Tensor:
+    """What clips the gradients of losses that are multiplied: w min(1, C / (w n)), of all the batch at once."""
+    return torch.minimum(weights_B.to(norms_B), clip_norm / norms_B)
+
+
 def trained(data: Data, setting: Setting, way: str, rate: float, seed: int, noise: float) -> Any:
     """Balanced accuracies on the validation and the test records."""
     inputs, labels = data.train
@@ -133,10 +139,9 @@ def trained(data: Data, setting: Setting, way: str, rate: float, seed: int, nois
             inputs[drawn],
             own,
             clip_norm=1.0,
-            # A view of one record with a share other than 1 multiplies its loss.
-            shares=None if of_loss is None else of_loss[own, None],
+            rule=per_example_clipping if of_loss is None else partial(_of_losses, of_loss[own]),
             weights=None if of_gradient is None else of_gradient[own],
-            microbatch_size=2048,
+            microbatch_size=2 * setting.batch_size,
         )
         noisy = found.sum + noise * randomness.noise(step, len(found.sum))
         flat.vector.sub_(noisy, alpha=rate / setting.batch_size)
