@@ -198,7 +198,12 @@ def _make_environment() -> Environment:
         "relation": lambda name: _word(str(name), RELATIONS),
         "state": lambda name: _word(str(name), STATES),
     }
-    known: dict[str, Any] = {"asset": asset_address, "TERMINAL": TERMINAL, "LOCAL": LOCAL}
+    known: dict[str, Any] = {
+        "asset": asset_address,
+        "TERMINAL": TERMINAL,
+        "LOCAL": LOCAL,
+        "BALANCED": text.BALANCED,
+    }
     known |= {
         function.__name__: function
         for function in (
@@ -229,7 +234,6 @@ def _make_environment() -> Environment:
     }
     made.filters.update(filters)
     made.globals.update(known)
-    made.globals["BALANCED"] = text.BALANCED
     return made
 
 
