@@ -518,6 +518,26 @@ def first_of(names: Sequence[str], at_most: int = 20) -> str:
     return ", ".join(names[:at_most]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
+def stated_features(features: Sequence[Any]) -> list[str]:
+    """How the columns of a table are read, each in a few words; of JSON or of what it was read into.
+
+    Example:
+        >>> age, job = {"column": "age", "low": 0.0, "high": 100.0}, {"column": "job", "choices": ["clerk", "nurse"]}
+        >>> stated_features(["height", age, job])
+        ['height', 'age from 0 to 100', 'job (clerk, nurse)']
+    """
+    said: list[str] = []
+    for each in features:
+        known = each if isinstance(each, str | dict) else each.model_dump()
+        if isinstance(known, str):
+            said.append(known)
+        elif "choices" in known:
+            said.append(f"{known['column']} ({first_of(known['choices'], 10)})")
+        else:
+            said.append(f"{known['column']} from {number(known['low'])} to {number(known['high'])}")
+    return said
+
+
 def got(message: str, value: Any) -> str | None:
     """What was written, where the message about it does not say so itself.
 

@@ -25,6 +25,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, StrictBool, model_validator
 
 from tan_core.spec.base import Frozen
+from tan_core.spec.columns import Feature
 from tan_core.spec.models import ModelSpec
 from tan_core.spec.space import MAX_DIMENSIONS
 from tan_core.spec.study import Metric, SearchSpec
@@ -87,8 +88,8 @@ class DatasetRef(Frozen):
     path: str | None = None
     """Folder or file on storage that every node sees; None for bundled data."""
     label: str = "label"
-    features: list[str] | None = None
-    """Feature columns of a table; None: every numeric column but the label."""
+    features: list[Feature] | None = None
+    """Feature columns of a table and how they are read; None: every numeric column but the label, as it is."""
     content_sha256: str
     unit: str = RECORD
     """What one guarantee is for: a record, or the column that says whose a record is."""

@@ -14,6 +14,7 @@ import torch
 from tan_core.data import Split
 from tan_core.engine import Trainer, checkpoint
 from tan_core.models.extractor import Extractor
+from tan_core.spec.columns import as_json
 from tan_core.wire import Checkpoint, PrivateAssignment, PrivateResult, SegmentGrant
 from worker.metric import score_of
 from worker.provenance import commit
@@ -146,6 +147,7 @@ class Leader:
                 "shape": assignment.dataset.shape,
                 "num_classes": assignment.dataset.num_classes,
                 "class_names": class_names,
+                "features": as_json(assignment.dataset.features),
             },
         )
         return PrivateResult(

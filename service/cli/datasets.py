@@ -89,6 +89,14 @@ def add(
         list[str] | None,
         typer.Option(help="Feature column of a table; may be repeated. Default: numeric columns."),
     ] = None,
+    features: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.yaml",
+            help="Feature columns and how they are read, by name: `age: {low: 0, high: 100}` becomes -1 to 1, "
+            "`job: {choices: [clerk, nurse]}` columns of 0 and 1, and `height:` stays as it is.",
+        ),
+    ] = None,
     source: Annotated[
         str | None,
         typer.Option(help="digits, parquet, image_folder, npz or table; default: from the path."),
@@ -164,7 +172,7 @@ def add(
         "records_per_unit": records_per_unit,
         "group": group,
         "label": label,
-        "features": feature or None,
+        "features": [*(feature or []), *_features_of(features)] or None,
         "source": source,
         "num_classes": classes,
         "classes": class_ or None,
@@ -179,13 +187,38 @@ def add(
     }
     from service.cli.connect import document, open_client, sent_by_options
 
-    with open_client() as client, sent_by_options(OPTIONS):
+    named = OPTIONS if features is None else OPTIONS | {"features": "--features"}
+    with open_client() as client, sent_by_options(named):
         made = document(client.register_dataset(stated(registration), dry_run=dry_run))
     _show_one(made, as_json=as_json)
     if dry_run and not as_json:
         from service.cli.output import show
 
         show("nothing was registered: this was a dry run", error=True)
+
+
+def _features_of(path: Path | None) -> list[Json | str]:
+    """The columns of a file, in its order, as a registration has them."""
+    if path is None:
+        return []
+    from service.cli.errors import Fault, InputError
+    from service.cli.study_file import read_mapping
+
+    stated = read_mapping(str(path))
+    faults = [
+        Fault(
+            str(name),
+            "expected nothing, {low: NUMBER, high: NUMBER} or {choices: [NAME, ...]}",
+            how,
+        )
+        for name, how in stated.items()
+        if not (how is None or isinstance(how, dict))
+    ]
+    if faults:
+        raise InputError(f"{path} says of some columns what no feature is", faults=faults)
+    return [
+        str(name) if how is None else {"column": str(name), **how} for name, how in stated.items()
+    ]
 
 
 @app.command("list")

@@ -18,7 +18,7 @@ from service.cli.follow import follow
 from service.cli.live import open_display
 from service.cli.output import console, show, show_error
 from service.cli.settings import ClientSettings
-from service.cli.study_file import read_study
+from service.cli.study_file import read_mapping
 from service.cli.submit import outcome, send
 from service.client import Client
 from service.local.handle import LocalService, LocalServiceError
@@ -64,7 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(source: str, home: Path) -> int:
     """Serve, register, submit, watch, report, stop."""
-    spec = read_study(source)
+    spec = read_mapping(source)
     show(f"starting PostgreSQL, Ray, the API and the orchestrator in {home}")
     try:
         with (

@@ -26,6 +26,7 @@ from PIL import Image
 from pydantic import TypeAdapter
 from safetensors import safe_open
 
+from tan_core.data import read_features
 from tan_core.models import build
 from tan_core.spec import ModelSpec
 
@@ -45,6 +46,8 @@ names = about.get("class_names") or range(about["num_classes"])  # where the dat
 
 
 def read(path):
+    if any(isinstance(each, dict) for each in about.get("features") or []):  # a table with named columns
+        return torch.from_numpy(read_features(path, about["features"]))
     if len(about["shape"]) == 1:  # a table: features as they are, in the order of the dataset
         return torch.from_numpy(np.loadtxt(path, delimiter=",", dtype="float32", ndmin=2))
     channels, height, width = about["shape"]

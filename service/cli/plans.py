@@ -165,9 +165,9 @@ def _plan_there(study_yaml: str, changes: list[str], shape: Json) -> Json:
             f"{', '.join(given)}: a STUDY.yaml says this itself; leave the options out"
         )
     from service.cli.connect import document, open_client, study_sent
-    from service.cli.study_file import read_study, with_changes
+    from service.cli.study_file import read_mapping, with_changes
 
-    study = with_changes(read_study(study_yaml), changes)
+    study = with_changes(read_mapping(study_yaml), changes)
     with open_client() as client, study_sent(study):
         return document(client.make_plan(study))
 

@@ -1,4 +1,4 @@
-"""Reads ``study.yaml`` into the JSON that is sent. What the fields mean is the server's business."""
+"""Reads YAML files, a study's first of all, into the JSON that is sent. What the fields mean is the server's business."""
 
 import math
 import re
@@ -18,21 +18,21 @@ _NAME = r'(?:"[^"]+"|[^".]+)'
 _KEY = re.compile(rf"{_NAME}(?:\.{_NAME})*")
 
 
-def read_study(source: str) -> Json:
-    """The study in a file, or on standard input for ``-``.
+def read_mapping(source: str) -> Json:
+    """The mapping in a file, or on standard input for ``-``.
 
     Raises:
         InputError: no such file, not YAML, or not a mapping of finite values.
     """
     text = _text_of(source)
     try:
-        study = parse_yaml(text)
+        found = parse_yaml(text)
     except ParameterError as error:
         raise InputError(f"{_label(source)}: {error}") from error
-    faults = list(_unsendable(study, ()))
+    faults = list(_unsendable(found, ()))
     if faults:
         raise InputError(f"{_label(source)} cannot be sent", faults=faults)
-    return study
+    return found
 
 
 def with_changes(study: Json, changes: Sequence[str]) -> Json:

@@ -50,12 +50,12 @@ def submit(
     """Submit a study."""
     from service.cli.connect import open_client
     from service.cli.output import show_json
-    from service.cli.study_file import read_study, with_changes
+    from service.cli.study_file import read_mapping, with_changes
 
     if study_yaml is None and not sources:
         raise InputError("give a STUDY.yaml, or --from STUDY to submit that study again")
     changes = changes or []
-    spec = None if study_yaml is None else with_changes(read_study(study_yaml), changes)
+    spec = None if study_yaml is None else with_changes(read_mapping(study_yaml), changes)
     with open_client() as client:
         if sources:
             found = [_source(client, source) for source in sources]

@@ -368,6 +368,7 @@ def dataset(item: Json) -> RenderableType:
             ("path", item.get("path")),
             ("label", item.get("label")),
             ("classes", _classes(item)),
+            ("features", "; ".join(text.stated_features(item.get("features") or [])) or None),
             ("shape", " x ".join(map(str, item["shape"]))),
             (
                 "examples",

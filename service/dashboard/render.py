@@ -221,6 +221,7 @@ def _make_environment() -> Environment:
             text.reserved_steps,
             text.counts_of,
             text.of_scores,
+            text.stated_features,
             text.scored_by,
             text.is_balanced,
             text.of_trials,

@@ -20,6 +20,7 @@ from tan_core.data.users import MAX_RECORDS_PER_UNIT
 from tan_core.mechanism import NeighboringRelation
 from tan_core.spec import SearchAccounting
 from tan_core.spec.base import Frozen, fault
+from tan_core.spec.columns import Column, Feature
 from tan_core.spec.study import Name
 from tan_core.wire import RECORD
 
@@ -62,7 +63,6 @@ AllowedMode = Annotated[
     WithJsonSchema({"type": "string", "enum": [*map(str, ALLOWED_MODES)]}),
 ]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=r"^[^\x00]+$")]
-Column = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^\x00]+$")]
 ClassName = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^\x00]+$")]
 Source = Literal["digits", "parquet", "image_folder", "npz", "table"]
 ApprovalRule = Literal["automatic", "required"]
@@ -87,7 +87,9 @@ class DatasetRegistration(Frozen):
     source: Source | None = None
     """Found out from the path when left out."""
     label: Column = "label"
-    features: Annotated[list[Column], Field(min_length=1)] | None = None
+    features: Annotated[list[Feature], Field(min_length=1, max_length=100_000)] | None = None
+    """Columns of a table that are read, by name or with what is publicly known of them: a range, ``low`` and ``high``, which
+    becomes -1 to 1, or ``choices``, each a column of 0 and 1. None: those of numbers, as they are."""
     num_classes: Annotated[int, Field(ge=2, le=100_000)] | None = None
     """State it where the number of classes is not public; otherwise it is read off the labels."""
     classes: Annotated[list[ClassName], Field(min_length=2, max_length=1000)] | None = None
@@ -260,7 +262,7 @@ class DatasetView(Frozen):
     source: Source
     path: str | None
     label: str
-    features: list[str] | None
+    features: list[Feature] | None
     content_sha256: str
     num_classes: int
     classes: list[str] | None = Field(default=None, exclude_if=lambda names: names is None)

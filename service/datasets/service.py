@@ -34,6 +34,7 @@ from tan_core.data.storage import LOCAL
 from tan_core.errors import DatasetError
 from tan_core.mechanism import NeighboringRelation
 from tan_core.planner.privacy import delta_caution
+from tan_core.spec.columns import as_json
 from tan_core.wire import RECORD
 
 DIGITS = DatasetRegistration(
@@ -110,7 +111,12 @@ async def register(
         await session.refresh(dataset)
         made = await view(session, dataset)
         # Told to whoever brought the records, and not stored: others may see the dataset and not its records.
-        cautions = [*made.warnings, *_far_caution(facts), *_unseen_caution(facts)]
+        cautions = [
+            *made.warnings,
+            *_far_caution(facts),
+            *_choices_caution(facts),
+            *_unseen_caution(facts),
+        ]
         made = made.model_copy(update={"warnings": cautions})
         if dry_run:
             await session.rollback()
@@ -209,7 +215,7 @@ def _unread_caution(names: Sequence[str]) -> list[str]:
         return []
     return [
         f"no model reads {counted(len(names), 'column')} ({_first(names)}): what holds no numbers is no feature. To learn "
-        "from it, write it as numbers and register that"
+        "from it, say which choices it has (--features) and register that"
     ]
 
 
@@ -220,7 +226,18 @@ def _far_caution(facts: DatasetFacts) -> list[str]:
         return []
     return [
         f"{counted(len(names), 'feature')} ({_first(names)}) with numbers beyond ±{FAR:g}: a table is never scaled by its "
-        "own statistics, and such numbers drown the others. Divide by public constants and register that"
+        "own statistics, and such numbers drown the others. State the range of each (--features), or divide by public constants, and register that"
+    ]
+
+
+def _choices_caution(facts: DatasetFacts) -> list[str]:
+    """That a choice is written otherwise in the table, which is mostly not meant."""
+    names = facts.unseen_choices
+    if not names:
+        return []
+    return [
+        f"no training record has {counted(len(names), 'choice')} ({_first(names)}): choices are compared letter by letter, and "
+        "whatever is none of them is 0 in all of their columns. Are they written as in the table?"
     ]
 
 
@@ -293,7 +310,7 @@ def _row(registration: DatasetRegistration, facts: DatasetFacts) -> Dataset:
         source=facts.source,
         path=registration.path if facts.source != "digits" else None,
         label=registration.label,
-        **({"features": registration.features} if registration.features else {}),
+        **({"features": as_json(registration.features)} if registration.features else {}),
         **({"classes": registration.classes} if registration.classes else {}),
         content_sha256=facts.content_sha256,
         num_classes=facts.num_classes,

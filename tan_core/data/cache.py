@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from tan_core.data.part import Labels, Role
 from tan_core.errors import DatasetError
+from tan_core.spec.columns import as_json
 from tan_core.wire import RECORD, DatasetRef
 
 Arrays = tuple[NDArray[Any], Labels]
@@ -36,7 +37,7 @@ def cache_file(cache_dir: Path, ref: DatasetRef, split: Role, *made_by: str) -> 
     # Where labels are text, these say which number each has.
     named = [] if ref.classes is None else ["classes", ref.classes]
     what = [
-        *(ref.content_sha256, ref.label, ref.features, ref.split_seed, split),
+        *(ref.content_sha256, ref.label, as_json(ref.features), ref.split_seed, split),
         *of_users,
         *beside,
         *named,

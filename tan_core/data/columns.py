@@ -2,7 +2,8 @@
 
 A table is never scaled by its own statistics: a mean or a range of private records would be a release
 of its own. Columns stored as 8-bit unsigned integers are mapped to [-1, 1] because their type says so;
-every other column enters as it is written, so scale features by public constants before registering.
+every other column enters as it is written, or as its registration says: between two constants that are
+publicly known, or as columns of 0 and 1 (:mod:`tan_core.spec.columns`).
 """
 
 import json
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from tan_core.data.growth import check_growth
 from tan_core.data.images import ImageInputs
@@ -37,9 +39,13 @@ from tan_core.data.part import (
     named_labels,
 )
 from tan_core.errors import DatasetError
+from tan_core.spec.columns import ChoiceColumn, Feature, RangeColumn, column_of, names_of
 
 _ROWS_AT_ONCE = 1024
-_FULL = {"features": "a number in every record, or the names of columns that have one"}
+_FULL = {
+    "features": "a number in every record, the names of columns that have one, or a range that is stated, whose middle "
+    "stands for empty cells"
+}
 
 
 def has_images(path: Path) -> bool:
@@ -86,8 +92,33 @@ def read_table(path: Path, columns: Columns) -> Parts:
         columns=columns,
         inputs=inputs,
         unread=_unread,
-        features=_feature_names,
+        features=lambda table, columns: names_of(_feature_columns(table, columns)),
     )
+
+
+def read_features(path: str | Path, features: Sequence[Any]) -> NDArray[np.float32]:
+    """[N, F]: the records of a CSV or Parquet file as a model reads them whose dataset was registered with these features.
+
+    Args:
+        path: of a file with the columns by name.
+        features: names, ranges and choices, as a registration has them, or as JSON.
+
+    Raises:
+        DatasetError: the file cannot be read, or a column is missing or of another kind.
+        pydantic.ValidationError: a feature is none.
+
+    Example:
+        >>> from tempfile import NamedTemporaryFile
+        >>> with NamedTemporaryFile("w", suffix=".csv") as file:
+        ...     print("age,job", "20,clerk", "80,", sep=chr(10), file=file, flush=True)
+        ...     age, job = {"column": "age", "low": 0, "high": 100}, {"column": "job", "choices": ["clerk"]}
+        ...     read_features(file.name, [age, job])
+        array([[-0.6,  1. ],
+               [ 0.6,  0. ]], dtype=float32)
+    """
+    file, known = Path(path), tuple(TypeAdapter(list[Feature]).validate_python(features))
+    table = _read_csv(file) if file.suffix.lower() == ".csv" else _read_parquet(file)
+    return _features(table, Columns(label="", features=known), where=str(file))
 
 
 def table_files(path: Path) -> dict[Any, list[Path]]:
@@ -231,29 +262,39 @@ def _labels(table: pa.Table, columns: Columns, *, where: str) -> Labels:
 
 
 def _features(table: pa.Table, columns: Columns, *, where: str) -> NDArray[np.float32]:
-    names = _feature_names(table, columns)
-    if not names:
+    features = _feature_columns(table, columns)
+    if not features:
         raise DatasetError(
             f"{where}: no numeric column beside the label {columns.label!r}; "
             f"columns are {table.column_names}",
             field="features",
         )
-    out = np.empty((table.num_rows, len(names)), dtype=np.float32)
-    for at, name in enumerate(names):
-        out[:, at] = _feature(table, name, columns, where=where)
+    out = np.empty((table.num_rows, len(names_of(features))), dtype=np.float32)
+    at = 0
+    for feature in features:
+        width = len(names_of([feature]))
+        column = _feature_column(table, column_of(feature), columns, where=where)
+        if isinstance(feature, RangeColumn):
+            out[:, at] = _between(column, feature, where=where)
+        elif isinstance(feature, ChoiceColumn):
+            out[:, at : at + width] = _chosen(column, feature, where=where)
+        else:
+            out[:, at] = _as_written(column, feature, where=where)
+        at += width
     return out
 
 
-def _feature_names(table: pa.Table, columns: Columns) -> tuple[str, ...]:
+def _feature_columns(table: pa.Table, columns: Columns) -> tuple[Feature, ...]:
     return columns.features or tuple(f.name for f in _beside(table, columns) if _is_number(f.type))
 
 
 def _as_in_train(table: pa.Table, columns: Columns, train: pa.Schema, *, where: str) -> Columns:
     """The columns with the features of train in its order, which a part may store in another one."""
-    names, own = (_feature_names(each, columns) for each in (train.empty_table(), table))
-    if set(names) != set(own):
+    features, own = (_feature_columns(each, columns) for each in (train.empty_table(), table))
+    names = [each for each in features if isinstance(each, str)]
+    if columns.features is None and set(names) != set(own):
         raise DatasetError(
-            f"{where}: columns of numbers are {list(own)}, those of train {list(names)}; accepted: the same, or "
+            f"{where}: columns of numbers are {list(own)}, those of train {names}; accepted: the same, or "
             "the names of features that both have",
             field="features",
         )
@@ -267,7 +308,7 @@ def _as_in_train(table: pa.Table, columns: Columns, train: pa.Schema, *, where: 
                 "mapped to [-1, 1] alone; accepted: one type",
                 field="features",
             )
-    return replace(columns, features=names)
+    return replace(columns, features=features)
 
 
 def _unread(table: pa.Table, columns: Columns) -> tuple[str, ...]:
@@ -282,16 +323,51 @@ def _beside(table: pa.Table, columns: Columns) -> list[pa.Field]:
     return [field for field in table.schema if field.name not in named]
 
 
-def _feature(table: pa.Table, name: str, columns: Columns, *, where: str) -> NDArray[np.float32]:
+def _feature_column(table: pa.Table, name: str, columns: Columns, *, where: str) -> pa.ChunkedArray:
     others = [c for c in table.column_names if c not in (columns.label, columns.user)]
     if name not in others:
         raise DatasetError(
             f"{where}: {name!r} is not a feature column; columns are {others}", field="features"
         )
-    column = table.column(name)
+    return table.column(name)
+
+
+def _between(column: pa.ChunkedArray, feature: RangeColumn, *, where: str) -> NDArray[np.float32]:
+    """The range as -1 to 1; what nobody wrote down is in the middle."""
     if not _is_number(column.type):
         raise DatasetError(
-            f"{where}: column {name!r} is {column.type}; features must be numbers", field="features"
+            f"{where}: column {feature.column!r} is {column.type}; a range is of numbers, accepted of others: choices",
+            field="features",
+        )
+    within = np.clip(column.cast(pa.float64()).to_numpy(), feature.low, feature.high)
+    half = feature.high / 2 - feature.low / 2
+    scaled = (within / half - feature.low / half) - 1
+    return np.where(np.isnan(within), 0, np.clip(scaled, -1, 1)).astype(np.float32)
+
+
+def _chosen(column: pa.ChunkedArray, feature: ChoiceColumn, *, where: str) -> NDArray[np.float32]:
+    """[N, choices] of 0 and 1; all 0 of any other value, and of none."""
+    kind = _kind(column)
+    if not (_is_text(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
+        raise DatasetError(
+            f"{where}: column {feature.column!r} is {column.type}; choices are of text, integers and truth values, "
+            "accepted of other numbers: a range, low and high",
+            field="features",
+        )
+    encoded = column.cast(kind).cast(pa.string()).combine_chunks().dictionary_encode()
+    place = {choice: at for at, choice in enumerate(feature.choices)}
+    # One more at the end, for empty cells.
+    places = [place.get(text.strip(), -1) for text in encoded.dictionary.to_pylist()]
+    of_records = encoded.indices.fill_null(len(places)).to_numpy(zero_copy_only=False)
+    at = np.array([*places, -1])[of_records]
+    return (at[:, None] == np.arange(len(feature.choices))).astype(np.float32)
+
+
+def _as_written(column: pa.ChunkedArray, name: str, *, where: str) -> NDArray[np.float32]:
+    if not _is_number(column.type):
+        raise DatasetError(
+            f"{where}: column {name!r} is {column.type}; features must be numbers, or say which choices it has",
+            field="features",
         )
     _refuse_null(column, name, where=where, field="features")
     given = column.to_numpy()

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
+from typing import Any, cast
 
 import numpy as np
 
@@ -18,8 +19,9 @@ from tan_core.data.sources import MAX_CLASSES, check_labels, columns_of, read_pa
 from tan_core.data.splits import split_indices
 from tan_core.data.storage import LOCAL, Storage
 from tan_core.data.users import MAX_RECORDS_PER_UNIT, RECORDS_PER_UNIT, refuse_shared
-from tan_core.errors import DatasetError
+from tan_core.errors import DatasetError, ParameterError
 from tan_core.spec.addresses import check_allowed, is_address
+from tan_core.spec.columns import ChoiceColumn, Feature, RangeColumn, column_of, names_of
 from tan_core.wire import RECORD
 
 MAX_GROUPS = 100
@@ -51,6 +53,8 @@ class DatasetFacts:
     """Where the unit is a user: whose records those of the validation split are."""
     unread_columns: tuple[str, ...] = ()
     """Of a table whose features were not named: beside label, unit and group, those that hold no numbers."""
+    unseen_choices: tuple[str, ...] = ()
+    """``column=choice``, for each choice of a column that no training record has."""
     far_features: tuple[str, ...] = ()
     """Of a table: those with numbers beyond ``FAR`` in train, which no model takes well. By name, or by index in .npz."""
     unseen_classes: tuple[int, ...] = ()
@@ -69,7 +73,7 @@ def inspect(
     *,
     source: str | None = None,
     label: str = "label",
-    features: Sequence[str] | None = None,
+    features: Sequence[Feature] | None = None,
     num_classes: int | None = None,
     classes: Sequence[str] | None = None,
     split_seed: int = 0,
@@ -85,7 +89,8 @@ def inspect(
         path: folder, file or address; None for the bundled ``digits``.
         source: one of :data:`~tan_core.data.sources.SOURCES`; None: found out from what is at ``path``.
         label: name of the label column.
-        features: feature columns of a table; None: every numeric column but the label.
+        features: feature columns of a table, by name or with a range or choices, none twice; None: every numeric column
+            but the label.
         num_classes: how many classes there are; None: the largest train label plus one, which is
             read off the records, so state it where the number of classes is not public.
         classes: what they are called, by their number; needed where labels are text, which is compared
@@ -109,7 +114,7 @@ def inspect(
     _validate.instance(Storage, storage=storage)
     _validate.optional(bytes, digest_key=digest_key)
     if features is not None:
-        features = _validate.sequence(str, features=features)
+        features = _checked_features(features)
     if classes is not None:
         classes = _validate.sequence(str, classes=classes)
     num_classes, split_seed, records_per_unit = map(
@@ -180,6 +185,7 @@ def _facts(
         num_validation_users=None if scored is None else len(np.unique(scored.of[validation])),
         unread_columns=parts["train"].unread,
         far_features=_far_features(parts["train"]),
+        unseen_choices=_unseen_choices(parts["train"], names.features or ()),
         unseen_classes=unseen,
         record_digests=None if digest_key is None else record_digests(parts, digest_key),
     )
@@ -236,6 +242,24 @@ def _common_shape(parts: Parts) -> tuple[int, ...]:
     return shapes["train"]
 
 
+def _checked_features(features: object) -> tuple[Feature, ...]:
+    """Each a name or how a column is read, and no column twice."""
+    if isinstance(features, str):
+        _validate.sequence(str, features=features)
+    found = cast("tuple[Any, ...]", _validate.items(str, features=features))
+    for index, each in enumerate(found):
+        if not isinstance(each, str | RangeColumn | ChoiceColumn):
+            raise ParameterError(
+                f"features[{index}] must be a str, RangeColumn or ChoiceColumn, got {type(each).__name__}",
+                field=f"features[{index}]",
+            )
+    counts = Counter(map(column_of, found))
+    twice = next((name for name, count in counts.items() if count > 1), None)
+    if twice is not None:
+        raise DatasetError(f"features name column {twice!r} more than once", field="features")
+    return found
+
+
 def _far_features(part: Part) -> tuple[str, ...]:
     if not isinstance(part.inputs, ArrayInputs) or part.inputs.values.ndim != 2:
         return ()
@@ -243,6 +267,18 @@ def _far_features(part: Part) -> tuple[str, ...]:
     furthest = np.maximum(values.max(axis=0), -values.min(axis=0))
     names = part.features or tuple(map(str, range(len(furthest))))
     return tuple(names[at] for at in np.flatnonzero(furthest > FAR))
+
+
+def _unseen_choices(part: Part, features: Sequence[Feature]) -> tuple[str, ...]:
+    of_choices = set(names_of([each for each in features if isinstance(each, ChoiceColumn)]))
+    if not of_choices or not isinstance(part.inputs, ArrayInputs):
+        return ()
+    is_seen: list[bool] = np.any(part.inputs.values, axis=0).tolist()
+    return tuple(
+        name
+        for name, seen in zip(part.features, is_seen, strict=True)
+        if name in of_choices and not seen
+    )
 
 
 def _unseen_classes(labels: Labels, num_classes: int) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tan_core.errors import DatasetError
+from tan_core.spec.columns import Feature
 
 Source = Literal["digits", "parquet", "image_folder", "npz", "table"]
 Role = Literal["train", "validation", "test"]
@@ -81,7 +82,7 @@ class Columns:
     label: str = "label"
     classes: tuple[str, ...] | None = None
     """What text in the label column may be, by the number of its class."""
-    features: tuple[str, ...] | None = None
+    features: tuple[Feature, ...] | None = None
     user: str | None = None
     group: str | None = None
 

@@ -9,6 +9,7 @@ import numpy as np
 from tan_core.data import columns, digits, image_folder, npz
 from tan_core.data.part import Columns, Parts, Source, files_by_role
 from tan_core.errors import DatasetError
+from tan_core.spec.columns import Feature
 from tan_core.wire import RECORD
 
 SOURCES: tuple[Source, ...] = get_args(Source)
@@ -62,7 +63,7 @@ def existing(path: str | None) -> Path:
 def columns_of(
     label: str,
     classes: Sequence[str] | None,
-    features: Sequence[str] | None,
+    features: Sequence[Feature] | None,
     unit: str,
     group: str | None,
 ) -> Columns:

@@ -18,6 +18,7 @@ def dataset_ref(
         "record_digests",
         "unread_columns",
         "far_features",
+        "unseen_choices",
         "unseen_classes",
         "num_validation_users",
     ):

@@ -112,6 +112,12 @@ class TestRegister:
             ({"allow": ["declared_unaccounted"]}, "waiver"),
             ({"allow": ["anything"]}, "allow.0"),
             ({"allow": ["private_selection"]}, "allow.0"),
+            ({"features": []}, "features"),
+            ({"features": [{"column": "a", "low": 2, "high": 1}]}, "features.0"),
+            ({"features": ["a", {"column": "b", "choices": ["1", "1"]}]}, "features.1"),
+            ({"features": [{"column": "b", "choices": ["1"], "low": 0}]}, "features.0"),
+            ({"features": ["a", {"column": "a", "low": 0, "high": 1}]}, "features"),
+            ({"features": [{"column": "a", "choices": ["1"]}]}, "features"),  # a double
             ({"allow": ["public_proxy", "private_selection"]}, "allow.1"),
             ({"allow": ["disjoint_split"], "public": True}, "allow.0"),
             ({"label": "target"}, "label"),
@@ -488,3 +494,28 @@ async def test_however_many_budgets_there_are_they_are_asked_for_at_once(
         assert all(name in answer.text for name in names)
         asked.append(trips.number)
     assert asked[1] <= asked[0]
+
+
+class TestStatedFeatures:
+    """Columns that are read as their owner says, and nothing off the records."""
+
+    STATED = ("a", {"column": "b", "choices": ["0", "1", "7"]})
+
+    async def test_they_are_kept_as_they_were_stated_and_told_to_workers(self, client, table):
+        features = [{"column": "a", "low": 0.0, "high": 1.0}, self.STATED[1]]
+
+        made = (await client.post("/datasets", json=make_body(table, features=features))).json()
+
+        assert made["features"] == features
+        assert made["shape"] == [4]
+        shown = (await client.get("/datasets/table")).json()
+        assert shown["features"] == features
+
+    async def test_a_choice_that_nobody_has_is_warned_of_and_not_refused(self, client, table):
+        body = make_body(table, features=list(self.STATED))
+
+        made = (await client.post("/datasets", params={"dry_run": "true"}, json=body)).json()
+
+        (warning,) = [each for each in made["warnings"] if "choice" in each]
+        assert "b=7" in warning
+        assert "b=1" not in warning

@@ -47,7 +47,7 @@ class TestVersion:
         9: "682c4632cbc432b4",  # a charged trial leaves its weights, for the private run to begin with
         10: "c0421bbf3666a2c1",  # a charged trial goes on from the weights of an earlier one
         11: "8207035d980aae9d",  # a simulation tells how many of its gradients were clipped; a search has points of its own
-        12: "ddf6ac2e5854c876",  # a private run is told what it is scored by, classes may have shares, and batch norms be replaced
+        12: "76af685f92693e9d",  # a private run is told what it is scored by; shares of classes, columns as they are stated, batch norms replaced
     }
     """By version: what the fields of all messages and their types hash to."""
 

@@ -504,6 +504,38 @@ class TestAct:
             "waiver": "me: a test",
         }
 
+    def test_dataset_add_reads_from_a_file_how_columns_are_read(
+        self, cli: Cli, server: RecordedServer, tmp_path: Path
+    ) -> None:
+        file = tmp_path / "columns.yaml"
+        file.write_text("age: {low: 0, high: 100}\nheight:\njob: {choices: [clerk, no]}\n")
+
+        done = cli("dataset", "add", "mine", "--public", "--feature", "x", "--features", str(file))
+
+        assert done.code == 0
+        assert server.asked("POST /datasets")[0][0]["features"] == [
+            "x",
+            {"column": "age", "low": 0, "high": 100},
+            "height",
+            {"column": "job", "choices": ["clerk", "no"]},
+        ]
+
+    @pytest.mark.parametrize("text", ["age: 3", "age: [0, 100]", "age: old"])
+    def test_dataset_add_refuses_what_says_no_way_to_read_a_column(
+        self, cli: Cli, server: RecordedServer, tmp_path: Path, text: str
+    ) -> None:
+        file = tmp_path / "columns.yaml"
+        file.write_text(text)
+
+        done = cli("dataset", "add", "mine", "--public", "--features", str(file))
+
+        assert done.code == 2
+        assert (
+            "age: expected nothing, {low: NUMBER, high: NUMBER} or {choices: [NAME, ...]}"
+            in done.err
+        )
+        assert not server.asked("POST /datasets")
+
     def test_dataset_add_dry_run_says_that_nothing_was_registered(
         self, cli: Cli, server: RecordedServer
     ) -> None:

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from service.cli.errors import Exit, InputError
-from service.cli.study_file import read_study, with_changes
+from service.cli.study_file import read_mapping, with_changes
 
 
 def read(tmp_path: Path, text: str) -> dict:
     path = tmp_path / "study.yaml"
     path.write_text(text)
-    return read_study(str(path))
+    return read_mapping(str(path))
 
 
 def test_numbers_are_numbers_as_people_write_them(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_numbers_are_numbers_as_people_write_them(tmp_path: Path) -> None:
 
 def test_standard_input_is_read_for_a_dash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("name: x"))
-    assert read_study("-") == {"name": "x"}
+    assert read_mapping("-") == {"name": "x"}
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_what_json_cannot_carry_is_refused_with_its_path(tmp_path: Path) -> None
 
 def test_a_missing_file_is_named() -> None:
     with pytest.raises(InputError, match=r"no such file: nowhere\.yaml"):
-        read_study("nowhere.yaml")
+        read_mapping("nowhere.yaml")
 
 
 BASE = {

@@ -686,7 +686,7 @@ class TestTable:
                 "a,label\n1,0\n,1\n",
                 None,
                 "features",
-                "'a' of record 1 is empty, as in 1 of 2 records; .* or the names of columns",
+                "'a' of record 1 is empty, as in 1 of 2 records; .* a range that is stated",
             ),
             ("a,label\n1,0\ninf,1\n", None, "features", "'a' of record 1 is inf"),
             ("a,label\n1,0\n2,1\n", ["z"], "features", "'z' is not a feature column"),

@@ -1,0 +1,188 @@
+"""Columns of a table that are read as their registration says: ranges and choices, and nothing off the records."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from tan_core import data
+from tan_core.errors import DatasetError, ParameterError
+from tan_core.spec.columns import ChoiceColumn, Feature, RangeColumn, as_json
+from tan_core.wire import DatasetRef
+from tests.support.datasets import dataset_ref
+
+AGE = RangeColumn(column="age", low=0, high=100)
+JOB = ChoiceColumn(column="job", choices=["clerk", "nurse"])
+ROWS = """age,job,height,label
+20,clerk,0.5,no
+130, nurse ,0.25,yes
+,Clerk,1,no
+-5,,0.75,yes
+"""
+
+
+def written(folder: Path, text: str = ROWS, name: str = "people.csv") -> Path:
+    (folder / name).write_text(text * 1)
+    return folder / name
+
+
+def many(folder: Path) -> Path:
+    """Enough rows for a split."""
+    head, *rows = ROWS.strip().split("\n")
+    return written(folder, "\n".join([head, *rows * 10]) + "\n")
+
+
+def test_a_range_becomes_minus_1_to_1_and_choices_0_and_1(tmp_path: Path) -> None:
+    found = data.read_features(written(tmp_path), [AGE, JOB, "height"])
+
+    np.testing.assert_allclose(
+        found,
+        [[-0.6, 1, 0, 0.5], [1, 0, 1, 0.25], [0, 0, 0, 1], [-1, 0, 0, 0.75]],
+        atol=1e-6,
+    )
+    assert found.dtype == np.float32
+
+
+def test_all_parts_are_read_so_and_the_numbers_have_names(tmp_path: Path) -> None:
+    path = many(tmp_path)
+    features: list[Feature] = ["height", JOB, AGE]
+
+    facts = data.inspect(path, features=features, classes=["no", "yes"])
+    ref = dataset_ref(
+        facts, name="people", path=path, features=as_json(features), classes=["no", "yes"]
+    )
+
+    assert facts.shape == (4,)
+    assert (facts.far_features, facts.unseen_choices, facts.unread_columns) == ((), (), ())
+    for role in ("train", "validation", "test"):
+        inputs = np.asarray(data.load_split(ref, role).inputs)
+        assert inputs.shape[1:] == (4,)
+        assert set(np.unique(inputs[:, 1:3])) <= {0.0, 1.0}
+        assert np.abs(inputs[:, 3]).max() <= 1
+
+
+def test_it_is_another_dataset_to_a_cache(tmp_path: Path) -> None:
+    path = many(tmp_path)
+    facts = data.inspect(path, features=["height"], classes=["no", "yes"])
+    wide = RangeColumn(column="height", low=0, high=10)
+
+    def first(features: list[Any]) -> float:
+        ref = dataset_ref(
+            facts, name="people", path=path, features=as_json(features), classes=["no", "yes"]
+        )
+        split = data.load_split(ref, "train", cache_dir=tmp_path / "cache")
+        return float(np.asarray(split.inputs).ravel().min())
+
+    assert first(["height"]) == pytest.approx(0.25)
+    assert first([wide]) == pytest.approx(-0.95)
+
+
+def test_a_choice_that_no_record_has_is_told(tmp_path: Path) -> None:
+    job = ChoiceColumn(column="job", choices=["clerk", "Nurse"])
+
+    facts = data.inspect(many(tmp_path), features=[job], classes=["no", "yes"])
+
+    assert facts.unseen_choices == ("job=Nurse",)
+
+
+@pytest.mark.parametrize(
+    ("values", "choices", "expected"),
+    [
+        (pa.array([1, 2, None, 1]), ["1", "3"], [[1, 0], [0, 0], [0, 0], [1, 0]]),
+        (pa.array([True, False, None, True]), ["true"], [[1], [0], [0], [1]]),
+        (pa.array(["b", None, "a", "b"]).dictionary_encode(), ["a", "b"], [[0, 1], [0, 0], [1, 0], [0, 1]]),
+        (pa.chunked_array([["a"], ["b", "a"], ["b"]]), ["b", "a"], [[0, 1], [1, 0], [0, 1], [1, 0]]),
+        (pa.array([None] * 4, pa.string()), ["a"], [[0]] * 4),
+    ],
+)  # fmt: skip
+def test_choices_of_whole_numbers_truth_values_and_text(
+    tmp_path: Path, values: pa.Array, choices: list[str], expected: list[list[int]]
+) -> None:
+    pq.write_table(pa.table({"x": values}), tmp_path / "t.parquet")
+
+    found = data.read_features(tmp_path / "t.parquet", [ChoiceColumn(column="x", choices=choices)])
+
+    assert found.tolist() == expected
+
+
+@given(
+    low=st.floats(-1e6, 1e6),
+    width=st.floats(1e-3, 1e6),
+    values=st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=1, max_size=20),
+)
+def test_whatever_is_in_a_column_stays_within_its_range(
+    tmp_path_factory: pytest.TempPathFactory, low: float, width: float, values: list[float]
+) -> None:
+    file = tmp_path_factory.mktemp("ranges") / "t.parquet"
+    pq.write_table(pa.table({"x": pa.array(values, pa.float64())}), file)
+
+    found = data.read_features(file, [RangeColumn(column="x", low=low, high=low + width)])[:, 0]
+
+    within = np.clip(values, low, low + width)
+    expected = 2 * (within - low) / width - 1
+    np.testing.assert_allclose(found, np.nan_to_num(expected), atol=1e-3)
+    assert np.abs(found).max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("feature", "message"),
+    [
+        (RangeColumn(column="job", low=0, high=1), "'job' is string; a range is of numbers"),
+        (ChoiceColumn(column="height", choices=["1"]), "'height' is double; choices are of text"),
+        (RangeColumn(column="weight", low=0, high=1), "'weight' is not a feature column"),
+        (RangeColumn(column="label", low=0, high=1), "'label' is not a feature column"),
+        ("job", "'job' is string; features must be numbers, or say which choices"),
+    ],
+)
+def test_a_column_of_another_kind_is_refused_by_name(
+    tmp_path: Path, feature: Feature, message: str
+) -> None:
+    with pytest.raises(DatasetError, match=message) as caught:
+        data.inspect(many(tmp_path), features=[feature], classes=["no", "yes"])
+    assert caught.value.field == "features"
+
+
+def test_a_column_is_a_feature_once(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="name column 'age' more than once"):
+        data.inspect(many(tmp_path), features=["age", AGE], classes=["no", "yes"])
+
+
+@pytest.mark.parametrize("wrong", ["age", [3], [{"column": "age", "low": 0, "high": 1}]])
+def test_what_is_no_feature_is_refused(tmp_path: Path, wrong: Any) -> None:
+    with pytest.raises(ParameterError, match="features"):
+        data.inspect(many(tmp_path), features=wrong, classes=["no", "yes"])
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        {"column": "age", "low": 1, "high": 1},
+        {"column": "age", "low": 2, "high": 1},
+        {"column": "age", "low": 0},
+        {"column": "job", "choices": []},
+        {"column": "job", "choices": ["a", "a"]},
+        {"column": "job", "choices": ["a", " a"]},
+        {"column": "job", "choices": ["a"], "low": 0, "high": 1},
+        {"column": "", "choices": ["a"]},
+    ],
+)
+def test_what_makes_no_range_and_no_choice_is_refused(stated: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        TypeAdapter(Feature).validate_python(stated)
+
+
+def test_a_worker_is_told_as_it_was_stated() -> None:
+    features = [
+        "height",
+        {"column": "age", "low": 0.0, "high": 100.0},
+        {"column": "job", "choices": ["clerk"]},
+    ]
+    field = TypeAdapter(DatasetRef.model_fields["features"].annotation)
+
+    assert as_json(field.validate_python(features)) == features
