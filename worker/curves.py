@@ -38,12 +38,18 @@ class CurveStopper(Stopper):
         cuts: as ``SearchAssignment.cuts``.
         known: trials of earlier attempts.
         has_heat: whether the first cut ends a heat.
+        num_quick: records that an accuracy would need to be drawn as loudly as a point of a curve is.
     """
 
     def __init__(
-        self, cuts: Sequence[float], known: Iterable[TrialRecord], *, has_heat: bool = False
+        self,
+        cuts: Sequence[float],
+        known: Iterable[TrialRecord],
+        *,
+        has_heat: bool = False,
+        num_quick: float = QUICK_VALIDATION,
     ) -> None:
-        self._cuts, self._has_heat = cuts, has_heat
+        self._cuts, self._has_heat, self._num_quick = cuts, has_heat, num_quick
         self._points: dict[tuple[int, int], list[float]] = defaultdict(list)
         self._reached: dict[int, list[float]] = defaultdict(list)
         """By rung; of those that were ended what they would have."""
@@ -76,7 +82,7 @@ class CurveStopper(Stopper):
             earlier, shown = self._points[score.rung, point], score.curve[point].accuracy
         else:
             earlier, shown = self._reached[score.rung], expected
-        cut = _lowest_usual(earlier, SHARES[point])
+        cut = _lowest_usual(earlier, SHARES[point], self._num_quick)
         self._points[score.rung, point].append(score.curve[point].accuracy)
         if cut is None or shown >= cut:
             return False
@@ -114,7 +120,7 @@ class CurveStopper(Stopper):
         return min(max(expected, 0.0), 1.0)
 
 
-def _lowest_usual(earlier: Sequence[float], share: float) -> float | None:
+def _lowest_usual(earlier: Sequence[float], share: float, num_quick: float) -> float | None:
     """What is below it is ended: at most ``share`` of like runs, and none by the luck of the quick validation.
 
     Of n runs and one more like them, the last is below the k-th smallest with probability k / (n + 1).
@@ -123,4 +129,4 @@ def _lowest_usual(earlier: Sequence[float], share: float) -> float | None:
     if len(earlier) < FEWEST_RUNS or rank < 1:
         return None
     cut = sorted(earlier)[rank - 1]
-    return cut - math.sqrt(cut * (1 - cut) / QUICK_VALIDATION)
+    return cut - math.sqrt(cut * (1 - cut) / num_quick)

@@ -29,6 +29,38 @@ def score_of(hits: Tensor, labels: Tensor, metric: Metric) -> float:
     return float((right[is_there] / of_each[is_there]).mean())
 
 
+def drawn_like(labels: Tensor, metric: Metric) -> float:
+    """How many records an accuracy would need to be drawn as loudly as the score of records with these labels.
+
+    Example:
+        >>> labels = torch.tensor([0] * 98 + [1] * 2)
+        >>> drawn_like(labels, Metric.ACCURACY), round(drawn_like(labels, Metric.BALANCED_ACCURACY), 2)
+        (100.0, 7.84)
+    """
+    if metric is Metric.ACCURACY:
+        return float(len(labels))
+    of_each = torch.bincount(labels).double()
+    of_each = of_each[of_each > 0]
+    return float(len(of_each) ** 2 / (1 / of_each).sum())
+
+
+def some_of(labels: Tensor, metric: Metric, *, at_most: int) -> Tensor | slice:
+    """Which records stand for a split: the first ones, or, where classes count alike, the first ones of each class.
+
+    Else a rare class could have none of them, and a model that never names it would be the best.
+
+    Example:
+        >>> some_of(torch.tensor([0, 0, 0, 0, 1, 1]), Metric.BALANCED_ACCURACY, at_most=4)
+        tensor([0, 4, 1, 5])
+    """
+    if metric is Metric.ACCURACY or len(labels) <= at_most:
+        return slice(at_most)
+    by_class, of_each = labels.argsort(stable=True), torch.bincount(labels)
+    ranks = torch.empty_like(by_class)
+    ranks[by_class] = torch.arange(len(labels)) - (of_each.cumsum(0) - of_each)[labels[by_class]]
+    return ranks.argsort(stable=True)[:at_most]
+
+
 def alike(labels: Tensor, class_shares: Sequence[float] | None, metric: Metric) -> Tensor | None:
     """What a hit on each record counts, [N] in (0, 1], where one that counts more must not be looked up in the records.
 

@@ -26,12 +26,13 @@ from tan_core.engine.randomness import Randomness
 from tan_core.execution import PrivateRun, Simulation
 from tan_core.mechanism import Mechanism
 from tan_core.models import Checkpoint
-from tan_core.planner import SMALLEST_PART, Candidate, Counted, Target, candidate, simulation
+from tan_core.planner import SMALLEST_PART, Candidate, Target, candidate, simulation
 from tan_core.spec import Scalar
+from tan_core.spec.study import Metric
 from tan_core.wire import CURVE_POINTS, CurvePoint, RungScore, SearchAssignment, TrialWeights
 from worker.at_once import microbatch_size, trial_device
 from worker.begin import go_on_from, model_for, weights_left
-from worker.metric import score_of
+from worker.metric import drawn_like, score_of, some_of
 
 QUICK_VALIDATION = 512
 """Validation records that a point on the way is taken of."""
@@ -105,7 +106,6 @@ class RungRun:
         self._rung, self._seed, self._data = rung, seed, data
         self._num_classes = assignment.dataset.num_classes
         self._metric = assignment.search.metric
-        self._class_shares = candidate.trainer.class_shares
         self._views = candidate.trainer.augmentation_multiplicity
         self._trainer = _trainer(assignment, candidate, rung, seed, data)
         steps = self._trainer.mechanism.steps
@@ -208,10 +208,10 @@ class RungRun:
         is_last = step == self._ends[-1]
         inputs, labels = self._data.validation
         if not is_last and not self._begins_heated:
-            inputs, labels = inputs[:QUICK_VALIDATION], labels[:QUICK_VALIDATION]
+            inputs, labels = _quick(inputs, labels, self._metric)
         accuracy = self._score(inputs, labels, weights=self._mean.weights)
         self._curve.append(CurvePoint(step=step, accuracy=accuracy))
-        if self._is_no_better_than_chance(accuracy, len(labels)):
+        if self._is_no_better_than_chance(accuracy, labels):
             self.diverged = (
                 f"at chance level with a rising loss after {step} of {self._ends[-1]} steps"
             )
@@ -224,14 +224,14 @@ class RungRun:
         hits = self._trainer.hits(inputs, labels, weights=weights)
         return score_of(hits, labels, self._metric)
 
-    def _is_no_better_than_chance(self, accuracy: float, num_labels: int) -> bool:
+    def _is_no_better_than_chance(self, accuracy: float, labels: Tensor) -> bool:
         """The loss is well above its start, and the accuracy cannot be told from guessing."""
         recent = _mean(self._losses)
         if self._first_loss is None or recent is None or recent <= _RISEN * self._first_loss:
             return False
         chance = 1 / self._num_classes
-        effective = Counted.by(num_labels, self._metric, self._class_shares).effective
-        return accuracy <= chance + 2 * math.sqrt(chance * (1 - chance) / effective)
+        num = drawn_like(labels, self._metric)
+        return accuracy <= chance + 2 * math.sqrt(chance * (1 - chance) / num)
 
 
 class MeanOfLast:
@@ -322,6 +322,14 @@ def trainer_of(
         microbatch_size=microbatch_size(asked, model, inputs.shape[1:], config, device),
         device=device,
     )
+
+
+def _quick(inputs: Tensor | Records, labels: Tensor, metric: Metric) -> tuple[Inputs, Tensor]:
+    """What a point on the way is taken of: the same records of every trial."""
+    at = some_of(labels, metric, at_most=QUICK_VALIDATION)
+    if isinstance(at, Tensor) and isinstance(inputs, Records):
+        return inputs.take(at.numpy()), labels[at]
+    return inputs[at], labels[at]
 
 
 def _mean(values: Iterable[float]) -> float | None:

@@ -15,6 +15,7 @@ from ray.tune.stopper import CombinedStopper
 
 from tan_core.data import verify
 from tan_core.engine.features import load_inputs
+from tan_core.planner import Counted
 from tan_core.wire import SearchAssignment, TrialRecord, TrialState
 from worker.alive import Pulses
 from worker.begin import checkpoint_of, extractors_for
@@ -24,6 +25,7 @@ from worker.driver import Driver, Outcome, connect
 from worker.progress import SearchProgress
 from worker.report import TrialReporter
 from worker.resources import of_trial, told
+from worker.rung import QUICK_VALIDATION
 from worker.schedule import build_scheduler
 from worker.searcher import ConstantTanSearch, wanted_repeat
 from worker.trial import SimulatedTrial, TrialData
@@ -119,7 +121,16 @@ def _run_trials(
                 storage_path=scratch,
                 verbose=0,
                 stop=CombinedStopper(
-                    CurveStopper(assignment.cuts, known, has_heat=assignment.heat),
+                    CurveStopper(
+                        assignment.cuts,
+                        known,
+                        has_heat=assignment.heat,
+                        num_quick=Counted.by(
+                            QUICK_VALIDATION,
+                            assignment.search.metric,
+                            assignment.trainer.class_shares,
+                        ).effective,
+                    ),
                     BudgetStopper(assignment, records),
                 ),
                 # A trial reports its own errors; what Tune sees fail is a lost worker.

@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from tan_core.data import inspect, load_split
-from tan_core.engine.trainer import StepStats
+from tan_core.engine.trainer import StepStats, Trainer
 from tan_core.mechanism import Mechanism
 from tan_core.spec.study import Metric
 from tan_core.wire import CURVE_POINTS, DatasetRef, SearchAssignment
 from tests.support.assignments import search_assignment
 from tests.support.datasets import dataset_ref
-from worker.metric import score_of
-from worker.rung import Data, RungRun, chosen, run_rung
+from worker.metric import drawn_like, score_of, some_of
+from worker.rung import QUICK_VALIDATION, Data, RungRun, chosen, run_rung
 
 STEPS = 40
 
@@ -103,6 +103,49 @@ def test_a_balanced_score_is_the_mean_over_the_classes(digits: DatasetRef, data:
     assert run.score.accuracy != pytest.approx(float(hits.float().mean()), abs=1e-3)
     assert run.score.released == pytest.approx(
         score_of(run.trainer.hits(*rare.validation), rare.validation[1], Metric.BALANCED_ACCURACY)
+    )
+
+
+def test_what_stands_for_a_split_has_the_same_of_each_class() -> None:
+    labels = torch.tensor([0] * 600 + [2] * 600 + [1] * 2)
+
+    at = some_of(labels, Metric.BALANCED_ACCURACY, at_most=512)
+
+    assert torch.bincount(labels[at]).tolist() == [255, 2, 255]
+    assert len(at.unique()) == 512
+    assert some_of(labels, Metric.ACCURACY, at_most=512) == slice(512)
+
+
+@pytest.mark.parametrize("metric", Metric)
+def test_a_point_on_the_way_is_of_every_class_where_classes_count_alike(
+    digits: DatasetRef, data: Data, monkeypatch: pytest.MonkeyPatch, metric: Metric
+) -> None:
+    """The first records of a split may hold none of a rare class: a model that never names it would be the best."""
+    monkeypatch.setattr(Trainer, "hits", lambda _, inputs, labels, weights=None: labels != 3)
+    inputs, labels = data.validation
+    others, rare = (torch.nonzero(each)[:, 0] for each in (labels != 3, labels == 3))
+    at = torch.cat([others.repeat(1 + QUICK_VALIDATION // len(others)), rare])
+    late = replace(data, validation=(inputs[at], labels[at]))
+    assignment = assignment_of(digits)
+    search = assignment.search.model_copy(update={"metric": metric})
+    assignment = assignment.model_copy(update={"search": search})
+
+    score = run_rung(assignment, chosen(assignment, {"learning_rate": 1.0}), 0, late).score
+
+    assert [point.accuracy for point in score.curve[:-1]] == [
+        pytest.approx(0.9 if metric is Metric.BALANCED_ACCURACY else 1.0)
+    ] * (CURVE_POINTS - 1)
+
+
+def test_a_balanced_score_is_drawn_as_loudly_as_its_rarest_class() -> None:
+    labels = torch.tensor([0] * 98 + [1] * 2)
+    rng = np.random.default_rng(0)
+    drawn = [
+        score_of(torch.from_numpy(rng.uniform(size=100) < 0.5), labels, Metric.BALANCED_ACCURACY)
+        for _ in range(4000)
+    ]
+    assert np.std(drawn) == pytest.approx(
+        0.5 / drawn_like(labels, Metric.BALANCED_ACCURACY) ** 0.5, rel=0.05
     )
 
 

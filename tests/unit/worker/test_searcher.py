@@ -869,6 +869,14 @@ class TestCurves:
         assert not stopper("close", self.report(0.5, 0.5, 0.5 - 0.9 * error))
         assert stopper("below", self.report(0.5, 0.5, 0.5 - 1.1 * error))
 
+    def test_a_balanced_accuracy_is_told_apart_by_less(self) -> None:
+        stopper = CurveStopper(RUNGS, [], num_quick=64)
+        for n in range(20):
+            assert not stopper(f"t{n}", self.report(0.5, 0.5, 0.5, number=n))
+        error = math.sqrt(0.25 / 64)
+        assert not stopper("close", self.report(0.5, 0.5, 0.5 - 0.9 * error))
+        assert stopper("below", self.report(0.5, 0.5, 0.5 - 1.1 * error))
+
     @pytest.mark.parametrize("point", range(3))
     def test_of_like_runs_no_more_are_ended_than_it_says(self, point: int) -> None:
         rng, runs, searches = np.random.default_rng(point), 24, 100
