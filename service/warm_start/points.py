@@ -133,6 +133,8 @@ def _fixed(spec: StudySpec) -> dict[Place, Any]:
     """What the sections ``train`` and ``model`` say, by field."""
     sections = spec.model_dump(mode="json")
     values: dict[Place, Any] = {("train", field): each for field, each in sections["train"].items()}
+    if spec.train.class_shares is None:
+        values["train", "class_balance"] = 0.0  # all records counted alike
     values |= {("model", option): each for option, each in model_values(sections["model"])}
     return values
 

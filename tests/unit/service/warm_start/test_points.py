@@ -48,6 +48,19 @@ class TestValues:
         }
         assert points(space, source) == [{"learning_rate": 2.0, "momentum": 0.9, "clip_norm": 1.0}]
 
+    def test_where_no_shares_were_stated_all_classes_counted_alike(self) -> None:
+        space = {
+            "class_balance": {"low": 0.0, "high": 1.0},
+            "learning_rate": {"low": 0.1, "high": 4.0},
+        }
+        shares = {"class_shares": [1.0] * 10}
+        without = make_source({"learning_rate": 2.0})
+        with_them = make_source({"learning_rate": 2.0}, train=shares)
+
+        (alike,), (balanced,) = (points(space, each, train=shares) for each in (without, with_them))
+
+        assert (alike["class_balance"], balanced["class_balance"]) == (0.0, 1.0)
+
     @pytest.mark.parametrize(
         ("model", "key", "known", "inside"),
         [
