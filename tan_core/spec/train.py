@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, StrictBool
+from pydantic import AfterValidator, Field, StrictBool
 
 from tan_core.spec.base import Frozen
 from tan_core.spec.needs import Need
@@ -24,6 +24,17 @@ UNAUGMENTED: Final[Mapping[str, tuple[Any, ...]]] = {
 
 MAX_CLASSES: Final = 100_000
 """Whose shares a study may state."""
+MOST_APART: Final = 1e6
+"""Times that one of them may be another: of a class that is rarer, no split that a study reads would have a record."""
+
+
+def _comparable(shares: list[float]) -> list[float]:
+    if max(shares) > MOST_APART * min(shares):
+        raise ValueError(
+            f"the largest share is {max(shares) / min(shares):.3g} times the least; accepted: at most {MOST_APART:,.0f} times"
+        )
+    return shares
+
 
 MICROBATCH_SIZE: Final = 256
 """Views at once where nobody chose; of a GPU it stands for as many as fit."""
@@ -115,7 +126,12 @@ class TrainerConfig(Frozen):
     clipping_stability: PositiveFloat = 0.01
     """Of automatic clipping: what is added to each norm, so that tiny gradients stay small."""
     class_shares: (
-        Annotated[list[PositiveFloat], Field(min_length=2, max_length=MAX_CLASSES)] | None
+        Annotated[
+            list[PositiveFloat],
+            Field(min_length=2, max_length=MAX_CLASSES),
+            AfterValidator(_comparable),
+        ]
+        | None
     ) = Field(default=None, exclude_if=lambda value: value is None)
     """Of each label among the records, in the order of the labels and in any unit, as far as they are publicly known: stated
     here, for counting them in private records would be one more access. None: all records count alike."""

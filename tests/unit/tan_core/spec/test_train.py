@@ -48,6 +48,12 @@ class TestClassShares:
     def test_each_is_above_0_and_there_are_two_at_least(self, shares) -> None:
         assert problems(class_shares=shares)
 
+    def test_they_are_of_one_scale(self) -> None:
+        ((path, message),) = problems(class_shares=[1e9, 1.0])
+        assert path == "train.class_shares"
+        assert "accepted: at most 1,000,000 times" in message
+        assert StudySpec.model_validate(study(class_shares=[1e6, 1.0]))
+
     def test_a_balance_needs_them(self) -> None:
         ((path, message),) = problems(class_balance=0.5)
         assert path == "train.class_balance"
