@@ -160,6 +160,8 @@ def plan_study(
     )
 
 
+LOUD_SCORE = 0.1
+"""A deviation of the noise on a score, as a part of the split, from which trials can hardly be told apart by it."""
 _UNMEASURED = (
     "budget.gpu_hours was not applied to the plan: no run of this model on this data has been "
     "measured yet. The study is still stopped when the hours are used up"
@@ -323,6 +325,7 @@ def _assemble(
             *shape.warnings,
             *warnings,
             *_search_warnings(shape, workload),
+            *_score_warnings(search, counted),
             *privacy_warnings,
         ],
     )
@@ -400,7 +403,7 @@ def _charged(
         clip_norm=trial.clip_norm,
         steps=trial.steps,
         score_noise_multiplier=noise,
-        score_std=round_up(noise / counted.whole, 4) if counted and counted.whole else None,
+        score_std=_score_std(noise, counted),
         epsilon_of_run=epsilon_alone(run.mechanism, promise),
         epsilon_of_trials=epsilon_alone(trials, promise),
         epsilon_of_scores=epsilon_alone(scores, promise),
@@ -423,6 +426,22 @@ def _search_warnings(shape: Shape, workload: Workload) -> list[str]:
         f"above search.budget = {workload.budget:g}: fewer search.trials, smaller search.rungs or a "
         "larger train.batch_size would cost less"
     ]
+
+
+def _score_warnings(search: ChargedSearch | None, counted: Counted | None) -> list[str]:
+    """Where a charged search is told hardly anything of its trials."""
+    std = _score_std(search.score_noise_multiplier, counted) if search else None
+    if std is None or std < LOUD_SCORE:
+        return []
+    return [
+        f"scores are noisy by ± {100 * std:.2g} points, so trials can hardly be told apart: a larger validation split, above all "
+        "of the rarest class where search.metric is balanced_accuracy, or a larger epsilon would leave less noise"
+    ]
+
+
+def _score_std(noise: float, counted: Counted | None) -> float | None:
+    """Of the noise on a score, as a part of what all hits count; None where that is not known."""
+    return round_up(noise / counted.whole, 4) if counted and counted.whole else None
 
 
 def _charged_warnings(shape: Shape, workload: Workload) -> list[str]:

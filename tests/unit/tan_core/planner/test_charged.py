@@ -275,6 +275,21 @@ def test_where_a_balanced_accuracy_counts_scores_are_as_loud_as_the_draw_of_the_
     assert charged.score_noise_multiplier < alike.score_noise_multiplier
 
 
+def test_scores_that_hardly_tell_trials_apart_are_warned_of() -> None:
+    train = {"class_shares": [98, 2]}
+    loud = plan_study(
+        spec_of(search={"metric": "balanced_accuracy"}, train=train),
+        num_examples=N,
+        num_validation=500,
+    )
+    found = [each for each in loud.warnings if each.startswith("scores are noisy by")]
+    assert loud.charged_search is not None
+    assert loud.charged_search.score_std is not None
+    assert loud.charged_search.score_std >= 0.1
+    assert len(found) == 1
+    assert "scores are noisy" not in " ".join(planned(train=train).warnings)
+
+
 def test_noise_that_is_given_is_priced_with_its_search() -> None:
     plan = planned(privacy={"epsilon": None}, train={"noise_multiplier": 12.0})
 
