@@ -187,6 +187,29 @@ class TestEarlierErrors:
 
         assert await self.errors(database, new) == [-0.01, 0.02]
 
+    async def test_accuracies_of_another_kind_tell_nothing(
+        self, client, database, owner, finished
+    ) -> None:
+        """Nor do those of studies from before there was a choice tell of a balanced one."""
+        changes = {
+            "search": {"metric": "balanced_accuracy"},
+            "train": {"class_shares": [1.0] * 10},
+        }
+        await finished(accuracy=0.8, reached=0.85, minutes=1, **changes)
+        of_all = await finished(accuracy=0.95, reached=0.97, minutes=2)
+        new = (await client.post("/studies", json=make_spec())).json()["id"]
+        balanced = (await client.post("/studies", json=make_spec(**changes))).json()["id"]
+
+        assert await self.errors(database, new) == [0.02]
+        assert await self.errors(database, balanced) == [0.05]
+        async with owner.session() as session:
+            for study_id in (of_all, new):
+                study = await session.get_one(Study, study_id)
+                search = {k: v for k, v in study.spec["search"].items() if k != "metric"}
+                study.spec = {**study.spec, "search": search}
+        assert await self.errors(database, new) == [0.02]
+        assert await self.errors(database, balanced) == [0.05]
+
     async def test_what_a_prediction_had_learnt_itself_is_no_part_of_its_error(
         self, client, database, finished
     ) -> None:
