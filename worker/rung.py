@@ -327,8 +327,8 @@ def trainer_of(
 def _quick(inputs: Tensor | Records, labels: Tensor, metric: Metric) -> tuple[Inputs, Tensor]:
     """What a point on the way is taken of: the same records of every trial."""
     at = some_of(labels, metric, at_most=QUICK_VALIDATION)
-    if isinstance(at, Tensor) and isinstance(inputs, Records):
-        return inputs.take(at.numpy()), labels[at]
+    if isinstance(inputs, Records):
+        return inputs[at] if isinstance(at, slice) else inputs.take(at.numpy()), labels[at]
     return inputs[at], labels[at]
 
 
