@@ -190,6 +190,19 @@ def is_balanced(metric: str | None) -> bool:
 BALANCED = "balanced: the mean over the classes of what is told right of each"
 
 
+def shares_in_words(class_shares: Sequence[float] | None) -> str | None:
+    """What a study states of its classes, as parts of all; None where it states nothing.
+
+    Example:
+        >>> shares_in_words([960, 30, 10]), shares_in_words(None)
+        ('96 %, 3 %, 1 %', None)
+    """
+    if class_shares is None:
+        return None
+    total = sum(class_shares)
+    return first_of([f"{100 * share / total:.3g} %" for share in class_shares])
+
+
 def of_scores(search_accounting: str | None, plan: dict[str, Any] | None = None) -> str:
     """What has to be said beside every score of a trial: simulations are not private, charged trials are.
 

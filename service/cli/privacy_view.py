@@ -140,6 +140,7 @@ def statement(document: Json) -> RenderableType:
             ("accountants", _by_accountant(privacy.get("epsilon_by_accountant") or {})),
             *(("mechanism", told) for told in _mechanisms(said)),
             ("precision", (said.get("training") or {}).get("precision")),
+            ("shares", text.shares_in_words((said.get("training") or {}).get("class_shares"))),
             ("before", _began_from(said.get("pretraining") or {})),
             ("steps", ", ".join(f"{n} {word}" for word, n in said["steps"].items() if n is not None)),
             ("weights", f"sha256 {said['weights']['sha256']}"),

@@ -224,6 +224,7 @@ def _make_environment() -> Environment:
             text.stated_features,
             text.scored_by,
             text.is_balanced,
+            text.shares_in_words,
             text.of_trials,
             text.on_clipped,
             text.reserved_search,

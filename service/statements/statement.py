@@ -18,6 +18,7 @@ from tan_core.accounting import MIN_DELTA, note_of_search, price
 from tan_core.errors import TanError
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 from tan_core.spec.models import PythonModel
+from tan_core.spec.study import Metric
 from tan_core.spec.train import Precision
 from tan_core.wire import RECORD, TrialWeights
 
@@ -82,6 +83,14 @@ SCORED = {
     "user": "users, each counted by the part of its records that is",
 }
 """What a score counts, by the unit."""
+SCORED_ALIKE = (
+    "records, each counted by the least stated share of a class over that of its own, that are"
+)
+"""In its place where the score is a balanced accuracy."""
+OF_SHARES = (
+    "A scaled gradient is multiplied by a weight of its record's class, which is at most 1 and follows from class_shares: they "
+    "were stated with the study, and are treated as public.",
+)
 OF_A_TRIALS_WEIGHTS = {
     True: "The private run began with the weights that trial {trial} of the search had left. They are made of that trial's "
     "noisy sums alone, which are in the events.",
@@ -228,6 +237,7 @@ def _of_data(facts: Facts) -> list[str]:
 
 def _assumptions(facts: Facts, executed: Mechanism) -> list[str]:
     unit = _unit(facts)["unit"]
+    is_balanced = facts.spec.search.metric is Metric.BALANCED_ACCURACY
     return [
         *(each.format(unit=unit) for each in _of_data(facts)),
         *(() if facts.is_public else OF_PEOPLE),
@@ -235,8 +245,9 @@ def _assumptions(facts: Facts, executed: Mechanism) -> list[str]:
         *(OF_USERS if unit == "user" else ()),
         *(OF_A_CAP if executed.max_batch_size is not None else ()),
         *(each.format(unit=unit) for each in IN_BFLOAT16 if facts.precision is Precision.BFLOAT16),
+        *(() if facts.spec.train.class_shares is None else OF_SHARES),
         *(
-            each.format(unit=unit, scored=SCORED[unit])
+            each.format(unit=unit, scored=SCORED_ALIKE if is_balanced else SCORED[unit])
             for each in OF_A_CHARGED_SEARCH
             if facts.charge.search
         ),

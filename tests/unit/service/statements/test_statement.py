@@ -28,6 +28,7 @@ from tan_core.accounting import gdp_epsilon, price
 from tan_core.accounting.effort import limited_effort
 from tan_core.mechanism import Mechanism, NeighboringRelation, Sampling
 from tan_core.spec import StudySpec
+from tan_core.spec.study import Metric
 from tan_core.spec.train import Precision
 from tan_core.wire import Evaluation, PrivateResult, TrialWeights
 from tests.privacy_faults import STATEMENT_FAULTS
@@ -658,6 +659,28 @@ class TestChargedSearch:
     def test_what_a_score_counts_is_said_of_what_is_protected(self, changes, words):
         said = of_charged_search(**changes)["assumptions"]
         assert sum(f"A score is {words} by at most one" in each for each in said) == 1
+
+    def test_what_a_balanced_score_counts_and_what_weighs_gradients_is_said(self):
+        spec = make_spec(accounting="accounted")
+        spec = spec.model_copy(
+            update={
+                "search": spec.search.model_copy(update={"metric": Metric.BALANCED_ACCURACY}),
+                "train": spec.train.model_copy(update={"class_shares": [98.0, 2.0]}),
+            }
+        )
+        facts = make_facts(spec=spec)
+        said = build(replace(facts, charge=replace(facts.charge, search=(TRIALS, SCORES))))
+
+        counts = "records, each counted by the least stated share of a class over that of its own"
+        assert sum(counts in each for each in said["assumptions"]) == 1
+        assert (
+            sum(
+                "which is at most 1 and follows from class_shares" in each
+                for each in said["assumptions"]
+            )
+            == 1
+        )
+        assert "class_shares" not in " ".join(of_charged_search()["assumptions"])
 
     def test_a_run_that_began_with_a_trials_weights_says_so_and_costs_what_it_did(
         self, key, charged
