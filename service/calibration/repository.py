@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import Double, RowMapping, and_, func, or_, select
+from sqlalchemy import ColumnElement, Double, RowMapping, and_, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
@@ -44,6 +44,7 @@ async def predicted_and_reached(
             Study.name,
             Study.dataset,
             model_name.label("model"),
+            _scored_by().label("metric"),
             Study.statement["privacy"]["epsilon"].astext.cast(Double).label("epsilon"),
             Study.prediction["trial"].as_integer().label("trial"),
             predicted.label("predicted"),
@@ -89,6 +90,7 @@ async def earlier_errors(session: AsyncSession, study: Study) -> Sequence[float]
     own = func.coalesce(Study.prediction["shift"].astext.cast(Double), 0.0)
     accuracy = Study.prediction["accuracy"].astext.cast(Double)
     reached = Run.result["test_accuracy"].astext.cast(Double)
+    scored_by = _scored_by()
     query = (
         select(reached - (accuracy - own))
         .select_from(Study)
@@ -100,8 +102,7 @@ async def earlier_errors(session: AsyncSession, study: Study) -> Sequence[float]
             Study.tenant == study.tenant,
             Study.dataset == study.dataset,
             Study.search_dataset == study.search_dataset,
-            func.coalesce(Study.spec["search"]["metric"].astext, Metric.ACCURACY)
-            == study.spec["search"].get("metric", Metric.ACCURACY),
+            scored_by == study.spec["search"].get("metric", Metric.ACCURACY),
             Study.id != study.id,
             or_(ended.is_(None), Study.finished_at <= ended),
             Study.prediction["is_fresh"].as_boolean(),
@@ -113,3 +114,8 @@ async def earlier_errors(session: AsyncSession, study: Study) -> Sequence[float]
         .limit(_NEWEST)
     )
     return (await session.scalars(query)).all()
+
+
+def _scored_by() -> ColumnElement[str]:
+    """The metric of a study, also of one from before there was a choice."""
+    return func.coalesce(Study.spec["search"]["metric"].astext, Metric.ACCURACY.value)

@@ -4,6 +4,8 @@ from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict
 
+from tan_core.spec.study import Metric
+
 
 class CalibrationItem(BaseModel):
     """One completed study. Accuracies are fractions, on the test split of its dataset."""
@@ -12,6 +14,8 @@ class CalibrationItem(BaseModel):
     name: str
     dataset: str
     model: str
+    metric: Metric = Metric.ACCURACY
+    """What the accuracies are."""
     epsilon: float
     """As stated."""
     trial: int
@@ -56,6 +60,7 @@ class Calibration(BaseModel):
                             "name": "mnist-eps3",
                             "dataset": "mnist",
                             "model": "tanh-cnn",
+                            "metric": "accuracy",
                             "epsilon": 2.98,
                             "trial": 7,
                             "predicted": 0.976,

@@ -62,7 +62,8 @@ def calibration(document: Json, *, is_filtered: bool = False) -> RenderableType:
             text.epsilon(item["epsilon"]),
             text.percent(item["predicted"]),
             text.interval(item["low"], item["high"]),
-            text.percent(item["reached"]),
+            text.percent(item["reached"])
+            + (" balanced" if text.is_balanced(item.get("metric")) else ""),
             text.deviation(item["error"]),
             "yes" if item["inside"] else "no",
         )

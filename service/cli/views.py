@@ -45,10 +45,10 @@ def _metric(study: Json) -> str | None:
     return study["spec"]["search"].get("metric")
 
 
-def _tested(item: Json) -> str:
+def _accuracy(item: Json, of: str) -> str:
     """Of one in a list."""
-    told = text.percent(item.get("test_accuracy"))
-    is_told = item.get("test_accuracy") is not None and text.is_balanced(item.get("metric"))
+    told = text.percent(item.get(of))
+    is_told = item.get(of) is not None and text.is_balanced(item.get("metric"))
     return f"{told} balanced" if is_told else told
 
 
@@ -64,8 +64,8 @@ def _wide_studies(items: Sequence[Json]) -> FittingTable:
             item["name"],
             item["state"],
             item["dataset"],
-            text.percent(item.get("best_accuracy")),
-            _tested(item),
+            _accuracy(item, "best_accuracy"),
+            _accuracy(item, "test_accuracy"),
             _epsilon_of(item),
             text.MISSING if delta is None else f"{delta:g}",
             item["search_accounting"],
@@ -87,7 +87,7 @@ def _narrow_studies(items: Sequence[Json]) -> FittingTable:
             item["id"],
             item["name"],
             item["state"],
-            _tested(item),
+            _accuracy(item, "test_accuracy"),
             f"{_epsilon_of(item)}{star} at {item['delta']:g}",
         )
     return made
@@ -147,7 +147,7 @@ def study(item: Json, attempts: Sequence[Json] = ()) -> RenderableType:
         ("approval", _approval(item)),
         ("best trial", best_trial(item)),
         *prediction_rows(item),
-        ("private run", _run(item.get("run"), steps_line(progress))),
+        ("private run", _run(item.get("run"), steps_line(progress), _metric(item))),
         ("privacy", text.guarantee(item["privacy"])),
         ("ledger", ledger_line(item["privacy"])),
         *(("ended early", line) for line in map(_ended_early, attempts) if line),
@@ -236,8 +236,9 @@ def best_trial(study: Json) -> str | None:
     trial = study.get("best_trial")
     if trial is None:
         return None
+    scored_by = text.scored_by(_metric(study), prefix="validation ")
     return (
-        f"number {trial['number']}, validation accuracy {text.percent(trial.get('value'))} "
+        f"number {trial['number']}, {scored_by} {text.percent(trial.get('value'))} "
         f"({text.of_trial(study['privacy']['search_accounting'], study['plan'])}): {text.parameters(trial['params'])}"
     )
 
@@ -411,7 +412,7 @@ def _unit(dataset: Json) -> str:
     )
 
 
-def _run(run: Json | None, steps: str) -> str | None:
+def _run(run: Json | None, steps: str, metric: str | None) -> str | None:
     if run is None:
         return None
     line = f"{run['state']}, {steps}"
@@ -420,7 +421,7 @@ def _run(run: Json | None, steps: str) -> str | None:
         if run.get("learning_rate") is not None:
             line += f" at learning rate {text.number(run['learning_rate'])}"
     if run.get("test_accuracy") is not None:
-        line += f", test accuracy {text.percent(run['test_accuracy'])}"
+        line += f", {text.scored_by(metric, prefix='test ')} {text.percent(run['test_accuracy'])}"
     return line
 
 

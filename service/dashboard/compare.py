@@ -24,7 +24,7 @@ from service.errors import InvalidInputError, NotFoundError
 from service.private_run.service import curves
 from service.studies import service as studies
 from service.studies.schemas import StudyView
-from service.text import on_one_line
+from service.text import is_balanced, on_one_line
 from service.trial_spec import differ, flattened, settings_compared, stands_for
 from tan_core.wire import TrialState
 
@@ -73,6 +73,7 @@ async def compare_studies(
         request,
         "compare.html",
         studies=compared,
+        balanced=[is_balanced(study.spec["search"].get("metric")) for study in compared],
         has_charged=any(study.plan.get("charged_search") for study in compared),
         differing=[row for row in rows if row.differs],
         agreeing=[row for row in rows if not row.differs],

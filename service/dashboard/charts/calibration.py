@@ -50,7 +50,7 @@ def calibration_chart(items: Sequence[CalibrationItem]) -> CalibrationChart | No
 def calibration_table(items: Sequence[CalibrationItem]) -> Table:
     """The numbers of the chart, in the order of the studies."""
     names = ("study", "name", "dataset", "model", "epsilon", "predicted", "low", "high", "reached")
-    names += ("error", "inside")
+    names += ("error", "inside", "metric")
     return Table(columns=names, rows=[[getattr(one, name) for name in names] for one in items])
 
 

@@ -94,6 +94,7 @@ class TestCalibration:
             "name": "one",
             "dataset": "digits",
             "model": "linear",
+            "metric": "accuracy",
             "epsilon": 2.5,
             "trial": 3,
             "predicted": 0.95,

@@ -45,6 +45,19 @@ class TestComparing:
         } | {studies[0]["run"]["test_accuracy"]}
         assert expected <= set(page.data["results"])
 
+    async def test_accuracies_of_two_kinds_are_said_not_to_compare(
+        self, client: httpx.AsyncClient, context: Context, two: list[str]
+    ) -> None:
+        shares = {"class_shares": [1.0] * 10}
+        alike = await seeding.completed(
+            context, name="alike", search={"metric": "balanced_accuracy"}, train=shares
+        )
+
+        both = await get(client, path_of([two[0], alike]))
+        assert "a balanced accuracy and one of all records do not compare" in both.text["main"]
+        assert "balanced: the mean over the classes" in both.text["main"]
+        assert "balanced" not in (await get(client, path_of(two))).text["main"]
+
     async def test_differences_are_marked_and_agreements_are_not(
         self, client: httpx.AsyncClient, two: list[str]
     ) -> None:

@@ -271,6 +271,7 @@ CALIBRATION: Json = {
             "name": "digits-eps3",
             "dataset": "digits",
             "model": "mlp",
+            "metric": "accuracy",
             "epsilon": 2.9401,
             "trial": 1,
             "predicted": 0.9217,

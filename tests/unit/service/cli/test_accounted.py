@@ -150,3 +150,10 @@ def test_a_statement_says_what_the_search_came_to() -> None:
     document["search"] |= {"accounting": "accounted", "note": note, "epsilon": 6.82, "trials": 6}
     shown = told(privacy_view.statement(document))
     assert f"accounted: {note}; ε = 6.820 of its 6 trials with their scores alone" in shown
+
+
+def test_a_study_of_balanced_accuracies_names_each_of_them_so(study: dict[str, Any]) -> None:
+    study["spec"]["search"]["metric"] = "balanced_accuracy"
+    shown = told(views.study(study))
+    assert "balanced validation accuracy" in shown
+    assert "balanced test accuracy" in shown

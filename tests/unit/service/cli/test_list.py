@@ -89,3 +89,16 @@ def test_training_data_are_records_and_say_of_how_many_users(
     shown = cli("dataset", "list").out
     assert "1,319" in shown
     assert "users" not in shown
+
+
+def test_balanced_accuracies_are_said_to_be(cli: Cli, server: RecordedServer) -> None:
+    balanced = {"metric": "balanced_accuracy", "best_accuracy": 0.815, "test_accuracy": 0.825}
+
+    told = shown(cli, server, balanced)
+
+    assert "81.5 % balanced" in told
+    assert "82.5 % balanced" in told
+    assert "balanced" not in shown(cli, server, balanced | {"metric": "accuracy"})
+    assert "balanced" not in shown(
+        cli, server, balanced | {"best_accuracy": None, "test_accuracy": None}
+    )
