@@ -7,7 +7,7 @@ from tan_core.spec.models import Model, ModelSpec, PythonModel, TimmModel
 from tan_core.spec.needs import Need
 from tan_core.spec.train import NEEDS, NEEDS_OF_BOTH, TrainerConfig
 
-_OF_TRAINER = [name for name in TrainerConfig.model_fields if name != "class_shares"]
+OF_TRAINER = [name for name in TrainerConfig.model_fields if name != "class_shares"]
 """What one scalar can set: shares of classes are facts, and no choice."""
 
 _STEPS_KEYS = frozenset({"steps", "train.steps"})
@@ -34,7 +34,7 @@ def field_of(key: str, model: ModelSpec | type[Model]) -> Place | None:
         ('model', 'options.width')
     """
     section, _, name = key.rpartition(".")
-    if section in ("", "train") and (name in _OF_TRAINER or name == "steps"):
+    if section in ("", "train") and (name in OF_TRAINER or name == "steps"):
         return "train", name
     if section in ("", "model") and name in model_options(model):
         return "model", name
@@ -57,7 +57,7 @@ def searchable_keys(model: ModelSpec | type[Model]) -> list[str]:
     """Every key that the space of a study with this model may hold."""
     options = [f"model.{name}" for name in sorted(model_options(model))]
     return [
-        *_OF_TRAINER,
+        *OF_TRAINER,
         "steps",
         *options,
         *([ANY_OPTION] if _takes_any(model) else []),

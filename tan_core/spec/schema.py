@@ -16,8 +16,9 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
+from tan_core.spec.fields import OF_TRAINER
 from tan_core.spec.study import StudySpec
-from tan_core.spec.train import TrainerConfig, TrainSpec
+from tan_core.spec.train import TrainSpec
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -116,7 +117,7 @@ def _plain(text: str) -> str:
 def _searchable() -> dict[str, str]:
     """The fields of the trainer that every study can search, and what they are."""
     words = _words(TrainSpec)
-    names = [*TrainerConfig.model_fields, "steps"]
+    names = [*OF_TRAINER, "steps"]
     return {name: words[name] for name in names}
 
 

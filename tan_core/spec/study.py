@@ -88,7 +88,7 @@ class PrivacySpec(Frozen):
 
 
 class Metric(StrEnum):
-    """What trials are chosen by and private runs are scored by: a part of the records, and none of them is private."""
+    """What trials are chosen by and private runs are scored by."""
 
     ACCURACY = "accuracy"
     """Of all records, what is told right."""
