@@ -125,7 +125,10 @@ def _one(study: Json, item: Json) -> "RenderableType":
     accounting = study["privacy"]["search_accounting"]
     rows = [
         ("state", f"{item['state']}: {item['reason']}" if item["reason"] else item["state"]),
-        ("accuracy", f"{text.percent(item['value'])} ({text.of_trial(accounting, study['plan'])})"),
+        (
+            text.scored_by(study["spec"]["search"].get("metric")),
+            f"{text.percent(item['value'])} ({text.of_trial(accounting, study['plan'])})",
+        ),
         ("from", item["source"]),
         ("goes on from", _began_from(item)),
         *((name, str(value)) for name, value in item["params"].items()),
@@ -222,8 +225,11 @@ def _laid_out(
     batches = {s["rung"]: s["expected_batch_size"] for item in items for s in item["scores"]}
     rungs = {rung: f"B = {text.number(batches[rung])}" for rung in sorted(batches) if has_rungs}
     clipped = ["clipped"] * has_clipped
+    what = text.of_trials(study["privacy"]["search_accounting"], study["plan"])
+    if text.is_balanced(study["spec"]["search"].get("metric")):
+        what += "; balanced accuracies"
     made = table(
-        f"Trials of {study['name']} ({text.of_trials(study['privacy']['search_accounting'], study['plan'])})",
+        f"Trials of {study['name']} ({what})",
         *("trial", "state", "accuracy", *(names if is_split else ["parameters"]), *rungs.values(), *clipped, ""),
         right=("trial", "accuracy", *(names if is_split else ()), *rungs.values(), *clipped),
         prose=("",),

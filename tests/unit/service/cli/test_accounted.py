@@ -157,3 +157,5 @@ def test_a_study_of_balanced_accuracies_names_each_of_them_so(study: dict[str, A
     shown = told(views.study(study))
     assert "balanced validation accuracy" in shown
     assert "balanced test accuracy" in shown
+    assert "; balanced accuracies)" in " ".join(told(trials._table(study, TRIALS)).split())
+    assert "balanced accuracy" in told(trials._one(study, TRIALS[0]))
