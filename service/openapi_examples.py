@@ -105,6 +105,7 @@ USUAL: dict[str, Any] = {
     "tags": ["paper"],
     "tenant": "local",
     "test_accuracy": 0.979,
+    "class_shares": [98.0, 2.0],
     "trial": 7,
     "trials_finished": 12,
     "trials_total": 12,

@@ -65,6 +65,8 @@ class Facts:
     is_public: bool
     num_examples: int
     planned_steps: int
+    has_stated_columns: bool = False
+    """Whether ranges or choices of columns were stated when the dataset was registered."""
     learnt_from: str | None = None
     """As in the plan: the trial of a search that was not accounted whose parameters the study has."""
     precision: Precision

@@ -91,6 +91,9 @@ OF_SHARES = (
     "A scaled gradient is multiplied by a weight of its record's class, which is at most 1 and follows from class_shares: they "
     "were stated with the study, and are treated as public.",
 )
+OF_COLUMNS = (
+    "Columns of the table are read by ranges and choices that were stated when it was registered, and are treated as public.",
+)
 OF_A_TRIALS_WEIGHTS = {
     True: "The private run began with the weights that trial {trial} of the search had left. They are made of that trial's "
     "noisy sums alone, which are in the events.",
@@ -245,6 +248,7 @@ def _assumptions(facts: Facts, executed: Mechanism) -> list[str]:
         *(OF_USERS if unit == "user" else ()),
         *(OF_A_CAP if executed.max_batch_size is not None else ()),
         *(each.format(unit=unit) for each in IN_BFLOAT16 if facts.precision is Precision.BFLOAT16),
+        *(OF_COLUMNS if facts.has_stated_columns else ()),
         *(() if facts.spec.train.class_shares is None else OF_SHARES),
         *(
             each.format(unit=unit, scored=SCORED_ALIKE if is_balanced else SCORED[unit])

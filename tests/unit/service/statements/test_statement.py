@@ -262,6 +262,18 @@ class TestBuild:
         assert said.startswith(f"Which {unit}s are in the training split is treated as fixed")
         assert f"neighbouring datasets differ in one {unit} of that split" in said
 
+    def test_that_stated_columns_are_public_is_among_the_assumptions(self):
+        (said,) = [
+            each
+            for each in build(make_facts(has_stated_columns=True))["assumptions"]
+            if "columns" in each.lower()
+        ]
+
+        assert said.endswith("are treated as public.")
+        assert not [
+            each for each in build(make_facts())["assumptions"] if "columns" in each.lower()
+        ]
+
     def test_records_of_other_data_are_among_the_assumptions(self):
         """Of what was trained on, and of what a search read as public."""
         of_staff = SharedRecords(dataset="staff", public=False, shared=1500, of=2500)
