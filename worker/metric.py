@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from tan_core.planner import Counted
 from tan_core.spec.study import Metric
 
 
@@ -37,11 +38,8 @@ def drawn_like(labels: Tensor, metric: Metric) -> float:
         >>> drawn_like(labels, Metric.ACCURACY), round(drawn_like(labels, Metric.BALANCED_ACCURACY), 2)
         (100.0, 7.84)
     """
-    if metric is Metric.ACCURACY:
-        return float(len(labels))
-    of_each = torch.bincount(labels).double()
-    of_each = of_each[of_each > 0]
-    return float(len(of_each) ** 2 / (1 / of_each).sum())
+    of_each = torch.bincount(labels)
+    return float(Counted.by(len(labels), metric, of_each[of_each > 0].tolist()).effective)
 
 
 def some_of(labels: Tensor, metric: Metric, *, at_most: int) -> Tensor | slice:

@@ -11,7 +11,6 @@ from service.studies.repository import run_of, trial_record
 from service.warm_start import service as warm_start
 from tan_core.planner import Candidate, Plan, Target, factor_of, segment_rule
 from tan_core.spec import StudySpec
-from tan_core.spec.study import Metric
 from tan_core.wire import DatasetRef, TrialWeights, weights_path
 
 
@@ -113,7 +112,7 @@ async def private_run(
             "num_examples": candidate.private_run.num_examples,
             "model": candidate.model.model_dump(mode="json"),
             "trainer": candidate.trainer.model_dump(mode="json"),
-            "metric": study.spec["search"].get("metric", Metric.ACCURACY),
+            "metric": spec.search.metric,
             "workers": spec.train.workers,
             "microbatch_size": spec.train.microbatch_size,
             "by_class": is_by_class(spec, dataset),

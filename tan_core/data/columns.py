@@ -246,7 +246,7 @@ def _labels(table: pa.Table, columns: Columns, *, where: str) -> Labels:
         )
     column = table.column(name)
     kind = _kind(column)
-    if not (_is_text(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
+    if not _has_names(kind):
         raise DatasetError(
             f"{where}: column {name!r} is {column.type}; labels must be {AS_NUMBERS}, or truth values, or "
             "text whose classes are named",
@@ -348,7 +348,7 @@ def _between(column: pa.ChunkedArray, feature: RangeColumn, *, where: str) -> ND
 def _chosen(column: pa.ChunkedArray, feature: ChoiceColumn, *, where: str) -> NDArray[np.float32]:
     """[N, choices] of 0 and 1; all 0 of any other value, and of none."""
     kind = _kind(column)
-    if not (_is_text(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
+    if not _has_names(kind):
         raise DatasetError(
             f"{where}: column {feature.column!r} is {column.type}; choices are of text, integers and truth values, "
             "accepted of other numbers: a range, low and high",
@@ -396,7 +396,7 @@ def _members(
         )
     column = table.column(name)
     kind = _kind(column)
-    if not (_is_text(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
+    if not _has_names(kind):
         raise DatasetError(
             f"{where}: column {name!r} is {column.type}; accepted: integers, truth values and text",
             field=field,
@@ -429,6 +429,11 @@ def _kind(column: pa.ChunkedArray) -> pa.DataType:
 
 def _is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _has_names(kind: pa.DataType) -> bool:
+    """Whether its values can be told apart by how they are written."""
+    return _is_text(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)
 
 
 def _is_number(kind: pa.DataType) -> bool:
