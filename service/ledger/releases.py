@@ -29,6 +29,7 @@ from service.ledger.schemas import (
 )
 from service.ledger.service import Ledger, scope_id_of
 from tan_core.accounting import price
+from tan_core.accounting.events import in_whole_batches
 from tan_core.errors import AccountantError, UnsupportedEventError
 from tan_core.mechanism import Mechanism, Sampling
 
@@ -106,6 +107,8 @@ async def _charge(
     )  # fmt: skip
     # By itself first, in limited time: once it is charged, every price of the scope has it within.
     await context.arithmetic.run(partial(price, [mechanism], delta=scope.delta))
+    # Steps of one mechanism are added up over releases, and each release of shuffled batches has its own last, begun epoch.
+    mechanism = in_whole_batches(mechanism)
     async with context.database.session() as session:
         release_id = names.of_outside(secrets.token_hex(_UNIQUE_BYTES))
         if request is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tan_core.errors import ParameterError, UnsupportedEventError
@@ -63,6 +63,39 @@ def participations(mechanism: Mechanism) -> int:
     whole = round(expected)
     is_whole = math.isclose(expected, whole, rel_tol=_ROUND_OFF)
     return whole if is_whole else math.ceil(expected)
+
+
+def in_whole_batches(mechanism: Mechanism) -> Mechanism:
+    r"""An unamplified run as what it is priced as: the :func:`participations` of one unit, without sampling. Others as they are.
+
+    Its own price is not linear in its steps: two runs of S steps have a unit in :math:`2 \lceil qS \rceil` batches, and one
+    of 2S steps in :math:`\lceil 2qS \rceil`, which may be half of that. What this gives adds up.
+
+    Raises:
+        UnsupportedEventError: unamplified sampling between datasets of unlike size.
+
+    Example:
+        >>> epochs = Mechanism(
+        ...     sampling_rate=0.02,
+        ...     noise_multiplier=40.0,
+        ...     clip_norm=1.0,
+        ...     steps=120,
+        ...     sampling=Sampling.UNAMPLIFIED,
+        ...     neighboring_relation=NeighboringRelation.ZERO_OUT,
+        ... )
+        >>> whole = in_whole_batches(epochs)
+        >>> whole.sampling.value, whole.sampling_rate, whole.steps
+        ('poisson', 1.0, 3)
+    """
+    if mechanism.sampling is not Sampling.UNAMPLIFIED:
+        return mechanism
+    _check_sizes_are_public(mechanism)
+    return replace(
+        mechanism,
+        sampling=Sampling.POISSON,
+        sampling_rate=1.0,
+        steps=participations(mechanism),
+    )
 
 
 def loss_variance(sampling_rate: float, shift: float) -> float:
@@ -215,9 +248,13 @@ def _unsupported(accountant: str, mechanism: Mechanism, accepted: str) -> Unsupp
 
 
 def joined(mechanisms: Iterable[Mechanism]) -> list[Mechanism]:
-    """The same composition with equal mechanisms joined, in the order of their first."""
+    """The same composition with equal mechanisms joined, in the order of their first; unamplified ones :func:`in_whole_batches`.
+
+    Raises:
+        UnsupportedEventError: unamplified sampling between datasets of unlike size.
+    """
     steps: dict[Mechanism, int] = {}
-    for mechanism in mechanisms:
+    for mechanism in map(in_whole_batches, mechanisms):
         alone = mechanism.with_steps(1)
         steps[alone] = steps.get(alone, 0) + mechanism.steps
     return [alone.with_steps(count) for alone, count in steps.items()]

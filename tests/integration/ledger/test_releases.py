@@ -152,6 +152,27 @@ class TestCharge:
         made = await charge(client, shuffled, dataset="/datasets/table")
         assert made["epsilon"] >= 0.99 * gaussian(40 / 2 / (200 * 0.02) ** 0.5)
 
+    async def test_releases_of_shuffled_batches_add_up(
+        self, client: httpx.AsyncClient, tmp_path: Path
+    ) -> None:
+        """A hundredth of an epoch each: every one of them may have a unit in it, and one epoch would have it once."""
+        await register_table(
+            client, tmp_path, epsilon=9.0, delta=DELTA, neighboring_relation="zero_out"
+        )
+        table, times = "/datasets/table", 9
+        asked = {
+            "noise_multiplier": 6.0, "sampling_rate": 0.01, "sampling": "unamplified", "reason": "of some",
+        }  # fmt: skip
+        for _ in range(times):
+            made = await charge(client, asked, dataset=table)
+
+        true = gaussian(6.0 / times**0.5)
+        told = await account(client, table)
+        for said in (made["epsilon_after"], told["committed_epsilon"], told["charged_epsilon"]):
+            assert said == pytest.approx(true, rel=1e-2)
+        checks = verify_export((await client.get(f"{table}/ledger/export")).json())
+        assert [one for one in checks if one.is_bad] == []
+
     async def test_a_dry_run_says_the_same_and_charges_nothing(
         self, client: httpx.AsyncClient
     ) -> None:

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from tan_core.accounting import calibrate_noise_multiplier, gdp_epsilon, price
-from tan_core.accounting.events import participations, rdp_event
+from tan_core.accounting.events import joined, participations, rdp_event
 from tan_core.errors import ParameterError, UnsupportedEventError
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation, Sampling
 
@@ -82,6 +82,25 @@ class TestUnamplified:
             price([run], delta=1e-5, accountant=accountant).epsilon for run in (replaced, zeroed)
         ]
         assert costs[0] == pytest.approx(costs[1], rel=1e-3)
+
+    @pytest.mark.parametrize("relation", [ZERO_OUT, REPLACE])
+    def test_runs_add_up_each_with_an_epoch_of_its_own_that_it_began(
+        self, relation: NeighboringRelation
+    ) -> None:
+        """Fifty runs of a hundredth of an epoch: each may have drawn the same unit."""
+        run = run_of(Sampling.UNAMPLIFIED, q=0.01, sigma=8.0, steps=1, relation=relation)
+        runs = [run] * 50
+
+        (whole,) = joined(runs)
+
+        assert whole.steps == 50
+        assert price([whole], delta=1e-5).epsilon == pytest.approx(
+            price(runs, delta=1e-5).epsilon, rel=1e-3
+        )
+
+    def test_it_is_not_made_whole_where_it_has_no_price(self) -> None:
+        with pytest.raises(UnsupportedEventError, match="accepted: zero_out"):
+            joined([run_of(Sampling.UNAMPLIFIED, q=0.01, sigma=8.0, steps=1)])
 
     def test_shuffling_is_not_a_sampling_and_the_error_says_what_is(self) -> None:
         with pytest.raises(ParameterError, match="not Poisson batches; 'unamplified'"):
