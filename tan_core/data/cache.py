@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tan_core.data.part import Labels, Role
 from tan_core.errors import DatasetError
-from tan_core.spec.columns import as_json
+from tan_core.spec.columns import ChoiceColumn, as_json
 from tan_core.wire import RECORD, DatasetRef
 
 Arrays = tuple[NDArray[Any], Labels]
@@ -34,6 +34,9 @@ def cache_file(cache_dir: Path, ref: DatasetRef, split: Role, *made_by: str) -> 
     beside = [] if ref.group is None or ref.features else ["without", ref.group]
     # The same Parquet files may be read as images or as the numbers beside them.
     read_as = ["source", ref.source] if ref.source == "table" else []
+    # Those of CSV were read by a type that was guessed from all cells once.
+    chosen = any(isinstance(each, ChoiceColumn) for each in ref.features or ())
+    as_text = ["choices", "text"] if chosen else []
     # Where labels are text, these say which number each has.
     named = [] if ref.classes is None else ["classes", ref.classes]
     what = [
@@ -42,6 +45,7 @@ def cache_file(cache_dir: Path, ref: DatasetRef, split: Role, *made_by: str) -> 
         *beside,
         *named,
         *read_as,
+        *as_text,
         *made_by,
     ]
     return cache_dir / f"{hashlib.sha256(json.dumps(what).encode()).hexdigest()[:32]}.npy"

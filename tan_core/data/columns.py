@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,9 @@ def read_images(path: Path, columns: Columns) -> Parts:
 def read_table(path: Path, columns: Columns) -> Parts:
     """Every part of Parquet or CSV files with numeric feature columns."""
     suffix = _table_suffix(path)
-    read = _read_csv if suffix == ".csv" else _read_parquet
+    read = (
+        partial(_read_csv, features=columns.features or ()) if suffix == ".csv" else _read_parquet
+    )
 
     def inputs(_: Sequence[Path], table: pa.Table, columns: Columns, where: str) -> Inputs:
         return ArrayInputs(_features(table, columns, where=where))
@@ -117,7 +120,8 @@ def read_features(path: str | Path, features: Sequence[Any]) -> NDArray[np.float
                [ 0.6,  0. ]], dtype=float32)
     """
     file, known = Path(path), tuple(TypeAdapter(list[Feature]).validate_python(features))
-    table = _read_csv(file) if file.suffix.lower() == ".csv" else _read_parquet(file)
+    is_csv = file.suffix.lower() == ".csv"
+    table = _read_csv(file, known) if is_csv else _read_parquet(file)
     return _features(table, Columns(label="", features=known), where=str(file))
 
 
@@ -229,9 +233,15 @@ def _read_parquet(file: Path, *, without: str | None = None) -> pa.Table:
         raise DatasetError(f"{file}: not a readable Parquet file: {error}", field="path") from error
 
 
-def _read_csv(file: Path) -> pa.Table:
+def _read_csv(file: Path, features: Sequence[Feature] = ()) -> pa.Table:
+    """The whole table. A column of choices is text, whatever is in it.
+
+    CSV tells no types, and one that is guessed from all cells makes 1 of 01 in every record, or in none, as one
+    record is a number or a word.
+    """
+    as_text = {each.column: pa.string() for each in features if isinstance(each, ChoiceColumn)}
     try:
-        table = pa_csv.read_csv(file)
+        table = pa_csv.read_csv(file, convert_options=pa_csv.ConvertOptions(column_types=as_text))
         table.schema.names  # noqa: B018 names are decoded when they are asked for
         return table
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -339,7 +349,9 @@ def _between(column: pa.ChunkedArray, feature: RangeColumn, *, where: str) -> ND
             f"{where}: column {feature.column!r} is {column.type}; a range is of numbers, accepted of others: choices",
             field="features",
         )
-    within = np.clip(column.cast(pa.float64()).to_numpy(), feature.low, feature.high)
+    # Unsafe: a whole number beyond 2^53 is rounded, and not refused.
+    values = column.cast(pa.float64(), safe=False).to_numpy()
+    within = np.clip(values, feature.low, feature.high)
     half = feature.high / 2 - feature.low / 2
     scaled = (within / half - feature.low / half) - 1
     return np.where(np.isnan(within), 0, np.clip(scaled, -1, 1)).astype(np.float32)

@@ -111,6 +111,50 @@ def test_choices_of_whole_numbers_truth_values_and_text(
     assert found.tolist() == expected
 
 
+def test_choices_of_other_numbers_are_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": pa.array([0.5, 1.0])}), tmp_path / "t.parquet")
+
+    with pytest.raises(DatasetError, match="'x' is double; choices are of text") as caught:
+        data.read_features(tmp_path / "t.parquet", [ChoiceColumn(column="x", choices=["1"])])
+    assert caught.value.field == "features"
+
+
+@pytest.mark.parametrize(
+    ("cells", "choices", "expected"),
+    [
+        (["01", "1", "02"], ["1", "2"], [[0, 0], [1, 0], [0, 0]]),
+        (["True", "true"], ["true"], [[0], [1]]),
+        (["NA", "1"], ["NA", "1"], [[1, 0], [0, 1]]),
+        (["1.0", "1"], ["1.0", "1"], [[1, 0], [0, 1]]),
+        (["2020-01-01", "2021-01-01"], ["2020-01-01"], [[1], [0]]),
+    ],
+    ids=["numbers", "truth-values", "not-available", "fractions", "dates"],
+)
+def test_a_cell_of_csv_is_read_alike_whatever_the_others_hold(
+    tmp_path: Path, cells: list[str], choices: list[str], expected: list[list[int]]
+) -> None:
+    """One record more must not change what is read of another: no clip bounds that."""
+    job = ChoiceColumn(column="job", choices=choices)
+
+    def read(cells: list[str]) -> list[list[float]]:
+        text = "".join(f"{cell},0\n" for cell in cells)
+        return data.read_features(written(tmp_path, f"job,label\n{text}"), [job]).tolist()
+
+    assert read(cells) == expected
+    assert read([*cells, "word"])[:-1] == expected
+    assert [read([cell])[0] for cell in cells] == expected
+
+
+def test_whole_numbers_that_no_float_holds_are_rounded_into_a_range(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": pa.array([2**53 + 1, 0])}), tmp_path / "t.parquet")
+
+    found = data.read_features(
+        tmp_path / "t.parquet", [RangeColumn(column="x", low=0, high=2.0**53)]
+    )
+
+    assert found.tolist() == [[1], [-1]]
+
+
 @given(
     low=st.floats(-1e6, 1e6),
     width=st.floats(1e-3, 1e6),
@@ -134,7 +178,6 @@ def test_whatever_is_in_a_column_stays_within_its_range(
     ("feature", "message"),
     [
         (RangeColumn(column="job", low=0, high=1), "'job' is string; a range is of numbers"),
-        (ChoiceColumn(column="height", choices=["1"]), "'height' is double; choices are of text"),
         (RangeColumn(column="weight", low=0, high=1), "'weight' is not a feature column"),
         (RangeColumn(column="label", low=0, high=1), "'label' is not a feature column"),
         ("job", "'job' is string; features must be numbers, or say which choices"),
