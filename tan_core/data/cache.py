@@ -29,7 +29,8 @@ Made = tuple[Iterable[NDArray[Any]], Labels]
 
 def cache_file(cache_dir: Path, ref: DatasetRef, split: Role, *made_by: str) -> Path:
     """Where a split is kept: a name for its content and what was done to it."""
-    of_users = [] if ref.unit == RECORD else [ref.unit, ref.records_per_unit]
+    # Numbers that are users in CSV were text once where one of them was none, and splits others.
+    of_users = [] if ref.unit == RECORD else [ref.unit, ref.records_per_unit, "numbers"]
     # A group is no feature unless it is named as one.
     beside = [] if ref.group is None or ref.features else ["without", ref.group]
     # The same Parquet files may be read as images or as the numbers beside them.

@@ -7,6 +7,7 @@ publicly known, or as columns of 0 and 1 (:mod:`tan_core.spec.columns`).
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -43,6 +44,9 @@ from tan_core.errors import DatasetError
 from tan_core.spec.columns import ChoiceColumn, Feature, RangeColumn, column_of, names_of
 
 _ROWS_AT_ONCE = 1024
+_WHOLE = re.compile(r"\s*[+-]?[0-9]{1,1000}\s*", re.ASCII)
+_MISSING = frozenset(pa_csv.ConvertOptions().null_values)
+"""How CSV writes that a number is not there."""
 _FULL = {
     "features": "a number in every record, the names of columns that have one, or a range that is stated, whose middle "
     "stands for empty cells"
@@ -81,9 +85,8 @@ def read_images(path: Path, columns: Columns) -> Parts:
 def read_table(path: Path, columns: Columns) -> Parts:
     """Every part of Parquet or CSV files with numeric feature columns."""
     suffix = _table_suffix(path)
-    read = (
-        partial(_read_csv, features=columns.features or ()) if suffix == ".csv" else _read_parquet
-    )
+    user = columns.user if columns.user != columns.label else None  # which is refused
+    read_csv = partial(_read_csv, features=columns.features or (), user=user)
 
     def inputs(_: Sequence[Path], table: pa.Table, columns: Columns, where: str) -> Inputs:
         return ArrayInputs(_features(table, columns, where=where))
@@ -91,7 +94,7 @@ def read_table(path: Path, columns: Columns) -> Parts:
     return _read(
         path,
         suffix=suffix,
-        read=read,
+        read=read_csv if suffix == ".csv" else _read_parquet,
         columns=columns,
         inputs=inputs,
         unread=_unread,
@@ -233,19 +236,40 @@ def _read_parquet(file: Path, *, without: str | None = None) -> pa.Table:
         raise DatasetError(f"{file}: not a readable Parquet file: {error}", field="path") from error
 
 
-def _read_csv(file: Path, features: Sequence[Feature] = ()) -> pa.Table:
-    """The whole table. A column of choices is text, whatever is in it.
+def _read_csv(file: Path, features: Sequence[Feature] = (), user: str | None = None) -> pa.Table:
+    """The whole table. Columns of choices, and that of users, are text, whatever is in them.
 
     CSV tells no types, and one that is guessed from all cells makes 1 of 01 in every record, or in none, as one
     record is a number or a word.
     """
     as_text = {each.column: pa.string() for each in features if isinstance(each, ChoiceColumn)}
+    if user is not None:
+        as_text[user] = pa.string()
     try:
         table = pa_csv.read_csv(file, convert_options=pa_csv.ConvertOptions(column_types=as_text))
-        table.schema.names  # noqa: B018 names are decoded when they are asked for
-        return table
+        names = table.schema.names  # decoded when they are asked for
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DatasetError(f"{file}: not a readable CSV file: {error}", field="path") from error
+    if names.count(user) == 1:
+        at = names.index(user)
+        table = table.set_column(at, user, _identities(table.column(at)))
+    return table
+
+
+def _identities(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    """Whole numbers as they are counted, for 007 is 7 to whoever writes it without zeros; missing ones as such."""
+    encoded = column.combine_chunks().dictionary_encode()
+    names = [
+        None if name in _MISSING else str(int(name)) if _WHOLE.fullmatch(name) else name
+        for name in encoded.dictionary.to_pylist()
+    ]
+    if not all(name is None or _WHOLE.fullmatch(name) for name in names):
+        try:
+            # Measurements tell nobody apart: they are refused by their type.
+            return column.cast(pa.float64())
+        except pa.ArrowInvalid:
+            pass
+    return pa.array(names, pa.string()).take(encoded.indices)
 
 
 def _labels(table: pa.Table, columns: Columns, *, where: str) -> Labels:
@@ -415,7 +439,7 @@ def _members(
         )
     _refuse_null(column, name, where=where, field=field)
     members = _by_name(column)
-    # An empty cell of CSV: the records of nobody are not those of one user.
+    # The records of nobody are not those of one user.
     if name == columns.user and "" in members.names:
         row = int(np.flatnonzero(members.of == members.names.index(""))[0])
         raise DatasetError(

@@ -151,22 +151,43 @@ class TestSplits:
 
         assert error.value.field == "unit"
 
-    def test_a_user_is_known_again_or_the_parts_are_refused(self, tmp_path: Path) -> None:
-        """CSV tells no types: where all are numbers 007 is 7, and beside a name it is 007."""
+    @pytest.mark.parametrize("others", [["007"], ["7"], ["7", "guest"], ["007", "guest"]])
+    def test_a_user_is_known_again_by_its_number(self, tmp_path: Path, others: list[str]) -> None:
+        """CSV tells no types: 007 is 7 in every part, also beside a name."""
         folder = tmp_path / "a"
         folder.mkdir()
         rows = [f"{number:03},{number / 40},{number % 2}" for number in range(40)]
         (folder / "train.csv").write_text("\n".join(["who,x,label", *rows]))
-        for others, why in (
-            (["007,0.5,0"], "of a user with records in"),
-            (["007,0.5,0", "guest,0.5,1"], "of test is text, of train numbers"),
-        ):
-            (folder / "test.csv").write_text("\n".join(["who,x,label", *others]))
+        rows = [f"{who},0.5,{place}" for place, who in enumerate(others)]
+        (folder / "test.csv").write_text("\n".join(["who,x,label", *rows]))
 
-            with pytest.raises(DatasetError, match=why) as error:
-                data.inspect(str(folder), unit="who")
+        with pytest.raises(DatasetError, match="of a user with records in") as error:
+            data.inspect(str(folder), unit="who")
 
-            assert error.value.field == "unit"
+        assert error.value.field == "unit"
+
+    def test_a_user_more_moves_nobody_whatever_it_is_called(self, tmp_path: Path) -> None:
+        """One that is a word makes no text of the others' numbers, whose zeros would count then."""
+        rows = [f"{number % 40:03},{number}.25,{number % 2}" for number in range(80)]
+
+        def read(folder: str, *more: str) -> dict[str, set[int]]:
+            (tmp_path / folder).mkdir()
+            file = tmp_path / folder / "all.csv"
+            file.write_text("\n".join(["who,x,label", *rows, *more]))
+            return {role: {*numbers(split)} for role, split in splits_of(ref_of(file)).items()}
+
+        without, found = read("a"), read("b", "guest,900.25,1")
+
+        assert {role: own - {900} for role, own in found.items()} == without
+
+    @pytest.mark.parametrize("cell", ["", "NA", "null"])
+    def test_records_of_nobody_are_not_those_of_one_user(self, tmp_path: Path, cell: str) -> None:
+        (tmp_path / "all.csv").write_text(f"who,x,label\n7,0.5,0\n{cell},0.5,1\nguest,0.5,1\n")
+
+        with pytest.raises(DatasetError, match="'who' of record 1 is empty") as error:
+            data.inspect(tmp_path / "all.csv", unit="who")
+
+        assert error.value.field == "unit"
 
     def test_too_few_users_are_counted_as_users(self, tmp_path: Path) -> None:
         folder = write(tmp_path / "a", [("one", number) for number in range(50)])
