@@ -217,7 +217,7 @@ FAULTS = (
         (
             Edit("tan_core.engine.check", "_reasons", "isinstance(layer, BATCH_NORMS)", "False"),
             Edit("tan_core.engine.independence", "check_independence",
-                 "_differ(once[0], beside[0]) or _mixes_elsewhere(probe, random, batch, same_first)",
+                 "_differ(once[0], beside[0]) or _mixes_elsewhere(probe, random, pairs, cotangents)",
                  "False"),
             NO_AUDIT,
         ),

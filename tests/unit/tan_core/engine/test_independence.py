@@ -52,8 +52,74 @@ class StartsSmall(nn.Module):
         return x + self.gain(x - x.mean(0))
 
 
+class Centres(Does):
+    """Takes off the mean of what it has read, which moves so slowly that no output tells; kept wherever ``keep`` puts it."""
+
+    def __init__(self, keep) -> None:
+        super().__init__(lambda x: x)
+        keep(self, torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = super().forward(x)
+        self.mean.lerp_(out.detach().mean(0), 1e-6)
+        return out - self.mean
+
+
+class Notes(Does):
+    """Keeps what it has read last, as a frozen parameter that nothing reads."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda x: x)
+        self.last = nn.Parameter(torch.zeros(3), requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = super().forward(x)
+        with torch.no_grad():
+            self.last.copy_(out[0])
+        return out
+
+
+class Averages(Does):
+    """The same as a number of Python."""
+
+    mean = 0.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = super().forward(x)
+        self.mean = 0.999999 * self.mean + 1e-6 * float(out.mean())
+        return out - self.mean
+
+
+class WritesItsWeights(nn.Linear):
+    """Shortens the weights of the class that the first example is of."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = super().forward(x.flatten(1))
+        with torch.no_grad():
+            self.weight[out[0].argmax()] *= 0.99
+        return out
+
+
+def autoscale(x: torch.Tensor) -> torch.Tensor:
+    return x / 255 if x.abs().max() > 30 else x
+
+
+def clips_on_the_way_back(x: torch.Tensor) -> torch.Tensor:
+    if x.requires_grad:
+        x.register_hook(lambda g: g / g.norm().clamp(min=10.0))
+    return x
+
+
 def batch_norm(x: torch.Tensor) -> torch.Tensor:
     return functional.batch_norm(x, None, None, training=True)
+
+
+def setattr_of(name: str):
+    return lambda model, value: setattr(model, name, value)
+
+
+def as_frozen(name: str):
+    return lambda model, value: setattr(model, name, nn.Parameter(value, requires_grad=False))
 
 
 REFUSED = [
@@ -66,6 +132,13 @@ REFUSED = [
     (Does(functional.dropout), "two outputs for the same inputs"),
     (Does(lambda x: x + torch.randn(3)), "two outputs for the same inputs"),
     (Counts(), "buffer 'mean' of the model changes"),
+    (Centres(setattr_of("mean")), "attribute 'mean' of the model changes when it runs again"),
+    (Centres(as_frozen("mean")), "frozen parameter 'mean' of the model changes when it runs:"),
+    (Averages(lambda x: x), "attribute 'mean' of the model changes when it runs again"),
+    (Notes(), "frozen parameter 'last' of the model changes"),
+    (WritesItsWeights(64, 3), "parameter 'weight' of the model changes"),
+    (Does(autoscale), "mixes the examples"),
+    (Does(clips_on_the_way_back), "its gradient, changes with the others"),
 ]
 IDS = [
     "mean",
@@ -77,6 +150,13 @@ IDS = [
     "dropout",
     "noise",
     "buffer",
+    "tensor",
+    "frozen",
+    "number",
+    "unread",
+    "weights",
+    "largest",
+    "gradients",
 ]
 
 
@@ -119,6 +199,27 @@ class TestCheckIndependence:
         nn.init.constant_(model.bias, -1.0)
 
         check_independence(model, (4,))
+
+    def test_what_a_model_notes_of_its_inputs_or_counts_may_stay(self) -> None:
+        """None of it changes what it says next."""
+
+        class Looks(Does):
+            calls = 0
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                self.calls += 1
+                self.seen, self.shape, self.cache = x.detach(), x.shape, {len(x): torch.arange(3.0)}
+                return super().forward(x)
+
+        check_independence(Looks(lambda x: x), (1, 8, 8))
+
+    def test_a_model_that_does_not_take_huge_inputs_passes(self) -> None:
+        def refuse(x: torch.Tensor) -> torch.Tensor:
+            if x.abs().max() > 100:
+                raise ValueError("these are no images")
+            return x
+
+        check_independence(Does(refuse), (1, 8, 8))
 
     def test_a_model_of_zeros_passes(self) -> None:
         model = nn.Linear(4, 3)
