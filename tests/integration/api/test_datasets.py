@@ -1,8 +1,10 @@
 import asyncio
 
 import psycopg
+import pyarrow.parquet as pq
 import pytest
 from psycopg.types.json import Jsonb
+from pyarrow import csv
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
@@ -117,7 +119,6 @@ class TestRegister:
             ({"features": ["a", {"column": "b", "choices": ["1", "1"]}]}, "features.1"),
             ({"features": [{"column": "b", "choices": ["1"], "low": 0}]}, "features.0"),
             ({"features": ["a", {"column": "a", "low": 0, "high": 1}]}, "features"),
-            ({"features": [{"column": "a", "choices": ["1"]}]}, "features"),  # a double
             ({"allow": ["public_proxy", "private_selection"]}, "allow.1"),
             ({"allow": ["disjoint_split"], "public": True}, "allow.0"),
             ({"label": "target"}, "label"),
@@ -148,6 +149,27 @@ class TestRegister:
         response = await client.post("/datasets", json=make_body(table, **change))
         assert response.status_code == 422, response.text
         assert path in [error["path"] for error in response.json()["errors"]], response.text
+        assert [d["name"] for d in (await client.get("/datasets")).json()["items"]] == ["digits"]
+
+    async def test_choices_of_fractions_are_refused_where_the_file_tells_types(
+        self, client, table, tmp_path
+    ):
+        """Parquet does. A column of CSV is text: no cell says what another one is."""
+        file = tmp_path / "typed.parquet"
+        pq.write_table(csv.read_csv(table), file)
+        chosen = {"features": [{"column": "a", "choices": ["1"]}]}
+
+        refused = await client.post("/datasets", json=make_body(file, **chosen))
+        told = await client.post(
+            "/datasets", params={"dry_run": True}, json=make_body(table, **chosen)
+        )
+
+        assert refused.status_code == 422
+        (error,) = refused.json()["errors"]
+        assert error["path"] == "features"
+        assert "'a' is double; choices are of text" in error["message"]
+        assert told.status_code == 200, told.text
+        assert "a=1" in str(told.json()["warnings"])
         assert [d["name"] for d in (await client.get("/datasets")).json()["items"]] == ["digits"]
 
     async def test_a_mode_that_no_study_runs_under_is_named_with_what_is_accepted(
