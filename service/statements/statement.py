@@ -13,6 +13,7 @@ from service.statements.verify import (
     agrees,
     epsilon_of_events,
     rdp_epsilon_of_events,
+    recompute,
 )
 from tan_core.accounting import MIN_DELTA, note_of_search, price
 from tan_core.errors import TanError
@@ -22,6 +23,11 @@ from tan_core.spec.study import Metric
 from tan_core.spec.train import Precision
 from tan_core.wire import RECORD, TrialWeights
 
+VERIFY = "tan-cli statement --file FILE --verify --key PEM"
+NEEDED = (
+    "This document in FILE, and the public key of whoever should have signed it in PEM. No server is asked: epsilon is "
+    "computed again from events by dp-accounting."
+)
 OF_THE_SPLIT = (
     "Which {unit}s are in the training split is treated as fixed and public: neighbouring datasets differ in "
     "one {unit} of that split."
@@ -176,6 +182,7 @@ def build(facts: Facts) -> dict[str, Any]:
         "code_commit": facts.code_commit,
         "assumptions": _assumptions(facts, executed),
         "coverage": _coverage(facts, evaluation),
+        "verification": {"command": VERIFY, "needs": NEEDED},
     }
 
 
@@ -275,7 +282,8 @@ def _privacy(
     stated = price(charged, delta=delta, accountant=target.accountant)
     by_accountant = {Accountant.PLD: price(charged, delta=delta).epsilon}
     by_accountant[target.accountant] = stated.epsilon
-    again = epsilon_of_events(events, delta=delta, neighboring_relation=relation)
+    recomputed = recompute(events, delta=delta, neighboring_relation=relation)
+    again = recomputed.epsilon
     _expect_agreement(by_accountant[Accountant.PLD], again, "pld")
     _expect_agreement(stated.epsilon, again, target.accountant)
     if relation is not NeighboringRelation.REPLACE_ONE and executed.max_batch_size is None:
@@ -294,7 +302,7 @@ def _privacy(
         "library": stated.library,
         "library_version": stated.library_version,
         "epsilon_by_accountant": {name.value: value for name, value in by_accountant.items()},
-        "computed_again": {"epsilon": again, "tolerance": TOLERANCE},
+        "computed_again": {"epsilon": again, "grid": recomputed.grid, "tolerance": TOLERANCE},
         "curve": [
             {"delta": at, "epsilon": found}
             for at in (delta * 10, delta, delta / 10)

@@ -95,9 +95,25 @@ def _readable_or_bad(
         return [Check(name, False, f"not stated: {error}")]
 
 
+@dataclass(frozen=True, slots=True)
+class Recomputed:
+    """PLD epsilon of some events, and the width of the cells of privacy loss that gave it, in nats."""
+
+    epsilon: float
+    grid: float
+
+
 def epsilon_of_events(
     events: Sequence[Mapping[str, Any]], *, delta: float, neighboring_relation: str
 ) -> float:
+    """As :func:`recompute`, without the grid."""
+    found = recompute(events, delta=delta, neighboring_relation=neighboring_relation)
+    return found.epsilon
+
+
+def recompute(
+    events: Sequence[Mapping[str, Any]], *, delta: float, neighboring_relation: str
+) -> Recomputed:
     """PLD epsilon of the events as stored, straight from their JSON.
 
     Raises:
@@ -114,14 +130,14 @@ def epsilon_of_events(
         raise EventError(
             f"so many steps lose {lost:.1g} to round-off: no epsilon at delta = {delta:.3g}"
         )
-    least = math.inf
+    least = Recomputed(math.inf, math.inf)
     with np.errstate(all="ignore"):
         for grid in _grids(decoded, relation):  # each rounds up: the least answer is one
             found = _epsilon_on(grid, decoded, relation, delta - lost)
-            if found >= least < math.inf:
+            if found >= least.epsilon < math.inf:
                 break
-            least = found
-    if not math.isfinite(least):
+            least = Recomputed(found, grid)
+    if not math.isfinite(least.epsilon):
         raise EventError("round-off leaves nothing of so many steps of so small a sampling rate")
     return least
 

@@ -4,6 +4,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+from dp_accounting.pld import PLDAccountant
 from dp_accounting.pld.pld_pmf import SparsePLDPmf
 from rich.console import Console
 
@@ -296,11 +298,30 @@ class TestBuild:
         with pytest.raises(StatementError, match="99 steps were charged, 100 are in the weights"):
             build(make_facts(released=100, charged=99))
 
+    def test_the_stated_grid_gives_the_very_epsilon_that_was_computed_again(self):
+        statement = build(make_facts())
+        again = statement["privacy"]["computed_again"]
+        accountant = PLDAccountant(value_discretization_interval=again["grid"])
+        for event in statement["events"]:
+            noise = GaussianDpEvent(float.fromhex(event["noise_multiplier"]))
+            step = PoissonSampledDpEvent(float.fromhex(event["sampling_rate"]), noise)
+            accountant.compose(step, event["steps"])
+        epsilon = accountant.get_epsilon(statement["privacy"]["delta"])
+        assert again["epsilon"] == pytest.approx(epsilon, rel=1e-9)
+
+    def test_it_says_how_it_is_verified(self):
+        verification = build(make_facts())["verification"]
+        assert verification["command"].startswith("tan-cli statement --file FILE --verify")
+        assert "dp-accounting" in verification["needs"]
+
     def test_a_disagreement_above_a_thousandth_is_refused(self, monkeypatch):
-        honest = statements.epsilon_of_events
-        monkeypatch.setattr(
-            statements, "epsilon_of_events", lambda *a, **k: honest(*a, **k) * 1.0015
-        )
+        honest = statements.recompute
+
+        def one_and_a_half_thousandths_above(*a, **k):
+            found = honest(*a, **k)
+            return replace(found, epsilon=found.epsilon * 1.0015)
+
+        monkeypatch.setattr(statements, "recompute", one_and_a_half_thousandths_above)
         with pytest.raises(StatementError, match=r"differ by more than 0\.1%"):
             build(make_facts())
 
