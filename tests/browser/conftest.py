@@ -18,8 +18,9 @@ from service.context import Context
 from service.db.session import Database
 from service.settings import Settings
 
-CHROMIUM = Path("/usr/bin/chromium")
-HAS_CHROMIUM = CHROMIUM.exists()
+BUILDS = (Path("/usr/bin/chromium-headless-shell"), Path("/usr/bin/chromium"))
+"""The first that is here: a shell without a desktop's browser around it takes a third less time."""
+CHROMIUM = next(filter(Path.exists, BUILDS), None)
 SCHEMES = pytest.mark.parametrize(
     # A dark page is laid out as the light one is.
     ("scheme", "widths"),
@@ -96,8 +97,8 @@ async def service(database: Database, tmp_path: Path) -> AsyncIterator[Service]:
 
 @pytest.fixture(scope="session")
 async def browser() -> AsyncIterator[Browser]:
-    if not HAS_CHROMIUM:
-        pytest.skip(f"{CHROMIUM} is missing: apt-get install chromium")
+    if CHROMIUM is None:
+        pytest.skip(f"{BUILDS[0]} is missing: apt-get install {BUILDS[0].name}")
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser

@@ -27,6 +27,8 @@ CHARTS = {
     "trial": ("learning",),
 }
 """Figures that scripts draw, by the page."""
+ASKED_FOR_LATER = {"statement": "#verdict table", "planner": "#plan-privacy"}
+"""What a page shows once it has been computed, by the page."""
 DIGITS = (
     "dataset=digits&accounting=declared_unaccounted&epsilon=3&batch_size=256&steps=300&model=mlp"
 )
@@ -36,8 +38,8 @@ async def complete(page: Page, name: str) -> None:
     """Wait for the charts of a page, and lay out what is far below too."""
     for chart in CHARTS.get(name, ()):
         await expect(page.locator(f"#{chart} canvas")).to_have_count(1)
-    if name == "statement":
-        await expect(page.locator("#verdict table")).to_have_count(1, timeout=60_000)
+    if (late := ASKED_FOR_LATER.get(name)) is not None:
+        await expect(page.locator(late)).to_have_count(1, timeout=60_000)
     await page.evaluate(LAY_OUT)
 
 
