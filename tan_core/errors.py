@@ -42,6 +42,12 @@ class UnsupportedEventError(TanError, ValueError):
 class AccountantError(TanError, RuntimeError):
     """An accountant failed, ran out of time or memory, or two accountants disagree."""
 
+    @classmethod
+    def of_library(cls, accountant: str, error: Exception) -> "AccountantError":
+        """Where the library that computes it raised: errors of arithmetic begin with a number."""
+        reason = error.args[-1] if error.args else type(error).__name__
+        return cls(f"{accountant} failed: {reason}")
+
 
 class TooHardError(AccountantError):
     """An accountant was stopped: the question takes more processor time than it was given."""

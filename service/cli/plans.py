@@ -12,6 +12,8 @@ from service.cli.options import Changes, JsonFlag
 Json = dict[str, Any]
 
 DEFAULT_TRIALS = 24
+MOST_NOISE = 10_000
+"""As of `train.noise_multiplier`, whose spec takes too long to load for `--help`."""
 
 
 def plan(
@@ -28,7 +30,10 @@ def plan(
     num_examples: Annotated[int | None, typer.Option(help="N, training examples.")] = None,
     batch_size: Annotated[float | None, typer.Option(help="B, expected batch size.")] = None,
     noise_multiplier: Annotated[float | None, typer.Option(help="σ: then ε is computed.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="ε: then σ is calibrated to it.")] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(help="ε of all steps that are reserved: then σ is calibrated to it."),
+    ] = None,
     steps: Annotated[int | None, typer.Option(help="S, steps of the private run.")] = None,
     delta: Annotated[float | None, typer.Option(help="δ, below 1/N.")] = None,
     accountant: Annotated[str, typer.Option(help="pld, rdp or prv.")] = "pld",
@@ -125,6 +130,7 @@ def _noise_multiplier(shape: Json, accountant: Any) -> float:
         return shape["--noise-multiplier"]
     from tan_core.accounting import calibrate_noise_multiplier
     from tan_core.errors import ParameterError
+    from tan_core.planner.segments import segment_rule
 
     if shape["--batch-size"] > shape["--num-examples"]:
         raise ParameterError(
@@ -133,7 +139,8 @@ def _noise_multiplier(shape: Json, accountant: Any) -> float:
         )
     return calibrate_noise_multiplier(
         sampling_rate=shape["--batch-size"] / shape["--num-examples"],
-        steps=shape["--steps"],
+        # As of a study: the target holds with the spare steps.
+        steps=shape["--steps"] + segment_rule(shape["--steps"]).slack_steps,
         epsilon=shape["--epsilon"],
         delta=shape["--delta"],
         accountant=accountant,
@@ -153,6 +160,9 @@ def _check_shape(shape: Json) -> None:
         for name, value in shape.items()
         if value is not None and not (math.isfinite(value) and value > 0)
     ]
+    sigma = shape["--noise-multiplier"]
+    if sigma is not None and MOST_NOISE < sigma < math.inf:
+        faults.append(Fault("--noise-multiplier", f"must be at most {MOST_NOISE:,}", sigma))
     if faults:
         raise InputError("", faults=faults)
 

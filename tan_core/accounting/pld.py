@@ -286,7 +286,7 @@ def _as_accountant_error() -> Generator[None]:
         with np.errstate(all="ignore"):
             yield
     except (ArithmeticError, MemoryError, ValueError) as error:
-        raise AccountantError(f"pld failed: {error or type(error).__name__}") from error
+        raise AccountantError.of_library("pld", error) from error
 
 
 def _grids(loads: Sequence["_Load"]) -> list[float]:

@@ -183,7 +183,7 @@ def _divergences(mechanisms: Sequence[Mechanism], orders: Sequence[float]) -> _A
             for event, count in events:
                 accountant.compose(event, count)
     except (ArithmeticError, MemoryError, ValueError) as error:
-        raise AccountantError(f"rdp failed: {error or type(error).__name__}") from error
+        raise AccountantError.of_library("rdp", error) from error
     # The library keeps the divergences to itself; its conversions are the only public way out.
     return np.asarray(vars(accountant)["_rdp"], dtype=np.float64)
 

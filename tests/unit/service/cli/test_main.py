@@ -118,12 +118,14 @@ class TestPlan:
         assert "not private" in simulation
 
     @pytest.mark.slow
-    def test_a_target_calibrates_the_noise(self, cli: Cli) -> None:
+    def test_a_target_calibrates_the_noise_with_spare_steps_as_of_a_study(self, cli: Cli) -> None:
         done = cli(
             "plan", "--num-examples", "60000", "--batch-size", "2048", "--epsilon", "3",
             "--steps", "300", "--delta", "1e-5", "--json",
         )  # fmt: skip
-        assert 2.99 <= json.loads(done.out)["privacy"]["epsilon"] <= 3.0
+        privacy = json.loads(done.out)["privacy"]
+        assert 2.99 <= privacy["epsilon_reserved"] <= 3.0
+        assert privacy["epsilon"] < privacy["epsilon_reserved"]
 
     def test_every_missing_option_is_named_at_once(self, cli: Cli) -> None:
         done = cli("plan", "--steps", "10")
@@ -134,7 +136,13 @@ class TestPlan:
 
     @pytest.mark.parametrize(
         ("option", "value"),
-        [("--delta", "1.5"), ("--batch-size", "70000"), ("--steps", "0"), ("--accountant", "x")],
+        [
+            ("--delta", "1.5"),
+            ("--batch-size", "70000"),
+            ("--steps", "0"),
+            ("--accountant", "x"),
+            ("--noise-multiplier", "1e300"),
+        ],
     )
     def test_an_option_outside_its_domain_is_named(self, cli: Cli, option: str, value: str) -> None:
         options = {

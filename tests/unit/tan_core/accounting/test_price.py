@@ -127,6 +127,12 @@ class TestPrice:
 
         assert 1000 < found < 1e9
 
+    @pytest.mark.parametrize("accountant", ["pld", "rdp"])
+    def test_where_a_library_fails_its_reason_is_told(self, accountant: str) -> None:
+        boundless = Mechanism(sampling_rate=0.1, noise_multiplier=1e300, clip_norm=1.0, steps=10)
+        with pytest.raises(AccountantError, match=f"^{accountant} failed: [A-Za-z ]+$"):
+            price([boundless], delta=1e-5, accountant=Accountant(accountant))
+
     def test_noise_below_the_domain_is_refused_by_name(self) -> None:
         with pytest.raises(AccountantError, match=r"noise_multiplier >= 0\.001"):
             pld(run_of(sigma=1e-4))
