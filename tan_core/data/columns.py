@@ -6,10 +6,12 @@ every other column enters as it is written, or as its registration says: between
 publicly known, or as columns of 0 and 1 (:mod:`tan_core.spec.columns`).
 """
 
+import csv
+import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -86,7 +88,17 @@ def read_table(path: Path, columns: Columns) -> Parts:
     """Every part of Parquet or CSV files with numeric feature columns."""
     suffix = _table_suffix(path)
     user = columns.user if columns.user != columns.label else None  # which is refused
-    read_csv = partial(_read_csv, features=columns.features or (), user=user)
+    classes = columns.classes if columns.classes and _look_typed(columns.classes) else None
+    as_text = _of_choices(columns.features or ())
+    as_text += [name for name in (user, classes and columns.label) if name is not None]
+
+    def read_csv(file: Path) -> pa.Table:
+        table = _read_csv(file, as_text)
+        if user is not None:
+            table = _with(table, user, _identities)
+        if classes is not None:
+            table = _with(table, columns.label, partial(_classes, classes=classes))
+        return table
 
     def inputs(_: Sequence[Path], table: pa.Table, columns: Columns, where: str) -> Inputs:
         return ArrayInputs(_features(table, columns, where=where))
@@ -124,7 +136,7 @@ def read_features(path: str | Path, features: Sequence[Any]) -> NDArray[np.float
     """
     file, known = Path(path), tuple(TypeAdapter(list[Feature]).validate_python(features))
     is_csv = file.suffix.lower() == ".csv"
-    table = _read_csv(file, known) if is_csv else _read_parquet(file)
+    table = _read_csv(file, _of_choices(known)) if is_csv else _read_parquet(file)
     return _features(table, Columns(label="", features=known), where=str(file))
 
 
@@ -236,24 +248,69 @@ def _read_parquet(file: Path, *, without: str | None = None) -> pa.Table:
         raise DatasetError(f"{file}: not a readable Parquet file: {error}", field="path") from error
 
 
-def _read_csv(file: Path, features: Sequence[Feature] = (), user: str | None = None) -> pa.Table:
-    """The whole table. Columns of choices, and that of users, are text, whatever is in them.
+def _look_typed(names: Sequence[str]) -> bool:
+    """Whether a column of CSV with these names alone would be taken for numbers, truth values or dates."""
+    if not names:
+        return False
+    row = io.StringIO()
+    csv.writer(row).writerow(names)
+    written = row.getvalue().encode()
+    numbered = pa_csv.ReadOptions(
+        column_names=[str(number) for number in range(len(names))], block_size=len(written)
+    )
+    kinds = pa_csv.read_csv(io.BytesIO(written), numbered).schema.types
+    return not all(map(_is_text, kinds))
+
+
+def _read_csv(file: Path, as_text: Iterable[str]) -> pa.Table:
+    """The whole table. Some columns are text, whatever is in them.
 
     CSV tells no types, and one that is guessed from all cells makes 1 of 01 in every record, or in none, as one
     record is a number or a word.
     """
-    as_text = {each.column: pa.string() for each in features if isinstance(each, ChoiceColumn)}
-    if user is not None:
-        as_text[user] = pa.string()
+    kinds = dict.fromkeys(as_text, pa.string())
     try:
-        table = pa_csv.read_csv(file, convert_options=pa_csv.ConvertOptions(column_types=as_text))
-        names = table.schema.names  # decoded when they are asked for
+        table = pa_csv.read_csv(file, convert_options=pa_csv.ConvertOptions(column_types=kinds))
+        table.schema.names  # noqa: B018  # decoded when they are asked for
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DatasetError(f"{file}: not a readable CSV file: {error}", field="path") from error
-    if names.count(user) == 1:
-        at = names.index(user)
-        table = table.set_column(at, user, _identities(table.column(at)))
     return table
+
+
+def _of_choices(features: Sequence[Feature]) -> list[str]:
+    return [each.column for each in features if isinstance(each, ChoiceColumn)]
+
+
+def _with(
+    table: pa.Table, name: str, made: Callable[[pa.ChunkedArray], pa.ChunkedArray | pa.Array]
+) -> pa.Table:
+    """The table with a column made anew; as it is where there is no such column, or more than one."""
+    if table.schema.names.count(name) != 1:
+        return table
+    at = table.schema.names.index(name)
+    return table.set_column(at, name, made(table.column(at)))
+
+
+def _look_typed(names: Sequence[str]) -> bool:
+    """Whether a column of CSV may be taken for numbers, truth values or dates, since there are such among its names."""
+    row = io.StringIO()
+    csv.writer(row).writerow(names)
+    written = row.getvalue().encode()
+    numbered = pa_csv.ReadOptions(
+        column_names=[str(number) for number in range(len(names))], block_size=len(written)
+    )
+    kinds = pa_csv.read_csv(io.BytesIO(written), numbered).schema.types
+    return not all(map(_is_text, kinds))
+
+
+def _classes(column: pa.ChunkedArray, classes: Sequence[str]) -> pa.Array:
+    """Whole numbers as they are counted, but for those that are written as a class is."""
+    encoded = column.combine_chunks().dictionary_encode()
+    names = [
+        str(int(name)) if name not in classes and _WHOLE.fullmatch(name) else name
+        for name in encoded.dictionary.to_pylist()
+    ]
+    return pa.array(names, pa.string()).take(encoded.indices)
 
 
 def _identities(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:

@@ -185,12 +185,50 @@ class TestNamed:
             data.inspect(str(folder), classes=["dog", "bird"])
         assert error.value.field == "classes"
 
-    def test_whole_numbers_keep_their_meaning(self, tmp_path: Path) -> None:
-        file = self.table(tmp_path, ["1", "0"])
-        assert self.labels(
-            file,
-            ["0", "1"],
-        ) == self.labels(file, ["1", "0"])
+    def test_whole_numbers_keep_their_meaning_where_no_class_is_called_so(
+        self, tmp_path: Path
+    ) -> None:
+        folder = self.whole(tmp_path, lambda name: self.table(tmp_path, ["1", "0"], name))
+        assert self.labels(folder, ["no", "yes"]) == [1, 0] * 15
+        assert self.labels(folder, ["yes", "no"]) == [1, 0] * 15
+
+    @pytest.mark.parametrize(
+        ("written", "classes", "labels"),
+        [
+            (["1", "2", "1"], ["1", "2", "other"], [0, 1, 0]),
+            (["1", "2", "other"], ["1", "2", "other"], [0, 1, 2]),
+            (["1", "0"], ["1", "0"], [0, 1]),
+            (["10", "2"], ["2", "10"], [1, 0]),
+            (["01", "1", " +2"], ["1", "2"], [0, 0, 1]),
+            (["01", "1"], ["1", "01"], [1, 0]),
+            (["true", "false"], ["true", "false", "unknown"], [0, 1]),
+            (["0.5", "1.5"], ["0.5", "1.5", "more"], [0, 1]),
+            (["2020-01-01", "2021-01-01"], ["2020-01-01", "2021-01-01", "later"], [0, 1]),
+            (["NA", "NA"], ["NA", "yes"], [0, 0]),
+        ],
+    )
+    def test_a_class_of_csv_that_is_called_as_a_number_is_known_by_that_name_in_every_record(
+        self, tmp_path: Path, written: list[str], classes: list[str], labels: list[int]
+    ) -> None:
+        """Were the column numbers while no record holds a word, one more record would move all others."""
+        folder = self.whole(tmp_path, lambda name: self.table(tmp_path, written, name))
+        assert self.labels(folder, classes) == labels * (30 // len(labels))
+
+    def test_a_number_that_no_class_is_called_is_refused_beside_numbers(
+        self, tmp_path: Path
+    ) -> None:
+        with pytest.raises(DatasetError, match="record 1 has the label '0'; accepted") as error:
+            data.inspect(str(self.table(tmp_path, ["1", "0"])), classes=["1", "2", "other"])
+        assert error.value.field == "label"
+
+    def test_whole_numbers_of_parquet_have_a_type_and_keep_their_meaning(
+        self, tmp_path: Path
+    ) -> None:
+        table = pa.table({"x": np.arange(30) / 30, "label": [1, 0] * 15})
+        folder = self.whole(
+            tmp_path, lambda name: pq.write_table(table, tmp_path / f"{name}.parquet")
+        )
+        assert self.labels(folder, ["1", "0"]) == [1, 0] * 15
 
     def test_two_ways_to_number_text_are_not_kept_as_one(self, tmp_path: Path) -> None:
         folder = self.whole(tmp_path, lambda name: self.table(tmp_path, ["a", "b"], name))
@@ -233,10 +271,18 @@ class TestNamed:
             data.inspect(str(self.table(tmp_path, labels)), **stated)
         assert error.value.field == field
 
+    def test_parts_of_csv_may_hold_those_classes_alone_that_look_like_numbers(
+        self, tmp_path: Path
+    ) -> None:
+        for name in ("validation", "test"):
+            self.table(tmp_path, ["1", "2", "3b"], name)
+        self.table(tmp_path, ["1", "2"], "train")
+        assert self.labels(tmp_path, ["1", "2", "3b"]) == [0, 1] * 15
+
     def test_parts_tell_labels_in_one_way(self, tmp_path: Path) -> None:
-        """Classes 1, 2 and 3b: of the first two alone a CSV file would be read as numbers, one class too high."""
-        self.table(tmp_path, ["1", "2", "3b"], "train")
-        self.table(tmp_path, ["1", "2"], "test")
+        for name, labels in (("train", ["1", "2", "3b"]), ("test", [1, 2])):
+            table = pa.table({"a": range(len(labels)), "label": labels})
+            pq.write_table(table, tmp_path / f"{name}.parquet")
         with pytest.raises(DatasetError, match="of train is text, of test numbers") as error:
             data.inspect(str(tmp_path), classes=["1", "2", "3b"])
         assert error.value.field == "label"
