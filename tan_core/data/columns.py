@@ -88,16 +88,17 @@ def read_table(path: Path, columns: Columns) -> Parts:
     """Every part of Parquet or CSV files with numeric feature columns."""
     suffix = _table_suffix(path)
     user = columns.user if columns.user != columns.label else None  # which is refused
-    classes = columns.classes if columns.classes and _look_typed(columns.classes) else None
-    as_text = _of_choices(columns.features or ())
-    as_text += [name for name in (user, classes and columns.label) if name is not None]
+    told_apart: dict[str, Callable[[pa.ChunkedArray], pa.ChunkedArray | pa.Array]] = {}
+    if columns.classes and _look_typed(columns.classes):
+        told_apart[columns.label] = partial(_classes, classes=columns.classes)
+    if user is not None:
+        told_apart[user] = _identities
+    as_text = [*_of_choices(columns.features or ()), *told_apart]
 
     def read_csv(file: Path) -> pa.Table:
         table = _read_csv(file, as_text)
-        if user is not None:
-            table = _with(table, user, _identities)
-        if classes is not None:
-            table = _with(table, columns.label, partial(_classes, classes=classes))
+        for name, made in told_apart.items():
+            table = _with(table, name, made)
         return table
 
     def inputs(_: Sequence[Path], table: pa.Table, columns: Columns, where: str) -> Inputs:
@@ -246,20 +247,6 @@ def _read_parquet(file: Path, *, without: str | None = None) -> pa.Table:
             return pa.Table.from_batches(batches, schema=schema)
     except (pa.ArrowException, OSError) as error:
         raise DatasetError(f"{file}: not a readable Parquet file: {error}", field="path") from error
-
-
-def _look_typed(names: Sequence[str]) -> bool:
-    """Whether a column of CSV with these names alone would be taken for numbers, truth values or dates."""
-    if not names:
-        return False
-    row = io.StringIO()
-    csv.writer(row).writerow(names)
-    written = row.getvalue().encode()
-    numbered = pa_csv.ReadOptions(
-        column_names=[str(number) for number in range(len(names))], block_size=len(written)
-    )
-    kinds = pa_csv.read_csv(io.BytesIO(written), numbered).schema.types
-    return not all(map(_is_text, kinds))
 
 
 def _read_csv(file: Path, as_text: Iterable[str]) -> pa.Table:
