@@ -20,12 +20,15 @@ _TRIM_THRESHOLD: Final = -1
 _NEVER: Final = 2**31 - 1
 
 _PROBED: Final = 64
-"""Views whose memory is measured."""
-_LEAST_VIEWS: Final = 256
+"""Views whose memory is measured, where as many fit."""
+_ENOUGH_VIEWS: Final = 256
+"""Of fewer a GPU is idle for some of the time: the memory that is kept free is given up for as many."""
 _MOST_VIEWS: Final = 8192
 """Of more a GPU computes no faster."""
 _MOST_REMEMBERED: Final = 256
 """Architectures."""
+_FILLED: Final = 0.8
+"""Of what is free, at most, whatever a GPU would do without."""
 _KEPT_FREE: Final = 0.5
 """Of what is free: for an optimiser's state, an audit, pieces that no allocation fits into, and another trial's probe."""
 
@@ -58,11 +61,11 @@ def views_at_once(
     share: float = 1.0,
     device: str | torch.device = "cuda",
 ) -> int:
-    """How many views a GPU holds at once: a power of two from 256 to 8,192; of few it is idle most of the time.
+    """How many views a GPU holds at once: a power of two up to 8,192; of few it is idle most of the time.
 
     A copy of the model makes a clipped sum of random inputs there, so this reads no data; half of the memory
-    that is free now is kept free. What a view takes is measured once in a process for an
-    :func:`~tan_core.engine.verdicts.architecture`.
+    that is free now is kept free, or less where it would not hold 256 otherwise. What a view takes is measured
+    once in a process for an :func:`~tan_core.engine.verdicts.architecture`.
 
     Args:
         model: passes :func:`~tan_core.engine.gradients.check_model`.
@@ -73,7 +76,7 @@ def views_at_once(
         device: a GPU.
 
     Raises:
-        RuntimeError: the model does not run on such views, or 64 of them do not fit.
+        RuntimeError: the model does not run on such views, or one example's do not fit.
     """
     place = torch.device(device)
     described = architecture(model)
@@ -86,8 +89,20 @@ def views_at_once(
                 _taken.clear()
             _taken[key] = taken
     free, _ = torch.cuda.mem_get_info(place)
-    most = int(share * (1 - _KEPT_FREE) * free / taken)
-    return min(_MOST_VIEWS, max(_LEAST_VIEWS, 1 << max(0, most.bit_length() - 1)))
+    return fitting_views(share * free, taken)
+
+
+def fitting_views(free: float, taken: float) -> int:
+    """How many views to have at once in so much free memory of a GPU, of which each takes so much.
+
+    Example:
+        >>> [fitting_views(2.0**34, taken) for taken in (1e6, 1e7, 4e7, 2e8, 1e11)]
+        [8192, 512, 256, 32, 1]
+    """
+    most = (1 - _KEPT_FREE) * free / taken
+    if most < _ENOUGH_VIEWS <= free / taken * _FILLED:
+        return _ENOUGH_VIEWS
+    return min(_MOST_VIEWS, 1 << max(0, int(most).bit_length() - 1))
 
 
 _taken: dict[Hashable, float] = {}
@@ -98,14 +113,28 @@ def _bytes_of_a_view(
     model: nn.Module, shape: Sequence[int], views: int, precision: Precision, device: torch.device
 ) -> float:
     probe = copy.deepcopy(model).to(device)
-    examples = max(1, _PROBED // views)
-    inputs = torch.randn(examples * views, *shape, device=device).to(fed(probe))
-    labels = torch.zeros(examples, dtype=torch.int64, device=device)
-    torch.cuda.reset_peak_memory_stats(device)
-    before = torch.cuda.memory_allocated(device)
     books = Books(probe, precision)
-    clipped_sum(books, inputs, labels, clip_norm=1.0, views=views, microbatch_size=len(inputs))
-    taken = torch.cuda.max_memory_allocated(device) - before
+    examples = max(1, _PROBED // views)
+    while (taken := _peak(books, shape, views, examples, device)) is None:
+        torch.cuda.empty_cache()
+        examples //= 2
     # What the probe held would count as taken by others.
     torch.cuda.empty_cache()
-    return max(1, taken) / len(inputs)
+    return max(1, taken) / (examples * views)
+
+
+def _peak(
+    books: Books, shape: Sequence[int], views: int, examples: int, device: torch.device
+) -> int | None:
+    """Bytes that so many examples take; None where they do not fit, and fewer might."""
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    try:
+        inputs = torch.randn(examples * views, *shape, device=device).to(fed(books.model))
+        labels = torch.zeros(examples, dtype=torch.int64, device=device)
+        clipped_sum(books, inputs, labels, clip_norm=1.0, views=views, microbatch_size=len(inputs))
+    except torch.OutOfMemoryError:
+        if examples == 1:
+            raise
+        return None
+    return torch.cuda.max_memory_allocated(device) - before

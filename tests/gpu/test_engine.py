@@ -113,7 +113,7 @@ def test_as_many_views_as_half_of_the_free_memory_holds(views: int) -> None:
     )
     few = views_at_once(model, SHAPE, views=views, precision=Precision.BFLOAT16, share=0.01)
     number = views_at_once(model, SHAPE, views=views, precision=Precision.BFLOAT16)
-    assert few == 256 < number <= 8192
+    assert few <= 256 < number <= 8192
     inputs, labels = _batch(number // views, views)
     torch.cuda.reset_peak_memory_stats()
     books = Books(model.cuda(), Precision.BFLOAT16)
