@@ -51,7 +51,7 @@ class Leader:
         # Left first, and not before the checkpoint that is on its way has arrived or failed.
         self._thread = stack.enter_context(ThreadPoolExecutor(1, "checkpoint"))
         self._on_its_way: Future[None] | None = None
-        self._image_commit = settings.code_commit
+        self._settings = settings
         self._folder = Path(assignment.storage_path) / f"attempt-{assignment.attempt}"
         known = assignment.checkpoint
         self._kept = Path(known.path) if known is not None else None
@@ -161,7 +161,7 @@ class Leader:
             model_path=str(path),
             model_sha256=sha256,
             train_seconds=train_seconds,
-            software=software(image_commit=self._image_commit),
+            software=software(self._settings),
             updates=trainer.updates,
         )
 
@@ -172,11 +172,11 @@ def _weights_of(extractor: Extractor | None) -> dict[str, torch.Tensor]:
     return {name: value.to("cpu", copy=True).contiguous() for name, value in state.items()}
 
 
-def software(*, image_commit: str | None) -> dict[str, str]:
-    """Versions of what executed the mechanism, and the ``commit`` of this code where it is known."""
-    known = image_commit or commit()
+def software(settings: WorkerSettings) -> dict[str, str]:
+    """Versions of what executed the mechanism; ``commit`` of this code and ``image`` around it where they are known."""
+    known = {"commit": settings.code_commit or commit(), "image": settings.image}
     return {
         "python": platform.python_version(),
         **{name: version(name) for name in _SOFTWARE},
-        **({"commit": known} if known else {}),
+        **{name: told for name, told in known.items() if told},
     }

@@ -51,6 +51,8 @@ class WorkerSettings(BaseSettings):
     """As the service writes its own log."""
     code_commit: str | None = None
     """Of the sources that an image was made of, which is no checkout: ``deploy/Dockerfile`` sets it."""
+    image: str | None = None
+    """The container image that this runs in, as whoever starts it names it: none can read its own digest."""
 
     @property
     def storage(self) -> "Storage":

@@ -148,6 +148,7 @@ def statement(document: Json) -> RenderableType:
             ("charged", _charged_by_then(said.get("ledger"), search["accounting"])),
             ("software", ", ".join(f"{k} {v}" for k, v in said["software"].items())),
             ("code", f"commit {said['code_commit']}" if said.get("code_commit") else None),
+            ("image", said.get("container_image")),
             *(("assumes", line) for line in said.get("assumptions", [])),
             *(("coverage", line) for line in said.get("coverage", [])),
             ("signed by", _signer(document)),

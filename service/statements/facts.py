@@ -79,4 +79,5 @@ class Facts:
     issued_at: datetime
     versions: Mapping[str, str]
     code_commit: str | None = None
+    container_image: str | None = None
     """Of the code that executed the private run; None: it did not know."""

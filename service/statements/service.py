@@ -63,7 +63,7 @@ async def _facts(session: AsyncSession, study: Study) -> Facts:
     dataset = await session.get_one(Dataset, study.dataset)
     searched = await session.get_one(Dataset, study.search_dataset)
     software = dict(result.software)
-    code_commit = software.pop("commit", None)
+    code_commit, image = software.pop("commit", None), software.pop("image", None)
     return Facts(
         study_id=study.id,
         study_name=study.name,
@@ -95,6 +95,7 @@ async def _facts(session: AsyncSession, study: Study) -> Facts:
             "dp-accounting": version("dp-accounting"),
         },
         code_commit=code_commit,
+        container_image=image,
     )
 
 

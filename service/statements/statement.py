@@ -180,6 +180,7 @@ def build(facts: Facts) -> dict[str, Any]:
         "ledger": _ledger(facts),
         "software": dict(facts.versions),
         "code_commit": facts.code_commit,
+        "container_image": facts.container_image,
         "assumptions": _assumptions(facts, executed),
         "coverage": _coverage(facts, evaluation),
         "verification": {"command": VERIFY, "needs": NEEDED},

@@ -104,6 +104,9 @@ class Driver:
         return await self.call("POST", f"/segments/{segment}/end", checkpoint=checkpoint)
 
 
+IMAGE = f"registry.example.org/tan-search-worker@sha256:{'ab' * 32}"
+
+
 def make_result(steps=100):
     return {
         "steps": steps,
@@ -112,7 +115,7 @@ def make_result(steps=100):
         "model_path": "/x/model.safetensors",
         "model_sha256": "cd" * 32,
         "train_seconds": 1.5,
-        "software": {"torch": "2.13", "commit": "12" * 20},
+        "software": {"torch": "2.13", "commit": "12" * 20, "image": IMAGE},
     }
 
 
@@ -604,7 +607,8 @@ class TestStatement:
         assert statement["code_commit"] == "12" * 20
         assert statement["software"]["torch"] == "2.13"
         assert statement["software"]["dp-accounting"] == version("dp-accounting")
-        assert "commit" not in statement["software"]
+        assert statement["container_image"] == IMAGE
+        assert not {"commit", "image"} & statement["software"].keys()
         assert statement["privacy"]["epsilon"] <= 3.0
         account = (await client.get("/datasets/digits/ledger")).json()
         entry = statement["ledger"]["entry"]

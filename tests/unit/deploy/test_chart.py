@@ -16,6 +16,7 @@ import yaml
 
 from service.app import GRACEFUL_SECONDS
 from service.settings import Settings
+from worker.settings import WorkerSettings
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "deploy" / "helm" / "tan-search"
@@ -397,6 +398,18 @@ class TestRay:
             assert shm == size
             assert re.fullmatch(r"\d+", store)
             assert 0.89 * num_bytes(size) < int(store) <= 0.9 * num_bytes(size)
+
+    def test_its_pods_know_their_image_as_statements_name_it(self, tmp_path: Path) -> None:
+        image = f"registry.example.org/tan-search-worker@sha256:{'ab' * 32}"
+        of_ray = {
+            name: pod
+            for name, pod in pods(rendered({"image": {"worker": image}}, folder=tmp_path)).items()
+            if "TAN_IMAGE" in variables(pod)
+        }
+        assert len(of_ray) >= 2
+        assert "image" in WorkerSettings.model_fields
+        for pod in of_ray.values():
+            assert variables(pod)["TAN_IMAGE"] == pod["spec"]["containers"][0]["image"] == image
 
     def test_pod_security_restricted_lets_its_head_in(self, documents: list[Document]) -> None:
         (ray,) = of_kind(documents, "RayCluster")

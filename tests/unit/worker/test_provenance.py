@@ -7,6 +7,7 @@ import pytest
 
 from worker import leader
 from worker.provenance import commit
+from worker.settings import WorkerSettings
 
 
 def git(root: Path, *words: str) -> str:
@@ -70,12 +71,18 @@ def test_a_repository_without_a_commit_tells_none(tmp_path: Path) -> None:
     ("of_image", "of_checkout", "told"),
     [(None, "12-dirty", "12-dirty"), ("34", "12", "34"), ("", None, None)],
 )
-def test_software_names_the_commit_of_the_image_or_of_the_checkout(
+@pytest.mark.parametrize("image", [None, "", "tan-search-worker:0.1.0"])
+def test_software_names_the_commit_of_the_image_or_of_the_checkout_and_the_image(
     of_image: str | None,
     of_checkout: str | None,
     told: str | None,
+    image: str | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(leader, "commit", lambda: of_checkout)
+    settings = WorkerSettings.model_construct(code_commit=of_image, image=image)
 
-    assert leader.software(image_commit=of_image).get("commit") == told
+    software = leader.software(settings)
+
+    assert software.get("commit") == told
+    assert software.get("image") == (image or None)

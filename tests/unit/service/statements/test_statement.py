@@ -151,6 +151,16 @@ class TestBuild:
         document["code_commit"] = "34" * 20
         assert bad_checks(document) != []
 
+    def test_the_image_that_executed_the_run_is_signed_and_null_where_it_is_not_known(self, key):
+        image = f"registry.example.org/tan-search-worker@sha256:{'ab' * 32}"
+        document = sign(build(make_facts(container_image=image)), key)
+
+        assert build(make_facts())["container_image"] is None
+        assert bad_checks(document) == []
+        assert f"sha256:{'ab' * 32}" in shown(document)
+        document["container_image"] = "tan-search-worker:0.1.0"
+        assert bad_checks(document) != []
+
     def test_pretraining_is_declared_and_covered_by_the_signature(self, key):
         spec = make_spec().model_dump(mode="json")
         pretrained = {"path": "a.pt", "data": "ImageNet; public", "sha256": "12" * 32}
