@@ -67,6 +67,8 @@ class Facts:
     planned_steps: int
     has_stated_columns: bool = False
     """Whether ranges or choices of columns were stated when the dataset was registered."""
+    has_found_columns: bool = False
+    """Whether it is a table whose columns were taken for what is in them: all that hold numbers."""
     learnt_from: str | None = None
     """As in the plan: the trial of a search that was not accounted whose parameters the study has."""
     precision: Precision

@@ -82,6 +82,7 @@ async def _facts(session: AsyncSession, study: Study) -> Facts:
         num_examples=dataset.num_train,
         planned_steps=run.steps,
         has_stated_columns=any(not isinstance(each, str) for each in dataset.features or []),
+        has_found_columns=dataset.source == "table" and not dataset.features,
         learnt_from=study.plan.get("learnt_from"),
         precision=TrainerConfig.model_validate(run.assignment["trainer"]).precision,
         waiver=dataset.waiver,

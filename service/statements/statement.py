@@ -100,6 +100,10 @@ OF_SHARES = (
 OF_COLUMNS = (
     "Columns of the table are read by ranges and choices that were stated when it was registered, and are treated as public.",
 )
+OF_FOUND_COLUMNS = (
+    "Which columns of the table are read was not stated: those that hold numbers, which one {unit} with a word may change in a file "
+    "that tells no types. It is treated as fixed and public.",
+)
 OF_A_TRIALS_WEIGHTS = {
     True: "The private run began with the weights that trial {trial} of the search had left. They are made of that trial's "
     "noisy sums alone, which are in the events.",
@@ -257,6 +261,7 @@ def _assumptions(facts: Facts, executed: Mechanism) -> list[str]:
         *(OF_A_CAP if executed.max_batch_size is not None else ()),
         *(each.format(unit=unit) for each in IN_BFLOAT16 if facts.precision is Precision.BFLOAT16),
         *(OF_COLUMNS if facts.has_stated_columns else ()),
+        *(each.format(unit=unit) for each in OF_FOUND_COLUMNS if facts.has_found_columns),
         *(() if facts.spec.train.class_shares is None else OF_SHARES),
         *(
             each.format(unit=unit, scored=SCORED_ALIKE if is_balanced else SCORED[unit])

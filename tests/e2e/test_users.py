@@ -82,6 +82,7 @@ def test_a_study_of_users_ends_in_a_statement_that_says_user(
     assert statement["unit"] == "user"
     assert statement["unit_details"] == {"column": "writer", "records_per_unit": 4}
     assert statement["num_examples"]["value"] == num_users
+    assert any("one user with a word" in each for each in statement["assumptions"])
     (event,) = statement["events"]
     assert float.fromhex(event["sampling_rate"]) == pytest.approx(64 / num_users)
     epsilon = independent_epsilon(statement["events"], 1e-5)

@@ -286,6 +286,16 @@ class TestBuild:
             each for each in build(make_facts())["assumptions"] if "columns" in each.lower()
         ]
 
+    def test_that_columns_nobody_named_are_public_is_among_the_assumptions(self):
+        (said,) = [
+            each
+            for each in build(make_facts(has_found_columns=True))["assumptions"]
+            if "columns" in each.lower()
+        ]
+
+        assert "one record with a word" in said
+        assert said.endswith("treated as fixed and public.")
+
     def test_records_of_other_data_are_among_the_assumptions(self):
         """Of what was trained on, and of what a search read as public."""
         of_staff = SharedRecords(dataset="staff", public=False, shared=1500, of=2500)
