@@ -78,4 +78,5 @@ def _records(inputs: Inputs) -> Iterator[bytes]:
 
 
 def _row(values: NDArray[Any]) -> bytes:
-    return values.tobytes()
+    # The same numbers, whether they are kept as bytes or not; and there is one zero, whatever its sign.
+    return (values.astype(np.float32) + np.float32(0)).tobytes()

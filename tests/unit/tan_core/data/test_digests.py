@@ -43,6 +43,34 @@ def test_a_record_is_known_again_in_another_order_format_and_part(tmp_path: Path
     assert shared(whole, some) == (60, 300, 60)
 
 
+def test_pictures_are_known_again_in_a_table_of_their_pixels(tmp_path: Path) -> None:
+    """Pixels are kept as bytes: as numbers they were other records, with a budget of their own."""
+    pixels = np.random.default_rng(0).integers(0, 256, size=(120, 2, 2)).astype(np.uint8)
+    labels = np.arange(120) % 2
+    np.savez(tmp_path / "pictures.npz", x=pixels, y=labels)
+    np.savez(tmp_path / "numbers.npz", x=pixels.reshape(120, 4).astype(np.float64), y=labels)
+    rows = [
+        f"{','.join(map(str, row))},{label}"
+        for row, label in zip(pixels.reshape(120, 4), labels, strict=True)
+    ]
+    (tmp_path / "written.csv").write_text("\n".join(["a,b,c,d,label", *rows]) + "\n")
+
+    of_pictures = digests_of(str(tmp_path / "pictures.npz"))
+
+    for name in ("numbers.npz", "written.csv"):
+        assert shared(digests_of(str(tmp_path / name)), of_pictures) == (120, 120, 120)
+
+
+def test_a_negative_zero_is_no_other_number(tmp_path: Path) -> None:
+    rows = [row.partition(",")[2] for row in ROWS]
+    one, other = (
+        digests_of(table(tmp_path, f"{name}.csv", [f"{zero},{row}" for row in rows]))
+        for name, zero in (("plain", "0.0"), ("signed", "-0.0"))
+    )
+
+    assert shared(one, other) == (300, 300, 300)
+
+
 def test_labels_make_no_other_record(tmp_path: Path) -> None:
     whole = digests_of(table(tmp_path, "whole.csv", ROWS))
     relabelled = [f"{row.rsplit(',', 1)[0]},{1 - int(row[-1])}" for row in ROWS]
