@@ -1,7 +1,6 @@
 """How commands reach the server, and how they name a study."""
 
 import contextlib
-import json
 import re
 from collections.abc import Generator, Mapping
 from dataclasses import replace
@@ -168,9 +167,11 @@ def label(study: Json) -> str:
 
 
 def read_json(path: Path) -> Json:
-    """A JSON object in a file."""
+    """A signed JSON object in a file."""
+    from service.publication.signing import read_signed
+
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_signed(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
     except ValueError as error:

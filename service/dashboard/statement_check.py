@@ -1,6 +1,5 @@
 """Verification of a privacy statement in the page: what ``tan-cli statement --verify`` does."""
 
-import json
 from functools import partial
 from typing import Any
 
@@ -17,6 +16,7 @@ from service.errors import NotFoundError
 from service.ledger import repository as ledger
 from service.ledger.service import Ledger, scope_id_of
 from service.publication.keys import public_keys
+from service.publication.signing import read_signed
 from service.statements.check import Check
 
 router = APIRouter(include_in_schema=False)
@@ -43,7 +43,7 @@ def verdict(request: Request, checks: list[Check]) -> HTMLResponse:
 async def checks_of(context: Context, text: str) -> list[Check]:
     """Everything that is checked of a text, against this service's keys and its ledger."""
     try:
-        document = json.loads(text)
+        document = read_signed(text)
     except (ValueError, RecursionError) as error:
         return [Check("format", False, f"this is not JSON: {error}")]
     if not isinstance(document, dict):

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,6 +27,27 @@ def sign(statement: Mapping[str, Any], key: Ed25519PrivateKey) -> dict[str, Any]
             "value": base64.b64encode(key.sign(rfc8785.dumps(dict(statement)))).decode(),
         },
     }
+
+
+def read_signed(text: str) -> Any:
+    """The JSON of a document that is to be checked.
+
+    A key that is written twice is no JSON that a signature can be over: of its two values one would be checked, and the
+    other be what somebody reads.
+
+    Raises:
+        ValueError: it is no JSON, or a key is written twice.
+    """
+    return json.loads(text, object_pairs_hook=_without_repeats)
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice[:100]!r} is written twice")
+    return mapping
 
 
 def is_signed(document: Mapping[str, Any]) -> bool:

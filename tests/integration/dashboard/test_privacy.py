@@ -431,3 +431,12 @@ class TestVerifying:
     @pytest.mark.parametrize("text", ["", "{", "[]", '"statement"', '{"schema": "other/1"}'])
     async def test_what_is_no_statement_is_said(self, client: httpx.AsyncClient, text: str) -> None:
         assert "does not hold" in await self.verdict(client, text)
+
+    async def test_a_key_that_is_written_twice_is_found(
+        self, client: httpx.AsyncClient, statement: dict[str, Any]
+    ) -> None:
+        """One of the two was signed; the other is what somebody reads."""
+        said = await self.verdict(client, f'{{"privacy": {{}}, {json.dumps(statement)[1:]}')
+
+        assert "is written twice" in said
+        assert "does not hold" in said

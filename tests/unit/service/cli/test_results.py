@@ -208,6 +208,18 @@ class TestStatement:
         for words in ("ε = 2.935", "δ = 1e-05", "PLD", "add_or_remove_one", NOTE):
             assert words in lines[1]
 
+    def test_a_key_that_is_written_twice_is_found(self, cli: Cli, tmp_path: Path) -> None:
+        """One of the two was signed; the other is what somebody reads."""
+        other = json.dumps(DOCUMENT["privacy"] | {"epsilon": 0.1})
+        path = tmp_path / "statement.json"
+        path.write_text(f'{{"privacy": {other}, {KEPT.read_text().lstrip()[1:]}')
+        assert json.loads(path.read_text()) == DOCUMENT
+
+        done = cli("statement", "--file", str(path), "--verify", "--key-id", KEY_ID)
+
+        assert done.code == 1
+        assert "'privacy' is written twice" in " ".join(done.err.split())
+
     def test_what_else_was_charged_by_then_is_told(self, cli: Cli, tmp_path: Path) -> None:
         ledger = {
             **DOCUMENT["ledger"], "charged_epsilon": 4.1567, "accountant": "pld", "unaccounted_searches": 2,
