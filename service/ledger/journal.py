@@ -13,7 +13,16 @@ from typing import Any
 
 from service.ledger import renyi
 from service.ledger.notes import outside_reason
-from service.ledger.schemas import LOCAL_TENANT, Cap, ChainReport, Entry, Head, Reservation, Scope
+from service.ledger.schemas import (
+    LOCAL_TENANT,
+    Cap,
+    ChainReport,
+    Entry,
+    Head,
+    Reservation,
+    Scope,
+    Segment,
+)
 from tan_core.mechanism import Mechanism
 
 
@@ -23,6 +32,10 @@ class State:
 
     reservations: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     caps: dict[str, Cap] = field(default_factory=dict[str, Cap])
+    segments: dict[tuple[str, int], dict[str, Any]] = field(
+        default_factory=dict[tuple[str, int], dict[str, Any]]
+    )
+    """By reservation and number."""
 
 
 _FOLDED = (
@@ -45,6 +58,7 @@ def verify(
     entries: Iterable[Entry],
     reservations: Iterable[Reservation],
     caps: Iterable[Cap] = (),
+    segments: Iterable[Segment] | None = None,
     *,
     registration: Mapping[str, Any] | None = None,
 ) -> ChainReport:
@@ -56,6 +70,7 @@ def verify(
         entries: the journal, in order.
         reservations: as their rows have them.
         caps: as their rows have them.
+        segments: as their rows have them; None: they are not known here.
         registration: of the dataset as its row has it; None: it is not known here. Journals that were opened
             before they said what for are held to none.
     """
@@ -68,7 +83,10 @@ def verify(
     if (head.seq, head.hash) != (seq, last_hash):
         fault = f"the head is at entry {head.seq} ({head.hash}), the journal ends at {seq}"
         return _report(scope, head, seq, fault, first_bad_seq=min(seq, head.seq) + 1)
-    return _report(scope, head, seq, _state_fault(state, reservations, caps))
+    fault = _state_fault(state, reservations, caps)
+    if fault is None and segments is not None:
+        fault = _segments_fault(state, segments)
+    return _report(scope, head, seq, fault)
 
 
 def _fault_of(
@@ -135,6 +153,7 @@ def _fold(scope: Scope, state: State, entry: Entry) -> str | None:
     if not _is_possible(held, entry.kind, body):
         return f"entry {entry.seq} cannot follow: {entry.kind!r} of {entry.reservation_id!r} as it stood"
     _apply(held, entry.kind, body)
+    _apply_to_segment(state, entry, body)
     if held["charged_steps"] + held["released_steps"] > held["reserved_steps"]:
         return f"entry {entry.seq} charges {entry.reservation_id!r} beyond what it reserved"
     return None
@@ -234,6 +253,37 @@ def _apply(held: dict[str, Any], kind: str, body: dict[str, Any]) -> None:
             held |= {"state": "closed", "open_segment": None}
         case _:  # an attestation binds a fact and moves nothing
             held["reason"] = held["reason"] or outside_reason(body["note"])
+
+
+def _apply_to_segment(state: State, entry: Entry, body: dict[str, Any]) -> None:
+    place = entry.reservation_id or "", body.get("segment", 0)
+    if entry.kind == "begin":
+        told = ("epoch", "request_id", "start_step", "num_steps")
+        begun: dict[str, Any] = {name: body.get(name) for name in told}
+        state.segments[place] = begun | {
+            "checkpoint_step": None, "checkpoint_sha256": None, "ended": False,
+        }  # fmt: skip
+    elif entry.kind == "end":
+        state.segments[place] |= {
+            "checkpoint_step": body["step"], "checkpoint_sha256": body["checkpoint_sha256"], "ended": True,
+        }  # fmt: skip
+
+
+def _segments_fault(state: State, segments: Iterable[Segment]) -> str | None:
+    """Where the rows that answer a repeated request differ from what was charged."""
+    known = {(row.reservation_id, row.segment): row for row in segments}
+    if known.keys() != state.segments.keys():
+        odd = sorted(known.keys() ^ state.segments.keys())
+        return f"segments {odd} are not in table and journal alike"
+    for place, folded in state.segments.items():
+        for name, value in folded.items():
+            if (stored := getattr(known[place], name)) != value:
+                reservation_id, number = place
+                return (
+                    f"segment {number} of reservation {reservation_id!r}: {name} is {stored!r}, the journal "
+                    f"says {value!r}"
+                )
+    return None
 
 
 def _state_fault(

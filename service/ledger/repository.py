@@ -28,6 +28,7 @@ from service.ledger.schemas import (
     Head,
     Reservation,
     Scope,
+    Segment,
 )
 from tan_core.accounting import SearchAccounting
 from tan_core.mechanism import Mechanism
@@ -173,6 +174,16 @@ async def reservations(session: AsyncSession, scope_id: str) -> list[Reservation
     query = text(_RESERVATION + "scope_id = :scope ORDER BY seq")
     rows = (await session.execute(query, {"scope": scope_id})).mappings()
     return [_reservation(row) for row in rows]
+
+
+async def segments(session: AsyncSession, scope_id: str) -> list[Segment]:
+    """Every segment that was charged to a scope."""
+    query = text(
+        "SELECT * FROM ledger_segment WHERE reservation_id IN"
+        " (SELECT reservation_id FROM ledger_reservation WHERE scope_id = :scope)"
+    )
+    rows = (await session.execute(query, {"scope": scope_id})).mappings().all()
+    return await asyncio.to_thread(lambda: [Segment.model_validate(dict(row)) for row in rows])
 
 
 async def commitments(session: AsyncSession, scope_id: str) -> list[Commitment]:

@@ -162,6 +162,20 @@ class Reservation(View):
         return self.whole.with_steps(steps) if steps else None
 
 
+class Segment(View):
+    """Steps that were charged together, as whoever asks for them again is answered."""
+
+    reservation_id: str
+    segment: int
+    epoch: int
+    request_id: str
+    start_step: int
+    num_steps: int
+    checkpoint_step: int | None
+    checkpoint_sha256: str | None
+    ended: bool
+
+
 class Commitment(View):
     """What every reservation of one mechanism comes to together."""
 

@@ -539,6 +539,7 @@ class Ledger:
                 await repository.entries(session, scope_id),
                 await repository.reservations(session, scope_id),
                 await repository.caps(session, scope_id),
+                await repository.segments(session, scope_id),
             )
             await moment.rollback()  # lets go of the scope: looking closely takes seconds
         return await asyncio.to_thread(journal.verify, *picture, registration=registration)

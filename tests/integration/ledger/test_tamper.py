@@ -156,6 +156,10 @@ async def test_state_that_is_not_the_fold_of_the_journal_is_named(
         "its divergences": "ledger_reservation SET divergences[7] = divergences[7] / 2",
         "the caps": f"ledger_cap SET epsilon = '{(1.0).hex()}'",
         "opened as": "ledger_scope SET epsilon = '0x1.0p+9'",
+        # Who asks again is answered by these.
+        "num_steps": "ledger_segment SET num_steps = 90",
+        "request_id": "ledger_segment SET request_id = 'of an attempt to come'",
+        "ended": "ledger_segment SET ended = true",
     }
     async with database.session() as session:
         await ledger.set_cap(session, journal, tenant="team", epsilon=0.5, actor="test")
@@ -168,6 +172,36 @@ async def test_state_that_is_not_the_fold_of_the_journal_is_named(
             await session.rollback()
         assert not report.is_valid, named
         assert named in (report.fault or "")
+
+
+async def test_a_segment_that_was_never_charged_is_named(
+    database: Database, owner: Database, ledger: Ledger, journal: str
+) -> None:
+    """A request that is found among them is granted steps, as one that was charged before."""
+    made = "INSERT INTO ledger_segment VALUES ('r1', 2, 1, 'free', 10, 10, 10)"
+    gone = "DELETE FROM ledger_segment"
+    for edit in (made, gone):
+        async with owner.session() as session:
+            await session.execute(text("ALTER TABLE ledger_segment DISABLE TRIGGER USER"))
+            await session.execute(text(edit))
+            report = await ledger.verify_chain(session, journal)
+            await session.rollback()
+        assert not report.is_valid, edit
+        assert "segments" in (report.fault or "")
+
+
+async def test_segments_that_were_charged_and_ended_are_those_of_the_journal(
+    database: Database, ledger: Ledger, journal: str
+) -> None:
+    async with database.session() as session:
+        await ledger.end_segment(
+            session, "r1", epoch=1, segment=1, checkpoint_step=10, checkpoint_sha256="aa"
+        )
+        await ledger.acquire(session, "r1", epoch=2)
+        await ledger.begin_segment(
+            session, "r1", epoch=2, start_step=10, num_steps=10**6, request_id="all that is left"
+        )
+        assert (await ledger.verify_chain(session, journal)).is_valid
 
 
 BEGIN = '{"v": 1, "at": "-", "epoch": %d, "segment": %d, "start_step": 10, "num_steps": %d}'
