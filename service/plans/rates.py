@@ -21,12 +21,17 @@ class StudyRates:
 
 
 async def measured(
-    session: AsyncSession, spec: StudySpec, *, dataset: str, search_dataset: str
+    session: AsyncSession,
+    spec: StudySpec,
+    *,
+    dataset: str,
+    search_dataset: str,
+    tenant: str | None,
 ) -> StudyRates:
-    """The rates of what ran before with this study's model and data."""
+    """The rates of what ran before with this study's model and data: of the tenant's studies, or (None) of anybody's."""
     name = spec.model.name
-    private_runs = await repository.trained(session, spec, dataset)
-    simulations = await repository.simulated(session, spec, search_dataset)
+    private_runs = await repository.trained(session, spec, dataset, tenant=tenant)
+    simulations = await repository.simulated(session, spec, search_dataset, tenant=tenant)
     return StudyRates(
         private_run=rate_of(private_runs, f"private runs of {name} on {dataset}"),
         search=rate_of(simulations, f"simulations of {name} on {search_dataset}"),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, null, select, type_coerce
+from sqlalchemy import ColumnElement, and_, null, select, true, type_coerce
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -25,14 +25,17 @@ class Work:
     device_seconds: float
 
 
-async def simulated(session: AsyncSession, spec: StudySpec, dataset: str) -> list[Work]:
-    """The newest simulations of finished trials, of every study of this model on the dataset."""
+async def simulated(
+    session: AsyncSession, spec: StudySpec, dataset: str, *, tenant: str | None
+) -> list[Work]:
+    """The newest simulations of finished trials, of every study of this model on the dataset; of the tenant, or (None) of any."""
     rows = await session.execute(
         select(Trial.scores, Trial.repeats, Trial.params, Study.spec["train"])
         .join(Study, Study.id == Trial.study_id)
         .where(
             Study.search_dataset == dataset,
             _is_model_of(spec),
+            _is_of(tenant),
             Trial.state.in_(("completed", "pruned")),
         )
         .order_by(Trial.finished_at.desc().nulls_last())
@@ -50,8 +53,10 @@ def _work(stored: dict[str, Any]) -> Work:
     return Work(examples=score.examples, device_seconds=score.seconds)
 
 
-async def trained(session: AsyncSession, spec: StudySpec, dataset: str) -> list[Work]:
-    """The newest private runs of this model on the dataset that succeeded at their first attempt.
+async def trained(
+    session: AsyncSession, spec: StudySpec, dataset: str, *, tenant: str | None
+) -> list[Work]:
+    """The newest private runs of this model on the dataset that succeeded at their first attempt; of the tenant, or (None) of any.
 
     A second attempt times only the steps that the first one left over.
     """
@@ -65,6 +70,7 @@ async def trained(session: AsyncSession, spec: StudySpec, dataset: str) -> list[
         .where(
             Study.dataset == dataset,
             _is_model_of(spec),
+            _is_of(tenant),
             Run.kind == "private",
             Run.state == "succeeded",
             result["train_seconds"].is_not(None),
@@ -81,6 +87,11 @@ async def trained(session: AsyncSession, spec: StudySpec, dataset: str) -> list[
         )
         for batch, steps, seconds, params, train in rows
     ]
+
+
+def _is_of(tenant: str | None) -> ColumnElement[bool]:
+    """What others train, how often and how fast, is theirs to tell."""
+    return true() if tenant is None else Study.tenant == tenant
 
 
 def _is_model_of(spec: StudySpec) -> ColumnElement[bool]:

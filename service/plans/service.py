@@ -66,7 +66,7 @@ class _Planned:
 async def prepare(context: Context, spec: StudySpec, *, tenant: str | None = None) -> Prepared:
     """Check a study against the data it names, plan it, and say what the ledger must hold for it.
 
-    Only studies of ``tenant`` can be learnt from; None: any.
+    Only studies of ``tenant`` can be learnt from, and tell how fast a model is; None: any.
 
     Raises:
         InvalidInputError: a dataset is unknown, or does not allow or fit what the study asks; or no plan
@@ -126,7 +126,9 @@ async def _plan_registered(context: Context, spec: StudySpec, tenant: str | None
         )
         if problems := [*faults(spec, private, search, protected), *refusals]:
             raise InvalidInputError.of(problems)
-        rates = await measured(session, spec, dataset=private.name, search_dataset=search.name)
+        rates = await measured(
+            session, spec, dataset=private.name, search_dataset=search.name, tenant=tenant
+        )
         learnt_from = None
         if protected is not None:
             learnt_from = await warm_start.learnt_from(

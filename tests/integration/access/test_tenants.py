@@ -3,7 +3,9 @@
 import pytest
 
 from service.auth.scopes import asking
+from service.db.tables import Attempt, Run, Trial
 from tests.fixtures.api import make_spec
+from tests.support.reports import make_score
 
 
 @pytest.fixture
@@ -78,6 +80,27 @@ async def test_nothing_is_learnt_from_anothers_study(acme, other, admin, study):
     assert (await other.post("/studies", json=spec)).status_code == 422
     assert (await acme.post("/plans", json=spec)).status_code == 200
     assert (await admin.post("/plans", json=spec)).status_code == 200
+
+
+async def test_a_plan_tells_nothing_of_how_fast_anothers_study_was(
+    acme, other, admin, study, database
+):
+    """Who asks for one model after the other would learn which ones they train, how often and how fast."""
+    async with database.session() as session:
+        scores = [make_score(0, 0.9, seconds=1.0)]
+        trial = {"params": {"learning_rate": 1.0}, "scores": scores, "attempt": 1}
+        session.add(Trial(study_id=study, number=0, state="completed", **trial))
+        result = {"steps": 100, "train_seconds": 20.0}
+        run = {"study_id": study, "kind": "private", "assignment": {}, "result": result}
+        session.add(Run(id="r", state="succeeded", **run))
+        await session.flush()
+        session.add(Attempt(run_id="r", number=1, state="succeeded", submission_id="r-a1"))
+    for caller, is_told in ((acme, True), (admin, True), (other, False)):
+        cost = (await caller.post("/plans", json=make_spec())).json()["cost"]
+        told = [cost[name] for name in ("rate_source", "search_seconds", "private_run_seconds")]
+        assert [each is not None for each in told] == [is_told] * 3
+    submitted = (await other.post("/studies", json=make_spec())).json()
+    assert submitted["plan"]["cost"]["rate_source"] is None
 
 
 async def test_datasets_and_budgets_are_everybodys_to_see(other, study):
