@@ -183,7 +183,7 @@ class DatasetRegistration(Frozen):
         """Whoever answers for an exception says who it is and why."""
         stated = {"waiver": self.waiver, "accept_overlap": self.accept_overlap}
         return [
-            _fault(name, value, 'expected "owner: reason", both stated')
+            _fault(name, value, 'expected "owner: reason", both stated in printable text')
             for name, value in stated.items()
             if value is not None and not names_who_and_why(value)
         ]

@@ -17,6 +17,7 @@ from service.ledger import names
 from tan_core.choice import Choice
 from tan_core.mechanism import MAX_STEPS, Accountant, Mechanism, NeighboringRelation
 from tan_core.spec.base import Frozen, fault
+from tan_core.wire import clean_reason
 
 LOCAL_TENANT = "local"
 """Whose studies those of a service without tenants are."""
@@ -404,9 +405,13 @@ class RepricingRequest(View):
 
 
 def names_who_and_why(text: str) -> bool:
-    """Whether it is a ``who: reason``, both stated."""
+    """Whether it is a ``who: reason``, both stated, and nothing that a terminal would obey: it is shown beside the guarantee."""
     who, colon, reason = text.partition(":")
-    return bool(colon and who.strip() and reason.strip()) and "\x00" not in text
+    return bool(colon and who.strip() and reason.strip()) and clean_reason(text) == text
+
+
+_CONTROL = r"\x00-\x08\x0b-\x1f\x7f-\x9f"
+"""In a pattern: control characters other than a tab and the end of a line."""
 
 
 class RestoredBackupRequest(View):
@@ -421,7 +426,7 @@ class RestoredBackupRequest(View):
             max_length=2000,
             examples=["dpo: the disk died"],
             json_schema_extra={
-                "pattern": r"^[^:\x00]*[^:\s\x00][^:\x00]*:[^\x00]*[^\s\x00][^\x00]*$"
+                "pattern": rf"^[^:{_CONTROL}]*[^:\s{_CONTROL}][^:{_CONTROL}]*:[^{_CONTROL}]*[^\s{_CONTROL}][^{_CONTROL}]*$"
             },
         ),
     ]
@@ -431,7 +436,7 @@ class RestoredBackupRequest(View):
     @classmethod
     def _says_who(cls, reason: str) -> str:
         if not names_who_and_why(reason):
-            raise ValueError('expected "who: reason", both stated')
+            raise ValueError('expected "who: reason", both stated in printable text')
         return reason
 
 
