@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,6 +57,17 @@ async def find(
             share = SharedRecords(dataset=name, public=is_public, shared=same, of=of_new)
             found.append(share)
     return found
+
+
+async def not_compared(session: AsyncSession, key: DigestKey, *, public: bool) -> Sequence[str]:
+    """The datasets whose records are known by another key alone, by name. Two public ones may hold the same."""
+    query = (
+        select(Dataset.name)
+        .join(DatasetDigests, DatasetDigests.dataset == Dataset.name)
+        .where(DatasetDigests.key_id != key.id)
+        .order_by(Dataset.name)
+    )
+    return (await session.scalars(query.where(~Dataset.public) if public else query)).all()
 
 
 def kept(dataset: str, digests: Digests, key: DigestKey) -> DatasetDigests:

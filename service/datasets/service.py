@@ -113,6 +113,7 @@ async def register(
         # Told to whoever brought the records, and not stored: others may see the dataset and not its records.
         cautions = [
             *made.warnings,
+            *_unknown_caution(await _not_compared(session, registration, key)),
             *_far_caution(facts),
             *_choices_caution(facts),
             *_unseen_caution(facts),
@@ -219,6 +220,16 @@ def _unread_caution(names: Sequence[str]) -> list[str]:
     ]
 
 
+def _unknown_caution(names: Sequence[str]) -> list[str]:
+    """That the same records may have a budget already, and nobody could tell."""
+    if not names:
+        return []
+    return [
+        f"its records were not compared with those of {counted(len(names), 'dataset')} ({_first(names)}), registered under another "
+        "TAN_HOME/secret: whether they hold the same people is for you to know"
+    ]
+
+
 def _far_caution(facts: DatasetFacts) -> list[str]:
     """That columns are not brought to one scale, where that would spoil what is trained on them."""
     names = facts.far_features
@@ -277,6 +288,14 @@ async def _shared_with(
     if key is None or facts.record_digests is None:
         return []
     return await overlap.find(session, facts.record_digests, key, public=registration.public)
+
+
+async def _not_compared(
+    session: AsyncSession, registration: DatasetRegistration, key: DigestKey | None
+) -> Sequence[str]:
+    return (
+        [] if key is None else await overlap.not_compared(session, key, public=registration.public)
+    )
 
 
 def _inspect(

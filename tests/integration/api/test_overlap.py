@@ -9,6 +9,7 @@ import pytest
 
 from service.db.session import Database
 from service.ledger import repository
+from service.settings import Settings
 
 ACCEPTED = "Dr. Rivera: the shared records are of the staff, who were asked"
 
@@ -121,3 +122,22 @@ async def test_who_accepts_it_is_in_the_ledger(
     page = await client.get("/ui/datasets/staff")
     assert "1,500</data> of" in page.text
     assert ACCEPTED in page.text
+
+
+@pytest.mark.usefixtures("alpha")
+async def test_what_was_registered_under_another_secret_is_named(
+    client: httpx.AsyncClient, settings: Settings, tmp_path: Path
+) -> None:
+    """A lost secret is made anew: whether the same people are there once more is known to nobody from then on."""
+    same = body("again", write(tmp_path, "b.csv", range(1, 3000)))
+    other = body("other", write(tmp_path, "c.csv", range(4000, 6000)))
+    secret = settings.home_path / "secret"
+    compared = await client.post("/datasets?dry_run=true", json=other)
+    assert "not compared" not in compared.text
+
+    secret.write_bytes(bytes(len(secret.read_bytes())))
+    answer = await client.post("/datasets", json=same)
+
+    assert answer.status_code == 201, answer.text
+    (warning,) = (each for each in answer.json()["warnings"] if "not compared" in each)
+    assert "those of 1 dataset ('alpha'), registered under another TAN_HOME/secret" in warning
