@@ -174,7 +174,7 @@ def read_json(path: Path) -> Json:
         found = read_signed(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CliError(f"{path} is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise CliError(f"{path} holds no JSON object")

@@ -40,7 +40,9 @@ def cache_file(cache_dir: Path, ref: DatasetRef, split: Role, *made_by: str) -> 
     as_text = ["choices", "text"] if chosen else []
     # Where labels are text, these say which number each has.
     named = [] if ref.classes is None else ["classes", ref.classes]
-    if named and ref.source == "table":  # numbers of CSV counted the classes once, whatever these are called
+    if (
+        named and ref.source == "table"
+    ):  # numbers of CSV counted the classes once, whatever these are called
         named.append("by name")
     what = [
         *(ref.content_sha256, ref.label, as_json(ref.features), ref.split_seed, split),

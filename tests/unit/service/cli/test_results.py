@@ -220,6 +220,15 @@ class TestStatement:
         assert done.code == 1
         assert "'privacy' is written twice" in " ".join(done.err.split())
 
+    def test_a_file_that_is_nested_without_end_is_no_json(self, cli: Cli, tmp_path: Path) -> None:
+        file = tmp_path / "statement.json"
+        file.write_text("[" * 100_000)
+
+        done = cli("statement", "--file", str(file), "--verify")
+
+        assert done.code == 1
+        assert "is not JSON" in " ".join(done.err.split())
+
     def test_what_else_was_charged_by_then_is_told(self, cli: Cli, tmp_path: Path) -> None:
         ledger = {
             **DOCUMENT["ledger"], "charged_epsilon": 4.1567, "accountant": "pld", "unaccounted_searches": 2,
