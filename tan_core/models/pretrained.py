@@ -3,7 +3,7 @@
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Self
+from typing import Self, get_args
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,9 @@ from tan_core.errors import PretrainedError
 from tan_core.models.batch_norm import by_new_names
 from tan_core.models.checkpoint_file import Checkpoint
 from tan_core.models.extractor import Extractor
+from tan_core.models.parts import parameters_of
 from tan_core.spec.models import ModelSpec
+from tan_core.spec.pretrained import Part, lacking
 
 _NAMES_SHOWN = 5
 _WRAPPERS = ("module.", "_module.", "_orig_mod.")
@@ -74,13 +76,14 @@ def begin_from(
     Args:
         checkpoint: None where ``spec`` names none.
         model: of ``spec``, initialised.
-        spec: whether all is trained or the classifier alone.
+        spec: whether all is trained, the classifier alone, or a part of what stands before it as well.
         num_classes: of the model.
         replaced: what :func:`~tan_core.models.batch_norm.replace_batch_norm` said of it.
 
     Raises:
         PretrainedError: the checkpoint is of another model: names are missing or left over, a shape
-            differs, a value is not a finite number, or nothing of it is used. The model is as it was.
+            differs, a value is not a finite number, or nothing of it is used. Or the model has no parameters of
+            the part that is to be trained, or no classifier. It is as it was.
     """
     if (checkpoint is None) != (spec.pretrained is None):
         raise PretrainedError(
@@ -91,18 +94,22 @@ def begin_from(
     if checkpoint is None or spec.pretrained is None:
         return
     _check_stated_model(checkpoint, spec)
-    alone = spec.pretrained.train == "classifier"
+    train = spec.pretrained.train
     classifier = _classifier(model, num_classes)
-    if alone and not classifier:
+    if train != "all" and not classifier:
         raise PretrainedError(
             f"model {spec.name} has no linear layer of {num_classes} classes at its end; "
             "accepted: train: all",
             field="model.pretrained.train",
         )
+    trained = {*classifier}
+    if train == "norms" or train == "biases":
+        trained |= _part(train, model, spec, classifier)
     own = model.state_dict()
     weights = by_new_names(_unwrapped(checkpoint.weights, own), replaced or {})
     checkpoint = replace(checkpoint, weights=weights)
-    fresh = classifier if alone or _is_for_other_classes(checkpoint, own, classifier) else ()
+    is_fresh = train == "classifier" or _is_for_other_classes(checkpoint, own, classifier)
+    fresh = classifier if is_fresh else ()
     kept = {name: value for name, value in own.items() if name not in fresh}
     if not kept:
         raise PretrainedError(
@@ -111,9 +118,27 @@ def begin_from(
             field="model.pretrained.train",
         )
     _load(checkpoint, kept, fresh)
-    if alone:
+    if train != "all":
         for name, parameter in model.named_parameters():
-            parameter.requires_grad_(name in classifier)
+            parameter.requires_grad_(name in trained)
+
+
+def _part(
+    part: Part, model: nn.Module, spec: ModelSpec, classifier: Collection[str]
+) -> Collection[str]:
+    """Names of the parameters of a part of the backbone.
+
+    Raises:
+        PretrainedError: the model has none.
+    """
+    names = parameters_of(part, model)
+    if names <= {*classifier}:
+        others = [each for each in get_args(Part) if parameters_of(each, model) - {*classifier}]
+        raise PretrainedError(
+            lacking(part, spec.name, accepted=["all", "classifier", *others]),
+            field="model.pretrained.train",
+        )
+    return names
 
 
 def _unwrapped(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -13,13 +13,15 @@ from pydantic import (
     Field,
     StrictBool,
     Tag,
+    ValidationError,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 
-from tan_core.spec.base import Frozen, listed
+from tan_core.spec.base import Frozen, fault, listed
 from tan_core.spec.needs import Need
-from tan_core.spec.pretrained import Pretrained
+from tan_core.spec.pretrained import Part, Pretrained, lacking
 
 OptionValue = bool | int | float | str
 Options = Annotated[dict[str, OptionValue], Field(max_length=64)]
@@ -40,6 +42,8 @@ class Model(Frozen):
     """Of options that another option makes idle."""
     one_is_enough: ClassVar[frozenset[str]] = frozenset()
     """Options that are lists and may be given as one value: so a search can vary them."""
+    parts: ClassVar[tuple[Part, ...] | None] = ()
+    """What it has parameters of before its classifier; None: only its code tells."""
     pretrained: Pretrained | None = Field(default=None, exclude_if=lambda value: value is None)
     """Weights to begin from; None: they are drawn at random."""
 
@@ -56,7 +60,18 @@ class Model(Frozen):
     @property
     def trains_network(self) -> bool:
         """Whether more than one linear layer is trained."""
-        return not self.is_one_layer and (self.pretrained is None or self.pretrained.train == "all")
+        is_classifier = self.pretrained is not None and self.pretrained.train == "classifier"
+        return not (self.is_one_layer or is_classifier)
+
+    @model_validator(mode="after")
+    def _has_what_is_trained(self) -> Self:
+        train = "all" if self.pretrained is None else self.pretrained.train
+        if train in ("all", "classifier") or self.parts is None or train in self.parts:
+            return self
+        accepted = ["all", *(() if self.is_one_layer else ("classifier",)), *self.parts]
+        message = lacking(train, getattr(self, "name", ""), accepted=accepted)
+        found = fault("part", ("pretrained", "train"), train, message)
+        raise ValidationError.from_exception_data(type(self).__name__, [found])
 
 
 class LinearModel(Model):
@@ -75,6 +90,7 @@ class MlpModel(Model):
     """Fully connected network."""
 
     one_is_enough = frozenset(["hidden"])
+    parts = ("biases",)
     name: Literal["mlp"] = "mlp"
     hidden: Annotated[
         list[Annotated[int, Field(ge=1, le=65536)]],
@@ -90,6 +106,7 @@ class TanhCnnModel(Model):
     """Two tanh convolutions and two linear layers (Papernot et al. 2021)."""
 
     smallest_side = 4
+    parts = ("biases",)
     name: Literal["tanh-cnn"] = "tanh-cnn"
     width: Annotated[int, Field(ge=1, le=1024)] = 16
     """Channels of the first convolution; the second has twice as many."""
@@ -169,6 +186,7 @@ class ScatterLinearModel(ScatterModel):
 class ScatterCnnModel(ScatterModel):
     """Two tanh convolutions on scattering coefficients (Tramèr and Boneh 2021)."""
 
+    parts = ("biases",)
     name: Literal["scatter-cnn"] = "scatter-cnn"
 
 
@@ -176,6 +194,7 @@ class WideResNetModel(Model):
     """Wide ResNet with GroupNorm: WRN-depth-width (Sander et al. 2023, 4.4; De et al. 2022)."""
 
     smallest_side = 8
+    parts = ("norms", "biases")
     name: Literal["wrn-16-4", "wrn-40-4", "wrn-28-10"] = "wrn-16-4"
     """Its depth, and its width as a multiple of the thin network's."""
     groups: Literal[1, 2, 4, 8, 16] = 16
@@ -200,6 +219,7 @@ class NfResNetModel(Model):
     """Normaliser-free ResNet-50 (Brock et al. 2021)."""
 
     smallest_side = 8
+    parts = ("norms", "biases")
     name: Literal["nf-resnet-50"] = "nf-resnet-50"
     width: Annotated[int, Field(ge=1, le=16)] = 4
     """Times the channels of the thinnest network; 4 is ResNet-50's own width."""
@@ -211,6 +231,7 @@ class VitModel(Model):
     """Small vision transformer (Dosovitskiy et al. 2021), pre-norm, averaged over the patches."""
 
     smallest_side = 4
+    parts = ("norms", "biases")
     name: Literal["vit-tiny"] = "vit-tiny"
     patch_size: Annotated[int, Field(ge=1, le=64)] = 4
     """Pixels of a patch's side: 4 for images of 32 pixels, 16 for those of 224."""
@@ -258,6 +279,7 @@ def _architecture_only(options: dict[str, OptionValue]) -> dict[str, OptionValue
 class ExternalModel(Model):
     """A model whose code is not ours."""
 
+    parts = None
     replace_batch_norm: Literal["group"] | None = Field(
         default=None, exclude_if=lambda value: value is None
     )

@@ -1,11 +1,15 @@
 """``model.pretrained``: weights that a study begins from, and what is declared about them."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
 from tan_core.spec.base import Frozen
+
+Part = Literal["norms", "biases"]
+"""Parameters that are few, and all through the backbone: trained beside the classifier, all else frozen."""
 
 CheckpointDirectory = Annotated[Path | None, BeforeValidator(lambda value: value or None)]
 """The one folder below which checkpoints are read; an empty text is none, not the working folder."""
@@ -25,7 +29,24 @@ class Pretrained(Frozen):
         ),
     ]
     """What it was trained on and under which privacy, in words; the signed statement repeats them."""
-    train: Literal["all", "classifier"] = "all"
-    """Every layer, or the last linear layer alone, which then starts anew."""
+    train: Literal["all", "classifier", "norms", "biases"] = "all"
+    """Every layer, or the last linear layer alone, which then starts anew; or, beside that layer, scale and shift of
+    all normalisations, or all biases."""
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     """Of the file. Left out: fixed when the study is submitted."""
+
+
+_LACKED: dict[Part, str] = {
+    "norms": "no normalisation that has a scale or a shift",
+    "biases": "no bias but that of its classifier",
+}
+
+
+def lacking(part: Part, name: str, *, accepted: Sequence[str]) -> str:
+    """Why a part of a model of this name cannot be trained.
+
+    Example:
+        >>> lacking("norms", "mlp", accepted=["all", "biases"])
+        'train: norms: model mlp has no normalisation that has a scale or a shift; accepted: all, biases'
+    """
+    return f"train: {part}: model {name} has {_LACKED[part]}; accepted: {', '.join(accepted)}"
