@@ -7,7 +7,7 @@ several times.
 
 Layers of a known kind never have the gradient of each example. Where norms do not add up or nobody
 knows how the layer computes, the gradients of each example are made, for that layer alone: any other
-kind of layer, one with frozen parameters, parameters that several layers share.
+kind of layer, one of which a weight is trained and not all, parameters that several layers share.
 
 References:
     Goodfellow (2015), arXiv:1510.01799; Bu, Wang, Zha and Karypis (2023), arXiv:2210.00038.
@@ -30,6 +30,7 @@ from tan_core.engine.fast_layers import Methods, Prepare, fast_methods
 from tan_core.engine.layers import (
     ChannelSums,
     LayerGradients,
+    bias_alone,
     layer_gradients,
     linear,
     of_channel_sums,
@@ -101,12 +102,12 @@ class Books:
         is_by_hand = precision is Precision.FLOAT32 and native.accepts(*trainable.values())
         self._chain = Chain.of(model, self._units) if is_by_hand else None
         self._ways: list[Way | None] | None = None
-        names = {unit.layer: unit.name for unit in self._units if unit.is_plain}
+        plain = {unit.layer: unit for unit in self._units if unit.is_plain}
         own_ways = _layers_of_rows(model, self._units)
         self._prepared = [
-            (layer, names.get(layer), prepare)
+            (layer, plain.get(layer), prepare)
             for layer in model.modules()
-            if (prepare := None if layer in own_ways else self._fast(layer)) or layer in names
+            if (prepare := None if layer in own_ways else self._fast(layer)) or layer in plain
         ]
 
     def _fast(self, layer: nn.Module) -> Prepare | None:
@@ -207,12 +208,12 @@ class Books:
     def _hastened(self, *, listens: bool) -> Generator[None]:
         replaced: list[tuple[dict[str, Any], Methods]] = []
         try:
-            for layer, name, prepare in self._prepared:
+            for layer, unit, prepare in self._prepared:
                 methods = prepare() if prepare else {}
-                if listens and name is not None:
+                if listens and unit is not None:
                     forward = methods.get("forward", partial(type(layer).forward, layer))
                     channel_sums = methods.get("channel_sums", lambda: None)
-                    methods["forward"] = self._listening(layer, name, forward, channel_sums)
+                    methods["forward"] = self._listening(unit, forward, channel_sums)
                 replaced.append((vars(layer), methods))
                 vars(layer).update(methods)
             yield
@@ -286,6 +287,8 @@ class Books:
             for unit, entered, g, passed in self._chain.back(run, g_VO):
                 if passed.sums is not None and passed.sums.of_views is not None:
                     of_unit = _summed(unit, [passed.sums], len(inputs), views)
+                elif entered is None:
+                    of_unit = _of_bias(unit, [g], len(inputs), views)
                 elif passed.squared_inputs is not None:
                     assert isinstance(unit.layer, nn.Linear)  # noqa: S101 no other layer takes them
                     of_unit = linear(unit.layer, entered, g, views, passed.squared_inputs)
@@ -314,6 +317,11 @@ class Books:
             if unit.name in record.sums:
                 kept.append((unit, _summed(unit, record.sums[unit.name], num_views, views)))
                 continue
+            if not unit.reads_inputs:
+                seen = [run.gradients[0] for run in of_unit]
+                gradients = [widened(g, self.dtype) for g in seen if g is not None]
+                kept.append((unit, _of_bias(unit, gradients, num_views, views)))
+                continue
             folded = _folded(unit, of_unit, num_views=num_views, views=views)
             if folded is not None:
                 a, g, times = folded
@@ -328,12 +336,12 @@ class Books:
 
     def _listening(
         self,
-        layer: nn.Module,
-        name: str,
+        unit: Unit,
         forward: Callable[[Tensor], Tensor],
         channel_sums: Callable[[], ChannelSums | None],
     ) -> Callable[..., Tensor]:
         """A forward of a plain layer that writes down its calls."""
+        layer, name = unit.layer, unit.name
 
         def listening(*args: Tensor, **kwargs: Tensor) -> Tensor:
             if self._record is None:
@@ -343,19 +351,19 @@ class Books:
             output = forward(x)
             sums = channel_sums()
             if sums is None or not torch.is_grad_enabled():
-                return self._written_down(name, (x,), {}, output)
+                return self._written_down(unit, (x,), {}, output)
             self._record.sums.setdefault(name, []).append(sums)
             return output
 
         return listening
 
-    def _written_down(self, name: str, args: tuple[Any, ...], kwargs: Any, output: Any) -> Any:
+    def _written_down(self, unit: Unit, args: tuple[Any, ...], kwargs: Any, output: Any) -> Any:
         """Keep a call of a unit; what is to be handed on instead of the output."""
         # Where gradients are switched off, none will come back.
         if self._record is None or not torch.is_grad_enabled():
             return output
-        call, output = Call.of(args, kwargs, output)
-        self._record.calls.setdefault(name, []).append(call)
+        call, output = Call.of(args, kwargs, output, keeps_inputs=unit.reads_inputs)
+        self._record.calls.setdefault(unit.name, []).append(call)
         return output
 
     @contextmanager
@@ -363,11 +371,11 @@ class Books:
         """The runs of each unit while the block runs; nothing works in place meanwhile."""
         record = _Record({}, {})
 
-        def recorder(name: str) -> Callable[..., Any]:
-            return lambda _, *call: self._written_down(name, *call)
+        def recorder(unit: Unit) -> Callable[..., Any]:
+            return lambda _, *call: self._written_down(unit, *call)
 
         handles = [
-            unit.layer.register_forward_hook(recorder(unit.name), with_kwargs=True)
+            unit.layer.register_forward_hook(recorder(unit), with_kwargs=True)
             for unit in self._units
             if not unit.is_plain
         ]
@@ -478,6 +486,15 @@ def _summed(unit: Unit, sums: list[ChannelSums], num_views: int, views: int) -> 
         _check_views(unit, scale_VC, num_views)
     assert isinstance(unit.layer, nn.GroupNorm)  # noqa: S101 no other layer does
     return of_channel_sums(unit.layer, runs, views)
+
+
+def _of_bias(
+    unit: Unit, gradients: Sequence[Tensor], num_views: int, views: int
+) -> LayerGradients:
+    """Of a layer of which the bias alone is trained, in the runs that the loss sees."""
+    for g in gradients:
+        _check_views(unit, g, num_views)
+    return bias_alone(unit.layer, gradients, views)
 
 
 def _check_views(unit: Unit, x: Tensor, num_views: int) -> None:

@@ -34,15 +34,16 @@ class Run:
 
     logits: Tensor
     """[V, ...]."""
-    passed: list[tuple[_Link, Tensor, Passed]]
-    """From the first trained layer on: what entered each, and what became of it."""
+    passed: list[tuple[_Link, Tensor | None, Passed]]
+    """From the first trained layer on: what entered each, if its gradients are made of it, and what became of it."""
 
 
 class Seen(NamedTuple):
     """One unit on the way back."""
 
     unit: Unit
-    entered: Tensor
+    entered: Tensor | None
+    """None where the unit does not read it."""
     gradient: Tensor
     """Of what left it."""
     passed: Passed
@@ -100,12 +101,12 @@ class Chain:
         # What is not trained may make anything of its inputs.
         if not (isinstance(x, Tensor) and len(x) == len(inputs)):  # pyright: ignore[reportUnnecessaryIsInstance]
             return None
-        passed: list[tuple[_Link, Tensor, Passed]] = []
+        passed: list[tuple[_Link, Tensor | None, Passed]] = []
         for link, way in zip(self.links, ways[first:], strict=True):
             run = way and way(x)
             if run is None:
                 return None
-            passed.append((link, x, run))
+            passed.append((link, x if link.unit and link.unit.reads_inputs else None, run))
             x = run.output
         return Run(x, passed)
 

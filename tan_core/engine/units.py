@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from torch import nn
 from torch.nn.utils import parametrize
 
-from tan_core.engine.layers import is_known
+from tan_core.engine.layers import is_bias_alone, is_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,9 @@ class Unit:
     parameters: dict[str, str]
     """Names in the layer -> names in the model; of a shared parameter its first one."""
     is_plain: bool
-    """Of a known kind, nothing frozen, nothing shared."""
+    """Of a known kind, nothing shared, and nothing frozen that its books do not leave out."""
+    reads_inputs: bool = True
+    """Whether its gradients are made of what entered the layer; not those of a bias."""
 
     def is_inside(self, other: "Unit") -> bool:
         """Whether this layer is a part of ``other``."""
@@ -28,8 +30,12 @@ class Unit:
     def without(self, names: Collection[str]) -> "Unit":
         """The same layer, but for parameters of these names in the model."""
         kept = {own: name for own, name in self.parameters.items() if name not in names}
-        is_plain = self.is_plain and len(kept) == len(self.parameters)
-        return replace(self, parameters=kept, is_plain=is_plain)
+        unit = replace(self, parameters=kept)
+        return unit if len(kept) == len(self.parameters) else unit.with_rows()
+
+    def with_rows(self) -> "Unit":
+        """The same layer, where it runs again for each example."""
+        return replace(self, is_plain=False, reads_inputs=True)
 
 
 def units_of(model: nn.Module) -> list[Unit]:
@@ -45,7 +51,8 @@ def units_of(model: nn.Module) -> list[Unit]:
         is_whole = isinstance(layer, nn.MultiheadAttention) or parametrize.is_parametrized(layer)
         own = dict(layer.named_parameters(recurse=is_whole))
         trainable = {own_name: names[p] for own_name, p in own.items() if p in names}
-        unit = Unit(name, layer, trainable, len(trainable) == len(own) and is_known(layer))
+        is_plain = bool(trainable) and is_known(layer)
+        unit = Unit(name, layer, trainable, is_plain, not (is_plain and is_bias_alone(layer)))
         for outer in units:
             if not outer.is_plain and unit.is_inside(outer):
                 unit = unit.without(outer.parameters.values())
@@ -53,7 +60,7 @@ def units_of(model: nn.Module) -> list[Unit]:
             units.append(unit)
     uses = Counter(name for unit in units for name in unit.parameters.values())
     return [
-        replace(unit, is_plain=False)
+        unit.with_rows()
         if unit.is_plain and any(uses[name] > 1 for name in unit.parameters.values())
         else unit
         for unit in units

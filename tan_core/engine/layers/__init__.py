@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tan_core.engine.layers import convolution, embedding
+from tan_core.engine.layers import bias, convolution, embedding
 from tan_core.engine.layers.affine import (
     ChannelSums,
     gain,
@@ -20,9 +20,10 @@ from tan_core.engine.layers.affine import (
     rms_norm,
 )
 from tan_core.engine.layers.base import LayerGradients
+from tan_core.engine.layers.bias import bias_alone
 from tan_core.engine.layers.linear import linear
 from tan_core.engine.layers.shift import position_embedding
-from tan_core.engine.layers.weight_standardised import weight_standardised
+from tan_core.engine.layers.weight_standardised import is_frozen, weight_standardised
 from tan_core.models.gain import Gain
 from tan_core.models.position_embedding import PositionEmbedding
 from tan_core.models.relu_group_norm import ReluGroupNorm
@@ -50,6 +51,11 @@ _IS_PLAIN: Mapping[type[nn.Module], Callable[[nn.Module], bool]] = {
     WeightStandardisedConv2d: convolution.is_plain,
 }
 
+_LEAVES_OUT: Mapping[type[nn.Module], Callable[[Any], bool]] = {
+    WeightStandardisedConv2d: is_frozen,
+}
+"""Layers that know what is frozen of them, and when."""
+
 _CHANGES = ("forward", "_forward_hooks", "_forward_pre_hooks")
 
 
@@ -61,10 +67,19 @@ def is_changed(layer: nn.Module) -> bool:
 def is_known(layer: nn.Module) -> bool:
     """Whether the books of a layer can be kept: of this very type, nothing added, nothing renamed.
 
-    A subclass may compute anything, and so may a hook that runs before or after the layer.
+    A subclass may compute anything, and so may a hook that runs before or after the layer. Of a layer that is
+    trained in part they are kept where that is its bias, or all but a standardised weight.
     """
     kind = type(layer)
-    return kind in _KINDS and not is_changed(layer) and _IS_PLAIN.get(kind, lambda _: True)(layer)
+    if kind not in _KINDS or is_changed(layer) or not _IS_PLAIN.get(kind, lambda _: True)(layer):
+        return False
+    is_whole = all(p.requires_grad for p in layer.parameters(recurse=False))
+    return is_whole or is_bias_alone(layer) or _LEAVES_OUT.get(kind, lambda _: False)(layer)
+
+
+def is_bias_alone(layer: nn.Module) -> bool:
+    """Whether the books of a layer need no input, for its bias is all that is trained of it."""
+    return bias.is_alone(layer)
 
 
 def layer_gradients(layer: nn.Module, a: Tensor, g: Tensor, views: int) -> LayerGradients:
@@ -75,6 +90,8 @@ def layer_gradients(layer: nn.Module, a: Tensor, g: Tensor, views: int) -> Layer
 __all__ = [
     "ChannelSums",
     "LayerGradients",
+    "bias_alone",
+    "is_bias_alone",
     "is_changed",
     "is_known",
     "layer_gradients",

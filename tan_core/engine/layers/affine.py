@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tan_core.engine import native
-from tan_core.engine.layers.base import LayerGradients, as_positions, squared_norms
+from tan_core.engine.layers.base import LayerGradients, as_positions, of_rows
 from tan_core.models.gain import Gain
 from tan_core.models.relu_group_norm import ReluGroupNorm
 
@@ -85,11 +85,7 @@ def _by_feature(layer: nn.LayerNorm | nn.RMSNorm, x: Tensor, views: int) -> Tens
 
 
 def _of_sums(layer: nn.Module, scale_BF: Tensor, shift_BF: Tensor | None) -> LayerGradients:
+    """Of what is trained of the two."""
     kept = {"weight": scale_BF} if shift_BF is None else {"weight": scale_BF, "bias": shift_BF}
-    own = {name: (kept[name], p.shape) for name, p in layer.named_parameters(recurse=False)}
-
-    def weighted_sum(weights_B: Tensor) -> dict[str, Tensor]:
-        return {name: (weights_B @ rows).view(shape) for name, (rows, shape) in own.items()}
-
-    squared = [squared_norms(rows) for rows, _ in own.values()]
-    return LayerGradients(torch.stack(squared).sum(0), weighted_sum)
+    trained = [name for name, p in layer.named_parameters(recurse=False) if p.requires_grad]
+    return of_rows(layer, {name: kept[name] for name in trained})

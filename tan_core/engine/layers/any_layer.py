@@ -31,7 +31,7 @@ class Call:
     """One run of a layer."""
 
     entered: Sequence[Any]
-    """Arguments, nested ones taken apart; tensors are detached."""
+    """Arguments, nested ones taken apart; tensors are detached. None where they are not kept."""
     structure: TreeSpec
     """How they stood in (args, kwargs)."""
     outputs: Sequence[Tensor]
@@ -41,7 +41,12 @@ class Call:
 
     @classmethod
     def of(
-        cls, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any
+        cls,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        output: Any,
+        *,
+        keeps_inputs: bool = True,
     ) -> tuple["Call", Any]:
         """What a forward hook is told, and what the hook is to hand on instead of the output.
 
@@ -49,7 +54,8 @@ class Call:
         it, one may depend on another, so aliases of them are handed on.
         """
         if len(args) == 1 and not kwargs and isinstance(args[0], Tensor) and _is_float(output):
-            entered, structure, outputs = [args[0].detach()], _SIMPLE, [output]
+            entered = [args[0].detach()] if keeps_inputs else []
+            structure, outputs = _SIMPLE, [output]
             _require_gradient(output)
         else:
             leaves, structure = tree_flatten((args, dict(kwargs)))

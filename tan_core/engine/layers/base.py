@@ -2,11 +2,11 @@
 
 # Shape legend: B = examples, K = views of each, V = B * K, T = positions, F = features.
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tan_core.engine import native
 
@@ -43,6 +43,17 @@ def squared_norms(x_BP: Tensor) -> Tensor:
 def _squared(x: Tensor) -> Tensor:
     """Squared norms over the last dimension, float64."""
     return torch.linalg.vector_norm(x, dim=-1).to(torch.float64).square()
+
+
+def of_rows(layer: nn.Module, rows: Mapping[str, Tensor]) -> LayerGradients:
+    """Of parameters whose gradients are kept for each example, [B, F] each by their names in the layer."""
+    shapes = {name: layer.get_parameter(name).shape for name in rows}
+
+    def weighted_sum(weights_B: Tensor) -> dict[str, Tensor]:
+        return {name: (weights_B @ rows[name]).view(shape) for name, shape in shapes.items()}
+
+    squared = [squared_norms(rows_BF) for rows_BF in rows.values()]
+    return LayerGradients(torch.stack(squared).sum(0), weighted_sum)
 
 
 def as_positions(x_VTF: Tensor, views: int) -> Tensor:

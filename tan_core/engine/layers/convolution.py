@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tan_core.engine import gpu, native
+from tan_core.engine.layers import bias
 from tan_core.engine.layers.base import (
     LayerGradients,
     as_positions,
@@ -58,18 +59,12 @@ def convolution(layer: Convolution, a: Tensor, g: Tensor, views: int) -> LayerGr
         )
     if layer.bias is None:
         return weights
-    bias_BO = bias_rows(g, views)
+    bias_BO = bias.of_channels(g, views)
 
     def weighted_sum(weights_B: Tensor) -> dict[str, Tensor]:
         return weights.weighted_sum(weights_B) | {"bias": weights_B @ bias_BO}
 
     return LayerGradients(weights.squared_norms + squared_norms(bias_BO), weighted_sum)
-
-
-def bias_rows(g: Tensor, views: int) -> Tensor:
-    """The bias gradient of each example, [B, O]; of a narrow ``g`` in float32."""
-    dtype = torch.float32 if g.dtype == torch.bfloat16 else g.dtype
-    return as_positions(g.sum(tuple(range(2, g.dim())), dtype=dtype)[:, None], views).sum(1)
 
 
 def _padded(layer: Convolution, a: Tensor) -> tuple[Tensor, list[int]]:

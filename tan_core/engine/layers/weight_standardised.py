@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from tan_core.engine import gpu, native
-from tan_core.engine.layers import convolution
-from tan_core.engine.layers.base import LayerGradients, squared_norms
+from tan_core.engine.layers import bias, convolution
+from tan_core.engine.layers.base import LayerGradients, of_rows, squared_norms
 from tan_core.models.weight_standardised import WeightStandardisedConv2d
 
 
@@ -30,12 +30,36 @@ def weight_standardised(
 
     the last part where the rate :math:`r` follows the weight. What goes off is taken off each example
     before its norm and before the sum, so nothing can cancel in either.
+
+    Where the weight is frozen, what is trained is the gain, and the bias or not.
     """
     unit, rate_O, is_free_O = layer.standardised()
+    if is_frozen(layer):
+        return _of_gain(layer, unit, a, g, views)
     factor_O = rate_O if layer.gain is None else rate_O * layer.gain
     weight = _Weight(unit, factor_O, is_free_O)
     is_by_kernels = layer.groups == 1 and native.accepts(a, g)
     return (_by_kernels if is_by_kernels else _instantiated)(layer, weight, a, g, views)
+
+
+def is_frozen(layer: WeightStandardisedConv2d) -> bool:
+    """Whether the weight is, and the gain is not."""
+    gain = layer.gain
+    return gain is not None and gain.requires_grad and not layer.weight.requires_grad
+
+
+def _of_gain(
+    layer: WeightStandardisedConv2d, unit: Tensor, a: Tensor, g: Tensor, views: int
+) -> LayerGradients:
+    r"""The gain scales what :math:`\hat w` makes of the input: that is less to make than the gradient of a weight."""
+    # What it scales cannot be had of the output: a gain may be zero.
+    scaled = functional.conv2d(
+        a.to(unit), unit, None, layer.stride, _padding(layer), layer.dilation, layer.groups
+    )
+    rows = {"gain": bias.of_channels(g * scaled, views)}
+    if layer.bias is not None and layer.bias.requires_grad:
+        rows["bias"] = bias.of_channels(g, views)
+    return of_rows(layer, rows)
 
 
 class _Weight(NamedTuple):
@@ -92,7 +116,7 @@ def _instantiated(
     if layer.gain is not None:
         kept["gain"] = gain_BO
     if layer.bias is not None:
-        kept["bias"] = convolution.bias_rows(g, views)
+        kept["bias"] = bias.of_channels(g, views)
 
     def weighted_sum(weights_B: Tensor) -> dict[str, Tensor]:
         sums = {name: weights_B @ each for name, each in kept.items()}
