@@ -60,6 +60,8 @@ def fast_methods(layer: nn.Module, *, is_channels_last: bool) -> Prepare | None:
     if type(layer) is nn.Tanh and native.is_available():
         return lambda: {"forward": _tanh}
     if type(layer) is WeightStandardisedConv2d:
+        if is_channels_last and not layer.weight.requires_grad:
+            return lambda: _frozen_standardised(layer)
         return lambda: {"standardised": _standardised(layer, is_channels_last=is_channels_last)}
     return None
 
@@ -74,7 +76,7 @@ def _linear(layer: nn.Linear) -> Callable[[Tensor], Tensor]:
 
 
 def _convolution(layer: nn.Conv2d) -> Prepare:
-    kernel = small_kernel(layer)
+    kernel, is_frozen = small_kernel(layer), not layer.weight.requires_grad
 
     @torch.no_grad()
     def prepare() -> Methods:
@@ -84,11 +86,23 @@ def _convolution(layer: nn.Conv2d) -> Prepare:
 
         def forward(x: Tensor) -> Tensor:
             found = _by_hand(x, own.by_kernels, layer.bias)
+            if found is None and is_frozen:
+                found = _without_inputs(x, own, layer.bias)
             return convolved(x, own.weight, layer.bias) if found is None else found
 
         return {"forward": forward}
 
     return prepare
+
+
+def _without_inputs(x: Tensor, own: Convolution, bias: Tensor | None) -> Tensor | None:
+    """Through a convolution whose weight is frozen; autograd would keep what entered it for the weight's gradient.
+
+    Where torch rounds what it convolves it has the way back: it knows how.
+    """
+    if torch.is_autocast_enabled(x.device.type):
+        return None
+    return _by_hand(x, own.by_torch, bias)
 
 
 @torch.no_grad()
@@ -99,6 +113,20 @@ def _standardised(
     if is_channels_last:
         value = value._replace(weight=channels_last(value.weight))
     return lambda: value
+
+
+@torch.no_grad()
+def _frozen_standardised(layer: WeightStandardisedConv2d) -> Methods:
+    """Of which at most gain and bias are trained: the books make the gain's gradient."""
+    standardised = _standardised(layer, is_channels_last=True)
+    (weight, *_), gain = standardised(), layer.gain
+    own = Convolution(layer, None, weight if gain is None else weight * gain.view(-1, 1, 1, 1))
+
+    def forward(x: Tensor) -> Tensor:
+        found = _without_inputs(x, own, layer.bias)
+        return type(layer).forward(layer, x) if found is None else found
+
+    return {"forward": forward, "standardised": standardised}
 
 
 def _is_same(own: Tensor, other: Tensor) -> bool:

@@ -57,11 +57,18 @@ class Convolution:
 
     Small ones are made by our kernels, faster than oneDNN: their weight stays in the nearest cache. It is
     [I, O] for the way there, and [O, I] for the way back.
+
+    Args:
+        layer: what is convolved.
+        kernel: its window, where our kernels make it.
+        weight: what it convolves with; None: its own.
     """
 
-    def __init__(self, layer: nn.Conv2d, kernel: native.Kernel | None) -> None:
+    def __init__(
+        self, layer: nn.Conv2d, kernel: native.Kernel | None, weight: Tensor | None = None
+    ) -> None:
         self._layer, self._kernel = layer, kernel
-        self.weight = channels_last(layer.weight.detach())
+        self.weight = channels_last(layer.weight.detach() if weight is None else weight)
         if kernel is not None:
             self._weight_OI = self.weight.permute(0, 2, 3, 1).flatten(1)
             self._weight_IO = self._weight_OI.t().contiguous()
