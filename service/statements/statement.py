@@ -19,6 +19,7 @@ from tan_core.accounting import MIN_DELTA, note_of_search, price
 from tan_core.errors import TanError
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 from tan_core.spec.models import PythonModel
+from tan_core.spec.pretrained import Part
 from tan_core.spec.study import Metric
 from tan_core.spec.train import Precision
 from tan_core.wire import RECORD, TrialWeights
@@ -121,6 +122,11 @@ OF_A_FILE = (
     "declared by whoever submitted the study and not checked; epsilon is that of the training that began from "
     "this file, and says nothing of what the file was trained on"
 )
+OF_PARTS: dict[Part, str] = {
+    "norms": "scale and shift of its normalisations and the classifier were trained here, and all else is as the file "
+    "has it",
+    "biases": "its biases and the classifier were trained here, and all else is as the file has it",
+}
 OF_CODE_AROUND_IT = (
     "what is not in the file was made by the code of {}, which was not checked either"
 )
@@ -385,9 +391,11 @@ def _pretraining(facts: Facts) -> dict[str, Any]:
         note = OF_RANDOM_WEIGHTS if code is None else OF_CODE.format(code)
         return {"data": of_proxy, "note": note + left}
     note = OF_A_FILE if code is None else f"{OF_A_FILE}; {OF_CODE_AROUND_IT.format(code)}"
+    train = pretrained.train
+    part = f"; {OF_PARTS[train]}" if train == "norms" or train == "biases" else ""
     return {
         "data": "; ".join(filter(None, [pretrained.data, of_proxy])),
-        "note": note + left,
+        "note": note + part + left,
         "sha256": pretrained.sha256,
         "trained": pretrained.train,
     }

@@ -12,6 +12,7 @@ from torch.nn import functional
 from tan_core.engine.bookkeeping import Books
 from tan_core.engine.clipping import ClippingRule, per_example_clipping
 from tan_core.engine.gradients import clipped_sum
+from tan_core.engine.probe import reached
 from tan_core.errors import AuditError
 from tan_core.spec.train import Precision
 
@@ -189,7 +190,7 @@ def _norm(books: Books, inputs_K: Tensor, labels_K: Tensor, shares: Tensor | Non
     parameters = [p for p in model.parameters() if p.requires_grad]
     with torch.enable_grad():
         with books.passes():
-            logits_KO = model(inputs_K)
+            logits_KO = model(reached(inputs_K))
         logits_KO = logits_KO.to(books.dtype)
         losses_K = functional.cross_entropy(logits_KO, labels_K, reduction="none")
         loss = losses_K.mean() if shares is None else losses_K @ shares.flatten()

@@ -37,6 +37,18 @@ def fill_zeros(probe: nn.Module, random: Callable[[int], Tensor]) -> None:
         parameter[is_zero] = (INSTEAD_OF_ZERO * random(int(is_zero.sum()))).to(parameter)
 
 
+def reached(inputs: Tensor) -> Tensor:
+    """The same inputs, for plain autograd to go all the way back to them.
+
+    Torch 2.13's way back through a group norm ends the process where images come to it channels-last and need no
+    gradient: behind frozen convolutions, which make them so of images of one channel, too.
+    """
+    if not inputs.is_floating_point():
+        return inputs
+    # A model may work in place on what it reads, which is not on a leaf.
+    return inputs.clone().requires_grad_() + 0
+
+
 def logits(model: nn.Module, inputs: Tensor) -> Tensor:
     """[B, classes]: what the model says of a batch that comes as a trainer's do.
 

@@ -10,11 +10,12 @@ _FLOAT_BYTES = 4
 def memory_bytes(model: ModelCost, spec: StudySpec) -> int | None:
     """Bytes of float32 that training holds at its peak, by count and not by measurement.
 
-    Counted: the weights, the clipped sum, the sum of one microbatch and the noise, each as long as the
-    parameters; the averaged weights and the optimiser's moments where the study may use them; for each
+    Counted: the weights; the clipped sum, the sum of one microbatch and the noise, each as long as what is
+    trained; the averaged weights and the optimiser's moments where the study may use them; for each
     view of a microbatch what all layers put out, once as a value and once as a gradient, and one
-    gradient of all parameters. Not counted: the data, temporary buffers, and what the libraries
-    themselves occupy. Every layer is counted as trained, also where a study trains its classifier alone.
+    gradient of what is trained. Not counted: the data, temporary buffers, and what the libraries
+    themselves occupy. Every layer is counted as one that gradients go back through, also where a study trains its
+    classifier alone, and as one whose inputs are kept, also where its bias alone is trained: less is held then.
 
     Args:
         model: sizes.
@@ -25,9 +26,10 @@ def memory_bytes(model: ModelCost, spec: StudySpec) -> int | None:
     """
     if model.activation_floats_per_example is None:
         return None
-    vectors = 4 + _may_average(spec) + _num_moments(spec)
-    of_a_view = 2 * model.activation_floats_per_example + model.num_parameters
-    floats = vectors * model.num_parameters + spec.train.microbatch_size * of_a_view
+    trained = model.num_parameters if model.num_trained is None else model.num_trained
+    vectors = 3 + _may_average(spec) + _num_moments(spec)
+    of_a_view = 2 * model.activation_floats_per_example + trained
+    floats = model.num_parameters + vectors * trained + spec.train.microbatch_size * of_a_view
     return _FLOAT_BYTES * floats
 
 

@@ -24,6 +24,7 @@ from tan_core.spec.models import (
     VitModel,
     WideResNetModel,
 )
+from tan_core.spec.pretrained import Trained
 
 _SMALL_SIDE = 16
 """Below it the tanh network has other kernels (tan_core.models.tanh_cnn)."""
@@ -41,16 +42,20 @@ class ModelCost:
     """What a model weighs.
 
     Args:
-        num_parameters: >= 1, all of them trainable.
+        num_parameters: >= 1, frozen ones among them.
+        num_trained: of these, >= 1; None: all.
         activation_floats_per_example: what all layers put out for one example, activations, norms and
             pools included; None where it is not known.
     """
 
     num_parameters: int
     activation_floats_per_example: int | None = None
+    num_trained: int | None = None
 
     def __post_init__(self) -> None:
         _validate.positive_integer(num_parameters=self.num_parameters)
+        if self.num_trained is not None:
+            _validate.positive_integer(num_trained=self.num_trained)
         if self.activation_floats_per_example is not None:
             _validate.positive_integer(
                 activation_floats_per_example=self.activation_floats_per_example
@@ -76,7 +81,7 @@ def model_cost(spec: ModelSpec, *, shape: Sequence[int], num_classes: int) -> Mo
 
     Example:
         >>> model_cost(TanhCnnModel(), shape=[1, 28, 28], num_classes=10)
-        ModelCost(num_parameters=26010, activation_floats_per_example=11162)
+        ModelCost(num_parameters=26010, activation_floats_per_example=11162, num_trained=None)
     """
     _validate.instance(Model, spec=spec)
     shape, num_classes = _validate.sides(shape=shape), _validate.plain(num_classes)
@@ -100,7 +105,9 @@ def model_cost(spec: ModelSpec, *, shape: Sequence[int], num_classes: int) -> Mo
         case TimmModel() | PythonModel():
             return None
     return ModelCost(
-        num_parameters=tally.parameters, activation_floats_per_example=tally.activations
+        num_parameters=tally.parameters,
+        activation_floats_per_example=tally.activations,
+        num_trained=None if spec.pretrained is None else tally.trained(spec.pretrained.train),
     )
 
 
@@ -110,21 +117,56 @@ class _Tally:
 
     parameters: int = 0
     activations: int = 0
+    of_norms: int = 0
+    of_biases: int = 0
+    last: tuple[int, int] = 0, 0
+    """Inputs and outputs of the linear layer that was counted last: in the end the classifier's."""
+
+    def trained(self, train: Trained) -> int:
+        """How many parameters are, where a study begins from a checkpoint."""
+        inputs, outputs = self.last
+        classifier = (inputs + 1) * outputs
+        match train:
+            case "all":
+                return self.parameters
+            case "classifier":
+                return classifier
+            case "norms":
+                return self.of_norms + classifier
+            case "biases":
+                return self.of_biases - outputs + classifier
 
     def linear(self, inputs: int, outputs: int, *, positions: int = 1) -> None:
-        self.parameters += (inputs + 1) * outputs
+        self.parameters += inputs * outputs
+        self.biases(outputs)
         self.activations += outputs * positions
+        self.last = inputs, outputs
+
+    def biases(self, outputs: int) -> None:
+        self.parameters += outputs
+        self.of_biases += outputs
 
     def convolution(
         self, kernel: int, inputs: int, outputs: int, *, pixels: int, is_standardised: bool = False
     ) -> None:
         """Without a bias; a standardised one has a gain and a bias per output channel."""
-        self.parameters += kernel * kernel * inputs * outputs + 2 * outputs * is_standardised
+        self.parameters += kernel * kernel * inputs * outputs
         self.activations += outputs * pixels
+        if is_standardised:
+            self._scale_and_shift(outputs)
 
     def norm(self, channels: int, *, pixels: int) -> None:
-        self.parameters += 2 * channels
+        self._scale_and_shift(channels)
         self.activations += channels * pixels
+
+    def gain(self) -> None:
+        self.parameters += 1
+        self.of_norms += 1
+
+    def _scale_and_shift(self, channels: int) -> None:
+        self.parameters += channels
+        self.of_norms += 2 * channels
+        self.biases(channels)
 
 
 def _count_mlp(tally: _Tally, spec: MlpModel, width: int, num_classes: int) -> None:
@@ -146,7 +188,7 @@ def _count_tanh_cnn(
     ):
         sides = [(side + 2 * padding - kernel) // stride + 1 for side in sides]
         tally.convolution(kernel, inputs, outputs, pixels=math.prod(sides))
-        tally.parameters += outputs  # biases
+        tally.biases(outputs)
         tally.activations += outputs * math.prod(sides)
         sides = [side - 1 for side in sides]  # a 2x2 pool of stride 1
         tally.activations += outputs * math.prod(sides)
@@ -186,7 +228,7 @@ def _count_scatter(
 def _count_tanh_convolution(tally: _Tally, inputs: int, outputs: int, *, pixels: int) -> None:
     """3x3, with a bias, and the activation behind it."""
     tally.convolution(3, inputs, outputs, pixels=pixels)
-    tally.parameters += outputs
+    tally.biases(outputs)
     tally.activations += outputs * pixels
 
 
@@ -248,7 +290,7 @@ def _count_nf_resnet(
             convolution(3, inside, inside, pixels=after)
             tally.activations += inside * after
             convolution(1, inside, outputs, pixels=after)
-            tally.parameters += 1
+            tally.gain()
             tally.activations += outputs * after
             if block == 0:
                 convolution(1, inputs, outputs, pixels=after)
@@ -265,7 +307,7 @@ def _count_vit(
     width = spec.width
     tokens = math.prod(math.ceil(side / spec.patch_size) for side in sides)
     tally.convolution(spec.patch_size, channels, width, pixels=tokens)
-    tally.parameters += width  # biases
+    tally.biases(width)
     tally.parameters += tokens * width  # positions
     tally.activations += tokens * width
     for _ in range(spec.depth):

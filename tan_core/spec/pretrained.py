@@ -11,6 +11,8 @@ from tan_core.spec.base import Frozen
 Part = Literal["norms", "biases"]
 """Parameters that are few, and all through the backbone: trained beside the classifier, all else frozen."""
 
+Trained = Literal["all", "classifier", "norms", "biases"]
+
 CheckpointDirectory = Annotated[Path | None, BeforeValidator(lambda value: value or None)]
 """The one folder below which checkpoints are read; an empty text is none, not the working folder."""
 
@@ -29,7 +31,7 @@ class Pretrained(Frozen):
         ),
     ]
     """What it was trained on and under which privacy, in words; the signed statement repeats them."""
-    train: Literal["all", "classifier", "norms", "biases"] = "all"
+    train: Trained = "all"
     """Every layer, or the last linear layer alone, which then starts anew; or, beside that layer, scale and shift of
     all normalisations, or all biases."""
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
