@@ -12,7 +12,7 @@ from torch.nn import functional
 from tan_core.engine.bookkeeping import Books
 from tan_core.engine.clipping import ClippingRule, per_example_clipping
 from tan_core.engine.gradients import clipped_sum
-from tan_core.engine.probe import reached
+from tan_core.engine.probe import gradients
 from tan_core.errors import AuditError
 from tan_core.spec.train import Precision
 
@@ -186,16 +186,15 @@ def _clipped(norm: Tensor, clip_norm: float, rule: ClippingRule) -> float:
 
 
 def _norm(books: Books, inputs_K: Tensor, labels_K: Tensor, shares: Tensor | None) -> Tensor:
-    model = books.model
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    with torch.enable_grad():
+    def loss(read_K: Tensor) -> Tensor:
         with books.passes():
-            logits_KO = model(reached(inputs_K))
+            logits_KO = books.model(read_K)
         logits_KO = logits_KO.to(books.dtype)
         losses_K = functional.cross_entropy(logits_KO, labels_K, reduction="none")
-        loss = losses_K.mean() if shares is None else losses_K @ shares.flatten()
-    gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
-    return torch.stack([g.double().square().sum() for g in gradients]).sum().sqrt()
+        return losses_K.mean() if shares is None else losses_K @ shares.flatten()
+
+    found = gradients(books.model, loss, inputs_K).values()
+    return torch.stack([g.double().square().sum() for g in found]).sum().sqrt()
 
 
 def _difference(found: float, truth: float, clip_norm: float) -> float:

@@ -488,9 +488,7 @@ def _summed(unit: Unit, sums: list[ChannelSums], num_views: int, views: int) -> 
     return of_channel_sums(unit.layer, runs, views)
 
 
-def _of_bias(
-    unit: Unit, gradients: Sequence[Tensor], num_views: int, views: int
-) -> LayerGradients:
+def _of_bias(unit: Unit, gradients: Sequence[Tensor], num_views: int, views: int) -> LayerGradients:
     """Of a layer of which the bias alone is trained, in the runs that the loss sees."""
     for g in gradients:
         _check_views(unit, g, num_views)

@@ -11,7 +11,7 @@ from torch.nn import functional
 from tan_core.engine.bookkeeping import Books
 from tan_core.engine.clipping import no_clipping
 from tan_core.engine.gradients import clipped_sum
-from tan_core.engine.probe import fed, fill_zeros, logits, reached
+from tan_core.engine.probe import fed, fill_zeros, gradients, logits
 from tan_core.errors import ParameterError
 from tan_core.spec.train import Precision
 
@@ -135,11 +135,8 @@ def _hidden(probe: nn.Module, inputs: Tensor) -> str | None:
 
 def _by_autograd(model: nn.Module, inputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
     """The gradients of the summed loss, flat, by name."""
-    names, parameters = zip(
-        *((name, p) for name, p in model.named_parameters() if p.requires_grad), strict=True
-    )
-    with torch.enable_grad():
-        found = model(reached(inputs)).to(inputs.dtype)
-        loss = functional.cross_entropy(found, labels, reduction="sum")
-    gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
-    return {name: g.flatten() for name, g in zip(names, gradients, strict=True)}
+
+    def loss(read: Tensor) -> Tensor:
+        return functional.cross_entropy(model(read).to(inputs.dtype), labels, reduction="sum")
+
+    return {name: g.flatten() for name, g in gradients(model, loss, inputs).items()}

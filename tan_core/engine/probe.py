@@ -8,6 +8,8 @@ from torch import Tensor, nn
 from tan_core.errors import ParameterError, TanError
 
 INSTEAD_OF_ZERO = 0.1
+_INPUTS = "."
+"""No name of a parameter."""
 
 
 def fed(model: nn.Module) -> Tensor:
@@ -37,16 +39,35 @@ def fill_zeros(probe: nn.Module, random: Callable[[int], Tensor]) -> None:
         parameter[is_zero] = (INSTEAD_OF_ZERO * random(int(is_zero.sum()))).to(parameter)
 
 
-def reached(inputs: Tensor) -> Tensor:
-    """The same inputs, for plain autograd to go all the way back to them.
+def gradients(
+    model: nn.Module, loss: Callable[[Tensor], Tensor], inputs: Tensor
+) -> dict[str, Tensor]:
+    """Of each trained parameter, by plain autograd, by name; zero where it has none.
 
-    Torch 2.13's way back through a group norm ends the process where images come to it channels-last and need no
-    gradient: behind frozen convolutions, which make them so of images of one channel, too.
+    Args:
+        model: what is trained.
+        loss: a number, of inputs that the model reads.
+        inputs: on the device of the model.
     """
-    if not inputs.is_floating_point():
-        return inputs
-    # A model may work in place on what it reads, which is not on a leaf.
-    return inputs.clone().requires_grad_() + 0
+    wanted = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    if _has_trained_group_norm(model) and inputs.is_floating_point():
+        # All the way back: torch 2.13's group norm ends the process where images come to it channels-last and
+        # need no gradient, as behind frozen convolutions.
+        wanted[_INPUTS] = inputs = inputs.clone().requires_grad_()
+    with torch.enable_grad():
+        # A model may work in place on what it reads, which is not on a leaf.
+        found = loss(inputs + 0 if inputs.requires_grad else inputs)
+    of_all = torch.autograd.grad(found, [*wanted.values()], allow_unused=True, materialize_grads=True)  # fmt: skip
+    return {name: g for name, g in zip(wanted, of_all, strict=True) if name != _INPUTS}
+
+
+def _has_trained_group_norm(model: nn.Module) -> bool:
+    return any(
+        p.requires_grad
+        for layer in model.modules()
+        if isinstance(layer, nn.GroupNorm)
+        for p in layer.parameters()
+    )
 
 
 def logits(model: nn.Module, inputs: Tensor) -> Tensor:

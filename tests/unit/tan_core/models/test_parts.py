@@ -94,7 +94,9 @@ def trained(model: nn.Module) -> set[str]:
     return {name for name, p in model.named_parameters() if p.requires_grad}
 
 
-def batch(examples: int, views: int, *, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+def batch(
+    examples: int, views: int, *, dtype: torch.dtype = torch.float64
+) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(examples)
     inputs = torch.randn(examples * views, *SHAPE, generator=generator, dtype=dtype)
     return inputs, torch.randint(CLASSES, (examples,), generator=generator)
@@ -203,7 +205,7 @@ class TestWhichTheyAre:
         model = nn.Sequential(nn.Conv2d(3, 4, 8), nn.GroupNorm(2, 4), nn.Flatten())
         spec = _naming_a_file(OF_A_USER, part)
 
-        with pytest.raises(PretrainedError, match="no linear layer of 3 classes .* train: all"):
+        with pytest.raises(PretrainedError, match=r"no linear layer of 3 classes .* train: all"):
             begin_from(given(model.state_dict()), model, spec, num_classes=CLASSES)
 
 
@@ -259,9 +261,7 @@ class TestBooks:
         books = Books(model, precision)
         kept = clipped_sum(books, inputs, labels, clip_norm=1.0, views=views).norms
 
-        audit.audit(
-            model, inputs, labels, kept, clip_norm=1.0, views=views, precision=precision
-        )
+        audit.audit(model, inputs, labels, kept, clip_norm=1.0, views=views, precision=precision)
 
     @pytest.mark.parametrize("part", PARTS)
     def test_an_audit_survives_images_of_one_channel_in_any_layout(self, part: str) -> None:
