@@ -48,6 +48,7 @@ class TestVersion:
         10: "c0421bbf3666a2c1",  # a charged trial goes on from the weights of an earlier one
         11: "8207035d980aae9d",  # a simulation tells how many of its gradients were clipped; a search has points of its own
         12: "76af685f92693e9d",  # a private run is told what it is scored by; shares of classes, columns as they are stated, batch norms replaced
+        13: "2a65da2b90cb2355",  # of a checkpoint the norms or the biases may be trained
     }
     """By version: what the fields of all messages and their types hash to."""
 

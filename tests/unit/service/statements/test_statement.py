@@ -178,6 +178,24 @@ class TestBuild:
         assert bad_checks(document) != []
         assert build(make_facts())["pretraining"]["data"] is None
 
+    @pytest.mark.parametrize(
+        ("train", "told"),
+        [
+            ("norms", "scale and shift of its normalisations and the classifier were trained here"),
+            ("biases", "its biases and the classifier were trained here"),
+        ],
+    )
+    def test_which_part_of_a_checkpoint_was_trained_is_said(self, train, told):
+        spec = make_spec().model_dump(mode="json")
+        pretrained = {"path": "a.pt", "data": "public", "sha256": "12" * 32, "train": train}
+        spec["model"] = {"name": "vit-tiny", "pretrained": pretrained}
+
+        declared = build(make_facts(spec=StudySpec.model_validate(spec)))["pretraining"]
+
+        assert declared["trained"] == train
+        assert told in declared["note"]
+        assert "all else is as the file has it" in declared["note"]
+
     @pytest.mark.parametrize("has_file", [False, True])
     def test_weights_that_foreign_code_made_are_not_said_to_be_random(self, has_file):
         spec = make_spec().model_dump(mode="json")

@@ -93,8 +93,9 @@ class TestPlan:
         assert plan.heat is None
         assert "heat" not in plan.model_dump(mode="json")
 
-    def test_all_layers_of_a_checkpoint_are_a_network(self) -> None:
-        tuned = {**CLASSIFIER, "pretrained": {**CLASSIFIER["pretrained"], "train": "all"}}
+    @pytest.mark.parametrize("train", ["all", "biases"])
+    def test_more_than_the_classifier_of_a_checkpoint_is_a_network(self, train: str) -> None:
+        tuned = {**CLASSIFIER, "pretrained": {**CLASSIFIER["pretrained"], "train": train}}
 
         assert planned(model=tuned).heat is not None
 

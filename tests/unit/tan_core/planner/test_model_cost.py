@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from tan_core.errors import ParameterError
-from tan_core.models import BUILDERS, build
+from tan_core.models import BUILDERS, Checkpoint, build
 from tan_core.models.extractor import Extractor
 from tan_core.planner import ModelCost, model_cost
 from tan_core.planner.memory import memory_bytes
@@ -26,6 +26,7 @@ from tan_core.spec.models import (
     VitModel,
     WideResNetModel,
 )
+from tests.support.models import SMALL_MODELS
 
 IMAGES = [(1, 28, 28), (3, 32, 32), (1, 8, 8), (3, 17, 23), (3, 15, 64), (2, 16, 16)]
 CASES: list[tuple[ModelSpec, tuple[int, ...]]] = [
@@ -80,6 +81,32 @@ def test_the_closed_forms_count_what_torch_builds(
 ) -> None:
     assert model_cost(spec, shape=shape, num_classes=num_classes) == really(
         spec, shape, num_classes
+    )
+
+
+PARTLY_TRAINED = [
+    (spec, train)
+    for spec in (*SMALL_MODELS.values(), WideResNetModel(weight_standardization=True))
+    for train in ("all", *(() if spec.is_one_layer else ("classifier",)), *(spec.parts or ()))
+]
+
+
+@pytest.mark.parametrize(("spec", "train"), PARTLY_TRAINED, ids=str)
+def test_so_do_those_of_what_is_trained_of_a_checkpoint(spec: ModelSpec, train: str) -> None:
+    pretrained = {"path": "a.pt", "data": "public", "train": train, "sha256": "ab" * 32}
+    begun = type(spec).model_validate({**spec.model_dump(), "pretrained": pretrained})
+    arguments: dict[str, Any] = {"shape": (3, 32, 32), "num_classes": 10}
+    weights = build(spec, generator=torch.Generator(), **arguments).state_dict()
+    checkpoint = Checkpoint(path="a.pt", weights=weights)
+
+    model = build(begun, generator=torch.Generator(), checkpoint=checkpoint, **arguments)
+
+    found = model_cost(begun, **arguments)
+    assert found is not None
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    assert (found.num_trained, found.num_parameters) == (
+        trained,
+        really(spec, **arguments).num_parameters,
     )
 
 
@@ -140,6 +167,13 @@ class TestMemory:
         model = ModelCost(num_parameters=1000, activation_floats_per_example=30)
 
         assert memory_bytes(model, study) == 4 * (vectors * 1000 + 64 * (2 * 30 + 1000))
+
+    def test_what_is_frozen_is_held_once_and_has_no_gradient(self) -> None:
+        model = ModelCost(num_parameters=1000, activation_floats_per_example=30, num_trained=10)
+
+        found = memory_bytes(model, self.study(optimizer="adam"))
+
+        assert found == 4 * (1000 + 5 * 10 + 64 * (2 * 30 + 10))
 
     def test_it_holds_the_tensors_that_a_step_really_keeps(self) -> None:
         """Weights, activations and per-example gradients of one plain microbatch, as torch makes them."""
