@@ -98,9 +98,10 @@ def _convolution(layer: nn.Conv2d) -> Prepare:
 def _without_inputs(x: Tensor, own: Convolution, bias: Tensor | None) -> Tensor | None:
     """Through a convolution whose weight is frozen; autograd would keep what entered it for the weight's gradient.
 
-    Where torch rounds what it convolves it has the way back: it knows how.
+    None where no gradient goes back, or where torch rounds what it convolves: then it knows the way back.
     """
-    if torch.is_autocast_enabled(x.device.type):
+    goes_back = x.requires_grad or (bias is not None and bias.requires_grad)
+    if not goes_back or torch.is_autocast_enabled(x.device.type):
         return None
     return _by_hand(x, own.by_torch, bias)
 
