@@ -8,8 +8,6 @@ from torch import Tensor, nn
 from tan_core.errors import ParameterError, TanError
 
 INSTEAD_OF_ZERO = 0.1
-_INPUTS = "."
-"""No name of a parameter."""
 
 
 def fed(model: nn.Module) -> Tensor:
@@ -49,16 +47,18 @@ def gradients(
         loss: a number, of inputs that the model reads.
         inputs: on the device of the model.
     """
-    wanted = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    wanted: list[Tensor] = [*trained.values()]
     if _has_trained_group_norm(model) and inputs.is_floating_point():
         # All the way back: torch 2.13's group norm ends the process where images come to it channels-last and
         # need no gradient, as behind frozen convolutions.
-        wanted[_INPUTS] = inputs = inputs.clone().requires_grad_()
+        inputs = inputs.clone().requires_grad_()
+        wanted.append(inputs)
     with torch.enable_grad():
         # A model may work in place on what it reads, which is not on a leaf.
         found = loss(inputs + 0 if inputs.requires_grad else inputs)
-    of_all = torch.autograd.grad(found, [*wanted.values()], allow_unused=True, materialize_grads=True)  # fmt: skip
-    return {name: g for name, g in zip(wanted, of_all, strict=True) if name != _INPUTS}
+    of_all = torch.autograd.grad(found, wanted, allow_unused=True, materialize_grads=True)
+    return dict(zip(trained, of_all, strict=False))
 
 
 def _has_trained_group_norm(model: nn.Module) -> bool:

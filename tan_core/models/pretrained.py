@@ -104,7 +104,7 @@ def begin_from(
         )
     trained = {*classifier}
     if train == "norms" or train == "biases":
-        trained |= _part(train, model, spec, classifier)
+        trained |= _names_of(train, model, spec, classifier)
     own = model.state_dict()
     weights = by_new_names(_unwrapped(checkpoint.weights, own), replaced or {})
     checkpoint = replace(checkpoint, weights=weights)
@@ -123,9 +123,9 @@ def begin_from(
             parameter.requires_grad_(name in trained)
 
 
-def _part(
+def _names_of(
     part: Part, model: nn.Module, spec: ModelSpec, classifier: Collection[str]
-) -> Collection[str]:
+) -> set[str]:
     """Names of the parameters of a part of the backbone.
 
     Raises:
