@@ -60,7 +60,8 @@ def fast_methods(layer: nn.Module, *, is_channels_last: bool) -> Prepare | None:
     if type(layer) is nn.Tanh and native.is_available():
         return lambda: {"forward": _tanh}
     if type(layer) is WeightStandardisedConv2d:
-        if is_channels_last and not layer.weight.requires_grad:
+        reads_inputs = any(p is not layer.bias and p.requires_grad for p in layer.parameters())
+        if is_channels_last and not reads_inputs:
             return lambda: _frozen_standardised(layer)
         return lambda: {"standardised": _standardised(layer, is_channels_last=is_channels_last)}
     return None
@@ -118,7 +119,7 @@ def _standardised(
 
 @torch.no_grad()
 def _frozen_standardised(layer: WeightStandardisedConv2d) -> Methods:
-    """Of which at most gain and bias are trained: the books make the gain's gradient."""
+    """Of which at most the bias is trained."""
     standardised = _standardised(layer, is_channels_last=True)
     (weight, *_), gain = standardised(), layer.gain
     own = Convolution(layer, None, weight if gain is None else weight * gain.view(-1, 1, 1, 1))
