@@ -3,6 +3,7 @@
 import httpx
 
 from service.context import Context
+from service.db.tables import Study
 from tests.integration.dashboard import seeding
 from tests.integration.dashboard.page import get
 
@@ -33,3 +34,17 @@ async def test_it_stands_beside_one_with_a_search(
     page = await get(client, f"/ui/compare?study={given}&study={searched}")
 
     assert any("no search" in text for text in page.text.values())
+
+
+async def test_the_list_counts_no_trials_of_it(
+    client: httpx.AsyncClient, context: Context
+) -> None:
+    study_id = await seeding.submitted(context, search=GIVEN, promotion="manual")
+    async with context.database.session() as session:
+        study = await session.get_one(Study, study_id)
+        study.state = "awaiting_approval"
+
+    page = await get(client, "/")
+
+    assert "not started" in page.text[f"row-{study_id}"]
+    assert "trials" not in page.text[f"row-{study_id}"]
