@@ -290,6 +290,18 @@ class TestLooking:
                 async for width in at_widths(page, widths):
                     assert await page.evaluate(CONTRAST) == [], (path, width)
 
+    @pytest.mark.parametrize("width", [1280, 1440])
+    async def test_no_column_of_the_list_is_cut_off(
+        self, service: Service, tab: Tab, width: int
+    ) -> None:
+        given = {"accounting": "no_search", "trials": 0, "space": {}, "rungs": "auto"}
+        await seeding.completed(service.context)
+        await seeding.submitted(service.context, search=given)
+
+        async with tab.open("/", width=width) as page:
+            sideways = "box => box.scrollWidth - box.clientWidth"
+            assert await page.locator(".chooser > .scroll").evaluate(sideways) == 0
+
     async def test_how_predictions_held_is_drawn_and_leads_to_each_study(
         self, service: Service, tab: Tab
     ) -> None:
