@@ -40,7 +40,7 @@ def plots(story: Story, *, width: int) -> RenderableType:
 
 
 def _best(values: Sequence[float], *, width: int, told: str) -> RenderableType | None:
-    """Best accuracy so far over the trials that have ended."""
+    """Best accuracy so far over the trials that climbed every rung."""
     if len(values) < 2:
         return None
     labels = [text.percent(values[-1]), *[""] * (CHART_HEIGHT - 2), text.percent(values[0])]
@@ -50,7 +50,7 @@ def _best(values: Sequence[float], *, width: int, told: str) -> RenderableType |
         Text.assemble((f"{label:>{room}} ", "dim"), (part, "cyan"))
         for label, part in zip(labels, curve, strict=True)
     ]
-    title = f"best so far, over {text.counted(len(values), 'trial')} ({told})"
+    title = f"best so far, {len(values):,} completed ({told})"
     return Group(Text(title, style="bold", overflow="ellipsis", no_wrap=True), *lines)
 
 

@@ -44,7 +44,7 @@ class Story:
     of_scores: str = field(default_factory=lambda: text.of_scores(None))
     trials: dict[int, Json] = field(default_factory=dict[int, Json])
     best_so_far: list[float] = field(default_factory=list[float])
-    """After each trial that ended with an accuracy, in the order of their ends."""
+    """After each trial that climbed every rung, in the order of their ends: accuracies at other batches do not compare."""
     rates: list[float] = field(default_factory=list[float])
     """Steps per second of the private run, whenever it told."""
     _step: int | None = None
@@ -71,8 +71,8 @@ class Story:
         before = self.trials.get(trial["number"], {})
         self.trials[trial["number"]] = trial
         value = trial.get("value")
-        has_ended = trial["state"] != "running" and before.get("state") != trial["state"]
-        if has_ended and value is not None:
+        is_news = before.get("state") != "completed"
+        if trial["state"] == "completed" and is_news and value is not None:
             self.best_so_far.append(
                 max(value, *self.best_so_far[-1:]) if self.best_so_far else value
             )

@@ -36,7 +36,7 @@ class TestStory:
         story = Story()
         for told in (
             trial(0, 0.5, "running"), trial(0, 0.5), trial(0, 0.5), trial(1, 0.3), trial(2, 0.7),
-            trial(3, None, "diverged"),
+            trial(3, None, "diverged"), trial(4, 0.9, "pruned"),
         ):  # fmt: skip
             story.hear(told)
         assert story.best_so_far == [0.5, 0.5, 0.7]
@@ -70,7 +70,7 @@ class TestPlots:
 
     def test_they_stand_side_by_side_where_there_is_room(self) -> None:
         assert len(drawn(self.story, 200)) < len(drawn(self.story, 50))
-        assert "best so far, over 20 trials (not private)" in drawn(self.story, 200)[1]
+        assert "best so far, 20 completed (not private)" in drawn(self.story, 200)[1]
 
     def test_where_there_is_no_room_there_are_none(self) -> None:
         assert drawn(self.story, 30) == [""]
