@@ -510,6 +510,16 @@ def for_comparison(accountant: str, epsilon: float | None, charged: dict[str, An
     return "not asked" if charged and accountant == "prv" else "gave no answer"
 
 
+def part_name(name: str) -> str:
+    """Of a class or group: a group of records whose cell is empty has no letter.
+
+    Example:
+        >>> part_name("left"), part_name("")
+        ('left', '(empty)')
+    """
+    return name if name.strip() else "(empty)"
+
+
 def counted(count: int, thing: str) -> str:
     """So many things.
 

@@ -173,7 +173,7 @@ def evaluation_tables(evaluation: Json) -> Iterator[RenderableType]:
         )  # fmt: skip
         for part in (evaluation["all"], *parts):
             made.add_row(
-                part["name"],
+                text.part_name(part["name"]),
                 text.number(part["private"]["num"]),
                 _share(part["private"]),
                 _share(part["baseline"]),

@@ -211,6 +211,7 @@ def _make_environment() -> Environment:
             text.beside_charged,
             text.counted,
             text.first_of,
+            text.part_name,
             text.coverage,
             text.deviation,
             text.for_comparison,

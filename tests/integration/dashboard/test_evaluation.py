@@ -1,10 +1,12 @@
 """Accuracy by class on a study's page: the API's numbers, for eyes and for screen readers."""
 
+import copy
 import re
 
 import httpx
 
 from service.context import Context
+from service.studies import repository
 from tests.integration.dashboard import seeding
 from tests.integration.dashboard.page import get
 
@@ -58,3 +60,21 @@ async def test_a_study_that_asked_for_none_has_no_section(
     page = await get(client, f"/ui/studies/{await seeding.completed(context)}")
 
     assert page.text.get("evaluation", "").strip() == ""
+
+
+async def test_a_group_of_empty_cells_has_a_name(
+    client: httpx.AsyncClient, context: Context
+) -> None:
+    study_id = await seeding.evaluated(context)
+    async with context.database.session() as session:
+        run = await repository.run_of(session, study_id, "private")
+        assert run is not None
+        assert run.result is not None
+        told = copy.deepcopy(run.result)
+        for one in ("private", "baseline"):
+            told["evaluation"][one]["groups"][0]["name"] = ""
+        run.result = told
+
+    page = await get(client, f"/ui/studies/{study_id}")
+
+    assert "(empty)" in page.text["evaluation"]

@@ -49,3 +49,10 @@ def test_a_statement_shows_them_too(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     for line in LINES:
         assert line in shown
+
+
+def test_a_group_of_empty_cells_has_a_name(cli: Cli, server: RecordedServer) -> None:
+    server.study["run"]["evaluation"] = told()
+    server.study["run"]["evaluation"]["groups"][0]["name"] = ""
+
+    assert any(line.split()[:1] == ["(empty)"] for line in cli("show", STUDY["id"]).out.splitlines())
