@@ -420,6 +420,10 @@ def reserved_search(charged: dict[str, Any]) -> str:
     )
 
 
+OF_RATES = "Where a trial or a run goes on from another trial's weights, it takes a part of the learning rate told here."
+"""Of the parameters of trials, beside studies whose runs go on from them."""
+
+
 def begins_with(plan: dict[str, Any]) -> str | None:
     """What the private run begins with, where that is what its trial has left, or would be; None: that is not asked.
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 FEWEST, MOST = 2, 6
+GOES_ON = "run goes on from"
+"""A row that is left out where no run does."""
 
 
 def compare(
@@ -26,6 +28,7 @@ def compare(
     """Compare two to six studies: what they promise, cost and reached, and how their YAML differs."""
     if not FEWEST <= len(studies) <= MOST:
         raise InputError(f"{FEWEST} to {MOST} studies are compared at a time, got {len(studies)}")
+    from service import text
     from service.cli.connect import find_study, open_client
     from service.cli.output import show, show_json
     from service.trial_spec import differ, flattened, settings_compared
@@ -44,18 +47,21 @@ def compare(
         return
     show(_outcomes(found), "")
     if trained:
-        show(_beside(found, "What their trials were trained with", trained), "")
+        notes = [text.OF_RATES] if any(study["plan"].get("goes_on") for study in found) else []
+        show(_beside(found, "What their trials were trained with", trained), *notes, "")
     show(_specs(found, specs if everything else differing, differing))
 
 
 def _outcomes(studies: Sequence[Json]) -> "RenderableType":
+    from service import text
     from service.cli.tables import table
 
     names = [study["name"] for study in studies]
     made = table(None, "", *names, prose=names)
     rows = zip(*(_facts(study) for study in studies), strict=True)
     for row in rows:
-        made.add_row(row[0][0], *(value for _, value in row))
+        if row[0][0] != GOES_ON or any(value for _, value in row):
+            made.add_row(row[0][0], *(value or text.MISSING for _, value in row))
     return made
 
 
@@ -89,9 +95,20 @@ def _facts(study: Json) -> list[tuple[str, str]]:
         ("its trial", f"{text.percent(best.get('value'))}{which}{scored}"),
         ("predicted", f"{text.percent(prediction.get('accuracy'))}{interval}"),
         ("test accuracy", text.percent(run.get("test_accuracy"))),
+        (GOES_ON, _goes_on(run)),
         ("processed by the run", f"{text.number(cost['private_run_examples'])} {counts}"),
         ("processed by the search", f"{text.number(cost['search_examples'])} {counts}"),
     ]
+
+
+def _goes_on(run: Json) -> str:
+    from service import text
+
+    if run.get("began_from_trial") is None:
+        return ""
+    rate = run.get("learning_rate")
+    at = "" if rate is None else f", at learning rate {text.number(rate)}"
+    return f"trial {run['began_from_trial']}{at}"
 
 
 def _specs(

@@ -75,6 +75,7 @@ async def compare_studies(
         studies=compared,
         balanced=[is_balanced(study.spec["search"].get("metric")) for study in compared],
         has_charged=any(study.plan.get("charged_search") for study in compared),
+        goes_on=any(study.plan.get("goes_on") for study in compared),
         differing=[row for row in rows if row.differs],
         agreeing=[row for row in rows if not row.differs],
         trained=trained_rows(compared),

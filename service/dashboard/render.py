@@ -203,6 +203,7 @@ def _make_environment() -> Environment:
         "TERMINAL": TERMINAL,
         "LOCAL": LOCAL,
         "BALANCED": text.BALANCED,
+        "OF_RATES": text.OF_RATES,
     }
     known |= {
         function.__name__: function

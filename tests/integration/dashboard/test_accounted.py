@@ -192,6 +192,9 @@ async def test_beside_other_studies_it_says_what_its_epsilon_is_of(
     assert "and of a search that is accounted" in page.text["results"]
     assert await noise_of(world, charged) in page.text["results"]
     assert "that is accounted" not in alone.text["results"]
+    for page_, says in ((page, True), (alone, False)):
+        assert ("The run goes on from" in page_.text["results"]) is says
+        assert ("a part of the learning rate" in page_.text["trained"]) is says
 
 
 async def test_the_editor_says_what_submitting_reserves(

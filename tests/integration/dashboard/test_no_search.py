@@ -36,9 +36,7 @@ async def test_it_stands_beside_one_with_a_search(
     assert any("no search" in text for text in page.text.values())
 
 
-async def test_the_list_counts_no_trials_of_it(
-    client: httpx.AsyncClient, context: Context
-) -> None:
+async def test_the_list_counts_no_trials_of_it(client: httpx.AsyncClient, context: Context) -> None:
     study_id = await seeding.submitted(context, search=GIVEN, promotion="manual")
     async with context.database.session() as session:
         study = await session.get_one(Study, study_id)

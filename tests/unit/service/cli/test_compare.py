@@ -64,6 +64,23 @@ def test_what_the_trials_were_trained_with_stands_side_by_side(
     assert f"trial {STUDY['best_trial']['number']}, best so far" in shown
 
 
+def test_what_a_run_goes_on_from_and_its_own_learning_rate_are_told(
+    cli: Cli, other: dict[str, Any]
+) -> None:
+    part = "it takes a part of the learning rate"
+    plain = cli("compare", STUDY["id"], OTHER).out
+    other["plan"]["goes_on"] = True
+    other["run"] = {**STUDY["run"], "began_from_trial": 5, "learning_rate": 0.125}
+
+    shown = cli("compare", STUDY["id"], OTHER).out
+
+    (row,) = (each.split() for each in shown.splitlines() if each.startswith(" run goes on"))
+    assert row[4:] == ["-", "trial", "5,", "at", "learning", "rate", "0.125"]
+    assert part in shown
+    assert "goes on from" not in plain
+    assert part not in plain
+
+
 @pytest.mark.parametrize("count", [1, 7])
 def test_two_to_six_can_be_compared(cli: Cli, server: RecordedServer, count: int) -> None:
     done = cli("compare", *[STUDY["id"]] * count)

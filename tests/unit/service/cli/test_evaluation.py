@@ -55,4 +55,6 @@ def test_a_group_of_empty_cells_has_a_name(cli: Cli, server: RecordedServer) -> 
     server.study["run"]["evaluation"] = told()
     server.study["run"]["evaluation"]["groups"][0]["name"] = ""
 
-    assert any(line.split()[:1] == ["(empty)"] for line in cli("show", STUDY["id"]).out.splitlines())
+    assert any(
+        line.split()[:1] == ["(empty)"] for line in cli("show", STUDY["id"]).out.splitlines()
+    )
