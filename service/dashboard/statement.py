@@ -87,9 +87,10 @@ def meaning(epsilon: float, delta: float, *, relation: str, unit: str) -> Meanin
 
 
 def _percent(share: float) -> str:
-    """Rounded up to a tenth, and never above what a share can be."""
+    """Rounded up to a tenth, or to the first decimal that tells it from all; never above what a share can be."""
     exact = 100 * Decimal(repr(min(share, 1.0)))
-    return f"{exact.quantize(Decimal('0.1'), rounding=ROUND_CEILING):f}"
+    rounded = (exact.quantize(Decimal(1).scaleb(-n), rounding=ROUND_CEILING) for n in range(1, 5))
+    return f"{next((each for each in rounded if each < 100), Decimal('100.0')):f}"
 
 
 @dataclass(frozen=True, slots=True)

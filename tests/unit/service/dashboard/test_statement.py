@@ -55,6 +55,12 @@ class TestMeaning:
         assert found.false_alarms == false_alarms
         assert (found.recognised is None) is (false_alarms is None)
 
+    @pytest.mark.parametrize(
+        ("epsilon", "right"), [(6.0, "99.8"), (7.356, "99.94"), (9.0, "99.99"), (30.0, "100.0")]
+    )
+    def test_what_is_less_than_all_is_not_rounded_to_all(self, epsilon: float, right: str) -> None:
+        assert meaning(epsilon, 1e-9, relation="replace_one", unit="record").right == right
+
     def test_no_epsilon_is_too_large_to_be_told(self) -> None:
         assert meaning(1e9, 1e-5, relation="replace_one", unit="record").right == "100.0"
 
