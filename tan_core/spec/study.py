@@ -285,7 +285,9 @@ class StudySpec(Frozen):
             return [
                 _fault(
                     ("search", field),
-                    value,
+                    {key: as_written(one) for key, one in value.items()}
+                    if field == "space"
+                    else value,
                     "nothing is searched under search.accounting: no_search, so leave it out"
                     + ("; fixed values go below train and model" if field == "space" else ""),
                 )

@@ -95,6 +95,14 @@ class TestWithoutASearch:
         assert problem.path == f"search.{field}"
         assert "nothing is searched" in problem.message
 
+    def test_a_space_is_told_as_it_was_written(self) -> None:
+        space = {"learning_rate": {"low": 0.5, "high": 2.0}}
+        with pytest.raises(ValidationError) as refused:
+            StudySpec.model_validate(given(search={"accounting": "no_search", "space": space}))
+
+        (problem,) = field_problems(refused.value, StudySpec)
+        assert problem.value == str(space)
+
     @pytest.mark.parametrize("mode", [m for m in SearchAccounting if m != "no_search"])
     def test_a_search_needs_trials_and_something_to_vary(self, mode: SearchAccounting) -> None:
         with pytest.raises(ValidationError) as refused:
