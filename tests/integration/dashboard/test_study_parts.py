@@ -14,6 +14,7 @@ from sqlalchemy import select
 from service import text
 from service.context import Context
 from service.db.tables import Trial
+from service.studies import repository
 from tan_core.accounting import price
 from tan_core.mechanism import Accountant, Mechanism
 from tests.integration.dashboard import rich, seeding
@@ -285,6 +286,23 @@ class TestPrivateRun:
         assert drawn(after, "run-updates")["data"][1] == pytest.approx(
             [point["gradient_norm"] for point in updates], rel=1e-5
         )
+        assert "average. Both follow from what each step released" in after.text["run-updates"]
+
+    async def test_without_an_average_no_distance_from_it_is_said_to_be_drawn(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        study_id = await seeding.completed(context)
+        async with context.database.session() as session:
+            run = await repository.run_of(session, study_id, "private")
+            assert run is not None
+            assert run.result is not None
+            bare = [{**each, "ema_distance": None} for each in run.result["updates"]]
+            run.result = {**run.result, "updates": bare}
+
+        page = await get(client, f"/ui/studies/{study_id}/run")
+
+        assert "It follows from what each step released" in page.text["run-updates"]
+        assert "Both follow" not in page.text["run-updates"]
 
     async def test_there_is_none_before_it_begins(
         self, client: httpx.AsyncClient, study_id: str
