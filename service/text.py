@@ -524,6 +524,20 @@ def part_name(name: str) -> str:
     return name if name.strip() else "(empty)"
 
 
+def what_fits(remaining: float, total: float) -> str | None:
+    """Beside what remains of a budget that holds something: no limit on the epsilon of the next study.
+
+    Example:
+        >>> what_fits(0.7, 10.0)
+        'a study of a larger ε may fit, as they compose to less than their sum'
+        >>> what_fits(0.0, 10.0), what_fits(10.0, 10.0)
+        (None, None)
+    """
+    if not 0 < remaining < total:
+        return None
+    return "a study of a larger ε may fit, as they compose to less than their sum"
+
+
 def counted(count: int, thing: str) -> str:
     """So many things.
 

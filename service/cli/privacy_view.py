@@ -31,7 +31,7 @@ def ledger(account: Json, dataset: Json) -> RenderableType:
                 ("committed", f"ε = {text.epsilon(account['committed_epsilon'])}"),
                 ("charged", f"ε = {text.epsilon(account['charged_epsilon'])}, for steps begun"),
                 # Rounded down: what is left must not look like more than it is.
-                ("remaining", f"ε = {text.rounded_down(account['remaining_epsilon'])}"),
+                ("remaining", _remaining(account["remaining_epsilon"], scope["epsilon"])),
                 ("accountant", str(account["accountant"]).upper()),
                 ("admission", scope.get("admission")),
                 ("caps", _caps(account.get("caps") or [])),
@@ -46,6 +46,11 @@ def ledger(account: Json, dataset: Json) -> RenderableType:
         _reservations(account["reservations"]),
         _entries(account["entries"], account["head"]["seq"]),
     )
+
+
+def _remaining(remaining: float, total: float) -> str:
+    fits = text.what_fits(remaining, total)
+    return f"ε = {text.rounded_down(remaining)}{f'; {fits}' if fits else ''}"
 
 
 def chain(report: Json, dataset: str | None = None) -> RenderableType:

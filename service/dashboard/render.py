@@ -213,6 +213,7 @@ def _make_environment() -> Environment:
             text.counted,
             text.first_of,
             text.part_name,
+            text.what_fits,
             text.coverage,
             text.deviation,
             text.for_comparison,

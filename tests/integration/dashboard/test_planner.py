@@ -68,6 +68,9 @@ class TestSketch:
         assert page.data["budget-left"] == [
             account["remaining_epsilon"], account["scope"]["epsilon"], account["scope"]["delta"],
         ]  # fmt: skip
+        assert "a study of a larger ε may fit" in page.text["budget-left"]
+        dataset = await get(client, "/ui/datasets/digits")
+        assert "a study of a larger ε may fit" in dataset.text["budget"]
 
     async def test_each_chart_has_its_numbers_as_csv(self, client: httpx.AsyncClient) -> None:
         page = await get(client, f"/ui/plan?{DIALS}")

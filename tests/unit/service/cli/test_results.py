@@ -136,7 +136,7 @@ class TestLedger:
         for words in (
             "ε = 100 at δ = 0.001 in total",
             "committed   ε = 2.033",
-            "remaining   ε = 97.967",
+            "remaining   ε = 97.967; a study of a larger ε may fit",
             "PLD",
             "add_or_remove_one",
             NOTE,
