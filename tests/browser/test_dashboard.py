@@ -301,6 +301,9 @@ class TestLooking:
         async with tab.open("/", width=width) as page:
             sideways = "box => box.scrollWidth - box.clientWidth"
             assert await page.locator(".chooser > .scroll").evaluate(sideways) == 0
+            box = await page.locator(".privacy .badge.warn").bounding_box()
+            assert box is not None
+            assert box["height"] < 30, "one line"
 
     async def test_how_predictions_held_is_drawn_and_leads_to_each_study(
         self, service: Service, tab: Tab
