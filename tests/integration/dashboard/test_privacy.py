@@ -113,6 +113,25 @@ class TestFigures:
             (p["seq"], p["charged_epsilon"], p["committed_epsilon"]) for p in points
         ]
 
+    async def test_a_bound_above_the_budget_is_said_to_be_no_overrun(
+        self, client: httpx.AsyncClient, context: Context, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await seeding.submitted(context)
+        within = await get(client, "/ui/datasets/digits")
+        exact = privacy.burndown.burndown
+
+        async def raised(*args: Any) -> Any:
+            found = await exact(*args)
+            points = [each.model_copy(update={"committed_epsilon": 101.0}) for each in found.points]
+            return found.model_copy(update={"points": points})
+
+        monkeypatch.setattr(privacy.burndown, "burndown", raised)
+        above = await get(client, "/ui/datasets/digits")
+
+        said = "Where the line is above it, PLD, by which studies are admitted, is not."
+        assert said in above.text["main"]
+        assert said not in within.text["main"]
+
     async def test_a_cap_is_shown_with_the_entry_that_set_it(
         self, client: httpx.AsyncClient, context: Context
     ) -> None:
