@@ -28,7 +28,10 @@ def ledger(account: Json, dataset: Json) -> RenderableType:
             f"Ledger of {dataset['name']}",
             [
                 ("budget", f"ε = {scope['epsilon']:g} at δ = {scope['delta']:g} in total"),
-                ("committed", f"ε = {text.epsilon(account['committed_epsilon'])}"),
+                (
+                    "committed",
+                    f"ε = {text.epsilon(account['committed_epsilon'])}, charged and reserved",
+                ),
                 ("charged", f"ε = {text.epsilon(account['charged_epsilon'])}, for steps begun"),
                 # Rounded down: what is left must not look like more than it is.
                 ("remaining", _remaining(account["remaining_epsilon"], scope["epsilon"])),

@@ -56,6 +56,7 @@ async def test_datasets_are_listed_by_name_page_by_page(
     assert named(first) == ["/ui/datasets/a", "/ui/datasets/digits"]
     (following,) = [each["href"] for each in first.all("a") if each.get("rel") == "next"]
     assert following == "/ui/datasets?after=digits"
+    assert "Charged and reserved ε" in first.text["datasets"]
     last = await get(client, following)
     assert named(last) == ["/ui/datasets/e.f"]
     assert [each["href"] for each in last.all("a") if "button" in (each.get("class") or "")] == [

@@ -135,7 +135,7 @@ class TestLedger:
         shown = cli("ledger", "digits").out
         for words in (
             "ε = 100 at δ = 0.001 in total",
-            "committed   ε = 2.033",
+            "committed   ε = 2.033, charged and reserved",
             "remaining   ε = 97.967; a study of a larger ε may fit",
             "PLD",
             "add_or_remove_one",
