@@ -10,7 +10,7 @@ from rich.text import Text
 
 from service import text
 from service.cli.live import finals_line, steps_line, trials_line
-from service.cli.progress import StudyProgress, of_study
+from service.cli.progress import TERMINAL, StudyProgress, of_study
 from service.cli.tables import FirstThatFits, FittingTable, table
 
 Json = dict[str, Any]
@@ -149,7 +149,7 @@ def study(item: Json, attempts: Sequence[Json] = ()) -> RenderableType:
         *prediction_rows(item),
         ("private run", _run(item.get("run"), steps_line(progress), _metric(item))),
         ("privacy", text.guarantee(item["privacy"])),
-        ("ledger", ledger_line(item["privacy"])),
+        ("ledger", ledger_line(item["privacy"], is_over=item["state"] in TERMINAL)),
         *(("ended early", line) for line in map(_ended_early, attempts) if line),
         ("created", f"{text.when(item.get('created_at'))} UTC"),
         ("error", _error(item.get("error"))),
@@ -281,15 +281,17 @@ def _outcome(prediction: Json) -> str | None:
     return f"reached {text.percent(prediction['reached'])}: {text.deviation(prediction['error'])}, {place}"
 
 
-def ledger_line(privacy: Json) -> str | None:
-    """What the ledger holds and has charged for the study."""
+def ledger_line(privacy: Json, *, is_over: bool = False) -> str | None:
+    """What the ledger holds and has charged for the study; of one that is over, that it holds no more than it charged."""
     reserved, charged = privacy.get("epsilon_reserved"), privacy.get("charged_steps")
     if reserved is None:
         return None
     line = f"reserved ε = {text.epsilon(reserved)}"
     if charged is not None:
         whose = " of the run" if privacy["search_accounting"] == "accounted" else ""
-        line += f", charged {charged:,} of {privacy.get('reserved_steps') or 0:,} steps{whose}"
+        reserved_steps = privacy.get("reserved_steps") or 0
+        line += f", charged {charged:,} of {reserved_steps:,} steps{whose}"
+        line += ", the rest given back" if is_over and charged < reserved_steps else ""
     entry = privacy.get("ledger_entry")
     if entry:
         line += f", entry {entry['seq']} of {entry['scope']}, hash {entry['hash']}"

@@ -288,6 +288,17 @@ class TestPrivateRun:
         )
         assert "average. Both follow from what each step released" in after.text["run-updates"]
 
+    async def test_what_never_ran_is_said_to_be_given_back_once_it_is(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        running = await get(
+            client, f"/ui/studies/{await seeding.training(context, name='running')}"
+        )
+        done = await get(client, f"/ui/studies/{await seeding.completed(context, name='done')}")
+
+        assert "what never ran was given back" not in running.text["run"]
+        assert "what never ran was given back" in done.text["run"]
+
     async def test_without_an_average_no_distance_from_it_is_said_to_be_drawn(
         self, client: httpx.AsyncClient, context: Context
     ) -> None:

@@ -104,7 +104,8 @@ def test_the_picture_says_what_is_of_the_run_alone_and_cuts_no_line(plan: dict[s
 def test_every_score_stands_beside_its_noise(study: dict[str, Any]) -> None:
     item = TRIALS[0]
     assert f"noisy by {NOISE}, paid for" in told(views.study(study))
-    assert "charged 300 of 312 steps of the run" in told(views.study(study))
+    assert "charged 300 of 312 steps of the run, the rest given back" in told(views.study(study))
+    assert "given back" not in told(views.study({**study, "state": "training"}))
     shown = told(trials._table(study, TRIALS))
     assert f"private trials, noisy by {NOISE}, paid for" in shown
     assert "B = 8" not in shown  # one batch: its accuracy is the trial's
