@@ -12,8 +12,6 @@ from service.cli.options import Changes, JsonFlag
 Json = dict[str, Any]
 
 DEFAULT_TRIALS = 24
-MOST_NOISE = 10_000
-"""As of `train.noise_multiplier`, whose spec takes too long to load for `--help`."""
 
 
 def plan(
@@ -128,23 +126,29 @@ def plan_here(shape: Json, *, accountant: str, trials: int) -> Json:
 def _noise_multiplier(shape: Json, accountant: Any) -> float:
     if shape["--noise-multiplier"] is not None:
         return shape["--noise-multiplier"]
-    from tan_core.accounting import calibrate_noise_multiplier
     from tan_core.errors import ParameterError
-    from tan_core.planner.segments import segment_rule
+    from tan_core.mechanism import Mechanism
+    from tan_core.planner.calibration import calibrated
 
     if shape["--batch-size"] > shape["--num-examples"]:
         raise ParameterError(
             f"the expected batch size cannot exceed num_examples = {shape['--num-examples']}",
             field="expected_batch_size",
         )
-    return calibrate_noise_multiplier(
+    drawn = Mechanism(
         sampling_rate=shape["--batch-size"] / shape["--num-examples"],
-        # As of a study: the target holds with the spare steps.
-        steps=shape["--steps"] + segment_rule(shape["--steps"]).slack_steps,
+        noise_multiplier=1.0,  # of which the one is asked that is enough
+        clip_norm=1.0,
+        steps=shape["--steps"],
+    )
+    found = calibrated(
+        drawn,
+        steps=drawn.steps,
         epsilon=shape["--epsilon"],
         delta=shape["--delta"],
         accountant=accountant,
     )
+    return found.noise_multiplier
 
 
 def _check_shape(shape: Json) -> None:
@@ -160,6 +164,8 @@ def _check_shape(shape: Json) -> None:
         for name, value in shape.items()
         if value is not None and not (math.isfinite(value) and value > 0)
     ]
+    from tan_core.spec.train import MOST_NOISE
+
     sigma = shape["--noise-multiplier"]
     if sigma is not None and MOST_NOISE < sigma < math.inf:
         faults.append(Fault("--noise-multiplier", f"must be at most {MOST_NOISE:,}", sigma))

@@ -81,5 +81,6 @@ class Facts:
     issued_at: datetime
     versions: Mapping[str, str]
     code_commit: str | None = None
-    container_image: str | None = None
     """Of the code that executed the private run; None: it did not know."""
+    container_image: str | None = None
+    """That it was executed in, as the deployment names it; None: it does not."""

@@ -19,7 +19,7 @@ from tan_core.accounting import MIN_DELTA, note_of_search, price
 from tan_core.errors import TanError
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 from tan_core.spec.models import PythonModel
-from tan_core.spec.pretrained import Part
+from tan_core.spec.pretrained import Trained
 from tan_core.spec.study import Metric
 from tan_core.spec.train import Precision
 from tan_core.wire import RECORD, TrialWeights
@@ -122,7 +122,7 @@ OF_A_FILE = (
     "declared by whoever submitted the study and not checked; epsilon is that of the training that began from "
     "this file, and says nothing of what the file was trained on"
 )
-OF_PARTS: dict[Part, str] = {
+OF_PARTS: dict[Trained, str] = {
     "norms": "scale and shift of its normalisations and the classifier were trained here, and all else is as the file "
     "has it",
     "biases": "its biases and the classifier were trained here, and all else is as the file has it",
@@ -391,8 +391,8 @@ def _pretraining(facts: Facts) -> dict[str, Any]:
         note = OF_RANDOM_WEIGHTS if code is None else OF_CODE.format(code)
         return {"data": of_proxy, "note": note + left}
     note = OF_A_FILE if code is None else f"{OF_A_FILE}; {OF_CODE_AROUND_IT.format(code)}"
-    train = pretrained.train
-    part = f"; {OF_PARTS[train]}" if train == "norms" or train == "biases" else ""
+    of_part = OF_PARTS.get(pretrained.train)
+    part = "" if of_part is None else f"; {of_part}"
     return {
         "data": "; ".join(filter(None, [pretrained.data, of_proxy])),
         "note": note + part + left,

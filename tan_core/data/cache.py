@@ -40,15 +40,14 @@ def cache_file(cache_dir: Path, ref: DatasetRef, split: Role, *made_by: str) -> 
     as_text = ["choices", "text"] if chosen else []
     # Where labels are text, these say which number each has.
     named = [] if ref.classes is None else ["classes", ref.classes]
-    if (
-        named and ref.source == "table"
-    ):  # numbers of CSV counted the classes once, whatever these are called
-        named.append("by name")
+    # Numbers of CSV counted the classes once, whatever these are called.
+    by_name = ["by name"] if named and ref.source == "table" else []
     what = [
         *(ref.content_sha256, ref.label, as_json(ref.features), ref.split_seed, split),
         *of_users,
         *beside,
         *named,
+        *by_name,
         *read_as,
         *as_text,
         *made_by,

@@ -293,19 +293,20 @@ def _look_typed(names: Sequence[str]) -> bool:
 def _classes(column: pa.ChunkedArray, classes: Sequence[str]) -> pa.Array:
     """Whole numbers as they are counted, but for those that are written as a class is."""
     encoded = column.combine_chunks().dictionary_encode()
-    names = [
-        str(int(name)) if name not in classes and _WHOLE.fullmatch(name) else name
-        for name in encoded.dictionary.to_pylist()
-    ]
+    names = [name if name in classes else _counted(name) for name in encoded.dictionary.to_pylist()]
     return pa.array(names, pa.string()).take(encoded.indices)
+
+
+def _counted(name: str) -> str:
+    """A whole number as it is counted, and any other text as it is."""
+    return str(int(name)) if _WHOLE.fullmatch(name) else name
 
 
 def _identities(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
     """Whole numbers as they are counted, for 007 is 7 to whoever writes it without zeros; missing ones as such."""
     encoded = column.combine_chunks().dictionary_encode()
     names = [
-        None if name in _MISSING else str(int(name)) if _WHOLE.fullmatch(name) else name
-        for name in encoded.dictionary.to_pylist()
+        None if name in _MISSING else _counted(name) for name in encoded.dictionary.to_pylist()
     ]
     if not all(name is None or _WHOLE.fullmatch(name) for name in names):
         try:

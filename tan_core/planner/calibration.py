@@ -9,8 +9,8 @@ from tan_core.accounting.trial_count import last_holding
 from tan_core.errors import UnreachableTargetError
 from tan_core.mechanism import Accountant, Mechanism
 from tan_core.planner.segments import segment_rule
+from tan_core.spec.train import MOST_NOISE
 
-_MOST_NOISE = 10_000.0
 _OVERSHOOT = 1.005
 
 
@@ -68,13 +68,13 @@ def least_noise(
     """
     too_little, enough = low, low * _OVERSHOOT
     while (spent := cost(enough)) > epsilon:
-        if enough >= _MOST_NOISE:
+        if enough >= MOST_NOISE:
             raise UnreachableTargetError(
-                f"no noise multiplier up to {_MOST_NOISE:g} keeps search and run within epsilon = {epsilon:g}",
+                f"no noise multiplier up to {MOST_NOISE:g} keeps search and run within epsilon = {epsilon:g}",
                 field="privacy.epsilon",
             )
         # Where there is enough noise epsilon falls about as noise rises, and faster below.
-        too_little, enough = enough, min(enough * spent / epsilon * _OVERSHOOT, _MOST_NOISE)
+        too_little, enough = enough, min(enough * spent / epsilon * _OVERSHOOT, MOST_NOISE)
     return last_holding(
         lambda sigma: cost(sigma) <= epsilon,
         holds_at=enough,

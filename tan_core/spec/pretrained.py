@@ -11,7 +11,7 @@ from tan_core.spec.base import Frozen
 Part = Literal["norms", "biases"]
 """Parameters that are few, and all through the backbone: trained beside the classifier, all else frozen."""
 
-Trained = Literal["all", "classifier", "norms", "biases"]
+Trained = Literal["all", "classifier", Part]
 
 CheckpointDirectory = Annotated[Path | None, BeforeValidator(lambda value: value or None)]
 """The one folder below which checkpoints are read; an empty text is none, not the working folder."""

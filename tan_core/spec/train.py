@@ -36,6 +36,8 @@ def _comparable(shares: list[float]) -> list[float]:
     return shares
 
 
+MOST_NOISE: Final = 10_000
+"""Noise multiplier: more is none that a target needs."""
 MICROBATCH_SIZE: Final = 256
 """Views at once where nobody chose; of a GPU it stands for as many as fit."""
 
@@ -200,7 +202,7 @@ class TrainSpec(TrainerConfig):
     Only where the number of units is public: neighbouring relation zero_out or replace_one."""
     steps: Literal["auto"] | Annotated[int, Field(ge=1, le=10_000_000)] = "auto"
     """S, of the private run and of every simulation. auto: as the planner chooses, or searched."""
-    noise_multiplier: Annotated[float, Field(gt=0, le=10_000)] | None = None
+    noise_multiplier: Annotated[float, Field(gt=0, le=MOST_NOISE)] | None = None
     """Fixed: epsilon is computed. Absent: it is calibrated to ``privacy.epsilon``."""
     begin_from: Literal["auto", "scratch", "trial"] = "auto"
     """Whose weights the private run begins with. trial: those that its trial left, where it was charged, and so paid for, or
