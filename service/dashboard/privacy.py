@@ -66,13 +66,6 @@ class Evidence:
     evaluations: Sequence[Evaluation]
     """The newest of each accountant for each reservation, and for all together, which comes first."""
 
-    @property
-    def is_above(self) -> bool:
-        """Whether the burn-down's bound is above a budget that what decides keeps."""
-        budget = self.account.scope.epsilon
-        drawn = max((point.committed_epsilon for point in self.burndown.points), default=0.0)
-        return self.account.committed_epsilon <= budget < drawn
-
 
 @dataclass(frozen=True)
 class Journal:
@@ -149,7 +142,7 @@ async def show_dataset(
         holders = await queries.holders(session, list(studies_of.values()), tenant=principal.sees)
         stated = await statements_of(session, name, tenant=principal.sees, limit=LISTED)
     account = evidence.account
-    chart = burndown_chart(evidence.burndown)
+    chart = burndown_chart(evidence.burndown, account)
     return page(
         request,
         "dataset.html",
@@ -158,7 +151,6 @@ async def show_dataset(
         account=account,
         shares=view.shares(account),
         chart=chart,
-        is_above=evidence.is_above,
         last=evidence.burndown.points[-1] if evidence.burndown.points else None,
         evaluations=evidence.evaluations[:LISTED],
         num_evaluations=len(evidence.evaluations),

@@ -3,14 +3,17 @@
 from service import text
 from service.dashboard.charts.lines import Lines, Series
 from service.dashboard.charts.table import Table
-from service.ledger.schemas import Burndown
+from service.ledger.schemas import Account, Burndown
 
 _IN_SIGHT = 4
 """The budget is drawn where it is at most so many times what was committed: else nothing else is seen."""
 
 
-def burndown_chart(found: Burndown) -> Lines | None:
-    """The chart; None while nothing was ever reserved."""
+def burndown_chart(found: Burndown, account: Account | None = None) -> Lines | None:
+    """The chart; None while nothing was ever reserved.
+
+    The lines are bounds. With the ``account`` of the same moment, what admits studies marks where it stands now.
+    """
     points = found.points
     highest = max((point.committed_epsilon for point in points), default=0.0)
     if highest == 0:
@@ -19,6 +22,13 @@ def burndown_chart(found: Burndown) -> Lines | None:
         Series("charged", "stairs", [p.charged_epsilon for p in points]),
         Series("charged and reserved", "stairs", [p.committed_epsilon for p in points]),
     ]
+    if account and account.accountant != found.accountant:
+        by = f"now, by {account.accountant.upper()}"
+        before = [None] * (len(points) - 1)
+        series += [
+            Series(f"charged {by}", "dots", [*before, account.charged_epsilon], "accent"),
+            Series(f"charged and reserved {by}", "dots", [*before, account.committed_epsilon], "amber"),
+        ]  # fmt: skip
     if found.budget_epsilon <= _IN_SIGHT * highest:
         series.append(Series("budget", "line", [found.budget_epsilon] * len(points), "bad"))
     last = points[-1]
@@ -30,7 +40,7 @@ def burndown_chart(found: Burndown) -> Lines | None:
         summary=(
             f"After entry {last.seq} at most ε {text.epsilon(last.charged_epsilon)} is charged and "
             f"{text.epsilon(last.committed_epsilon)} with what is reserved, of "
-            f"{text.number(found.budget_epsilon)} at δ {text.number(found.delta)}."
+            f"{text.number(found.budget_epsilon)} at δ {text.number(found.delta)}.{_marks(found, account)}"
         ),
         table=Table(
             columns=("entry", "at", "charged_epsilon", "committed_epsilon"),
@@ -38,4 +48,13 @@ def burndown_chart(found: Burndown) -> Lines | None:
                 (p.seq, p.at.isoformat(), p.charged_epsilon, p.committed_epsilon) for p in points
             ],
         ),
+    )
+
+
+def _marks(found: Burndown, account: Account | None) -> str:
+    if account is None or account.accountant == found.accountant:
+        return ""
+    return (
+        f" By {account.accountant.upper()}, which admits studies, it is {text.epsilon(account.charged_epsilon)} and "
+        f"{text.epsilon(account.committed_epsilon)}."
     )

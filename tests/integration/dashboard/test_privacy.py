@@ -114,24 +114,27 @@ class TestFigures:
             (p["seq"], p["charged_epsilon"], p["committed_epsilon"]) for p in points
         ]
 
-    async def test_a_bound_above_the_budget_is_said_to_be_no_overrun(
-        self, client: httpx.AsyncClient, context: Context, monkeypatch: pytest.MonkeyPatch
+    async def test_the_burn_down_ends_in_what_decides(
+        self, client: httpx.AsyncClient, context: Context
     ) -> None:
-        await seeding.submitted(context)
-        within = await get(client, "/ui/datasets/digits")
-        exact = privacy.burndown.burndown
+        await seeding.training(context)
+        account = await answer(client, LEDGER)
 
-        async def raised(*args: Any) -> Any:
-            found = await exact(*args)
-            points = [each.model_copy(update={"committed_epsilon": 101.0}) for each in found.points]
-            return found.model_copy(update={"points": points})
+        page = await get(client, "/ui/datasets/digits")
 
-        monkeypatch.setattr(privacy.burndown, "burndown", raised)
-        above = await get(client, "/ui/datasets/digits")
-
-        said = "Where the line is above it, PLD, by which studies are admitted, is not."
-        assert said in above.text["main"]
-        assert said not in within.text["main"]
+        (drawn,) = [
+            json.loads(each["data-lines"] or "") for each in page.all("div") if "data-lines" in each
+        ]
+        ends = {
+            each["label"]: values[-1]
+            for each, values in zip(drawn["series"], drawn["data"][1:], strict=True)
+            if each["kind"] == "dots"
+        }
+        assert ends == {
+            "charged now, by PLD": pytest.approx(account["charged_epsilon"], rel=1e-5),
+            "charged and reserved now, by PLD": pytest.approx(account["committed_epsilon"], rel=1e-5),
+        }  # fmt: skip
+        assert "The dots at the end are by PLD, by which studies are admitted." in page.text["main"]
 
     async def test_a_cap_is_shown_with_the_entry_that_set_it(
         self, client: httpx.AsyncClient, context: Context

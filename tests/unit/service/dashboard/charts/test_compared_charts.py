@@ -2,9 +2,11 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import cast
 
+import pytest
+
 from service.dashboard.charts.burndown import burndown_chart
 from service.dashboard.charts.compared import Search, best_so_far, predictions_chart
-from service.ledger.schemas import Burndown, BurndownPoint, Head
+from service.ledger.schemas import Account, Burndown, BurndownPoint, Head
 from service.studies.schemas import StudyView
 from tests.support.trials import RUNGS, make_trial
 
@@ -68,6 +70,22 @@ class TestBurndownChart:
         assert far is not None
         assert [each.label for each in near.series][-1] == "budget"
         assert [each.label for each in far.series][-1] == "charged and reserved"
+
+    @pytest.mark.parametrize(("accountant", "dots"), [("pld", [1.25, 2.5]), ("rdp", [])])
+    def test_it_ends_in_what_admits_studies_where_that_is_another(
+        self, accountant: str, dots: list[float]
+    ) -> None:
+        account = SimpleNamespace(
+            accountant=accountant, charged_epsilon=1.25, committed_epsilon=2.50001
+        )
+
+        chart = burndown_chart(burndown(0.0, 3.0), cast("Account", account))
+
+        assert chart is not None
+        found = [each.values for each in chart.series if each.kind == "dots"]
+        assert [first for first, _ in found] == [None] * len(dots)
+        assert [last for _, last in found] == pytest.approx(dots, rel=1e-4)
+        assert ("it is 1.250 and 2.501" in chart.summary) == bool(dots)
 
     def test_figures_are_never_said_smaller_than_they_are(self) -> None:
         chart = burndown_chart(burndown(0.0, 2.00001))
