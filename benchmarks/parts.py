@@ -12,7 +12,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,13 +24,12 @@ from tan_core import models
 from tan_core.engine.memory import keep_freed_memory
 from tan_core.models import Checkpoint
 from tan_core.spec.models import MODEL_TYPES
-from tan_core.spec.pretrained import Part, Pretrained
+from tan_core.spec.pretrained import Pretrained
 
 ROUNDS, QUICK_ROUNDS = 11, 3
 PEAKS = 3
 """Processes, of which the median counts."""
 ALL = "all"
-TRAINS = (ALL, *get_args(Part))
 
 
 @dataclass(frozen=True)
@@ -95,9 +94,10 @@ def run(names: list[str], rounds: int) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     print("| private step | trained | ms | of all | MB | of all |\n| --- | --- | --- | --- | --- | --- |")  # fmt: skip
     for name in names:
-        loads = {train: begun(name, train) for train in TRAINS}
+        parts = MODEL_TYPES[LOADS[name]["model"]].parts or ()
+        loads = {train: begun(name, train) for train in (ALL, *parts)}
         seconds = seconds_of({train: ours(load) for train, load in loads.items()}, rounds)
-        memory = {train: grown_by(name, train) for train in TRAINS}
+        memory = {train: grown_by(name, train) for train in loads}
         for train, load in loads.items():
             full, base = f"{name}, B {EXAMPLES}: {train}", f"{name}, B {EXAMPLES}: {ALL}"
             time, size = seconds[train] / seconds[ALL], memory[train] / memory[ALL]

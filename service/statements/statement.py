@@ -126,6 +126,8 @@ OF_PARTS: dict[Trained, str] = {
     "norms": "scale and shift of its normalisations and the classifier were trained here, and all else is as the file "
     "has it",
     "biases": "its biases and the classifier were trained here, and all else is as the file has it",
+    "lora": "low-rank factors beside its linear layers and the classifier were trained here; the factors are in the "
+    "released weights of these layers, and all else is as the file has it",
 }
 OF_CODE_AROUND_IT = (
     "what is not in the file was made by the code of {}, which was not checked either"
@@ -398,6 +400,7 @@ def _pretraining(facts: Facts) -> dict[str, Any]:
         "note": note + part + left,
         "sha256": pretrained.sha256,
         "trained": pretrained.train,
+        **({} if pretrained.rank is None else {"rank": pretrained.rank}),
     }
 
 

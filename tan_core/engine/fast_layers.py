@@ -30,6 +30,7 @@ from tan_core.engine.ways import (
     pool_window,
     small_kernel,
 )
+from tan_core.models.low_rank import LowRankLinear
 from tan_core.models.relu_group_norm import ReluGroupNorm
 from tan_core.models.weight_standardised import WeightStandardisedConv2d
 
@@ -51,6 +52,8 @@ def fast_methods(layer: nn.Module, *, is_channels_last: bool) -> Prepare | None:
         if has_few_outputs(layer):
             return lambda: _few_outputs(layer)
         return lambda: {"forward": _linear(layer)}
+    if type(layer) is LowRankLinear:
+        return lambda: {"product": _linear(layer)}
     if type(layer) is nn.GroupNorm or type(layer) is ReluGroupNorm:
         return lambda: _group_norm(layer)
     if type(layer) is nn.Conv2d and is_channels_last:
@@ -67,7 +70,7 @@ def fast_methods(layer: nn.Module, *, is_channels_last: bool) -> Prepare | None:
     return None
 
 
-def _linear(layer: nn.Linear) -> Callable[[Tensor], Tensor]:
+def _linear(layer: nn.Linear | LowRankLinear) -> Callable[[Tensor], Tensor]:
     def forward(x: Tensor) -> Tensor:
         if onednn.is_faster(x, layer.weight):
             return onednn.linear(x, layer.weight, layer.bias)

@@ -57,6 +57,7 @@ from tan_core.engine.verdicts import check_once
 from tan_core.errors import ParameterError
 from tan_core.execution import PrivateRun, Simulation
 from tan_core.mechanism import Mechanism
+from tan_core.models.low_rank import merged
 from tan_core.spec.schedules import scheduled_learning_rate
 from tan_core.spec.train import Clipping, TrainerConfig
 from tan_core.wire import UpdatePoint
@@ -322,6 +323,8 @@ class Trainer:
     def released_weights(self, weights_P: Tensor | None = None) -> dict[str, Tensor]:
         """A copy of what is published, by parameter name: averaged weights where averaging is on.
 
+        Low-rank factors are in the weights of their layers: what is published is a model without them.
+
         Args:
             weights_P: in the place of :attr:`released`.
         """
@@ -332,6 +335,7 @@ class Trainer:
         for name, parameter in self._model.named_parameters(remove_duplicate=False):
             if parameter.requires_grad:
                 weights[name] = released[first_names[parameter]]
+        weights = merged(self._model, weights)
         return {name: value.to("cpu", copy=True).contiguous() for name, value in weights.items()}
 
     def trained_weights(self, weights_P: Tensor) -> dict[str, Tensor]:

@@ -95,7 +95,9 @@ def build(
     shape, num_classes = _checked(spec, shape, num_classes, generator)
     _validate.optional(Checkpoint, checkpoint=checkpoint)
     model, replaced = _initialised(spec, shape, num_classes, generator)
-    begin_from(checkpoint, model, spec, num_classes=num_classes, replaced=replaced)
+    begin_from(
+        checkpoint, model, spec, num_classes=num_classes, generator=generator, replaced=replaced
+    )
     return model
 
 

@@ -12,9 +12,10 @@ from tan_core.errors import PretrainedError
 from tan_core.models.batch_norm import by_new_names
 from tan_core.models.checkpoint_file import Checkpoint
 from tan_core.models.extractor import Extractor
+from tan_core.models.low_rank import adapt, adaptable
 from tan_core.models.parts import parameters_of
 from tan_core.spec.models import ModelSpec
-from tan_core.spec.pretrained import Part, lacking
+from tan_core.spec.pretrained import Beside, lacking
 
 _NAMES_SHOWN = 5
 _WRAPPERS = ("module.", "_module.", "_orig_mod.")
@@ -63,9 +64,12 @@ def begin_from(
     spec: ModelSpec,
     *,
     num_classes: int,
+    generator: torch.Generator,
     replaced: Mapping[str, str] | None = None,
 ) -> None:
     """Put the checkpoint of ``spec.pretrained`` into ``model``, and freeze what is not trained.
+
+    With ``train: lora`` its linear layers are replaced by :class:`~tan_core.models.low_rank.LowRankLinear`.
 
     The classifier is the last linear layer. It keeps the initial values that it has where it alone is
     trained, and where the checkpoint's is for another number of classes.
@@ -78,6 +82,7 @@ def begin_from(
         model: of ``spec``, initialised.
         spec: whether all is trained, the classifier alone, or a part of what stands before it as well.
         num_classes: of the model.
+        generator: source of low-rank factors.
         replaced: what :func:`~tan_core.models.batch_norm.replace_batch_norm` said of it.
 
     Raises:
@@ -102,9 +107,11 @@ def begin_from(
             "accepted: train: all",
             field="model.pretrained.train",
         )
+    if train not in ("all", "classifier"):
+        _check_has(train, model, spec, classifier)
     trained = {*classifier}
     if train == "norms" or train == "biases":
-        trained |= _names_of(train, model, spec, classifier)
+        trained |= parameters_of(train, model)
     own = model.state_dict()
     weights = by_new_names(_unwrapped(checkpoint.weights, own), replaced or {})
     checkpoint = replace(checkpoint, weights=weights)
@@ -118,27 +125,31 @@ def begin_from(
             field="model.pretrained.train",
         )
     _load(checkpoint, kept, fresh)
+    if train == "lora":
+        layers, rank = adaptable(model, besides=classifier), spec.pretrained.rank
+        assert rank is not None  # noqa: S101 the spec has it
+        trained |= adapt(model, layers, rank=rank, generator=generator)
     if train != "all":
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name in trained)
 
 
-def _names_of(
-    part: Part, model: nn.Module, spec: ModelSpec, classifier: Collection[str]
-) -> set[str]:
-    """Names of the parameters of a part of the backbone.
-
-    Raises:
-        PretrainedError: the model has none.
-    """
-    names = parameters_of(part, model)
-    if names <= {*classifier}:
-        others = [each for each in get_args(Part) if parameters_of(each, model) - {*classifier}]
+def _check_has(
+    part: Beside, model: nn.Module, spec: ModelSpec, classifier: Collection[str]
+) -> None:
+    """Refuse a part of which nothing stands before the classifier."""
+    found = [each for each in get_args(Beside) if _has(each, model, classifier)]
+    if part not in found:
         raise PretrainedError(
-            lacking(part, spec.name, accepted=["all", "classifier", *others]),
+            lacking(part, spec.name, accepted=["all", "classifier", *found]),
             field="model.pretrained.train",
         )
-    return names
+
+
+def _has(part: Beside, model: nn.Module, classifier: Collection[str]) -> bool:
+    if part == "lora":
+        return bool(adaptable(model, besides=classifier))
+    return not parameters_of(part, model) <= {*classifier}
 
 
 def _unwrapped(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from tan_core import _validate
@@ -24,7 +24,7 @@ from tan_core.spec.models import (
     VitModel,
     WideResNetModel,
 )
-from tan_core.spec.pretrained import Trained
+from tan_core.spec.pretrained import Pretrained
 
 _SMALL_SIDE = 16
 """Below it the tanh network has other kernels (tan_core.models.tanh_cnn)."""
@@ -104,10 +104,10 @@ def model_cost(spec: ModelSpec, *, shape: Sequence[int], num_classes: int) -> Mo
             _count_vit(tally, spec, _image(spec.name, shape), num_classes)
         case TimmModel() | PythonModel():
             return None
+    if spec.pretrained is not None:
+        return tally.begun_from(spec.pretrained)
     return ModelCost(
-        num_parameters=tally.parameters,
-        activation_floats_per_example=tally.activations,
-        num_trained=None if spec.pretrained is None else tally.trained(spec.pretrained.train),
+        num_parameters=tally.parameters, activation_floats_per_example=tally.activations
     )
 
 
@@ -119,28 +119,40 @@ class _Tally:
     activations: int = 0
     of_norms: int = 0
     of_biases: int = 0
-    last: tuple[int, int] = 0, 0
-    """Inputs and outputs of the linear layer that was counted last: in the end the classifier's."""
+    linear_layers: list[tuple[int, int, int]] = field(default_factory=list)
+    """Inputs, outputs and positions of each; the last is the classifier."""
 
-    def trained(self, train: Trained) -> int:
-        """How many parameters are, where a study begins from a checkpoint."""
-        inputs, outputs = self.last
-        classifier = (inputs + 1) * outputs
-        match train:
+    def begun_from(self, pretrained: Pretrained) -> ModelCost:
+        """Where a study begins from a checkpoint."""
+        (inputs, outputs, _), parameters = self.linear_layers[-1], self.parameters
+        trained, activations = (inputs + 1) * outputs, self.activations
+        match pretrained.train:
             case "all":
-                return self.parameters
+                trained = parameters
             case "classifier":
-                return classifier
+                pass
             case "norms":
-                return self.of_norms + classifier
+                trained += self.of_norms
             case "biases":
-                return self.of_biases - outputs + classifier
+                trained += self.of_biases - outputs
+            case "lora":
+                rank, adapted = pretrained.rank or 0, self.linear_layers[:-1]
+                factors = rank * sum(inputs + outputs for inputs, outputs, _ in adapted)
+                trained, parameters = trained + factors, parameters + factors
+                activations += sum(
+                    (rank + outputs) * positions for _, outputs, positions in adapted
+                )
+        return ModelCost(
+            num_parameters=parameters,
+            activation_floats_per_example=activations,
+            num_trained=trained,
+        )
 
     def linear(self, inputs: int, outputs: int, *, positions: int = 1) -> None:
         self.parameters += inputs * outputs
         self.biases(outputs)
         self.activations += outputs * positions
-        self.last = inputs, outputs
+        self.linear_layers.append((inputs, outputs, positions))
 
     def biases(self, outputs: int) -> None:
         self.parameters += outputs

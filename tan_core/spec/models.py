@@ -21,7 +21,7 @@ from pydantic import (
 
 from tan_core.spec.base import Frozen, fault, listed
 from tan_core.spec.needs import Need
-from tan_core.spec.pretrained import Part, Pretrained, lacking
+from tan_core.spec.pretrained import Beside, Pretrained, lacking
 
 OptionValue = bool | int | float | str
 Options = Annotated[dict[str, OptionValue], Field(max_length=64)]
@@ -42,8 +42,8 @@ class Model(Frozen):
     """Of options that another option makes idle."""
     one_is_enough: ClassVar[frozenset[str]] = frozenset()
     """Options that are lists and may be given as one value: so a search can vary them."""
-    parts: ClassVar[tuple[Part, ...] | None] = ()
-    """What it has parameters of before its classifier; None: only its code tells."""
+    parts: ClassVar[tuple[Beside, ...] | None] = ()
+    """What can be trained before its classifier; None: only its code tells."""
     pretrained: Pretrained | None = Field(default=None, exclude_if=lambda value: value is None)
     """Weights to begin from; None: they are drawn at random."""
 
@@ -90,7 +90,7 @@ class MlpModel(Model):
     """Fully connected network."""
 
     one_is_enough = frozenset(["hidden"])
-    parts = ("biases",)
+    parts = ("biases", "lora")
     name: Literal["mlp"] = "mlp"
     hidden: Annotated[
         list[Annotated[int, Field(ge=1, le=65536)]],
@@ -106,7 +106,7 @@ class TanhCnnModel(Model):
     """Two tanh convolutions and two linear layers (Papernot et al. 2021)."""
 
     smallest_side = 4
-    parts = ("biases",)
+    parts = ("biases", "lora")
     name: Literal["tanh-cnn"] = "tanh-cnn"
     width: Annotated[int, Field(ge=1, le=1024)] = 16
     """Channels of the first convolution; the second has twice as many."""
@@ -231,7 +231,7 @@ class VitModel(Model):
     """Small vision transformer (Dosovitskiy et al. 2021), pre-norm, averaged over the patches."""
 
     smallest_side = 4
-    parts = ("norms", "biases")
+    parts = ("norms", "biases", "lora")
     name: Literal["vit-tiny"] = "vit-tiny"
     patch_size: Annotated[int, Field(ge=1, le=64)] = 4
     """Pixels of a patch's side: 4 for images of 32 pixels, 16 for those of 224."""

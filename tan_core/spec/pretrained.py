@@ -2,16 +2,21 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, StringConstraints
+from pydantic import BeforeValidator, Field, StringConstraints, ValidationError, model_validator
 
-from tan_core.spec.base import Frozen
+from tan_core.spec.base import Frozen, fault
 
 Part = Literal["norms", "biases"]
 """Parameters that are few, and all through the backbone: trained beside the classifier, all else frozen."""
 
-Trained = Literal["all", "classifier", Part]
+Beside = Literal[Part, "lora"]
+"""What may be trained beside the classifier: a part, or low-rank factors that are put beside linear layers."""
+
+Trained = Literal["all", "classifier", Beside]
+
+DEFAULT_RANK = 8
 
 CheckpointDirectory = Annotated[Path | None, BeforeValidator(lambda value: value or None)]
 """The one folder below which checkpoints are read; an empty text is none, not the working folder."""
@@ -33,18 +38,37 @@ class Pretrained(Frozen):
     """What it was trained on and under which privacy, in words; the signed statement repeats them."""
     train: Trained = "all"
     """Every layer, or the last linear layer alone, which then starts anew; or, beside that layer, scale and shift of
-    all normalisations, or all biases."""
+    all normalisations, all biases, or low-rank factors of the other linear layers (LoRA)."""
+    rank: Annotated[int, Field(ge=1, le=1024)] | None = Field(
+        default=None, exclude_if=lambda value: value is None
+    )
+    """Of the factors of ``train: lora``, 8 unless said; of nothing else."""
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     """Of the file. Left out: fixed when the study is submitted."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _has_a_rank_where_it_is_of_factors(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        rank, train = given.get("rank"), given.get("train", "all")
+        if train == "lora" and rank is None:
+            return {**given, "rank": DEFAULT_RANK}
+        if train != "lora" and rank is not None:
+            message = f"rank is of the factors of train: lora, and nothing else; train is {train}"
+            found = fault("rank", ("rank",), rank, message)
+            raise ValidationError.from_exception_data(cls.__name__, [found])
+        return given
 
-_LACKED: dict[Part, str] = {
+
+_LACKED: dict[Beside, str] = {
     "norms": "no normalisation that has a scale or a shift",
     "biases": "no bias but that of its classifier",
+    "lora": "no linear layer before its classifier that factors can be put beside",
 }
 
 
-def lacking(part: Part, name: str, *, accepted: Sequence[str]) -> str:
+def lacking(part: Beside, name: str, *, accepted: Sequence[str]) -> str:
     """Why a part of a model of this name cannot be trained.
 
     Example:

@@ -1,4 +1,4 @@
-"""A released model goes into the next study: searched and trained on a real Ray, its classifier alone."""
+"""A released model goes into the next study: searched and trained on a real Ray, in part."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +25,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(280)]
 SPEC = MlpModel(hidden=[32])
 
 
+@pytest.mark.parametrize(("train", "trained"), [("classifier", set[str]()), ("lora", {"1.weight"})])
 def test_a_search_and_two_ranks_begin_from_one_file(
     plane: "ControlPlaneServer",
     start: "Start",
@@ -33,10 +34,12 @@ def test_a_search_and_two_ranks_begin_from_one_file(
     new_books: Callable[..., "Books"],
     digits: DatasetRef,
     tmp_path: Path,
+    train: str,
+    trained: set[str],
 ) -> None:
     folder, cache = tmp_path / "pretrained", tmp_path / "cache"
     begun_from = dict(whole(SPEC, digits).state_dict())
-    spec = released(folder / "model.safetensors", begun_from)
+    spec = released(folder / "model.safetensors", begun_from, train)
     environment = {"TAN_PRETRAINED_DIR": str(folder), "TAN_CACHE_DIR": str(cache)}
 
     plane.books = books = new_books(search_of(model=spec))
@@ -56,7 +59,7 @@ def test_a_search_and_two_ranks_begin_from_one_file(
     weights = load_file(finish.result.model_path)
     moved = {name for name, weight in weights.items() if not torch.equal(weight, begun_from[name])}
     assert weights.keys() == begun_from.keys()
-    assert moved == {"3.weight", "3.bias"}
+    assert moved == {"3.weight", "3.bias"} | trained
     model = whole(SPEC, digits)
     model.load_state_dict(weights)
     test = load_split(digits, "test")
@@ -87,11 +90,11 @@ def test_a_job_without_the_folder_reads_no_file_and_is_not_tried_again(
     assert books.charged == 0
 
 
-def released(file: Path, weights: dict[str, torch.Tensor]) -> ModelSpec:
+def released(file: Path, weights: dict[str, torch.Tensor], train: str = "classifier") -> ModelSpec:
     """The model that begins from ``file``, which is written as the result of a study."""
     metadata = {"study_id": "s0", "model": SPEC.model_dump(mode="json")}
     sha256 = checkpoint.save_weights(file, weights, metadata)
-    pretrained = {"path": file.name, "data": "none", "train": "classifier", "sha256": sha256}
+    pretrained = {"path": file.name, "data": "none", "train": train, "sha256": sha256}
     return MlpModel.model_validate({**SPEC.model_dump(), "pretrained": pretrained})
 
 

@@ -49,6 +49,7 @@ class TestVersion:
         11: "8207035d980aae9d",  # a simulation tells how many of its gradients were clipped; a search has points of its own
         12: "76af685f92693e9d",  # a private run is told what it is scored by; shares of classes, columns as they are stated, batch norms replaced
         13: "2a65da2b90cb2355",  # of a checkpoint the norms or the biases may be trained
+        14: "f3b5e2caf8d62a8a",  # or low-rank factors of a rank
     }
     """By version: what the fields of all messages and their types hash to."""
 

@@ -183,6 +183,10 @@ class TestBuild:
         [
             ("norms", "scale and shift of its normalisations and the classifier were trained here"),
             ("biases", "its biases and the classifier were trained here"),
+            (
+                "lora",
+                "low-rank factors beside its linear layers and the classifier were trained here",
+            ),
         ],
     )
     def test_which_part_of_a_checkpoint_was_trained_is_said(self, train, told):
@@ -193,6 +197,7 @@ class TestBuild:
         declared = build(make_facts(spec=StudySpec.model_validate(spec)))["pretraining"]
 
         assert declared["trained"] == train
+        assert declared.get("rank") == (8 if train == "lora" else None)
         assert told in declared["note"]
         assert "all else is as the file has it" in declared["note"]
 

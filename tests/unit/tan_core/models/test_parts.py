@@ -1,7 +1,7 @@
 """Parts of a checkpoint that are trained beside its classifier: which they are, how exactly, and that no more moves."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -14,6 +14,7 @@ from tan_core.engine.independence import check_independence
 from tan_core.errors import PretrainedError
 from tan_core.models import Checkpoint, build
 from tan_core.models.parts import parameters_of
+from tan_core.models.pretrained import _has as has
 from tan_core.models.pretrained import begin_from
 from tan_core.spec.models import (
     MODEL_TYPES,
@@ -23,6 +24,7 @@ from tan_core.spec.models import (
     VitModel,
     WideResNetModel,
 )
+from tan_core.spec.pretrained import Beside
 from tan_core.spec.train import Precision
 from tan_core.testing.oracle import clipped, example_gradients
 from tests.support.models import SMALL_MODELS
@@ -30,6 +32,7 @@ from tests.unit.tan_core.engine.oracle import books_are_enough
 from tests.unit.tan_core.engine.support import make_run, make_trainer, run
 
 SHAPE, CLASSES = (3, 8, 8), 3
+GENERATOR = torch.Generator()
 PARTS = ("norms", "biases")
 SPECS: dict[str, ModelSpec] = SMALL_MODELS | {
     "wrn standardised": WideResNetModel(weight_standardization=True),
@@ -139,7 +142,7 @@ class TestWhichTheyAre:
         model = build(spec, shape=SHAPE, num_classes=CLASSES, generator=torch.Generator())
         classifier = {name for name, _ in [*model.named_parameters()][-2:]}
 
-        found = [part for part in PARTS if parameters_of(part, model) - classifier]
+        found = [part for part in get_args(Beside) if has(part, model, classifier)]
 
         assert found == [*(spec.parts or ())]
         assert all(type(spec).parts is not None for spec in SMALL_MODELS.values())
@@ -204,6 +207,7 @@ class TestWhichTheyAre:
         [
             ("norms", "train: norms: model python:.* has no normalisation .*; accepted: all, classifier$"),
             ("biases", "train: biases: model python:.* has no bias .*; accepted: all, classifier$"),
+            ("lora", "train: lora: model python:.* has no linear layer .*; accepted: all, classifier$"),
         ],
     )  # fmt: skip
     def test_a_model_without_such_parameters_is_refused(self, part: str, told: str) -> None:
@@ -211,18 +215,22 @@ class TestWhichTheyAre:
         model, spec = nn.Sequential(*layers), _naming_a_file(OF_A_USER, part)
 
         with pytest.raises(PretrainedError, match=told) as caught:
-            begin_from(given(model.state_dict()), model, spec, num_classes=CLASSES)
+            begin_from(
+                given(model.state_dict()), model, spec, num_classes=CLASSES, generator=GENERATOR
+            )
 
         assert caught.value.field == "model.pretrained.train"
         assert trained(model) == {"0.weight", "2.weight", "2.bias"}
 
-    @pytest.mark.parametrize("part", PARTS)
+    @pytest.mark.parametrize("part", get_args(Beside))
     def test_a_model_without_a_classifier_is_refused(self, part: str) -> None:
         model = nn.Sequential(nn.Conv2d(3, 4, 8), nn.GroupNorm(2, 4), nn.Flatten())
         spec = _naming_a_file(OF_A_USER, part)
 
         with pytest.raises(PretrainedError, match=r"no linear layer of 3 classes .* train: all"):
-            begin_from(given(model.state_dict()), model, spec, num_classes=CLASSES)
+            begin_from(
+                given(model.state_dict()), model, spec, num_classes=CLASSES, generator=GENERATOR
+            )
 
 
 @pytest.fixture(params=["kernels", "torch"])
@@ -279,7 +287,9 @@ class TestBooks:
 
     @pytest.mark.parametrize("views", [1, 4])
     @pytest.mark.parametrize("precision", Precision)
-    @pytest.mark.parametrize("case", ["wrn-16-4, norms", "nf-resnet-50, norms", "vit-tiny, biases"])
+    @pytest.mark.parametrize(
+        "case", ["wrn-16-4, norms", "nf-resnet-50, norms", "vit-tiny, biases", "vit-tiny, lora"]
+    )
     def test_an_audit_agrees(self, case: str, precision: Precision, views: int) -> None:
         model, (inputs, labels) = begun(*CASES[case]), batch(3, views, dtype=torch.float32)
         books = Books(model, precision)

@@ -272,7 +272,9 @@ class TestRefusals:
         weights = {k: v for k, v in (weights_of(TANH) | change).items() if v is not None}
         model = fresh(TANH)
         with pytest.raises(PretrainedError, match=message) as caught:
-            begin_from(given(weights), model, begun(TANH), num_classes=CLASSES)
+            begin_from(
+                given(weights), model, begun(TANH), num_classes=CLASSES, generator=torch.Generator()
+            )
 
         assert caught.value.field == "model.pretrained.path"
         assert str(caught.value).startswith("a.safetensors: ")
@@ -314,7 +316,13 @@ class TestRefusals:
     def test_a_model_whose_last_linear_layer_gives_no_logits(self) -> None:
         model = nn.Sequential(nn.Flatten(), nn.Linear(64, 5), nn.Unflatten(1, (5, 1)))
         with pytest.raises(PretrainedError, match="no linear layer of 3 classes"):
-            begin_from(given({}), model, begun(TANH, "classifier"), num_classes=CLASSES)
+            begin_from(
+                given({}),
+                model,
+                begun(TANH, "classifier"),
+                num_classes=CLASSES,
+                generator=torch.Generator(),
+            )
 
 
 class TestTraining:

@@ -104,9 +104,25 @@ def test_so_do_those_of_what_is_trained_of_a_checkpoint(spec: ModelSpec, train: 
     found = model_cost(begun, **arguments)
     assert found is not None
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    assert (found.num_trained, found.num_parameters) == (
-        trained,
-        really(spec, **arguments).num_parameters,
+    whole = sum(p.numel() for p in model.parameters())
+    assert (found.num_trained, found.num_parameters) == (trained, whole)
+    if train != "lora":
+        assert whole == really(spec, **arguments).num_parameters
+
+
+def test_factors_put_out_numbers_too() -> None:
+    named = {"path": "a.pt", "data": "public", "train": "lora", "rank": 3, "sha256": "ab" * 32}
+    sizes: dict[str, Any] = {"shape": [64], "num_classes": 10}
+    plain, adapted = (
+        model_cost(MlpModel(hidden=[20], pretrained=given), **sizes) for given in (None, named)
+    )
+
+    assert plain is not None
+    assert plain.activation_floats_per_example is not None
+    assert adapted == ModelCost(
+        num_parameters=plain.num_parameters + 3 * (64 + 20),
+        num_trained=3 * (64 + 20) + 21 * 10,
+        activation_floats_per_example=plain.activation_floats_per_example + 3 + 20,
     )
 
 

@@ -60,8 +60,9 @@ def test_what_is_refused_is_named(field: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("model", "train", "told"),
     [
-        ("mlp", "norms", "train: norms: model mlp has no normalisation that has a scale or a shift; accepted: all, classifier, biases"),
+        ("mlp", "norms", "train: norms: model mlp has no normalisation that has a scale or a shift; accepted: all, classifier, biases, lora"),
         ("linear", "biases", "train: biases: model linear has no bias but that of its classifier; accepted: all"),
+        ("wrn-16-4", "lora", "train: lora: model wrn-16-4 has no linear layer before its classifier that factors can be put beside; accepted: all, classifier, norms, biases"),
     ],
 )  # fmt: skip
 def test_a_part_that_a_model_does_not_have_is_refused_with_those_that_it_has(
@@ -86,6 +87,41 @@ def test_a_part_that_a_model_may_have_is_taken(name: str, train: str) -> None:
     assert model.pretrained is not None
     assert model.pretrained.train == train
     assert model.trains_network
+
+
+class TestRank:
+    def test_it_is_8_where_factors_are_trained_and_nobody_says(self) -> None:
+        ranks = [
+            study(train=train, **given).model.pretrained.rank  # type: ignore[union-attr]
+            for train, given in [("lora", {}), ("lora", {"rank": 3}), ("all", {}), ("biases", {})]
+        ]
+
+        assert ranks == [8, 3, None, None]
+
+    @pytest.mark.parametrize("rank", [0, -1, 1025, 2.5, True, "many"])
+    def test_it_is_a_whole_number_from_1(self, rank: Any) -> None:
+        with pytest.raises(ValidationError) as caught:
+            study(train="lora", rank=rank)
+
+        assert {p.path for p in field_problems(caught.value, StudySpec)} == {
+            "model.pretrained.rank"
+        }
+
+    @pytest.mark.parametrize("train", ["all", "classifier", "biases"])
+    def test_where_no_factors_are_trained_it_is_refused(self, train: str) -> None:
+        with pytest.raises(ValidationError) as caught:
+            study(train=train, rank=4)
+
+        (problem,) = field_problems(caught.value, StudySpec)
+        assert (problem.path, problem.value) == ("model.pretrained.rank", 4)
+        assert f"of train: lora, and nothing else; train is {train}" in problem.message
+
+    def test_it_is_written_where_it_is_and_read_again(self) -> None:
+        written = study(train="lora").model_dump(mode="json")
+
+        assert written["model"]["pretrained"]["rank"] == 8
+        assert StudySpec.model_validate(written).model_dump(mode="json") == written
+        assert "rank" not in study().model_dump(mode="json")["model"]["pretrained"]
 
 
 def test_a_declaration_cannot_be_left_out() -> None:
