@@ -30,6 +30,7 @@ from service.dashboard import (
     listing,
     planner,
     privacy,
+    register,
     sign_in,
     statement,
     statement_check,
@@ -149,6 +150,7 @@ def _rooms() -> APIRouter:
         planner,
         compare,
         privacy,
+        register,
         statement,
         statement_check,
         audit,
@@ -160,7 +162,7 @@ def _rooms() -> APIRouter:
         dashboard,
     ):
         house.include_router(room.router)
-    for room in (listing, editor, study):
+    for room in (listing, editor, register, study):
         house.include_router(room.actions)
     return house
 

@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response, status
 
 from service import etags
@@ -11,8 +10,7 @@ from service.access.guard import PrincipalDep, needs
 from service.auth.scopes import Scope
 from service.body import read_mapping, validate
 from service.context import ContextDep
-from service.datasets import paths, repository, service
-from service.datasets.overlap import digest_key
+from service.datasets import repository, service
 from service.datasets.schemas import (
     ApprovalRequest,
     DatasetList,
@@ -51,18 +49,14 @@ async def register_dataset(
     """Register a dataset with its whole budget. No file can be registered twice."""
     body = await read_mapping(request)
     registration = validate(DatasetRegistration, body)
-    if registration.path is not None:
-        await to_thread.run_sync(paths.check, registration.path, context.settings)
     keyed = Keyed.of(idempotency_key, principal, "register_dataset", body)
     if dry_run:
         note_targets(request, f"{registration.name}/dry run")
-    view, is_new = await service.register(
-        context.database,
+    view, is_new = await service.register_for(
+        context,
         registration,
-        actor=principal.actor,
+        by=principal,
         request=None if dry_run else keyed,
-        storage=context.settings.dataset_storage,
-        key=await to_thread.run_sync(digest_key, context.settings.home_path),
         dry_run=dry_run,
     )
     if dry_run:

@@ -7,7 +7,9 @@ from anyio import to_thread
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service import idempotency
-from service.datasets import overlap, repository
+from service.auth.scopes import Principal
+from service.context import Context
+from service.datasets import overlap, paths, repository
 from service.datasets.overlap import DigestKey
 from service.datasets.schemas import (
     ALLOWED_MODES,
@@ -54,6 +56,29 @@ class Protection:
     neighboring_relation: NeighboringRelation
     budget: BudgetView
     admission: AdmissionRule
+
+
+async def register_for(
+    context: Context,
+    registration: DatasetRegistration,
+    *,
+    by: Principal,
+    request: Keyed | None = None,
+    dry_run: bool = False,
+) -> tuple[DatasetView, bool]:
+    """:func:`register`, where this service's datasets may lie and no further."""
+    settings = context.settings
+    if registration.path is not None:
+        await to_thread.run_sync(paths.check, registration.path, settings)
+    return await register(
+        context.database,
+        registration,
+        actor=by.actor,
+        request=request,
+        storage=settings.dataset_storage,
+        key=await to_thread.run_sync(overlap.digest_key, settings.home_path),
+        dry_run=dry_run,
+    )
 
 
 async def register(

@@ -277,6 +277,7 @@ class TestLooking:
             "/ui/calibration",
             "/ui/studies/s-none",
             "/ui/new",
+            "/ui/register",
             "/ui/plan",
             "/ui/sign-in",
         ]

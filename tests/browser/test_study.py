@@ -565,6 +565,38 @@ class TestWriting:
             await page.wait_for_url("**/ui/studies/s-*")
             await expect(page.get_by_role("heading", name="digits-eps3")).to_be_visible()
 
+    async def test_a_dataset_is_checked_and_registered_once_one_is_sure(
+        self, service: Service, tab: Tab, tmp_path: Path
+    ) -> None:
+        rows = [f"{row % 7},{row % 2}" for row in range(40)]
+        (tmp_path / "visits.csv").write_text("\n".join(["age,label", *rows]) + "\n")
+        described = f"name: visits\npath: {tmp_path / 'visits.csv'}\ndelta: 1.0e-4\n"
+
+        async with tab.open("/ui/datasets") as page:
+            await page.get_by_role("link", name="Register a dataset").click()
+            editor = page.get_by_role("textbox", name="dataset.yaml")
+            verdict, check = page.locator("#verdict"), page.get_by_role("button", name="Check")
+            register = page.get_by_role("button", name="Register")
+            await editor.fill(f"{described}epsilon: none\n")
+            await check.click()
+            await expect(verdict).to_contain_text("epsilon")
+            await verdict.get_by_role("button").click()
+            chosen = "e => e.value.slice(e.selectionStart, e.selectionEnd)"
+            assert await editor.evaluate(chosen) == "epsilon: none"
+
+            await editor.fill(f"{described}epsilon: 8\n")
+            await check.click()
+            await expect(verdict).to_contain_text("What was found", timeout=60_000)
+            page.once("dialog", Dialog.dismiss)
+            await register.click()
+            assert (await page.request.get("/datasets/visits")).status == 404
+            page.once("dialog", Dialog.accept)
+            await register.click()
+            await expect(verdict).to_contain_text("Registered", timeout=60_000)
+            await verdict.get_by_role("link", name="visits").click()
+
+            await expect(page.get_by_role("heading", name="visits")).to_be_visible()
+
     async def test_an_id_is_copied_and_who_does_not_see_it_is_told(
         self, service: Service, tab: Tab
     ) -> None:

@@ -17,14 +17,15 @@ function size(host) {
 }
 
 /** A line of a single value has no length to be seen by. */
-const isAlone = (plot, index) => plot.data[index].filter((value) => value != null).length === 1;
+const isOne = (values) => values.filter((value) => value != null).length === 1;
+const isAlone = (plot, index) => isOne(plot.data[index]);
 
-function seriesOf({ label, kind, tone }, index, show) {
+function seriesOf({ label, kind, tone }, index, show, values) {
   const stroke = colour(tone ?? SEQUENCE[index % SEQUENCE.length]);
   const dash = index < SEQUENCE.length ? undefined : DASHES; // where a colour comes again
   const common = { label, stroke, dash, width: 2, spanGaps: true, value: (_, value) => show(value) };
   if (kind === "dots") {
-    return { ...common, paths: () => null, points: { show: true, size: 5, width: 0, fill: stroke, stroke } };
+    return { ...common, paths: () => null, points: { show: true, size: isOne(values) ? 9 : 5, width: 0, fill: stroke, stroke } };
   }
   const paths = kind === "stairs" ? uPlot.paths.stepped({ align: 1 }) : uPlot.paths.linear();
   return { ...common, paths, points: { show: isAlone, size: 7, fill: stroke } };
@@ -63,7 +64,7 @@ function draw(host) {
       legend: { live: true, markers: { dash: (plot, index) => (plot.series[index].dash ? "dashed" : "solid") } },
       cursor: { points: { size: 7 }, focus: { prox: NEAR } },
       focus: { alpha: 0.35 },
-      series: [{ label: x, value: (_, value) => plain(value) }, ...series.map((each, i) => seriesOf(each, i, show))],
+      series: [{ label: x, value: (_, value) => plain(value) }, ...series.map((each, i) => seriesOf(each, i, show, data[i + 1]))],
       axes: [axis(x, { size: 32, values: (_, values) => values.map(plain), ...(data[0].every(Number.isInteger) && { incrs: WHOLE }) }), axis(y, { size: 60, values: ticks })],
     },
     data,

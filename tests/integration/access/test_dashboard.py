@@ -49,7 +49,7 @@ async def test_anothers_is_not_among_many(acme, other, study):
 async def test_a_reader_changes_nothing(admin, study):
     reader = await admin.befriend(["read"], tenant="acme")
 
-    for path in ("/ui/studies/bulk", "/ui/new"):
+    for path in ("/ui/studies/bulk", "/ui/new", "/ui/register"):
         answer = await reader.post(path, data={"action": "cancel", "study": [study]})
         assert answer.status_code == 403
 
@@ -111,6 +111,17 @@ class TestWhoOneIs:
         assert not [a for a in editor.all("button") if a.get("name") == "action"]
         assert "may not check or submit" in editor.text["verdict"]
         assert "evaluations" in self.buttons(Page((await admin.get("/ui/datasets/digits")).text))
+
+    async def test_only_an_admin_may_register_data(self, admin, waiting):
+        submitter = await admin.befriend(["submit", "approve"], tenant="local")
+        page = Page((await submitter.get("/ui/register")).text)
+        assert not [a for a in page.all("button") if a.get("name") == "action"]
+        assert "may not register a dataset" in page.text["verdict"]
+        assert "/ui/register" not in [
+            a.get("href") for a in Page((await submitter.get("/ui/datasets")).text).all("a")
+        ]
+        assert (await submitter.post("/ui/register", data={"yaml": "a: 1"})).status_code == 403
+        assert "Check" in (await admin.get("/ui/register")).text
 
     async def test_only_an_admin_may_let_private_runs_wait(self, admin, waiting):
         path = "/ui/datasets/digits"

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from service.dashboard.editor import Fault, faults_of, line_of
+from service.dashboard.faults import Fault, faults_of, line_of
 from service.errors import InvalidInputError
 from service.trial_spec import sparse
 from tan_core.errors import ParameterError
