@@ -6,6 +6,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 
+from service.access.audit import note_targets
 from service.access.guard import PrincipalDep, expect_study, needs
 from service.auth.scopes import Scope
 from service.body import validate
@@ -74,6 +75,7 @@ async def take_study(request: Request, context: ContextDep, principal: Principal
         spec = validate(StudySpec, body)
         if fields.get("action") == "submit":
             study, _ = await studies.submit(context, spec, by=principal)
+            note_targets(request, study.id)
             address = f"{base_of(request)}/ui/studies/{study.id}"
             return Response(status_code=204, headers={"HX-Redirect": address})
         prepared = await prepare(context, spec, tenant=principal.reaches)

@@ -57,8 +57,7 @@ async def take_dataset(
     try:
         body = await to_thread.run_sync(parse_yaml, text)
         registration = validate(DatasetRegistration, body)
-        if is_check:
-            note_targets(request, f"{registration.name}/dry run")
+        note_targets(request, registration.name + ("/dry run" if is_check else ""))
         found, _ = await datasets.register_for(
             context, registration, by=principal, dry_run=is_check
         )

@@ -1,5 +1,6 @@
 """What was asked for is written down, and stays written down."""
 
+import json
 from datetime import UTC, datetime
 
 import psycopg
@@ -129,6 +130,27 @@ async def test_each_of_many_studies_has_a_row(admin, study):
     await admin.post("/ui/studies/bulk", data={"action": "cancel", "study": [study, "s-none"]})
     found = {(e["target"], e["status"]) for e in await events(admin, action="/ui/studies/bulk")}
     assert found == {(f"{study}/cancel", 409), ("s-none/cancel", 409)}
+
+
+async def test_what_is_written_in_the_browser_is_named(admin, study, tmp_path):
+    (tmp_path / "visits.csv").write_text(
+        "age,label\n" + "".join(f"{n},{n % 2}\n" for n in range(40))
+    )
+    described = f"{{name: visits, path: {tmp_path / 'visits.csv'}, epsilon: 8, delta: 1.0e-4}}"
+    for action in ("check", "register"):
+        await admin.post("/ui/register", data={"yaml": described, "action": action})
+    for action in ("check", "submit"):
+        await admin.post(
+            "/ui/new", data={"yaml": json.dumps(make_spec(name="two")), "action": action}
+        )
+
+    (other,) = {e["id"] for e in (await admin.get("/studies")).json()["items"]} - {study}
+    for route, targets in (
+        ("/ui/register", ["visits/dry run", "visits"]),
+        ("/ui/new", [None, other]),
+    ):
+        found = [e["target"] for e in await events(admin, action=f"POST {route}")]
+        assert found[::-1] == targets
 
 
 async def test_who_has_had_a_ledger_or_a_model_is_there_too(admin, study):
