@@ -145,7 +145,7 @@ def report(study: Json, *, url: str, home: Path) -> Any:
             ("test accuracy", f"{text.percent(run_.get('test_accuracy'))} (the private run)"),
             ("privacy", text.guarantee(privacy)),
             ("search", f"{privacy['search_accounting']}: {privacy['search_note']}"),
-            ("ledger", views.ledger_line(privacy)),
+            ("ledger", views.ledger_line(study)),
             ("logs", str(home / "logs") if study["state"] != "completed" else None),
             ("dashboard", f"{url} (stopped now; `tan-cli serve --home {_short(home)}` shows it again)"),
         ],

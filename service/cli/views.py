@@ -149,7 +149,7 @@ def study(item: Json, attempts: Sequence[Json] = ()) -> RenderableType:
         *prediction_rows(item),
         ("private run", _run(item.get("run"), steps_line(progress), _metric(item))),
         ("privacy", text.guarantee(item["privacy"])),
-        ("ledger", ledger_line(item["privacy"], is_over=item["state"] in TERMINAL)),
+        ("ledger", ledger_line(item)),
         *(("ended early", line) for line in map(_ended_early, attempts) if line),
         ("created", f"{text.when(item.get('created_at'))} UTC"),
         ("error", _error(item.get("error"))),
@@ -281,8 +281,9 @@ def _outcome(prediction: Json) -> str | None:
     return f"reached {text.percent(prediction['reached'])}: {text.deviation(prediction['error'])}, {place}"
 
 
-def ledger_line(privacy: Json, *, is_over: bool = False) -> str | None:
+def ledger_line(study: Json) -> str | None:
     """What the ledger holds and has charged for the study; of one that is over, that it holds no more than it charged."""
+    privacy, is_over = study["privacy"], study["state"] in TERMINAL
     reserved, charged = privacy.get("epsilon_reserved"), privacy.get("charged_steps")
     if reserved is None:
         return None

@@ -31,7 +31,7 @@ class TestReport:
             "test accuracy 92.5 %",
             "ε = 2.941 at δ = 1e-05, accountant PLD, neighbours add_or_remove_one",
             "declared_unaccounted: search on private data NOT accounted",
-            "charged 300 of 312 steps, entry 54 of digits",
+            "charged 300 of 312 steps, the rest given back, entry 54 of digits",
             "http://127.0.0.1:9 (stopped now; `tan-cli serve --home",
         ):
             assert words in shown
