@@ -13,6 +13,7 @@ from service.ledger import renyi, repository
 from service.ledger.schemas import Burndown, BurndownPoint, Entry, Head, Scope
 from service.ledger.service import merge
 from tan_core.accounting import price
+from tan_core.accounting.events import repeated
 from tan_core.mechanism import Mechanism
 
 MAX_POINTS = 100
@@ -95,7 +96,7 @@ class _Books:
         )
 
     def _price(self, steps: Counter[Mechanism]) -> float:
-        merged = merge(step.with_steps(count) for step, count in steps.items() if count)
+        merged = merge(part for step, count in steps.items() for part in repeated(step, count))
         return _epsilon(merged, self._scope)
 
 

@@ -210,7 +210,7 @@ async def committed_before(session: AsyncSession, scope_id: str, seq: int) -> li
     )
     rows = (await session.execute(query, {"scope": scope_id, "seq": seq})).mappings()
     sums = [Commitment.model_validate(dict(row)) for row in rows]
-    return [held for each in sums if (held := each.of(each.committed_steps)) is not None]
+    return [part for each in sums for part in each.of(each.committed_steps)]
 
 
 async def unaccounted_searches(session: AsyncSession, scope_id: str) -> int:

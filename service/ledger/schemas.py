@@ -14,6 +14,7 @@ from pydantic import (
 )
 
 from service.ledger import names
+from tan_core.accounting.events import repeated
 from tan_core.choice import Choice
 from tan_core.mechanism import MAX_STEPS, Accountant, Mechanism, NeighboringRelation
 from tan_core.spec.base import Frozen, fault
@@ -185,9 +186,9 @@ class Commitment(View):
     committed_steps: int
     charged_steps: int
 
-    def of(self, steps: int) -> Mechanism | None:
-        """So many steps of it; None for 0."""
-        return Mechanism.from_json({**json.loads(self.event), "steps": steps}) if steps else None
+    def of(self, steps: int) -> list[Mechanism]:
+        """So many steps of it: together they may be more than one mechanism holds."""
+        return repeated(Mechanism.from_json({**json.loads(self.event), "steps": 1}), steps)
 
 
 class Totals(View):

@@ -237,10 +237,10 @@ class Ledger:
             head=head,
             accountant=self.accountant_of(scope).value,
             committed_epsilon=await self.epsilon(
-                (each.of(each.committed_steps) for each in sums), scope
+                (part for each in sums for part in each.of(each.committed_steps)), scope
             ),
             charged_epsilon=await self.epsilon(
-                (each.of(each.charged_steps) for each in sums), scope
+                (part for each in sums for part in each.of(each.charged_steps)), scope
             ),
         )
 

@@ -4,11 +4,11 @@ import json
 from collections.abc import Iterable
 
 from service.ledger.schemas import Scope
-from service.statements.verify import epsilon_of_events
+from service.statements.verify import MAX_STEPS, epsilon_of_events
 
 
 def composed(reserved: Iterable[tuple[str, int]], scope: Scope) -> float:
-    """Of so many steps of each event, at the scope's delta; those of one mechanism are joined.
+    """Of so many steps of each event, at the scope's delta; those of one mechanism are joined, as far as one event holds them.
 
     Raises:
         EventError: an event cannot be priced.
@@ -18,7 +18,12 @@ def composed(reserved: Iterable[tuple[str, int]], scope: Scope) -> float:
     for event, count in reserved:
         alone = json.dumps({**json.loads(event), "steps": 1}, sort_keys=True)
         steps[alone] = steps.get(alone, 0) + count
-    events = [{**json.loads(alone), "steps": count} for alone, count in steps.items() if count]
+    events = [
+        {**json.loads(alone), "steps": part}
+        for alone, count in steps.items()
+        for part in (*[MAX_STEPS] * (count // MAX_STEPS), count % MAX_STEPS)
+        if part
+    ]
     if not events:
         return 0.0
     return epsilon_of_events(

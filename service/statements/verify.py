@@ -7,8 +7,9 @@ bounded before it is reckoned with.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dp_accounting
@@ -121,7 +122,7 @@ def recompute(
         TooHardError: it took more time than it was given (:mod:`tan_core.accounting.effort`).
     """
     relation = _relation(neighboring_relation)
-    decoded = [_decode(event, neighboring_relation) for event in events]
+    decoded = _joined(_decode(event, neighboring_relation) for event in events)
     if not decoded:
         raise EventError("there are no events")
     # What Fourier space may lose of delta, a rounding a step, is not there to be spent.
@@ -449,9 +450,20 @@ def _decode(event: Mapping[str, Any], relation: str) -> _Event:
     if not (0 < rate <= 1 and 0 < noise < math.inf):
         raise EventError(f"out of domain: q = {rate}, sigma = {noise}")
     steps, sizes = _count(event, "steps", MAX_STEPS), _sizes(event, relation)
-    if rate == 1 and sizes is None:  # whole batches: all steps are one Gaussian of less noise
-        return _Event(rate, noise / math.sqrt(steps), 1, None)
     return _Event(rate, noise, steps, sizes)
+
+
+def _joined(events: Iterable[_Event]) -> list[_Event]:
+    """The same composition with equal steps together; of whole batches they are one Gaussian of less noise."""
+    steps = Counter[_Event]()
+    for event in events:
+        steps[replace(event, steps=1)] += event.steps
+    return [
+        replace(step, noise=step.noise / math.sqrt(count))
+        if step.rate == 1 and step.sizes is None
+        else replace(step, steps=count)
+        for step, count in steps.items()
+    ]
 
 
 def _from_hex(written: object) -> float:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tan_core.errors import ParameterError, UnsupportedEventError
-from tan_core.mechanism import Mechanism, NeighboringRelation, Sampling
+from tan_core.mechanism import MAX_STEPS, Mechanism, NeighboringRelation, Sampling
 
 if TYPE_CHECKING:
     import dp_accounting
@@ -257,4 +257,16 @@ def joined(mechanisms: Iterable[Mechanism]) -> list[Mechanism]:
     for mechanism in map(in_whole_batches, mechanisms):
         alone = mechanism.with_steps(1)
         steps[alone] = steps.get(alone, 0) + mechanism.steps
-    return [alone.with_steps(count) for alone, count in steps.items()]
+    return [part for alone, count in steps.items() for part in repeated(alone, count)]
+
+
+def repeated(mechanism: Mechanism, steps: int) -> list[Mechanism]:
+    """So many steps of it, 0 or more, in as many mechanisms as hold them.
+
+    Example:
+        >>> run = Mechanism(sampling_rate=1.0, noise_multiplier=9e4, clip_norm=1.0, steps=1)
+        >>> [part.steps for part in repeated(run, 2_500_000_000)]
+        [1000000000, 1000000000, 500000000]
+    """
+    whole, rest = divmod(steps, MAX_STEPS)
+    return [mechanism.with_steps(part) for part in (*[MAX_STEPS] * whole, rest) if part]

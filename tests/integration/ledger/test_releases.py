@@ -26,7 +26,8 @@ from service.publication.signing import sign
 from service.settings import Settings
 from service.statements.export_check import verify_export
 from service.statements.ledger_check import Known, check_ledger
-from tan_core.mechanism import Mechanism
+from tan_core.accounting import gdp_epsilon
+from tan_core.mechanism import MAX_STEPS, Mechanism
 from tests.fixtures.api import make_spec, register_table
 from tests.fixtures.postgres import DatabaseUrls
 from tests.support.world import World
@@ -276,6 +277,30 @@ class TestRefusal:
         much = {**HISTOGRAM, "noise_multiplier": 0.7}
         refused = await client.post(f"{table}/ledger/releases", json=much)
         assert (refused.status_code, refused.json()["type"]) == (409, "/problems/over-budget")
+
+    @pytest.mark.parametrize("admission", ["renyi_filter", "pld"])
+    async def test_more_steps_than_one_mechanism_holds_are_told_like_any_others(
+        self, client: httpx.AsyncClient, tmp_path: Path, admission: str
+    ) -> None:
+        await register_table(client, tmp_path, epsilon=200.0, delta=DELTA, admission=admission)
+        table = "/datasets/table"
+        huge = {**HISTOGRAM, "noise_multiplier": 10_000.0, "steps": MAX_STEPS}
+        made = [await charge(client, huge, dataset=table) for _ in range(3)]
+        told = await account(client, table)
+        assert [one["epsilon_before"] for one in made[1:]] == [
+            one["epsilon_after"] for one in made[:-1]
+        ]
+        assert told["committed_epsilon"] == told["charged_epsilon"] == made[-1]["epsilon_after"]
+        if admission == "pld":  # all steps together are one Gaussian mechanism of less noise
+            whole = 10_000.0 / math.sqrt(3 * MAX_STEPS)
+            assert told["committed_epsilon"] == pytest.approx(
+                gdp_epsilon(mu=1 / whole, delta=DELTA), rel=1e-3
+            )
+        burndown = (await client.get(f"{table}/ledger/burndown")).json()
+        assert burndown["points"][-1]["committed_epsilon"] >= gaussian(1.0)
+        assert (await client.get("/metrics")).status_code == 200
+        exported = (await client.get(f"{table}/ledger/export")).json()
+        assert [one for one in verify_export(exported) if one.is_bad] == []
 
     async def test_public_data_has_no_budget_to_charge(
         self, client: httpx.AsyncClient, tmp_path: Path

@@ -10,7 +10,7 @@ from scipy import stats
 from tan_core.accounting import calibrate_noise_multiplier, gdp_epsilon, price
 from tan_core.accounting.events import joined, participations, rdp_event
 from tan_core.errors import ParameterError, UnsupportedEventError
-from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation, Sampling
+from tan_core.mechanism import MAX_STEPS, Accountant, Mechanism, NeighboringRelation, Sampling
 
 ZERO_OUT, REPLACE = NeighboringRelation.ZERO_OUT, NeighboringRelation.REPLACE_ONE
 
@@ -97,6 +97,16 @@ class TestUnamplified:
         assert price([whole], delta=1e-5).epsilon == pytest.approx(
             price(runs, delta=1e-5).epsilon, rel=1e-3
         )
+
+    def test_more_steps_than_one_mechanism_holds_stay_the_same_composition(self) -> None:
+        run = run_of(Sampling.POISSON, q=1.0, sigma=10_000.0, steps=MAX_STEPS)
+        parts = joined([run] * 4 + [run.with_steps(5)])
+        assert [each.steps for each in parts] == [MAX_STEPS] * 4 + [5]
+        same = run_of(Sampling.POISSON, q=1.0, sigma=5_000.0, steps=MAX_STEPS)  # a fourth of it
+        for accountant in (Accountant.PLD, Accountant.RDP):
+            epsilon = price(parts[:4], delta=1e-5, accountant=accountant).epsilon
+            expected = price([same], delta=1e-5, accountant=accountant).epsilon
+            assert epsilon == pytest.approx(expected, rel=1e-6)
 
     def test_it_is_not_made_whole_where_it_has_no_price(self) -> None:
         with pytest.raises(UnsupportedEventError, match="accepted: zero_out"):
