@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence, Set
 
-from sqlalchemy import ColumnElement, and_, exists, func, or_, select, true
+from sqlalchemy import ColumnElement, exists, func, or_, select, true
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Study, Trial
@@ -28,19 +28,19 @@ async def newest_alike(
     search_dataset: str,
     model: ModelSpec,
     scales: Set[bool],
-    only_charged: bool,
+    accounting: SearchAccounting,
     other_than: str,
     limit: int,
 ) -> Sequence[Study]:
     """The newest studies of the tenant that searched the dataset for this model and have a completed trial.
 
     Where features are whitened, learning rates are on another scale: only trials of one of ``scales`` count.
-    With ``only_charged`` only of searches that were charged: what others found on private data was not paid for.
+    What a search that is charged learns from was charged too: what others found on private data was not paid for. And of
+    ``accounting`` other than declared_unaccounted nothing counts that was told what such a search had found.
     """
-    is_paid_for = and_(
-        Study.search_accounting == SearchAccounting.ACCOUNTED.value,
-        Study.plan["learnt_from"].astext.is_(None),
-    )
+    is_open = accounting is SearchAccounting.DECLARED_UNACCOUNTED
+    is_charged = Study.search_accounting == SearchAccounting.ACCOUNTED.value
+    is_free_of_unpaid = Study.plan["learnt_from"].astext.is_(None)
     query = (
         select(Study)
         .where(
@@ -48,7 +48,8 @@ async def newest_alike(
             Study.search_dataset == search_dataset,
             Study.spec["model"]["name"].astext == model.name,
             Study.id != other_than,
-            is_paid_for if only_charged else true(),
+            is_charged if accounting.is_charged else true(),
+            true() if is_open else is_free_of_unpaid,
             exists().where(Trial.study_id == Study.id, Trial.state == "completed", _is_of(scales)),
         )
         .order_by(Study.created_at.desc(), Study.id.desc())

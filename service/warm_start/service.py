@@ -19,6 +19,17 @@ log = logging.getLogger(__name__)
 
 NEWEST_STUDIES = 5
 TRIALS_PER_STUDY = 2
+_UNPAID = {
+    True: (
+        "whose search on these data was not charged, and this search is to be; accepted: studies whose search was "
+        "accounted, and not begun from such a trial"
+    ),
+    False: (
+        "whose search of private data was not accounted, and this one reads public data only; accepted: studies that are "
+        "not begun from such a trial"
+    ),
+}
+"""Why parameters of an unaccounted search teach nothing, by whether the search that asks is charged."""
 
 
 async def faults(
@@ -46,12 +57,11 @@ def _refusal(source: Study | None, spec: StudySpec, search_dataset: str) -> str 
             f"its search read {source.search_dataset!r}, this one reads {search_dataset!r}; "
             "accepted: studies that searched the same dataset"
         )
-    if spec.search.accounting.is_charged and not _is_charged(source):
-        if (learnt := source.plan.get("learnt_from")) is not None:
-            return (
-                f"hyper-parameters that it fixes are those of {learnt}, whose search on these data was not charged, and "
-                "this search is to be; accepted: studies whose search was accounted, and not begun from such a trial"
-            )
+    mode = spec.search.accounting
+    learnt = source.plan.get("learnt_from")
+    if learnt is not None and mode is not SearchAccounting.DECLARED_UNACCOUNTED:
+        return f"hyper-parameters that it fixes are those of {learnt}, {_UNPAID[mode.is_charged]}"
+    if mode.is_charged and not SearchAccounting(source.search_accounting).is_charged:
         return (
             f"its search is {source.search_accounting}: what it found on these data was not charged, and this search "
             "is to be; accepted: studies whose search was accounted"
@@ -67,12 +77,6 @@ def _refusal(source: Study | None, spec: StudySpec, search_dataset: str) -> str 
             f"scale; accepted: studies whose features {own}"
         )
     return None
-
-
-def _is_charged(source: Study) -> bool:
-    """Whether all that the study's search found was paid for, and what it fixed is not known to be unpaid."""
-    is_charged = SearchAccounting(source.search_accounting).is_charged
-    return is_charged and source.plan.get("learnt_from") is None
 
 
 async def learnt_from(
@@ -125,7 +129,7 @@ async def _sources(session: AsyncSession, study: Study, spec: StudySpec) -> list
             search_dataset=study.search_dataset,
             model=spec.model,
             scales=own_scales,
-            only_charged=spec.search.accounting.is_charged,
+            accounting=spec.search.accounting,
             other_than=study.id,
             limit=NEWEST_STUDIES,
         )

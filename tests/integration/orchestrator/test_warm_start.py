@@ -296,6 +296,28 @@ class TestPrivacy:
         assert error["path"] == "search.warm_start.0"
         assert "its search read 'secret', this one reads 'open'" in error["message"]
 
+    @pytest.mark.parametrize(
+        "given", [{"space": {"learning_rate": 7.5}}, {"first": [{"learning_rate": 7.5}]}]
+    )
+    async def test_nor_from_one_that_was_told_what_private_data_had_shown(
+        self, history: History, given: dict[str, Any]
+    ) -> None:
+        """A trial of the proxy whose parameters came from a search that nobody paid for would hide where they are from."""
+        unpaid = await history.study({0: (7.5, 0.9)}, **self.ON_TABLE)
+        tainted = await history.study(
+            {0: (7.5, 0.9)}, search={**self.PROXY, **given}, **self.ON_TABLE
+        )
+        clean = await history.study({0: (2.0, 0.8)}, search=self.PROXY, **self.ON_TABLE)
+
+        assert await history.points(search=self.PROXY, **self.ON_TABLE) == {f"{clean} trial 0": 2.0}
+        response = await history.submit(
+            search={**self.PROXY, "warm_start": [clean, tainted]}, **self.ON_TABLE
+        )
+        (error,) = response.json()["errors"]
+        assert error["path"] == "search.warm_start.1"
+        assert f"are those of trial 0 of {unpaid}" in error["message"]
+        assert "this one reads public data only" in error["message"]
+
     async def test_whom_a_person_promoted_is_not_asked(
         self, history: History, database: Database
     ) -> None:
