@@ -16,7 +16,7 @@ from service.statements.verify import (
     recompute,
 )
 from tan_core.accounting import MIN_DELTA, note_of_search, price
-from tan_core.errors import TanError
+from tan_core.errors import AccountantError, TanError
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 from tan_core.spec.models import PythonModel
 from tan_core.spec.pretrained import Trained
@@ -331,12 +331,15 @@ def _confirmed(
     """Epsilon at another delta, if both implementations say so: who verifies a statement computes it again."""
     if not MIN_DELTA <= delta < 1:
         return None
-    stated = price(charged, delta=delta).epsilon
     try:
+        stated = price(charged, delta=delta).epsilon
         again = epsilon_of_events(
             events, delta=delta, neighboring_relation=charged[0].neighboring_relation
         )
-    except EventError:  # so many steps that round-off could hide in so small a delta
+    except (
+        AccountantError,
+        EventError,
+    ):  # so many steps that round-off could hide in so small a delta
         return None
     return stated if agrees(stated, again, "pld") else None
 

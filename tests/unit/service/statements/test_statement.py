@@ -352,6 +352,21 @@ class TestBuild:
         epsilon = accountant.get_epsilon(statement["privacy"]["delta"])
         assert again["epsilon"] == pytest.approx(epsilon, rel=1e-9)
 
+    def test_a_delta_of_the_curve_that_round_off_reaches_is_left_out(self, key):
+        """So many steps have an epsilon at the study's delta, and none at a tenth of it."""
+        spec = make_spec().model_dump(mode="json")
+        many = Mechanism(sampling_rate=0.01, noise_multiplier=8.0, clip_norm=1.0, steps=100_000)
+        charge = replace(
+            make_facts().charge, mechanism=many, charged_steps=many.steps, reserved_steps=many.steps
+        )
+        facts = make_facts(released=many.steps, planned_steps=many.steps, charge=charge)
+        spec["privacy"]["delta"] = 1e-9
+        document = build(replace(facts, spec=StudySpec.model_validate(spec)))
+
+        told = [point["delta"] for point in document["privacy"]["curve"]]
+        assert told == pytest.approx([1e-8, 1e-9])
+        assert bad_checks(sign(document, key)) == []
+
     def test_it_says_how_it_is_verified(self):
         verification = build(make_facts())["verification"]
         assert verification["command"].startswith("tan-cli statement --file FILE --verify")
