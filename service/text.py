@@ -8,6 +8,7 @@ from typing import Any
 
 MISSING = "-"
 
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _SAYS_WHAT = re.compile(r"\bgot\b")
 
 
@@ -74,6 +75,16 @@ def parameters(params: dict[str, Any]) -> str:
 def parameter(value: Any) -> str:
     """One of them where it stands for itself: sixteen digits of it say no more than four."""
     return f"{value:.4g}" if isinstance(value, float) else on_one_line(value)
+
+
+def in_cell(value: Any) -> Any:
+    """A cell of CSV: text that a spreadsheet would run as a formula is quoted.
+
+    Example:
+        >>> [in_cell(value) for value in ("=1+1", "-1", -1, "mlp", None)]
+        ["'=1+1", "'-1", -1, 'mlp', None]
+    """
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def on_one_line(value: Any) -> str:

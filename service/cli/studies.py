@@ -86,10 +86,11 @@ def _write_csv(items: Sequence[Json]) -> None:
     import sys
 
     from service.study_table import COLUMNS, row
+    from service.text import in_cell
 
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows(map(row, items))
+    writer.writerows(map(in_cell, row(item)) for item in items)
 
 
 def show_study(study: StudyReference, as_json: JsonFlag = False) -> None:

@@ -167,11 +167,12 @@ def _one(study: Json, item: Json) -> "RenderableType":
 
 def write_csv(items: Sequence[Json]) -> None:
     """The trials on standard output, one a line."""
+    from service.text import in_cell
     from service.trial_table import columns, rows
 
     writer = csv.DictWriter(sys.stdout, columns(items), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows(items))
+    writer.writerows({key: in_cell(value) for key, value in row.items()} for row in rows(items))
 
 
 def _table(study: Json, items: Sequence[Json]) -> "RenderableType":

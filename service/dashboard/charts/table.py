@@ -5,8 +5,9 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from service.text import in_cell
+
 Cell = str | int | float | bool | None
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +27,5 @@ class Table:
         text = io.StringIO()
         writer = csv.writer(text)
         writer.writerow(self.columns)
-        writer.writerows([_harmless(cell) for cell in row] for row in self.rows)
+        writer.writerows(map(in_cell, row) for row in self.rows)
         return text.getvalue()
-
-
-def _harmless(cell: Cell) -> Cell:
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell

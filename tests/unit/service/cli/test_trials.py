@@ -76,6 +76,17 @@ def test_csv_has_every_trial_with_a_column_for_each_parameter_and_rung(
     assert rows[1]["reason"] == "a weight was not finite"
 
 
+def test_csv_holds_no_formula_that_a_spreadsheet_would_run(
+    cli: Cli, server: RecordedServer
+) -> None:
+    """What a user's own factory takes may be any text."""
+    trial = {**TRIALS[0], "params": {"options.note": "=1+1", "momentum": -0.5}, "reason": "-1"}
+    server.answers[f"GET /studies/{ID}/trials"] = (200, {"items": [trial], "next_cursor": None})
+    (row,) = csv.DictReader(io.StringIO(cli("trials", ID, "--csv").out))
+    told = row["options.note"], row["momentum"], row["reason"]
+    assert told == ("'=1+1", "-0.5", "'-1")
+
+
 def test_json_is_what_the_server_said(cli: Cli, server: RecordedServer) -> None:
     assert json.loads(cli("trials", ID, "--json").out) == TRIALS
     assert cli("trials", ID, "--json", "--csv").code == 2
