@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from tan_core.errors import ParameterError, UnsupportedEventError
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 # NOTE: dp_accounting is imported where it is used. It brings all of scipy.stats, scipy.signal and
 # scipy.optimize: half a second that whoever imports a Mechanism need not wait for.
 
-_ROUND_OFF = 1e-9
+_ROUND_OFF = Fraction(1, 2**50)
+"""Of a sampling rate, relative: 1/13 as a number may be above 1/13, and 26 steps of it are in two batches all the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +61,8 @@ def sampled_gaussian(mechanism: Mechanism) -> SampledGaussian | None:
 
 def participations(mechanism: Mechanism) -> int:
     r"""Batches that one unit is in at most, :math:`\lceil qS \rceil`: for unamplified sampling."""
-    expected = mechanism.sampling_rate * mechanism.steps
-    whole = round(expected)
-    is_whole = math.isclose(expected, whole, rel_tol=_ROUND_OFF)
-    return whole if is_whole else math.ceil(expected)
+    least = Fraction(mechanism.sampling_rate) * (1 - _ROUND_OFF)
+    return math.ceil(least * mechanism.steps)
 
 
 def in_whole_batches(mechanism: Mechanism) -> Mechanism:

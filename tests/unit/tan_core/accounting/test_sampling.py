@@ -66,7 +66,11 @@ class TestUnamplified:
 
     @pytest.mark.parametrize(
         ("q", "steps", "expected"),
-        [(1 / 13, 26, 2), (1 / 13, 27, 3), (0.08192, 2500, 205), (1e-9, 1, 1)],
+        [
+            *((1 / 13, 26, 2), (1 / 13, 27, 3), (0.08192, 2500, 205), (1e-9, 1, 1)),
+            *((0.5 + 2.5e-10, 2, 2), (1 / 7 + 1e-15, 7_000_000, 1_000_001)),
+            *((1 / 49, 49_000_000, 1_000_000), (1.0, 10**9, 10**9)),
+        ],
     )
     def test_participations_round_up_but_not_for_round_off(
         self, q: float, steps: int, expected: int
