@@ -559,6 +559,14 @@ def counted(count: int, thing: str) -> str:
     return f"{count} {thing}{'' if count == 1 else 's'}"
 
 
+def of_own_model(study_id: str, dataset: str, search_note: str) -> str:
+    """What is known of a checkpoint that this service trained on private data itself."""
+    return (
+        f"it is the model of study {study_id}, trained on {dataset} ({search_note}): what that study cost comes on top of this "
+        "epsilon for whoever is in both data"
+    )
+
+
 def first_of(names: Sequence[str], at_most: int = 20) -> str:
     """The first of many names, and how many more there are.
 

@@ -1,4 +1,4 @@
-"""Queries over finished work of a model on a dataset: what there is to measure a rate from."""
+"""Queries over finished work: what there is to measure a rate of a model on a dataset from, and whose model a file is."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -115,3 +115,15 @@ def _views(params: Mapping[str, Any], train: Mapping[str, Any]) -> int:
     """K of a trial: its own choice, else the study's."""
     name = "augmentation_multiplicity"
     return params.get(name, params.get(f"train.{name}", train[name]))
+
+
+async def trained_here(session: AsyncSession, sha256: str) -> Study | None:
+    """The study whose private run on private data made this very file; None: none of this service did."""
+    query = (
+        select(Study)
+        .join(Run, (Run.study_id == Study.id) & (Run.kind == "private"))
+        .where(Run.result["model_sha256"].astext == sha256, Study.reservation_id.is_not(None))
+        .order_by(Study.created_at, Study.id)
+        .limit(1)
+    )
+    return await session.scalar(query)

@@ -76,6 +76,8 @@ class Facts:
     waiver: str | None
     begun_from: TrialWeights | None = None
     """What the private run began with, where that was a trial's."""
+    own_model: str | None = None
+    """What is known of the checkpoint that the study begins from, where this service trained it on private data."""
     result: PrivateResult
     charge: Charge
     issued_at: datetime

@@ -398,9 +398,10 @@ def _pretraining(facts: Facts) -> dict[str, Any]:
     note = OF_A_FILE if code is None else f"{OF_A_FILE}; {OF_CODE_AROUND_IT.format(code)}"
     of_part = OF_PARTS.get(pretrained.train)
     part = "" if of_part is None else f"; {of_part}"
+    own = "" if facts.own_model is None else f"; {facts.own_model}"
     return {
         "data": "; ".join(filter(None, [pretrained.data, of_proxy])),
-        "note": note + part + left,
+        "note": note + own + part + left,
         "sha256": pretrained.sha256,
         "trained": pretrained.train,
         **({} if pretrained.rank is None else {"rank": pretrained.rank}),

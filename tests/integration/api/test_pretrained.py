@@ -5,6 +5,7 @@ import hashlib
 import pytest
 
 from service.db.tables import Run
+from service.statements.verify import verify_statement
 from tests.fixtures.api import make_settings, make_spec, open_client
 from tests.support.world import World
 
@@ -102,3 +103,29 @@ async def test_the_same_request_again_is_the_same_study_whatever_became_of_the_f
 
     assert first.status_code == 201
     assert again.json()["id"] == first.json()["id"]
+
+
+async def test_a_model_of_this_service_is_said_to_have_a_price_of_its_own(
+    open_api, open_settings, database
+):
+    """Its own search was not accounted: that is to be read beside the epsilon of whatever goes on from it, too."""
+    world = World(open_api, open_settings, database)
+    first = await world.trained()
+    async with database.session() as session:
+        run = await session.get_one(Run, f"{first}-private")
+        run.result = {**run.result, "model_sha256": SHA256}
+    said = f"it is the model of study {first}, trained on digits (search on private data NOT accounted)"
+
+    plan = (await open_api.post("/plans", json=spec_of())).json()
+    second = await world.trained(model=spec_of()["model"])
+    await world.tick(3)
+    statement = (await open_api.get(f"/studies/{second}/statement")).json()
+
+    assert [each for each in plan["warnings"] if said in each]
+    assert said in statement["pretraining"]["note"]
+    assert not any(one.is_bad for one in verify_statement(statement))
+
+
+async def test_nothing_is_said_of_a_file_from_elsewhere(open_api):
+    plan = (await open_api.post("/plans", json=spec_of())).json()
+    assert not [each for each in plan["warnings"] if "model.pretrained" in each]
