@@ -113,13 +113,13 @@ def _read_files(source: Source, place: Path, names: Columns) -> Parts:
 
 def check_labels(parts: Parts, num_classes: int) -> None:
     """Refuse labels that number no class, and numbers of classes that no model has."""
+    most = max(num_classes, 2) - 1  # of one class alone the number of classes is refused, below
     for role, part in parts.items():
-        bad = np.flatnonzero((part.labels < 0) | (part.labels >= num_classes))
+        bad = np.flatnonzero((part.labels < 0) | (part.labels > most))
         if bad.size:
             row = int(bad[0])
             raise DatasetError(
-                f"{role} record {row} has label {part.labels[row]}; "
-                f"accepted: 0 to {max(num_classes, 2) - 1}",
+                f"{role} record {row} has label {part.labels[row]}; accepted: 0 to {most}",
                 field="label",
             )
     if num_classes < 2:

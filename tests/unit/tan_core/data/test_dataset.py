@@ -250,6 +250,15 @@ class TestLabels:
         with pytest.raises(DatasetError, match="test record 1 has label 4; accepted: 0 to 3"):
             data.inspect(str(tmp_path / "a.npz"))
 
+    def test_one_class_to_train_on_is_refused_as_such_whatever_is_tested(
+        self, tmp_path: Path
+    ) -> None:
+        x, none = grey_images(20), np.zeros(20, np.int64)
+        np.savez(tmp_path / "a.npz", x_train=x, y_train=none, x_test=x[:2], y_test=np.array([0, 1]))
+
+        with pytest.raises(DatasetError, match="at least 2 classes are needed, got num_classes 1"):
+            data.inspect(str(tmp_path / "a.npz"))
+
     def test_labels_that_are_no_integers_are_refused(self, tmp_path: Path) -> None:
         (tmp_path / "a.csv").write_text("a,label\n1,0.5\n2,1.5\n")
 
