@@ -10,6 +10,7 @@ from rich.text import Text
 from service import text
 from service.cli.tables import table
 from service.cli.views import facts
+from service.ledger.words import budget_verdict
 
 Json = dict[str, Any]
 
@@ -25,6 +26,7 @@ def plan(document: Json) -> RenderableType:
         Text(),
         _privacy(document),
         *_reservation(document),
+        *_budget(document),
         *(
             _charged_trials(document["simulations"], charged)
             if (charged := document.get("charged_search"))
@@ -138,6 +140,13 @@ def _reservation(document: Json) -> Iterator[RenderableType]:
         yield Text(f"reserved are also {text.reserved_search(charged)}")
     if begins := text.begins_with(document):
         yield Text(begins)
+
+
+def _budget(document: Json) -> Iterator[RenderableType]:
+    """Whether the budget would admit it now."""
+    if fit := document.get("budget"):
+        words = budget_verdict(fit)
+        yield Text(words) if fit["fits"] else Text(f"warning: {words}", style="yellow")
 
 
 def _simulations(document: Json) -> Iterator[RenderableType]:

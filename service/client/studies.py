@@ -17,6 +17,7 @@ from service.client.errors import LostAnswerError, UnreachableError
 from service.client.pages import every
 from service.client.stream import Event, events
 from service.logs.schemas import AttemptList
+from service.plans.schemas import PlanView
 from service.private_run.schemas import PrivateRunCurves
 from service.studies.schemas import (
     PromoteRequest,
@@ -27,7 +28,6 @@ from service.studies.schemas import (
     StudyView,
 )
 from service.trials.schemas import TrialPage, TrialQuery, TrialView
-from tan_core.planner import Plan
 from tan_core.spec import StudySpec
 
 RESEND_AFTER_SECONDS = (0.5, 1.0, 2.0)
@@ -40,9 +40,9 @@ NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtoco
 class Studies(Connection):
     """The operations below ``/studies``, with ``/plans`` and ``/calibration``."""
 
-    def make_plan(self, study: StudySpec | Body) -> Plan:
-        """What the study would do and cost; nothing is stored."""
-        return self._ask(Plan, "POST", "/plans", body=study)
+    def make_plan(self, study: StudySpec | Body) -> PlanView:
+        """What the study would do and cost, and whether its budget would admit it now; nothing is stored."""
+        return self._ask(PlanView, "POST", "/plans", body=study)
 
     def submit_study(
         self, study: StudySpec | Body, *, idempotency_key: str | None = None

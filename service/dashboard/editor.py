@@ -17,13 +17,13 @@ from service.dashboard.faults import Fault, faults_of
 from service.dashboard.forms import read_form
 from service.dashboard.render import page, to_yaml
 from service.errors import NotFoundError, ServiceError
-from service.plans.service import prepare
+from service.plans.schemas import PlanView
+from service.plans.service import prepare, told
 from service.prefix import base_of
 from service.studies import service as studies
 from service.trial_spec import repeated, sparse
 from tan_core.accounting import note_of_search
 from tan_core.errors import TanError
-from tan_core.planner import Plan
 from tan_core.spec import StudySpec
 from tan_core.spec.yaml import parse_yaml
 
@@ -79,10 +79,11 @@ async def take_study(request: Request, context: ContextDep, principal: Principal
             address = f"{base_of(request)}/ui/studies/{study.id}"
             return Response(status_code=204, headers={"HX-Redirect": address})
         prepared = await prepare(context, spec, tenant=principal.reaches)
+        plan = await told(context, prepared, by=principal)
     except (ServiceError, TanError) as error:
         faults = await to_thread.run_sync(faults_of, error, text)
         return _editor(request, text, faults=faults, status=422)
-    return _editor(request, text, plan=prepared.told(), spec=spec)
+    return _editor(request, text, plan=plan, spec=spec)
 
 
 def _editor(
@@ -92,7 +93,7 @@ def _editor(
     like: str | None = None,
     trial: int | None = None,
     faults: list[Fault] | None = None,
-    plan: Plan | None = None,
+    plan: PlanView | None = None,
     spec: StudySpec | None = None,
     status: int = 200,
 ) -> HTMLResponse:
@@ -105,6 +106,7 @@ def _editor(
         trial=trial,
         faults=faults or [],
         plan=plan.model_dump(mode="json") if plan else None,
+        budget=plan.budget.model_dump() if plan and plan.budget else None,
         spec=spec,
         search_note=note_of_search(spec.search.accounting, learnt_from=plan.learnt_from)
         if spec and plan

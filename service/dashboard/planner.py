@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
 
 from service.access.guard import PrincipalDep, needs
-from service.auth.scopes import Scope
+from service.auth.scopes import Principal, Scope
 from service.context import Context, ContextDep
 from service.dashboard.charts.batch_cost import LINES, BatchCostChart, batch_cost_chart
 from service.dashboard.charts.table import Table
@@ -26,11 +26,11 @@ from service.datasets.schemas import SUPPORTED_MODES, DatasetView
 from service.errors import InvalidInputError, NotFoundError
 from service.ledger.schemas import Totals
 from service.ledger.service import Ledger, scope_id_of
+from service.plans.schemas import PlanView
 from service.plans.service import plan_body
 from tan_core.accounting import SEARCH_NOTES, SearchAccounting, note_of_search
 from tan_core.errors import TanError
 from tan_core.mechanism import NeighboringRelation
-from tan_core.planner import Plan
 from tan_core.planner.plan import PlannedSearchPrivacy
 from tan_core.planner.search_modes import search_privacy_by_mode
 from tan_core.planner.sketch import Sketch, sketch
@@ -83,7 +83,7 @@ class Answer:
 class Certified:
     """The plan of ``POST /plans``, and its search in every mode; or why there is none."""
 
-    plan: Plan | None = None
+    plan: PlanView | None = None
     modes: Sequence[PlannedSearchPrivacy] = ()
     problems: Sequence[FieldProblem] = ()
     search_note: str | None = None
@@ -104,7 +104,7 @@ async def show_planner(
             problems.append(_problem(error))
     plan = None
     if certified and answer is not None:
-        plan = await _certified(context, question, tenant=principal.reaches)
+        plan = await _certified(context, question, principal)
     # A part that is asked for is exchanged only where it is good: it says itself what is wrong.
     is_part = "hx-request" in request.headers
     return page(
@@ -178,10 +178,10 @@ def _costs_of(accounting: SearchAccounting) -> Sequence[str]:
     return [name for name in LINES if name != "search" or not accounting.is_charged]
 
 
-async def _certified(context: Context, question: Question, *, tenant: str | None) -> Certified:
+async def _certified(context: Context, question: Question, by: Principal) -> Certified:
     spec = StudySpec.model_validate(question.form.study())
     try:
-        plan = await plan_body(context, question.form.body(), tenant=tenant)
+        plan = await plan_body(context, question.form.body(), by=by)
         search = next(
             (one for one in question.known if one.name == spec.search.dataset), question.dataset
         )

@@ -235,6 +235,7 @@ def _make_environment() -> Environment:
             text.parts_alone,
             text.score_noise,
             text.simulated,
+            words.budget_verdict,
         )
     }
     made.filters.update(filters)

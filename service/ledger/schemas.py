@@ -394,6 +394,50 @@ class OutsideRelease(View):
     warnings: list[str] = []
 
 
+class LimitFit(View):
+    """How a study stands to one limit; every epsilon is at the scope's delta."""
+
+    tenant: str | None
+    """Whose cap it is, ``*`` of all tenants together; None: it is the whole budget."""
+    epsilon: float
+    """Of the limit."""
+    committed_epsilon: float
+    """Of what is charged and reserved now, and counts to it."""
+    composed_epsilon: float
+    """Of the same with the study: what must not be above ``epsilon``."""
+    fits: bool
+
+
+class BudgetFit(View):
+    """Whether a budget would admit a study now, by what admission itself compares. Nothing was reserved.
+
+    Another study may be admitted, or give back what it had reserved, before this one is submitted.
+    """
+
+    dataset: str
+    scope_id: str
+    delta: float
+    accountant: str
+    entry: Head
+    """The newest of the ledger then."""
+    fits: bool | None
+    """Within all limits; None: that was not computed, and ``note`` says why."""
+    study_epsilon: float | None = None
+    """Of all that the study would reserve, by itself."""
+    limits: list[LimitFit] = []
+    """The whole budget, then the caps that count for whoever asks."""
+    refusal: str | None = None
+    """How it would be refused; None: it would not be."""
+    missing_epsilon: float | None = None
+    """By how much the limit that refuses it is exceeded."""
+    fitting_epsilon: float | None = None
+    """About the largest target epsilon that would still fit, at as many steps: an estimate, rounded down, and no promise. None
+    where it fits, where nothing does, or where no target is stated."""
+    fitting_steps: int | None = None
+    """The same in steps, of a study whose noise is fixed."""
+    note: str | None = None
+
+
 class RepricingRequest(View):
     """Whose figures are asked for."""
 

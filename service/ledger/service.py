@@ -9,10 +9,7 @@ what it refuses leaves that transaction usable.
 import asyncio
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from itertools import chain
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import select
@@ -20,8 +17,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service import text
 from service.db.tables import Dataset, Study
-from service.errors import InvalidInputError, NotFoundError
-from service.ledger import journal, renyi, repository
+from service.errors import NotFoundError
+from service.ledger import admission, journal, repository
+from service.ledger.admission import Limit, Request, check_dimensions, limits, merge
 from service.ledger.errors import (
     BudgetExceededError,
     HeadMovedError,
@@ -33,6 +31,7 @@ from service.ledger.errors import (
     UnknownReservationError,
     WorthExceededError,
 )
+from service.ledger.fit import Foreseen
 from service.ledger.registered import registration_of
 from service.ledger.schemas import (
     ALL_TENANTS,
@@ -49,8 +48,7 @@ from service.ledger.schemas import (
     Scope,
     Totals,
 )
-from tan_core.accounting import Price, SearchAccounting, price
-from tan_core.accounting.events import joined
+from tan_core.accounting import Price, SearchAccounting
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 
 __all__ = [
@@ -68,27 +66,6 @@ __all__ = [
 
 _OPTIMISTIC_TRIES = 3
 _MAX_TEXT = 2000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Request:
-    """What is to be reserved, and what it takes the place of."""
-
-    scope_id: str
-    reservation_id: str
-    study_id: str
-    mechanism: Mechanism
-    actor: str
-    tenant: str = LOCAL_TENANT
-    search_accounting: SearchAccounting | None = None
-    baseline: bool | None = None
-    instead_of: str | None = None
-    together_with: tuple[Mechanism, ...] = ()
-    after: tuple[str, ...] = ()
-
-    @property
-    def event(self) -> str:
-        return json.dumps(self.mechanism.to_json(), separators=(",", ":"))
 
 
 class Ledger:
@@ -279,13 +256,39 @@ class Ledger:
         """
         return await self._admit(
             session,
-            _Request(
+            Request(
                 scope_id=scope_id, reservation_id=reservation_id, study_id=study_id,
                 mechanism=mechanism, actor=actor, tenant=tenant, search_accounting=search_accounting,
                 baseline=baseline, together_with=tuple(together_with), after=tuple(after),
             ),
             delta,
         )  # fmt: skip
+
+    async def foresee(
+        self,
+        session: AsyncSession,
+        *,
+        scope_id: str,
+        mechanism: Mechanism,
+        tenant: str,
+        together_with: Sequence[Mechanism] = (),
+    ) -> Foreseen:
+        """What :meth:`admit_and_reserve` would compare now. Only read: who asks prices it, in time of its own.
+
+        In a :meth:`service.db.session.Database.snapshot` all of it is of one moment.
+        """
+        scope = await repository.scope(session, scope_id)
+        request = Request(
+            scope_id=scope_id, reservation_id="", study_id="", mechanism=mechanism, actor="",
+            tenant=tenant, together_with=tuple(together_with),
+        )  # fmt: skip
+        return Foreseen(
+            request=request,
+            head=await repository.head(session, scope_id),
+            held=await repository.reservations(session, scope_id),
+            limits=limits(scope, await repository.caps(session, scope_id), tenant),
+            accountant=self.accountant_of(scope),
+        )
 
     async def swap(
         self,
@@ -312,7 +315,7 @@ class Ledger:
             )
         admission = await self._admit(
             session,
-            _Request(
+            Request(
                 scope_id=old.scope_id, reservation_id=new_reservation_id, study_id=study_id,
                 mechanism=mechanism, actor=actor, tenant=old.tenant, instead_of=reservation_id,
                 search_accounting=SearchAccounting(old.search_accounting) if old.search_accounting else None,
@@ -322,10 +325,10 @@ class Ledger:
         return admission.reservation_id
 
     async def _admit(
-        self, session: AsyncSession, request: _Request, delta: float | None = None
+        self, session: AsyncSession, request: Request, delta: float | None = None
     ) -> Admission:
         scope = await repository.scope(session, request.scope_id)
-        _check_dimensions(scope, request.mechanism, delta)
+        check_dimensions(scope, request.mechanism, delta)
         if scope.admission is AdmissionRule.RENYI_FILTER:
             return await self._place(session, scope, request)
         for _ in range(_OPTIMISTIC_TRIES):
@@ -339,20 +342,18 @@ class Ledger:
         return await self._try_to_admit(session, scope, request, seq)
 
     async def _try_to_admit(
-        self, session: AsyncSession, scope: Scope, request: _Request, seq: int
+        self, session: AsyncSession, scope: Scope, request: Request, seq: int
     ) -> Admission:
         """Price what is committed at entry ``seq``, then reserve if nothing came after it."""
         held = await repository.reservations(session, scope.scope_id)
         if not any(each.reservation_id == request.reservation_id for each in held):
             caps = await repository.caps(session, scope.scope_id)
-            await self._check_budget(scope, request, held)
-            for cap in caps:
-                if cap.tenant in (ALL_TENANTS, request.tenant):
-                    await self._check_budget(scope, request, held, cap)
+            for limit in limits(scope, caps, request.tenant):
+                await self._check_budget(request, held, limit)
         return await self._place(session, scope, request, seq)
 
     async def _place(
-        self, session: AsyncSession, scope: Scope, request: _Request, seq: int | None = None
+        self, session: AsyncSession, scope: Scope, request: Request, seq: int | None = None
     ) -> Admission:
         """Reserve, in the place of what is given up for it; at entry ``seq`` where that matters."""
         try:
@@ -371,27 +372,20 @@ class Ledger:
             raise await _by_renyi(session, scope, request, refusal) from refusal
 
     async def _check_budget(
-        self,
-        scope: Scope,
-        request: _Request,
-        held: Sequence[Reservation],
-        cap: Cap | None = None,
+        self, request: Request, held: Sequence[Reservation], limit: Limit
     ) -> None:
         """Compose with all that is committed; under a cap, with what its tenant committed."""
-        total = scope.epsilon if cap is None else cap.epsilon
-        tenant = None if cap is None or cap.tenant == ALL_TENANTS else cap.tenant
-        asked = [request.mechanism, *request.together_with]
-        composed = await self.epsilon(chain(_committed(request, held, tenant), asked), scope)
-        # Also refuses what is not a number; and under a cap of 0 what costs too little to be seen.
-        if not composed <= total or total == 0:
+        scope = limit.scope
+        composed = await self.epsilon(limit.composed(request, held), scope)
+        if not limit.holds(composed):
             raise BudgetExceededError(
                 scope_id=scope.scope_id,
-                asked=await self.epsilon(asked, scope),
-                committed=await self.epsilon(_committed(request, held, tenant), scope),
+                asked=await self.epsilon(request.asked, scope),
+                committed=await self.epsilon(limit.committed(request, held), scope),
                 composed=composed,
-                total=total,
+                total=limit.total,
                 delta=scope.delta,
-                limit=None if cap is None else _named(cap.tenant, scope),
+                limit=limit.name,
             )
 
     async def epsilon(self, mechanisms: Iterable[Mechanism | None], scope: Scope) -> float:
@@ -399,7 +393,7 @@ class Ledger:
 
         So is reading thousands of mechanisms: let an iterator do it, and it is done there.
         """
-        return await asyncio.to_thread(_epsilon, mechanisms, scope, self._accountant)
+        return await asyncio.to_thread(admission.epsilon, mechanisms, scope, self._accountant)
 
     def accountant_of(self, scope: Scope) -> Accountant:
         """Who prices what a scope admits."""
@@ -571,51 +565,8 @@ async def missing_reservation(session: AsyncSession, study: Study) -> str | None
     )
 
 
-def _epsilon(mechanisms: Iterable[Mechanism | None], scope: Scope, accountant: Accountant) -> float:
-    merged = merge(mechanism for mechanism in mechanisms if mechanism is not None)
-    if not merged:
-        return 0.0
-    if scope.filter_order is not None:
-        return renyi.epsilon(merged, order=scope.filter_order, delta=scope.delta)
-    return _priced(merged, scope.delta, accountant)
-
-
-@lru_cache(maxsize=4096)
-def _priced(merged: tuple[Mechanism, ...], delta: float, accountant: Accountant) -> float:
-    """Clients that race for one budget, and pages that show it, ask for the same few figures."""
-    return price(merged, delta=delta, accountant=accountant).epsilon
-
-
-def merge(mechanisms: Iterable[Mechanism]) -> tuple[Mechanism, ...]:
-    """The same composition with equal mechanisms joined, in an order of its own."""
-    return tuple(sorted(joined(mechanisms), key=lambda mechanism: mechanism.fingerprint))
-
-
-def _check_dimensions(scope: Scope, mechanism: Mechanism, delta: float | None) -> None:
-    if mechanism.neighboring_relation is not scope.neighboring_relation:
-        raise InvalidInputError(
-            f"the budget of {scope.scope_id} is stated for neighbours by "
-            f"{scope.neighboring_relation}, the run for {mechanism.neighboring_relation}"
-        )
-    if delta is not None and not delta <= scope.delta:
-        raise InvalidInputError.at(
-            "privacy.delta", f"the budget of {scope.scope_id} ends at delta {scope.delta:g}", delta
-        )
-
-
-def _committed(
-    request: _Request, held: Sequence[Reservation], tenant: str | None
-) -> Iterator[Mechanism | None]:
-    """What counts beside the request: all of the scope, or of one tenant in it."""
-    return (
-        each.charged if each.reservation_id == request.instead_of else each.committed
-        for each in held
-        if tenant is None or each.tenant == tenant
-    )
-
-
 async def _by_renyi(
-    session: AsyncSession, scope: Scope, request: _Request, refusal: WorthExceededError
+    session: AsyncSession, scope: Scope, request: Request, refusal: WorthExceededError
 ) -> BudgetExceededError:
     """The database's refusal with the figures behind it, by its own divergences.
 
@@ -628,32 +579,11 @@ async def _by_renyi(
     held = await repository.reservations(session, scope.scope_id)
     before = [each for each in held if each.reservation_id in request.after]
     others = [each for each in held if each.reservation_id not in request.after]
-    committed = list(_committed(request, others, request.tenant if refusal.is_of_tenant else None))
-    asked = [*(each.committed for each in before), request.mechanism, *request.together_with]
-    limit = _named(capped[0].tenant, scope) if capped else None
-    total = capped[0].epsilon if capped else scope.epsilon
-    if scope.filter_order is None and total > 0:
-        total = renyi.wall(total)
-        limit = f"the Rényi wall around {limit or f'the budget of {scope.scope_id}'}"
-
-    def figure(mechanisms: Iterable[Mechanism | None]) -> float:
-        bounded = merge(each for each in mechanisms if each and renyi.divergences(each))
-        return renyi.epsilon(bounded, order=scope.filter_order, delta=scope.delta)
-
-    return BudgetExceededError(
-        scope_id=scope.scope_id,
-        asked=figure(asked),
-        committed=figure(committed),
-        composed=figure([*committed, *asked]),
-        total=total,
-        delta=scope.delta,
-        limit=limit,
+    committed = list(
+        admission.committed(request, others, request.tenant if refusal.is_of_tenant else None)
     )
-
-
-def _named(tenant: str, scope: Scope) -> str:
-    whose = "all tenants" if tenant == ALL_TENANTS else f"tenant {tenant}"
-    return f"the cap of {whose} in {scope.scope_id}"
+    asked = [*(each.committed for each in before), *request.asked]
+    return admission.beyond_wall(scope, capped[0] if capped else None, asked, committed)
 
 
 async def _hold(session: AsyncSession, scope_id: str) -> int:
@@ -661,7 +591,7 @@ async def _hold(session: AsyncSession, scope_id: str) -> int:
     return seq
 
 
-async def _reserve(session: AsyncSession, request: _Request, expected_seq: int | None) -> Admission:
+async def _reserve(session: AsyncSession, request: Request, expected_seq: int | None) -> Admission:
     (seq,) = await repository.call(
         session, "ledger_reserve", request.scope_id, expected_seq, request.reservation_id,
         request.study_id, request.tenant, request.event, request.mechanism.steps, request.actor,

@@ -1,10 +1,12 @@
-"""Entries of a journal for people: when, by whom, and what they say. Their exact bodies are in the API."""
+"""The ledger for people: entries of a journal, when, by whom and what they say; and whether a budget holds a study."""
 
 import json
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from service import text
 from service.ledger.schemas import ALL_TENANTS, Entry
 from tan_core.wire import RECORD
 
@@ -95,3 +97,56 @@ def _fact(name: str, value: Any) -> str:
     if isinstance(value, str) and _DIGEST.fullmatch(value):
         value = value[:12]
     return f"{name} {value}"[:MAX_VALUE]
+
+
+def budget_verdict(fit: Mapping[str, Any]) -> str:
+    """Whether a study fits its budget now, of the ``budget`` of a plan.
+
+    Example:
+        >>> whole = {"tenant": None, "epsilon": 10.0, "committed_epsilon": 9.5, "composed_epsilon": 10.4, "fits": False}
+        >>> found = {"dataset": "digits", "fits": False, "limits": [whole], "delta": 1e-5, "accountant": "pld", "missing_epsilon": 0.4}
+        >>> budget_verdict({**found, "fitting_epsilon": 1.2})
+        'Over the budget of digits now: with this study ε would be 10.400 of 10 at δ 1e-05 (PLD), 0.400 too much; 9.500 is charged or reserved without it. About ε 1.2 would still fit.'
+        >>> budget_verdict({"dataset": "digits", "fits": None, "note": "pld was stopped"})
+        'Whether it fits the budget of digits now was not computed: pld was stopped.'
+    """
+    dataset = fit["dataset"]
+    if fit["fits"] is None:
+        return f"Whether it fits the budget of {dataset} now was not computed: {fit['note']}."
+    at = f"at δ {fit['delta']:g} ({fit['accountant'].upper()})"
+    if fit["fits"]:
+        parts = [_room(limit) for limit in fit["limits"]]
+        return f"It fits the budget of {dataset} now, {at}: {'; '.join(parts)}."
+    broken = next((each for each in fit["limits"] if not each["fits"]), None)
+    if broken is None:  # by the database's own bounds
+        return f"Over the budget of {dataset} now: {fit['refusal']}."
+    over = (
+        f"the budget of {dataset}"
+        if broken["tenant"] is None
+        else f"the cap of {whose(broken['tenant'])} in {dataset}"
+    )
+    if broken["epsilon"] == 0:
+        return f"Over {over} now: it is 0, which admits nothing."
+    return (
+        f"Over {over} now: with this study ε would be {text.epsilon(broken['composed_epsilon'])} of "
+        f"{text.number(broken['epsilon'])} {at}, {text.epsilon(fit['missing_epsilon'])} too much; "
+        f"{text.epsilon(broken['committed_epsilon'])} is charged or reserved without it. {_instead(fit)}"
+    )
+
+
+def _room(limit: Mapping[str, Any]) -> str:
+    tenant = limit["tenant"]
+    under = "" if tenant is None else f"under the cap of {whose(tenant)} "
+    return (
+        f"{under}ε {text.epsilon(limit['composed_epsilon'])} of {text.number(limit['epsilon'])} with this study, "
+        f"{text.epsilon(limit['committed_epsilon'])} without it"
+    )
+
+
+def _instead(fit: Mapping[str, Any]) -> str:
+    """About what would fit in the place of a study that does not."""
+    if (epsilon := fit.get("fitting_epsilon")) is not None:
+        return f"About ε {text.number(epsilon)} would still fit."
+    if (steps := fit.get("fitting_steps")) is not None:
+        return f"About {_steps(steps)} of it would still fit."
+    return "Nothing of it would fit."

@@ -4,10 +4,20 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from service.ledger.schemas import BudgetFit
 from tan_core.mechanism import Accountant
+from tan_core.planner import Plan
 from tan_core.spec.base import Frozen
 
 NumExamples = Annotated[int, Field(ge=1, le=10**12)]
+
+
+class PlanView(Plan):
+    """A plan as it is told, with what is so now; what a study keeps of it says nothing that may change."""
+
+    budget: BudgetFit | None = Field(default=None, exclude_if=lambda budget: budget is None)
+    """Whether the budget of the dataset would admit the study now; left out where there is none: the data are public, or not
+    registered."""
 
 
 class UnregisteredDataset(Frozen):

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service import text
 from service.arithmetic import EFFORT_SECONDS
+from service.auth.scopes import Principal
 from service.body import validate
 from service.context import Context
 from service.datasets import repository as datasets
@@ -17,11 +18,14 @@ from service.datasets.schemas import BudgetView
 from service.datasets.service import protection
 from service.db.tables import Dataset
 from service.errors import InvalidInputError
+from service.ledger.fit import Wanted, budget_fit
+from service.ledger.schemas import BudgetFit
+from service.ledger.service import Ledger
 from service.plans.checks import faults, import_faults, mode_faults, unknown_dataset
 from service.plans.pretrained import pinned
 from service.plans.rates import measured
 from service.plans.repository import trained_here
-from service.plans.schemas import MechanismPlanRequest, UnregisteredDataset
+from service.plans.schemas import MechanismPlanRequest, PlanView, UnregisteredDataset
 from service.warm_start import service as warm_start
 from tan_core.accounting import SEARCH_NOTES, note_of_search, price
 from tan_core.errors import ParameterError, TooHardError
@@ -33,6 +37,8 @@ from tan_core.wire import RECORD
 
 PRV_EFFORT_SECONDS = 30.0
 """A process for every answer, and a calibration asks for several."""
+LEDGER_EFFORT_SECONDS = 30.0
+"""A ledger with hundreds of unlike mechanisms takes that long, and to admit a study as long."""
 _PLACEHOLDER = "unregistered"
 T = TypeVar("T")
 
@@ -49,10 +55,6 @@ class Prepared:
     """Of the candidate that costs the budget most, slack included; None on a public dataset."""
     search_reservations: tuple[Mechanism, ...] = ()
     """Of the trials and of their scores, spare ones included; none where the search is not charged."""
-
-    def told(self) -> Plan:
-        """The plan with what is so today: what is stored of it says nothing that may change."""
-        return _told(self.plan, self.spec, self.dataset)
 
 
 @dataclass(frozen=True)
@@ -93,16 +95,48 @@ async def prepare(context: Context, spec: StudySpec, *, tenant: str | None = Non
     )
 
 
-async def plan_body(
-    context: Context, body: Mapping[str, Any], *, tenant: str | None = None
-) -> Plan:
-    """The plan of whichever form of request this is; ``tenant`` as in :func:`prepare`."""
+async def plan_body(context: Context, body: Mapping[str, Any], *, by: Principal) -> PlanView:
+    """The plan of whichever form of request this is, as ``by`` would submit it."""
     if "mechanism" in body:
-        return await _plan_mechanism(context, validate(MechanismPlanRequest, dict(body)))
+        return _view(await _plan_mechanism(context, validate(MechanismPlanRequest, dict(body))))
     if "num_examples" in body or isinstance(body.get("dataset"), Mapping):
-        return await _plan_unregistered(context, dict(body))
-    planned = await _plan_registered(context, validate(StudySpec, dict(body)), tenant)
-    return _told(planned.plan, planned.spec, planned.dataset)
+        return _view(await _plan_unregistered(context, dict(body)))
+    spec = validate(StudySpec, dict(body))
+    return await told(context, await prepare(context, spec, tenant=by.reaches), by=by)
+
+
+async def told(context: Context, prepared: Prepared, *, by: Principal) -> PlanView:
+    """The plan with what is so now: what is stored of it says nothing that may change."""
+    plan = _told(prepared.plan, prepared.spec, prepared.dataset)
+    return _view(plan, await _budget_fit(context, prepared, by))
+
+
+def _view(plan: Plan, budget: BudgetFit | None = None) -> PlanView:
+    return PlanView(**{name: getattr(plan, name) for name in Plan.model_fields}, budget=budget)
+
+
+async def _budget_fit(context: Context, prepared: Prepared, by: Principal) -> BudgetFit | None:
+    """Whether the study would be admitted now, if ``by`` submitted it; None where there is no budget."""
+    if prepared.dataset.scope_id is None or prepared.reservation is None:
+        return None
+    async with context.database.snapshot() as session:
+        foreseen = await Ledger().foresee(
+            session,
+            scope_id=prepared.dataset.scope_id,
+            mechanism=prepared.reservation,
+            together_with=prepared.search_reservations,
+            tenant=by.tenant,
+        )
+    privacy = prepared.plan.privacy
+    wanted = Wanted(
+        dataset=prepared.dataset.name,
+        epsilon=privacy.target_epsilon,
+        delta=privacy.delta,
+        steps=prepared.plan.reference.steps,
+    )
+    return await context.arithmetic.run(
+        partial(budget_fit, foreseen, wanted), effort_seconds=LEDGER_EFFORT_SECONDS
+    )
 
 
 async def _plan_registered(context: Context, spec: StudySpec, tenant: str | None) -> _Planned:

@@ -219,3 +219,66 @@ class TestPlans:
         )
         assert response.status_code == 422
         assert "errors" in response.json()
+
+
+class TestBudget:
+    """Whether the budget would admit the study now, as its submission is then told."""
+
+    async def test_what_is_foreseen_is_what_submitting_says(self, client, tmp_path):
+        await register_table(client, tmp_path, epsilon=2.5, delta=1e-5, waiver="me: mine")
+        spec = make_spec(dataset="table", train={"batch_size": 16, "steps": 50})
+        spec["privacy"]["epsilon"] = 2.0
+
+        first = (await client.post("/plans", json=spec)).json()["budget"]
+        assert (await client.post("/studies", json=spec)).status_code == 201
+        second = (await client.post("/plans", json=spec)).json()["budget"]
+        refused = await client.post("/studies", json=spec)
+
+        ((one,), (other,)) = first["limits"], second["limits"]
+        account = (await client.get("/datasets/table/ledger")).json()
+        assert (first["fits"], one["committed_epsilon"], one["epsilon"]) == (True, 0.0, 2.5)
+        assert one["composed_epsilon"] == other["committed_epsilon"] == account["committed_epsilon"]
+        assert refused.status_code == 409
+        assert (second["fits"], second["refusal"]) == (False, refused.json()["detail"])
+        assert second["missing_epsilon"] == other["composed_epsilon"] - 2.5
+        assert second["entry"] == account["head"]
+
+        spec["privacy"]["epsilon"] = second["fitting_epsilon"]
+        assert 0 < second["fitting_epsilon"] < 2
+        assert (await client.post("/studies", json=spec)).status_code == 201
+
+    async def test_a_charged_search_is_foreseen_whole(self, client, tmp_path):
+        await register_table(client, tmp_path, epsilon=3.0, delta=1e-5)
+        spec = make_spec(dataset="table", train={"batch_size": 16, "steps": 20})
+        spec["search"]["accounting"] = "accounted"
+
+        plan = (await client.post("/plans", json=spec)).json()
+
+        reserved = pytest.approx(plan["privacy"]["epsilon_reserved"], abs=1e-4)
+        assert plan["budget"]["study_epsilon"] == reserved
+        assert plan["budget"]["fits"] is True
+
+    async def test_a_cap_of_whoever_asks_counts(self, client, tmp_path):
+        await register_table(client, tmp_path, epsilon=10.0, delta=1e-5, waiver="me: mine")
+        for tenant, epsilon in (("local", 0.5), ("other", 0.1)):
+            cap = await client.put(f"/datasets/table/caps/{tenant}", json={"epsilon": epsilon})
+            assert cap.is_success, cap.text
+        spec = make_spec(dataset="table", train={"batch_size": 16, "steps": 50})
+
+        budget = (await client.post("/plans", json=spec)).json()["budget"]
+
+        assert {each["tenant"]: each["fits"] for each in budget["limits"]} == {
+            None: True,
+            "local": False,
+        }
+        assert "the cap of tenant local" in budget["refusal"]
+
+    async def test_there_is_none_of_data_without_a_budget(self, client, tmp_path):
+        await register_table(client, tmp_path, public=True)
+        public = make_spec(dataset="table", train={"batch_size": 16, "steps": 50})
+        public["search"]["accounting"] = "public_proxy"
+        unregistered = make_spec(dataset="not-there", num_examples=2000)
+        for spec in (public, unregistered, {"mechanism": MECHANISM, "delta": 1e-5}):
+            response = await client.post("/plans", json=spec)
+            assert response.status_code == 200, response.text
+            assert "budget" not in response.json()

@@ -97,6 +97,21 @@ class TestChecking:
         assert planned.json()["privacy"]["epsilon"] in shown
         assert (await client.get("/studies")).json()["items"] == []
 
+    async def test_it_says_whether_the_budget_would_admit_it_now(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        await seeding.ensure_digits(context.database)
+
+        fits = Page((await _post(client, STUDY, "check")).text)
+        await client.put("/datasets/digits/caps/*", json={"epsilon": 1.5})
+        over = Page((await _post(client, STUDY, "check")).text)
+
+        assert fits.text["verdict-head"] == "It fits"
+        assert "It fits the budget of digits now" in fits.text["budget-fit"]
+        assert over.text["verdict-head"] == "Over budget"
+        assert "Over the cap of all tenants together in digits now" in over.text["budget-fit"]
+        assert "would still fit" in over.text["budget-fit"]
+
     async def test_a_fault_is_named_with_its_line(
         self, client: httpx.AsyncClient, context: Context
     ) -> None:

@@ -72,6 +72,20 @@ class TestSketch:
         dataset = await get(client, "/ui/datasets/digits")
         assert "a study of a larger ε may fit" in dataset.text["budget"]
 
+    async def test_the_plan_says_whether_the_budget_would_admit_it_now(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        await seeding.training(context)
+        address = f"/ui/plan?{DIALS}&dataset=digits&accounting=declared_unaccounted&certified=true"
+
+        fits = await get(client, address)
+        await client.put("/datasets/digits/caps/*", json={"epsilon": 0})
+        frozen = await get(client, address)
+
+        assert "It fits the budget of digits now" in fits.text["budget-fit"]
+        assert "It would be refused now." in frozen.text["budget-fit"]
+        assert "which admits nothing" in frozen.text["budget-fit"]
+
     async def test_each_chart_has_its_numbers_as_csv(self, client: httpx.AsyncClient) -> None:
         page = await get(client, f"/ui/plan?{DIALS}")
         links = [a["href"] or "" for a in page.all("a") if ".csv" in (a.get("href") or "")]

@@ -17,6 +17,31 @@ Json = dict[str, Any]
 
 WEIGHTS = b"weights!"
 
+
+def budget_fit(*, fits: bool) -> Json:
+    """The ``budget`` of a plan on a ledger of epsilon 10."""
+    composed = 9.4 if fits else 10.4
+    whole = {
+        "tenant": None, "epsilon": 10.0, "committed_epsilon": 8.0, "composed_epsilon": composed,
+        "fits": fits,
+    }  # fmt: skip
+    return {
+        "dataset": "digits",
+        "scope_id": "dataset:digits",
+        "delta": 1e-5,
+        "accountant": "pld",
+        "entry": {"seq": 7, "hash": "ab" * 32},
+        "fits": fits,
+        "study_epsilon": 2.94,
+        "limits": [whole],
+        "refusal": None if fits else "over the budget of dataset:digits",
+        "missing_epsilon": None if fits else 0.4,
+        "fitting_epsilon": None if fits else 2.5,
+        "fitting_steps": None,
+        "note": None,
+    }
+
+
 PLAN: Json = {
     "reference": {
         "num_examples": 1295,

@@ -15,7 +15,7 @@ from service.ledger.notes import RESTORED_NOTE
 from tan_core.spec import StudySpec
 from tan_core.spec.yaml import parse_yaml
 from tests.unit.service.cli.conftest import Cli
-from tests.unit.service.cli.recorded import STUDY, RecordedServer
+from tests.unit.service.cli.recorded import PLAN, STUDY, RecordedServer, budget_fit
 
 ID = STUDY["id"]
 NOTE = "search on private data NOT accounted"
@@ -161,6 +161,18 @@ class TestPlan:
         assert server.asked("POST /plans")[0][0]["privacy"] == {"epsilon": 3, "delta": 1e-5}
         assert "warning: prv was not asked" in done.out
         assert "2.941" in done.out
+
+    def test_a_plan_says_whether_the_budget_would_admit_it_and_ends_well_either_way(
+        self, cli: Cli, server: RecordedServer, study_yaml: str
+    ) -> None:
+        said = {True: "It fits the budget of digits", False: "warning: Over the budget of digits"}
+        for fits, words in said.items():
+            server.answers["POST /plans"] = (200, {**PLAN, "budget": budget_fit(fits=fits)})
+            done = cli("plan", study_yaml)
+            assert done.code == 0
+            assert words in " ".join(done.out.split())
+        document = json.loads(cli("plan", study_yaml, "--json").out)
+        assert document["budget"]["missing_epsilon"] == 0.4
 
     def test_what_is_set_is_planned_and_not_what_the_file_says(
         self, cli: Cli, server: RecordedServer, study_yaml: str
