@@ -39,6 +39,7 @@ from service.dashboard import (
 )
 from service.dashboard import calibration as calibration_page
 from service.dashboard import endpoints as dashboard
+from service.dashboard.awaiting import COUNTED
 from service.dashboard.pages import ErrorPages
 from service.dashboard.warm_up import warm_up
 from service.datasets import endpoints as datasets
@@ -147,6 +148,9 @@ def _rooms() -> APIRouter:
         access,
         docs,
         sign_in,
+    ):
+        house.include_router(room.router)
+    for room in (
         planner,
         compare,
         privacy,
@@ -159,9 +163,9 @@ def _rooms() -> APIRouter:
         editor,
         study,
         trial,
-        dashboard,
     ):
-        house.include_router(room.router)
+        house.include_router(room.router, dependencies=[COUNTED])
+    house.include_router(dashboard.router)
     for room in (listing, editor, register, study):
         house.include_router(room.actions)
     return house

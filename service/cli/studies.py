@@ -11,6 +11,8 @@ from service.cli.options import JsonFlag, StudyReference, StudyStates
 
 Json = dict[str, Any]
 
+_AWAITING = "awaiting_approval"
+
 
 def list_studies(
     state: StudyStates = None,
@@ -64,6 +66,12 @@ def list_studies(
         total = (
             client.list_studies({**query, "limit": 1}).total if goes_on and not as_json else None
         )
+        is_filtered = any((state, dataset, model, tag, search, archived))
+        waiting = 0
+        if not (as_json or as_csv or state == [_AWAITING]):
+            waiting = sum(item["state"] == _AWAITING for item in items)
+            if is_filtered or goes_on:
+                waiting = client.list_studies({"state": [_AWAITING], "limit": 1}).total
     if as_json:
         from service.cli.output import show_json
 
@@ -74,8 +82,10 @@ def list_studies(
         from service.cli import views
         from service.cli.output import show
 
-        is_filtered = any((state, dataset, model, tag, search, archived))
         show(views.studies(items[:at_most], is_filtered=is_filtered))
+        if waiting:
+            what = "study awaits" if waiting == 1 else "studies await"
+            show(f"{waiting:,} {what} approval: tan-cli list --state {_AWAITING}")
         if goes_on:
             of = "" if total is None else f" of {total:,}"
             show(f"the first {at_most}{of}; --limit shows more")

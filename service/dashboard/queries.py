@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import Double, case, cast, func, select, type_coerce
 from sqlalchemy.dialects.postgresql import JSONB, JSONPATH
@@ -33,6 +33,8 @@ class Row:
     progress: Progress | None
     """Of a study that is under way."""
     cancel_requested: bool
+    awaits: Literal["approval", "choice"] | None
+    """What somebody has to say before it goes on: that it may, or with which candidate; None: nothing."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,30 @@ async def list_rows(session: AsyncSession, study_ids: Sequence[str]) -> dict[str
         study.id: Row(
             progress=await progress_of(session, study) if study.state in UNDER_WAY else None,
             cancel_requested=study.cancel_requested,
+            awaits=_awaits(study),
         )
         for study in found.all()
     }
+
+
+def _awaits(study: Study) -> Literal["approval", "choice"] | None:
+    if study.state != StudyState.AWAITING_APPROVAL or study.cancel_requested:
+        return None
+    if study.promote_requested:
+        return None
+    return "choice" if study.promotion and study.promotion.get("standings") else "approval"
+
+
+async def awaiting(session: AsyncSession, *, tenant: str | None) -> int:
+    """How many studies of the tenant (None: of all) wait for somebody to approve them."""
+    query = select(func.count()).where(
+        Study.state == StudyState.AWAITING_APPROVAL,
+        Study.cancel_requested.is_(False),
+        Study.promote_requested.is_(False),
+    )
+    if tenant is not None:
+        query = query.where(Study.tenant == tenant)
+    return await session.scalar(query) or 0
 
 
 async def flags(session: AsyncSession, study_id: str) -> Flags:

@@ -55,6 +55,7 @@ def page(request: Request, template: str, *, status: int = 200, **values: object
         csrf_token=state.get("csrf_token"),
         who=who,
         may=partial(may, who),
+        awaiting=state.get("awaiting", 0),
         **values,
     )
     if "gzip" not in request.headers.get("accept-encoding", ""):

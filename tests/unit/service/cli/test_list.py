@@ -22,7 +22,7 @@ def test_csv_has_a_line_for_each_study_and_asks_for_all(cli: Cli, server: Record
 
 def test_a_table_asks_for_one_more_than_it_shows(cli: Cli, server: RecordedServer) -> None:
     cli("list", "--model", "mlp")
-    assert server.queries[-1] == {"model": "mlp", "sort": "-created_at", "limit": "21"}
+    assert server.queries[0] == {"model": "mlp", "sort": "-created_at", "limit": "21"}
 
 
 def test_what_is_shown_is_said_to_be_so_many_of_how_many(cli: Cli, server: RecordedServer) -> None:
@@ -30,10 +30,25 @@ def test_what_is_shown_is_said_to_be_so_many_of_how_many(cli: Cli, server: Recor
     server.answers["GET /studies"] = (200, {**page, "total": 1234})
     done = cli("list", "--limit", "2", "--tag", "paper")
     assert done.out.splitlines()[-1] == "the first 2 of 1,234; --limit shows more"
-    assert server.queries[-1] == {"tag": "paper", "sort": "-created_at", "limit": "1"}
+    assert {"tag": "paper", "sort": "-created_at", "limit": "1"} in server.queries
     server.answers["GET /studies"] = (200, page)  # an older service, or too many to count
     assert cli("list", "--limit", "2").out.splitlines()[-1] == "the first 2; --limit shows more"
     assert "the first" not in cli("list", "--limit", "2", "--json").out
+
+
+def test_how_many_await_approval_is_said_below(cli: Cli, server: RecordedServer) -> None:
+    waiting = SUMMARY | {"id": "s-1", "state": "awaiting_approval"}
+    server.answers["GET /studies"] = (200, {"items": [waiting, SUMMARY], "next_cursor": None})
+    words = "1 study awaits approval: tan-cli list --state awaiting_approval"
+
+    assert cli("list").out.splitlines()[-1] == words
+    assert len(server.queries) == 1
+    assert "await" not in cli("list", "--json").out.replace("awaiting_approval", "")
+    assert "1 study awaits" not in cli("list", "--state", "awaiting_approval").out
+
+    server.answers["GET /studies"] = (200, {"items": [SUMMARY], "next_cursor": None, "total": 7})
+    assert cli("list", "--tag", "paper").out.splitlines()[-1].startswith("7 studies await approval")
+    assert server.queries[-1] == {"state": "awaiting_approval", "limit": "1"}
 
 
 def shown(cli: Cli, server: RecordedServer, *items: dict[str, object]) -> str:
