@@ -255,7 +255,7 @@ async def download_chart(
     if name not in CHARTS:
         raise NotFoundError(f"there is no chart {name!r}; charts: {', '.join(sorted(CHARTS))}")
     if chart is None:
-        raise NotFoundError(f"nothing is to be drawn in {name!r} of study {study_id!r} yet")
+        raise NotFoundError(f"nothing is to be drawn in {name!r} of study {study_id!r}")
     return csv_file(chart.table, f"{study.id}-{name}")
 
 

@@ -62,7 +62,8 @@ class PrivateRunCurves(BaseModel):
     segments: list[Segment]
     """In order of time; empty on a public dataset."""
     spending: list[SpendingPoint]
-    """From no step to all that were reserved, ``charged_steps`` among them; empty on a public dataset."""
+    """From no step to all that are reserved, ``charged_steps`` among them, or to these once the rest was given back; empty on a
+    public dataset."""
     learning_rates: list[RatePoint]
     updates: list[UpdatePoint]
     """Empty until the run has succeeded."""

@@ -78,10 +78,9 @@ def _spending(
 ) -> list[SpendingPoint]:
     """Priced as the study itself is, on top of what its search was charged; what cannot be priced is left out."""
     whole = Mechanism.from_json(json.loads(held.event))
-    evenly = {
-        round(held.reserved_steps * part / SPENDING_POINTS)
-        for part in range(1, SPENDING_POINTS + 1)
-    }
+    # What a study that ended did not use was given back: nothing is spent beyond its charges.
+    end = held.reserved_steps if held.state == "open" else held.charged_steps
+    evenly = {round(end * part / SPENDING_POINTS) for part in range(1, SPENDING_POINTS + 1)}
     privacy = study.plan["privacy"]
     delta, accountant = privacy["delta"], Accountant(privacy["accountant"])
     start = _epsilon(searched, delta, accountant) if searched else 0.0

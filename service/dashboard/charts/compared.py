@@ -183,7 +183,7 @@ def _rows(climb: _Climb) -> list[tuple[str, str, float, float]]:
 def _told(study: StudyView) -> str:
     one = study.prediction
     if one is None:
-        return f"{study.name}: not predicted yet."
+        return f"{study.name}: not predicted."
     reached = "" if one.reached is None else f", reached {text.percent(one.reached)}"
     return (
         f"{study.name}: predicted {text.percent(one.accuracy)} "

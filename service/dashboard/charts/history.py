@@ -91,7 +91,7 @@ def _thinned(scored: Sequence[tuple[TrialPoint, float]]) -> set[int]:
 
 def _summary(points: Sequence[TrialPoint], records: Sequence[tuple[int, float]]) -> str:
     if not records:
-        return f"{text.counted(len(points), 'trial')}, none completed yet."
+        return f"{text.counted(len(points), 'trial')}, none completed."
     number, value = records[-1]
     return (
         f"Validation accuracy of {text.counted(len(completed(points)), 'completed trial')}; the best is "

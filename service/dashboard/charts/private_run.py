@@ -90,21 +90,28 @@ def _spending_chart(curves: PrivateRunCurves) -> Lines | None:
         return None
     points = curves.spending
     now = spent_by_now(curves)
+    is_open = points[-1].charged_steps > charged
+    reserved = [p.epsilon if p.charged_steps >= charged else None for p in points]
+    spent = [p.epsilon if p.charged_steps <= charged else None for p in points]
+    of_all = (
+        f"{text.epsilon(now[-1].epsilon)} of {text.epsilon(points[-1].epsilon)} after {text.number(charged)} of "
+        f"{text.number(points[-1].charged_steps)} steps"
+    )
+    in_all = f"{text.epsilon(now[-1].epsilon)} in all, after {text.number(charged)} steps"
     return Lines(
         x_label="Steps charged",
         y_label="ε",
         x=[point.charged_steps for point in points],
         series=[
-            Series("reserved", "line", [p.epsilon if p.charged_steps >= charged else None for p in points], "muted"),
-            Series("spent", "line", [p.epsilon if p.charged_steps <= charged else None for p in points], "accent"),
+            *([Series("reserved", "line", reserved, "muted")] if is_open else []),
+            Series("spent", "line", spent, "accent"),
         ],
         summary=(
-            f"Epsilon over the steps charged: {text.epsilon(now[-1].epsilon)} of "
-            f"{text.epsilon(points[-1].epsilon)} after {text.number(charged)} of "
-            f"{text.number(points[-1].charged_steps)} steps, at δ {text.number(curves.delta)}; {curves.search_note}."
+            f"Epsilon over the steps charged: {of_all if is_open else in_all}, at δ {text.number(curves.delta)}; "
+            f"{curves.search_note}."
         ),
         table=Table(("steps charged", "epsilon"), [(p.charged_steps, p.epsilon) for p in points]),
-    )  # fmt: skip
+    )
 
 
 def spent_by_now(curves: PrivateRunCurves) -> list[SpendingPoint]:

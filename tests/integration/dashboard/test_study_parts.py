@@ -14,6 +14,7 @@ from sqlalchemy import select
 from service import text
 from service.context import Context
 from service.db.tables import Trial
+from service.ledger.service import Ledger
 from service.studies import repository
 from tan_core.accounting import price
 from tan_core.mechanism import Accountant, Mechanism
@@ -269,6 +270,40 @@ class TestPrivateRun:
             zip(steps, [r or p for r, p in zip(reserved, paid, strict=True)], strict=True)
         ) == (pytest.approx(by_steps, rel=1e-5))
         assert max(n for n, p in zip(steps, paid, strict=True) if p) == privacy["charged_steps"]
+
+    async def test_what_was_given_back_is_not_drawn_of_a_study_that_ended(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        study_id = await seeding.training(context)
+        during = await get(client, f"/ui/studies/{study_id}/run")
+        async with context.database.session() as session:
+            await Ledger().release(session, study_id, actor="test", reason="cancelled")
+        await seeding.end(context, study_id, "cancelled")
+
+        page = await get(client, f"/ui/studies/{study_id}/run")
+
+        steps, paid = drawn(page, "run-spending")["data"]
+        charged = (await client.get(f"/studies/{study_id}")).json()["privacy"]["charged_steps"]
+        assert max(steps) == charged
+        assert None not in paid
+        assert "still reserved" in during.text["run-spending"]
+        assert "still reserved" not in page.text["run-spending"]
+        assert "the run ended before the 300 that were planned" in page.text["run-spending"]
+
+    @pytest.mark.parametrize("part", ["search", "curves"])
+    async def test_a_study_that_ended_waits_for_nothing(
+        self, client: httpx.AsyncClient, context: Context, part: str
+    ) -> None:
+        study_id = await seeding.submitted(context)
+        waiting = await client.get(f"/ui/studies/{study_id}/{part}")
+        await seeding.end(context, study_id, "cancelled")
+
+        over = await client.get(f"/ui/studies/{study_id}/{part}")
+        whole = await get(client, f"/ui/studies/{study_id}")
+
+        assert " yet" in waiting.text
+        assert " yet" not in over.text
+        assert "never started" in whole.text["run"]
 
     async def test_noisy_gradients_are_told_only_when_the_run_is_over(
         self, client: httpx.AsyncClient, context: Context

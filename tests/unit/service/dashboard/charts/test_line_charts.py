@@ -118,6 +118,16 @@ class TestPrivateRun:
         assert "1.600 of 3.300 after 160 of 330 steps" in chart.summary
         assert "search NOT accounted" in chart.summary
 
+    def test_of_a_run_that_ended_all_is_drawn_that_was_spent_and_nothing_else(self) -> None:
+        points = [SpendingPoint(charged_steps=n, epsilon=n / 100) for n in (0, 100, 160)]
+
+        chart = run_charts(private_run(charged_steps=160, spending=points)).spending
+
+        assert chart is not None
+        (spent,) = chart.series
+        assert list(spent.values) == [0, 1.0, 1.6]
+        assert "1.600 in all, after 160 steps" in chart.summary
+
     def test_a_rate_that_stays_is_not_drawn_and_one_that_moves_is(self) -> None:
         rates = [RatePoint(step=step, learning_rate=2.0) for step in range(3)]
         falling = [*rates, RatePoint(step=3, learning_rate=0.5)]
