@@ -65,6 +65,10 @@ class TestStudy:
 
         assert f"noisy by {noise}, paid for" in page.text["figures"]
         assert noise in page.text["trials-noise"]
+        mechanism = (await client.get(f"/studies/{study_id}")).json()["plan"]["charged_search"]
+        told = page.data["trials-noise"]
+        for figure in ("sampling_rate", "noise_multiplier", "steps"):
+            assert mechanism[figure] in told
         assert "from the noisy scores of all trials" in page.text["prediction"]
         assert f"noise of {noise}" in page.text["prediction"]
         assert "Seeds" not in page.text["candidates-scroll"]
