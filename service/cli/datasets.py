@@ -1,4 +1,4 @@
-"""Commands on datasets: add, list, show, edit."""
+"""Commands on datasets: add, features, list, show, edit."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from service.cli.errors import Fault, InputError
 from service.cli.options import DatasetName, JsonFlag, finite
 
 Json = dict[str, Any]
@@ -94,7 +95,8 @@ def add(
         typer.Option(
             metavar="FILE.yaml",
             help="Feature columns and how they are read, by name: `age: {low: 0, high: 100}` becomes -1 to 1, "
-            "`job: {choices: [clerk, nurse]}` columns of 0 and 1, and `height:` stays as it is.",
+            "`job: {choices: [clerk, nurse]}` columns of 0 and 1, and `height:` stays as it is. "
+            "`tan-cli dataset features TABLE` prints one to fill in.",
         ),
     ] = None,
     source: Annotated[
@@ -201,7 +203,6 @@ def _features_of(path: Path | None) -> list[Json | str]:
     """The columns of a file, in its order, as a registration has them."""
     if path is None:
         return []
-    from service.cli.errors import Fault, InputError
     from service.cli.study_file import read_mapping
 
     stated = read_mapping(str(path))
@@ -214,11 +215,60 @@ def _features_of(path: Path | None) -> list[Json | str]:
         for name, how in stated.items()
         if not (how is None or isinstance(how, dict))
     ]
+    faults += [fault for name, how in stated.items() if how for fault in _faults_of(str(name), how)]
     if faults:
         raise InputError(f"{path} says of some columns what no feature is", faults=faults)
     return [
         str(name) if how is None else {"column": str(name), **how} for name, how in stated.items()
     ]
+
+
+def _faults_of(name: str, how: Any) -> list[Fault]:
+    """What is wrong with a range or with choices, by the column: a server that is asked knows them by number only."""
+    from pydantic import ValidationError
+
+    from tan_core.spec import field_problems
+    from tan_core.spec.columns import ChoiceColumn, RangeColumn
+
+    if not isinstance(how, dict):
+        return []
+    model = ChoiceColumn if "choices" in how else RangeColumn
+    try:
+        model.model_validate({"column": name, **how})
+    except ValidationError as error:
+        return [
+            Fault(f"{name}.{each.path}" if each.path else name, each.message, each.value)
+            for each in field_problems(error, model)
+        ]
+    return []
+
+
+@app.command("features")
+def features_template(
+    table: Annotated[
+        Path,
+        typer.Argument(metavar="TABLE", help="A CSV or Parquet file, or a folder of such, here."),
+    ],
+    label: Annotated[str, typer.Option(help="Label column.")] = "label",
+    unit: Annotated[
+        str, typer.Option(metavar="record|COLUMN", help="What is protected, as for `add`.")
+    ] = "record",
+    group: Annotated[
+        str | None, typer.Option(help="Column of the group that a record is of.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print what `dataset add --features` reads, to be filled in: a line for each column of a table, and no value of it."""
+    from service.cli import feature_template
+    from service.cli.output import show_json
+
+    columns = {"--label": label, "--unit": unit if unit != "record" else None, "--group": group}
+    beside = stated(columns)
+    kinds = feature_template.kinds_of(table, beside=beside)
+    if as_json:
+        show_json(feature_template.as_json(kinds))
+    else:
+        print(feature_template.as_yaml(kinds, table, beside=beside), end="")
 
 
 @app.command("list")

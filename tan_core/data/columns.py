@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +45,8 @@ from tan_core.data.part import (
 from tan_core.errors import DatasetError
 from tan_core.spec.columns import ChoiceColumn, Feature, RangeColumn, column_of, names_of
 
+ColumnKind = Literal["number", "bounded", "text", "other"]
+"""Of a column: numbers; numbers or truth values whose type says between what they lie; text; what no feature can be."""
 _ROWS_AT_ONCE = 1024
 _WHOLE = re.compile(r"\s*[+-]?[0-9]{1,1000}\s*", re.ASCII)
 _MISSING = frozenset(pa_csv.ConvertOptions().null_values)
@@ -139,6 +141,38 @@ def read_features(path: str | Path, features: Sequence[Any]) -> NDArray[np.float
     is_csv = file.suffix.lower() == ".csv"
     table = _read_csv(file, _of_choices(known)) if is_csv else _read_parquet(file)
     return _features(table, Columns(label="", features=known), where=str(file))
+
+
+def column_kinds(path: Path) -> dict[str, ColumnKind]:
+    """What the columns of a table hold, in their order, and no value of them.
+
+    Parquet says it; of CSV it is how the beginning of the first training file is written.
+
+    Raises:
+        DatasetError: there is no table, or it cannot be read.
+    """
+    suffix = _table_suffix(path)
+    files = files_by_role(path, suffix=suffix).get("train", [])
+    if not files:
+        raise DatasetError(f"{path}: no CSV or Parquet file of a table", field="path")
+    schema = _csv_schema(files[0]) if suffix == ".csv" else _schema(files[0])
+    return {field.name: _told_kind(field.type) for field in schema}
+
+
+def _csv_schema(file: Path) -> pa.Schema:
+    try:
+        with pa_csv.open_csv(file) as reader:
+            reader.schema.names  # noqa: B018  # decoded when they are asked for
+            return reader.schema
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise DatasetError(f"{file}: not a readable CSV file: {error}", field="path") from error
+
+
+def _told_kind(kind: pa.DataType) -> ColumnKind:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if pa.types.is_uint8(kind) or pa.types.is_boolean(kind):
+        return "bounded"
+    return "number" if _is_number(kind) else "text" if _is_text(kind) else "other"
 
 
 def table_files(path: Path) -> dict[Any, list[Path]]:
