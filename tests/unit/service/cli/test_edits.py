@@ -63,7 +63,8 @@ def test_studies_are_archived_and_brought_back(cli: Cli, server: RecordedServer)
 
 def test_a_list_asks_for_what_was_said(cli: Cli, server: RecordedServer) -> None:
     cli("list", "--tag", "paper", "--dataset", "digits", "--search", "eps", "--archived")
-    asked = server.queries[-1]
+    asked, of_those_that_wait = server.queries[-2:]
+    assert of_those_that_wait == {"state": "awaiting_approval", "limit": "1"}
     assert asked.items() >= {
         "tag": "paper", "dataset": "digits", "name_contains": "eps", "archived": "only",
         "sort": "-created_at",
