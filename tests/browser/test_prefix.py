@@ -56,7 +56,7 @@ async def test_a_study_is_found_watched_and_approved(browser: Browser, below: Se
         await expect(page).to_have_url(f"{below.url}/")
         assert [each["path"] for each in await page.context.cookies()] == [PREFIX]
 
-        await page.get_by_role("link", name="waiting").click()
+        await page.get_by_role("link", name="waiting", exact=True).click()
         await expect(page).to_have_url(f"{below.url}/ui/studies/{study_id}")
         await expect(page.locator("#connection")).to_have_text("Live")
         await expect(page.locator("#history canvas")).to_be_visible()

@@ -16,10 +16,10 @@ from service.db.tables import Run, Study
 from service.ledger import names, renyi, repository
 from service.ledger.schemas import Reservation
 from service.ledger.service import Ledger
+from service.plans.schemas import PlanView
 from service.publication.published import Published
 from service.statements.verify import verify_statement
 from tan_core.mechanism import Mechanism
-from tan_core.planner import Plan
 from tests.fixtures.api import driver_headers, make_spec, register_table
 from tests.support.reports import completed_trial
 from tests.support.world import World
@@ -132,7 +132,7 @@ async def test_a_filter_refuses_by_the_figures_of_run_trials_and_scores_together
         search={**CHARGED, "rungs": [8]},
         train={"batch_size": 16},
     )
-    plan = Plan.model_validate((await world.client.post("/plans", json=spec)).json())
+    plan = PlanView.model_validate((await world.client.post("/plans", json=spec)).json())
     assert plan.charged_search is not None
     run = plan.private_run().mechanism
     run = run.with_steps(plan.reservation.steps)
