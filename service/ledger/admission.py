@@ -74,6 +74,18 @@ class Limit:
         """Whether a composed epsilon fits. Not what is no number; and under a cap of 0 not what costs too little to be seen."""
         return composed <= self.total and self.total != 0
 
+    def refusal(self, *, asked: float, committed: float, composed: float) -> BudgetExceededError:
+        """What is told of a composed epsilon that it does not hold."""
+        return BudgetExceededError(
+            scope_id=self.scope.scope_id,
+            asked=asked,
+            committed=committed,
+            composed=composed,
+            total=self.total,
+            delta=self.scope.delta,
+            limit=self.name,
+        )
+
     def is_beyond_wall(self, request: Request, held: Sequence[Reservation]) -> bool:
         """Whether the database refuses, by its own divergences, what the service would admit under ``pld``."""
         if self.scope.admission is not AdmissionRule.PLD:

@@ -93,14 +93,10 @@ def _refusal(
     both = list(zip(foreseen.limits, standings, strict=True))
     for limit, standing in both:
         if not standing.fits:
-            return BudgetExceededError(
-                scope_id=limit.scope.scope_id,
+            return limit.refusal(
                 asked=asked,
                 committed=standing.committed_epsilon,
                 composed=standing.composed_epsilon,
-                total=limit.total,
-                delta=limit.scope.delta,
-                limit=limit.name,
             )
     for limit, _ in both:
         request, held = foreseen.request, foreseen.held

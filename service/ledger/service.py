@@ -378,14 +378,10 @@ class Ledger:
         scope = limit.scope
         composed = await self.epsilon(limit.composed(request, held), scope)
         if not limit.holds(composed):
-            raise BudgetExceededError(
-                scope_id=scope.scope_id,
+            raise limit.refusal(
                 asked=await self.epsilon(request.asked, scope),
                 committed=await self.epsilon(limit.committed(request, held), scope),
                 composed=composed,
-                total=limit.total,
-                delta=scope.delta,
-                limit=limit.name,
             )
 
     async def epsilon(self, mechanisms: Iterable[Mechanism | None], scope: Scope) -> float:

@@ -8,8 +8,9 @@ from sqlalchemy import ColumnElement, and_, null, select, true, type_coerce
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from service import text
 from service.db.tables import Attempt, Run, Study, Trial
-from tan_core.spec import StudySpec
+from tan_core.spec import ModelSpec, StudySpec
 from tan_core.wire import RungScore
 
 _NEWEST_TRIALS = 200
@@ -117,7 +118,15 @@ def _views(params: Mapping[str, Any], train: Mapping[str, Any]) -> int:
     return params.get(name, params.get(f"train.{name}", train[name]))
 
 
-async def trained_here(session: AsyncSession, sha256: str) -> Study | None:
+async def of_own_model(session: AsyncSession, model: ModelSpec) -> str | None:
+    """What is known of the checkpoint that a study begins from, if it is a model of this service's."""
+    if model.pretrained is None or model.pretrained.sha256 is None:
+        return None
+    made_by = await _trained_here(session, model.pretrained.sha256)
+    return made_by and text.of_own_model(made_by.id, made_by.dataset, made_by.search_note)
+
+
+async def _trained_here(session: AsyncSession, sha256: str) -> Study | None:
     """The study whose private run on private data made this very file; None: none of this service did."""
     query = (
         select(Study)

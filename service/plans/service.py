@@ -6,9 +6,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from anyio import to_thread
-from sqlalchemy.ext.asyncio import AsyncSession
 
-from service import text
 from service.arithmetic import EFFORT_SECONDS
 from service.auth.scopes import Principal
 from service.body import validate
@@ -24,7 +22,7 @@ from service.ledger.service import Ledger
 from service.plans.checks import faults, import_faults, mode_faults, unknown_dataset
 from service.plans.pretrained import pinned
 from service.plans.rates import measured
-from service.plans.repository import trained_here
+from service.plans.repository import of_own_model
 from service.plans.schemas import MechanismPlanRequest, PlanView, UnregisteredDataset
 from service.warm_start import service as warm_start
 from tan_core.accounting import SEARCH_NOTES, note_of_search, price
@@ -171,7 +169,7 @@ async def _plan_registered(context: Context, spec: StudySpec, tenant: str | None
             learnt_from = await warm_start.learnt_from(
                 session, spec, dataset=private.name, tenant=tenant
             )
-        of_file = await _of_file(session, spec)
+        of_file = await of_own_model(session, spec.model)
     relation = protected.neighboring_relation if protected else _of_no_budget(spec)
     plan = await _computed(
         context,
@@ -192,20 +190,10 @@ async def _plan_registered(context: Context, spec: StudySpec, tenant: str | None
     of_data = {
         "reservation": plan.reservation.model_copy(update={"charged": budget is not None}),
         "cost": plan.cost.model_copy(update={"counts": _counts(private, search)}),
-        "warnings": [*plan.warnings, *of_file],
+        "warnings": [*plan.warnings, *([f"model.pretrained: {of_file}"] if of_file else [])],
     }
     plan = _noted(plan.model_copy(update=of_data), spec, learnt_from)
     return _Planned(spec=spec, plan=plan, dataset=private, search_dataset=search, budget=budget)
-
-
-async def _of_file(session: AsyncSession, spec: StudySpec) -> list[str]:
-    """That the checkpoint has a price of its own, which is not in the plan's."""
-    pretrained = spec.model.pretrained
-    made_by = await trained_here(session, pretrained.sha256 or "") if pretrained else None
-    if made_by is None:
-        return []
-    said = text.of_own_model(made_by.id, made_by.dataset, made_by.search_note)
-    return [f"model.pretrained: {said}"]
 
 
 def _noted(plan: Plan, spec: StudySpec, learnt_from: str | None) -> Plan:

@@ -7,7 +7,6 @@ from typing import Any
 from anyio import to_thread
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service import text
 from service.datasets.schemas import OverlapView
 from service.db.clock import clock
 from service.db.session import Database
@@ -16,7 +15,7 @@ from service.ledger import names
 from service.ledger import repository as ledger
 from service.ledger.searched import differs
 from service.ledger.service import Ledger, missing_reservation
-from service.plans.repository import trained_here
+from service.plans.repository import of_own_model
 from service.publication.keys import signing_key
 from service.publication.signing import sign
 from service.settings import Settings
@@ -89,7 +88,7 @@ async def _facts(session: AsyncSession, study: Study) -> Facts:
         precision=TrainerConfig.model_validate(run.assignment["trainer"]).precision,
         waiver=dataset.waiver,
         begun_from=_begun_from(run),
-        own_model=await _own_model(session, study),
+        own_model=await of_own_model(session, StudySpec.model_validate(study.spec).model),
         result=result,
         charge=await _charge(session, study, run, result),
         issued_at=await clock(session),
@@ -101,12 +100,6 @@ async def _facts(session: AsyncSession, study: Study) -> Facts:
         code_commit=code_commit,
         container_image=image,
     )
-
-
-async def _own_model(session: AsyncSession, study: Study) -> str | None:
-    pretrained = StudySpec.model_validate(study.spec).model.pretrained
-    made_by = await trained_here(session, pretrained.sha256 or "") if pretrained else None
-    return made_by and text.of_own_model(made_by.id, made_by.dataset, made_by.search_note)
 
 
 def _begun_from(run: Run) -> TrialWeights | None:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from tan_core import _validate
 from tan_core.errors import ModelError
+from tan_core.models.changed import is_changed
 
 BATCH_NORMS: Final = (
     nn.BatchNorm1d,
@@ -32,7 +33,6 @@ _REPLACED: Final = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatch
 """Of these very types: a subclass may compute anything."""
 _OF_TIMM: Final = "timm.layers.norm_act.BatchNormAct2d"
 """By name, as timm is not to be loaded for it: a norm, what it calls ``drop``, and an activation in one layer."""
-_CHANGES: Final = ("forward", "_forward_hooks", "_forward_pre_hooks")
 _MOST_GROUPS: Final = 32
 _FEWEST_NUMBERS: Final = 3
 """Of a group: one number is normalised to 0, and two to a sign."""
@@ -120,7 +120,7 @@ def by_new_names(weights: Mapping[str, Tensor], replaced: Mapping[str, str]) -> 
 def _check_known(name: str, layer: nn.Module) -> None:
     kind = type(layer)
     is_known = kind in _REPLACED or f"{kind.__module__}.{kind.__qualname__}" == _OF_TIMM
-    if name and is_known and not any(vars(layer).get(own) for own in _CHANGES):
+    if name and is_known and not is_changed(layer):
         return
     raise ModelError(
         f"{f'layer {name!r}' if name else 'the model'} is {kind.__name__}, which replace_batch_norm cannot "

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tan_core.models.changed import is_changed
 from tan_core.models.initialise import initialise
 
 _FACTORS = ("lora_A", "lora_B")
-_CHANGES = ("forward", "_forward_hooks", "_forward_pre_hooks")
-"""What a layer has of its own where a call of it does more than its class says."""
 
 
 # Shape legend: V = examples or their views, I = inputs, O = outputs, R = rank; ... are positions, if any.
@@ -73,7 +72,7 @@ def adaptable(model: nn.Module, *, besides: Collection[str] = ()) -> dict[str, n
         for name, layer in model.named_modules()
         if name
         and type(layer) is nn.Linear
-        and not any(vars(layer).get(own) for own in _CHANGES)
+        and not is_changed(layer)
         and uses[layer.weight] == 1
         and f"{name}.weight" not in besides
     }
@@ -99,9 +98,7 @@ def adapt(
         >>> sorted(adapt(model, layers, rank=2, generator=torch.Generator()))
         ['0.lora_A.weight', '0.lora_B.weight']
     """
-    adapted = {
-        id(layer): LowRankLinear(layer, rank, generator) for layer in layers.values()
-    }  # fmt: skip
+    adapted = {id(layer): LowRankLinear(layer, rank, generator) for layer in layers.values()}
     for name, layer in [*model.named_modules(remove_duplicate=False)]:
         if id(layer) in adapted:
             model.set_submodule(name, adapted[id(layer)])

@@ -15,6 +15,7 @@ def burndown_chart(found: Burndown, account: Account | None = None) -> Lines | N
     The lines are bounds. With the ``account`` of the same moment, what admits studies marks where it stands now.
     """
     points = found.points
+    decides = account if account and account.accountant != found.accountant else None
     highest = max((point.committed_epsilon for point in points), default=0.0)
     if highest == 0:
         return None
@@ -22,12 +23,12 @@ def burndown_chart(found: Burndown, account: Account | None = None) -> Lines | N
         Series("charged", "stairs", [p.charged_epsilon for p in points]),
         Series("charged and reserved", "stairs", [p.committed_epsilon for p in points]),
     ]
-    if account and account.accountant != found.accountant:
-        by = f"now, by {account.accountant.upper()}"
+    if decides:
+        by = f"now, by {decides.accountant.upper()}"
         before = [None] * (len(points) - 1)
         series += [
-            Series(f"charged {by}", "dots", [*before, account.charged_epsilon], "accent"),
-            Series(f"charged and reserved {by}", "dots", [*before, account.committed_epsilon], "amber"),
+            Series(f"charged {by}", "dots", [*before, decides.charged_epsilon], "accent"),
+            Series(f"charged and reserved {by}", "dots", [*before, decides.committed_epsilon], "amber"),
         ]  # fmt: skip
     if found.budget_epsilon <= _IN_SIGHT * highest:
         series.append(Series("budget", "line", [found.budget_epsilon] * len(points), "bad"))
@@ -40,7 +41,7 @@ def burndown_chart(found: Burndown, account: Account | None = None) -> Lines | N
         summary=(
             f"After entry {last.seq} at most ε {text.epsilon(last.charged_epsilon)} is charged and "
             f"{text.epsilon(last.committed_epsilon)} with what is reserved, of "
-            f"{text.number(found.budget_epsilon)} at δ {text.number(found.delta)}.{_marks(found, account)}"
+            f"{text.number(found.budget_epsilon)} at δ {text.number(found.delta)}.{_marks(decides)}"
         ),
         table=Table(
             columns=("entry", "at", "charged_epsilon", "committed_epsilon"),
@@ -51,8 +52,8 @@ def burndown_chart(found: Burndown, account: Account | None = None) -> Lines | N
     )
 
 
-def _marks(found: Burndown, account: Account | None) -> str:
-    if account is None or account.accountant == found.accountant:
+def _marks(account: Account | None) -> str:
+    if account is None:
         return ""
     return (
         f" By {account.accountant.upper()}, which admits studies, it is {text.epsilon(account.charged_epsilon)} and "

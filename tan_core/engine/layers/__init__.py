@@ -24,6 +24,7 @@ from tan_core.engine.layers.bias import bias_alone
 from tan_core.engine.layers.linear import linear
 from tan_core.engine.layers.shift import position_embedding
 from tan_core.engine.layers.weight_standardised import is_frozen, weight_standardised
+from tan_core.models.changed import is_changed
 from tan_core.models.gain import Gain
 from tan_core.models.position_embedding import PositionEmbedding
 from tan_core.models.relu_group_norm import ReluGroupNorm
@@ -55,13 +56,6 @@ _LEAVES_OUT: Mapping[type[nn.Module], Callable[[Any], bool]] = {
     WeightStandardisedConv2d: is_frozen,
 }
 """Layers that know what is frozen of them, and when."""
-
-_CHANGES = ("forward", "_forward_hooks", "_forward_pre_hooks")
-
-
-def is_changed(layer: nn.Module) -> bool:
-    """Whether a call of the layer does more than its class says."""
-    return any(vars(layer).get(own) for own in _CHANGES)
 
 
 def is_known(layer: nn.Module) -> bool:
