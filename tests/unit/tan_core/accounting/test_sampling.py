@@ -58,10 +58,13 @@ class TestUnamplified:
 
         assert price([run], delta=1e-5).epsilon == pytest.approx(expected, rel=5e-3)
 
-    def test_is_the_plain_gaussian_over_the_batches_that_one_unit_is_in(self) -> None:
-        run = run_of(Sampling.UNAMPLIFIED, q=0.1, sigma=5.0, steps=101, relation=ZERO_OUT)
+    @pytest.mark.parametrize(("q", "steps", "batches"), [(0.1, 101, 11), (0.5 + 2.5e-10, 2, 2)])
+    def test_is_the_plain_gaussian_over_the_batches_that_one_unit_is_in(
+        self, q: float, steps: int, batches: int
+    ) -> None:
+        run = run_of(Sampling.UNAMPLIFIED, q=q, sigma=5.0, steps=steps, relation=ZERO_OUT)
 
-        exact = gdp_epsilon(mu=math.sqrt(11) / 5, delta=1e-5)
+        exact = gdp_epsilon(mu=math.sqrt(batches) / 5, delta=1e-5)
         assert exact <= price([run], delta=1e-5).epsilon <= exact * 1.001
 
     @pytest.mark.parametrize(
