@@ -31,7 +31,7 @@ from tan_core.spec.space import MAX_DIMENSIONS
 from tan_core.spec.study import Metric, SearchSpec
 from tan_core.spec.train import TrainerConfig
 
-WIRE_VERSION = 14
+WIRE_VERSION = 15
 """Of the messages below, held by a test: raised whenever one of them changes. A worker of another version says so."""
 
 RECORD = "record"

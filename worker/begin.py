@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from tan_core.data.pretrained import locate
-from tan_core.engine import Trainer
+from tan_core.engine import Trainer, check_model
 from tan_core.engine.checkpoint import load_weights
+from tan_core.engine.independence import check_independence
 from tan_core.errors import ParameterError, PretrainedError
 from tan_core.models import (
     Checkpoint,
@@ -20,6 +21,7 @@ from tan_core.models import (
     extractor_of,
     has_backbone,
 )
+from tan_core.models.backbone import ListenedBackbone
 from tan_core.models.checkpoint_file import read
 from tan_core.models.extractor import Extractor
 from tan_core.spec import ModelSpec
@@ -50,12 +52,18 @@ def extractor_for(
     """What turns a record into what is trained on; None: the model reads the records."""
     if checkpoint is None or not _trains_on_backbone(assignment):
         return extractor_of(assignment.model)
-    return build_backbone(
+    shape = assignment.dataset.shape
+    backbone = build_backbone(
         assignment.model,
-        shape=assignment.dataset.shape,
+        shape=shape,
         num_classes=assignment.dataset.num_classes,
         checkpoint=checkpoint,
     )
+    if isinstance(backbone, ListenedBackbone):
+        # Features are as private as records as long as each is of one record: the code is not ours.
+        check_model(backbone.model)
+        check_independence(backbone.model, shape)
+    return backbone
 
 
 def extractors_for(
@@ -123,10 +131,12 @@ def go_on_from(model: nn.Module, begun: TrialWeights) -> None:
 
 def _trains_on_backbone(assignment: SearchAssignment | PrivateAssignment) -> bool:
     """Whether the layers before the classifier see the same records under every candidate."""
-    if not has_backbone(assignment.model) or assignment.trainer.is_augmented:
-        return False
     searched = assignment.search.space if isinstance(assignment, SearchAssignment) else ()
     places = [field_of(key, assignment.model) for key in searched]
-    return not any(
+    is_varied = assignment.trainer.is_augmented or any(
         place is None or place[0] == "model" or place[1] in UNAUGMENTED for place in places
+    )
+    dataset = assignment.dataset
+    return not is_varied and has_backbone(
+        assignment.model, shape=dataset.shape, num_classes=dataset.num_classes
     )

@@ -167,9 +167,9 @@ class Leader:
 
 
 def _weights_of(extractor: Extractor | None) -> dict[str, torch.Tensor]:
-    """By their names in the whole model; most extractors have none."""
-    state = {} if extractor is None else extractor.state_dict()
-    return {name: value.to("cpu", copy=True).contiguous() for name, value in state.items()}
+    """A copy of them, by their names in the whole model."""
+    weights = {} if extractor is None else extractor.weights()
+    return {name: value.to("cpu", copy=True).contiguous() for name, value in weights.items()}
 
 
 def software(settings: WorkerSettings) -> dict[str, str]:

@@ -9,7 +9,7 @@ from service.db.tables import Dataset
 from service.ledger.schemas import AdmissionRule
 from tan_core.spec import FieldProblem, SearchAccounting, StudySpec
 from tan_core.spec.features import feature_models
-from tan_core.spec.models import PythonModel, ScatterModel, too_large_to_whiten
+from tan_core.spec.models import ExternalModel, PythonModel, ScatterModel, too_large_to_whiten
 from tan_core.spec.space import as_written
 from tan_core.wire import RECORD
 
@@ -197,8 +197,24 @@ def _model_faults(spec: StudySpec, dataset: Dataset) -> Iterator[FieldProblem]:
         )
     elif isinstance(spec.model, ScatterModel):
         yield from _whitening_faults(spec, dataset)
+    elif isinstance(spec.model, ExternalModel):
+        yield from _input_faults(spec.model, dataset)
     if len(shape) != 3:
         yield from _augmentation_faults(spec, dataset)
+
+
+def _input_faults(model: ExternalModel, dataset: Dataset) -> Iterator[FieldProblem]:
+    """What a model is to read of images, where the records are others."""
+    if model.input is None:
+        return
+    try:
+        model.input.shape_of(dataset.shape)
+    except ValueError as error:
+        yield FieldProblem(
+            path="model.input",
+            message=f"{error}, which {dataset.name!r} has",
+            value=model.input.model_dump(mode="json", exclude_none=True),
+        )
 
 
 def _class_faults(spec: StudySpec, private: Dataset, search: Dataset) -> Iterator[FieldProblem]:

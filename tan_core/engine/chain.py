@@ -62,7 +62,7 @@ class Chain:
     @classmethod
     def of(cls, model: nn.Module, units: Sequence[Unit]) -> "Chain | None":
         """The chain of a model; None where it is none."""
-        _, layers = _taken_apart(model)
+        _, layers = taken_apart(model)
         by_layer = {unit.layer: unit for unit in units if unit.is_plain}
         at = next((at for at, layer in enumerate(layers) if layer in by_layer), len(layers))
         every = [_Link(layer, way_through(layer), by_layer.get(layer)) for layer in layers]
@@ -78,7 +78,7 @@ class Chain:
     @property
     def is_unchanged(self) -> bool:
         """Whether nobody listens to its layers, has put others in their place, or replaced what they do."""
-        containers, layers = _taken_apart(self.model)
+        containers, layers = taken_apart(self.model)
         if layers != [link.layer for link in (*self.before, *self.links)]:
             return False
         return not any(
@@ -125,14 +125,14 @@ class Chain:
             g = following
 
 
-def _taken_apart(model: nn.Module) -> tuple[list[nn.Module], list[nn.Module]]:
+def taken_apart(model: nn.Module) -> tuple[list[nn.Module], list[nn.Module]]:
     """Sequences, and the layers in them in the order in which they run."""
     if type(model) is not nn.Sequential:
         return [], [model]
     containers: list[nn.Module] = [model]
     layers: list[nn.Module] = []
     for inner in model:
-        of_inner, layers_of_inner = _taken_apart(inner)
+        of_inner, layers_of_inner = taken_apart(inner)
         containers += of_inner
         layers += layers_of_inner
     return containers, layers

@@ -81,8 +81,8 @@ def _reasons(layer: nn.Module) -> Iterator[str]:
     if isinstance(layer, BATCH_NORMS):
         yield (
             "it mixes the examples of a batch, so no per-example gradient exists; set "
-            "model.replace_batch_norm: group in a study, or call tan_core.models.replace_batch_norm: "
-            "GroupNorm takes its place"
+            "model.replace_batch_norm: group in a study, or frozen where it begins from a checkpoint, or call "
+            "tan_core.models.replace_batch_norm"
         )
     if getattr(layer, "track_running_stats", False):
         yield "it keeps running statistics of private examples; set track_running_stats=False"

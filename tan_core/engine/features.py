@@ -1,7 +1,7 @@
 """What the trainer reads of a split: its records, or what a frozen extractor makes of them."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from numpy.typing import NDArray
@@ -12,6 +12,9 @@ from tan_core.data.storage import LOCAL
 from tan_core.engine.inputs import as_floats, as_tensor
 from tan_core.models.extractor import Extractor
 from tan_core.wire import DatasetRef
+
+_LARGEST: Final = torch.finfo(torch.float16).max
+"""A feature beyond it would be infinite, and its record never be learnt from."""
 
 
 def load_inputs(
@@ -26,7 +29,8 @@ def load_inputs(
     """One split of a registered dataset, as the head behind ``extractor`` reads it.
 
     Features are float16: half the storage and half the memory to read at each step. Rounding moves a
-    feature by one part in 2,000, and nothing that is trained on them by more than chance does.
+    feature by one part in 2,000, and nothing that is trained on them by more than chance does. What is
+    beyond 65,504 becomes that.
 
     Args:
         ref: the dataset as it was registered.
@@ -46,7 +50,7 @@ def load_inputs(
     def extract(records: NDArray[Any]) -> NDArray[Any]:
         with torch.inference_mode():
             features = extractor(as_floats(as_tensor(records).to(device), torch.float32))
-            return features.to("cpu", torch.float16).numpy()
+            return features.clamp(-_LARGEST, _LARGEST).to("cpu", torch.float16).numpy()
 
     return load_features(
         ref,

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tan_core.engine import native
+from tan_core.engine.chain import taken_apart
 from tan_core.engine.inputs import Picked
 from tan_core.engine.layers import is_changed
 
@@ -30,7 +31,8 @@ class LinearClassifier:
 
 def linear_classifier(model: nn.Module) -> LinearClassifier | None:
     """The layers of a model that the kernels may compute as one, if they are all that it has."""
-    *before, last = list(model) if type(model) is nn.Sequential and len(model) else [model]
+    containers, layers = taken_apart(model)
+    *before, last = layers or [model]
     norm = before[0] if before and type(before[0]) is nn.GroupNorm else None
     if norm is not None and norm.affine:
         return None
@@ -41,7 +43,7 @@ def linear_classifier(model: nn.Module) -> LinearClassifier | None:
     if type(last) is not nn.Linear or last.out_features > _MOST_CLASSES:
         return None
     is_trained = all(parameter.requires_grad for parameter in last.parameters())
-    if not is_trained or any(map(is_changed, (model, *before, last))):
+    if not is_trained or any(map(is_changed, (*containers, *before, last))):
         return None
     return LinearClassifier(last, norm)
 

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from tan_core.errors import ParameterError
+from tan_core.models.frozen_batch_norm import FrozenBatchNorm
 from tan_core.spec.train import Precision
 
 _PRODUCTS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 """Torch's autocast rounds what enters them, on every device."""
-_NORMS = (nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
+_NORMS = (nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, FrozenBatchNorm)
 """It widens what enters them on some devices only; on the others what they make would be rounded again."""
 
 

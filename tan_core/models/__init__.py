@@ -1,6 +1,7 @@
 """The models that a study may name: one file per family, built from a spec, a shape and a generator."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, cast
 
 import torch
@@ -9,12 +10,19 @@ from torch import nn
 from tan_core import _validate
 from tan_core.errors import ParameterError
 from tan_core.models import linear, mlp, nf_resnet, scatter, tanh_cnn, vit, wide_resnet
+from tan_core.models.backbone import (
+    Backbone,
+    ClassifierPlace,
+    FrozenBackbone,
+    ListenedBackbone,
+    place_of_classifier,
+)
 from tan_core.models.batch_norm import replace_batch_norm
 from tan_core.models.checkpoint_file import Checkpoint
 from tan_core.models.external import Made, build_python, build_timm
 from tan_core.models.extractor import Extractor, split
 from tan_core.models.initialise import initialise
-from tan_core.models.pretrained import FrozenBackbone, begin_from
+from tan_core.models.pretrained import begin_from
 from tan_core.spec.models import (
     LinearModel,
     MlpModel,
@@ -156,25 +164,34 @@ def extractor_of(spec: ModelSpec) -> Extractor | None:
     return None
 
 
-def has_backbone(spec: ModelSpec) -> bool:
+def has_backbone(spec: ModelSpec, *, shape: Sequence[int], num_classes: int) -> bool:
     """Whether all that stands before the classifier is frozen, and can be computed apart from it.
 
-    So it is where a model with a name of its own, and without an extractor already, trains its
-    classifier alone. The code of ``timm:`` and ``python:`` models does not say what stands before the
-    classifier; whole, they are held to mixing no examples by the trainer.
+    So it is where a model without an extractor already trains its classifier alone. Of ``timm:`` and ``python:`` models one is
+    made, once in a process, and run on random images: they can be taken apart if their output is what their classifier
+    makes of features, [B, F], and nothing else.
+
+    Args:
+        spec: family and options.
+        shape: of one example.
+        num_classes: number of logits.
+
+    Raises:
+        ParameterError: an argument is of another kind, or a ``timm:`` or ``python:`` model cannot be had.
+        ModelError: its batch normalisation cannot be replaced.
     """
     _validate.instance(Model, spec=spec)
-    return (
-        spec.pretrained is not None
-        and spec.pretrained.train == "classifier"
-        and type(spec) in BUILDERS
-        and not spec.has_frozen_features
-    )
+    if spec.pretrained is None or spec.pretrained.train != "classifier":
+        return False
+    if isinstance(spec, TimmModel | PythonModel):
+        shape, num_classes = _checked(spec, shape, num_classes, torch.Generator())
+        return _place_in(type(spec), _described(spec), shape, num_classes) is not None
+    return not spec.has_frozen_features
 
 
 def build_backbone(
     spec: ModelSpec, *, shape: Sequence[int], num_classes: int, checkpoint: Checkpoint
-) -> FrozenBackbone:
+) -> Backbone:
     """What stands before the classifier of a model that :func:`has_backbone`, with its weights."""
     model = build(
         spec,
@@ -183,6 +200,9 @@ def build_backbone(
         generator=torch.Generator(),
         checkpoint=checkpoint,
     )
+    if isinstance(spec, TimmModel | PythonModel):
+        place = _place_of_classifier(spec, tuple(shape), num_classes)
+        return ListenedBackbone.of(spec, model, place.name, shape=shape)
     return FrozenBackbone.of(spec, cast("nn.Sequential", model))
 
 
@@ -195,13 +215,45 @@ def build_classifier(
         ParameterError: the model is another one, or as :func:`build` raises it.
     """
     shape, num_classes = _checked(spec, shape, num_classes, generator)
-    if not has_backbone(spec):
-        raise ParameterError(
-            f"spec must be of a model that trains its classifier alone, got {spec.name}",
-            field="spec",
-        )
-    with torch.device("meta"):
-        model = cast("nn.Sequential", BUILDERS[type(spec)](spec, shape, num_classes))
-    classifier = model[-1:].to_empty(device="cpu")
+    if isinstance(spec, TimmModel | PythonModel):
+        classifier = _place_of_classifier(spec, shape, num_classes).fill(num_classes)
+    elif has_backbone(spec, shape=shape, num_classes=num_classes):
+        with torch.device("meta"):
+            classifier = cast("nn.Sequential", BUILDERS[type(spec)](spec, shape, num_classes))[-1:]
+    else:
+        raise _no_classifier_alone(spec)
+    classifier = classifier.to_empty(device="cpu")
     initialise(classifier, generator)
     return classifier
+
+
+def _place_of_classifier(
+    spec: TimmModel | PythonModel, shape: tuple[int, ...], num_classes: int
+) -> ClassifierPlace:
+    is_alone = spec.pretrained is not None and spec.pretrained.train == "classifier"
+    place = _place_in(type(spec), _described(spec), shape, num_classes) if is_alone else None
+    if place is None:
+        raise _no_classifier_alone(spec)
+    return place
+
+
+def _no_classifier_alone(spec: ModelSpec) -> ParameterError:
+    return ParameterError(
+        f"spec must be of a model that trains its classifier alone, got {spec.name}", field="spec"
+    )
+
+
+def _described(spec: ModelSpec) -> str:
+    """Of what a classifier's place depends on."""
+    return spec.model_dump_json(exclude={"pretrained"})
+
+
+@lru_cache(maxsize=16)
+def _place_in(
+    kind: type[TimmModel | PythonModel], described: str, shape: tuple[int, ...], num_classes: int
+) -> ClassifierPlace | None:
+    """Found once for all trials of a process: making such a model takes longer than many of them."""
+    model, _ = _initialised(
+        kind.model_validate_json(described), shape, num_classes, torch.Generator()
+    )
+    return place_of_classifier(model, shape=shape, num_classes=num_classes)

@@ -1,23 +1,26 @@
-"""Group normalisation in place of batch normalisation, in models whose code is not ours.
+"""What stands in the place of batch normalisation, in models whose code is not ours.
 
 Batch normalisation mixes the examples of a batch, so no example has a gradient of its own. Group normalisation
-takes its moments from each example by itself, and has a scale and a shift for each channel as well.
+takes its moments from each example by itself, and has a scale and a shift for each channel as well. A frozen one
+has those that a checkpoint holds, as the network has when it is used.
 
 References:
     Wu and He (2018), "Group Normalization", arXiv:1803.08494: 32 groups.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, cast, get_args
 
 import torch
 from torch import Tensor, nn
 
 from tan_core import _validate
-from tan_core.errors import ModelError
+from tan_core.errors import ModelError, ParameterError
 from tan_core.models.changed import is_changed
+from tan_core.models.frozen_batch_norm import FrozenBatchNorm
+from tan_core.spec.models import InPlaceOfBatchNorm
 
 BATCH_NORMS: Final = (
     nn.BatchNorm1d,
@@ -41,31 +44,40 @@ _PARAMETERS: Final = ("weight", "bias")
 _STATISTICS: Final = ("running_mean", "running_var", "num_batches_tracked")
 
 
-def replace_batch_norm(model: nn.Module, shape: Sequence[int]) -> dict[str, str]:
-    """Put a group normalisation in the place of every batch normalisation of a model.
+def replace_batch_norm(
+    model: nn.Module, shape: Sequence[int], *, by: InPlaceOfBatchNorm = "group"
+) -> dict[str, str]:
+    """Put something that mixes no examples in the place of every batch normalisation of a model.
 
-    It takes over scale, shift and ``eps``. It has the largest number of groups up to 32 that divides its channels;
-    one, and so is a layer normalisation, where it reads vectors [N, C] or where a group would hold fewer than three
-    numbers of an example, as behind a global pool. One run on zeros tells what each of them reads.
+    It takes over scale, shift and ``eps``.
+
+    * ``group``: a group normalisation. It has the largest number of groups up to 32 that divides its channels;
+      one, and so is a layer normalisation, where it reads vectors [N, C] or where a group would hold fewer than three
+      numbers of an example, as behind a global pool. One run on zeros tells what each of them reads.
+    * ``frozen``: a :class:`~tan_core.models.frozen_batch_norm.FrozenBatchNorm` with the running mean and variance as well,
+      for networks that were trained elsewhere: they compute what they computed when they were used.
 
     timm's ``BatchNormAct2d`` becomes three layers: ``norm``, ``drop`` and ``act``.
 
     Formal guarantees:
 
-    * No new layer mixes examples, or keeps statistics.
+    * No new layer mixes examples, or keeps statistics of what it reads.
     * What several places shared they share afterwards: a layer, a scale, a shift.
     * torch's global generator on the CPU is left as it was.
 
     Args:
         model: reads [B, *shape] floats in the type of what is trained; it is changed in place.
         shape: of one example.
+        by: what takes their place.
 
     Returns:
-        The names of the group normalisations, by the names of the layers that they stand for.
+        The names of the new layers, by the names of the layers that they stand for.
 
     Raises:
-        ModelError: a layer may compute something else (a subclass, hooks), has no shape yet or is the model itself, and
-            nothing is changed; or it reads fewer than three numbers of an example. The message names it.
+        ParameterError: ``by`` is something else.
+        ModelError: a layer may compute something else (a subclass, hooks), has no shape yet, is the model itself, or keeps
+            no statistics that could be frozen, and nothing is changed; or a group normalisation would read fewer than three
+            numbers of an example. The message names it.
         Exception: what the model raises in that run, where it does not read such inputs, or uses what its new layers do not have.
 
     Example:
@@ -77,6 +89,8 @@ def replace_batch_norm(model: nn.Module, shape: Sequence[int]) -> dict[str, str]
     """
     _validate.instance(nn.Module, model=model)
     shape = _validate.sides(shape=shape)
+    if by not in get_args(InPlaceOfBatchNorm):
+        raise ParameterError(f"by must be group or frozen, got {by!r}", field="by")
     found = {
         name: layer
         for name, layer in model.named_modules(remove_duplicate=False)
@@ -84,7 +98,10 @@ def replace_batch_norm(model: nn.Module, shape: Sequence[int]) -> dict[str, str]
     }
     for name, layer in found.items():
         _check_known(name, layer)
-    norms = {layer: _group_norm(layer) for layer in found.values()}
+        if by == "frozen":
+            _check_has_statistics(name, layer)
+    make = _group_norm if by == "group" else FrozenBatchNorm
+    norms = {layer: make(layer) for layer in found.values()}
     replaced: dict[str, str] = {}
     for name, layer in found.items():
         norm = norms[layer]
@@ -95,23 +112,33 @@ def replace_batch_norm(model: nn.Module, shape: Sequence[int]) -> dict[str, str]
             parts = {"norm": norm, "drop": layer.drop, "act": layer.act}
             model.set_submodule(name, nn.Sequential(OrderedDict(cast("Any", parts))))
             replaced[name] = f"{name}.norm"
-    if replaced:
+    if replaced and by == "group":
         _fit_groups(model, shape, replaced.values())
     return replaced
 
 
-def by_new_names(weights: Mapping[str, Tensor], replaced: Mapping[str, str]) -> dict[str, Tensor]:
-    """A checkpoint from before layers were replaced, as one from after: their statistics have no place.
+def by_new_names(
+    weights: Mapping[str, Tensor], replaced: Mapping[str, str], own: Collection[str]
+) -> dict[str, Tensor]:
+    """A checkpoint from before layers were replaced, as one from after: without statistics that have no place there.
+
+    Args:
+        weights: of the checkpoint.
+        replaced: as :func:`replace_batch_norm` returns it.
+        own: names of the model as it is now.
 
     Example:
         >>> before = {"bn.weight": torch.ones(4), "bn.running_mean": torch.zeros(4), "fc.bias": torch.zeros(2)}
-        >>> [*by_new_names(before, {"bn": "bn.norm"})]
+        >>> [*by_new_names(before, {"bn": "bn.norm"}, ["bn.norm.weight", "bn.norm.bias", "fc.bias"])]
         ['bn.norm.weight', 'fc.bias']
     """
     renamed = {
-        f"{old}.{own}": f"{new}.{own}" for old, new in replaced.items() for own in _PARAMETERS
+        f"{old}.{each}": f"{new}.{each}"
+        for old, new in replaced.items()
+        for each in (*_PARAMETERS, *_STATISTICS)
     }
-    dropped = {f"{old}.{own}" for old in replaced for own in _STATISTICS}
+    kept = {name: new for name, new in renamed.items() if new in own}
+    dropped = {f"{old}.{each}" for old in replaced for each in _STATISTICS} - kept.keys()
     return {
         renamed.get(name, name): value for name, value in weights.items() if name not in dropped
     }
@@ -128,6 +155,15 @@ def _check_known(name: str, layer: nn.Module) -> None:
         "model and without hooks; or a model without it",
         field=_FIELD,
     )
+
+
+def _check_has_statistics(name: str, layer: Any) -> None:
+    if layer.running_mean is None or layer.running_var is None:
+        raise ModelError(
+            f"layer {name!r} is {type(layer).__name__} with track_running_stats=False: it keeps no statistics that could be "
+            "frozen; accepted: replace_batch_norm: group",
+            field=_FIELD,
+        )
 
 
 def _group_norm(layer: Any) -> nn.GroupNorm:

@@ -9,8 +9,9 @@ from torch import nn
 
 from tan_core.errors import ModelError, ParameterError
 from tan_core.models.batch_norm import replace_batch_norm
+from tan_core.models.prepared_input import OF_NETWORK, with_input
 from tan_core.models.shapes import image_shape
-from tan_core.spec.models import PythonModel, TimmModel
+from tan_core.spec.models import ExternalModel, PythonModel, TimmModel
 
 Made = tuple[nn.Module, Mapping[str, str]]
 """A model, and what :func:`~tan_core.models.batch_norm.replace_batch_norm` says of it; nothing where that was not asked for."""
@@ -26,7 +27,7 @@ def build_timm(
             refuses an option or inputs of this shape.
         ModelError: its batch normalisation cannot be replaced, where that was asked for.
     """
-    channels, _, _ = image_shape(spec, shape)
+    channels, _, _ = _read_shape(spec, image_shape(spec, shape))
     try:
         timm = import_module("timm")
     except ImportError as error:
@@ -66,8 +67,10 @@ def build_python(
             f"model {spec.name} cannot be found: {error}", field="model.name"
         ) from error
 
+    read = _read_shape(spec, shape)
+
     def make() -> nn.Module:
-        return factory(shape=shape, num_classes=num_classes, **spec.options)
+        return factory(shape=read, num_classes=num_classes, **spec.options)
 
     return _made(spec, make, shape, num_classes, generator)
 
@@ -92,7 +95,8 @@ def _made(
             model = make()
             if not isinstance(model, nn.Module):
                 raise TypeError(f"made a {type(model).__name__}, not an nn.Module")
-            replaced = replace_batch_norm(model, shape) if spec.replace_batch_norm else {}
+            replaced = _replaced(spec, model, shape)
+            model = with_input(spec.input, model)
             with torch.no_grad():
                 logits = model(torch.zeros(2, *shape))
         except ModelError:
@@ -110,3 +114,24 @@ def _made(
             field="model.name",
         )
     return model, replaced
+
+
+def _read_shape(spec: ExternalModel, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Of what the network itself reads of inputs of ``shape``."""
+    if spec.input is None:
+        return shape
+    try:
+        return spec.input.shape_of(shape)
+    except ValueError as error:
+        raise ParameterError(
+            f"input of model {getattr(spec, 'name', '')} {error}", field="model.input"
+        ) from error
+
+
+def _replaced(spec: ExternalModel, network: nn.Module, shape: tuple[int, ...]) -> dict[str, str]:
+    """Replace what is to be replaced; the names of the layers in the whole model."""
+    if spec.replace_batch_norm is None:
+        return {}
+    names = replace_batch_norm(network, _read_shape(spec, shape), by=spec.replace_batch_norm)
+    place = OF_NETWORK if spec.input else ""
+    return {f"{place}{old}": f"{place}{new}" for old, new in names.items()}

@@ -47,6 +47,10 @@ class Extractor(nn.Module, ABC):
     def fingerprint(self) -> str:
         """What is computed, options and version: it names features that are kept."""
 
+    def weights(self) -> dict[str, Tensor]:
+        """By their names in the whole model; most extractors have none."""
+        return dict(self.state_dict())
+
     @abstractmethod
     def forward(self, images: Tensor) -> Tensor:
         """[N, C, H, W], floats as the trainer gives them to a model -> [N, ...]."""

@@ -2,6 +2,7 @@
 
 from torch import nn
 
+from tan_core.models.frozen_batch_norm import FrozenBatchNorm
 from tan_core.models.gain import Gain
 from tan_core.models.weight_standardised import WeightStandardisedConv2d
 from tan_core.spec.pretrained import Part
@@ -13,6 +14,7 @@ _NORMS = (
     nn.InstanceNorm1d,
     nn.InstanceNorm2d,
     nn.InstanceNorm3d,
+    FrozenBatchNorm,
     Gain,
 )
 """And what is derived from them. A gain at the end of a branch is what stands there for the scale of a norm."""

@@ -1,9 +1,8 @@
 """Models that begin from a checkpoint: put it in, and freeze what is not trained."""
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Self, get_args
+from typing import cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -11,51 +10,15 @@ from torch import Tensor, nn
 from tan_core.errors import PretrainedError
 from tan_core.models.batch_norm import by_new_names
 from tan_core.models.checkpoint_file import Checkpoint
-from tan_core.models.extractor import Extractor
 from tan_core.models.low_rank import adapt, adaptable
 from tan_core.models.parts import parameters_of
+from tan_core.models.prepared_input import OF_NETWORK
 from tan_core.spec.models import ModelSpec
 from tan_core.spec.pretrained import Beside, lacking
 
 _NAMES_SHOWN = 5
 _WRAPPERS = ("module.", "_module.", "_orig_mod.")
 """What is put before every name by DataParallel and DistributedDataParallel, by Opacus, and by ``torch.compile``."""
-
-
-class FrozenBackbone(Extractor):
-    """The layers before the classifier, under the names that they have in the whole model.
-
-    Its state and that of a trained classifier are together the state of the model.
-
-    Args:
-        layers: by name, in order; none of their parameters is trained.
-        fingerprint: names the architecture and the weights.
-    """
-
-    def __init__(self, layers: Mapping[str, nn.Module], fingerprint: str) -> None:
-        super().__init__()
-        self._fingerprint = fingerprint
-        for name, layer in layers.items():
-            self.add_module(name, layer)
-
-    @classmethod
-    def of(cls, spec: ModelSpec, model: nn.Sequential) -> Self:
-        """All but the last layer of a model that :func:`begin_from` has frozen."""
-        architecture = spec.model_dump(mode="json", exclude={"pretrained"})
-        sha256 = spec.pretrained and spec.pretrained.sha256
-        layers = dict([*model.named_children()][:-1])
-        return cls(layers, json.dumps(["backbone-1", architecture, sha256]))
-
-    @property
-    def fingerprint(self) -> str:
-        """The model, and the SHA-256 of the file that its weights are from."""
-        return self._fingerprint
-
-    def forward(self, images: Tensor) -> Tensor:
-        """What enters the classifier: [N, ...] -> [N, F]."""
-        for layer in self.children():
-            images = layer(images)
-        return images
 
 
 def begin_from(
@@ -75,7 +38,8 @@ def begin_from(
     trained, and where the checkpoint's is for another number of classes.
 
     Of a batch normalisation that was replaced, scale and shift are those of the layer in its place: both follow on
-    numbers of mean 0 and variance 1. Its running statistics are left out, for that layer takes its own.
+    numbers of mean 0 and variance 1. Its running statistics are a frozen one's; a group normalisation takes its own, and they
+    are left out.
 
     Args:
         checkpoint: None where ``spec`` names none.
@@ -113,7 +77,7 @@ def begin_from(
     if train == "norms" or train == "biases":
         trained |= parameters_of(train, model)
     own = model.state_dict()
-    weights = by_new_names(_unwrapped(checkpoint.weights, own), replaced or {})
+    weights = by_new_names(_by_own_names(checkpoint.weights, own), replaced or {}, own)
     checkpoint = replace(checkpoint, weights=weights)
     is_fresh = train == "classifier" or _is_for_other_classes(checkpoint, own, classifier)
     fresh = classifier if is_fresh else ()
@@ -165,6 +129,15 @@ def _unwrapped(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> Mappin
     return given
 
 
+def _by_own_names(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """The weights of a network by the names that they have in a model that prepares its input."""
+    bare = _unwrapped(given, own)
+    is_inside = all(name.startswith(OF_NETWORK) for name in own)
+    if not is_inside or bare.keys() & own.keys():
+        return bare
+    return {f"{OF_NETWORK}{name}": value for name, value in bare.items()}
+
+
 def _check_stated_model(checkpoint: Checkpoint, spec: ModelSpec) -> None:
     """Options such as an activation change what weights mean, and not their shapes."""
     if checkpoint.model is None:
@@ -177,12 +150,20 @@ def _check_stated_model(checkpoint: Checkpoint, spec: ModelSpec) -> None:
         )
 
 
-def _classifier(model: nn.Module, num_classes: int) -> list[str]:
-    """Names of the parameters of the last linear layer; none where it gives no logits."""
+def classifier_of(model: nn.Module, num_classes: int) -> tuple[str, nn.Linear] | None:
+    """The last linear layer and its name; None where it gives no logits."""
     layers = [each for each in model.named_modules() if isinstance(each[1], nn.Linear)]
     if not layers or layers[-1][1].out_features != num_classes:
+        return None
+    return cast("tuple[str, nn.Linear]", layers[-1])
+
+
+def _classifier(model: nn.Module, num_classes: int) -> list[str]:
+    """Names of its parameters; none where there is none."""
+    found = classifier_of(model, num_classes)
+    if found is None:
         return []
-    prefix, layer = layers[-1]
+    prefix, layer = found
     return [f"{prefix}.{name}".lstrip(".") for name, _ in layer.named_parameters()]
 
 
@@ -229,6 +210,8 @@ def _value(name: str, found: Tensor, wanted: Tensor, checkpoint: Checkpoint) -> 
         problem = f"holds {found.dtype} ({found.layout}, {found.device}), expected {wanted.dtype}"
     elif not (value := found.to(wanted.dtype)).isfinite().all():
         problem = f"holds a value that is not a finite {wanted.dtype}"
+    elif name.endswith("running_var") and (value < 0).any():
+        problem = "holds a variance below 0"
     else:
         return value
     raise PretrainedError(f"{checkpoint.path}: {name} {problem}", field="model.pretrained.path")

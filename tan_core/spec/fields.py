@@ -18,7 +18,7 @@ OPTIONS = "options."
 """Before what the function of a model takes whose code is not ours, as the name of its field."""
 ANY_OPTION = f"model.{OPTIONS}NAME"
 """How those are told as keys of a space."""
-NOT_SEARCHED = frozenset(["name", "pretrained", "replace_batch_norm"])
+NOT_SEARCHED = frozenset(["name", "pretrained", "replace_batch_norm", "input"])
 """Fields of a model that are the same for all candidates: what it is, and what has one value that can be trained."""
 
 

@@ -25,6 +25,7 @@ from tan_core.spec.pretrained import Beside, Pretrained, lacking
 
 OptionValue = bool | int | float | str
 Options = Annotated[dict[str, OptionValue], Field(max_length=64)]
+_Channel = Annotated[float, Field(ge=-255, le=255)]
 
 
 class Model(Frozen):
@@ -276,15 +277,69 @@ def _architecture_only(options: dict[str, OptionValue]) -> dict[str, OptionValue
     return options
 
 
+InPlaceOfBatchNorm = Literal["group", "frozen"]
+
+
+class ModelInput(Frozen):
+    """How the pixels of a dataset become those that a network was trained on."""
+
+    size: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """Of a side in pixels, to which images are scaled; None: as they are."""
+    mean: Annotated[list[_Channel], Field(min_length=1, max_length=16)] | None = None
+    """Of each channel, subtracted from pixels between 0 and 1. Images of one channel become as many as these are."""
+    std: Annotated[list[Annotated[_Channel, Field(gt=0)]], Field(max_length=16)] | None = None
+    """By which they are divided then."""
+
+    @model_validator(mode="after")
+    def _is_of_one_piece(self) -> Self:
+        if (self.mean is None) != (self.std is None):
+            missing = "std" if self.std is None else "mean"
+            raise ValueError(
+                f"mean and std belong together, {missing} is missing; accepted: both, or neither"
+            )
+        if self.mean is not None and self.std is not None and len(self.mean) != len(self.std):
+            raise ValueError(
+                f"mean and std must be of as many channels, got {len(self.mean)} and {len(self.std)} numbers"
+            )
+        if self.size is None and self.mean is None:
+            raise ValueError("nothing is said; accepted: size, or mean and std, or all of them")
+        return self
+
+    def shape_of(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """What becomes of images of ``shape``, channels first.
+
+        Raises:
+            ValueError: they are no images, or have another number of channels.
+
+        Example:
+            >>> ModelInput(size=224, mean=[0.5] * 3, std=[0.5] * 3).shape_of([1, 28, 28])
+            (3, 224, 224)
+        """
+        if len(shape) != 3:
+            raise ValueError(f"is of images [C, H, W], got records of shape {[*shape]}")
+        channels, *sides = shape
+        if self.mean is not None and channels not in (1, len(self.mean)):
+            raise ValueError(
+                f"has the mean of {len(self.mean)} channels, got images of {channels}; accepted: as many, or "
+                "images of one channel"
+            )
+        channels = channels if self.mean is None else len(self.mean)
+        sides = sides if self.size is None else [self.size, self.size]
+        return (channels, *sides)
+
+
 class ExternalModel(Model):
     """A model whose code is not ours."""
 
     parts = None
-    replace_batch_norm: Literal["group"] | None = Field(
+    input: ModelInput | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Before it: what it reads of an image. None: images as they are, and pixels between -1 and 1."""
+    replace_batch_norm: InPlaceOfBatchNorm | None = Field(
         default=None, exclude_if=lambda value: value is None
     )
     """Group: each batch normalisation, which mixes examples, becomes a group normalisation of as many groups as divide its
-    channels, 32 at most. None: a model with batch normalisation is refused."""
+    channels, 32 at most. Frozen: it keeps the mean and the variance of ``pretrained``, as when a network is used. None: a model
+    with batch normalisation is refused."""
 
 
 class TimmModel(ExternalModel):

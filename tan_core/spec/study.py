@@ -25,7 +25,7 @@ from tan_core.spec.conditions import Conditions
 from tan_core.spec.fields import Place, field_of, option_values, searchable_keys, trainer_needs
 from tan_core.spec.first import MAX_POINTS, Point, first_faults
 from tan_core.spec.grid import grid_faults
-from tan_core.spec.models import ModelSpec
+from tan_core.spec.models import ExternalModel, ModelSpec
 from tan_core.spec.needs import Need
 from tan_core.spec.space import (
     MAX_DIMENSIONS,
@@ -229,6 +229,7 @@ class StudySpec(Frozen):
             *self._proxy_faults(),
             *self._rung_faults(),
             *self._evaluation_faults(),
+            *self._batch_norm_faults(),
             *self._metric_faults(),
             *self._first_faults(),
             *(self._space_faults() or self._faults_of_values()),
@@ -365,6 +366,16 @@ class StudySpec(Frozen):
             problem = "a baseline is compared with by class; accepted beside it: true, auto"
             return [_fault(("evaluation", "by_class"), False, problem)]
         return []
+
+    def _batch_norm_faults(self) -> list[InitErrorDetails]:
+        """A released model says so without its file, so it is no matter of the model alone."""
+        model = self.model
+        if not isinstance(model, ExternalModel) or model.replace_batch_norm != "frozen":
+            return []
+        if model.pretrained is not None:
+            return []
+        problem = "frozen takes mean and variance from the file of model.pretrained, and none is named; accepted without: group"
+        return [_fault(("model", "replace_batch_norm"), "frozen", problem)]
 
     def _metric_faults(self) -> list[InitErrorDetails]:
         """How loud a balanced accuracy is depends on the rarest class, which the service cannot count."""

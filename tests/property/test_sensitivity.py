@@ -14,6 +14,7 @@ from tan_core.models.position_embedding import PositionEmbedding
 from tan_core.models.relu_group_norm import ReluGroupNorm
 from tan_core.models.weight_standardised import WeightStandardisedConv2d
 from tan_core.spec.train import Precision
+from tests.support.models import frozen_batch_norm
 
 FEW = settings(max_examples=40)
 AT_MOST = 1 + 1e-6
@@ -29,6 +30,7 @@ LAYERS = {
     "standardised": (WeightStandardisedConv2d(4, 6, 3, gain=True), (4, 6, 6)),
     "group norm": (nn.GroupNorm(2, 4), (4, 4, 4)),
     "group norm of a relu": (ReluGroupNorm(2, 4), (4, 4, 4)),
+    "frozen batch norm": (frozen_batch_norm(4), (4, 4, 4)),
     "layer norm": (nn.LayerNorm(6), (5, 6)),
     "rms norm": (nn.RMSNorm(6), (5, 6)),
     "gain": (Gain(initial=0.5), (4, 5)),

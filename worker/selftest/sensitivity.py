@@ -12,8 +12,8 @@ from tan_core.engine.randomness import KEY_BYTES
 from tan_core.errors import AuditError, ParameterError
 from tan_core.mechanism import Mechanism
 from tan_core.models import build, extractor_of, scatter
+from tan_core.models.backbone import FrozenBackbone
 from tan_core.models.extractor import Extractor
-from tan_core.models.pretrained import FrozenBackbone
 from tan_core.spec.models import MODEL_TYPES, Model, ModelSpec, PythonModel, ScatterLinearModel
 from tan_core.spec.train import Precision
 from worker.selftest.finding import Finding, for_certain

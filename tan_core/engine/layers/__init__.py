@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from tan_core.engine.layers import bias, convolution, embedding
 from tan_core.engine.layers.affine import (
     ChannelSums,
+    frozen_batch_norm,
     gain,
     group_norm,
     layer_norm,
@@ -25,6 +26,7 @@ from tan_core.engine.layers.linear import linear
 from tan_core.engine.layers.shift import position_embedding
 from tan_core.engine.layers.weight_standardised import is_frozen, weight_standardised
 from tan_core.models.changed import is_changed
+from tan_core.models.frozen_batch_norm import FrozenBatchNorm
 from tan_core.models.gain import Gain
 from tan_core.models.position_embedding import PositionEmbedding
 from tan_core.models.relu_group_norm import ReluGroupNorm
@@ -37,6 +39,7 @@ _KINDS: Mapping[type[nn.Module], Callable[[Any, Tensor, Tensor, int], LayerGradi
     nn.Conv3d: convolution.convolution,
     nn.GroupNorm: group_norm,
     ReluGroupNorm: relu_group_norm,
+    FrozenBatchNorm: frozen_batch_norm,
     nn.LayerNorm: layer_norm,
     nn.RMSNorm: rms_norm,
     nn.Embedding: embedding.embedding,

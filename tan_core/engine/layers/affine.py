@@ -1,4 +1,4 @@
-"""Layers that scale and shift: group, layer and RMS norms, and gains.
+"""Layers that scale and shift: group, layer and RMS norms, frozen batch norms, and gains.
 
 The scale of an example sees the product of what it scales and of the output gradient, the shift sees
 the output gradient, both summed over positions and views: all are small enough to be kept.
@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from tan_core.engine import native
 from tan_core.engine.layers.base import LayerGradients, as_positions, of_rows
+from tan_core.models.frozen_batch_norm import FrozenBatchNorm
 from tan_core.models.gain import Gain
 from tan_core.models.relu_group_norm import ReluGroupNorm
 
@@ -41,6 +42,11 @@ def group_norm(layer: nn.GroupNorm, a: Tensor, g: Tensor, views: int) -> LayerGr
 def relu_group_norm(layer: ReluGroupNorm, a: Tensor, g: Tensor, views: int) -> LayerGradients:
     """The same of what a ReLU lets through."""
     return group_norm(layer, a.relu(), g, views)
+
+
+def frozen_batch_norm(layer: FrozenBatchNorm, a: Tensor, g: Tensor, views: int) -> LayerGradients:
+    """One scale and shift per channel, behind numbers that are not trained."""
+    return _of_sums(layer, _by_channel(g * layer.normalised(a), views), _by_channel(g, views))
 
 
 def of_channel_sums(

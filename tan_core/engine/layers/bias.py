@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tan_core.engine.layers.base import LayerGradients, as_positions, of_rows
+from tan_core.models.frozen_batch_norm import FrozenBatchNorm
 from tan_core.models.relu_group_norm import ReluGroupNorm
 from tan_core.models.weight_standardised import WeightStandardisedConv2d
 
@@ -64,4 +65,5 @@ _ROWS: Mapping[type[nn.Module], Callable[[Any, Tensor, int], Tensor]] = {
     WeightStandardisedConv2d: _of_channels,
     nn.GroupNorm: _of_channels,
     ReluGroupNorm: _of_channels,
+    FrozenBatchNorm: _of_channels,
 }

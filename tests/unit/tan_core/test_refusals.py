@@ -213,7 +213,10 @@ REFUSED = {
     "inspect, storage": (lambda: data.inspect(None, source="digits", storage=None), "storage"),
     # models
     "build, a path": (lambda: models.build(MlpModel(), checkpoint="a.pt", **SHAPE), "checkpoint"),
-    "has_backbone": (lambda: models.has_backbone("mlp"), "spec"),
+    "has_backbone": (
+        lambda: models.has_backbone("mlp", shape=[4], num_classes=2),
+        "spec",
+    ),
     "extractor_of": (lambda: models.extractor_of(None), "spec"),
     "build_classifier, all of it is trained": (
         lambda: models.build_classifier(MlpModel(), **SHAPE),

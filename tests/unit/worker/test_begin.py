@@ -1,5 +1,6 @@
 """What a run begins from, and how an attempt ends whose checkpoint is not to be had."""
 
+import sys
 from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -16,13 +17,13 @@ from tan_core.data.pretrained import sha256_of
 from tan_core.engine import SeededRandomness, Trainer, checkpoint
 from tan_core.engine.features import load_inputs
 from tan_core.engine.inputs import as_floats
-from tan_core.errors import ParameterError, PretrainedError
+from tan_core.errors import ModelError, ParameterError, PretrainedError
 from tan_core.execution import Simulation
 from tan_core.mechanism import Mechanism
 from tan_core.models import Checkpoint, build, extractor_of
-from tan_core.models.pretrained import FrozenBackbone
+from tan_core.models.backbone import FrozenBackbone, ListenedBackbone
 from tan_core.spec import TrainerConfig
-from tan_core.spec.models import MODEL_TYPES, ScatterLinearModel, TanhCnnModel
+from tan_core.spec.models import MODEL_TYPES, PythonModel, ScatterLinearModel, TanhCnnModel
 from tan_core.wire import (
     DatasetRef,
     MechanismMessage,
@@ -241,6 +242,102 @@ class TestFeatures:
         assert extractor_for(assignment, checkpoint) is None
         assert state.keys() == checkpoint.weights.keys()
         assert torch.equal(state["0.weight"], checkpoint.weights["0.weight"])
+
+
+ZOO = """
+from torch import nn
+
+class Network(nn.Module):
+    def __init__(self, num_classes, mixes):
+        super().__init__()
+        self.mixes, self.body = mixes, nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Tanh(), nn.Flatten())
+        self.fc = nn.Linear(144, num_classes)
+
+    def forward(self, x):
+        x = self.body(x)
+        return self.fc(x - x.mean(0) if self.mixes else x)
+
+def network(*, shape, num_classes, mixes=False):
+    return Network(num_classes, mixes)
+"""
+
+
+class TestCodeOfOthers:
+    @pytest.fixture(autouse=True)
+    def zoo(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "lab_of_beginnings.py").write_text(ZOO)
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(sys.modules, "lab_of_beginnings", raising=False)
+
+    @staticmethod
+    def model_of(folder: Path, *, train: str = "classifier", **options: Any) -> dict[str, Any]:
+        given: dict[str, Any] = {"name": "python:lab_of_beginnings:network", "options": options}
+        spec, file = PythonModel.model_validate(given), folder / "of-others.pt"
+        generator = torch.Generator().manual_seed(1)
+        network = build(spec, shape=(1, 8, 8), num_classes=10, generator=generator)
+        torch.save(network.state_dict(), file)
+        pretrained = {
+            "path": file.name,
+            "data": "public",
+            "train": train,
+            "sha256": sha256_of(file),
+        }
+        return {**given, "replace_batch_norm": "frozen", "pretrained": pretrained}
+
+    @pytest.mark.parametrize("make", [search_of, private_of])
+    def test_the_classifier_is_trained_on_features_that_are_computed_once(
+        self, digits: DatasetRef, folder: Path, make: Any
+    ) -> None:
+        assignment = make(digits, self.model_of(folder))
+        checkpoint = checkpoint_of(assignment, settings_of(folder))
+
+        extractor = extractor_for(assignment, checkpoint)
+        model = begun(assignment, checkpoint)
+
+        assert isinstance(extractor, ListenedBackbone)
+        assert [*model.state_dict()] == ["fc.weight", "fc.bias"]
+        features = load_inputs(digits, "test", extractor)
+        assert features.inputs.shape[1:] == (144,)
+        whole = build(
+            assignment.model,
+            shape=(1, 8, 8),
+            num_classes=10,
+            generator=torch.Generator(),
+            checkpoint=checkpoint,
+        )
+        whole.load_state_dict(extractor.weights() | model.state_dict())
+        images, _ = tensors(load_inputs(digits, "test", None))
+        with torch.no_grad():
+            expected = whole(as_floats(images[:32], torch.float32))
+            found = model(torch.from_numpy(features.inputs[:32]).float())
+        torch.testing.assert_close(found, expected, rtol=0, atol=2e-3)
+
+    @pytest.mark.parametrize("make", [search_of, private_of])
+    def test_features_that_depend_on_other_records_are_refused_before_any_is_computed(
+        self, digits: DatasetRef, folder: Path, make: Any
+    ) -> None:
+        assignment = make(digits, self.model_of(folder, mixes=True))
+        checkpoint = checkpoint_of(assignment, settings_of(folder))
+
+        with pytest.raises(ModelError, match="mixes the examples of a batch"):
+            extractor_for(assignment, checkpoint)
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"trainer": TrainerConfig(horizontal_flip=True)},
+            {"space": {**SPACE, "model.options.mixes": {"choices": [False]}}},
+        ],
+        ids=str,
+    )
+    def test_what_is_varied_before_the_classifier_runs_at_every_step(
+        self, digits: DatasetRef, folder: Path, changes: dict[str, Any]
+    ) -> None:
+        assignment = search_of(digits, self.model_of(folder), **changes)
+        checkpoint = checkpoint_of(assignment, settings_of(folder))
+
+        assert extractor_for(assignment, checkpoint) is None
+        assert len(begun(assignment, checkpoint).state_dict()) > 2
 
 
 class TestKindsOfFeatures:

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from tan_core import models
 from tan_core.engine import bookkeeping, clipped_sum
-from tests.support.models import SMALL_MODELS
+from tests.support.models import SMALL_MODELS, frozen_batch_norm
 from tests.unit.tan_core.engine.oracle import assert_exact, books_are_enough
 
 VIEWS = [1, 4]
@@ -109,9 +109,10 @@ class TestBatchGradients:
         [
             (nn.Conv2d(2, 2, 3, padding=1), (2, 4, 4)),
             (nn.GroupNorm(2, 4), (4, 3)),
+            (frozen_batch_norm(4), (4, 3)),
             (nn.LSTMCell(4, 4), (4,)),
         ],
-        ids=["convolution", "group-norm", "lstm-cell"],
+        ids=["convolution", "group-norm", "frozen-batch-norm", "lstm-cell"],
     )
     def test_layers_of_every_sort_may_run_again(self, layer, shape, views: int) -> None:
         def wiring(m, x):

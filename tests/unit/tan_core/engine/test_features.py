@@ -15,6 +15,7 @@ from tan_core.engine.inputs import as_floats, as_tensor
 from tan_core.execution import PrivateRun, Simulation
 from tan_core.mechanism import Mechanism
 from tan_core.models import build, build_head, extractor_of
+from tan_core.models.extractor import Extractor
 from tan_core.spec.models import LinearModel, ModelSpec, ScatterCnnModel, ScatterLinearModel
 from tan_core.spec.train import TrainerConfig
 from tan_core.wire import DatasetRef
@@ -110,6 +111,24 @@ def test_training_on_features_is_training_the_whole_model(digits: DatasetRef, ca
     assert weights.keys() == others.keys()
     for name, weight in weights.items():
         torch.testing.assert_close(weight, others[name], atol=2e-3, rtol=0)
+
+
+class Loud(Extractor):
+    """Makes of an image what no float16 holds."""
+
+    fingerprint = "loud"
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return images.flatten(1) * 1e9
+
+
+def test_features_that_are_too_large_become_the_largest_there_are(digits: DatasetRef) -> None:
+    """Infinite ones would leave their record out of every step."""
+    features = load_inputs(digits, "test", Loud()).inputs
+
+    assert np.isfinite(features).all()
+    assert (features == 65504).any()
+    assert (features == -65504).any()
 
 
 def test_a_model_without_an_extractor_reads_the_records(digits: DatasetRef) -> None:

@@ -10,7 +10,7 @@ from tan_core.engine import clipped_sum
 from tan_core.errors import ParameterError
 from tan_core.models.gain import Gain
 from tan_core.testing.oracle import clipped, example_gradients
-from tests.support.models import SMALL_MODELS
+from tests.support.models import SMALL_MODELS, frozen_batch_norm
 from tests.unit.tan_core.engine.oracle import books_are_enough
 
 
@@ -83,7 +83,11 @@ class TestClippedSum:
 
     @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-    @pytest.mark.parametrize("norm", [Gain(4), nn.GroupNorm(2, 4)], ids=["gain", "group-norm"])
+    @pytest.mark.parametrize(
+        "norm",
+        [Gain(4), nn.GroupNorm(2, 4), frozen_batch_norm(4)],
+        ids=["gain", "group-norm", "frozen-batch-norm"],
+    )
     def test_no_layout_lets_an_example_pass_unclipped(self, norm, dtype, layout) -> None:
         """A per-example gradient that forgets the strides clips by a norm that is not its own."""
         model = image_model(norm).to(dtype)

@@ -15,6 +15,7 @@ from tan_core.engine.layers.base import squared_norms
 from tan_core.models.gain import Gain
 from tan_core.models.relu_group_norm import ReluGroupNorm
 from tan_core.models.weight_standardised import WeightStandardisedConv2d
+from tests.support.models import frozen_batch_norm
 from tests.unit.tan_core.engine.oracle import one_at_a_time
 
 DRAWN = settings(max_examples=100, deadline=None, derandomize=True)
@@ -92,6 +93,7 @@ def scales(draw):
     layers = [
         (nn.GroupNorm(2, 4), (4, *sizes)),
         (ReluGroupNorm(2, 4), (4, *sizes)),
+        (frozen_batch_norm(4), (4, *sizes)),
         (nn.LayerNorm(features, bias=draw(st.booleans())), (*sizes, *features)),
         (nn.RMSNorm(features), (*sizes, *features)),
         (Gain(initial=0.5), sizes),

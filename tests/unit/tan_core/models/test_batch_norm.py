@@ -401,7 +401,7 @@ class TestCheckpoints:
         model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4))
         weights = {**model.state_dict(), "1.running_mean": torch.zeros(4)}
 
-        assert batch_norm.by_new_names(weights, {}).keys() == weights.keys()
+        assert batch_norm.by_new_names(weights, {}, weights).keys() == weights.keys()
 
     @pytest.mark.parametrize("name", FACTORIES)
     def test_released_weights_say_of_which_model_they_are_and_load(

@@ -70,10 +70,11 @@ class TestModelSpec:
         with pytest.raises(ValidationError, match=option):
             SPEC.validate_python({"name": "timm:resnet18", "options": {option: 1}})
 
+    @pytest.mark.parametrize("by", ["group", "frozen"])
     @pytest.mark.parametrize("name", ["timm:resnet18", "python:lab.models:small"])
-    def test_batch_normalisation_is_replaced_where_that_is_said(self, name: str) -> None:
+    def test_batch_normalisation_is_replaced_where_that_is_said(self, name: str, by: str) -> None:
         """Specs from before the option say the same as those that leave it out."""
-        spec = SPEC.validate_python({"name": name, "replace_batch_norm": "group"})
+        spec = SPEC.validate_python({"name": name, "replace_batch_norm": by})
         without = SPEC.validate_python({"name": name})
 
         assert SPEC.validate_json(SPEC.dump_json(spec)) == spec != without
@@ -89,11 +90,46 @@ class TestModelSpec:
         with pytest.raises(ValidationError, match="replace_batch_norm"):
             SPEC.validate_python({"name": name, "replace_batch_norm": value})
 
+    @pytest.mark.parametrize("name", ["timm:resnet18", "python:lab.models:small"])
+    def test_what_a_network_reads_of_images_is_the_same_for_all_candidates(self, name: str) -> None:
+        given = {"size": 224, "mean": [0.5] * 3, "std": [0.25] * 3}
+        spec = SPEC.validate_python({"name": name, "input": given})
+
+        assert SPEC.validate_json(SPEC.dump_json(spec)) == spec
+        assert "input" not in SPEC.validate_python({"name": name}).model_dump()
+        assert model_options(spec) == set()
+        assert field_of("model.input", spec) is None
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ({}, "nothing is said; accepted: size, or mean and std"),
+            ({"mean": [0.5]}, "mean and std belong together, std is missing"),
+            ({"size": 8, "std": [0.5]}, "mean and std belong together, mean is missing"),
+            ({"mean": [0.5], "std": [0.5, 0.5]}, "as many channels, got 1 and 2 numbers"),
+            ({"mean": [0.5], "std": [0.0]}, "greater than 0"),
+            ({"mean": [float("nan")], "std": [1.0]}, "finite"),
+            ({"mean": [], "std": []}, "at least 1 item"),
+            ({"size": 0}, "greater than or equal to 1"),
+            ({"size": 224.5}, "integer"),
+            ({"sides": 4}, "not permitted"),
+        ],
+    )
+    def test_an_input_that_says_nothing_or_half_is_refused(
+        self, given: dict[str, object], message: str
+    ) -> None:
+        with pytest.raises(ValidationError, match=message):
+            SPEC.validate_python({"name": "timm:resnet18", "input": given})
+
+    def test_models_of_ours_read_images_as_they_are(self) -> None:
+        with pytest.raises(ValidationError, match="input"):
+            SPEC.validate_python({"name": "wrn-16-4", "input": {"size": 32}})
+
     def test_every_member_of_the_union_has_its_tag(self) -> None:
         """A tag that is missing here would show up in the paths of errors."""
         kinds = set(SPEC.json_schema()["$defs"])
 
-        assert kinds - {"Pretrained"} == MODEL_TAGS
+        assert kinds - {"Pretrained", "ModelInput"} == MODEL_TAGS
 
     def test_a_wide_network_reads_its_size_from_its_name(self) -> None:
         spec = WideResNetModel(name="wrn-28-10")

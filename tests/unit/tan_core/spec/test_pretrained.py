@@ -137,3 +137,19 @@ def test_it_is_no_option_that_a_search_may_vary(model: Any) -> None:
 def test_a_model_without_one_is_written_as_before() -> None:
     assert "pretrained" not in MlpModel().model_dump()
     assert study().model_dump(mode="json")["model"]["pretrained"]["path"] == BEGUN["path"]
+
+
+def test_statistics_are_frozen_of_a_file_alone() -> None:
+    given = study("timm:resnet18").model_dump(mode="json", exclude_none=True)
+    given["model"]["replace_batch_norm"] = "frozen"
+    frozen = StudySpec.model_validate(given)
+    assert isinstance(frozen.model, TimmModel)
+    assert frozen.model.replace_batch_norm == "frozen"
+    del given["model"]["pretrained"]
+
+    with pytest.raises(ValidationError) as caught:
+        StudySpec.model_validate(given)
+
+    (problem,) = field_problems(caught.value, StudySpec)
+    assert problem.path == "model.replace_batch_norm"
+    assert "and none is named; accepted without: group" in problem.message
