@@ -4,7 +4,6 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,7 +13,6 @@ from ray import tune
 from ray.tune.stopper import CombinedStopper
 
 from tan_core.data import verify
-from tan_core.engine.features import load_inputs
 from tan_core.planner import Counted
 from tan_core.wire import SearchAssignment, TrialRecord, TrialState
 from worker.alive import Pulses
@@ -22,6 +20,7 @@ from worker.begin import checkpoint_of, extractors_for
 from worker.budget import BudgetStopper
 from worker.curves import CurveStopper
 from worker.driver import Driver, Outcome, connect
+from worker.features import UnwantedError, put_splits
 from worker.progress import SearchProgress
 from worker.report import TrialReporter
 from worker.resources import of_trial, told
@@ -151,18 +150,24 @@ def _run_trials(
 def _load(assignment: SearchAssignment, driver: Driver) -> TrialData | None:
     """The train and validation splits, None if nobody waits for them; never the test split."""
     settings, beats = driver.settings, driver.heartbeats
-    dataset, cache_dir, storage = assignment.dataset, settings.cache_dir, settings.storage
-    verify(dataset, storage=storage)
+    verify(assignment.dataset, storage=settings.storage)
     checkpoint = checkpoint_of(assignment, settings)
+    each = of_trial(ray.cluster_resources(), settings)
     splits: dict[tuple[bool, ...], ray.ObjectRef] = {}
+
+    def is_unwanted() -> bool:
+        return beats.cancelled.is_set() or beats.paused.is_set()
+
     for features, extractor in extractors_for(assignment, checkpoint).items():
-        if beats.cancelled.is_set() or beats.paused.is_set():
+        if is_unwanted():
             return None
-        inputs = partial(
-            load_inputs, dataset, extractor=extractor, cache_dir=cache_dir, storage=storage
-        )
-        # One at a time through this process; Ray keeps on disk what does not fit into its memory.
-        splits[features] = ray.put((inputs("train"), inputs("validation")))
+        try:
+            # One kind at a time: each goes whole through the memory of a process.
+            splits[features] = put_splits(
+                assignment, extractor, settings, each, is_unwanted=is_unwanted
+            )
+        except UnwantedError:
+            return None
         if extractor is not None:
             log.info("features are there: %s", extractor.fingerprint)
     return TrialData(splits=splits, checkpoint=checkpoint)

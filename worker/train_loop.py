@@ -35,6 +35,7 @@ from worker.at_once import microbatch_size
 from worker.baseline import train_baseline, with_baseline
 from worker.begin import checkpoint_of, extractor_for, go_on_from, model_for
 from worker.driver import Outcome
+from worker.features import Told
 from worker.leader import Leader
 from worker.log import write_log
 from worker.report import FencedError, RefusedError, leave
@@ -126,12 +127,12 @@ def _train(
     # Before a step is charged: a split that cannot be read, or features of it that do not fit, cost no
     # epsilon. Both are scored after the last step and not before. They come before the training split,
     # of which another rank computes the features meanwhile where ranks share a cache.
-    test = inputs("test") if leader is not None else None
+    test = inputs("test", progressed=Told("features of test")) if leader is not None else None
     validation = inputs("validation") if leader is not None and assignment.baseline else None
     named = (
         class_names(assignment.dataset, storage=settings.storage) if leader is not None else None
     )
-    train = inputs("train")
+    train = inputs("train", progressed=Told("features of train"))
     trainer = build_trainer(assignment, begun_from, train, team)
     trainer.progressed = progressed
     if assignment.checkpoint is not None:

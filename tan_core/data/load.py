@@ -1,7 +1,7 @@
 """The splits of a registered dataset: in memory, read by index, or as features."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,9 @@ from tan_core.data.store import Room
 from tan_core.data.users import numbered
 from tan_core.errors import DatasetError
 from tan_core.wire import RECORD, DatasetRef
+
+Progressed = Callable[[int, int], None]
+"""Is told of how many records something is done, and of how many in all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +91,7 @@ def load_features(
     at_once: int,
     cache_dir: Path | None = None,
     storage: Storage = LOCAL,
+    progressed: Progressed | None = None,
 ) -> Split:
     """One split of a registered dataset as features, in stored order, computed once where kept.
 
@@ -100,16 +104,22 @@ def load_features(
         cache_dir: where features are kept for the next reader; as private as the dataset. None:
             compute every time.
         storage: as in :func:`load_split`.
+        progressed: told after each call; whatever it raises ends the work, and nothing is kept.
 
     Raises:
         DatasetError: the data cannot be read or the features cannot be kept.
     """
 
+    def blocks_of(decoded: Split) -> Iterator[NDArray[Any]]:
+        number = len(decoded)
+        for start in range(0, number, at_once):
+            yield extract(decoded.inputs[start : start + at_once])
+            if progressed is not None:
+                progressed(min(start + at_once, number), number)
+
     def make() -> Made:
         decoded = load_split(ref, split, storage=storage)
-        starts = range(0, len(decoded), at_once)
-        blocks = (extract(decoded.inputs[start : start + at_once]) for start in starts)
-        return blocks, decoded.labels
+        return blocks_of(decoded), decoded.labels
 
     if cache_dir is None:
         blocks, labels = make()

@@ -6,7 +6,7 @@ from typing import Any, Final
 import torch
 from numpy.typing import NDArray
 
-from tan_core.data import Split, Storage, load_features, load_split
+from tan_core.data import Progressed, Split, Storage, load_features, load_split
 from tan_core.data.part import Role
 from tan_core.data.storage import LOCAL
 from tan_core.engine.inputs import as_floats, as_tensor
@@ -25,6 +25,7 @@ def load_inputs(
     cache_dir: Path | None = None,
     storage: Storage = LOCAL,
     device: str | torch.device = "cpu",
+    progressed: Progressed | None = None,
 ) -> Split:
     """One split of a registered dataset, as the head behind ``extractor`` reads it.
 
@@ -39,7 +40,8 @@ def load_inputs(
         cache_dir: where features are kept for the next reader, as private as the dataset. None:
             compute them every time.
         storage: where the dataset may lie, and where images that would not fit into memory are kept.
-        device: where to compute.
+        device: where to compute; the extractor is there.
+        progressed: told how many features are made of how many; what it raises ends the work.
 
     Raises:
         DatasetError: the data cannot be read or the features cannot be kept.
@@ -60,4 +62,5 @@ def load_inputs(
         at_once=extractor.records_at_once,
         cache_dir=cache_dir,
         storage=storage,
+        progressed=progressed,
     )

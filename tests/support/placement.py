@@ -1,18 +1,27 @@
 """``python -m tests.support.placement FOLDER``: where a real Ray that says it has two GPUs places trials.
 
-Nothing is computed on them. What the trials saw is printed as JSON.
+Nothing is computed on them. What the trials, and a task that computes features, saw is printed as JSON.
 """
 
 import json
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import ray
 from ray import tune
+from torch import Tensor
 
+from tan_core.data import inspect
+from tan_core.errors import DatasetError
+from tan_core.mechanism import Mechanism
+from tan_core.models.extractor import Extractor
+from tests.support.assignments import search_assignment
+from tests.support.datasets import dataset_ref
+from worker.features import UnwantedError, put_splits
 from worker.resources import of_ranks, of_trial
 from worker.settings import WorkerSettings
 
@@ -79,12 +88,65 @@ def placed(gpus_per_trial: float | None, at_once: int, folder: Path) -> list[dic
     return [{key: each.metrics[key] for key in keys} for each in tuner.fit()]
 
 
+class Listening(Extractor):
+    """Notes on which GPU it runs; stands still where it is told to."""
+
+    fingerprint = "listening"
+
+    def __init__(self, folder: Path, *, seconds: float = 0.0) -> None:
+        super().__init__()
+        self.folder, self.seconds = folder, seconds
+
+    def forward(self, images: Tensor) -> Tensor:
+        lent = ray.get_runtime_context().get_accelerator_ids()["GPU"]
+        (self.folder / f"gpu-{lent[0]}").touch()
+        time.sleep(self.seconds)
+        return images.flatten(1)[:, :3]
+
+
+def features(folder: Path) -> dict[str, Any]:
+    """What becomes of a search's data where trials have a GPU."""
+    ref = dataset_ref(inspect(None, source="digits"))
+    mechanism = Mechanism(sampling_rate=0.2, noise_multiplier=1.0, clip_norm=1.0, steps=2)
+    assignment = search_assignment(ref, mechanism=mechanism, search={"space": {"learning_rate": 1}})
+    other = assignment.model_copy(update={"dataset": ref.model_copy(update={"num_train": 7})})
+    each = of_trial(ray.cluster_resources(), settings())
+    put = partial(put_splits, settings=settings(), each=each)
+
+    found = ray.get(put(assignment, Listening(folder), is_unwanted=lambda: False))
+    told: dict[str, Any] = {
+        "lengths": [len(split) for split in found],
+        "shapes": [split.inputs.shape[1:] for split in found],
+        "gpus": sorted(file.name for file in folder.glob("gpu-*")),
+    }
+    try:
+        put(other, Listening(folder), is_unwanted=lambda: False)
+    except DatasetError as error:
+        told["refused"] = str(error)
+    for file in folder.glob("gpu-*"):
+        file.unlink()
+    try:
+        put(
+            assignment,
+            Listening(folder, seconds=600),
+            is_unwanted=lambda: any(folder.glob("gpu-*")),
+        )
+    except UnwantedError:
+        told["is_unwanted"] = True
+    until = time.monotonic() + LONGEST_SECONDS
+    while ray.available_resources().get("GPU") != GPUS and time.monotonic() < until:
+        time.sleep(0.1)
+    told["free"] = ray.available_resources().get("GPU")
+    return told
+
+
 def main() -> None:
     ray.init(num_cpus=CPUS, num_gpus=GPUS, include_dashboard=False, log_to_driver=False)
     # Of another study: the node that it waits for never comes.
     waiting = ray.remote(num_gpus=16)(lambda: None).remote()
     folder = Path(sys.argv[1])
     told: dict[str, Any] = {
+        "features": features(folder),
         "unstated": placed(None, 2, folder),
         "quarters": placed(0.25, 8, folder),
     }

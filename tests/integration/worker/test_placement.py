@@ -57,3 +57,20 @@ def test_what_trials_read_is_put_once_on_a_node(told: Told) -> None:
 
     assert {each["is_writable"] for each in trials} == {False}
     assert all("plasma" in each["file"] for each in trials)
+
+
+def test_features_are_computed_where_a_trial_would_run(told: Told) -> None:
+    found = told["features"]
+
+    assert len(found["gpus"]) == 1
+    assert found["lengths"][0] > found["lengths"][1] > 0
+    assert found["shapes"] == [[3], [3]]
+
+
+def test_what_is_wrong_with_the_data_is_told_as_it_is(told: Told) -> None:
+    assert "registered were 7" in told["features"]["refused"]
+
+
+def test_features_that_nobody_waits_for_are_given_up_and_their_gpu_with_them(told: Told) -> None:
+    assert told["features"]["is_unwanted"]
+    assert told["features"]["free"] == 2

@@ -1,0 +1,66 @@
+"""How far features are, as the log says it, and who ends their computation."""
+
+import logging
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from torch import Tensor
+
+from tan_core.data import inspect
+from tan_core.engine.features import load_inputs
+from tan_core.models.extractor import Extractor
+from tests.support.datasets import dataset_ref
+from worker import features
+from worker.features import Told, UnwantedError
+
+
+class Flat(Extractor):
+    fingerprint = "flat"
+    seen: ClassVar[list[int]] = []
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.seen.append(len(images))
+        return images.flatten(1)
+
+
+def test_every_block_is_told_of() -> None:
+    ref, told = dataset_ref(inspect(None, source="digits")), []
+
+    load_inputs(ref, "test", Flat(), progressed=lambda done, number: told.append((done, number)))
+
+    assert {number for _, number in told} == {ref.num_test}
+    assert [done for done, _ in told] == [*np.cumsum(Flat.seen)]
+    assert told[-1][0] == ref.num_test
+
+
+def test_who_raises_ends_the_work_and_nothing_is_kept(tmp_path) -> None:
+    ref = dataset_ref(inspect(None, source="digits"))
+
+    def stop(done: int, number: int) -> None:
+        raise UnwantedError
+
+    with pytest.raises(UnwantedError):
+        load_inputs(ref, "test", Flat(), cache_dir=tmp_path, progressed=stop)
+
+    whole = load_inputs(ref, "test", Flat(), cache_dir=tmp_path)
+    assert len(whole) == len(whole.inputs) == ref.num_test
+
+
+def test_the_log_says_now_and_then_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, beats = [100.0], []
+    monkeypatch.setattr(features.time, "monotonic", lambda: clock[0])
+    caplog.set_level(logging.INFO, logger="worker.features")
+    told = Told("features of train", lambda: beats.append(1))
+
+    for second in range(1, 71):
+        clock[0] = 100.0 + second
+        told(50 * second, 45_000)
+
+    assert caplog.messages == [
+        "features of train: 1,500 of 45,000 records, 50 a second",
+        "features of train: 3,000 of 45,000 records, 50 a second",
+    ]
+    assert len(beats) == 70
