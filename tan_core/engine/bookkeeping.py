@@ -243,8 +243,8 @@ class Books:
 
         Raises:
             RuntimeError: a layer did not run or does not reach the loss, does not have the views as
-                first dimension, computes otherwise when it sees one example alone, or its input or
-                output was changed in place: its norms would be wrong.
+                first dimension, computes otherwise when it sees one example alone, or its input, or the
+                output of one of no known kind, was changed in place: its norms would be wrong.
         """
         inputs, rows = self._laid_out(inputs), dict[str, Tensor]()
         if (found := self._by_hand(inputs, labels, views, shares)) is not None:
@@ -362,7 +362,9 @@ class Books:
         # Where gradients are switched off, none will come back.
         if self._record is None or not torch.is_grad_enabled():
             return output
-        call, output = Call.of(args, kwargs, output, keeps_inputs=unit.reads_inputs)
+        call, output = Call.of(
+            args, kwargs, output, keeps_inputs=unit.reads_inputs, reads_outputs=not unit.is_plain
+        )
         self._record.calls.setdefault(unit.name, []).append(call)
         return output
 
@@ -455,10 +457,10 @@ def _cross_entropies(logits_VO: Tensor, labels_V: Tensor) -> tuple[Tensor, Tenso
 def _differentiated(logits_VO: Tensor, g_VO: Tensor, record: _Record) -> dict[str, list[_Run]]:
     """The runs of each unit, by name, after one backward pass: of the mean over each example's views."""
     calls = record.calls
-    outputs = [output for of_unit in calls.values() for call in of_unit for output in call.outputs]
+    ends = [end for of_unit in calls.values() for call in of_unit for end in call.ends]
     if not logits_VO.requires_grad:
         raise RuntimeError("no layer that is trained reaches the loss")
-    gradients = iter(torch.autograd.grad(logits_VO, outputs, g_VO, allow_unused=True))
+    gradients = iter(torch.autograd.grad(logits_VO, ends, g_VO, allow_unused=True))
     runs = {
         name: [_Run(call, tuple(next(gradients) for _ in call.outputs)) for call in of_unit]
         for name, of_unit in calls.items()

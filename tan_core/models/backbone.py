@@ -13,6 +13,7 @@ from typing import Any, Final, Self, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from tan_core.models.changed import is_changed
 from tan_core.models.extractor import Extractor
@@ -78,17 +79,19 @@ class FrozenBackbone(Backbone):
 
 
 class ListenedBackbone(Backbone):
-    """A whole model, and what enters its classifier when it runs.
+    """A whole model as it is when it is used, and what enters its classifier when it runs.
 
     Args:
-        model: with a :class:`ClassifierPlace`; none of its parameters is trained but those of the classifier.
+        model: with a :class:`ClassifierPlace`; none of its parameters is trained but those of the classifier. It is
+            put into the mode in which it is used: layers that would drop something drop nothing, and batch
+            normalisation has the statistics of the file.
         classifier: its name.
         fingerprint: names the architecture and the weights.
     """
 
     def __init__(self, model: nn.Module, classifier: str, fingerprint: str) -> None:
         super().__init__(fingerprint)
-        self.model = model
+        self.model = model.eval()
         self._classifier = classifier
 
     @classmethod
@@ -143,11 +146,11 @@ def place_of_classifier(
 ) -> ClassifierPlace | None:
     """Where the classifier of a model stands, if its output is what that makes of features, [B, F], and nothing else.
 
-    One run on random images shows it: the classifier runs once, and what it makes of what entered it is what comes
-    out, to the last bit.
+    One run on random images shows it, in the mode in which a model is used: the classifier runs once, and what it makes of
+    what entered it is what comes out, to the last bit.
 
     Args:
-        model: reads [B, *shape] floats.
+        model: reads [B, *shape] floats; its mode may change.
         shape: of one example.
         num_classes: of the model.
 
@@ -155,9 +158,10 @@ def place_of_classifier(
         None where the model has to be run whole.
     """
     found = classifier_of(model, num_classes)
-    if found is None or type(found[1]) is not nn.Linear or is_changed(found[1]) or not found[0]:
+    if found is None or is_changed(found[1]) or not found[0]:
         return None
     name, layer = found
+    model.eval()
     images = torch.rand(2, *shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         try:
@@ -165,9 +169,19 @@ def place_of_classifier(
         except _NotHeardError:
             return None
         is_vector = features.shape == (2, layer.in_features) and features.dtype == torch.float32
-        is_all = is_vector and torch.equal(layer(features), output)
+        # A class of their own, such as timm's, may compute anything: this one does not.
+        is_all = is_vector and _are_equal(
+            functional.linear(features, layer.weight, layer.bias), output
+        )
     return (
         ClassifierPlace(name, layer.in_features, len([*layer.parameters()]) > 1) if is_all else None
+    )
+
+
+def _are_equal(one: Tensor, other: Tensor) -> bool:
+    """To the last bit; weights that nobody has trained may make what is no number."""
+    return torch.equal(one.isnan(), other.isnan()) and torch.equal(
+        one.nan_to_num(), other.nan_to_num()
     )
 
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import Function
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.func import functional_call, vjp, vmap
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map_only, tree_unflatten
 
@@ -36,8 +38,12 @@ class Call:
     """How they stood in (args, kwargs)."""
     outputs: Sequence[Tensor]
     """The floating-point tensors that left the layer, nested ones taken apart."""
+    ends: Sequence[GradientEdge]
+    """Where in the graph each of them left it: what is written to a tensor afterwards comes behind that."""
     versions: Sequence[int]
-    """Of all these tensors while the layer ran: writing to one counts up."""
+    """Of those tensors whose values are read later, while the layer ran: writing to one counts up."""
+    reads_outputs: bool
+    """Whether the values of ``outputs`` are among them."""
 
     @classmethod
     def of(
@@ -47,22 +53,28 @@ class Call:
         output: Any,
         *,
         keeps_inputs: bool = True,
+        reads_outputs: bool = True,
     ) -> tuple["Call", Any]:
         """What a forward hook is told, and what the hook is to hand on instead of the output.
 
         The gradients of ``outputs`` are those that come from outside of the layer: where several leave
         it, one may depend on another, so aliases of them are handed on.
+
+        Where the values of a single output are not read, as of layers of a known kind, whoever gets it may write to it.
         """
         if len(args) == 1 and not kwargs and isinstance(args[0], Tensor) and _is_float(output):
             entered = [args[0].detach()] if keeps_inputs else []
+            output = output if output.requires_grad else _begun(output)
             structure, outputs = _SIMPLE, [output]
-            _require_gradient(output)
         else:
             leaves, structure = tree_flatten((args, dict(kwargs)))
             entered = [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
             output = tree_map_only(Tensor, _alias, output)
             outputs = _floating(output)
-        return cls(entered, structure, outputs, _versions(entered, outputs)), output
+            reads_outputs = True
+        ends = [get_gradient_edge(each) for each in outputs]
+        versions = _versions(entered, outputs if reads_outputs else [])
+        return cls(entered, structure, outputs, ends, versions, reads_outputs), output
 
     @property
     def is_simple(self) -> bool:
@@ -71,8 +83,8 @@ class Call:
 
     @property
     def is_untouched(self) -> bool:
-        """Whether nothing that entered or left the layer has been written to since."""
-        return self.versions == _versions(self.entered, self.outputs)
+        """Whether nothing has been written to since that is read."""
+        return self.versions == _versions(self.entered, self.outputs if self.reads_outputs else [])
 
 
 def per_example_gradients(
@@ -245,6 +257,23 @@ def _alias(x: Tensor) -> Tensor:
         return x
     _require_gradient(x)
     return x.view_as(x)
+
+
+class _Begun(Function):
+    """The same memory, as if a layer that is trained had made it: unlike a leaf, it may be written to."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, trained: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return x.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return None, None
+
+
+def _begun(x: Tensor) -> Tensor:
+    begun: Tensor = _Begun.apply(x, torch.zeros((), requires_grad=True))  # pyright: ignore[reportAssignmentType]
+    return begun
 
 
 def _require_gradient(x: Tensor) -> None:

@@ -270,7 +270,9 @@ class TestCodeOfOthers:
         monkeypatch.delitem(sys.modules, "lab_of_beginnings", raising=False)
 
     @staticmethod
-    def model_of(folder: Path, *, train: str = "classifier", **options: Any) -> dict[str, Any]:
+    def model_of(
+        folder: Path, *, train: str = "classifier", by: str | None = "frozen", **options: Any
+    ) -> dict[str, Any]:
         given: dict[str, Any] = {"name": "python:lab_of_beginnings:network", "options": options}
         spec, file = PythonModel.model_validate(given), folder / "of-others.pt"
         generator = torch.Generator().manual_seed(1)
@@ -282,13 +284,15 @@ class TestCodeOfOthers:
             "train": train,
             "sha256": sha256_of(file),
         }
-        return {**given, "replace_batch_norm": "frozen", "pretrained": pretrained}
+        return {**given, "replace_batch_norm": by, "pretrained": pretrained}
 
+    @pytest.mark.parametrize("by", ["frozen", None])
     @pytest.mark.parametrize("make", [search_of, private_of])
     def test_the_classifier_is_trained_on_features_that_are_computed_once(
-        self, digits: DatasetRef, folder: Path, make: Any
+        self, digits: DatasetRef, folder: Path, make: Any, by: str | None
     ) -> None:
-        assignment = make(digits, self.model_of(folder))
+        """Batch normalisation needs no other in its place: below the classifier the network is only used."""
+        assignment = make(digits, self.model_of(folder, by=by))
         checkpoint = checkpoint_of(assignment, settings_of(folder))
 
         extractor = extractor_for(assignment, checkpoint)
@@ -308,7 +312,7 @@ class TestCodeOfOthers:
         whole.load_state_dict(extractor.weights() | model.state_dict())
         images, _ = tensors(load_inputs(digits, "test", None))
         with torch.no_grad():
-            expected = whole(as_floats(images[:32], torch.float32))
+            expected = whole.eval()(as_floats(images[:32], torch.float32))
             found = model(torch.from_numpy(features.inputs[:32]).float())
         torch.testing.assert_close(found, expected, rtol=0, atol=2e-3)
 

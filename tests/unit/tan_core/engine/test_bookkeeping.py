@@ -1,5 +1,7 @@
 """Books against one backward pass per example: any layer, shared, frozen, nested, run again."""
 
+import copy
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ from torch.nn import functional
 
 from tan_core import models
 from tan_core.engine import bookkeeping, clipped_sum
+from tan_core.models.gain import Gain
 from tests.support.models import SMALL_MODELS, frozen_batch_norm
 from tests.unit.tan_core.engine.oracle import assert_exact, books_are_enough
 
@@ -72,7 +75,6 @@ WRONG = {
     "unused": (lambda m, x: (m.first(x), m.second(x))[1], "'first' does not reach the loss"),
     "detached": (lambda m, x: m.second(m.first(x)).detach(), "no layer .* reaches the loss"),
     "not-first": (lambda m, x: m.second(m.first(x[None])[0]), "'first' .* first dimension"),
-    "output-overwritten": (lambda m, x: m.second(m.first(x * 1)).mul_(2), "'second' .* in place"),
     "input-overwritten": (
         lambda m, x: (lambda y: (m.second(m.first(y)), y.mul_(2))[0])(x * 1),
         "'first' .* in place",
@@ -95,7 +97,49 @@ FROZEN = {
 }
 
 
+def added(y, x):
+    y += x
+    return y
+
+
+WRITTEN = {
+    "added": added,
+    "scaled": lambda y, x: y.mul_(x.cos()),
+    "rectified": lambda y, _: functional.relu(y, inplace=True),
+    "twice": lambda y, x: y.mul_(2).add_(x).relu_(),
+    "a-part": lambda y, _: (y[:, 1:].zero_(), y)[1],
+}
+"""What a network does to the output of a layer, as residual networks do."""
+
+
 class TestBatchGradients:
+    @pytest.mark.parametrize("views", VIEWS)
+    @pytest.mark.parametrize("write", WRITTEN.values(), ids=WRITTEN)
+    @pytest.mark.parametrize(
+        ("layer", "shape"),
+        [
+            (nn.Linear(4, 4), (4,)),
+            (nn.Conv2d(4, 4, 3, padding=1), (4, 3, 3)),
+            (nn.GroupNorm(2, 4), (4, 3, 3)),
+            (frozen_batch_norm(4), (4, 3, 3)),
+            (nn.LayerNorm(4), (5, 4)),
+            (Gain(4), (4, 3)),
+        ],
+        ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
+    )
+    def test_what_leaves_a_layer_may_be_written_to(self, layer, shape, write, views: int) -> None:
+        """First behind a layer that is trained, then behind one that no gradient reaches."""
+
+        def wiring(m, x):
+            x = write(m.layer(x), x.sin())
+            x = write(m.second(x.tanh()), x.cos())
+            return m.head(x.flatten(1)).mul_(2)
+
+        head = nn.Linear(torch.Size(shape).numel(), 3)
+        model = Wired(wiring, layer=layer, second=copy.deepcopy(layer), head=head).double()
+
+        assert_exact(model, *make_batch(*shape, views=views), views=views)
+
     @pytest.mark.parametrize("views", VIEWS)
     @pytest.mark.parametrize("wiring", TWICE.values(), ids=TWICE)
     def test_a_layer_that_runs_again_adds_its_gradients(self, wiring, views: int) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tan_core.engine.independence import check_independence
 from tan_core.engine.linear_classifier import linear_classifier
 from tan_core.errors import ParameterError
 from tan_core.models import build, build_backbone, build_classifier, has_backbone
@@ -212,7 +213,8 @@ class TestPlace:
 
     def test_a_classifier_of_another_kind_or_with_a_hook_is_none(self) -> None:
         class Own(nn.Linear):
-            pass
+            def forward(self, x: Tensor) -> Tensor:
+                return 2 * super().forward(x)
 
         def wiring(m: Any, x: Tensor) -> Tensor:
             return m.classifier(m.features(x.flatten(1)))
@@ -224,6 +226,32 @@ class TestPlace:
             assert place_of_classifier(model, shape=(3, 2, 2), num_classes=CLASSES) is None
         alone = nn.Linear(3, CLASSES)
         assert place_of_classifier(alone, shape=(3,), num_classes=CLASSES) is None
+
+    def test_a_class_of_others_that_computes_the_same_is_one(self) -> None:
+        """As timm's own linear layer is, and where others name and keep their parameters as they like."""
+
+        class Same(nn.Linear):
+            def forward(self, x: Tensor) -> Tensor:
+                return super().forward(x.float())
+
+        model = Wired(lambda m, x: m.classifier(m.features(x.flatten(1))), Same(5, CLASSES))
+
+        assert place_of_classifier(model, shape=(3, 2, 2), num_classes=CLASSES) is not None
+
+    def test_what_drops_something_in_training_drops_nothing_of_a_frozen_network(self) -> None:
+        model = Wired(lambda m, x: m.classifier(m.drop(m.features(x.flatten(1)))))
+        model.drop = nn.Dropout(0.5)
+
+        backbone = ListenedBackbone(model.train(), "classifier", "")
+
+        inputs = torch.rand(4, 3, 2, 2)
+        assert torch.equal(backbone(inputs), backbone(inputs))
+        check_independence(backbone.model, (3, 2, 2))
+
+    def test_weights_that_make_no_numbers_say_nothing_of_the_place(self) -> None:
+        model = Wired(lambda m, x: m.classifier(m.features(x.flatten(1)) / 0))
+
+        assert place_of_classifier(model, shape=(3, 2, 2), num_classes=CLASSES) is not None
 
     def test_it_leaves_no_hook_behind_and_torchs_generator_alone(self) -> None:
         model = Wired(lambda m, x: m.classifier(m.features(x.flatten(1)) + torch.rand(5)))
