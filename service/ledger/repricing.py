@@ -34,7 +34,7 @@ async def reprice(
         UnsupportedEventError: an accountant cannot price a mechanism of the scope.
         AccountantError: an accountant failed.
     """
-    async with database.session() as session:
+    async with database.snapshot() as session:
         scope = await repository.scope(session, scope_id)
         head = await repository.head(session, scope_id)
         subjects = await _subjects(session, scope_id, head.seq)

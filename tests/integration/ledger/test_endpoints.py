@@ -214,6 +214,27 @@ async def test_no_transaction_stands_still_while_the_past_is_priced(
     assert standing == [0] * 4
 
 
+async def test_what_is_charged_while_the_past_is_read_is_in_none_of_its_prices(
+    client: httpx.AsyncClient, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the entry of a charge would be said to end at the epsilon of before it."""
+    await charge(database, "one", 60)
+    read = repository.reservations
+
+    async def and_then_charge(*given: Any, **named: Any) -> Any:
+        found = await read(*given, **named)
+        async with database.session() as session:
+            await Ledger().begin_segment(
+                session, "one", epoch=1, start_step=60, num_steps=40, request_id="r"
+            )
+        return found
+
+    monkeypatch.setattr(repository, "reservations", and_then_charge)
+    priced = (await client.post(f"{LEDGER}/evaluations", json={"accountants": ["pld"]})).json()
+    sixty = price([RUN.with_steps(60)], delta=DELTA).epsilon
+    assert {(item["seq"], item["epsilon"]) for item in priced["items"]} == {(4, sixty)}
+
+
 async def test_the_burndown_follows_the_journal(
     client: httpx.AsyncClient, database: Database
 ) -> None:
