@@ -164,7 +164,10 @@ def export_ledger(
 def reprice_ledger(
     dataset: DatasetName,
     accountant: Annotated[
-        list[str] | None, typer.Option(help="pld, rdp or prv; may be repeated. Default: pld, rdp.")
+        list[str] | None,
+        typer.Option(
+            help="pld, rdp or prv; may be repeated. Default: pld, and rdp for what it has a price for."
+        ),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -173,7 +176,7 @@ def reprice_ledger(
     from service.cli.output import show, show_json
 
     with open_client() as client:
-        asked = {"accountants": accountant or ["pld", "rdp"]}
+        asked = {"accountants": accountant} if accountant else {}
         repriced = document(client.reprice_ledger(dataset, asked))
     if as_json:
         show_json(repriced)

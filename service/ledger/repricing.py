@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.session import Database
+from service.errors import InvalidInputError
 from service.ledger import repository
-from service.ledger.schemas import Evaluation, Repriced, Repricing
+from service.ledger.schemas import Evaluation, Repriced, Repricing, Scope
 from service.ledger.service import Ledger, merge
 from tan_core.accounting import Price, price
+from tan_core.errors import UnsupportedEventError
 from tan_core.mechanism import Accountant, Mechanism
+
+_USUAL = (Accountant.PLD, Accountant.RDP)
 
 
 @dataclass(frozen=True)
@@ -26,12 +30,17 @@ class _Subject:
 
 
 async def reprice(
-    database: Database, scope_id: str, accountants: Sequence[Accountant]
+    database: Database, scope_id: str, accountants: Sequence[Accountant] | None = None
 ) -> Repricing:
     """Price every reservation's charges and all together, at the scope's delta; append what is new.
 
+    Args:
+        database: the control plane's.
+        scope_id: whose charges.
+        accountants: whose figures. None: those of pld, and of rdp for what it has a price for.
+
     Raises:
-        UnsupportedEventError: an accountant cannot price a mechanism of the scope.
+        InvalidInputError: one of ``accountants`` cannot price a mechanism of the scope.
         AccountantError: an accountant failed.
     """
     async with database.snapshot() as session:
@@ -40,14 +49,10 @@ async def reprice(
         subjects = await _subjects(session, scope_id, head.seq)
     # In no transaction: of many studies this takes longer than one may stand still.
     found = [
-        (
-            subject,
-            await asyncio.to_thread(
-                price, subject.charged, delta=scope.delta, accountant=accountant
-            ),
-        )
+        (subject, priced)
         for subject in subjects
-        for accountant in dict.fromkeys(accountants)
+        for accountant in dict.fromkeys(accountants or _USUAL)
+        if (priced := await _priced(subject, scope, accountant, is_asked=accountants is not None))
     ]
     items: list[Repriced] = []
     async with database.session() as session:
@@ -82,6 +87,20 @@ async def _subjects(session: AsyncSession, scope_id: str, head: int) -> list[_Su
         reservation_id=None, study_id=None, reason=None, seq=head, charged=together
     )
     return [*subjects, all_of_it]
+
+
+async def _priced(
+    subject: _Subject, scope: Scope, accountant: Accountant, *, is_asked: bool
+) -> Price | None:
+    """None: the accountant has no price for it, and nobody asked for it by name."""
+    try:
+        return await asyncio.to_thread(
+            price, subject.charged, delta=scope.delta, accountant=accountant
+        )
+    except UnsupportedEventError as error:
+        if is_asked:
+            raise InvalidInputError.at("accountants", str(error), accountant.value) from None
+        return None
 
 
 def _newest(

@@ -443,10 +443,8 @@ class RepricingRequest(View):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    accountants: Annotated[list[Accountant], Field(min_length=1, max_length=3)] = [
-        Accountant.PLD,
-        Accountant.RDP,
-    ]
+    accountants: Annotated[list[Accountant], Field(min_length=1, max_length=3)] | None = None
+    """None: pld, and rdp for whatever it has a price for."""
 
 
 def names_who_and_why(text: str) -> bool:

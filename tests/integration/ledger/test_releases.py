@@ -153,6 +153,21 @@ class TestCharge:
         made = await charge(client, shuffled, dataset="/datasets/table")
         assert made["epsilon"] >= 0.99 * gaussian(40 / 2 / (200 * 0.02) ** 0.5)
 
+    async def test_the_past_is_priced_again_by_whoever_has_a_price_for_it(
+        self, client: httpx.AsyncClient, tmp_path: Path
+    ) -> None:
+        """No Rényi bound is known of sampled batches here: whoever asks for one by name is told so."""
+        await register_table(
+            client, tmp_path, epsilon=9.0, delta=DELTA, neighboring_relation="replace_one"
+        )
+        await charge(client, {**TRAINED, "noise_multiplier": 40.0}, dataset="/datasets/table")
+        address = "/datasets/table/ledger/evaluations"
+        priced = (await client.post(address)).json()["items"]
+        assert [item["accountant"] for item in priced] == ["pld", "pld"]
+        refused = await client.post(address, json={"accountants": ["pld", "rdp"]})
+        assert refused.status_code == 422
+        assert [error["path"] for error in refused.json()["errors"]] == ["accountants"]
+
     async def test_releases_of_shuffled_batches_add_up(
         self, client: httpx.AsyncClient, tmp_path: Path
     ) -> None:
