@@ -25,6 +25,7 @@ from service.ledger import burndown, names, repository, words
 from service.ledger.schemas import Account, Burndown, Entry, Evaluation
 from service.ledger.service import Ledger, scope_id_of
 from tan_core.accounting import SEARCH_NOTES, SearchAccounting
+from tan_core.mechanism import Accountant
 
 ENTRIES_PER_PAGE = 50
 DATASETS_PER_PAGE = 50
@@ -151,6 +152,7 @@ async def show_dataset(
         account=account,
         shares=view.shares(account),
         chart=chart,
+        bounded=evidence.burndown.accountant == Accountant.RDP,
         last=evidence.burndown.points[-1] if evidence.burndown.points else None,
         evaluations=evidence.evaluations[:LISTED],
         num_evaluations=len(evidence.evaluations),

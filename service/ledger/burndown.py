@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -14,7 +14,7 @@ from service.ledger.schemas import Burndown, BurndownPoint, Entry, Head, Scope
 from service.ledger.service import merge
 from tan_core.accounting import price
 from tan_core.accounting.events import repeated
-from tan_core.mechanism import Mechanism
+from tan_core.mechanism import Accountant, Mechanism
 
 MAX_POINTS = 100
 MOVES = frozenset({"reserve", "begin", "release"})
@@ -48,8 +48,8 @@ def compute(scope: Scope, head: Head, entries: Sequence[Entry]) -> Burndown:
         if place in shown:
             points.append(books.point(entry.seq, body["at"]))
     return Burndown(
-        scope_id=scope.scope_id, budget_epsilon=scope.epsilon, delta=scope.delta, accountant="rdp",
-        head=head, points=points,
+        scope_id=scope.scope_id, budget_epsilon=scope.epsilon, delta=scope.delta,
+        accountant=books.accountant.value, head=head, points=points,
     )  # fmt: skip
 
 
@@ -95,14 +95,24 @@ class _Books:
             }
         )
 
+    @property
+    def accountant(self) -> Accountant:
+        """Whose figures are those of the last point."""
+        held = [step for step, count in self._committed.items() if count]
+        return Accountant.RDP if _are_bounded(held) else Accountant.PLD
+
     def _price(self, steps: Counter[Mechanism]) -> float:
         merged = merge(part for step, count in steps.items() for part in repeated(step, count))
         return _epsilon(merged, self._scope)
 
 
+def _are_bounded(mechanisms: Iterable[Mechanism]) -> bool:
+    return all(renyi.divergences(mechanism.with_steps(1)) for mechanism in mechanisms)
+
+
 def _epsilon(merged: tuple[Mechanism, ...], scope: Scope) -> float:
     """By Rényi divergences where they are known: a bound above PLD's, a thousand times as fast."""
-    if all(renyi.divergences(mechanism.with_steps(1)) for mechanism in merged):
+    if _are_bounded(merged):
         return renyi.epsilon(merged, order=scope.filter_order, delta=scope.delta)
     return _by_pld(merged, scope.delta)
 

@@ -292,7 +292,8 @@ class Burndown(Beside):
     budget_epsilon: float
     delta: float
     accountant: str
-    """``rdp``: bounds that are quickly had, above what ``/ledger`` says by PLD."""
+    """``rdp``: bounds that are quickly had, above what ``/ledger`` says by PLD. ``pld``: they are its own figures, from the
+    entry on that holds what has no such bound."""
     head: Head
     points: list[BurndownPoint]
 

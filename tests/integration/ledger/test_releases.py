@@ -167,6 +167,9 @@ class TestCharge:
         refused = await client.post(address, json={"accountants": ["pld", "rdp"]})
         assert refused.status_code == 422
         assert [error["path"] for error in refused.json()["errors"]] == ["accountants"]
+        page = (await client.get("/ui/datasets/table")).text
+        assert "by PLD from where something is held" in page
+        assert "Rényi bound</td>" not in page
 
     async def test_releases_of_shuffled_batches_add_up(
         self, client: httpx.AsyncClient, tmp_path: Path

@@ -1,13 +1,15 @@
 """The budget over time, from a journal alone."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from service.ledger import burndown, renyi
 from service.ledger.schemas import Entry, Head, Scope
-from tan_core.mechanism import Mechanism
+from tan_core.accounting import price
+from tan_core.mechanism import Mechanism, NeighboringRelation, Sampling
 
 STEP = Mechanism(sampling_rate=0.02, noise_multiplier=2.0, clip_norm=1.0, steps=1)
 OTHER = Mechanism(sampling_rate=0.01, noise_multiplier=3.0, clip_norm=1.0, steps=1)
@@ -62,6 +64,22 @@ def test_every_point_is_what_the_entries_up_to_it_come_to() -> None:
         "s1": epsilon(STEP.with_steps(30), OTHER.with_steps(10)),
         "s2": epsilon(STEP.with_steps(25)),
     }
+
+
+def test_it_says_whose_figures_they_are() -> None:
+    """What is held without a Rényi bound is priced by PLD, and no bound that lies above PLD's."""
+    capped = replace(
+        STEP, neighboring_relation=NeighboringRelation.ZERO_OUT, sampling=Sampling.TRUNCATED_POISSON,
+        num_examples=1000, max_batch_size=60, steps=20,
+    )  # fmt: skip
+    entries = journal(reserve("a", "s1", STEP.with_steps(100)))
+    bounded = burndown.compute(SCOPE, Head(seq=2, hash=""), entries)
+    assert bounded.accountant == "rdp"
+    scope = SCOPE.model_copy(update={"neighboring_relation": capped.neighboring_relation})
+    entries = journal(reserve("b", "s2", capped), begin("b", 20))
+    priced = burndown.compute(scope, Head(seq=3, hash=""), entries)
+    assert priced.accountant == "pld"
+    assert priced.points[-1].charged_epsilon == price([capped], delta=1e-5).epsilon
 
 
 def test_a_study_is_priced_when_it_was_charged_and_not_at_every_point(
