@@ -42,6 +42,8 @@ MAX_REASON_LENGTH = 2000
 MAX_COUNT = 2**53
 """What every reader of JSON keeps exact, and every column holds."""
 Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+Index = Annotated[int, Field(ge=0, lt=2**31)]
+"""Of a trial, a rung or a step: queries read these as PostgreSQL's integers."""
 Amount = Annotated[float, Field(ge=0, le=1e15)]
 Fence = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 
@@ -148,12 +150,12 @@ class CurvePoint(Frozen):
 class RungScore(Frozen):
     """One simulation: a trial at a rung, with a seed. Its accuracy is never a privacy figure."""
 
-    rung: Count
+    rung: Index
     seed: Count = 0
     """0 in the search, where every trial has the same draws and noise; above it in the finals."""
     expected_batch_size: Amount
     noise_multiplier: Amount
-    steps: Count
+    steps: Index
     """Taken: below the candidate's own where the simulation was given up."""
     views: Annotated[int, Field(ge=1, le=MAX_COUNT)] = 1
     """K, of each example."""
@@ -206,7 +208,7 @@ class TrialStart(Frozen):
 class TrialRecord(Frozen):
     """A trial as the control plane keeps it."""
 
-    number: Count
+    number: Index
     state: TrialState
     params: Annotated[dict[Exact, bool | int | float | Exact], Field(max_length=MAX_DIMENSIONS)]
     scores: Annotated[list[RungScore], Field(max_length=100), AfterValidator(_of_the_search)] = (
@@ -216,7 +218,7 @@ class TrialRecord(Frozen):
         Field(default_factory=list[RungScore])
     )
     """Where the trial is a finalist, with fresh seeds: the rungs again, or one above them; by seed, then rung."""
-    value: float | None = None
+    value: Annotated[float, Field(ge=0, le=1)] | None = None
     """Accuracy at the highest rung reached."""
     source: Exact | None = None
     """Where the parameters were taken from, in words; None: the sampler chose them."""

@@ -303,6 +303,28 @@ class TestSearch:
         assert response.status_code == 422
         assert response.json()["errors"][0]["path"] == f"trial.scores.0.{path}"
 
+    @pytest.mark.parametrize("place", ["scores", "repeats"])
+    @pytest.mark.parametrize("path", ["rung", "steps"])
+    async def test_figures_that_no_query_reads_are_refused(
+        self, client, settings, search, study_id, place, path
+    ):
+        """Stored once, they would break every look at the study from then on."""
+        driver = Driver(client, settings, search)
+        seed = int(place == "repeats")
+        trial = completed_trial(0, 0.5) | {place: [make_score(0, 0.5, seed=seed) | {path: 2**31}]}
+        response = await driver.call("PUT", "/trials/0", trial=trial)
+        assert response.status_code == 422
+        assert response.json()["errors"][0]["path"] == f"trial.{place}.0.{path}"
+        assert (await client.get(f"/studies/{study_id}")).status_code == 200
+
+    @pytest.mark.parametrize("value", [-0.1, 1.1, 1e308])
+    async def test_what_is_no_accuracy_is_refused(self, client, settings, search, value):
+        """It would be the best of all trials, or the worst."""
+        trial = completed_trial(0, 0.5) | {"value": value}
+        response = await Driver(client, settings, search).call("PUT", "/trials/0", trial=trial)
+        assert response.status_code == 422
+        assert response.json()["errors"][0]["path"] == "trial.value"
+
     async def test_a_fence_that_no_attempt_can_have_is_refused(self, client, settings, search):
         response = await Driver(client, settings, search, fence=2**63).call("POST", "/heartbeat")
         assert response.status_code == 422
