@@ -138,6 +138,7 @@ async def report_trial(context: Context, driver: Driver, number: int, report: Tr
             if news is None:
                 await repository.beat(session, driver.run_id, driver.fence)
                 return
+            trial_service.check_charged(news, untold_scores=seen.untold_scores)
             if await trials.store(session, seen, news):
                 return
 

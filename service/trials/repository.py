@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service import paging
 from service.db.tables import Trial
+from service.ledger import names
 from service.paging import Cursor
 from service.studies.glance import (
     COUNTS_BUT_ONE,
@@ -52,6 +53,8 @@ class Seen:
     runs: dict[str, RunStanding]
     others: dict[str, Any]
     """Counts of the study's other trials."""
+    untold_scores: int | None
+    """Of those that were charged, how many no other trial has told. None: this search is not charged."""
 
     def progress(self, record: TrialRecord) -> Progress:
         """How far the study is with this trial."""
@@ -77,6 +80,7 @@ async def see(session: AsyncSession, run_id: str, attempt: int, number: int) -> 
         known=TrialRecord.model_validate(row.known) if row.known else None,
         runs=standings(row.runs),
         others=row.counts,
+        untold_scores=row.untold_scores,
     )
 
 
@@ -87,7 +91,12 @@ SELECT study.event_seq, study.state, run.kind, attempt.state AS attempt_state,
     (SELECT to_jsonb(trial) - '{{study_id,attempt,started_at,updated_at,finished_at}}'::text[]
      FROM trial WHERE study_id = study.id AND number = :number) AS known,
     {RUNS},
-    {COUNTS_BUT_ONE}
+    {COUNTS_BUT_ONE},
+    CASE WHEN run.assignment ->> 'charged' IS NOT NULL THEN
+        (SELECT charged_steps FROM ledger_reservation WHERE reservation_id = study.id || '{names.of_scores("")}')
+        - (SELECT count(*) FROM trial WHERE study_id = study.id AND number <> :number AND (value IS NOT NULL
+            OR jsonb_path_exists(scores || repeats, '$[*].accuracy ? (@ <> null)')))
+    END AS untold_scores
 FROM study JOIN run ON run.study_id = study.id JOIN attempt ON attempt.run_id = run.id
 WHERE run.id = :run AND attempt.number = :attempt
 """)  # noqa: S608 - our own words

@@ -3,6 +3,7 @@
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Study, Trial
+from service.errors import InvalidInputError
 from service.studies.events import append_event
 from service.studies.glance import progress_of
 from service.studies.repository import trial_record
@@ -18,6 +19,26 @@ def news(known: TrialRecord | None, report: TrialRecord) -> TrialRecord | None:
         return report
     record = merged(known, report)
     return None if record == known else record
+
+
+def check_charged(record: TrialRecord, *, untold_scores: int | None) -> None:
+    """Take no score of a search that is charged which nobody paid for: a driver that did not ask, or twice with one request.
+
+    Args:
+        record: the trial as it is reported.
+        untold_scores: of those that were charged, how many no other trial has told; None: this search is not charged.
+
+    Raises:
+        InvalidInputError: all that were charged are those of other trials.
+    """
+    scores = [*record.scores, *record.repeats]
+    is_told = record.value is not None or any(score.accuracy is not None for score in scores)
+    if untold_scores is not None and untold_scores < 1 and is_told:
+        raise InvalidInputError.at(
+            "trial.scores",
+            "not charged: other trials have told as many scores as were; each trial asks for the charge before it runs",
+            [score.accuracy for score in scores],
+        )
 
 
 async def interrupt_running(

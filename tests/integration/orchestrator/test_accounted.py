@@ -177,6 +177,34 @@ async def test_a_trial_is_charged_whole_with_its_score_and_once_for_one_request(
     assert (trials.charged_steps, scores.charged_steps) == (STEPS, 1)
 
 
+async def test_a_score_that_was_not_charged_is_not_taken(world: World) -> None:
+    """Whether a driver never asked for it, or asked for two with one request."""
+    study_id = await searching(world)
+    run_id = f"{study_id}-search"
+
+    async def told(number: int, **changes: Any) -> Response:
+        trial = completed_trial(number, 0.5) | changes
+        return await world.client.put(
+            f"/worker/runs/{run_id}/trials/{number}",
+            json={"fence": 1, "trial": trial},
+            headers=driver_headers(world.settings, run_id, 1),
+        )
+
+    assert (await told(0, state="running", scores=[], value=None)).status_code == 204
+    for changes in ({}, {"scores": []}, {"value": None}):
+        refused = await told(0, **changes)
+        assert refused.status_code == 422
+        assert [error["path"] for error in refused.json()["errors"]] == ["trial.scores"]
+    for _ in range(2):
+        await ask(world, study_id, "same")
+        assert (await told(0)).status_code == 204
+    assert (await told(1)).status_code == 422
+    assert (await told(1, state="failed", scores=[], value=None)).status_code == 204
+    await ask(world, study_id, "other")
+    assert (await told(2)).status_code == 204
+    assert (await told(0)).status_code == 204
+
+
 async def test_where_the_spare_trials_are_used_up_nothing_more_is_granted(world: World) -> None:
     study_id = await searching(world)
 
