@@ -12,7 +12,7 @@ from service.datasets import repository
 from service.datasets.service import ensure_digits
 from service.db.tables import Dataset
 from tan_core.accounting import MIN_DELTA
-from tests.fixtures.api import open_client
+from tests.fixtures.api import make_spec, open_client
 from tests.support.http_files import serving
 from tests.support.image_files import image_shards
 from tests.support.many import copy_digits
@@ -495,6 +495,11 @@ class TestAddresses:
             assert made.status_code == 201, made.text
             assert made.json()["path"] == f"{served.url}/images"
             assert made.json()["num_train"] == 44
+
+            given = {"accounting": "no_search", "trials": 0, "space": {}}
+            spec = make_spec(dataset="remote", search=given, train={"batch_size": 8})
+            submitted = await client.post("/studies", json=spec)
+            assert submitted.status_code == 201, submitted.text
 
             again = make_body(tmp_path / "www" / "images", name="the-same-here")
             refused = await client.post("/datasets", json=again)
