@@ -1,5 +1,6 @@
 """Whether a study may and can be run on the data it names. Pure: rows in, faults out."""
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 
@@ -11,7 +12,8 @@ from tan_core.spec import FieldProblem, SearchAccounting, StudySpec
 from tan_core.spec.addresses import is_address
 from tan_core.spec.features import feature_models
 from tan_core.spec.models import ExternalModel, PythonModel, ScatterModel, too_large_to_whiten
-from tan_core.spec.space import as_written
+from tan_core.spec.space import Scalar, probes
+from tan_core.spec.train import UNAUGMENTED
 from tan_core.wire import RECORD
 
 _GIVEN = f"{SearchAccounting.NO_SEARCH.value}, with hyper-parameters that are given"
@@ -204,8 +206,7 @@ def _model_faults(spec: StudySpec, dataset: Dataset) -> Iterator[FieldProblem]:
         yield from _whitening_faults(spec, dataset)
     elif isinstance(spec.model, ExternalModel):
         yield from _input_faults(spec.model, dataset)
-    if len(shape) != 3:
-        yield from _augmentation_faults(spec, dataset)
+    yield from _augmentation_faults(spec, dataset)
 
 
 def _input_faults(model: ExternalModel, dataset: Dataset) -> Iterator[FieldProblem]:
@@ -282,13 +283,28 @@ def _evaluation_faults(spec: StudySpec, private: Dataset) -> Iterator[FieldProbl
 
 
 def _augmentation_faults(spec: StudySpec, dataset: Dataset) -> Iterator[FieldProblem]:
-    """A table has no views: nothing can be cropped or flipped."""
-    message = f"{dataset.name!r} is a table: only images can be augmented"
-    for field, neutral in (("augmentation_multiplicity", 1), ("horizontal_flip", False)):
-        value = getattr(spec.train, field)
-        if value != neutral:
-            yield FieldProblem(path=f"train.{field}", message=message, value=value)
-        for key in (field, f"train.{field}"):
-            if key in spec.search.space:
-                written = as_written(spec.search.space[key])
-                yield FieldProblem(path=f"search.space.{key}", message=message, value=written)
+    """A table has no views; and what is mirrored around an image for a crop must be in it."""
+    is_table, side = len(dataset.shape) != 3, min(dataset.shape[1:], default=0)
+    for field, unchanged in UNAUGMENTED.items():
+        for path, value in _written(spec, field):
+            if is_table and value not in unchanged:
+                message = (
+                    f"{dataset.name!r} is a table: only images can be augmented; "
+                    f"accepted: {json.dumps(unchanged[0])}"
+                )
+                yield FieldProblem(path=path, message=message, value=value)
+            elif field == "crop_padding" and isinstance(value, int) and 0 < side <= value:
+                message = (
+                    f"the images of {dataset.name!r} have a side of {side} pixels; accepted: fewer"
+                )
+                yield FieldProblem(path=path, message=message, value=value)
+
+
+def _written(spec: StudySpec, field: str) -> Iterator[tuple[str, Scalar]]:
+    """Where the study says what a field of the trainer is, and what: its fixed value, or the edges of its dimension."""
+    for key, dimension in spec.search.space.items():
+        if spec.field_of(key) == ("train", field):
+            for suffix, value in probes(dimension):
+                yield f"search.space.{key}{suffix}", value
+            return
+    yield f"train.{field}", getattr(spec.train, field)
