@@ -85,7 +85,9 @@ class InvalidInputError(ServiceError):
     @classmethod
     def of(cls, problems: Sequence[FieldProblem]) -> "InvalidInputError":
         """The error that lists these fields; its detail is what a person reads first."""
-        return cls("; ".join(f"{p.path}: {p.message}" for p in problems), problems=problems)
+        # A fault of the whole has no path.
+        told = (": ".join(filter(None, (p.path, p.message))) for p in problems)
+        return cls("; ".join(told), problems=problems)
 
     @classmethod
     def at(cls, path: str, message: str, value: object = None) -> "InvalidInputError":

@@ -11,6 +11,7 @@ from pydantic import (
     Field,
     StrictBool,
     StringConstraints,
+    ValidationError,
     model_validator,
 )
 
@@ -18,7 +19,7 @@ from service.datasets.schemas import ApprovalRule
 from service.evaluation import EvaluationView
 from service.moments import Moment
 from service.studies.lifecycle import StudyState
-from tan_core.spec.base import Frozen
+from tan_core.spec.base import Frozen, fault
 from tan_core.spec.study import Metric, Name
 from tan_core.tan import LawMethod
 from tan_core.wire import Exact, TrialRecord
@@ -391,9 +392,13 @@ class StudyEdit(Frozen):
     @classmethod
     def _says_what(cls, value: Any) -> Any:
         if isinstance(value, dict):
-            empty = [name for name, each in value.items() if each is None]
+            empty = [
+                fault("study", (str(name),), None, "null is no value; leave it out")
+                for name, each in value.items()
+                if each is None
+            ]
             if empty:
-                raise ValueError(f"{', '.join(map(str, empty))}: null is no value; leave it out")
+                raise ValidationError.from_exception_data(cls.__name__, empty)
             if not value:
                 raise ValueError("nothing to change: give name, tags, note or archived")
         return value

@@ -23,9 +23,9 @@ class FieldProblem(BaseModel):
 _SCALARS = frozenset(["bool", "int", "float", "str"])
 _FREE = frozenset(["space", "first", "options", "params"])
 """Mappings whose keys are the user's own, and whose values may be any scalar."""
-_ABSENT = frozenset(["missing", "spec", "dataset"])
-"""Kinds of fault whose input is None where nothing was written: the last two are told of whole studies and
-registrations."""
+_ABSENT = frozenset(["missing", "spec", "dataset", "study"])
+"""Kinds of fault whose input is None where nothing was written, or that say themselves that it is null: two are told of
+whole studies and registrations, the last one of an edit."""
 _MESSAGES = {
     "extra_forbidden": "unknown key",
     "missing": "a value is needed here",

@@ -131,6 +131,17 @@ class TestEdit:
 
 
 class TestNote:
+    async def test_nulls_are_told_by_their_fields_and_nothing_without_one(self, client, path):
+        headers = {"If-Match": "*"}
+        nulls = await client.patch(path, json={"name": None, "tags": None}, headers=headers)
+        assert nulls.status_code == 422
+        assert nulls.json()["detail"] == (
+            "name: null is no value; leave it out; tags: null is no value; leave it out"
+        )
+        assert [error["path"] for error in nulls.json()["errors"]] == ["name", "tags"]
+        nothing = await client.patch(path, json={}, headers=headers)
+        assert nothing.json()["detail"] == "nothing to change: give name, tags, note or archived"
+
     async def test_it_is_kept_replaced_and_taken_away(self, client, path):
         assert (await client.get(path)).json()["note"] is None
         for written, kept in (
