@@ -159,7 +159,7 @@ async def set_cap(
     async with context.database.session() as session:
         scope_id = await scope_id_of(session, name)
         cap = await Ledger().set_cap(
-            session, scope_id, tenant=tenant, epsilon=asked.epsilon, actor=principal.id
+            session, scope_id, tenant=tenant, epsilon=asked.epsilon, actor=principal.actor
         )
     async with context.database.session() as session:  # pricing holds up nobody
         return await Ledger().what_meets(session, scope_id, cap)

@@ -139,8 +139,9 @@ class Ledger:
             raise LedgerArgumentError.at(
                 "epsilon", f"a cap is at least 0 and at most the whole budget, {total:g}", epsilon
             )
+        epsilon = float(epsilon) + 0.0  # -0.0 is 0 too, and the database has no sign for it
         (seq,) = await repository.call(
-            session, "ledger_set_cap", scope_id, tenant, float(epsilon).hex(), actor
+            session, "ledger_set_cap", scope_id, tenant, epsilon.hex(), actor
         )
         return Cap(tenant=tenant, epsilon=epsilon, seq=seq)
 

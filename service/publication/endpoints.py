@@ -90,7 +90,7 @@ async def accept_restored_backup(
                 "reason": asked.reason,
             }
         }
-        await Ledger().attest_scope(session, scope_id, note=note, actor=principal.id)
+        await Ledger().attest_scope(session, scope_id, note=note, actor=principal.actor)
         accepted = await repository.head(session, scope_id)
     await to_thread.run_sync(published.accept, scope_id, accepted)
     return accepted

@@ -74,6 +74,17 @@ async def test_a_cap_that_cannot_be_is_refused(
     assert answer.json()["errors"]
 
 
+async def test_a_cap_is_of_whoever_asked_as_all_else_in_the_journal(
+    client: httpx.AsyncClient,
+) -> None:
+    submitted = await client.post("/studies", json=make_spec())
+    assert submitted.status_code == 201
+    await client.put("/datasets/digits/caps/local", json={"epsilon": 50.0})
+    entries = (await client.get(LEDGER)).json()["entries"]
+    actors = {entry["kind"]: json.loads(entry["body"])["actor"] for entry in entries}
+    assert actors["cap"] == actors["reserve"] == "token:local"
+
+
 async def test_a_cap_says_what_it_meets(client: httpx.AsyncClient, database: Database) -> None:
     await charge(database, "one", 60)
     committed = price([RUN], delta=DELTA).epsilon
@@ -95,7 +106,7 @@ async def test_a_cap_of_nothing_freezes(
     client: httpx.AsyncClient, database: Database, tenant: str
 ) -> None:
     await charge(database, "one", 60)
-    frozen = await client.put(f"/datasets/digits/caps/{tenant}", json={"epsilon": 0})
+    frozen = await client.put(f"/datasets/digits/caps/{tenant}", json={"epsilon": -0.0})
     assert (frozen.status_code, frozen.json()["epsilon"]) == (200, 0)
     refused = await client.post("/studies", json=make_spec())
     assert (refused.status_code, refused.json()["type"]) == (409, "/problems/over-budget")
