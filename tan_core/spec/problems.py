@@ -32,6 +32,7 @@ _MESSAGES = {
     "model_type": "expected a mapping of keys",
     "model_attributes_type": "expected a mapping of keys",
     "dict_type": "expected a mapping of keys",
+    "int_parsing_size": "no number so large is accepted here",
 }
 _PATTERNS = {
     r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$": "expected letters, digits and . _ - only, the first a letter or a "

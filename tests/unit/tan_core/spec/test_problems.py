@@ -56,6 +56,7 @@ class TestFieldProblems:
     @pytest.mark.parametrize(
         ("path_written", "value", "path", "fragment"),
         [
+            ("priority", 1e308, "priority", "no number so large is accepted here"),
             ("model/name", "vgg", "model.name", "accepted: linear, mlp, tanh-cnn, "),
             ("model", {}, "model.name", "accepted: linear, mlp"),
             ("model", {"name": 3}, "model.name", "timm:NAME, python:MODULE:FACTORY"),
