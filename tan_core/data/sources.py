@@ -7,7 +7,7 @@ from typing import get_args
 import numpy as np
 
 from tan_core.data import columns, digits, image_folder, npz
-from tan_core.data.part import Columns, Parts, Source, files_by_role
+from tan_core.data.part import Columns, Parts, Source, files_by_role, visible_files
 from tan_core.errors import DatasetError
 from tan_core.spec.columns import Feature
 from tan_core.wire import RECORD
@@ -18,11 +18,13 @@ MAX_CLASSES = 100_000
 
 def source_at(path: str | None, asked: str | None) -> Source:
     """The source at ``path``; ``asked`` must fit it."""
+    if asked not in (None, *SOURCES):
+        raise DatasetError(f"source must be one of {list(SOURCES)}, got {asked!r}", field="source")
+    if path is not None and asked in (None, "table"):
+        _refuse_two_kinds(existing(path))
     for known in SOURCES:
         if asked == known:
             return known
-    if asked is not None:
-        raise DatasetError(f"source must be one of {list(SOURCES)}, got {asked!r}", field="source")
     if path is None:
         raise DatasetError("a path is needed; only source digits has none", field="path")
     place = existing(path)
@@ -39,6 +41,22 @@ def source_at(path: str | None, asked: str | None) -> Source:
         f"{place}: found no Parquet, CSV or .npz file and no class folders with images",
         field="path",
     )
+
+
+def _refuse_two_kinds(place: Path) -> None:
+    """CSV beside Parquet: one of them would not be read, and its part of the data be missed by nobody."""
+    kinds = (
+        [visible_files(place, suffix=suffix) for suffix in (".csv", ".parquet")]
+        if place.is_dir()
+        else []
+    )
+    if kinds and all(kinds):
+        first, second = (min(files).relative_to(place) for files in kinds)
+        raise DatasetError(
+            f"{place} holds CSV and Parquet files, such as {first} and {second}; accepted: a folder with one kind of them, "
+            "or source parquet for images in Parquet",
+            field="path",
+        )
 
 
 def existing(path: str | None) -> Path:

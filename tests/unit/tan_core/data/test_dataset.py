@@ -27,7 +27,7 @@ from tan_core.data.parquet_images import ParquetImages
 from tan_core.errors import DatasetError, ParameterError
 from tan_core.wire import DatasetRef
 from tests.support.datasets import dataset_ref
-from tests.support.image_files import png
+from tests.support.image_files import image_shards, png
 
 MNIST = Path(os.environ.get("TAN_DATA_DIR", Path(__file__).parents[5] / "shared" / "data"), "mnist")
 
@@ -737,6 +737,29 @@ def spoiled(content: bytes, seed: int) -> bytes:
     for at in generator.integers(0, len(out), 4):
         out[at] = generator.integers(256)
     return bytes(out if seed % 4 else out[: generator.integers(1, len(out))])
+
+
+class TestTwoKinds:
+    """Of CSV beside Parquet one was read, and the other was missed by nobody: a test part, say, that lay there."""
+
+    @pytest.mark.parametrize("source", [None, "table"])
+    def test_a_table_is_of_one_kind_of_file(self, tmp_path: Path, source: str | None) -> None:
+        rows = "".join(f"{row},{row % 2}\n" for row in range(60))
+        (tmp_path / "train.csv").write_text(f"a,label\n{rows}")
+        pq.write_table(pa_csv.read_csv(tmp_path / "train.csv"), tmp_path / "test.parquet")
+        told = r"holds CSV and Parquet files, such as train\.csv and test\.parquet; accepted: "
+        with pytest.raises(DatasetError, match=told) as caught:
+            data.inspect(str(tmp_path), source=source)
+        assert caught.value.field == "path"
+        (tmp_path / "test.parquet").rename(tmp_path / "test.parquet.bak")
+        assert data.inspect(str(tmp_path), source=source).num_test == 12
+
+    def test_images_in_parquet_may_have_a_table_beside_them(self, tmp_path: Path) -> None:
+        image_shards(tmp_path)
+        (tmp_path / "classes.csv").write_text("number,name\n0,cat\n1,dog\n")
+        with pytest.raises(DatasetError, match="source parquet"):
+            data.inspect(str(tmp_path))
+        assert data.inspect(str(tmp_path), source="parquet").source == "parquet"
 
 
 class TestSpoiledFiles:
