@@ -79,11 +79,30 @@ class World:
         assert response.is_success, response.text
         return response.json() if response.content else None
 
+    async def charge_trial(self, study_id: str, number: int, fence: int = 1) -> None:
+        """Ask for the charge of a trial of 100 steps and of its score, where the search is charged."""
+        await self.report(
+            f"{study_id}-search",
+            "POST",
+            "/segments",
+            fence,
+            start_step=0,
+            num_steps=100,
+            request_id=f"{fence}-{number}",
+        )
+
     async def finish_search(
-        self, study_id: str, fence: int = 1, params: dict[str, Any] | None = None
+        self,
+        study_id: str,
+        fence: int = 1,
+        params: dict[str, Any] | None = None,
+        *,
+        is_charged: bool = False,
     ) -> None:
         run_id = f"{study_id}-search"
         for number, value in enumerate([0.7, 0.9, 0.8]):
+            if is_charged:
+                await self.charge_trial(study_id, number, fence)
             trial = completed_trial(
                 number, value, value - 0.01, params=params or {"learning_rate": 1.0}
             )

@@ -87,7 +87,7 @@ async def test_a_search_of_private_trials_waits_before_the_first_of_them(world: 
     assert approved.status_code == 202, approved.text
     await world.tick(3)
     assert (await world.study(study_id))["state"] == "simulating"
-    await world.finish_search(study_id)
+    await world.finish_search(study_id, is_charged=True)
     await world.tick(3)
     again = await world.study(study_id)
     assert again["state"] == "awaiting_approval"

@@ -152,6 +152,7 @@ class TestRefused:
             search={"accounting": "accounted", "trials": 3, "rungs": [64]}
         )
         await world.tick(3)
+        await world.charge_trial(study_id, 0)
         trial = completed_trial(0, 0.7, params={"learning_rate": 1.0})
         await world.report(f"{study_id}-search", "PUT", "/trials/0", trial=trial)
         said = await finish(world, study_id, status=409)
