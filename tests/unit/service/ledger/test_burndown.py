@@ -82,6 +82,17 @@ def test_it_says_whose_figures_they_are() -> None:
     assert priced.points[-1].charged_epsilon == price([capped], delta=1e-5).epsilon
 
 
+def test_few_points_are_priced_by_pld() -> None:
+    """A page waits for them, and asks again after every segment of a run."""
+    replaced = replace(STEP, neighboring_relation=NeighboringRelation.REPLACE_ONE)
+    scope = SCOPE.model_copy(update={"neighboring_relation": replaced.neighboring_relation})
+    entries = journal(reserve("a", "s1", replaced.with_steps(60)), *[begin("a", 1)] * 60)
+    found = burndown.compute(scope, Head(seq=len(entries), hash=""), entries)
+    assert len(found.points) <= burndown.MAX_PRICED_POINTS + 1
+    assert [found.points[0].seq, found.points[-1].seq] == [1, len(entries)]
+    assert found.points[-1].charged_epsilon == price([replaced.with_steps(60)], delta=1e-5).epsilon
+
+
 def test_a_study_is_priced_when_it_was_charged_and_not_at_every_point(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
