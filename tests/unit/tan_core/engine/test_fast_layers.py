@@ -7,12 +7,14 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn import functional
 
-from tan_core.engine import native
+from tan_core.engine import clipped_sum, native
 from tan_core.engine.bookkeeping import Books
 from tan_core.engine.fast_layers import fast_methods
 from tan_core.models.relu_group_norm import ReluGroupNorm
 from tan_core.models.weight_standardised import WeightStandardisedConv2d
+from tests.support.models import frozen_batch_norm
 from tests.unit.tan_core.engine.oracle import assert_exact
 
 needs_kernels = pytest.mark.skipif(not native.is_available(), reason="the kernels are not compiled")
@@ -259,6 +261,54 @@ class TestWritingToWhatLeavesALayer:
         inputs = torch.randn(2, 3, 3, 3, generator=torch.Generator().manual_seed(0)).double()
 
         assert_exact(InPlace(*layers).double(), inputs, torch.tensor([0, 1]), views=1)
+
+    @pytest.mark.parametrize("views", [1, 4])
+    @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+    @pytest.mark.parametrize(
+        "norm",
+        [frozen_batch_norm(16), nn.GroupNorm(4, 16), ReluGroupNorm(4, 16)],
+        ids=lambda norm: type(norm).__name__,
+    )
+    def test_a_residual_network_is_the_same_in_place_to_the_last_bit(
+        self, norm: nn.Module, layout: torch.memory_format, views: int
+    ) -> None:
+        class Residual(nn.Module):
+            def __init__(self, norm: nn.Module, *, in_place: bool) -> None:
+                super().__init__()
+                self.first, self.norm = nn.Conv2d(3, 16, 3, padding=1), norm
+                self.second, self.last = nn.Conv2d(16, 16, 3, padding=1), copy.deepcopy(norm)
+                self.pool, self.head = nn.MaxPool2d(2), nn.Linear(256, 3)
+                self.in_place = in_place
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                x = self.norm(self.first(x))
+                x = x.relu_() if self.in_place else x.relu()
+                y = self.last(self.second(x))
+                if self.in_place:
+                    y += x
+                else:
+                    y = y + x
+                y = self.pool(functional.relu(y, inplace=self.in_place))
+                logits = self.head(y.flatten(1))
+                return logits.mul_(0.5) if self.in_place else logits * 0.5
+
+        torch.manual_seed(0)
+        plain = Residual(copy.deepcopy(norm), in_place=False)
+        written = Residual(copy.deepcopy(norm), in_place=True)
+        written.load_state_dict(plain.state_dict())
+        generator = torch.Generator().manual_seed(1)
+        inputs = torch.randn(4 * views, 3, 8, 8, generator=generator).contiguous(
+            memory_format=layout
+        )
+        labels = torch.tensor([0, 1, 2, 0])
+
+        found, expected = (
+            clipped_sum(model, inputs.clone(), labels, clip_norm=0.3, views=views)
+            for model in (written, plain)
+        )
+
+        assert torch.equal(found.sum, expected.sum)
+        assert torch.equal(found.norms, expected.norms)
 
 
 @needs_kernels
