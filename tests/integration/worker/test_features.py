@@ -10,11 +10,12 @@ import torch
 from safetensors.torch import load_file
 
 from tan_core.data import Split, load_split
+from tan_core.data.pretrained import sha256_of
 from tan_core.engine.features import load_inputs
 from tan_core.engine.inputs import as_floats, as_tensor
 from tan_core.models import build, extractor_of
 from tan_core.spec import SearchSpec, TrainerConfig
-from tan_core.spec.models import ScatterLinearModel
+from tan_core.spec.models import PythonModel, ScatterLinearModel
 from tan_core.wire import PrivateAssignment, SearchAssignment, TrialRecord, TrialState
 from worker.rung import Data, chosen, run_rung
 
@@ -56,6 +57,59 @@ def test_a_search_and_two_ranks_read_the_same_features(
     (finish,) = books.finishes
     assert finish.result is not None
     accuracy = accuracy_on_images(private, Path(finish.result.model_path))
+    assert accuracy == pytest.approx(finish.result.test_accuracy, abs=0.01)
+    assert accuracy > 0.5
+
+
+def test_a_network_of_others_runs_once_for_each_record_and_is_released_whole(
+    plane: "ControlPlaneServer",
+    start: "Start",
+    search_of: Callable[..., SearchAssignment],
+    private_of: Callable[..., PrivateAssignment],
+    new_books: Callable[..., "Books"],
+    tmp_path: Path,
+) -> None:
+    """Neither batch normalisation nor dropout stands in the way: below its classifier it is only used."""
+    cache, file = tmp_path / "cache", tmp_path / "network.pt"
+    given: dict[str, object] = {"name": "python:tests.support.zoo:network", "input": {"size": 16}}
+    generator = torch.Generator().manual_seed(1)
+    network = build(
+        PythonModel.model_validate(given), shape=(1, 8, 8), num_classes=10, generator=generator
+    )
+    images = as_floats(as_tensor(load_split(search_of().dataset, "train").inputs), torch.float32)
+    with torch.no_grad():
+        network(images)  # its statistics are of some data
+    torch.save(network.state_dict(), file)
+    pretrained = {"path": str(file), "data": "public", "train": "classifier"}
+    model = {**given, "pretrained": {**pretrained, "sha256": sha256_of(file)}}
+    environment = {
+        "TAN_CACHE_DIR": str(cache),
+        "TAN_PRETRAINED_DIR": str(tmp_path),
+        "TAN_ALLOWED_MODEL_PREFIXES": "tests.support",
+    }
+
+    plane.books = books = new_books(search_of(model=model))
+    driver = start("worker.simulate", **environment)
+    out, _ = driver.communicate(timeout=200)
+    assert driver.returncode == 0, out
+    assert "features are there" in out
+    assert max(trial.value or 0 for trial in books.trials.values()) > 0.5
+    searched = made(cache)
+    assert len(searched) == 2  # train and validation
+
+    private = private_of(steps=60, model=model, trainer=TrainerConfig(momentum=0.9))
+    plane.books = books = new_books(private)
+    driver = start("worker.train", **environment)
+    out, _ = driver.communicate(timeout=200)
+    assert driver.returncode == 0, out
+    assert searched.items() <= made(cache).items()
+
+    (finish,) = books.finishes
+    assert finish.result is not None
+    weights = Path(finish.result.model_path)
+    assert load_file(weights).keys() == network.state_dict().keys()
+    alone = private.model_copy(update={"model": PythonModel.model_validate(given)})
+    accuracy = accuracy_on_images(alone, weights)
     assert accuracy == pytest.approx(finish.result.test_accuracy, abs=0.01)
     assert accuracy > 0.5
 
@@ -138,6 +192,7 @@ def accuracy_on_images(private: PrivateAssignment, weights: Path) -> float:
         generator=torch.Generator(),
     )
     model.load_state_dict(load_file(weights))
+    model.eval()
     test = load_split(private.dataset, "test")
     with torch.no_grad():
         logits = model(as_floats(as_tensor(test.inputs), torch.float32))
