@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tan_core.errors import ModelError
 from tan_core.models.changed import is_changed
 from tan_core.models.extractor import Extractor
 from tan_core.models.pretrained import classifier_of
@@ -101,11 +102,21 @@ class ListenedBackbone(Backbone):
         """Of a model that :func:`~tan_core.models.pretrained.begin_from` has frozen.
 
         The code of a model may change and its name stay, so that the fingerprint also says what comes out of it.
+
+        Raises:
+            ModelError: with these weights its output is not what its classifier makes of features.
         """
-        found = cls(model, classifier, "")
-        images = torch.rand(2, *shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
+        found, layer = (
+            cls(model, classifier, ""),
+            cast("nn.Linear", model.get_submodule(classifier)),
+        )
         with torch.inference_mode():
-            features = found(images)
+            features, output = _heard(model, layer, _images(shape))
+            if not _are_equal(functional.linear(features, layer.weight, layer.bias), output):
+                raise ModelError(
+                    f"the output of model {spec.name} is not what {classifier!r} makes of vectors; accepted: train: all",
+                    field="model.pretrained.train",
+                )
         told = [
             f"{number:.{_DIGITS}g}" for each in features for number in (each.mean(), each.norm())
         ]
@@ -158,14 +169,13 @@ def place_of_classifier(
         None where the model has to be run whole.
     """
     found = classifier_of(model, num_classes)
-    if found is None or is_changed(found[1]) or not found[0]:
+    if found is None or not found[0] or not _stands_alone(model, found[1]):
         return None
     name, layer = found
     model.eval()
-    images = torch.rand(2, *shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         try:
-            features, output = _heard(model, layer, images)
+            features, output = _heard(model, layer, _images(shape))
         except _NotHeardError:
             return None
         is_vector = features.shape == (2, layer.in_features) and features.dtype == torch.float32
@@ -173,9 +183,26 @@ def place_of_classifier(
         is_all = is_vector and _are_equal(
             functional.linear(features, layer.weight, layer.bias), output
         )
-    return (
-        ClassifierPlace(name, layer.in_features, len([*layer.parameters()]) > 1) if is_all else None
-    )
+    has_bias = "bias" in dict(layer.named_parameters())
+    return ClassifierPlace(name, layer.in_features, has_bias) if is_all else None
+
+
+def _stands_alone(model: nn.Module, classifier: nn.Linear) -> bool:
+    """Whether it is a weight and a bias that no other layer has, and nothing was added to it."""
+    own = dict(classifier.named_parameters())
+    others = {
+        id(p)
+        for layer in model.modules()
+        if layer is not classifier
+        for p in layer.parameters(recurse=False)
+    }
+    is_shared = any(id(p) in others for p in own.values())
+    return own.keys() <= {"weight", "bias"} and not is_shared and not is_changed(classifier)
+
+
+def _images(shape: Sequence[int]) -> Tensor:
+    """[2, *shape]: random ones, always the same."""
+    return torch.rand(2, *shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
 
 
 def _are_equal(one: Tensor, other: Tensor) -> bool:

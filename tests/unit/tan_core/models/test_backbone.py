@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrizations
 
 from tan_core.engine.independence import check_independence
 from tan_core.engine.linear_classifier import linear_classifier
-from tan_core.errors import ParameterError
+from tan_core.errors import ModelError, ParameterError
 from tan_core.models import build, build_backbone, build_classifier, has_backbone
 from tan_core.models.backbone import ListenedBackbone, place_of_classifier
 from tan_core.models.checkpoint_file import Checkpoint
@@ -237,6 +238,31 @@ class TestPlace:
         model = Wired(lambda m, x: m.classifier(m.features(x.flatten(1))), Same(5, CLASSES))
 
         assert place_of_classifier(model, shape=(3, 2, 2), num_classes=CLASSES) is not None
+
+    def test_a_classifier_that_shares_its_weight_or_makes_it_of_others_is_none(self) -> None:
+        """What stands before it would be trained with it, or has other names."""
+
+        def wiring(m: Any, x: Tensor) -> Tensor:
+            return m.classifier(m.features(x.flatten(1)))
+
+        shared = Wired(lambda m, x: m.classifier(m.other(m.features(x.flatten(1)))[:, :5]))
+        shared.other, shared.classifier = nn.Linear(5, 5), nn.Linear(5, 5)
+        shared.classifier.weight = shared.other.weight
+        normed = Wired(wiring, parametrizations.weight_norm(nn.Linear(5, CLASSES)))
+
+        assert place_of_classifier(shared, shape=(3, 2, 2), num_classes=5) is None
+        assert place_of_classifier(normed, shape=(3, 2, 2), num_classes=CLASSES) is None
+
+    def test_what_shows_with_the_weights_of_the_file_alone_is_refused(self) -> None:
+        model = Wired(lambda m, x: m.classifier(m.features(x.flatten(1))) * m.scale)
+        model.scale = nn.Parameter(torch.ones(()))
+        assert place_of_classifier(model, shape=(3, 2, 2), num_classes=CLASSES) is not None
+        model.scale.data.fill_(2.0)
+
+        with pytest.raises(ModelError, match="is not what 'classifier' makes of vectors") as caught:
+            ListenedBackbone.of(spec_of(), model, "classifier", shape=(3, 2, 2))
+
+        assert caught.value.field == "model.pretrained.train"
 
     def test_what_drops_something_in_training_drops_nothing_of_a_frozen_network(self) -> None:
         model = Wired(lambda m, x: m.classifier(m.drop(m.features(x.flatten(1)))))
