@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from tan_core.errors import PretrainedError
 from tan_core.spec.models import Model, ModelSpec
 
 _NESTED_UNDER = ("state_dict", "model_state_dict", "model")
+_OF_CODE = re.compile(r"Unsupported global: GLOBAL (\S+)")
+"""How torch says what it would have had to import."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,12 +61,19 @@ def read(file: Path, sha256: str | None) -> Checkpoint:
         else:
             weights, model = _load_torch(content), None
     except Exception as error:  # whatever a malformed file makes the readers trip over
-        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise PretrainedError(
-            f"{file}: expected a file of named tensors and nothing else: {reason}",
+            f"{file}: expected a file of named tensors and nothing else, as torch.save(model.state_dict(), PATH) "
+            f"writes: {_reason(error)}",
             field="model.pretrained.path",
         ) from error
     return Checkpoint(path=str(file), weights=weights, model=model)
+
+
+def _reason(error: Exception) -> str:
+    """In a line. What torch says of code in a file is how to run it all the same."""
+    if of_code := _OF_CODE.search(str(error)):
+        return f"it holds a {of_code[1]}, which is code"
+    return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
 def _load_torch(content: bytes) -> dict[str, Tensor]:

@@ -13,10 +13,12 @@ from tan_core.models.checkpoint_file import Checkpoint
 from tan_core.models.low_rank import adapt, adaptable
 from tan_core.models.parts import parameters_of
 from tan_core.models.prepared_input import OF_NETWORK
-from tan_core.spec.models import ModelSpec
+from tan_core.spec.models import ExternalModel, ModelSpec
 from tan_core.spec.pretrained import Beside, lacking
 
 _NAMES_SHOWN = 5
+_RUNNING = ("running_mean", "running_var")
+"""Ends of names: of a batch normalisation as it is used."""
 _WRAPPERS = ("module.", "_module.", "_orig_mod.")
 """What is put before every name by DataParallel and DistributedDataParallel, by Opacus, and by ``torch.compile``."""
 
@@ -88,7 +90,9 @@ def begin_from(
             "and nothing else, which would start anew",
             field="model.pretrained.train",
         )
-    _load(checkpoint, kept, fresh)
+    has_input = isinstance(spec, ExternalModel) and spec.input is not None
+    # Whoever wrote the network knows no name of what prepares its input.
+    _load(checkpoint, kept, fresh, unsaid=OF_NETWORK if has_input else "")
     if train == "lora":
         layers, rank = adaptable(model, besides=classifier), spec.pretrained.rank
         assert rank is not None  # noqa: S101 the spec has it
@@ -183,10 +187,21 @@ def _is_for_other_classes(
     )
 
 
-def _load(checkpoint: Checkpoint, wanted: Mapping[str, Tensor], fresh: Collection[str]) -> None:
-    """Write the checkpoint's values over ``wanted``: every one, or none of them."""
+def _load(
+    checkpoint: Checkpoint, wanted: Mapping[str, Tensor], fresh: Collection[str], *, unsaid: str
+) -> None:
+    """Write the checkpoint's values over ``wanted``: every one, or none of them. Refusals leave ``unsaid`` out of names."""
     given = {name: value for name, value in checkpoint.weights.items() if name not in fresh}
-    missing, unexpected = wanted.keys() - given.keys(), given.keys() - wanted.keys()
+    missing, unexpected = (
+        {name.removeprefix(unsaid) for name in names}
+        for names in (wanted.keys() - given.keys(), given.keys() - wanted.keys())
+    )
+    if missing and not unexpected and all(name.endswith(_RUNNING) for name in missing):
+        raise PretrainedError(
+            f"{checkpoint.path}: replace_batch_norm: frozen takes mean and variance from the file, and it lacks "
+            f"{_listed(missing)}; accepted: a file that has them, or replace_batch_norm: group",
+            field="model.pretrained.path",
+        )
     if missing or unexpected:
         problems = [
             *([f"it lacks {_listed(missing)}"] if missing else []),
@@ -196,7 +211,10 @@ def _load(checkpoint: Checkpoint, wanted: Mapping[str, Tensor], fresh: Collectio
             f"{checkpoint.path}: is of another model: {'; '.join(problems)}",
             field="model.pretrained.path",
         )
-    values = {name: _value(name, given[name], wanted[name], checkpoint) for name in wanted}
+    values = {
+        name: _value(name.removeprefix(unsaid), given[name], wanted[name], checkpoint)
+        for name in wanted
+    }
     with torch.no_grad():
         for name, value in values.items():
             wanted[name].copy_(value)

@@ -12,7 +12,7 @@ from torch.nn import functional
 from tan_core.engine import check_model
 from tan_core.engine.independence import check_independence
 from tan_core.engine.inputs import as_floats
-from tan_core.errors import ParameterError
+from tan_core.errors import ParameterError, PretrainedError
 from tan_core.models import build
 from tan_core.models.checkpoint_file import Checkpoint
 from tan_core.models.prepared_input import PreparedInput, with_input
@@ -136,6 +136,27 @@ class TestModel:
         trained = {name for name, p in model.named_parameters() if p.requires_grad}
         own = {"network.5.weight", "network.5.bias"}
         assert trained == own if train == "classifier" else trained > own
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"1.running_var": None}, r"it lacks 1\.running_var;"),
+            ({"5.weight": None}, r"it lacks 5\.weight$"),
+            ({"fc.weight": torch.zeros(1)}, r"the model has no fc\.weight$"),
+            ({"0.bias": torch.zeros(5)}, r"a\.pt: 0\.bias has shape"),
+        ],
+    )
+    def test_what_is_wrong_in_a_file_has_the_name_that_the_network_gives_it(
+        self, change: dict[str, torch.Tensor | None], message: str
+    ) -> None:
+        given = make(spec_of(), shape=(3, 16, 16)).state_dict() | change
+        weights = {name: value for name, value in given.items() if value is not None}
+
+        with pytest.raises(PretrainedError, match=message):
+            make(
+                spec_of("all", input={"size": 16}),
+                checkpoint=Checkpoint(path="a.pt", weights=weights),
+            )
 
     def test_no_example_reads_another_one(self) -> None:
         model = make(spec_of(input={"size": 16, "mean": MEAN, "std": STD}))

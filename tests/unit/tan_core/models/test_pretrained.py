@@ -105,6 +105,18 @@ class TestRead:
 
         assert not trace.exists()
 
+    def test_a_whole_model_is_refused_with_what_to_save_of_it(self, tmp_path: Path) -> None:
+        file = tmp_path / "a.pt"
+        torch.save(fresh(TANH), file)
+
+        with pytest.raises(PretrainedError) as caught:
+            read(file, sha256(file))
+
+        assert str(caught.value) == (
+            f"{file}: expected a file of named tensors and nothing else, as torch.save(model.state_dict(), PATH) writes: "
+            "it holds a torch.nn.modules.container.Sequential, which is code"
+        )
+
     @pytest.mark.parametrize("content", [torch.zeros(2), {"epoch": 3}, {1: torch.zeros(2)}, [1]])
     def test_torch_files_of_other_things(self, tmp_path: Path, content: Any) -> None:
         file = tmp_path / "a.pt"
