@@ -459,6 +459,21 @@ def begins_with(plan: dict[str, Any]) -> str | None:
     return f"{trials_going_on(charged)} {run}" if charged and charged.get("anew") else run
 
 
+def model_of(model: Mapping[str, Any]) -> str:
+    """The name of a study's model, and the checkpoint that it begins from.
+
+    Example:
+        >>> model_of({"name": "vit-tiny", "pretrained": {"path": "a.pt", "data": "public", "train": "norms"}})
+        'vit-tiny from a.pt (train: norms)'
+        >>> model_of({"name": "vit-tiny", "pretrained": None})
+        'vit-tiny'
+    """
+    name, pretrained = str(model["name"]), model.get("pretrained")
+    return (
+        f"{name} from {pretrained['path']} (train: {pretrained['train']})" if pretrained else name
+    )
+
+
 def trials_going_on(charged: dict[str, Any]) -> str:
     """Which trials of a search that is charged begin anew; ``charged`` is the plan's ``charged_search``, with ``anew``.
 

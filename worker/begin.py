@@ -25,9 +25,7 @@ from tan_core.models.backbone import ListenedBackbone
 from tan_core.models.checkpoint_file import read
 from tan_core.models.extractor import Extractor
 from tan_core.spec import ModelSpec
-from tan_core.spec.features import feature_models
-from tan_core.spec.fields import field_of
-from tan_core.spec.train import UNAUGMENTED
+from tan_core.spec.features import feature_models, varied_before_classifier
 from tan_core.wire import PrivateAssignment, SearchAssignment, TrialWeights
 from worker.settings import WorkerSettings
 
@@ -131,11 +129,8 @@ def go_on_from(model: nn.Module, begun: TrialWeights) -> None:
 def _trains_on_backbone(assignment: SearchAssignment | PrivateAssignment) -> bool:
     """Whether the layers before the classifier see the same records under every candidate."""
     searched = assignment.search.space if isinstance(assignment, SearchAssignment) else ()
-    places = [field_of(key, assignment.model) for key in searched]
-    is_varied = assignment.trainer.is_augmented or any(
-        place is None or place[0] == "model" or place[1] in UNAUGMENTED for place in places
-    )
+    varied = varied_before_classifier(assignment.model, assignment.trainer, searched)
     dataset = assignment.dataset
-    return not is_varied and has_backbone(
+    return not varied and has_backbone(
         assignment.model, shape=dataset.shape, num_classes=dataset.num_classes
     )

@@ -158,7 +158,8 @@ def _load(assignment: SearchAssignment, driver: Driver) -> TrialData | None:
     def is_unwanted() -> bool:
         return beats.cancelled.is_set() or beats.paused.is_set()
 
-    for features, extractor in extractors_for(assignment, checkpoint).items():
+    extractors = extractors_for(assignment, checkpoint)
+    for features, extractor in extractors.items():
         if is_unwanted():
             return None
         try:
@@ -169,7 +170,8 @@ def _load(assignment: SearchAssignment, driver: Driver) -> TrialData | None:
         except UnwantedError:
             return None
         if extractor is not None:
-            log.info("features are there: %s", extractor.fingerprint)
+            kinds = f", kind {len(splits)} of {len(extractors)}" if len(extractors) > 1 else ""
+            log.info("features of %s are there%s", assignment.model.name, kinds)
     return TrialData(splits=splits, checkpoint=checkpoint)
 
 

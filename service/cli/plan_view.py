@@ -33,7 +33,7 @@ def plan(document: Json) -> RenderableType:
             else _simulations(document)
         ),
         *_steps(document.get("step_candidates") or [], counts),
-        *_cost(document.get("cost"), counts, what="trials" if charged else "search"),
+        *_cost(document, counts, what="trials" if charged else "search"),
         *_search_privacy(document.get("search_privacy")),
         *([Text()] if _warnings(document) else []),
         *(Text(f"warning: {warning}", style="yellow") for warning in _warnings(document)),
@@ -207,7 +207,8 @@ def _steps(candidates: list[Json], counts: str) -> Iterator[RenderableType]:
     yield made
 
 
-def _cost(cost: Json | None, counts: str, *, what: str) -> Iterator[RenderableType]:
+def _cost(document: Json, counts: str, *, what: str) -> Iterator[RenderableType]:
+    cost = document.get("cost")
     if not cost:
         return
     memory = cost.get("memory_bytes")
@@ -219,6 +220,7 @@ def _cost(cost: Json | None, counts: str, *, what: str) -> Iterator[RenderableTy
             *(_search_cost(cost, what) if cost["search_examples"] else ()),
             ("measured on", cost.get("rate_source")),
             ("memory", "not known" if memory is None else f"about {_bytes(memory)} per worker"),
+            ("features", document.get("features_note")),
         ],
     )
 

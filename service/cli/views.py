@@ -138,7 +138,7 @@ def study(item: Json, attempts: Sequence[Json] = ()) -> RenderableType:
         ("state", _state(item)),
         ("priority", str(item["priority"]) if item.get("priority") else None),
         ("dataset", item["spec"]["dataset"]),
-        ("model", str(item["spec"]["model"]["name"])),
+        ("model", text.model_of(item["spec"]["model"])),
         ("tags", ", ".join(item["tags"]) or None),
         ("note", item.get("note")),
         ("search", _search(item, progress)),

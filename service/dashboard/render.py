@@ -233,6 +233,7 @@ def _make_environment() -> Environment:
             text.on_clipped,
             text.reserved_search,
             text.begins_with,
+            text.model_of,
             text.parts_alone,
             text.score_noise,
             text.simulated,

@@ -43,6 +43,7 @@ from tan_core.planner.shape import (
 )
 from tan_core.planner.step_candidates import step_candidates
 from tan_core.spec import StudySpec
+from tan_core.spec.features import features_note
 from tan_core.spec.train import Precision
 
 
@@ -157,6 +158,7 @@ def plan_study(
         warnings=[_UNMEASURED] if hours is not None and rates is None else [],
         counted=None if num_validation is None else Counted.of(num_validation, spec),
         goes_on=spec.goes_on_from_trial,
+        features_note=features_note(spec.model, spec.train.trainer(), spec.search.space),
     )
 
 
@@ -268,6 +270,7 @@ def _assemble(
     warnings: Sequence[str],
     counted: Counted | None = None,
     goes_on: bool = False,
+    features_note: str | None = None,
 ) -> Plan:
     """Everything that follows from what has been decided."""
     run, mechanism = shape.run, shape.run.mechanism
@@ -303,6 +306,7 @@ def _assemble(
         else None,
         charged_search=_charged(run, search, counted, promise, goes_on=goes_on) if search else None,
         goes_on=goes_on,
+        features_note=features_note,
         step_candidates=step_candidates(shape, promise, workload),
         search_privacy=search_privacy(
             runs,

@@ -230,6 +230,8 @@ class Plan(Frozen):
     learnt_from: str | None = Field(default=None, exclude_if=lambda trial: trial is None)
     """The trial, of an earlier search of the same private data that was not accounted, whose parameters the study has:
     as the service knew it when it planned. Left out where it knew of none."""
+    features_note: str | None = Field(default=None, exclude_if=lambda note: note is None)
+    """Whether features are computed once for each record, where the classifier of a checkpoint alone is trained; left out elsewhere."""
     cost: PlannedCost
     warnings: list[str]
     """What the user should not overlook: an overcharge, a large delta, a silent accountant."""

@@ -1,11 +1,12 @@
 """Which features the candidates of a search may be trained on: all are computed before the first one is."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import product
 
 from tan_core.spec.fields import field_of
-from tan_core.spec.models import Model, ModelSpec
+from tan_core.spec.models import ExternalModel, Model, ModelSpec
 from tan_core.spec.space import Choices, Dimension, Scalar
+from tan_core.spec.train import UNAUGMENTED, TrainerConfig
 
 
 def feature_models(model: ModelSpec, space: Mapping[str, Dimension]) -> list[ModelSpec]:
@@ -37,6 +38,58 @@ def feature_models(model: ModelSpec, space: Mapping[str, Dimension]) -> list[Mod
 def scales(model: ModelSpec, space: Mapping[str, Dimension]) -> set[bool]:
     """Whether features of candidates are whitened, which puts learning rates on another scale: one answer, or both."""
     return {each.is_whitened for each in feature_models(model, space)}
+
+
+def varied_before_classifier(
+    model: ModelSpec, trainer: TrainerConfig, searched: Iterable[str]
+) -> list[str]:
+    """Fields by which records, or layers before the classifier, are not the same at every step of every candidate.
+
+    Args:
+        model: the fixed values of ``model``.
+        trainer: the fixed values of ``train``.
+        searched: keys of ``search.space``.
+
+    Example:
+        >>> from tan_core.spec.models import MlpModel
+        >>> varied_before_classifier(MlpModel(), TrainerConfig(horizontal_flip=True), ["learning_rate", "hidden"])
+        ['train.horizontal_flip', 'search.space.hidden']
+    """
+    augmented = [
+        f"train.{name}"
+        for name, accepted in UNAUGMENTED.items()
+        if getattr(trainer, name) not in accepted
+    ]
+    places = {key: field_of(key, model) for key in searched}
+    return augmented + [
+        f"search.space.{key}"
+        for key, place in places.items()
+        if place is None or place[0] == "model" or place[1] in UNAUGMENTED
+    ]
+
+
+def features_note(model: ModelSpec, trainer: TrainerConfig, searched: Iterable[str]) -> str | None:
+    """Whether a network whose classifier alone is trained runs once for each record, or at every step; None: more is trained.
+
+    Example:
+        >>> from tan_core.spec.models import MlpModel
+        >>> model = MlpModel.model_validate({"pretrained": {"path": "a.pt", "data": "public", "train": "classifier"}})
+        >>> features_note(model, TrainerConfig(), [])
+        'only the classifier is trained: the features of each record are computed once'
+    """
+    is_frozen = model.pretrained is not None and model.pretrained.train == "classifier"
+    if not is_frozen or model.has_frozen_features:
+        return None
+    said = "only the classifier is trained"
+    if varied := varied_before_classifier(model, trainer, searched):
+        return (
+            f"{said}, but the whole model runs at every step because of {', '.join(varied)}: without, the features of each "
+            "record are computed once"
+        )
+    said = f"{said}: the features of each record are computed once"
+    if not isinstance(model, ExternalModel):
+        return said
+    return f"{said} if the model's output is what its last linear layer makes of vectors, else the whole model runs at every step"
 
 
 def _is_of_features(model: Model, place: tuple[str, str]) -> bool:

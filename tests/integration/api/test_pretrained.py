@@ -1,6 +1,7 @@
 """Studies that begin from a checkpoint: which may be named, and what is fixed of them."""
 
 import hashlib
+import json
 
 import pytest
 
@@ -129,3 +130,16 @@ async def test_a_model_of_this_service_is_said_to_have_a_price_of_its_own(
 async def test_nothing_is_said_of_a_file_from_elsewhere(open_api):
     plan = (await open_api.post("/plans", json=spec_of())).json()
     assert not [each for each in plan["warnings"] if "model.pretrained" in each]
+
+
+async def test_pages_name_the_file_and_say_how_often_the_network_runs(open_api):
+    said = "Of this model only the classifier is trained: the features of each record are computed once"
+    spec = spec_of(train="classifier")
+    study = (await open_api.post("/studies", json=spec)).json()
+
+    checked = await open_api.post("/ui/new", data={"yaml": json.dumps(spec), "action": "check"})
+    page = (await open_api.get(f"/ui/studies/{study['id']}")).text
+
+    assert said in checked.text
+    assert said in page
+    assert "from a.safetensors (train: classifier)" in page

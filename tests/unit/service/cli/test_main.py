@@ -438,6 +438,11 @@ class TestRead:
         assert json.loads(cli("list", "--json").out) == server.summaries
         assert json.loads(cli("dataset", "list", "--json").out) == server.datasets
 
+    def test_show_names_the_checkpoint_of_a_model(self, cli: Cli, server: RecordedServer) -> None:
+        server.study["spec"]["model"]["pretrained"] = {"path": "a.pt", "train": "classifier"}
+
+        assert "mlp from a.pt (train: classifier)" in cli("show", ID).out
+
     @pytest.mark.parametrize("reference", [ID, ID[:6], "digits-eps3"])
     def test_a_study_is_found_by_id_by_its_beginning_and_by_name(
         self, cli: Cli, server: RecordedServer, reference: str

@@ -132,6 +132,18 @@ class TestScreen:
 
         assert any("about 2.3 GB per worker" in line for line in screen(document))
 
+    def test_it_says_whether_features_are_computed_once(self) -> None:
+        begun = {"path": "a.pt", "data": "public", "train": "classifier"}
+        spec = StudySpec.model_validate(
+            {**parse_yaml(STUDY), "model": {"name": "mlp", "pretrained": begun}}
+        )
+        document = plan_study(spec, num_examples=1295).model_dump(mode="json")
+
+        lines = " ".join(" ".join(screen(document)).split())
+
+        assert f"features {document['features_note']}" in lines
+        assert "features" not in " ".join(screen(made()))
+
     def test_what_is_reserved_is_told_apart_from_what_is_promised(self) -> None:
         document = made(steps=40)
         document["search_privacy"] |= {"mode": "public_proxy", "epsilon": 1.0}

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from tan_core.spec import StudySpec, field_problems
-from tan_core.spec.features import feature_models
+from tan_core.spec.features import feature_models, features_note
 from tan_core.spec.fields import needs_of
 
 
@@ -190,3 +190,45 @@ def test_groups_that_the_whitening_does_not_have_are_refused() -> None:
     # Stored studies name every option.
     assert study(options={**whitened, "groups": 27}).model == study(options=whitened).model
     assert study(options={"groups": 9}).model.groups == 9
+
+
+PRETRAINED = {"path": "a.pt", "data": "public", "train": "classifier"}
+
+
+def note_of(spec: StudySpec) -> str | None:
+    return features_note(spec.model, spec.train.trainer(), spec.search.space)
+
+
+def test_where_the_classifier_alone_is_trained_features_are_said_to_be_computed_once() -> None:
+    assert note_of(study("vit-tiny", options={"pretrained": PRETRAINED})) == (
+        "only the classifier is trained: the features of each record are computed once"
+    )
+    # Of others' code one run shows it, which a plan does not make.
+    told = note_of(study("timm:resnet18", options={"pretrained": PRETRAINED}))
+    assert told is not None
+    assert told.endswith("else the whole model runs at every step")
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"horizontal_flip": True}, "train.horizontal_flip"),
+        ({"space": {"color_jitter": {"low": 0.0, "high": 0.5}}}, "search.space.color_jitter"),
+        ({"space": {"model.depth": {"choices": [6, 12]}}}, "search.space.model.depth"),
+    ],
+)
+def test_what_keeps_features_from_being_computed_once_is_named(
+    given: dict[str, Any], field: str
+) -> None:
+    told = note_of(study("vit-tiny", options={"pretrained": PRETRAINED}, **given))
+
+    assert told is not None
+    assert f"runs at every step because of {field}: " in told
+
+
+@pytest.mark.parametrize("train", ["all", "norms", "lora"])
+def test_nothing_is_said_of_features_where_more_is_trained(train: str) -> None:
+    assert (
+        note_of(study("vit-tiny", options={"pretrained": {**PRETRAINED, "train": train}})) is None
+    )
+    assert note_of(study("scatter-cnn", options={"pretrained": PRETRAINED})) is None
