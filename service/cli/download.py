@@ -1,6 +1,7 @@
 """``tan-cli download``: the private model as a file, and how to load it."""
 
 import json
+import shlex
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -114,7 +115,7 @@ def download(
     show(
         f"{saved.path}: {saved.size_bytes:,} bytes, SHA-256 {saved.sha256} as the service states it",
         guarantee(found["privacy"]),
-        f"\nClassify files with it (tan-cli download {found['id']} --example > classify.py):\n",
+        f"\nClassify files with it ({_example_command(found['id'], output)}):\n",
     )
     print(loading_example(saved.path), end="")
 
@@ -122,6 +123,12 @@ def download(
 def loading_example(path: Path) -> str:
     """Python that loads the weights at ``path`` into their model."""
     return LOADING.format(path=json.dumps(str(path), ensure_ascii=False))
+
+
+def _example_command(study: str, output: Path | None) -> str:
+    """That prints the same once more; it names the file where that has a name of its own."""
+    named = "" if output is None else f" -o {shlex.quote(str(output))}"
+    return f"tan-cli download {study}{named} --example > classify.py"
 
 
 def _document(saved: "SavedModel", privacy: Json) -> Json:

@@ -41,6 +41,17 @@ def test_json_has_the_digest_and_the_guarantee(
     assert told["privacy"] == STUDY["privacy"]
 
 
+def test_the_command_that_prints_the_example_names_the_file_that_was_written(
+    cli: Cli, server: RecordedServer, tmp_path: Path
+) -> None:
+    target = tmp_path / "a model.safetensors"
+
+    done = cli("download", ID, "-o", str(target))
+
+    command = f"tan-cli download {ID} -o '{target}' --example > classify.py"
+    assert command in done.out.replace("\n", " ")
+
+
 def test_the_example_alone_downloads_nothing(cli: Cli, server: RecordedServer) -> None:
     assert cli("download", ID, "--example").out == loading_example(Path("digits-eps3.safetensors"))
     assert not server.asked(f"GET /studies/{ID}/model")
