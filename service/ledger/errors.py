@@ -61,6 +61,11 @@ class BudgetExceededError(ConflictError):
             f"{delta:.3g}; epsilons compose to less than their sum, so what fits is not their difference"
         )
 
+    def add(self, advice: str) -> None:
+        """Tell what to do instead as well."""
+        self.detail = f"{self.detail}. {advice}"
+        self.args = (self.detail,)
+
     @property
     def is_of_cap(self) -> bool:
         """Whether it is a cap that does not hold it, which may be raised."""

@@ -99,6 +99,19 @@ def _fact(name: str, value: Any) -> str:
     return f"{name} {value}"[:MAX_VALUE]
 
 
+def instead(fit: Mapping[str, Any]) -> str | None:
+    """About what would fit in the place of a study, of the ``budget`` of its plan; None: it fits, or that is not known.
+
+    Example:
+        >>> instead({"fits": False, "limits": [{"fits": False}], "fitting_epsilon": 1.2})
+        'About ε 1.2 would still fit.'
+        >>> instead({"fits": None, "limits": []}), instead({"fits": True, "limits": [{"fits": True}]})
+        (None, None)
+    """
+    # By the database's own bounds no estimate is made.
+    return _instead(fit) if any(not each["fits"] for each in fit["limits"]) else None
+
+
 def budget_verdict(fit: Mapping[str, Any]) -> str:
     """Whether a study fits its budget now, of the ``budget`` of a plan.
 

@@ -106,14 +106,14 @@ async def plan_body(context: Context, body: Mapping[str, Any], *, by: Principal)
 async def told(context: Context, prepared: Prepared, *, by: Principal) -> PlanView:
     """The plan with what is so now: what is stored of it says nothing that may change."""
     plan = _told(prepared.plan, prepared.spec, prepared.dataset)
-    return _view(plan, await _budget_fit(context, prepared, by))
+    return _view(plan, await budget_now(context, prepared, by))
 
 
 def _view(plan: Plan, budget: BudgetFit | None = None) -> PlanView:
     return PlanView(**{name: getattr(plan, name) for name in Plan.model_fields}, budget=budget)
 
 
-async def _budget_fit(context: Context, prepared: Prepared, by: Principal) -> BudgetFit | None:
+async def budget_now(context: Context, prepared: Prepared, by: Principal) -> BudgetFit | None:
     """Whether the study would be admitted now, if ``by`` submitted it; None where there is no budget."""
     if prepared.dataset.scope_id is None or prepared.reservation is None:
         return None

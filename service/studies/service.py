@@ -1,6 +1,7 @@
 """What may be asked of studies, decided here; the orchestrator carries it out."""
 
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,18 @@ from service.context import Context
 from service.datasets.schemas import ApprovalRule
 from service.db.clock import clock
 from service.db.tables import IdempotencyKey, Study
-from service.errors import ConflictError, InvalidInputError, NotFoundError
+from service.errors import BusyError, ConflictError, InvalidInputError, NotFoundError
 from service.evaluation import evaluation_view
 from service.idempotency import Keyed
 from service.ledger import names
 from service.ledger import repository as ledger
+from service.ledger.errors import BudgetExceededError
 from service.ledger.notes import restored_note
 from service.ledger.repository import Charged
 from service.ledger.schemas import Head
 from service.ledger.service import Ledger
-from service.plans.service import Prepared, prepare
+from service.ledger.words import instead
+from service.plans.service import Prepared, budget_now, prepare
 from service.publication.published import Published
 from service.studies import epsilon, line, repository
 from service.studies.events import append_state
@@ -43,6 +46,7 @@ from service.studies.schemas import (
     StudyView,
 )
 from tan_core.accounting import SearchAccounting
+from tan_core.errors import AccountantError
 from tan_core.spec import StudySpec
 from tan_core.spec.study import Metric
 
@@ -70,13 +74,30 @@ async def submit(
             if (known := await idempotency.known(session, request)) is not None:
                 return await _again(session, known), False
     prepared = await prepare(context, spec, tenant=by.reaches)
-    async with context.database.session() as session:
-        if request is not None and (known := await idempotency.claim(session, request)) is not None:
-            return await _again(session, known), False
-        study = await _store(session, prepared, by)
-        if request is not None:
-            idempotency.remember(session, request, study_id=study.id)
-        return await view(session, study.id), True
+    try:
+        async with context.database.session() as session:
+            if (
+                request is not None
+                and (known := await idempotency.claim(session, request)) is not None
+            ):
+                return await _again(session, known), False
+            study = await _store(session, prepared, by)
+            if request is not None:
+                idempotency.remember(session, request, study_id=study.id)
+            return await view(session, study.id), True
+    except BudgetExceededError as refusal:
+        await _tell_what_would_fit(context, prepared, by, refusal)
+        raise
+
+
+async def _tell_what_would_fit(
+    context: Context, prepared: Prepared, by: Principal, refusal: BudgetExceededError
+) -> None:
+    """As the study's plan would tell it now. The refusal stands without it."""
+    with suppress(BusyError, AccountantError):
+        fit = await budget_now(context, prepared, by)
+        if fit is not None and (advice := instead(fit.model_dump())) is not None:
+            refusal.add(advice)
 
 
 async def page(

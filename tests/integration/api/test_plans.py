@@ -2,6 +2,8 @@ import pytest
 from sqlalchemy import text
 
 from service.plans import service
+from service.studies import service as studies
+from tan_core.errors import TooHardError
 from tests.fixtures.api import make_spec, register_table
 
 MECHANISM = {
@@ -239,13 +241,30 @@ class TestBudget:
         assert (first["fits"], one["committed_epsilon"], one["epsilon"]) == (True, 0.0, 2.5)
         assert one["composed_epsilon"] == other["committed_epsilon"] == account["committed_epsilon"]
         assert refused.status_code == 409
-        assert (second["fits"], second["refusal"]) == (False, refused.json()["detail"])
+        instead = f"About ε {second['fitting_epsilon']:g} would still fit."
+        assert second["fits"] is False
+        assert refused.json()["detail"] == f"{second['refusal']}. {instead}"
         assert second["missing_epsilon"] == other["composed_epsilon"] - 2.5
         assert second["entry"] == account["head"]
 
         spec["privacy"]["epsilon"] = second["fitting_epsilon"]
         assert 0 < second["fitting_epsilon"] < 2
         assert (await client.post("/studies", json=spec)).status_code == 201
+
+    async def test_a_refusal_stands_where_what_would_fit_is_not_computed(
+        self, client, tmp_path, monkeypatch
+    ):
+        async def stopped(*_):
+            raise TooHardError("pld was stopped")
+
+        await register_table(client, tmp_path, epsilon=2.5, delta=1e-5, waiver="me: mine")
+        spec = make_spec(dataset="table", train={"batch_size": 16, "steps": 50})
+        refusal = (await client.post("/plans", json=spec)).json()["budget"]["refusal"]
+        monkeypatch.setattr(studies, "budget_now", stopped)
+
+        refused = await client.post("/studies", json=spec)
+
+        assert (refused.status_code, refused.json()["detail"]) == (409, refusal)
 
     async def test_a_charged_search_is_foreseen_whole(self, client, tmp_path):
         await register_table(client, tmp_path, epsilon=3.0, delta=1e-5)
