@@ -119,7 +119,8 @@ def plan_here(shape: Json, *, accountant: str, trials: int) -> Json:
     except ParameterError as error:
         raise InputError(str(error), faults=[Fault(_option(error.field), str(error))]) from error
     except AccountantError as error:
-        raise InputError(str(error)) from error
+        other = "" if accountant == Accountant.RDP else ", or --accountant rdp"
+        raise InputError(f"{error}{other}") from error
     return made.model_dump(mode="json")
 
 

@@ -17,7 +17,7 @@ from service.datasets.service import protection
 from service.db.tables import Dataset
 from service.errors import InvalidInputError
 from service.ledger.fit import Wanted, budget_fit
-from service.ledger.schemas import BudgetFit
+from service.ledger.schemas import AdmissionRule, BudgetFit
 from service.ledger.service import Ledger
 from service.plans.checks import faults, import_faults, mode_faults, unknown_dataset
 from service.plans.pretrained import pinned
@@ -26,7 +26,7 @@ from service.plans.repository import of_own_model
 from service.plans.schemas import MechanismPlanRequest, PlanView, UnregisteredDataset
 from service.warm_start import service as warm_start
 from tan_core.accounting import SEARCH_NOTES, note_of_search, price
-from tan_core.errors import ParameterError, TooHardError
+from tan_core.errors import AccountantError, ParameterError, TooHardError
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 from tan_core.planner import ModelCost, Plan, model_cost, plan_mechanism, plan_study, reservations
 from tan_core.spec import FieldProblem, StudySpec
@@ -79,7 +79,10 @@ async def prepare(context: Context, spec: StudySpec, *, tenant: str | None = Non
     reservation = None
     if planned.budget is not None:
         reservation = await _computed(
-            context, spec, partial(_costliest, spec, planned.plan, planned.budget.delta)
+            context,
+            spec,
+            partial(_costliest, spec, planned.plan, planned.budget.delta),
+            is_priced_by_pld=True,
         )
     charged = planned.plan.charged_search
     relation = planned.plan.privacy.neighboring_relation
@@ -185,6 +188,7 @@ async def _plan_registered(context: Context, spec: StudySpec, tenant: str | None
             search_rate=rates.search,
             num_validation=search.num_scored,
         ),
+        is_priced_by_pld=protected is not None and protected.admission is AdmissionRule.PLD,
     )
     budget = protected.budget if protected else None
     of_data = {
@@ -319,15 +323,27 @@ async def _plan_mechanism(context: Context, request: MechanismPlanRequest) -> Pl
 
 
 async def _computed(
-    context: Context, asked: StudySpec | MechanismPlanRequest, compute: Callable[[], T]
+    context: Context,
+    asked: StudySpec | MechanismPlanRequest,
+    compute: Callable[[], T],
+    *,
+    is_priced_by_pld: bool = False,
 ) -> T:
-    """What ``compute`` answers, or the refusal of what cannot be planned or takes too long to price."""
+    """What ``compute`` answers, or the refusal of what cannot be planned or takes too long to price.
+
+    Args:
+        context: whose arithmetic computes.
+        asked: the question.
+        compute: the answer.
+        is_priced_by_pld: whether a budget is, that would have to admit it: then no other accountant helps.
+    """
     if isinstance(asked, StudySpec):
-        accountant, section = asked.privacy.accountant, "train"
+        accountant, section, place = asked.privacy.accountant, "train", "privacy.accountant"
         if asked.searched("steps") is not None:
             section = "search.space"
     else:
-        accountant, section = asked.accountant, "mechanism"
+        accountant, section, place = asked.accountant, "mechanism", "accountant"
+    cheaper = _cheaper(asked, accountant, is_priced_by_pld=is_priced_by_pld)
     is_prv = accountant is Accountant.PRV
     try:
         return await context.arithmetic.run(
@@ -340,10 +356,22 @@ async def _computed(
     except TooHardError as error:
         path = f"{section}.steps"
         raise InvalidInputError.at(
-            path,
-            f"{error}; fewer steps, more noise, a larger delta or accountant rdp take less",
-            _asked_at(path, asked),
+            path, f"{error}; {cheaper} take less", _asked_at(path, asked)
         ) from None
+    except AccountantError as error:
+        raise InvalidInputError.at(
+            place, f"{error}; what may have a price: {cheaper}", accountant.value
+        ) from None
+
+
+def _cheaper(
+    asked: StudySpec | MechanismPlanRequest, accountant: Accountant, *, is_priced_by_pld: bool
+) -> str:
+    """What takes an accountant less. No Rényi bound is known for batches with a cap."""
+    is_capped = isinstance(asked, StudySpec) and asked.train.max_batch_size is not None
+    if accountant is Accountant.RDP or is_capped or is_priced_by_pld:
+        return "fewer steps, more noise or a larger delta"
+    return "fewer steps, more noise, a larger delta or accountant rdp"
 
 
 def _asked_at(path: str, asked: StudySpec | MechanismPlanRequest) -> Any:

@@ -81,7 +81,7 @@ class PldProfile:
         if self._lost > delta / 10:
             raise AccountantError(
                 f"so many steps lose {self._lost:.1g} of delta to round-off: no epsilon at "
-                f"delta = {delta:.3g}; a larger delta, or accountant rdp, has one"
+                f"delta = {delta:.3g}; fewer steps have one"
             )
         spendable = delta - self._lost
         return self._bounds.least(lambda losses: float(losses.get_epsilon_for_delta(spendable)))
@@ -156,7 +156,7 @@ class _Bounds:
         if math.isinf(least) and all(losses is None for losses in self._known.values()):
             raise AccountantError(
                 f"pld loses its digits over {sum(self.events.values()):,} steps of so small a sampling "
-                "rate; fewer steps, or accountant rdp"
+                "rate; fewer steps keep them"
             )
         return least
 
@@ -275,7 +275,7 @@ def _narrow_enough(loads: Sequence["_Load"], grids: Sequence[float]) -> list[flo
         steps = sum(load.steps for load in loads)
         raise AccountantError(
             f"pld would need {window / grids[-1]:.2g} points for {steps:,} steps, and takes "
-            f"{_MAX_WINDOW_POINTS:,} at most; fewer steps, or accountant rdp"
+            f"{_MAX_WINDOW_POINTS:,} at most; fewer steps need fewer"
         )
     return fitting
 

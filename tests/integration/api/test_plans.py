@@ -105,6 +105,32 @@ class TestPlans:
         assert (error["path"], error["value"]) == (path, body[section][field])
         assert "it takes more than 0 s of processor time" in error["message"]
 
+    @pytest.mark.parametrize(
+        ("body", "is_told_of_rdp"),
+        [
+            ({"mechanism": {**MECHANISM, "steps": 2502}, "delta": 1e-5}, True),
+            (
+                {"mechanism": {**MECHANISM, "steps": 2502}, "delta": 1e-5, "accountant": "rdp"},
+                False,
+            ),
+            (make_spec(num_examples=5000, train={"steps": 103}), True),
+            (make_spec(num_examples=5000, train={"steps": 103, "max_batch_size": 300}), False),
+            # The budget of digits is priced by PLD, whatever the study is promised by.
+            (make_spec(train={"steps": 103}), False),
+        ],
+        ids=["mechanism", "by rdp", "no budget", "capped", "budget"],
+    )
+    async def test_another_accountant_is_named_where_it_would_help(
+        self, client, monkeypatch, body, is_told_of_rdp
+    ):
+        monkeypatch.setattr(service, "EFFORT_SECONDS", 0.0)
+
+        response = await client.post("/plans", json=body)
+
+        (error,) = response.json()["errors"]
+        assert "fewer steps, more noise" in error["message"]
+        assert ("accountant rdp" in error["message"]) is is_told_of_rdp
+
     @pytest.mark.parametrize("route", ["/plans", "/studies"])
     @pytest.mark.parametrize(
         ("change", "path", "value"),
@@ -144,8 +170,10 @@ class TestPlans:
         response = await client.post("/plans", json={"mechanism": hopeless, "delta": 1e-5})
 
         assert response.status_code == 422
-        assert response.json()["errors"][0]["path"] == "privacy.accountant"
-        assert "for 10,000,000 steps" in response.json()["detail"]
+        (error,) = response.json()["errors"]
+        assert (error["path"], error["value"]) == ("accountant", "pld")
+        assert "points for 10,000,000 steps" in error["message"]
+        assert error["message"].endswith("a larger delta or accountant rdp")
 
     async def test_a_run_that_costs_nothing_is_planned(self, client):
         free = {
