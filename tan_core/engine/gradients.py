@@ -66,7 +66,7 @@ def clipped_sum(
     Args:
         model: passes :func:`check_model`; or its books, where it is asked for many sums or its passes
             have a precision of their own.
-        inputs: [B * K, ...]; the K views of an example stand together. Or records that need not be
+        inputs: [B * K, ...]; the K views of an example stand together. Floats have the type of what is trained. Or records that need not be
             gathered where the model can be computed without.
         labels: [B], integers; or [B, K] where views have labels of their own.
         clip_norm: :math:`C > 0`.
@@ -81,7 +81,7 @@ def clipped_sum(
             still made; where all are made at once, or nothing is added at the end, not all or none are told.
 
     Raises:
-        ParameterError: ``inputs`` or ``labels`` are no tensors of their kind, the counts do not fit each other, or ``final`` is to be told of nothing.
+        ParameterError: ``inputs`` or ``labels`` are no tensors of their kind or type, the counts do not fit each other, or ``final`` is to be told of nothing.
     """
     clip_norm, views, microbatch_size = map(_validate.plain, (clip_norm, views, microbatch_size))
     _validate.positive(clip_norm=clip_norm)
@@ -106,6 +106,7 @@ def clipped_sum(
     if not isinstance(model, Books):
         _validate.instance(nn.Module, model=model)
     books = model if isinstance(model, Books) else Books(model)
+    _check_type(inputs, books.dtype)
     books.check_precision()
     is_float32 = books.precision is Precision.FLOAT32
     is_plain = views == 1 and shares is None and weights is None and rule is per_example_clipping
@@ -167,6 +168,17 @@ def _check_tensors(inputs: object, labels: object) -> None:
             )
     if isinstance(labels, Tensor) and (labels.is_floating_point() or labels.is_complex()):
         raise ParameterError(f"labels must be integers, got {labels.dtype}", field="labels")
+
+
+def _check_type(inputs: Tensor | Picked, dtype: torch.dtype) -> None:
+    """Refuse floats that a layer could not multiply with its weights; integers a model reads as it pleases."""
+    is_tensor = isinstance(inputs, Tensor)
+    if is_tensor and inputs.is_floating_point() and inputs.dtype != dtype:
+        raise ParameterError(
+            f"inputs are {inputs.dtype}, what is trained of the model is {dtype}; accepted: inputs.to({dtype}), or "
+            "a model of their type",
+            field="inputs",
+        )
 
 
 def _check_weights(weights: Tensor | None, *, num_examples: int) -> None:

@@ -218,6 +218,28 @@ class TestClippedSum:
 
         assert torch.equal(found, expected)
 
+    @pytest.mark.parametrize(
+        ("of_model", "of_inputs"),
+        [(torch.float32, torch.float64), (torch.float64, torch.float32), (torch.float32, torch.float16)],
+    )  # fmt: skip
+    @pytest.mark.parametrize("hidden", [False, True])
+    def test_floats_of_another_type_than_the_model_are_refused_with_both(
+        self, of_model: torch.dtype, of_inputs: torch.dtype, hidden: bool
+    ) -> None:
+        before = [nn.Linear(3, 3), nn.Tanh()] if hidden else []
+        model = nn.Sequential(*before, nn.Linear(3, 2)).to(of_model)
+        inputs, labels = torch.zeros(4, 3, dtype=of_inputs), torch.zeros(4, dtype=torch.int64)
+
+        with pytest.raises(ParameterError) as caught:
+            clipped_sum(model, inputs, labels, clip_norm=1.0)
+
+        assert caught.value.field == "inputs"
+        assert str(caught.value) == (
+            f"inputs are {of_inputs}, what is trained of the model is {of_model}; accepted: inputs.to({of_model}), or "
+            "a model of their type"
+        )
+        assert clipped_sum(model, inputs.to(of_model), labels, clip_norm=1.0).sum.dtype == of_model
+
     def test_what_is_no_tensor_of_its_kind_is_refused_by_name(self) -> None:
         inputs, labels = make_batch(3)
         for given, said in (
