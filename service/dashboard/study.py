@@ -55,6 +55,7 @@ from service.logs import service as drivers
 from service.prefix import base_of
 from service.private_run.service import curves as run_curves
 from service.studies import service as studies
+from service.studies.lifecycle import StudyState
 from service.studies.schemas import StudyEdit, StudyView
 from service.trial_spec import is_searched, sparse
 from service.trials.schemas import TrialView
@@ -211,8 +212,15 @@ async def show_curves(
 ) -> HTMLResponse:
     """How the best trials of a rung learnt; of the last one that was reached unless one is named."""
     study = await studies.get(context, study_id)
-    rung, chart = await _curves(context, study, rung)
-    return page(request, "_curves.html", study=study, rung=rung, chart=chart)
+    shown, chart = await _curves(context, study, rung)
+    # Of a study that goes on, another batch may have some in a moment.
+    can_choose = not StudyState(study.state).is_terminal or chart is not None
+    if not can_choose and rung is not None:
+        _, chart_of_another = await _curves(context, study, None)
+        can_choose = chart_of_another is not None
+    return page(
+        request, "_curves.html", study=study, rung=shown, chart=chart, can_choose=can_choose
+    )
 
 
 @router.get("/run")

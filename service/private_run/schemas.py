@@ -58,7 +58,7 @@ class PrivateRunCurves(BaseModel):
     neighboring_relation: str
     search_note: str
     progress: list[StepPoint]
-    """In order of time; empty once its events are forgotten."""
+    """In order of time, and of a run that has ended its last step; empty once its events are forgotten."""
     segments: list[Segment]
     """In order of time; empty on a public dataset."""
     spending: list[SpendingPoint]

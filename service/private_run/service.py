@@ -13,7 +13,7 @@ from service.errors import NotFoundError
 from service.ledger import repository as ledger
 from service.ledger.schemas import Reservation
 from service.private_run import repository
-from service.private_run.schemas import PrivateRunCurves, RatePoint, SpendingPoint
+from service.private_run.schemas import PrivateRunCurves, RatePoint, SpendingPoint, StepPoint
 from service.studies import repository as studies
 from tan_core.accounting import price
 from tan_core.errors import AccountantError
@@ -65,12 +65,19 @@ async def curves(context: Context, study_id: str) -> PrivateRunCurves | None:
         accountant=privacy["accountant"],
         neighboring_relation=privacy["neighboring_relation"],
         search_note=study.search_note,
-        progress=_thinned(progress),
+        progress=[*_thinned(progress), *_last(run, progress)],
         segments=_thinned(segments),
         spending=spending,
         learning_rates=_learning_rates(run),
         updates=_UPDATES.validate_python((run.result or {}).get("updates", [])),
     )
+
+
+def _last(run: Run, reported: Sequence[StepPoint]) -> list[StepPoint]:
+    """Where a run has ended: drivers report now and then, and rarely after the last step. Nothing once reports are forgotten."""
+    if run.finished_at is None or not reported or run.step <= reported[-1].step:
+        return []
+    return [StepPoint(at=run.finished_at, step=run.step, steps_per_second=None)]
 
 
 def _spending(

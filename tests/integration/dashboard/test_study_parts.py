@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
@@ -226,6 +227,18 @@ class TestCurves:
             curve = best["scores"][rung]["curve"]
             assert chart["data"][1] == pytest.approx([p["accuracy"] for p in curve], abs=1e-6)
 
+    async def test_where_no_batch_has_any_a_study_that_ended_lets_none_be_chosen(
+        self, client: httpx.AsyncClient, context: Context, study_id: str
+    ) -> None:
+        empty = await seeding.submitted(context)
+        assert "<select" in (await client.get(f"/ui/studies/{empty}/curves")).text
+        for each in (empty, study_id):
+            await seeding.end(context, each, "cancelled")
+
+        for query in ("", "?rung=0"):
+            assert "<select" not in (await client.get(f"/ui/studies/{empty}/curves{query}")).text
+            assert "<select" in (await client.get(f"/ui/studies/{study_id}/curves{query}")).text
+
 
 class TestPrivateRun:
     async def test_charged_and_reported_steps_are_the_apis(
@@ -240,6 +253,23 @@ class TestPrivateRun:
         _, charged, done = chart["data"]
         assert max(each for each in charged if each) == study["privacy"]["charged_steps"]
         assert max(each for each in done if each) == study["run"]["step"]
+
+    async def test_a_run_that_has_ended_is_drawn_to_its_last_step(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        study_id = await seeding.training(context)
+        await rich.report_steps(context, study_id, last=280)
+        await seeding.complete(context, study_id)
+        async with context.database.session() as session:
+            run = await repository.run_of(session, study_id, "private")
+            assert run is not None
+            run.finished_at = datetime.now(UTC) + timedelta(seconds=5)
+
+        chart = drawn(await get(client, f"/ui/studies/{study_id}/run"), "run-steps")
+        told = (await client.get(f"/studies/{study_id}/run")).json()["progress"]
+
+        assert [each["step"] for each in told[-2:]] == [280, 300]
+        assert (chart["data"][2][-1], chart["data"][0][-1]) == (300, max(chart["data"][0]))
 
     async def test_what_is_spent_is_the_price_of_the_charged_steps(
         self, client: httpx.AsyncClient, context: Context
