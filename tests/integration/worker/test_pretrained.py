@@ -1,5 +1,6 @@
 """A released model goes into the next study: searched and trained on a real Ray, in part."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from tan_core.engine import checkpoint
 from tan_core.engine.inputs import as_floats, as_tensor
 from tan_core.models import build
 from tan_core.spec import TrainerConfig
-from tan_core.spec.models import MlpModel, ModelSpec
+from tan_core.spec.models import MlpModel, ModelSpec, PythonModel
 from tan_core.wire import DatasetRef, PrivateAssignment, SearchAssignment
 
 if TYPE_CHECKING:
@@ -90,12 +91,56 @@ def test_a_job_without_the_folder_reads_no_file_and_is_not_tried_again(
     assert books.charged == 0
 
 
-def released(file: Path, weights: dict[str, torch.Tensor], train: str = "classifier") -> ModelSpec:
+def test_a_run_that_is_cancelled_while_its_features_are_computed_ends_with_all_its_ranks(
+    plane: "ControlPlaneServer",
+    start: "Start",
+    private_of: Callable[..., PrivateAssignment],
+    new_books: Callable[..., "Books"],
+    digits: DatasetRef,
+    tmp_path: Path,
+) -> None:
+    """Whichever rank is told of it, the others are in no step whose end they could wait for."""
+    calls = tmp_path / "calls"
+    spec = PythonModel(name="python:tests.support.slow_model:slow", options={"calls": str(calls)})
+    begun_from = dict(whole(spec, digits).state_dict())
+    file = tmp_path / "pretrained" / "slow.safetensors"
+    plane.books = books = new_books(
+        private_of(model=released(file, begun_from, "classifier", spec))
+    )
+    driver = start(
+        "worker.train",
+        TAN_PRETRAINED_DIR=str(file.parent),
+        TAN_ALLOWED_MODEL_PREFIXES="tests.support",
+    )
+    # The first few look whether a feature depends on other records.
+    deadline = time.monotonic() + 120
+    while not (calls.exists() and calls.stat().st_size > 10):
+        assert driver.poll() is None, driver.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+    books.desired = "cancel"
+    out, _ = driver.communicate(timeout=90)
+    made = calls.stat().st_size
+    time.sleep(3)
+
+    assert driver.returncode == 0, out
+    assert [finish.outcome for finish in books.finishes] == ["cancelled"]
+    assert books.charged == 0
+    assert calls.stat().st_size == made < digits.num_train / 8
+
+
+def released(
+    file: Path,
+    weights: dict[str, torch.Tensor],
+    train: str = "classifier",
+    spec: MlpModel | PythonModel = SPEC,
+) -> ModelSpec:
     """The model that begins from ``file``, which is written as the result of a study."""
-    metadata = {"study_id": "s0", "model": SPEC.model_dump(mode="json")}
+    metadata = {"study_id": "s0", "model": spec.model_dump(mode="json")}
     sha256 = checkpoint.save_weights(file, weights, metadata)
     pretrained = {"path": file.name, "data": "none", "train": train, "sha256": sha256}
-    return MlpModel.model_validate({**SPEC.model_dump(), "pretrained": pretrained})
+    return type(spec).model_validate({**spec.model_dump(), "pretrained": pretrained})
 
 
 def whole(spec: ModelSpec, digits: DatasetRef) -> nn.Module:
