@@ -92,7 +92,7 @@ def test_a_network_of_others_runs_once_for_each_record_and_is_released_whole(
     driver = start("worker.simulate", **environment)
     out, _ = driver.communicate(timeout=200)
     assert driver.returncode == 0, out
-    assert "features are there" in out
+    assert "features of python:tests.support.zoo:network are there" in out
     assert max(trial.value or 0 for trial in books.trials.values()) > 0.5
     searched = made(cache)
     assert len(searched) == 2  # train and validation
