@@ -45,12 +45,10 @@ def source_at(path: str | None, asked: str | None) -> Source:
 
 def _refuse_two_kinds(place: Path) -> None:
     """CSV beside Parquet: one of them would not be read, and its part of the data be missed by nobody."""
-    kinds = (
-        [visible_files(place, suffix=suffix) for suffix in (".csv", ".parquet")]
-        if place.is_dir()
-        else []
-    )
-    if kinds and all(kinds):
+    if not place.is_dir():
+        return
+    kinds = [visible_files(place, suffix=suffix) for suffix in (".csv", ".parquet")]
+    if all(kinds):
         first, second = (min(files).relative_to(place) for files in kinds)
         raise DatasetError(
             f"{place} holds CSV and Parquet files, such as {first} and {second}; accepted: a folder with one kind of them, "

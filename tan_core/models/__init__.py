@@ -181,11 +181,11 @@ def has_backbone(spec: ModelSpec, *, shape: Sequence[int], num_classes: int) -> 
         ModelError: its batch normalisation cannot be replaced.
     """
     _validate.instance(Model, spec=spec)
-    if spec.pretrained is None or spec.pretrained.train != "classifier":
+    if not spec.trains_classifier_alone:
         return False
     if isinstance(spec, TimmModel | PythonModel):
         shape, num_classes = _checked(spec, shape, num_classes, torch.Generator())
-        return _place_in(type(spec), _described(spec), shape, num_classes) is not None
+        return _place(spec, shape, num_classes) is not None
     return not spec.has_frozen_features
 
 
@@ -230,8 +230,7 @@ def build_classifier(
 def _place_of_classifier(
     spec: TimmModel | PythonModel, shape: tuple[int, ...], num_classes: int
 ) -> ClassifierPlace:
-    is_alone = spec.pretrained is not None and spec.pretrained.train == "classifier"
-    place = _place_in(type(spec), _described(spec), shape, num_classes) if is_alone else None
+    place = _place(spec, shape, num_classes) if spec.trains_classifier_alone else None
     if place is None:
         raise _no_classifier_alone(spec)
     return place
@@ -243,9 +242,12 @@ def _no_classifier_alone(spec: ModelSpec) -> ParameterError:
     )
 
 
-def _described(spec: ModelSpec) -> str:
-    """Of what a classifier's place depends on."""
-    return spec.model_dump_json(exclude={"pretrained"})
+def _place(
+    spec: TimmModel | PythonModel, shape: tuple[int, ...], num_classes: int
+) -> ClassifierPlace | None:
+    """It depends on no file."""
+    described = spec.model_dump_json(exclude={"pretrained"})
+    return _place_in(type(spec), described, shape, num_classes)
 
 
 @lru_cache(maxsize=16)

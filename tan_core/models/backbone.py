@@ -112,7 +112,7 @@ class ListenedBackbone(Backbone):
         )
         with torch.inference_mode():
             features, output = _heard(model, layer, _images(shape))
-            if not _are_equal(functional.linear(features, layer.weight, layer.bias), output):
+            if not _is_made_by(layer, features, output):
                 raise ModelError(
                     f"the output of model {spec.name} is not what {classifier!r} makes of vectors; accepted: train: all",
                     field="model.pretrained.train",
@@ -179,10 +179,7 @@ def place_of_classifier(
         except _NotHeardError:
             return None
         is_vector = features.shape == (2, layer.in_features) and features.dtype == torch.float32
-        # A class of their own, such as timm's, may compute anything: this one does not.
-        is_all = is_vector and _are_equal(
-            functional.linear(features, layer.weight, layer.bias), output
-        )
+        is_all = is_vector and _is_made_by(layer, features, output)
     has_bias = "bias" in dict(layer.named_parameters())
     return ClassifierPlace(name, layer.in_features, has_bias) if is_all else None
 
@@ -205,11 +202,14 @@ def _images(shape: Sequence[int]) -> Tensor:
     return torch.rand(2, *shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
 
 
-def _are_equal(one: Tensor, other: Tensor) -> bool:
-    """To the last bit; weights that nobody has trained may make what is no number."""
-    return torch.equal(one.isnan(), other.isnan()) and torch.equal(
-        one.nan_to_num(), other.nan_to_num()
-    )
+def _is_made_by(classifier: nn.Linear, features: Tensor, output: Tensor) -> bool:
+    """Whether an output is what torch's linear map makes of features, to the last bit.
+
+    A class of their own, such as timm's, may compute anything; and weights that nobody has trained may make what is no number.
+    """
+    made = functional.linear(features, classifier.weight, classifier.bias)
+    is_nan = torch.equal(made.isnan(), output.isnan())
+    return is_nan and torch.equal(made.nan_to_num(), output.nan_to_num())
 
 
 class _NotHeardError(Exception):

@@ -9,7 +9,7 @@ from torch import nn
 
 from tan_core.errors import ModelError, ParameterError
 from tan_core.models.batch_norm import replace_batch_norm
-from tan_core.models.prepared_input import OF_NETWORK, with_input
+from tan_core.models.prepared_input import before_names, with_input
 from tan_core.models.shapes import image_shape
 from tan_core.spec.models import ExternalModel, PythonModel, TimmModel
 
@@ -133,5 +133,5 @@ def _replaced(spec: ExternalModel, network: nn.Module, shape: tuple[int, ...]) -
     if spec.replace_batch_norm is None:
         return {}
     names = replace_batch_norm(network, _read_shape(spec, shape), by=spec.replace_batch_norm)
-    place = OF_NETWORK if spec.input else ""
+    place = before_names(spec)
     return {f"{place}{old}": f"{place}{new}" for old, new in names.items()}

@@ -7,11 +7,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tan_core.spec.models import ModelInput
+from tan_core.spec.models import ExternalModel, Model, ModelInput
 
 _NETWORK: Final = "network"
-OF_NETWORK: Final = f"{_NETWORK}."
-"""Before the names of a network whose input is prepared."""
+
+
+def before_names(spec: Model) -> str:
+    """What stands before each name of a model's network: nothing where its input is not prepared."""
+    is_prepared = isinstance(spec, ExternalModel) and spec.input is not None
+    return f"{_NETWORK}." if is_prepared else ""
 
 
 class PreparedInput(nn.Module):

@@ -12,8 +12,8 @@ from tan_core.models.batch_norm import by_new_names
 from tan_core.models.checkpoint_file import Checkpoint
 from tan_core.models.low_rank import adapt, adaptable
 from tan_core.models.parts import parameters_of
-from tan_core.models.prepared_input import OF_NETWORK
-from tan_core.spec.models import ExternalModel, ModelSpec
+from tan_core.models.prepared_input import before_names
+from tan_core.spec.models import ModelSpec
 from tan_core.spec.pretrained import Beside, lacking
 
 _NAMES_SHOWN = 5
@@ -78,8 +78,8 @@ def begin_from(
     trained = {*classifier}
     if train == "norms" or train == "biases":
         trained |= parameters_of(train, model)
-    own = model.state_dict()
-    weights = by_new_names(_by_own_names(checkpoint.weights, own), replaced or {}, own)
+    own, place = model.state_dict(), before_names(spec)
+    weights = by_new_names(_by_own_names(checkpoint.weights, own, place), replaced or {}, own)
     checkpoint = replace(checkpoint, weights=weights)
     is_fresh = train == "classifier" or _is_for_other_classes(checkpoint, own, classifier)
     fresh = classifier if is_fresh else ()
@@ -90,9 +90,8 @@ def begin_from(
             "and nothing else, which would start anew",
             field="model.pretrained.train",
         )
-    has_input = isinstance(spec, ExternalModel) and spec.input is not None
     # Whoever wrote the network knows no name of what prepares its input.
-    _load(checkpoint, kept, fresh, unsaid=OF_NETWORK if has_input else "")
+    _load(checkpoint, kept, fresh, unsaid=place)
     if train == "lora":
         layers, rank = adaptable(model, besides=classifier), spec.pretrained.rank
         assert rank is not None  # noqa: S101 the spec has it
@@ -133,13 +132,14 @@ def _unwrapped(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> Mappin
     return given
 
 
-def _by_own_names(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+def _by_own_names(
+    given: Mapping[str, Tensor], own: Mapping[str, Tensor], place: str
+) -> Mapping[str, Tensor]:
     """The weights of a network by the names that they have in a model that prepares its input."""
     bare = _unwrapped(given, own)
-    is_inside = all(name.startswith(OF_NETWORK) for name in own)
-    if not is_inside or bare.keys() & own.keys():
+    if bare.keys() & own.keys():
         return bare
-    return {f"{OF_NETWORK}{name}": value for name, value in bare.items()}
+    return {f"{place}{name}": value for name, value in bare.items()}
 
 
 def _check_stated_model(checkpoint: Checkpoint, spec: ModelSpec) -> None:

@@ -77,8 +77,7 @@ def features_note(model: ModelSpec, trainer: TrainerConfig, searched: Iterable[s
         >>> features_note(model, TrainerConfig(), [])
         'only the classifier is trained: the features of each record are computed once'
     """
-    is_frozen = model.pretrained is not None and model.pretrained.train == "classifier"
-    if not is_frozen or model.has_frozen_features:
+    if not model.trains_classifier_alone or model.has_frozen_features:
         return None
     said = "only the classifier is trained"
     if varied := varied_before_classifier(model, trainer, searched):

@@ -61,8 +61,12 @@ class Model(Frozen):
     @property
     def trains_network(self) -> bool:
         """Whether more than one linear layer is trained."""
-        is_classifier = self.pretrained is not None and self.pretrained.train == "classifier"
-        return not (self.is_one_layer or is_classifier)
+        return not (self.is_one_layer or self.trains_classifier_alone)
+
+    @property
+    def trains_classifier_alone(self) -> bool:
+        """Whether all that stands before its classifier stays as a checkpoint has it."""
+        return self.pretrained is not None and self.pretrained.train == "classifier"
 
     @model_validator(mode="after")
     def _has_what_is_trained(self) -> Self:

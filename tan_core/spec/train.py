@@ -151,11 +151,6 @@ class TrainerConfig(Frozen):
     precision: Precision = Precision.FLOAT32
     """Of the passes through the model, in the simulations as in the private run; epsilon does not depend on it."""
 
-    @property
-    def is_augmented(self) -> bool:
-        """Whether the model sees anything but the records as they are."""
-        return any(getattr(self, name) not in accepted for name, accepted in UNAUGMENTED.items())
-
 
 def _is_adam(value: object) -> bool:
     return value in (Optimizer.ADAM, Optimizer.ADAMW)
