@@ -1,20 +1,30 @@
-"""What the trials of a search read, in Ray's object store: computed once before them, and where trials have a GPU on one."""
+"""Features, computed once before a search or a private run, in tasks all over the Ray cluster where that pays.
+
+A process that computes on a processor uses one core well and several badly, and a driver has no GPU. So features come
+of tasks that ask for what a trial or a rank asks for, and while they run nothing else of their study does.
+"""
 
 import logging
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import Final, cast
+from typing import Any, Final
 
+import numpy as np
 import ray
-import torch
+from numpy.typing import NDArray
 
-from tan_core.data import Split
-from tan_core.engine.features import load_inputs
+from tan_core.data import Records, Split, has_features, verify
+from tan_core.data.part import Role
+from tan_core.engine.features import features_of, load_inputs
 from tan_core.models.extractor import Extractor
-from tan_core.wire import SearchAssignment
+from tan_core.wire import PrivateAssignment, SearchAssignment
 from worker.at_once import trial_device
-from worker.log import write_log
+from worker.begin import checkpoint_of, extractor_for
+from worker.resources import Ranks, tasks_at_once
 from worker.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
@@ -26,6 +36,12 @@ _TOLD_EVERY_SECONDS: Final = 30.0
 _LOOK_EVERY_SECONDS: Final = 1.0
 _LOST_WORKERS: Final = 3
 """Of a task, before the search fails."""
+_ALONE_SECONDS: Final = 3.0
+"""What a driver computes itself: processes of Ray's take as long to begin."""
+_TASK_SECONDS: Final = 5.0
+"""At the driver's pace: each task reads the extractor anew."""
+_ON_GPU: Final = 8192
+"""Records of a task on a GPU."""
 
 
 class UnwantedError(Exception):
@@ -79,55 +95,151 @@ def put_splits(
         UnwantedError: nobody waits any more.
         DatasetError: the data cannot be read or the features cannot be kept.
     """
-
-    def beat() -> None:
-        if is_unwanted():
-            raise UnwantedError
-
-    if extractor is None or not each.get("gpu"):
+    at_once = tasks_at_once(ray.cluster_resources(), each, assignment.max_concurrent)
+    with Sharing(each, at_once, is_unwanted) as sharing:
+        load = partial(_load, assignment, extractor, settings, sharing)
         # Ray keeps on disk what does not fit into its memory.
-        return ray.put(_splits(assignment, extractor, settings, torch.device("cpu"), beat))
-    task = ray.remote(_on_gpu).options(
-        num_cpus=each["cpu"], num_gpus=each["gpu"], num_returns=2, max_retries=_LOST_WORKERS
-    )
-    splits, failure = cast(
-        "tuple[ray.ObjectRef, ray.ObjectRef]", task.remote(assignment, extractor, settings)
-    )
-    while not ray.wait([failure], timeout=_LOOK_EVERY_SECONDS)[0]:
-        if is_unwanted():
-            ray.cancel(failure, force=True)
-            raise UnwantedError
-    error: Exception | None = ray.get(failure)
-    if error is not None:
-        raise error
-    return splits
+        return ray.put((load("train"), load("validation")))
 
 
-def _on_gpu(
-    assignment: SearchAssignment, extractor: Extractor, settings: WorkerSettings
-) -> tuple[Splits | None, Exception | None]:
-    """In a worker of Ray's. An error as it is: what is raised Ray would wrap."""
-    write_log(settings.log_format, run_id=assignment.run_id, attempt=assignment.attempt)
-    try:
-        return _splits(assignment, extractor, settings, trial_device(), lambda: None), None
-    except Exception as error:  # noqa: BLE001 the driver raises it
-        return None, error
+def keep_features(
+    assignment: PrivateAssignment,
+    settings: WorkerSettings,
+    ranks: Ranks,
+    *,
+    is_unwanted: Callable[[], bool],
+) -> None:
+    """Compute the features of a private run that are kept nowhere yet; its ranks would one after the other.
+
+    Does nothing where they are not to be kept.
+
+    Raises:
+        UnwantedError: nobody waits for them any more.
+        DatasetError: the data cannot be read or the features cannot be kept.
+    """
+    each = {name.lower(): amount for name, amount in ranks.each.items()}
+    at_once = tasks_at_once(ray.cluster_resources(), each, ranks.number)
+    if settings.cache_dir is None or at_once == 1:
+        return
+    extractor = extractor_for(assignment, checkpoint_of(assignment, settings))
+    if extractor is None:
+        return
+    kept = partial(has_features, fingerprint=extractor.fingerprint, cache_dir=settings.cache_dir)
+    roles: list[Role] = ["test", *(["validation"] if assignment.baseline else []), "train"]
+    if all(kept(assignment.dataset, role) for role in roles):
+        return
+    verify(assignment.dataset, storage=settings.storage)
+    with Sharing(each, at_once, is_unwanted) as sharing:
+        for role in roles:
+            _load(assignment, extractor, settings, sharing, role)
+    log.info("features of %s are there", assignment.model.name)
 
 
-def _splits(
-    assignment: SearchAssignment,
+def _load(
+    assignment: SearchAssignment | PrivateAssignment,
     extractor: Extractor | None,
     settings: WorkerSettings,
-    device: torch.device,
-    beat: Callable[[], None],
-) -> Splits:
-    load = partial(
-        load_inputs,
+    sharing: "Sharing",
+    role: Role,
+) -> Split:
+    return load_inputs(
         assignment.dataset,
-        extractor=None if extractor is None else extractor.to(device),
+        role,
+        extractor,
         cache_dir=settings.cache_dir,
         storage=settings.storage,
-        device=device,
+        compute=sharing,
+        progressed=Told(f"features of {role}", sharing.beat),
     )
-    train = load("train", progressed=Told("features of train", beat))
-    return train, load("validation", progressed=Told("features of validation", beat))
+
+
+class Sharing(AbstractContextManager["Sharing"]):
+    """Computes features in tasks, wherever the cluster has room for them; a :data:`~tan_core.engine.features.Compute`.
+
+    On processors the driver begins, and what it has not done after some seconds it shares out. Features are those of
+    one process up to float rounding. Tasks that are not over at the end of the ``with`` block are ended.
+
+    Args:
+        each: what a task is lent.
+        at_once: tasks that Ray is given, at most; with 1, and no GPU, the driver does it all.
+        is_unwanted: asked now and then.
+    """
+
+    def __init__(
+        self, each: Mapping[str, float], at_once: int, is_unwanted: Callable[[], bool]
+    ) -> None:
+        self._at_once, self._is_unwanted = at_once, is_unwanted
+        self._has_gpu = bool(each.get("gpu"))
+        self._task: Any = ray.remote(_features).options(
+            num_cpus=each["cpu"], num_gpus=each.get("gpu", 0), max_retries=_LOST_WORKERS
+        )
+        self._running: deque[ray.ObjectRef] = deque()
+
+    def __exit__(self, *_: object) -> None:
+        for task in self._running:
+            ray.cancel(task, force=True)
+        self._running.clear()
+
+    def __call__(
+        self, extractor: Extractor, records: NDArray[Any] | Records
+    ) -> Iterator[NDArray[Any]]:
+        """Blocks of features, in the order of the records."""
+        number, done, size = len(records), 0, _ON_GPU
+        if not self._has_gpu:
+            began = time.monotonic()
+            for block in features_of(extractor, records):
+                yield block
+                done += len(block)
+                passed = time.monotonic() - began
+                if passed > _ALONE_SECONDS and self._at_once > 1:
+                    size = math.ceil(done * _TASK_SECONDS / passed)
+                    break
+        if done < number:
+            yield from self._shared(extractor, records, range(done, number), size)
+
+    def beat(self) -> None:
+        """Nothing, as long as somebody waits.
+
+        Raises:
+            UnwantedError: nobody does.
+        """
+        if self._is_unwanted():
+            raise UnwantedError
+
+    def _shared(
+        self, extractor: Extractor, records: NDArray[Any] | Records, rows: range, size: int
+    ) -> Iterator[NDArray[Any]]:
+        # All have their part of what is little.
+        fair = math.ceil(len(rows) / self._at_once)
+        unit = extractor.records_at_once
+        size = math.ceil(min(size, fair) / unit) * unit
+        given = ray.put(extractor), ray.put(records)
+        parts = (rows[at : at + size] for at in range(0, len(rows), size))
+        for part in parts:
+            self._running.append(self._task.remote(*given, part))
+            if len(self._running) == self._at_once:
+                yield self._first()
+        while self._running:
+            yield self._first()
+
+    def _first(self) -> NDArray[Any]:
+        task = self._running[0]
+        while not ray.wait([task], timeout=_LOOK_EVERY_SECONDS)[0]:
+            self.beat()
+        self._running.popleft()
+        block, error = ray.get(task)
+        if error is not None:
+            raise error
+        return block
+
+
+def _features(
+    extractor: Extractor, records: NDArray[Any] | Records, rows: range
+) -> tuple[NDArray[Any] | None, Exception | None]:
+    """In a worker of Ray's. An error as it is: what is raised Ray would wrap."""
+    try:
+        device = trial_device()
+        blocks = features_of(extractor.to(device), records, rows, device=device)
+        return np.concatenate([*blocks]), None
+    except Exception as error:  # noqa: BLE001 the driver raises it
+        return None, error

@@ -66,7 +66,7 @@ class Leader:
     @property
     def is_to_stop(self) -> bool:
         """Whether no further segment is to begin: for a run that pauses, none is left half done."""
-        return self.is_cancelled or self._heartbeats.paused.is_set()
+        return self._heartbeats.is_to_stop()
 
     def charge(self, start_step: int, num_steps: int) -> SegmentGrant:
         """Have the next steps charged; as many as were granted may run."""

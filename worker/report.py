@@ -275,6 +275,10 @@ class Heartbeats:
         self._progress: tuple[int | None, float | None, float] = (None, None, 0.0)
         self._thread = threading.Thread(target=self._beat, name="heartbeats", daemon=True)
 
+    def is_to_stop(self) -> bool:
+        """Whether the run is to stop, for good or for now."""
+        return self.cancelled.is_set() or self.paused.is_set()
+
     def progress(self, step: int, steps_per_second: float | None) -> None:
         """What heartbeats say from now on. While no further step comes, its speed falls."""
         self._progress = (step, steps_per_second, time.monotonic())

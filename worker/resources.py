@@ -50,3 +50,20 @@ def of_ranks(cluster: Mapping[str, Any], wanted: int, settings: WorkerSettings) 
         return Ranks(wanted, use_gpu=bool(gpus or settings.gpus_per_trial))
     slots = gpus or int(cluster.get("CPU", 1))
     return Ranks(max(1, min(wanted, slots)), use_gpu=gpus > 0)
+
+
+def tasks_at_once(cluster: Mapping[str, Any], each: Mapping[str, float], limit: int | None) -> int:
+    """How many tasks of one kind Ray is given at once: more than run, so that none of its workers waits for the next.
+
+    Args:
+        cluster: what there is of each resource now.
+        each: what a task asks for.
+        limit: never more than these.
+
+    Example:
+        >>> tasks_at_once({"CPU": 8, "GPU": 1}, {"cpu": 1, "gpu": 0.25}, None)
+        8
+    """
+    places = min(int(cluster.get(name.upper(), 0) / amount) for name, amount in each.items())
+    wanted = 2 * places if places > 1 else 1
+    return wanted if limit is None else min(wanted, limit)

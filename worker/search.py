@@ -149,14 +149,11 @@ def _run_trials(
 
 def _load(assignment: SearchAssignment, driver: Driver) -> TrialData | None:
     """The train and validation splits, None if nobody waits for them; never the test split."""
-    settings, beats = driver.settings, driver.heartbeats
+    settings, is_unwanted = driver.settings, driver.heartbeats.is_to_stop
     verify(assignment.dataset, storage=settings.storage)
     checkpoint = checkpoint_of(assignment, settings)
     each = of_trial(ray.cluster_resources(), settings)
     splits: dict[tuple[bool, ...], ray.ObjectRef] = {}
-
-    def is_unwanted() -> bool:
-        return beats.cancelled.is_set() or beats.paused.is_set()
 
     extractors = extractors_for(assignment, checkpoint)
     for features, extractor in extractors.items():

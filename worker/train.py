@@ -43,9 +43,11 @@ def train(assignment: PrivateAssignment, driver: Driver) -> Outcome:
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
+    from worker.features import UnwantedError, keep_features
     from worker.train_loop import train_loop
 
     connect(assignment.run_id)
+    heartbeats = driver.heartbeats
     ranks = of_ranks(ray.cluster_resources(), assignment.workers, driver.settings)
     log.info("%d of %d ranks, each with %s", ranks.number, assignment.workers, told(ranks.each))
     trainer = TorchTrainer(
@@ -67,10 +69,12 @@ def train(assignment: PrivateAssignment, driver: Driver) -> Outcome:
             failure_config=FailureConfig(max_failures=0),
         ),
     )
-    heartbeats = driver.heartbeats
     try:
+        keep_features(assignment, driver.settings, ranks, is_unwanted=heartbeats.is_to_stop)
         with _interrupted_when_cancelled(heartbeats), _ended_when_hung(assignment, driver):
             ended = trainer.fit().return_value
+    except UnwantedError:
+        return Outcome(outcome="cancelled")
     except SystemExit:
         # Ray Train leaves so after SIGINT.
         return Outcome(outcome="cancelled", reason="interrupted")
@@ -184,7 +188,7 @@ def is_final(error: Exception) -> bool:
     A rank's audit failed, its model or its checkpoint is wrong, or its data are not those that were
     registered. Ray hands over what a rank raised as the text of its traceback.
     """
-    said = [reason_of(each) for each in _failures(error).values()]
+    said = [reason_of(each) for each in (_failures(error) or {0: error}).values()]
     return any(
         is_of_other_data(each) or any(kind.__name__ in each for kind in _FINAL) for each in said
     )

@@ -10,7 +10,7 @@ What one guarantee is for is a record, or a user: whoever a column names as the 
 
 from tan_core.data.columns import read_features
 from tan_core.data.facts import DatasetFacts, inspect
-from tan_core.data.load import Progressed, Split, load_features, load_split
+from tan_core.data.load import Extract, Progressed, Split, has_features, load_features, load_split
 from tan_core.data.records import Records
 from tan_core.data.registered import class_names, verify
 from tan_core.data.storage import Storage
@@ -18,12 +18,14 @@ from tan_core.data.store import Store
 
 __all__ = [
     "DatasetFacts",
+    "Extract",
     "Progressed",
     "Records",
     "Split",
     "Storage",
     "Store",
     "class_names",
+    "has_features",
     "inspect",
     "load_features",
     "load_split",

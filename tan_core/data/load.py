@@ -1,7 +1,7 @@
 """The splits of a registered dataset: in memory, read by index, or as features."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ from tan_core.wire import RECORD, DatasetRef
 
 Progressed = Callable[[int, int], None]
 """Is told of how many records something is done, and of how many in all."""
+Extract = Callable[[NDArray[Any] | Records], Iterable[NDArray[Any]]]
+"""All records of a split -> their features in stored order, in blocks of one dtype and one shape of a row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +89,7 @@ def load_features(
     split: Role,
     *,
     fingerprint: str,
-    extract: Callable[[NDArray[Any]], NDArray[Any]],
-    at_once: int,
+    extract: Extract,
     cache_dir: Path | None = None,
     storage: Storage = LOCAL,
     progressed: Progressed | None = None,
@@ -99,23 +100,23 @@ def load_features(
         ref: the dataset as it was registered.
         split: train, validation or test.
         fingerprint: names what ``extract`` computes.
-        extract: some records -> a feature each, of one shape and dtype; row by row.
-        at_once: records that ``extract`` gets in one call, >= 1.
+        extract: whose features of a record follow from that record alone.
         cache_dir: where features are kept for the next reader; as private as the dataset. None:
             compute every time.
         storage: as in :func:`load_split`.
-        progressed: told after each call; whatever it raises ends the work, and nothing is kept.
+        progressed: told after each block; whatever it raises ends the work, and nothing is kept.
 
     Raises:
         DatasetError: the data cannot be read or the features cannot be kept.
     """
 
     def blocks_of(decoded: Split) -> Iterator[NDArray[Any]]:
-        number = len(decoded)
-        for start in range(0, number, at_once):
-            yield extract(decoded.inputs[start : start + at_once])
+        done = 0
+        for block in extract(decoded.inputs):
+            yield block
+            done += len(block)
             if progressed is not None:
-                progressed(min(start + at_once, number), number)
+                progressed(done, len(decoded))
 
     def make() -> Made:
         decoded = load_split(ref, split, storage=storage)
@@ -127,6 +128,11 @@ def load_features(
     else:
         inputs, labels = cached(cache_file(cache_dir, ref, split, fingerprint), make)
     return _with_members(Split(inputs=inputs, labels=labels), ref, split, storage)
+
+
+def has_features(ref: DatasetRef, split: Role, *, fingerprint: str, cache_dir: Path) -> bool:
+    """Whether :func:`load_features` would find them kept."""
+    return cache_file(cache_dir, ref, split, fingerprint).is_file()
 
 
 def open_records(ref: DatasetRef, split: Role, storage: Storage) -> Records:

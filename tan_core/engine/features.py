@@ -1,12 +1,14 @@
 """What the trainer reads of a split: its records, or what a frozen extractor makes of them."""
 
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 from numpy.typing import NDArray
 
-from tan_core.data import Progressed, Split, Storage, load_features, load_split
+from tan_core.data import Progressed, Records, Split, Storage, load_features, load_split
 from tan_core.data.part import Role
 from tan_core.data.storage import LOCAL
 from tan_core.engine.inputs import as_floats, as_tensor
@@ -15,6 +17,36 @@ from tan_core.wire import DatasetRef
 
 _LARGEST: Final = torch.finfo(torch.float16).max
 """A feature beyond it would be infinite, and its record never be learnt from."""
+
+Compute = Callable[[Extractor, NDArray[Any] | Records], Iterable[NDArray[Any]]]
+"""As :func:`features_of`: of all records, in their order, in blocks of any number of them."""
+
+
+def features_of(
+    extractor: Extractor,
+    records: NDArray[Any] | Records,
+    rows: range | None = None,
+    *,
+    device: str | torch.device = "cpu",
+) -> Iterator[NDArray[Any]]:
+    """What an extractor makes of records, in blocks of as many as it should get at once.
+
+    Features are float16: half the storage and half the memory to read at each step. Rounding moves a
+    feature by one part in 2,000, and nothing that is trained on them by more than chance does. What is
+    beyond 65,504 becomes that.
+
+    Args:
+        extractor: on ``device``.
+        records: [N, ...], as a split has them.
+        rows: of which; each step is 1. None: of all.
+        device: where to compute.
+    """
+    rows = range(len(records)) if rows is None else rows
+    for start in rows[:: extractor.records_at_once]:
+        block = records[start : min(start + extractor.records_at_once, rows.stop)]
+        with torch.inference_mode():
+            features = extractor(as_floats(as_tensor(block).to(device), torch.float32))
+        yield features.clamp(-_LARGEST, _LARGEST).to("cpu", torch.float16).numpy()
 
 
 def load_inputs(
@@ -25,13 +57,10 @@ def load_inputs(
     cache_dir: Path | None = None,
     storage: Storage = LOCAL,
     device: str | torch.device = "cpu",
+    compute: Compute | None = None,
     progressed: Progressed | None = None,
 ) -> Split:
     """One split of a registered dataset, as the head behind ``extractor`` reads it.
-
-    Features are float16: half the storage and half the memory to read at each step. Rounding moves a
-    feature by one part in 2,000, and nothing that is trained on them by more than chance does. What is
-    beyond 65,504 becomes that.
 
     Args:
         ref: the dataset as it was registered.
@@ -41,6 +70,7 @@ def load_inputs(
             compute them every time.
         storage: where the dataset may lie, and where images that would not fit into memory are kept.
         device: where to compute; the extractor is there.
+        compute: who computes; None: this process, by :func:`features_of`.
         progressed: told how many features are made of how many; what it raises ends the work.
 
     Raises:
@@ -48,18 +78,11 @@ def load_inputs(
     """
     if extractor is None:
         return load_split(ref, split, storage=storage)
-
-    def extract(records: NDArray[Any]) -> NDArray[Any]:
-        with torch.inference_mode():
-            features = extractor(as_floats(as_tensor(records).to(device), torch.float32))
-            return features.clamp(-_LARGEST, _LARGEST).to("cpu", torch.float16).numpy()
-
     return load_features(
         ref,
         split,
         fingerprint=extractor.fingerprint,
-        extract=extract,
-        at_once=extractor.records_at_once,
+        extract=partial(compute or partial(features_of, device=device), extractor),
         cache_dir=cache_dir,
         storage=storage,
         progressed=progressed,

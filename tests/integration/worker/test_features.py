@@ -51,6 +51,7 @@ def test_a_search_and_two_ranks_read_the_same_features(
     driver = start("worker.train", TAN_CACHE_DIR=str(cache))
     out, _ = driver.communicate(timeout=200)
     assert driver.returncode == 0, out
+    assert "features of scatter-linear are there" in out
     assert len(made(cache)) == 3  # and test
     assert searched.items() <= made(cache).items()
 

@@ -62,9 +62,19 @@ def test_what_trials_read_is_put_once_on_a_node(told: Told) -> None:
 def test_features_are_computed_where_a_trial_would_run(told: Told) -> None:
     found = told["features"]
 
-    assert len(found["gpus"]) == 1
+    assert found["gpus"] == ["gpu-0", "gpu-1"]
     assert found["lengths"][0] > found["lengths"][1] > 0
     assert found["shapes"] == [[3], [3]]
+
+
+def test_features_are_shared_out_where_one_process_would_take_long(told: Told) -> None:
+    """In the order of the records, and a worker that is lost only does its part again."""
+    found = told["features"]
+
+    assert found["processes"] > 2
+    assert found["on"] == ["gpu-none"]
+    assert found["is_lost"]
+    assert found["is_in_order"]
 
 
 def test_what_is_wrong_with_the_data_is_told_as_it_is(told: Told) -> None:

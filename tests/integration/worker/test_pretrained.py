@@ -91,7 +91,9 @@ def test_a_job_without_the_folder_reads_no_file_and_is_not_tried_again(
     assert books.charged == 0
 
 
+@pytest.mark.parametrize("by", ["ranks", "tasks"])
 def test_a_run_that_is_cancelled_while_its_features_are_computed_ends_with_all_its_ranks(
+    by: str,
     plane: "ControlPlaneServer",
     start: "Start",
     private_of: Callable[..., PrivateAssignment],
@@ -99,7 +101,10 @@ def test_a_run_that_is_cancelled_while_its_features_are_computed_ends_with_all_i
     digits: DatasetRef,
     tmp_path: Path,
 ) -> None:
-    """Whichever rank is told of it, the others are in no step whose end they could wait for."""
+    """Whichever rank is told of it, the others are in no step whose end they could wait for.
+
+    Where features are kept, tasks compute them before there are ranks.
+    """
     calls = tmp_path / "calls"
     spec = PythonModel(name="python:tests.support.slow_model:slow", options={"calls": str(calls)})
     begun_from = dict(whole(spec, digits).state_dict())
@@ -111,6 +116,7 @@ def test_a_run_that_is_cancelled_while_its_features_are_computed_ends_with_all_i
         "worker.train",
         TAN_PRETRAINED_DIR=str(file.parent),
         TAN_ALLOWED_MODEL_PREFIXES="tests.support",
+        **({"TAN_CACHE_DIR": str(tmp_path / "cache")} if by == "tasks" else {}),
     )
     # The first few look whether a feature depends on other records.
     deadline = time.monotonic() + 120

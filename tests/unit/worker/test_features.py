@@ -8,11 +8,11 @@ import pytest
 from torch import Tensor
 
 from tan_core.data import inspect
-from tan_core.engine.features import load_inputs
+from tan_core.engine.features import features_of, load_inputs
 from tan_core.models.extractor import Extractor
 from tests.support.datasets import dataset_ref
 from worker import features
-from worker.features import Told, UnwantedError
+from worker.features import Sharing, Told, UnwantedError
 
 
 class Flat(Extractor):
@@ -45,6 +45,26 @@ def test_who_raises_ends_the_work_and_nothing_is_kept(tmp_path) -> None:
 
     whole = load_inputs(ref, "test", Flat(), cache_dir=tmp_path)
     assert len(whole) == len(whole.inputs) == ref.num_test
+
+
+def test_a_driver_that_has_one_core_computes_all_itself() -> None:
+    records = np.arange(60, dtype=np.float32).reshape(20, 3)
+
+    with Sharing({"cpu": 1}, at_once=1, is_unwanted=lambda: False) as sharing:
+        blocks = [*sharing(Flat(), records)]
+
+    assert [len(block) for block in blocks] == [8, 8, 4]
+    assert np.array_equal(np.concatenate(blocks), records)
+
+
+@pytest.mark.parametrize("rows", [range(0), range(5), range(3, 20), range(8, 16)])
+def test_some_records_are_those_and_no_others(rows: range) -> None:
+    records = np.arange(60, dtype=np.float32).reshape(20, 3)
+
+    found = [row for block in features_of(Flat(), records, rows) for row in block]
+
+    assert len(found) == len(rows)
+    assert all(np.array_equal(row, records[at]) for row, at in zip(found, rows, strict=True))
 
 
 def test_the_log_says_now_and_then_how_far_it_is(

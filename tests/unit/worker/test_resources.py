@@ -2,7 +2,7 @@
 
 import pytest
 
-from worker.resources import Ranks, of_ranks, of_trial, told
+from worker.resources import Ranks, of_ranks, of_trial, tasks_at_once, told
 from worker.settings import WorkerSettings
 
 
@@ -62,3 +62,20 @@ def test_a_rank_never_shares_a_gpu(use_gpu: bool, each: dict) -> None:
 )
 def test_what_each_is_given_is_told_in_one_way(each: dict, words: str) -> None:
     assert told(each) == words
+
+
+@pytest.mark.parametrize(
+    ("cluster", "each", "limit", "number"),
+    [
+        ({"CPU": 8}, {"cpu": 1}, None, 16),
+        ({"CPU": 8}, {"cpu": 1}, 3, 3),
+        ({"CPU": 1}, {"cpu": 1}, 4, 1),
+        ({"CPU": 8, "GPU": 1}, {"cpu": 1, "gpu": 1}, None, 1),
+        ({"CPU": 8, "GPU": 2}, {"cpu": 1, "gpu": 0.5}, None, 8),
+        ({"CPU": 8}, {"cpu": 1, "gpu": 1}, None, 1),  # a node with one is yet to be started
+    ],
+)
+def test_tasks_are_more_than_run_and_no_more_than_a_study_may_have(
+    cluster: dict, each: dict, limit: int | None, number: int
+) -> None:
+    assert tasks_at_once(cluster, each, limit) == number

@@ -76,6 +76,7 @@ class TestIsFinal:
         lost = RuntimeError("connection closed by peer")
 
         assert is_final(FailedError(one=lost, two=as_ray_hands_it_over(kind("no good"))))
+        assert is_final(kind("no good"))  # of the driver's own
 
     def test_data_that_were_changed_end_it_and_data_that_are_away_do_not(
         self, tmp_path: Path

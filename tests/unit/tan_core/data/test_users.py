@@ -244,8 +244,7 @@ class TestSources:
                 ref,
                 role,
                 fingerprint="twice",
-                extract=lambda x: 2 * x,
-                at_once=16,
+                extract=lambda x: [2 * x],
                 cache_dir=tmp_path / "kept",
             )
 
