@@ -34,7 +34,7 @@ def seconds(backbone: FrozenBackbone, images: np.ndarray, *, is_shared: bool) ->
     at_once = tasks_at_once(ray.cluster_resources(), EACH, None) if is_shared else 1
     began = time.perf_counter()
     with Sharing(EACH, at_once, is_unwanted=lambda: False) as sharing:
-        made = sum(len(block) for block in sharing(backbone, images))
+        made = sum(len(block) for block in sharing(backbone, images, range(len(images))))
     spent = time.perf_counter() - began
     assert made == len(images)
     ray.shutdown()

@@ -60,15 +60,18 @@ class Told:
         self._what = what
         self._beat = beat
         self._began = self._told_at = time.monotonic()
+        self._first: int | None = None
 
     def __call__(self, done: int, number: int) -> None:
         """So many records of so many are done."""
         self._beat()
         now = time.monotonic()
+        if self._first is None:  # perhaps an earlier process made others
+            self._first, self._began = done, now
         if now - self._told_at < _TOLD_EVERY_SECONDS:
             return
         self._told_at = now
-        rate = done / (now - self._began)
+        rate = (done - self._first) / (now - self._began)
         log.info(
             "%s: %s of %s records, %.3g a second", self._what, f"{done:,}", f"{number:,}", rate
         )
@@ -181,21 +184,22 @@ class Sharing(AbstractContextManager["Sharing"]):
         self._running.clear()
 
     def __call__(
-        self, extractor: Extractor, records: NDArray[Any] | Records
+        self, extractor: Extractor, records: NDArray[Any] | Records, rows: range
     ) -> Iterator[NDArray[Any]]:
         """Blocks of features, in the order of the records."""
-        number, done, size = len(records), 0, _ON_GPU
+        size = _ON_GPU
         if not self._has_gpu:
-            began = time.monotonic()
-            for block in features_of(extractor, records):
+            began, done = time.monotonic(), 0
+            for block in features_of(extractor, records, rows):
                 yield block
                 done += len(block)
                 passed = time.monotonic() - began
                 if passed > _ALONE_SECONDS and self._at_once > 1:
                     size = math.ceil(done * _TASK_SECONDS / passed)
                     break
-        if done < number:
-            yield from self._shared(extractor, records, range(done, number), size)
+            rows = rows[done:]
+        if rows:
+            yield from self._shared(extractor, records, rows, size)
 
     def beat(self) -> None:
         """Nothing, as long as somebody waits.

@@ -7,11 +7,13 @@ by their owner only.
 import fcntl
 import hashlib
 import json
+import math
 import os
+import time
 from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final, Self
 
 import numpy as np
 from numpy.lib import format as npy
@@ -23,8 +25,11 @@ from tan_core.spec.columns import ChoiceColumn, as_json
 from tan_core.wire import RECORD, DatasetRef
 
 Arrays = tuple[NDArray[Any], Labels]
-Made = tuple[Iterable[NDArray[Any]], Labels]
-"""Inputs in blocks of rows, at least one block, and the label of every row."""
+Made = tuple[Callable[[int], Iterable[NDArray[Any]]], Labels]
+"""Inputs from a row on, in blocks of rows, of one dtype and one shape of a row; and the label of every row."""
+
+_NOTED_EVERY_SECONDS: Final = 30.0
+"""What a machine that crashes has to make again, at most."""
 
 
 def cache_file(cache_dir: Path, ref: DatasetRef, split: Role, *made_by: str) -> Path:
@@ -58,8 +63,8 @@ def cache_file(cache_dir: Path, ref: DatasetRef, split: Role, *made_by: str) -> 
 def cached(file: Path, make: Callable[[], Made]) -> Arrays:
     """The arrays of a file, which ``make`` provides where it is missing.
 
-    Of several processes one makes it and the others wait. A file appears whole or not at all; who is
-    killed on the way leaves what the next one overwrites. Inputs are a copy-on-write map: readers of
+    Of several processes one makes it and the others wait. A file appears whole or not at all; where who
+    makes it fails or is killed on the way, the next one goes on from there. Inputs are a copy-on-write map: readers of
     one machine share the pages, and nobody can spoil the file.
 
     Raises:
@@ -70,10 +75,13 @@ def cached(file: Path, make: Callable[[], Made]) -> Arrays:
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with _locked(file.with_suffix(".lock")):
                 if not file.is_file():
-                    blocks, labels = make()
+                    blocks_from, labels = make()
                     # Labels first: where the inputs are, the labels are too.
-                    _write(_labels_file(file), [labels], num_rows=len(labels))
-                    _write(file, blocks, num_rows=len(labels))
+                    with _Draft(_labels_file(file), len(labels)) as draft:
+                        draft.add(labels[draft.num_done :])
+                    with _Draft(file, len(labels)) as draft:
+                        for block in blocks_from(draft.num_done):
+                            draft.add(block)
         except OSError as error:
             raise DatasetError(f"{file}: cannot be kept: {error}", field="cache_dir") from error
     try:
@@ -103,26 +111,88 @@ def _labels_file(file: Path) -> Path:
     return file.with_suffix(".labels.npy")
 
 
-def _write(file: Path, blocks: Iterable[NDArray[Any]], *, num_rows: int) -> None:
-    """One block after the other through a temporary file: a split need not fit into memory."""
-    temporary = file.with_suffix(".tmp")
-    with _owners_file(temporary) as stream:
-        for number, block in enumerate(blocks):
-            if number == 0:
-                header = {
-                    "descr": npy.dtype_to_descr(block.dtype),
-                    "fortran_order": False,
-                    "shape": (num_rows, *block.shape[1:]),
-                }
-                npy.write_array_header_1_0(stream, header)
-            stream.write(np.ascontiguousarray(block).data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.replace(file)
+class _Draft:
+    """A file until it is whole: rows come one block after the other, for a split need not fit into memory.
+
+    A note beside it says how many rows are on the disk, so that the next maker goes on behind them. What was written
+    after it may be lost, or be zeros, once the machine has crashed.
+    """
+
+    def __init__(self, file: Path, num_rows: int) -> None:
+        self._file, self._note = file, file.with_suffix(".rows")
+        self._num_rows = num_rows
+        self._stream = _owners_file(file.with_suffix(".tmp"))
+        self._row: tuple[np.dtype[Any], tuple[int, ...]] | None = None
+        self.num_done = self._noted()
+        self._noted_at = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with self._stream:
+            if kind is not None:
+                with suppress(OSError):
+                    self.note()
+                return
+            self._sync()
+        self._file.with_suffix(".tmp").replace(self._file)
+        self._note.unlink(missing_ok=True)
+
+    def add(self, block: NDArray[Any]) -> None:
+        """Write the next rows."""
+        row = (block.dtype, block.shape[1:])
+        if self._row is None:
+            header = {
+                "descr": npy.dtype_to_descr(block.dtype),
+                "fortran_order": False,
+                "shape": (self._num_rows, *block.shape[1:]),
+            }
+            npy.write_array_header_1_0(self._stream, header)
+            self._row = row
+        elif row != self._row:
+            raise ValueError(f"rows are {self._row}, got {row}")
+        self._stream.write(np.ascontiguousarray(block).data)
+        self.num_done += len(block)
+        if time.monotonic() - self._noted_at >= _NOTED_EVERY_SECONDS:
+            self.note()
+
+    def note(self) -> None:
+        """See to it that the next maker finds what is written."""
+        self._sync()
+        draft = self._note.with_suffix(".note")
+        draft.write_text(str(self.num_done))
+        draft.replace(self._note)
+        self._noted_at = time.monotonic()
+
+    def _noted(self) -> int:
+        """How many rows an earlier maker has left; the stream then stands behind them."""
+        size = self._stream.seek(0, os.SEEK_END)
+        self._stream.seek(0)
+        try:
+            num_done = int(self._note.read_text())
+            npy.read_magic(self._stream)
+            shape, _, dtype = npy.read_array_header_1_0(self._stream)
+        except (OSError, ValueError):
+            num_done, shape, dtype = 0, (self._num_rows,), np.dtype(np.uint8)
+        end = self._stream.tell() + num_done * math.prod(shape[1:]) * dtype.itemsize
+        if 0 < num_done <= self._num_rows == shape[0] and end <= size:
+            self._row = (dtype, shape[1:])
+        else:
+            self._note.unlink(missing_ok=True)
+            num_done = end = 0
+        if end < size:
+            self._stream.truncate(end)
+        self._stream.seek(end)
+        return num_done
+
+    def _sync(self) -> None:
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
 
 
 def _owners_file(file: Path) -> BinaryIO:
-    return os.fdopen(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb")
+    return os.fdopen(os.open(file, os.O_CREAT | os.O_RDWR, 0o600), "r+b")
 
 
 @contextmanager

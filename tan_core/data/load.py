@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,8 @@ from tan_core.wire import RECORD, DatasetRef
 
 Progressed = Callable[[int, int], None]
 """Is told of how many records something is done, and of how many in all."""
-Extract = Callable[[NDArray[Any] | Records], Iterable[NDArray[Any]]]
-"""All records of a split -> their features in stored order, in blocks of one dtype and one shape of a row."""
+Extract = Callable[[NDArray[Any] | Records, range], Iterable[NDArray[Any]]]
+"""Records of a split, and which of them -> their features in order, in blocks of one dtype and one shape of a row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +78,7 @@ def load_split(
 
         def decode() -> Made:
             decoded = _decoded(ref, split, storage)
-            return [np.asarray(decoded.inputs)], decoded.labels
+            return lambda row: [np.asarray(decoded.inputs)[row:]], decoded.labels
 
         inputs, labels = cached(cache_file(cache_dir, ref, split), decode)
         found = Split(inputs=inputs, labels=labels)
@@ -96,6 +97,8 @@ def load_features(
 ) -> Split:
     """One split of a registered dataset as features, in stored order, computed once where kept.
 
+    Work that is ended, by an error or with its process, is gone on with by the next reader.
+
     Args:
         ref: the dataset as it was registered.
         split: train, validation or test.
@@ -104,15 +107,14 @@ def load_features(
         cache_dir: where features are kept for the next reader; as private as the dataset. None:
             compute every time.
         storage: as in :func:`load_split`.
-        progressed: told after each block; whatever it raises ends the work, and nothing is kept.
+        progressed: told after each block; whatever it raises ends the work.
 
     Raises:
         DatasetError: the data cannot be read or the features cannot be kept.
     """
 
-    def blocks_of(decoded: Split) -> Iterator[NDArray[Any]]:
-        done = 0
-        for block in extract(decoded.inputs):
+    def blocks_of(decoded: Split, done: int) -> Iterator[NDArray[Any]]:
+        for block in extract(decoded.inputs, range(done, len(decoded))):
             yield block
             done += len(block)
             if progressed is not None:
@@ -120,11 +122,11 @@ def load_features(
 
     def make() -> Made:
         decoded = load_split(ref, split, storage=storage)
-        return blocks_of(decoded), decoded.labels
+        return partial(blocks_of, decoded), decoded.labels
 
     if cache_dir is None:
-        blocks, labels = make()
-        inputs = stacked(blocks, num_rows=len(labels))
+        blocks_from, labels = make()
+        inputs = stacked(blocks_from(0), num_rows=len(labels))
     else:
         inputs, labels = cached(cache_file(cache_dir, ref, split, fingerprint), make)
     return _with_members(Split(inputs=inputs, labels=labels), ref, split, storage)

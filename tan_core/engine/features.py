@@ -18,14 +18,14 @@ from tan_core.wire import DatasetRef
 _LARGEST: Final = torch.finfo(torch.float16).max
 """A feature beyond it would be infinite, and its record never be learnt from."""
 
-Compute = Callable[[Extractor, NDArray[Any] | Records], Iterable[NDArray[Any]]]
-"""As :func:`features_of`: of all records, in their order, in blocks of any number of them."""
+Compute = Callable[[Extractor, NDArray[Any] | Records, range], Iterable[NDArray[Any]]]
+"""As :func:`features_of`, in blocks of any number of records."""
 
 
 def features_of(
     extractor: Extractor,
     records: NDArray[Any] | Records,
-    rows: range | None = None,
+    rows: range,
     *,
     device: str | torch.device = "cpu",
 ) -> Iterator[NDArray[Any]]:
@@ -38,10 +38,9 @@ def features_of(
     Args:
         extractor: on ``device``.
         records: [N, ...], as a split has them.
-        rows: of which; each step is 1. None: of all.
+        rows: of which, one after the other.
         device: where to compute.
     """
-    rows = range(len(records)) if rows is None else rows
     for start in rows[:: extractor.records_at_once]:
         block = records[start : min(start + extractor.records_at_once, rows.stop)]
         with torch.inference_mode():

@@ -134,6 +134,8 @@ def test_a_run_that_is_cancelled_while_its_features_are_computed_ends_with_all_i
     assert [finish.outcome for finish in books.finishes] == ["cancelled"]
     assert books.charged == 0
     assert calls.stat().st_size == made < digits.num_train / 8
+    # The next run goes on from here.
+    assert len([*(tmp_path / "cache").glob("*.rows")]) == (by == "tasks")
 
 
 def released(

@@ -51,7 +51,7 @@ def test_a_driver_that_has_one_core_computes_all_itself() -> None:
     records = np.arange(60, dtype=np.float32).reshape(20, 3)
 
     with Sharing({"cpu": 1}, at_once=1, is_unwanted=lambda: False) as sharing:
-        blocks = [*sharing(Flat(), records)]
+        blocks = [*sharing(Flat(), records, range(20))]
 
     assert [len(block) for block in blocks] == [8, 8, 4]
     assert np.array_equal(np.concatenate(blocks), records)

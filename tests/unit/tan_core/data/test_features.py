@@ -1,5 +1,8 @@
 """Features of a split: computed once, in stored order, whole or not at all."""
 
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +19,8 @@ from tan_core.errors import DatasetError
 from tan_core.wire import DatasetRef
 from tests.support.datasets import dataset_ref
 
+ROOT = Path(__file__).parents[4]
+
 
 class Extract:
     """Rows and columns of an image as half floats; counts the records that it is given."""
@@ -25,8 +30,8 @@ class Extract:
         self._fails_after = fails_after
         self._seconds = seconds
 
-    def __call__(self, records: NDArray[Any]) -> Iterator[NDArray[Any]]:
-        for start in range(0, len(records), 16):
+    def __call__(self, records: NDArray[Any], rows: range) -> Iterator[NDArray[Any]]:
+        for start in rows[::16]:
             yield self.of(records[start : start + 16])
 
     def of(self, records: NDArray[Any]) -> NDArray[Any]:
@@ -97,16 +102,103 @@ def test_of_many_readers_at_once_one_computes(digits: DatasetRef, tmp_path: Path
     assert all(np.array_equal(each.inputs, found[0].inputs) for each in found)
 
 
-def test_work_that_was_cut_short_is_done_again_and_leaves_nothing_behind(
+def test_work_that_was_cut_short_is_gone_on_with_and_leaves_nothing_behind(
     digits: DatasetRef, tmp_path: Path
 ) -> None:
+    first, second = Extract(fails_after=100), Extract()
+    with pytest.raises(RuntimeError, match="no more"):
+        features(digits, first, tmp_path)
+
+    found = features(digits, second, tmp_path)
+
+    assert second.num_records == digits.num_test - 96
+    assert np.array_equal(found.inputs, features(digits, Extract(), None).inputs)
+    assert {file.suffix for file in tmp_path.iterdir()} == {".npy", ".lock"}
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tan_core import wire
+from tan_core.data import cache
+from tests.unit.tan_core.data.test_features import Extract, features
+
+class Killed(Extract):
+    def of(self, records):
+        if self.num_records == 160:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().of(records)
+
+cache._NOTED_EVERY_SECONDS = float(sys.argv[3])
+features(wire.DatasetRef.model_validate_json(sys.argv[1]), Killed(), Path(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize(("noted_every", "left"), [(0, 160), (3600, 0)])
+def test_who_is_killed_leaves_what_was_noted(
+    digits: DatasetRef, tmp_path: Path, noted_every: int, left: int
+) -> None:
+    command = [sys.executable, "-c", KILLED, digits.model_dump_json()]
+    killed = subprocess.run(
+        [*command, str(tmp_path), str(noted_every)], check=False, timeout=120, cwd=ROOT
+    )
+    assert killed.returncode == -signal.SIGKILL
+    extract = Extract()
+
+    found = features(digits, extract, tmp_path)
+
+    assert extract.num_records == digits.num_test - left
+    assert np.array_equal(found.inputs, features(digits, Extract(), None).inputs)
+
+
+def _cut(tmp_path: Path, digits: DatasetRef) -> tuple[Path, Path]:
+    """The draft of features of which 96 are there, and its note."""
     with pytest.raises(RuntimeError, match="no more"):
         features(digits, Extract(fails_after=100), tmp_path)
+    (draft,), (note,) = tmp_path.glob("*.tmp"), tmp_path.glob("*.rows")
+    assert note.read_text() == "96"
+    return draft, note
+
+
+@pytest.mark.parametrize("behind", [b"", bytes(8 * 2 * 2 * 4), b"x" * 10**6])
+def test_what_was_written_after_the_note_is_not_read(
+    digits: DatasetRef, tmp_path: Path, behind: bytes
+) -> None:
+    """Once the machine has crashed it may be anything."""
+    draft, _ = _cut(tmp_path, digits)
+    with draft.open("ab") as stream:
+        stream.write(behind)
 
     found = features(digits, Extract(), tmp_path)
 
     assert np.array_equal(found.inputs, features(digits, Extract(), None).inputs)
-    assert not list(tmp_path.glob("*.tmp"))
+
+
+@pytest.mark.parametrize(
+    ("draft", "note"),
+    [
+        *(("whole", note) for note in ("", "97", "-1", "many", "1e3", "0")),
+        *((draft, "96") for draft in ("none", "of others", "cut")),
+    ],
+)
+def test_a_note_that_cannot_be_is_not_believed(
+    digits: DatasetRef, tmp_path: Path, draft: str, note: str
+) -> None:
+    file, noted = _cut(tmp_path, digits)
+    noted.write_text(note)
+    if draft == "none":
+        file.unlink()
+    elif draft == "of others":
+        np.save(file.with_suffix(".npy"), np.zeros((7, 1, 16), np.float16))
+        file.with_suffix(".npy").rename(file)
+    elif draft == "cut":
+        file.write_bytes(file.read_bytes()[:-1])
+    extract = Extract()
+
+    found = features(digits, extract, tmp_path)
+
+    assert extract.num_records == digits.num_test
+    assert np.array_equal(found.inputs, features(digits, Extract(), None).inputs)
 
 
 def test_inputs_are_never_there_without_their_labels(
@@ -133,7 +225,7 @@ def test_they_may_lie_in_memory_in_any_order_of_axes(digits: DatasetRef, tmp_pat
         digits,
         "test",
         fingerprint="turned",
-        extract=lambda records: [
+        extract=lambda records, rows: [
             records[:16, 0].transpose(0, 2, 1),
             records[16:, 0].transpose(0, 2, 1),
         ],

@@ -244,7 +244,7 @@ class TestSources:
                 ref,
                 role,
                 fingerprint="twice",
-                extract=lambda x: [2 * x],
+                extract=lambda x, _: [2 * x],
                 cache_dir=tmp_path / "kept",
             )
 
