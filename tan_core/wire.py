@@ -31,7 +31,7 @@ from tan_core.spec.space import MAX_DIMENSIONS
 from tan_core.spec.study import Metric, SearchSpec
 from tan_core.spec.train import TrainerConfig
 
-WIRE_VERSION = 15
+WIRE_VERSION = 16
 """Of the messages below, held by a test: raised whenever one of them changes. A worker of another version says so."""
 
 RECORD = "record"
@@ -386,12 +386,21 @@ class PrivateAssignment(Frozen):
 Assignment = Annotated[SearchAssignment | PrivateAssignment, Field(discriminator="kind")]
 
 
+class FeaturesMade(Frozen):
+    """How far the features of a split are, which are computed before anything is trained on them."""
+
+    done: Count
+    number: Count
+    per_second: Amount | None = None
+
+
 class Heartbeat(Frozen):
-    """Sent every few seconds; ``step`` is the progress of a private run."""
+    """Sent every few seconds; ``step`` is the progress of a private run, ``features`` what comes before it or before trials."""
 
     fence: Fence
     step: Count | None = None
     steps_per_second: Amount | None = None
+    features: FeaturesMade | None = None
 
 
 HEARTBEAT_PAUSE = "Heartbeat-Pause"

@@ -21,7 +21,7 @@ from tan_core.data import Records, Split, has_features, verify
 from tan_core.data.part import Role
 from tan_core.engine.features import features_of, load_inputs
 from tan_core.models.extractor import Extractor
-from tan_core.wire import PrivateAssignment, SearchAssignment
+from tan_core.wire import FeaturesMade, PrivateAssignment, SearchAssignment
 from worker.at_once import trial_device
 from worker.begin import checkpoint_of, extractor_for
 from worker.resources import Ranks, tasks_at_once
@@ -54,11 +54,16 @@ class Told:
     Args:
         what: is computed.
         beat: called for every block of records; what it raises ends the work.
+        note: told of every block.
     """
 
-    def __init__(self, what: str, beat: Callable[[], None] = lambda: None) -> None:
-        self._what = what
-        self._beat = beat
+    def __init__(
+        self,
+        what: str,
+        beat: Callable[[], None] = lambda: None,
+        note: Callable[[FeaturesMade], None] = lambda made: None,
+    ) -> None:
+        self._what, self._beat, self._note = what, beat, note
         self._began = self._told_at = time.monotonic()
         self._first: int | None = None
 
@@ -68,10 +73,11 @@ class Told:
         now = time.monotonic()
         if self._first is None:  # perhaps an earlier process made others
             self._first, self._began = done, now
-        if now - self._told_at < _TOLD_EVERY_SECONDS:
+        rate = (done - self._first) / (now - self._began) if now > self._began else None
+        self._note(FeaturesMade(done=done, number=number, per_second=rate or None))
+        if rate is None or now - self._told_at < _TOLD_EVERY_SECONDS:
             return
         self._told_at = now
-        rate = (done - self._first) / (now - self._began)
         log.info(
             "%s: %s of %s records, %.3g a second", self._what, f"{done:,}", f"{number:,}", rate
         )
@@ -84,6 +90,7 @@ def put_splits(
     each: Mapping[str, float],
     *,
     is_unwanted: Callable[[], bool],
+    note: Callable[[FeaturesMade], None] = lambda made: None,
 ) -> ray.ObjectRef:
     """Both splits, as the head behind an extractor reads them.
 
@@ -93,6 +100,7 @@ def put_splits(
         settings: where features are kept.
         each: what a trial is lent.
         is_unwanted: asked now and then.
+        note: told how far features are.
 
     Raises:
         UnwantedError: nobody waits any more.
@@ -100,7 +108,7 @@ def put_splits(
     """
     at_once = tasks_at_once(ray.cluster_resources(), each, assignment.max_concurrent)
     with Sharing(each, at_once, is_unwanted) as sharing:
-        load = partial(_load, assignment, extractor, settings, sharing)
+        load = partial(_load, assignment, extractor, settings, sharing, note)
         # Ray keeps on disk what does not fit into its memory.
         return ray.put((load("train"), load("validation")))
 
@@ -111,6 +119,7 @@ def keep_features(
     ranks: Ranks,
     *,
     is_unwanted: Callable[[], bool],
+    note: Callable[[FeaturesMade], None],
 ) -> None:
     """Compute the features of a private run that are kept nowhere yet; its ranks would one after the other.
 
@@ -134,7 +143,7 @@ def keep_features(
     verify(assignment.dataset, storage=settings.storage)
     with Sharing(each, at_once, is_unwanted) as sharing:
         for role in roles:
-            _load(assignment, extractor, settings, sharing, role)
+            _load(assignment, extractor, settings, sharing, note, role)
     log.info("features of %s are there", assignment.model.name)
 
 
@@ -143,6 +152,7 @@ def _load(
     extractor: Extractor | None,
     settings: WorkerSettings,
     sharing: "Sharing",
+    note: Callable[[FeaturesMade], None],
     role: Role,
 ) -> Split:
     return load_inputs(
@@ -152,7 +162,7 @@ def _load(
         cache_dir=settings.cache_dir,
         storage=settings.storage,
         compute=sharing,
-        progressed=Told(f"features of {role}", sharing.beat),
+        progressed=Told(f"features of {role}", sharing.beat, note),
     )
 
 

@@ -15,7 +15,7 @@ from tan_core.data import Split
 from tan_core.engine import Trainer, checkpoint
 from tan_core.models.extractor import Extractor
 from tan_core.spec.columns import as_json
-from tan_core.wire import Checkpoint, PrivateAssignment, PrivateResult, SegmentGrant
+from tan_core.wire import Checkpoint, FeaturesMade, PrivateAssignment, PrivateResult, SegmentGrant
 from worker.metric import score_of
 from worker.provenance import commit
 from worker.report import ControlPlane, FencedError, Heartbeats
@@ -57,6 +57,10 @@ class Leader:
         self._kept = Path(known.path) if known is not None else None
         """The newest checkpoint that was reported, be it of an earlier attempt: it goes when the next one is."""
         self._times: deque[tuple[float, int]] = deque(maxlen=_RATE_WINDOW)
+
+    def note_features(self, made: FeaturesMade) -> None:
+        """Tell the control plane how far they are, before there is a step."""
+        self._heartbeats.note_features(made)
 
     @property
     def is_cancelled(self) -> bool:

@@ -25,6 +25,7 @@ from tan_core.wire import (
     WIRE_VERSION,
     Assignment,
     Checkpoint,
+    FeaturesMade,
     Finish,
     Heartbeat,
     HeartbeatReply,
@@ -142,10 +143,16 @@ class ControlPlane:
         )
 
     def heartbeat(
-        self, *, step: int | None = None, steps_per_second: float | None = None
+        self,
+        *,
+        step: int | None = None,
+        steps_per_second: float | None = None,
+        features: FeaturesMade | None = None,
     ) -> HeartbeatReply:
         """Keep the lease alive. Tried once: the next heartbeat is the repetition."""
-        body = Heartbeat(fence=self._fence, step=step, steps_per_second=steps_per_second)
+        body = Heartbeat(
+            fence=self._fence, step=step, steps_per_second=steps_per_second, features=features
+        )
         response = self._request("POST", "/heartbeat", body, patience=ONE_TRY)
         self.heartbeat_pause = _seconds(response.headers.get(HEARTBEAT_PAUSE, ""))
         return HeartbeatReply.model_validate_json(response.content)
@@ -273,6 +280,7 @@ class Heartbeats:
         self._stopped = threading.Event()
         self._ending = False
         self._progress: tuple[int | None, float | None, float] = (None, None, 0.0)
+        self._features: FeaturesMade | None = None
         self._thread = threading.Thread(target=self._beat, name="heartbeats", daemon=True)
 
     def is_to_stop(self) -> bool:
@@ -282,6 +290,10 @@ class Heartbeats:
     def progress(self, step: int, steps_per_second: float | None) -> None:
         """What heartbeats say from now on. While no further step comes, its speed falls."""
         self._progress = (step, steps_per_second, time.monotonic())
+
+    def note_features(self, made: FeaturesMade) -> None:
+        """What the next heartbeat says, and those after it until it is heard that all are made."""
+        self._features = made
 
     def cancel(self) -> None:
         """As if the control plane had asked for it."""
@@ -309,8 +321,9 @@ class Heartbeats:
             step, rate, since = self._progress
             if rate is not None:
                 rate = min(rate, UNEVEN / max(time.monotonic() - since, 1e-3))
+            features = self._features
             try:
-                reply = self._control.heartbeat(step=step, steps_per_second=rate)
+                reply = self._control.heartbeat(step=step, steps_per_second=rate, features=features)
             except UnreachableError:
                 pass  # The next heartbeat is the repetition.
             except (FencedError, RefusedError) as error:
@@ -318,6 +331,8 @@ class Heartbeats:
                     return
                 leave(error)
             else:
+                if features is self._features and features and features.done >= features.number:
+                    self._features = None
                 if reply.desired == "cancel":
                     self.cancelled.set()
                 elif reply.desired == "pause":

@@ -162,7 +162,12 @@ def _load(assignment: SearchAssignment, driver: Driver) -> TrialData | None:
         try:
             # One kind at a time: each goes whole through the memory of a process.
             splits[features] = put_splits(
-                assignment, extractor, settings, each, is_unwanted=is_unwanted
+                assignment,
+                extractor,
+                settings,
+                each,
+                is_unwanted=is_unwanted,
+                note=driver.heartbeats.note_features,
             )
         except UnwantedError:
             return None

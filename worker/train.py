@@ -70,7 +70,13 @@ def train(assignment: PrivateAssignment, driver: Driver) -> Outcome:
         ),
     )
     try:
-        keep_features(assignment, driver.settings, ranks, is_unwanted=heartbeats.is_to_stop)
+        keep_features(
+            assignment,
+            driver.settings,
+            ranks,
+            is_unwanted=heartbeats.is_to_stop,
+            note=heartbeats.note_features,
+        )
         with _interrupted_when_cancelled(heartbeats), _ended_when_hung(assignment, driver):
             ended = trainer.fit().return_value
     except UnwantedError:

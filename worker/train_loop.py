@@ -127,12 +127,13 @@ def _train(
     # Before a step is charged: a split that cannot be read, or features of it that do not fit, cost no
     # epsilon. Both are scored after the last step and not before. They come before the training split,
     # of which another rank computes the features meanwhile where ranks share a cache.
-    test = inputs("test", progressed=Told("features of test")) if leader is not None else None
+    told = partial(Told, note=leader.note_features) if leader is not None else Told
+    test = inputs("test", progressed=told("features of test")) if leader is not None else None
     validation = inputs("validation") if leader is not None and assignment.baseline else None
     named = (
         class_names(assignment.dataset, storage=settings.storage) if leader is not None else None
     )
-    train = inputs("train", progressed=Told("features of train"))
+    train = inputs("train", progressed=told("features of train"))
     trainer = build_trainer(assignment, begun_from, train, team)
     trainer.progressed = progressed
     if assignment.checkpoint is not None:

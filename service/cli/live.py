@@ -110,6 +110,8 @@ class PlainDisplay:
             line = f"  attempt {progress.attempt} goes on"
         elif progress.step != before.step and self._is_due(progress):
             line = f"  {steps_line(progress)}"
+        elif progress.features and self._is_due(progress):
+            line = f"  features: {features_line(progress.features)}"
         if line is not None:
             self._console.print(line)
             self._said, self._said_at = progress, self._clock()
@@ -119,7 +121,7 @@ class PlainDisplay:
         self._console.print(message)
 
     def _is_due(self, progress: StudyProgress) -> bool:
-        is_last = progress.step == progress.steps
+        is_last = progress.step is not None and progress.step == progress.steps
         return is_last or self._clock() - self._said_at >= PLAIN_SECONDS
 
 
@@ -160,6 +162,9 @@ def render_progress(
     left = pace.seconds_left(progress) if progress.state == "simulating" else None
     words = trials_line(progress) + (f", {text.duration(left)} left" if left is not None else "")
     rows: list[tuple[str, RenderableType, str]] = []
+    if progress.features:
+        made = _bar(progress.features["done"], progress.features["number"], bar)
+        rows.append(("features", made, features_line(progress.features)))
     if progress.trials_total:
         finished = _bar(progress.trials_finished, progress.trials_total, bar)
         rows.append(("search", finished, words))
@@ -210,6 +215,14 @@ def finals_line(progress: StudyProgress) -> str:
     if not progress.repeats_finished:
         return ""
     return f"{text.counted(progress.repeats_finished, 'repetition')} of finalists with fresh seeds"
+
+
+def features_line(features: dict[str, Any]) -> str:
+    """Records whose features are there, of a split of so many, and what is left."""
+    line = f"{features['done']:,} of {features['number']:,} records"
+    if features["seconds_left"]:
+        line += f", {text.duration(features['seconds_left'])} left"
+    return line
 
 
 def steps_line(progress: StudyProgress) -> str:

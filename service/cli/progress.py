@@ -28,6 +28,8 @@ class StudyProgress:
     steps: int | None = None
     steps_per_second: float | None = None
     attempt: int | None = None
+    features: dict[str, Any] | None = None
+    """Those that are computed now: ``done`` of ``number`` records, and ``seconds_left``."""
     of_scores: str = field(default_factory=lambda: text.of_scores(None))
     """What has to be said beside the scores of its trials."""
     last_trial: dict[str, Any] | None = field(default=None, compare=False)
@@ -48,7 +50,7 @@ class StudyProgress:
 COUNTERS = frozenset(
     name for name in StudyProgress.__dataclass_fields__ if name.startswith(("trials_", "repeats_"))
 )
-FIGURES = frozenset({"best_accuracy", "step", "steps", "steps_per_second", "attempt"})
+FIGURES = frozenset({"best_accuracy", "step", "steps", "steps_per_second", "attempt", "features"})
 
 
 def begun(study: dict[str, Any]) -> StudyProgress:

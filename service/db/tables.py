@@ -244,6 +244,8 @@ class Run(Base):
     """Last step known from a heartbeat or a checkpoint (private runs)."""
     steps: Mapped[int] = mapped_column(server_default="0")
     steps_per_second: Mapped[float | None]
+    features: Mapped[dict[str, Any] | None]
+    """How far the features are that are computed before the first trial or step."""
     checkpoint: Mapped[dict[str, Any] | None]
     progress_attempt: Mapped[int] = mapped_column(server_default="0")
     """The newest attempt that finished a trial or wrote a checkpoint: retries are counted from it."""

@@ -396,6 +396,7 @@ class Reconciler:
             run_id=run.id, number=number, state="live", submission_id=f"{run.id}-a{number}"
         )
         session.add(fresh)
+        run.features = None  # it may find them all
         await self._announce(scene, fresh, last.reason if last else None)
 
     async def _lose(self, scene: Scene, attempt: Attempt, decision: Decision) -> None:

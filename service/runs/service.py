@@ -34,6 +34,7 @@ from service.trials import service as trial_service
 from tan_core.mechanism import Mechanism
 from tan_core.wire import (
     Assignment,
+    FeaturesMade,
     Finish,
     Heartbeat,
     HeartbeatReply,
@@ -117,6 +118,9 @@ async def heartbeat(context: Context, driver: Driver, report: Heartbeat) -> Hear
     if wanted.kind == "private" and report.step is not None:
         async with _scene(context, driver) as (session, scene):
             await _note_step(session, scene, report.step, report.steps_per_second)
+    if report.features is not None:
+        async with _scene(context, driver) as (session, scene):
+            await _note_features(session, scene, report.features)
     if wanted.cancel:
         return HeartbeatReply(desired="cancel")
     return HeartbeatReply(desired="pause" if wanted.pause else "run")
@@ -324,6 +328,19 @@ async def _note_step(
             "steps_per_second": run.steps_per_second,
             "progress": progress.model_dump(mode="json"),
         },
+    )
+
+
+async def _note_features(session: AsyncSession, scene: Scene, made: FeaturesMade) -> None:
+    """Tell subscribers, as often as a driver says so, if it says something new."""
+    run, found = scene.run, made.model_dump()
+    if run.features == found:
+        return
+    run.features = found
+    await session.flush()
+    progress = await progress_of(session, scene.study)
+    await append_event(
+        session, scene.study, "features", {"progress": progress.model_dump(mode="json")}
     )
 
 

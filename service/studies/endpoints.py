@@ -25,7 +25,7 @@ from tan_core.spec import StudySpec
 router = APIRouter(prefix="/studies", tags=["studies"])
 
 MAX_SEQ = 2**53
-EVENT_KINDS = ["state", "trial", "step", "attempt", "reset"]
+EVENT_KINDS = ["state", "trial", "step", "attempt", "features", "reset"]
 EVENT = {
     "type": "object",
     "required": ["id", "event", "data"],

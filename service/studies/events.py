@@ -16,7 +16,7 @@ from service.db.tables import Event, Study
 from service.studies.glance import progress_of
 from service.studies.lifecycle import StudyState, move
 
-EventKind = Literal["state", "trial", "step", "attempt"]
+EventKind = Literal["state", "trial", "step", "attempt", "features"]
 
 
 async def append_event(

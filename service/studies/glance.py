@@ -14,13 +14,13 @@ from service.db.tables import Study
 from service.ledger.errors import UnknownReservationError
 from service.ledger.repository import IS_RESTORED
 from service.studies.lifecycle import StudyState
-from service.studies.schemas import Progress
-from tan_core.wire import TrialRecord, TrialState
+from service.studies.schemas import FeaturesProgress, Progress
+from tan_core.wire import FeaturesMade, TrialRecord, TrialState
 
 RUNS = """
 (SELECT jsonb_object_agg(run.kind, jsonb_build_object(
     'state', run.state, 'reason', run.reason, 'step', run.step, 'steps', run.steps,
-    'steps_per_second', run.steps_per_second, 'result', run.result,
+    'steps_per_second', run.steps_per_second, 'features', run.features, 'result', run.result,
     'began_from_trial', (run.assignment -> 'begin_from' -> 'trial')::bigint,
     'learning_rate', (run.assignment -> 'trainer' -> 'learning_rate')::float8,
     'attempt', (SELECT max(number) FROM attempt WHERE run_id = run.id)))
@@ -72,6 +72,7 @@ class RunStanding:
     step: int
     steps: int
     steps_per_second: float | None
+    features: dict[str, Any] | None
     result: dict[str, Any] | None
     began_from_trial: int | None
     learning_rate: float | None
@@ -186,4 +187,14 @@ def progress(
         steps=private.steps if private else None,
         steps_per_second=private.steps_per_second if private else None,
         attempt=newest.attempt if newest else None,
+        features=_features(newest),
     )
+
+
+def _features(run: RunStanding | None) -> FeaturesProgress | None:
+    """Of a run that still computes some."""
+    made = FeaturesMade.model_validate(run.features) if run and run.features else None
+    if run is None or made is None or run.state != "active" or made.done >= made.number:
+        return None
+    left = (made.number - made.done) / made.per_second if made.per_second else None
+    return FeaturesProgress(done=made.done, number=made.number, seconds_left=left)

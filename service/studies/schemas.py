@@ -28,6 +28,15 @@ RestoredNote = Annotated[str | None, Field(exclude_if=lambda note: note is None)
 """What has to be said beside epsilon where the study had reserved when somebody went on with a restored backup."""
 
 
+class FeaturesProgress(BaseModel):
+    """How far the features of a split are, which are computed once and before the first trial or step."""
+
+    done: int
+    number: int
+    """Of records."""
+    seconds_left: float | None
+
+
 class Progress(BaseModel):
     """How far a study is: its trials while it simulates, its steps while it trains."""
 
@@ -48,6 +57,8 @@ class Progress(BaseModel):
     steps_per_second: float | None
     attempt: int | None
     """Number of the newest attempt of the newest run."""
+    features: FeaturesProgress | None = None
+    """While they are computed."""
 
 
 class RunView(BaseModel):

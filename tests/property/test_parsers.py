@@ -114,7 +114,12 @@ class TestMechanism:
 
 
 MESSAGES = {
-    "Heartbeat": {"fence": 1, "step": 3, "steps_per_second": 2.0},
+    "Heartbeat": {
+        "fence": 1,
+        "step": 3,
+        "steps_per_second": 2.0,
+        "features": {"done": 8, "number": 90, "per_second": 4.0},
+    },
     "Finish": {"fence": 1, "outcome": "failed", "reason": "out of memory", "retryable": True},
     "SegmentRequest": {"fence": 1, "request_id": "r", "start_step": 0, "num_steps": 5},
     "SegmentEnd": {"fence": 1, "checkpoint": {"step": 5, "path": "/x", "sha256": "ab" * 32}},

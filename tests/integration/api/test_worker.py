@@ -412,6 +412,27 @@ class TestHeartbeat:
         assert study["run"]["step"] == 30
         assert study["progress"]["steps"] == 100
 
+    async def test_it_is_seen_how_far_features_are_while_they_are_computed(
+        self, client, settings, database, search, study_id
+    ):
+        driver = Driver(client, settings, search)
+
+        async def told(**made: float) -> Any:
+            await driver.call("POST", "/heartbeat", features=made)
+            return (await client.get(f"/studies/{study_id}")).json()["progress"]["features"]
+
+        assert await told(done=30, number=90) == {"done": 30, "number": 90, "seconds_left": None}
+        for _ in range(2):  # the second says nothing new
+            half = await told(done=45, number=90, per_second=9.0)
+            assert half == {"done": 45, "number": 90, "seconds_left": 5.0}
+        assert await told(done=90, number=90, per_second=9.0) is None
+
+        async with database.session() as session:
+            query = text("SELECT data FROM event WHERE kind = 'features' ORDER BY seq")
+            events = (await session.scalars(query)).all()
+        of_events = [event["progress"]["features"] for event in events]
+        assert [each and each["done"] for each in of_events] == [30, 45, None]
+
     async def test_subscribers_hear_of_steps_at_most_once_a_second(
         self, client, settings, database, private
     ):

@@ -14,7 +14,7 @@ from sqlalchemy import select
 
 from service import text
 from service.context import Context
-from service.db.tables import Trial
+from service.db.tables import Run, Trial
 from service.ledger.service import Ledger
 from service.studies import repository
 from tan_core.accounting import price
@@ -574,3 +574,21 @@ class TestCharts:
     ) -> None:
         for name in ("noise", "prediction", "run", "spending", "by_name", "odd"):
             await get(client, f"/ui/studies/{study_id}/charts/{name}.csv", status=404)
+
+
+class TestFeatures:
+    async def test_features_have_a_bar_while_they_are_computed(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        study_id = await seeding.simulating(context)
+        run_id = f"{study_id}-search"
+
+        async def shown(done: int) -> str:
+            async with context.database.session() as session:
+                run = await session.get_one(Run, run_id)
+                run.features = {"done": done, "number": 45_000, "per_second": 25.0}
+            return (await get(client, f"/ui/studies/{study_id}")).text["progress"]
+
+        assert "12,000 of 45,000 records" in (half := await shown(12_000))
+        assert re.search("before the first trial\\s+· about 22m00s left", half)
+        assert "records" not in await shown(45_000)

@@ -494,9 +494,13 @@ class TestDeadDrivers:
         async with database.session() as session:
             attempt = await session.get_one(Attempt, (run_id, 1))
             attempt.finished_at = attempt.created_at - FIRST_PAUSE
+            run = await session.get_one(Run, run_id)
+            run.features = {"done": 80, "number": 90, "per_second": None}
+        assert (await world.study(study_id))["progress"]["features"]["done"] == 80
         await world.tick(3)
 
         assert len(world.launcher.submitted) == 2
+        assert (await world.study(study_id))["progress"]["features"] is None  # it may find them all
 
     @pytest.mark.parametrize("words", OTHER_VERSION)
     async def test_an_upgrade_that_takes_long_fails_no_study(

@@ -94,6 +94,8 @@ def test_a_network_of_others_runs_once_for_each_record_and_is_released_whole(
     out, _ = driver.communicate(timeout=200)
     assert driver.returncode == 0, out
     assert "features of python:tests.support.zoo:network are there" in out
+    (*_, last) = [beat.features for _, beat in books.heartbeats if beat.features]
+    assert last.done == last.number
     assert max(trial.value or 0 for trial in books.trials.values()) > 0.5
     searched = made(cache)
     assert len(searched) == 2  # train and validation

@@ -51,6 +51,7 @@ class TestVersion:
         13: "2a65da2b90cb2355",  # of a checkpoint the norms or the biases may be trained
         14: "f3b5e2caf8d62a8a",  # or low-rank factors of a rank
         15: "b92553f0e720fa6f",  # batch norms may be frozen, and what a network reads of images is said
+        16: "3c10c7f4c6b832e8",  # heartbeats say how far features are
     }
     """By version: what the fields of all messages and their types hash to."""
 

@@ -17,6 +17,7 @@ from tan_core.wire import (
     HEARTBEAT_PAUSE,
     WIRE_VERSION,
     Checkpoint,
+    FeaturesMade,
     SearchAssignment,
     TrialRecord,
     TrialState,
@@ -291,6 +292,22 @@ def test_heartbeats_carry_the_newest_step_and_learn_of_a_cancel(
     last = plane.seen[-1][2]
     assert last is not None
     assert (last["step"], last["steps_per_second"]) == (12, 0.25)
+
+
+def test_heartbeats_say_how_far_features_are_until_it_is_heard_that_all_are_there(
+    plane: Plane, control: ControlPlane
+) -> None:
+    plane.reply = {"desired": "run"}
+
+    def told() -> list[object]:
+        return [body["features"] for _, _, body in plane.seen if body is not None]
+
+    with Heartbeats(control, interval_seconds=0.02) as heartbeats:
+        for done in (40, 90):
+            made = FeaturesMade(done=done, number=90, per_second=2.5)
+            heartbeats.note_features(made)
+            assert soon(lambda made=made: made.model_dump() in told())
+        assert soon(lambda: told()[-1] is None)
 
 
 def test_a_run_whose_steps_do_not_come_on_tells_no_speed_of_before(

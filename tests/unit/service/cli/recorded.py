@@ -146,6 +146,7 @@ PROGRESS: Json = {
     "steps": 300,
     "steps_per_second": 41.5,
     "attempt": 1,
+    "features": None,
 }
 STUDY: Json = {
     "id": "s-0123456789ab",

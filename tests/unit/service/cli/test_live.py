@@ -96,6 +96,15 @@ class TestRender:
         assert "2 repetitions of finalists with fresh seeds" in finals
         assert " left" not in finals
 
+    def test_features_that_are_computed_have_a_bar_of_their_own(self) -> None:
+        features = {"done": 12_000, "number": 45_000, "seconds_left": 1320.0}
+        progress = StudyProgress(state="simulating", trials_total=8, features=features)
+
+        picture = rendered(progress, TrialPace(lambda: 0.0))
+
+        assert "12,000 of 45,000 records, 22m00s left" in picture
+        assert "0 of 8 trials" in picture
+
     def test_a_second_attempt_is_said(self) -> None:
         progress = StudyProgress(state="training", attempt=2)
         assert "training (attempt 2)" in rendered(progress, TrialPace(lambda: 0.0))
@@ -125,6 +134,21 @@ class TestDisplays:
             "  2 repetitions of finalists with fresh seeds",
             "training",
             "completed",
+        ]
+
+    def test_a_log_says_now_and_then_how_far_features_are(self) -> None:
+        file, now = io.StringIO(), 0.0
+        with PlainDisplay(Console(file=file, width=200), "digits", lambda: now) as display:
+            for done in range(0, 90, 10):
+                features = {"done": done, "number": 90, "seconds_left": None}
+                display.update(StudyProgress(state="simulating", features=features))
+                now += 2.0
+
+        assert file.getvalue().splitlines() == [
+            "digits",
+            "simulating",
+            "  features: 30 of 90 records",
+            "  features: 60 of 90 records",
         ]
 
     def test_a_terminal_gets_the_picture(self) -> None:
