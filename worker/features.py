@@ -199,13 +199,14 @@ class Sharing(AbstractContextManager["Sharing"]):
         """Blocks of features, in the order of the records."""
         size = _ON_GPU
         if not self._has_gpu:
-            began, done = time.monotonic(), 0
+            began, done, first = time.monotonic(), 0, 0
             for block in features_of(extractor, records, rows):
                 yield block
                 done += len(block)
-                passed = time.monotonic() - began
-                if passed > _ALONE_SECONDS and self._at_once > 1:
-                    size = math.ceil(done * _TASK_SECONDS / passed)
+                if not first:  # some extractors prepare themselves in their first call
+                    first, paced = done, time.monotonic()
+                elif (now := time.monotonic()) > began + _ALONE_SECONDS and self._at_once > 1:
+                    size = math.ceil((done - first) * _TASK_SECONDS / (now - paced))
                     break
             rows = rows[done:]
         if rows:

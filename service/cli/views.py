@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from service import text
-from service.cli.live import finals_line, steps_line, trials_line
+from service.cli.live import features_line, finals_line, steps_line, trials_line
 from service.cli.progress import TERMINAL, StudyProgress, of_study
 from service.cli.tables import FirstThatFits, FittingTable, table
 
@@ -141,6 +141,7 @@ def study(item: Json, attempts: Sequence[Json] = ()) -> RenderableType:
         ("model", text.model_of(item["spec"]["model"])),
         ("tags", ", ".join(item["tags"]) or None),
         ("note", item.get("note")),
+        ("features", features_line(progress.features) if progress.features else None),
         ("search", _search(item, progress)),
         ("accuracies", text.BALANCED if text.is_balanced(_metric(item)) else None),
         ("finals", finals_line(progress) or None),

@@ -57,6 +57,35 @@ def test_a_driver_that_has_one_core_computes_all_itself() -> None:
     assert np.array_equal(np.concatenate(blocks), records)
 
 
+class Preparing(Flat):
+    """Takes long once, and no time for records."""
+
+    def __init__(self, clock: list[float]) -> None:
+        super().__init__()
+        self.clock = clock
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.clock[0] += 1.0 if self.clock[0] > 100 else 60.0
+        return super().forward(images)
+
+
+def test_tasks_are_as_large_as_the_pace_behind_the_first_call_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(features.time, "monotonic", lambda: clock[0])
+    shared: list[tuple[range, int]] = []
+    monkeypatch.setattr(
+        Sharing, "_shared", lambda self, _, records, rows, size: shared.append((rows, size)) or []
+    )
+
+    with Sharing({"cpu": 1}, at_once=4, is_unwanted=lambda: False) as sharing:
+        alone = [*sharing(Preparing(clock), np.zeros((900, 3), np.float32), range(900))]
+
+    assert [len(block) for block in alone] == [8, 8]
+    assert shared == [(range(16, 900), 5 * 8)]  # five seconds of eight records each
+
+
 @pytest.mark.parametrize("rows", [range(0), range(5), range(3, 20), range(8, 16)])
 def test_some_records_are_those_and_no_others(rows: range) -> None:
     records = np.arange(60, dtype=np.float32).reshape(20, 3)

@@ -443,6 +443,12 @@ class TestRead:
 
         assert "mlp from a.pt (train: classifier)" in cli("show", ID).out
 
+    def test_show_says_how_far_features_are(self, cli: Cli, server: RecordedServer) -> None:
+        made = {"done": 1200, "number": 45_000, "seconds_left": 90.0}
+        server.study["progress"]["features"] = made
+
+        assert "1,200 of 45,000 records, 1m30s left" in cli("show", ID).out
+
     @pytest.mark.parametrize("reference", [ID, ID[:6], "digits-eps3"])
     def test_a_study_is_found_by_id_by_its_beginning_and_by_name(
         self, cli: Cli, server: RecordedServer, reference: str
