@@ -142,6 +142,7 @@ async def register(
             *_far_caution(facts),
             *_choices_caution(facts),
             *_unseen_caution(facts),
+            *_seen_caution(facts),
         ]
         made = made.model_copy(update={"warnings": cautions})
         if dry_run:
@@ -285,6 +286,18 @@ def _unseen_caution(facts: DatasetFacts) -> list[str]:
     return [
         f"no training record has the label {_first(classes)}: classes are numbered from 0 to the largest label, so there "
         f"are {facts.num_classes:,}. If fewer are meant, number them without gaps and register that"
+    ]
+
+
+def _seen_caution(facts: DatasetFacts) -> list[str]:
+    """That accuracies are of records that a model has learnt from, where these are more than a few that are alike by chance."""
+    sizes = {"validation": facts.num_validation, "test": facts.num_test}
+    return [
+        f"{seen:,} of {counted(sizes[role], f'{role} record')} {'is' if seen == 1 else 'are'} in train as well, but for "
+        f"labels: what a model knows by heart counts as told right, and nothing protects who is in {role}. If these are the "
+        "same records, and not only alike, leave them out of one of the two and register that"
+        for role, seen in facts.seen_in_train.items()
+        if seen > overlap.LEAST_SHARE * sizes[role]
     ]
 
 

@@ -4,14 +4,14 @@ A person whose record is in two datasets is protected by neither budget alone.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tan_core.data.images import ImageInputs
-from tan_core.data.part import ArrayInputs, Inputs, Parts
+from tan_core.data.part import ArrayInputs, Inputs
 from tan_core.errors import DatasetError
 
 Digests = NDArray[np.uint64]
@@ -24,23 +24,27 @@ _BYTES = 8
 _WIRE = np.dtype(">u8")
 
 
-def record_digests(parts: Parts, key: bytes) -> Digests:
-    """Those of all records of all parts, by what a model reads of them: labels and names are left out.
+def in_order(inputs: Inputs, key: bytes) -> NDArray[np.uint64]:
+    """That of every record of a part, by what a model reads of it: labels and names are left out.
 
     Args:
-        parts: as they are stored.
+        inputs: the records.
         key: at most 64 bytes. Without it nobody finds a guessed record among the digests.
 
     Raises:
         DatasetError: a record cannot be read.
     """
+    digests = b"".join(
+        hashlib.blake2b(record, digest_size=_BYTES, key=key).digest() for record in _records(inputs)
+    )
+    return from_bytes(digests)
+
+
+def of_all(parts: Iterable[NDArray[np.uint64]]) -> Digests:
+    """Those of all records of all parts."""
     found = np.zeros(0, dtype=np.uint64)
-    for part in parts.values():
-        digests = b"".join(
-            hashlib.blake2b(record, digest_size=_BYTES, key=key).digest()
-            for record in _records(part.inputs)
-        )
-        found = np.union1d(found, np.frombuffer(digests, dtype=_WIRE).astype(np.uint64))[:MOST]
+    for digests in parts:
+        found = np.union1d(found, digests)[:MOST]
     return found
 
 

@@ -9,14 +9,15 @@ from os import PathLike
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tan_core import _validate
 from tan_core.data.content import content_sha256, hashed_files, name_by_digest
-from tan_core.data.digests import Digests, record_digests
+from tan_core.data.digests import Digests, in_order, of_all
 from tan_core.data.part import ArrayInputs, Columns, Labels, Part, Parts, Source
 from tan_core.data.remote import unregistered
 from tan_core.data.sources import MAX_CLASSES, check_labels, columns_of, read_parts, source_at
-from tan_core.data.splits import split_indices
+from tan_core.data.splits import SplitIndices, split_indices
 from tan_core.data.storage import LOCAL, Storage
 from tan_core.data.users import MAX_RECORDS_PER_UNIT, RECORDS_PER_UNIT, refuse_shared
 from tan_core.errors import DatasetError, ParameterError
@@ -61,6 +62,8 @@ class DatasetFacts:
     """Where the number of classes was read off the labels: those below the largest that no training record has."""
     record_digests: Digests | None = field(default=None, compare=False, repr=False)
     """Of all records, where a key was given for them."""
+    seen_in_train: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Where a key was given: how many records of validation and of test are in train as well, but for their labels."""
 
     @property
     def file_sha256(self) -> tuple[str, ...]:
@@ -171,6 +174,9 @@ def _facts(
     train, users = splits["train"][1], parts["train"].users
     role, validation = splits["validation"]
     scored = parts[role].users
+    digests: dict[str, NDArray[np.uint64]] = {}
+    if digest_key is not None:
+        digests = {each: in_order(part.inputs, digest_key) for each, part in parts.items()}
     return DatasetFacts(
         source=found,
         content_sha256=content_sha256(found, files),
@@ -187,7 +193,8 @@ def _facts(
         far_features=_far_features(parts["train"]),
         unseen_choices=_unseen_choices(parts["train"], names.features or ()),
         unseen_classes=unseen,
-        record_digests=None if digest_key is None else record_digests(parts, digest_key),
+        record_digests=of_all(digests.values()) if digests else None,
+        seen_in_train=_seen_in_train(digests, splits) if digests else {},
     )
 
 
@@ -279,6 +286,15 @@ def _unseen_choices(part: Part, features: Sequence[Feature]) -> tuple[str, ...]:
         for name, seen in zip(part.features, is_seen, strict=True)
         if name in of_choices and not seen
     )
+
+
+def _seen_in_train(
+    digests: Mapping[str, NDArray[np.uint64]], splits: SplitIndices
+) -> dict[str, int]:
+    """How many records of the other splits are there."""
+    of_splits = {role: digests[part][indices] for role, (part, indices) in splits.items()}
+    train = of_splits.pop("train")
+    return {role: int(np.isin(own, train).sum()) for role, own in of_splits.items()}
 
 
 def _unseen_classes(labels: Labels, num_classes: int) -> tuple[int, ...]:

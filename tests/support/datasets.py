@@ -16,6 +16,7 @@ def dataset_ref(
     for untold in (
         "files",
         "record_digests",
+        "seen_in_train",
         "unread_columns",
         "far_features",
         "unseen_choices",

@@ -335,6 +335,21 @@ class TestRegister:
         assert dry["warnings"] == made["warnings"]
         assert "warnings" not in (await client.get("/datasets/table")).json()
 
+    async def test_records_of_train_in_other_splits_are_warned_of_where_they_are_many(
+        self, client, tmp_path
+    ):
+        parts = {"train": make_rows(300), "validation": make_rows(50, start=600)}
+        few = make_folder(tmp_path / "few", **parts, test=make_rows(200, start=298))
+        many = make_folder(tmp_path / "many", **parts, test=make_rows(200, start=290))
+
+        told = (await client.post("/datasets?dry_run=true", json=make_body(few))).json()
+        warned = (await client.post("/datasets?dry_run=true", json=make_body(many))).json()
+
+        assert "warnings" not in told
+        assert [each.partition(":")[0] for each in warned["warnings"]] == [
+            "10 of 200 test records are in train as well, but for labels"
+        ]
+
     async def test_the_least_delta_that_can_be_priced_is_accepted(self, client, table):
         response = await client.post("/datasets", json=make_body(table, delta=MIN_DELTA))
         assert response.status_code == 201

@@ -159,3 +159,30 @@ def test_what_two_samples_share_is_what_both_must_hold(
 
     first, second = ({n for n in whole if n <= end} for whole in (one | both, other | both))
     assert found == (len(first & second), len(first), len(second))
+
+
+def test_records_of_train_that_are_in_other_splits_are_counted_but_for_labels(
+    tmp_path: Path,
+) -> None:
+    """Accuracies are of what was learnt by heart there."""
+    flipped = [f"{row[:-1]}{1 - int(row[-1])}" for row in ROWS]
+    table(tmp_path, "train.csv", ROWS[:200])
+    table(tmp_path, "validation.csv", [*flipped[:3], *ROWS[200:240]])
+    table(tmp_path, "test.csv", [*ROWS[240:], ROWS[7], ROWS[7]])
+
+    found = inspect(str(tmp_path), digest_key=KEY)
+
+    assert found.seen_in_train == {"validation": 3, "test": 2}
+    assert inspect(str(tmp_path)).seen_in_train == {}
+
+
+def test_records_that_a_file_has_twice_are_in_several_of_the_splits_that_are_cut(
+    tmp_path: Path,
+) -> None:
+    twice = inspect(table(tmp_path, "twice.csv", ROWS * 2), digest_key=KEY)
+
+    assert 60 < twice.seen_in_train["test"] < twice.num_test == 120
+    assert inspect(table(tmp_path, "once.csv", ROWS), digest_key=KEY).seen_in_train == {
+        "validation": 0,
+        "test": 0,
+    }
