@@ -24,9 +24,10 @@ import pyarrow.parquet as pa_parquet
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
+from tan_core.data import parquet_images
 from tan_core.data.growth import check_growth
 from tan_core.data.images import ImageInputs
-from tan_core.data.parquet_images import ParquetImages, image_column
+from tan_core.data.parquet_images import ParquetImages
 from tan_core.data.part import (
     AS_NUMBERS,
     ArrayInputs,
@@ -60,7 +61,7 @@ _FULL = {
 def has_images(path: Path) -> bool:
     """Whether the Parquet files hold an image column."""
     files = next(iter(files_by_role(path, suffix=".parquet").values()), [])
-    return bool(files) and image_column(_schema(files[0])) is not None
+    return bool(files) and parquet_images.has_images(files[0])
 
 
 def class_names(path: Path, label: str, *, is_table: bool) -> list[str] | None:
@@ -257,8 +258,7 @@ def _schema(file: Path) -> pa.Schema:
 
 def _read_beside_images(file: Path) -> pa.Table:
     """Every column but the images, which are read when they are asked for."""
-    schema = _schema(file)
-    images = image_column(schema)
+    schema, images = _schema(file), parquet_images.image_column(file)
     if images is None:
         raise DatasetError(f"{file}: no image column; columns are {schema.names}", field="path")
     table = _read_parquet(file, without=images)

@@ -86,7 +86,7 @@ def inspect(
     storage: Storage = LOCAL,
     digest_key: bytes | None = None,
 ) -> DatasetFacts:
-    """The facts of a dataset, after a check of every label and every image header.
+    """The facts of a dataset, after a check of every label, of every image's header, and that no image was cut off.
 
     Args:
         path: folder, file or address; None for the bundled ``digits``.
@@ -164,6 +164,8 @@ def _facts(
     refuse_shared(parts)
     _check_groups(parts)
     shape = _common_shape(parts)
+    for part in parts.values():
+        part.inputs.check_whole()
     unseen: tuple[int, ...] = ()
     if num_classes is None:
         num_classes = int(parts["train"].labels.max()) + 1

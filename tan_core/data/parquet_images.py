@@ -1,6 +1,7 @@
 """Images in Parquet files, read some rows at a time: a dataset need not fit into memory."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pyarrow.parquet as pa_parquet
 from numpy.typing import NDArray
 
 from tan_core.data.growth import check_growth
+from tan_core.data.images import begins_as_image
 from tan_core.errors import DatasetError
 
 _ROWS_AT_ONCE = 256
@@ -45,21 +47,16 @@ class ParquetImages:
         """The column of images, some rows at a time, and the number of the first of them."""
         start = 0
         for file in self.files:
-            try:
-                with pa_parquet.ParquetFile(file) as stored:
-                    name = image_column(stored.schema_arrow)
-                    if name is None:
-                        raise DatasetError(f"{file}: no image column", field="path")
-                    num_bytes = 0
-                    for batch in self._batches(stored, name):
-                        num_bytes += batch.nbytes
-                        check_growth(num_bytes, stored=file.stat().st_size, where=file)
-                        yield start, batch.column(0)
-                        start += len(batch)
-            except (pa.ArrowException, OSError) as error:
-                raise DatasetError(
-                    f"{file}: not a readable Parquet file: {error}", field="path"
-                ) from error
+            with _opened(file) as stored:
+                name = _image_column(stored)
+                if name is None:
+                    raise DatasetError(f"{file}: no image column", field="path")
+                num_bytes = 0
+                for batch in self._batches(stored, name):
+                    num_bytes += batch.nbytes
+                    check_growth(num_bytes, stored=file.stat().st_size, where=file)
+                    yield start, batch.column(0)
+                    start += len(batch)
 
     def _batches(self, stored: pa_parquet.ParquetFile, name: str) -> Iterator[pa.RecordBatch]:
         # One group after the other: a reader of all of them keeps what it has read.
@@ -79,17 +76,53 @@ class ParquetImages:
             yield image
 
 
-def image_column(schema: pa.Schema) -> str | None:
-    """The first column of encoded images: binary, or a struct with a binary ``bytes``."""
-    for field in schema:
-        kind = field.type
-        if pa.types.is_struct(kind):
-            index = kind.get_field_index("bytes")
-            if index >= 0 and _is_binary(kind.field(index).type):
-                return field.name
-        elif _is_binary(kind):
-            return field.name
-    return None
+def image_column(file: Path) -> str | None:
+    """The first column that begins with an encoded image, binary or a struct with a binary ``bytes``; where none does, the first of such kinds."""
+    with _opened(file) as stored:
+        return _image_column(stored)
+
+
+def has_images(file: Path) -> bool:
+    """Whether a file is of images. Bytes that stand in no struct may be anything, such as keys: the first of them tells."""
+    with _opened(file) as stored:
+        name = _image_column(stored)
+        if name is None:
+            return False
+        is_struct = pa.types.is_struct(stored.schema_arrow.field(name).type)
+        return is_struct or _begins_with_image(stored, name)
+
+
+@contextmanager
+def _opened(file: Path) -> Generator[pa_parquet.ParquetFile]:
+    try:
+        with pa_parquet.ParquetFile(file) as stored:
+            yield stored
+    except (pa.ArrowException, OSError) as error:
+        raise DatasetError(f"{file}: not a readable Parquet file: {error}", field="path") from error
+
+
+def _image_column(stored: pa_parquet.ParquetFile) -> str | None:
+    found = [field.name for field in stored.schema_arrow if _holds_bytes(field.type)]
+    if len(found) < 2:
+        return next(iter(found), None)
+    return next((name for name in found if _begins_with_image(stored, name)), found[0])
+
+
+def _begins_with_image(stored: pa_parquet.ParquetFile, name: str) -> bool:
+    first = next(stored.iter_batches(1, columns=[name], use_threads=False), None)
+    if first is None or len(first) == 0:
+        return True  # that there are no records is said by whoever reads them
+    column = first.column(0)
+    values = column.field("bytes") if pa.types.is_struct(column.type) else column
+    image = values[0].as_py()
+    return image is not None and begins_as_image(image)
+
+
+def _holds_bytes(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        index = kind.get_field_index("bytes")
+        return index >= 0 and _is_binary(kind.field(index).type)
+    return _is_binary(kind)
 
 
 def _is_binary(kind: pa.DataType) -> bool:

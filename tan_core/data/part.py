@@ -41,6 +41,10 @@ class Inputs(Protocol):
         """Shape of every record, channels first; a DatasetError when they differ."""
         ...
 
+    def check_whole(self) -> None:
+        """Raise a DatasetError where a record was cut off, as far as can be told without decoding it."""
+        ...
+
     def load(self, indices: NDArray[np.intp]) -> NDArray[Any]:
         """The records at ``indices``, in that order."""
         ...
@@ -108,6 +112,9 @@ class ArrayInputs:
     def shape(self) -> tuple[int, ...]:
         """Shape of every record."""
         return self.values.shape[1:]
+
+    def check_whole(self) -> None:
+        """They are in memory, whole."""
 
     def load(self, indices: NDArray[np.intp]) -> NDArray[Any]:
         """The records at ``indices``."""

@@ -216,6 +216,56 @@ class TestParquetImages:
         with pytest.raises(DatasetError, match="record 0: not a readable image"):
             data.inspect(str(tmp_path / "a.parquet"))
 
+    def test_bytes_that_are_no_images_are_a_column_of_a_table_that_nothing_reads(
+        self, tmp_path: Path
+    ) -> None:
+        keys = [bytes([row]) * 16 for row in range(60)]
+        columns = {"key": keys, "a": np.arange(60) / 60, "label": np.arange(60) % 2}
+        pq.write_table(pa.table(columns), tmp_path / "table.parquet")
+        images = [{"bytes": png(each), "path": None} for each in grey_images(60)]
+        for name, held in (("structs", images), ("bare", [each["bytes"] for each in images])):
+            pq.write_table(pa.table({**columns, "image": held}), tmp_path / f"{name}.parquet")
+
+        table, *others = (
+            data.inspect(str(tmp_path / f"{name}.parquet")) for name in ("table", "structs", "bare")
+        )
+
+        assert (table.source, table.shape, table.unread_columns) == ("table", (1,), ("key",))
+        assert [(each.source, each.shape) for each in others] == [("parquet", (1, 5, 5))] * 2
+        with pytest.raises(DatasetError, match="record 0: not a readable image"):
+            data.inspect(str(tmp_path / "table.parquet"), source="parquet")
+
+    @pytest.mark.parametrize("kind", ["PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM", "TIFF"])
+    @pytest.mark.parametrize("source", ["parquet", "image_folder"])
+    def test_an_image_that_was_cut_off_is_refused_with_the_record(
+        self, tmp_path: Path, source: str, kind: str
+    ) -> None:
+        """Its header is whole. Where images are read by index it ended a run at the step that drew it, and was charged."""
+        stream = io.BytesIO()
+        thumbnail = Image.new("L", (8, 8))
+        exif = io.BytesIO()
+        thumbnail.save(exif, format="JPEG")  # which has an end of its own
+        beside = {"exif": b"Exif\0\0" + exif.getvalue()} if kind == "JPEG" else {}
+        Image.fromarray(grey_images(1, side=24)[0]).save(stream, format=kind, **beside)
+
+        def written(last: bytes) -> Path:
+            whole = [stream.getvalue()] * 19
+            if source == "parquet":
+                held = [{"bytes": each, "path": None} for each in [*whole, last]]
+                table = pa.table({"image": held, "label": [0, 1] * 10})
+                pq.write_table(table, tmp_path / "a.parquet")
+                return tmp_path / "a.parquet"
+            for number, each in enumerate([*whole, last]):
+                file = tmp_path / "images" / "ab"[number // 10] / f"{number:02}.{kind.lower()}"
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(each)
+            return tmp_path / "images"
+
+        assert data.inspect(str(written(stream.getvalue()))).shape[1:] == (24, 24)
+        for cut in (len(stream.getvalue()) // 2, 20):
+            with pytest.raises(DatasetError, match=r"record 19.*: not a readable image"):
+                data.inspect(str(written(stream.getvalue()[:-cut])))
+
     def test_a_file_that_is_no_parquet_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "train.parquet").write_bytes(b"not parquet at all")
 
