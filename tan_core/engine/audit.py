@@ -186,6 +186,9 @@ def _clipped(norm: Tensor, clip_norm: float, rule: ClippingRule) -> float:
 
 
 def _norm(books: Books, inputs_K: Tensor, labels_K: Tensor, shares: Tensor | None) -> Tensor:
+    if books.runs_in_pairs and len(inputs_K) == 1:  # the mean of both is that of one
+        inputs_K, labels_K, shares = inputs_K.repeat_interleave(2, 0), labels_K.repeat(2), None
+
     def loss(read_K: Tensor) -> Tensor:
         with books.passes():
             logits_KO = books.model(read_K)

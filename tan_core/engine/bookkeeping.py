@@ -43,6 +43,9 @@ from tan_core.engine.ways import Way, channels_last
 from tan_core.errors import ParameterError
 from tan_core.spec.train import Precision
 
+_NEVER_ALONE = (nn.InstanceNorm2d, nn.InstanceNorm3d)
+"""On their way back torch 2.13 takes one layout in memory for another where a batch is of one view."""
+
 
 @dataclass(frozen=True, slots=True)
 class BatchGradients:
@@ -96,6 +99,7 @@ class Books:
         self._shapes = {name: p.shape for name, p in trainable.items()}
         self._is_channels_last = _can_be_channels_last(model)
         self._record: _Record | None = None
+        self._runs_in_pairs = any(isinstance(layer, _NEVER_ALONE) for layer in model.modules())
         self._may_be_in_place: list[Any] = [
             layer for layer in model.modules() if hasattr(layer, "inplace")
         ]
@@ -122,6 +126,11 @@ class Books:
     def precision(self) -> Precision:
         """Of the passes."""
         return self._precision
+
+    @property
+    def runs_in_pairs(self) -> bool:
+        """Whether a view may not run alone: there is a layer whose way back would then be another one."""
+        return self._runs_in_pairs
 
     @property
     def dtype(self) -> torch.dtype:
@@ -246,6 +255,8 @@ class Books:
                 first dimension, computes otherwise when it sees one example alone, or its input, or the
                 output of one of no known kind, was changed in place: its norms would be wrong.
         """
+        if self.runs_in_pairs and len(inputs) == 1:
+            return self._beside_a_copy(inputs, labels)
         inputs, rows = self._laid_out(inputs), dict[str, Tensor]()
         if (found := self._by_hand(inputs, labels, views, shares)) is not None:
             losses_V, kept = found
@@ -268,6 +279,17 @@ class Books:
             norms=reduce(torch.add, squared).sqrt(),
             losses=_of_examples(losses_V, views, shares),
             weighted_sum=weighted_sum,
+        )
+
+    def _beside_a_copy(self, input_1: Tensor, label_1: Tensor) -> BatchGradients:
+        """Of a single view."""
+        both = self.batch_gradients(
+            input_1.repeat_interleave(2, 0), label_1.flatten().repeat(2), views=1
+        )
+        return BatchGradients(
+            norms=both.norms[:1],
+            losses=both.losses[:1],
+            weighted_sum=lambda weights_B: both.weighted_sum(functional.pad(weights_B, (0, 1))),
         )
 
     def _by_hand(

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 
 class FrozenBatchNorm(nn.Module):
@@ -45,8 +45,19 @@ class FrozenBatchNorm(nn.Module):
         return self._computed(x, None, None)
 
     def _computed(self, x: Tensor, scale: Tensor | None, shift: Tensor | None) -> Tensor:
-        mean, variance = self.running_mean, self.running_var
-        return functional.batch_norm(x, mean, variance, scale, shift, training=False, eps=self.eps)
+        # Not by torch's own batch norm: on its way back torch 2.13 takes one layout in memory for another where there
+        # is one example or one row, so that an example alone had another gradient than among others.
+        if x.shape[1] != self.num_features:
+            raise RuntimeError(f"expected {self.num_features} channels, got shape {list(x.shape)}")
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        factor = (self.running_var.to(dtype) + self.eps).rsqrt()
+        if scale is not None:
+            factor = factor * scale.to(dtype)
+        rest = -self.running_mean.to(dtype) * factor
+        if shift is not None:
+            rest = rest + shift.to(dtype)
+        sides = (-1, *[1] * (x.dim() - 2))
+        return torch.addcmul(rest.view(sides), x.to(dtype), factor.view(sides)).to(x.dtype)
 
     def extra_repr(self) -> str:
         """As a batch normalisation says it."""

@@ -20,19 +20,24 @@ def example_gradients(
         views: K >= 1.
     """
     parameters = [p for p in model.parameters() if p.requires_grad]
+    views_BK = inputs.unflatten(0, (len(labels), views))
+    if (
+        views == 1
+    ):  # twice, for the mean is the same: alone, a view has another way back through some norms of torch 2.13
+        views_BK = views_BK.repeat_interleave(2, 1)
     rows = [
         torch.cat(
             [
                 gradient.flatten()
                 for gradient in torch.autograd.grad(
-                    functional.cross_entropy(model(own), label.expand(views)),
+                    functional.cross_entropy(model(own), label.expand(len(own))),
                     parameters,
                     materialize_grads=True,
                     allow_unused=True,
                 )
             ]
         )
-        for own, label in zip(inputs.unflatten(0, (len(labels), views)), labels, strict=True)
+        for own, label in zip(views_BK, labels, strict=True)
     ]
     return (
         torch.stack(rows)

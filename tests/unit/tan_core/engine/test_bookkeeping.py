@@ -11,7 +11,11 @@ from torch.nn import functional
 
 from tan_core import models
 from tan_core.engine import bookkeeping, clipped_sum
+from tan_core.engine.audit import differences
 from tan_core.models.gain import Gain
+from tan_core.models.prepared_input import with_input
+from tan_core.spec.models import ModelInput
+from tan_core.testing.oracle import example_gradients
 from tests.support.models import SMALL_MODELS, frozen_batch_norm
 from tests.unit.tan_core.engine.oracle import assert_exact, books_are_enough
 
@@ -331,6 +335,46 @@ def sequence_models(draw):
     features = out * length if out else hidden * recurrent["num_layers"] * (1 + both)
     model = nn.Sequential(nn.Linear(width, width), first, nn.Flatten(), nn.Linear(features, 3))
     return model.double().train(draw(st.booleans())), (length, width)
+
+
+def as_sequence(m, images):
+    """The places of an image, as networks read them that are half a transformer."""
+    sequence = m.norm(m.patches(images)).flatten(2).transpose(1, 2)
+    return m.head((sequence + m.mixed(sequence.mean(1, keepdim=True))).mean(1))
+
+
+class TestAlone:
+    """A batch is of one view now and then. On the way back through torch's norms its layout is taken for another."""
+
+    @pytest.mark.parametrize(
+        "norm",
+        [frozen_batch_norm(8), nn.InstanceNorm2d(8, affine=True), nn.InstanceNorm2d(8)],
+        ids=["frozen", "instance", "instance-untrained"],
+    )
+    @pytest.mark.parametrize("is_trained_whole", [True, False])
+    @pytest.mark.parametrize("channels", [1, 3])
+    def test_an_example_adds_what_it_adds_among_others(
+        self, norm: nn.Module, is_trained_whole: bool, channels: int
+    ) -> None:
+        """Else leaving out the other one of two moves the sum by more than the clipping norm."""
+        torch.manual_seed(0)
+        network = Wired(
+            as_sequence, patches=nn.Conv2d(3, 8, 4, 4), norm=copy.deepcopy(norm), mixed=nn.Linear(8, 8), head=nn.Linear(8, 3)
+        )  # fmt: skip
+        network.patches.bias.requires_grad_(is_trained_whole)
+        model = with_input(ModelInput(mean=[0.5] * 3, std=[0.5] * 3), network)
+        inputs, labels = make_batch(channels, 8, 8, examples=2)
+        inputs = inputs.float()
+
+        both = clipped_sum(model, inputs, labels, clip_norm=0.1)
+
+        alone = [
+            clipped_sum(model, inputs[[at]], labels[[at]], clip_norm=0.1).sum for at in range(2)
+        ]
+        torch.testing.assert_close(both.sum, alone[0] + alone[1], rtol=1e-4, atol=1e-6)
+        assert max(differences(model, inputs, labels, both.norms, clip_norm=0.1)) < 1e-3
+        defined = example_gradients(model, inputs, labels).norm(dim=1)
+        torch.testing.assert_close(both.norms, defined, rtol=1e-4, atol=1e-6)
 
 
 class TestAnyLayer:
