@@ -29,7 +29,8 @@ def check_independence(model: nn.Module, shape: Sequence[int]) -> None:
     are zero get random values first: a branch that starts at zero would hide what it mixes. It runs once more
     with every parameter redrawn, for a branch that starts small hides it as well, and grows. And it runs on a small
     example beside small and beside huge ones, there and back: a batch that is scaled, or a gradient that is clipped, by
-    the largest of all is left alone where none is large.
+    the largest of all is left alone where none is large. It also runs on one example alone, as a batch may be: what squeezes
+    dimensions takes that one for none.
 
     NOTE: a model may still do anything under a condition that is not met here: its code is trusted, and this finds mistakes.
 
@@ -105,7 +106,12 @@ def _mixes_elsewhere(
     pairs: Sequence[tuple[Tensor, Tensor]],
     cotangents: Tensor,
 ) -> bool:
-    """Whether the outputs or the gradients for the first example of a pair differ, at its own weights or at random ones."""
+    """Whether the outputs or the gradients for the first example of a pair differ, at its own weights or at random ones; or
+    its outputs where it is alone.
+    """
+    (batch, _), *_ = pairs
+    if _differ(probe(batch)[0], logits(probe, batch[:1])[0]):
+        return True
     if any(_differ_there_or_back(probe, one, other, cotangents) for one, other in pairs):
         return True
     for parameter in filter(is_random, probe.parameters()):

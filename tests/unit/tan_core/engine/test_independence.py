@@ -139,6 +139,8 @@ REFUSED = [
     (WritesItsWeights(64, 3), "parameter 'weight' of the model changes"),
     (Does(autoscale), "mixes the examples"),
     (Does(clips_on_the_way_back), "its gradient, changes with the others"),
+    (Does(lambda x: x.squeeze()), r"\[B, classes\] .* got shape \[3\] for B = 1"),
+    (Does(lambda x: x / len(x) if len(x) < 2 else x / 2), "mixes the examples"),
 ]
 IDS = [
     "mean",
@@ -157,6 +159,8 @@ IDS = [
     "weights",
     "largest",
     "gradients",
+    "squeezed",
+    "alone",
 ]
 
 
