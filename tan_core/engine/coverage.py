@@ -117,8 +117,8 @@ def _hidden(probe: nn.Module, inputs: Tensor) -> str | None:
     """The first parameter with another gradient by plain autograd than by the books, by name."""
     with torch.no_grad():
         labels = torch.arange(len(inputs), device=inputs.device) % logits(probe, inputs).shape[1]
-    truth = _by_autograd(probe, inputs, labels)
     try:
+        truth = _by_autograd(probe, inputs, labels)
         got = clipped_sum(probe, inputs, labels, clip_norm=1.0, rule=no_clipping).sum
     except RuntimeError as error:
         raise ParameterError(

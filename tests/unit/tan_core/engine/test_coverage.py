@@ -70,6 +70,20 @@ class TestCheckCoverage:
 
         assert refused.value.field == "model"
 
+    def test_a_model_that_torch_cannot_train_is_refused(self) -> None:
+        model = Wired(
+            lambda m, x: m.last(m.first(x).tanh().mul_(2)),
+            first=nn.Linear(4, 4),
+            last=nn.Linear(4, 2),
+        )
+
+        with pytest.raises(
+            ParameterError, match=r"cannot be trained privately: .* inplace"
+        ) as refused:
+            check_coverage(model, (4,))
+
+        assert refused.value.field == "model"
+
     def test_shared_frozen_and_repeated_layers_pass(self) -> None:
         model = Wired(
             lambda m, x: m.third(m.second(m.first(m.first(x)))),
