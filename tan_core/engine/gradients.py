@@ -229,5 +229,8 @@ def _are_finite(batch: BatchGradients, dtype: torch.dtype) -> Tensor:
 def _weighted_sums(
     batch: BatchGradients, weights_B: Tensor, dtype: torch.dtype
 ) -> Iterator[tuple[str, Tensor]]:
-    # A weight below the normal numbers has lost digits, and with them the bound: better nothing.
-    return batch.weighted_sum(functional.threshold(weights_B.to(dtype), torch.finfo(dtype).tiny, 0))
+    # A weight below the normal numbers has lost digits, and with them the bound: better nothing. One above all of them would
+    # be infinite, and make no number of a gradient that is zero.
+    known = torch.finfo(dtype)
+    weights_B = weights_B.clamp_max(known.max).to(dtype)
+    return batch.weighted_sum(functional.threshold(weights_B, known.tiny, 0))

@@ -11,6 +11,8 @@ from tan_core.spec.needs import Need
 
 PositiveFloat = Annotated[float, Field(gt=0, le=1e9)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
+Bounding = Annotated[float, Field(ge=1e-15, le=1e9)]
+"""What bounds a gradient: below it, float32 would round what is added by more than the bound, or make it infinite."""
 
 
 UNAUGMENTED: Final[Mapping[str, tuple[Any, ...]]] = {
@@ -121,11 +123,11 @@ class TrainerConfig(Frozen):
     """Times the weights: into the gradient (sgd, adam), or off the weights at each step (adamw)."""
     ema_decay: Fraction = 0.0
     """Of the averaged weights; the first steps have at most (1 + t) / (10 + t)."""
-    clip_norm: PositiveFloat = 1.0
+    clip_norm: Bounding = 1.0
     """C: the L2 norm that no example's gradient exceeds."""
     clipping: Clipping = Clipping.PER_EXAMPLE
     """What bounds the gradient of an example."""
-    clipping_stability: PositiveFloat = 0.01
+    clipping_stability: Bounding = 0.01
     """Of automatic clipping: what is added to each norm, so that tiny gradients stay small."""
     class_shares: (
         Annotated[

@@ -1,6 +1,7 @@
 """Rules of clipping: each bounds the sum, or is kept away from whatever is private."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from tan_core.engine import clipped_sum
-from tan_core.engine.clipping import clipping_rule
+from tan_core.engine.clipping import automatic_clipping, clipping_rule
 from tan_core.errors import UnaccountedError
 from tan_core.execution import Simulation
 from tan_core.spec.train import TrainerConfig
@@ -123,6 +124,21 @@ class TestSum:
         )
 
         assert float((whole - fewer).norm()) <= clip_norm * (1 + 1e-5)
+
+    @pytest.mark.parametrize("margin", [90.0, 100.0, 200.0])
+    def test_an_example_without_a_gradient_is_a_number_under_the_least_stability(
+        self, margin: float
+    ) -> None:
+        """Its weight was infinite, and the weights of the model said by no number that it was there."""
+        model, (inputs, labels) = small_model(), batch()
+        with torch.no_grad():
+            model.weight.zero_()
+            model.bias.copy_(torch.tensor([margin, 0, 0]))
+        least = partial(automatic_clipping, stability=5e-324)
+
+        found = clipped_sum(model, inputs[:1], labels[:1], clip_norm=0.3, rule=least).sum
+
+        assert float(found.double().norm()) <= 0.3 * (1 + 1e-5)
 
     @pytest.mark.parametrize("name", ["per_example", "automatic", "none"])
     def test_a_poisoned_example_contributes_nothing(self, name: str) -> None:

@@ -98,6 +98,7 @@ class TestDomains:
             ("schedule", "step"),
             ("clipping", "per_layer"),
             ("clipping_stability", 0.0),
+            *((name, 1e-16) for name in ("clip_norm", "clipping_stability")),
             ("optimizer", "lamb"),
             ("horizontal_flip", 1),
             ("horizontal_flip", "true"),
