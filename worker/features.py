@@ -199,14 +199,15 @@ class Sharing(AbstractContextManager["Sharing"]):
         """Blocks of features, in the order of the records."""
         size = _ON_GPU
         if not self._has_gpu:
-            began, done, first = time.monotonic(), 0, 0
+            began, done, first = time.monotonic(), 0, None
             for block in features_of(extractor, records, rows):
                 yield block
                 done += len(block)
-                if not first:  # some extractors prepare themselves in their first call
-                    first, paced = done, time.monotonic()
-                elif (now := time.monotonic()) > began + _ALONE_SECONDS and self._at_once > 1:
-                    size = math.ceil((done - first) * _TASK_SECONDS / (now - paced))
+                now = time.monotonic()
+                if first is None:  # some extractors prepare themselves in their first call
+                    first = (done, now)
+                elif now > began + _ALONE_SECONDS and self._at_once > 1:
+                    size = math.ceil((done - first[0]) * _TASK_SECONDS / (now - first[1]))
                     break
             rows = rows[done:]
         if rows:

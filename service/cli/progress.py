@@ -62,6 +62,8 @@ def begun(study: dict[str, Any]) -> StudyProgress:
 def of_study(study: dict[str, Any]) -> StudyProgress:
     """The progress of a study as ``GET /studies/{id}`` shows it."""
     known = _with_figures(begun(study), study.get("progress") or {})
+    if known.features and study.get("paused"):
+        known = replace(known, features=known.features | {"seconds_left": None})
     return replace(known, state=study["state"], reason=study.get("reason"))
 
 

@@ -448,6 +448,8 @@ class TestRead:
         server.study["progress"]["features"] = made
 
         assert "1,200 of 45,000 records, 1m30s left" in cli("show", ID).out
+        server.study["paused"] = True
+        assert "1m30s" not in cli("show", ID).out
 
     @pytest.mark.parametrize("reference", [ID, ID[:6], "digits-eps3"])
     def test_a_study_is_found_by_id_by_its_beginning_and_by_name(
