@@ -130,7 +130,9 @@ def keep_features(
         DatasetError: the data cannot be read or the features cannot be kept.
     """
     each = {name.lower(): amount for name, amount in ranks.each.items()}
-    at_once = tasks_at_once(ray.cluster_resources(), each, ranks.number)
+    # Ranks on processors have all cores of their nodes, however few they are.
+    limit = ranks.number if ranks.use_gpu else None
+    at_once = tasks_at_once(ray.cluster_resources(), each, limit)
     if settings.cache_dir is None or at_once == 1:
         return
     extractor = extractor_for(assignment, checkpoint_of(assignment, settings))
