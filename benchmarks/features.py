@@ -22,18 +22,19 @@ from tan_core.models import build
 from tan_core.models.backbone import FrozenBackbone
 from tan_core.spec.models import WideResNetModel
 from worker.features import Sharing
-from worker.resources import tasks_at_once
+from worker.settings import WorkerSettings
 
 SHAPE, NUMBER, QUICK, REPEATS = (3, 32, 32), 12_288, 3_072, 3
 EACH = {"cpu": 1.0}
+SETTINGS = WorkerSettings(api_url="http://none", run_id="none", fence=1, run_token="none")
 
 
 def seconds(backbone: FrozenBackbone, images: np.ndarray, *, is_shared: bool) -> float:
     """From the first record to the last."""
     ray.init(include_dashboard=False, log_to_driver=False)
-    at_once = tasks_at_once(ray.cluster_resources(), EACH, None) if is_shared else 1
     began = time.perf_counter()
-    with Sharing(EACH, at_once, is_unwanted=lambda: False) as sharing:
+    limit = None if is_shared else 1
+    with Sharing(EACH, limit, SETTINGS, is_unwanted=lambda: False) as sharing:
         made = sum(len(block) for block in sharing(backbone, images, range(len(images))))
     spent = time.perf_counter() - began
     assert made == len(images)

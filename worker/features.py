@@ -106,8 +106,7 @@ def put_splits(
         UnwantedError: nobody waits any more.
         DatasetError: the data cannot be read or the features cannot be kept.
     """
-    at_once = tasks_at_once(ray.cluster_resources(), each, assignment.max_concurrent)
-    with Sharing(each, at_once, is_unwanted) as sharing:
+    with Sharing(each, assignment.max_concurrent, settings, is_unwanted) as sharing:
         load = partial(_load, assignment, extractor, settings, sharing, note)
         # Ray keeps on disk what does not fit into its memory.
         return ray.put((load("train"), load("validation")))
@@ -132,8 +131,8 @@ def keep_features(
     each = {name.lower(): amount for name, amount in ranks.each.items()}
     # Ranks on processors have all cores of their nodes, however few they are.
     limit = ranks.number if ranks.use_gpu else None
-    at_once = tasks_at_once(ray.cluster_resources(), each, limit)
-    if settings.cache_dir is None or at_once == 1:
+    sharing = Sharing(each, limit, settings, is_unwanted)
+    if settings.cache_dir is None or sharing.at_once == 1:
         return
     extractor = extractor_for(assignment, checkpoint_of(assignment, settings))
     if extractor is None:
@@ -143,7 +142,7 @@ def keep_features(
     if all(kept(assignment.dataset, role) for role in roles):
         return
     verify(assignment.dataset, storage=settings.storage)
-    with Sharing(each, at_once, is_unwanted) as sharing:
+    with sharing:
         for role in roles:
             _load(assignment, extractor, settings, sharing, note, role)
     log.info("features of %s are there", assignment.model.name)
@@ -176,19 +175,30 @@ class Sharing(AbstractContextManager["Sharing"]):
 
     Args:
         each: what a task is lent.
-        at_once: tasks that Ray is given, at most; with 1, and no GPU, the driver does it all.
+        limit: of tasks that Ray is given at once.
+        settings: whether the cluster grows.
         is_unwanted: asked now and then.
     """
 
     def __init__(
-        self, each: Mapping[str, float], at_once: int, is_unwanted: Callable[[], bool]
+        self,
+        each: Mapping[str, float],
+        limit: int | None,
+        settings: WorkerSettings,
+        is_unwanted: Callable[[], bool],
     ) -> None:
-        self._at_once, self._is_unwanted = at_once, is_unwanted
+        self._each, self._limit, self._settings = each, limit, settings
+        self._is_unwanted = is_unwanted
         self._has_gpu = bool(each.get("gpu"))
         self._task: Any = ray.remote(_features).options(
             num_cpus=each["cpu"], num_gpus=each.get("gpu", 0), max_retries=_LOST_WORKERS
         )
         self._running: deque[ray.ObjectRef] = deque()
+
+    @property
+    def at_once(self) -> int:
+        """Tasks that Ray is given now, at most; with one, and no GPU, the driver does it all."""
+        return tasks_at_once(ray.cluster_resources(), self._each, self._limit, self._settings)
 
     def __exit__(self, *_: object) -> None:
         for task in self._running:
@@ -208,7 +218,7 @@ class Sharing(AbstractContextManager["Sharing"]):
                 now = time.monotonic()
                 if first is None:  # some extractors prepare themselves in their first call
                     first = (done, now)
-                elif now > began + _ALONE_SECONDS and self._at_once > 1:
+                elif now > began + _ALONE_SECONDS and self.at_once > 1:
                     size = math.ceil((done - first[0]) * _TASK_SECONDS / (now - first[1]))
                     break
             rows = rows[done:]
@@ -228,14 +238,14 @@ class Sharing(AbstractContextManager["Sharing"]):
         self, extractor: Extractor, records: NDArray[Any] | Records, rows: range, size: int
     ) -> Iterator[NDArray[Any]]:
         # All have their part of what is little.
-        fair = math.ceil(len(rows) / self._at_once)
+        fair = math.ceil(len(rows) / self.at_once)
         unit = extractor.records_at_once
         size = math.ceil(min(size, fair) / unit) * unit
         given = ray.put(extractor), ray.put(records)
         parts = (rows[at : at + size] for at in range(0, len(rows), size))
         for part in parts:
             self._running.append(self._task.remote(*given, part))
-            if len(self._running) == self._at_once:
+            while len(self._running) >= self.at_once:
                 yield self._first()
         while self._running:
             yield self._first()

@@ -52,18 +52,27 @@ def of_ranks(cluster: Mapping[str, Any], wanted: int, settings: WorkerSettings) 
     return Ranks(max(1, min(wanted, slots)), use_gpu=gpus > 0)
 
 
-def tasks_at_once(cluster: Mapping[str, Any], each: Mapping[str, float], limit: int | None) -> int:
+def tasks_at_once(
+    cluster: Mapping[str, Any],
+    each: Mapping[str, float],
+    limit: int | None,
+    settings: WorkerSettings,
+) -> int:
     """How many tasks of one kind Ray is given at once: more than run, so that none of its workers waits for the next.
+
+    What waits has a cluster grow that can, and then there may be more.
 
     Args:
         cluster: what there is of each resource now.
         each: what a task asks for.
         limit: never more than these.
+        settings: whether it grows.
 
     Example:
-        >>> tasks_at_once({"CPU": 8, "GPU": 1}, {"cpu": 1, "gpu": 0.25}, None)
+        >>> settings = WorkerSettings(api_url="http://tan", run_id="r", fence=1, run_token="t")
+        >>> tasks_at_once({"CPU": 8, "GPU": 1}, {"cpu": 1, "gpu": 0.25}, None, settings)
         8
     """
     places = min(int(cluster.get(name.upper(), 0) / amount) for name, amount in each.items())
-    wanted = 2 * places if places > 1 else 1
+    wanted = 2 * max(places, 1) if places > 1 or settings.autoscaling else 1
     return wanted if limit is None else min(wanted, limit)

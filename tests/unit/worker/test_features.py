@@ -13,6 +13,9 @@ from tan_core.models.extractor import Extractor
 from tests.support.datasets import dataset_ref
 from worker import features
 from worker.features import Sharing, Told, UnwantedError
+from worker.settings import WorkerSettings
+
+SETTINGS = WorkerSettings(api_url="http://x", run_id="r", fence=1, run_token="t")
 
 
 class Flat(Extractor):
@@ -50,7 +53,7 @@ def test_who_raises_ends_the_work_and_nothing_is_kept(tmp_path) -> None:
 def test_a_driver_that_has_one_core_computes_all_itself() -> None:
     records = np.arange(60, dtype=np.float32).reshape(20, 3)
 
-    with Sharing({"cpu": 1}, at_once=1, is_unwanted=lambda: False) as sharing:
+    with Sharing({"cpu": 1}, 1, SETTINGS, is_unwanted=lambda: False) as sharing:
         blocks = [*sharing(Flat(), records, range(20))]
 
     assert [len(block) for block in blocks] == [8, 8, 4]
@@ -74,12 +77,13 @@ def test_tasks_are_as_large_as_the_pace_behind_the_first_call_says(
 ) -> None:
     clock = [100.0]
     monkeypatch.setattr(features.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(features.ray, "cluster_resources", lambda: {"CPU": 2})
     shared: list[tuple[range, int]] = []
     monkeypatch.setattr(
         Sharing, "_shared", lambda self, _, records, rows, size: shared.append((rows, size)) or []
     )
 
-    with Sharing({"cpu": 1}, at_once=4, is_unwanted=lambda: False) as sharing:
+    with Sharing({"cpu": 1}, 4, SETTINGS, is_unwanted=lambda: False) as sharing:
         alone = [*sharing(Preparing(clock), np.zeros((900, 3), np.float32), range(900))]
 
     assert [len(block) for block in alone] == [8, 8]

@@ -65,17 +65,22 @@ def test_what_each_is_given_is_told_in_one_way(each: dict, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cluster", "each", "limit", "number"),
+    ("cluster", "each", "limit", "number", "number_where_it_grows"),
     [
-        ({"CPU": 8}, {"cpu": 1}, None, 16),
-        ({"CPU": 8}, {"cpu": 1}, 3, 3),
-        ({"CPU": 1}, {"cpu": 1}, 4, 1),
-        ({"CPU": 8, "GPU": 1}, {"cpu": 1, "gpu": 1}, None, 1),
-        ({"CPU": 8, "GPU": 2}, {"cpu": 1, "gpu": 0.5}, None, 8),
-        ({"CPU": 8}, {"cpu": 1, "gpu": 1}, None, 1),  # a node with one is yet to be started
+        ({"CPU": 8}, {"cpu": 1}, None, 16, 16),
+        ({"CPU": 8}, {"cpu": 1}, 3, 3, 3),
+        ({"CPU": 1}, {"cpu": 1}, 4, 1, 2),
+        ({}, {"cpu": 1}, 1, 1, 1),
+        ({"CPU": 8, "GPU": 1}, {"cpu": 1, "gpu": 1}, None, 1, 2),
+        ({"CPU": 8, "GPU": 2}, {"cpu": 1, "gpu": 0.5}, None, 8, 8),
+        ({"CPU": 8}, {"cpu": 1, "gpu": 1}, None, 1, 2),  # a node with one is yet to be started
     ],
 )
 def test_tasks_are_more_than_run_and_no_more_than_a_study_may_have(
-    cluster: dict, each: dict, limit: int | None, number: int
+    cluster: dict, each: dict, limit: int | None, number: int, number_where_it_grows: int
 ) -> None:
-    assert tasks_at_once(cluster, each, limit) == number
+    found = [
+        tasks_at_once(cluster, each, limit, settings(autoscaling=grows)) for grows in (False, True)
+    ]
+
+    assert found == [number, number_where_it_grows]
