@@ -13,7 +13,8 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, Self
+from functools import lru_cache
+from typing import Any, NoReturn, Self, TypeVar
 
 from tan_core import _validate
 from tan_core.choice import Choice
@@ -155,7 +156,8 @@ class Mechanism:
 
     def with_steps(self, steps: int) -> Self:
         """The same mechanism run for another number of steps."""
-        return replace(self, steps=steps)
+        # What is no plain number is made one, or refused.
+        return _with_steps(self, steps) if type(steps) is int else replace(self, steps=steps)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that any implementation can read; floats are hexadecimal and exact."""
@@ -212,8 +214,22 @@ class Mechanism:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the canonical JSON, as hex: what the ledger and the checkpoints compare."""
-        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return _fingerprint(self)
+
+
+_Run = TypeVar("_Run", bound=Mechanism)
+"""A ledger of hundreds of mechanisms asks for the same ones again and again: both answers are kept."""
+
+
+@lru_cache(maxsize=8192)
+def _with_steps(mechanism: _Run, steps: int) -> _Run:
+    return replace(mechanism, steps=steps)
+
+
+@lru_cache(maxsize=8192)
+def _fingerprint(mechanism: Mechanism) -> str:
+    text = json.dumps(mechanism.to_json(), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _written(data: Mapping[str, Any], name: str) -> Any:

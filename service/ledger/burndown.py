@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -18,7 +18,7 @@ from tan_core.mechanism import Accountant, Mechanism
 
 MAX_POINTS = 100
 MAX_PRICED_POINTS = 8
-"""Where something has no Rényi bound: PLD takes a tenth of a second over each figure, and longer the more mechanisms are unlike."""
+"""Where something has no Rényi bound: PLD takes a tenth of a second over each figure, and at first longer the more mechanisms are unlike."""
 MOVES = frozenset({"reserve", "begin", "release"})
 """The kinds of entries after which the budget stands elsewhere."""
 _cache: dict[str, Burndown] = {}
@@ -40,14 +40,19 @@ async def burndown(session: AsyncSession, scope_id: str) -> Burndown:
 def compute(scope: Scope, head: Head, entries: Sequence[Entry]) -> Burndown:
     """Fold the entries, and price where the budget stood after at most ``MAX_POINTS`` of them, or ``MAX_PRICED_POINTS``."""
     moves = [place for place, entry in enumerate(entries) if entry.kind in MOVES]
-    reserved = [json.loads(entry.body) for entry in entries if entry.kind == "reserve"]
-    is_bounded = _are_bounded(Mechanism.from_json(body["event"]) for body in reserved)
-    stride = max(1, -(-len(moves) // (MAX_POINTS if is_bounded else MAX_PRICED_POINTS)))
-    shown = {0, *moves[::-1][::stride]} if entries else set[int]()
-    books = _Books(scope)
+    bodies = [json.loads(entry.body) for entry in entries]
+    wholes = {
+        entry.seq: Mechanism.from_json(body["event"])
+        for entry, body in zip(entries, bodies, strict=True)
+        if entry.kind == "reserve"
+    }
+    is_bounded = _are_bounded(set(wholes.values()))
+    shown = (
+        _shown(moves, MAX_POINTS if is_bounded else MAX_PRICED_POINTS) if entries else set[int]()
+    )
+    books = _Books(scope, wholes)
     points: list[BurndownPoint] = []
-    for place, entry in enumerate(entries):
-        body = json.loads(entry.body)
+    for place, (entry, body) in enumerate(zip(entries, bodies, strict=True)):
         books.enter(entry, body)
         if place in shown:
             points.append(books.point(entry.seq, body["at"]))
@@ -57,11 +62,20 @@ def compute(scope: Scope, head: Head, entries: Sequence[Entry]) -> Burndown:
     )  # fmt: skip
 
 
+def _shown(moves: Sequence[int], most: int) -> set[int]:
+    """The first entry, the last move, and every so many moves: the same ones after the next move, whose figures are known then."""
+    stride = 1
+    while len(moves) > most * stride:
+        stride *= 2
+    return {0, *moves[stride - 1 :: stride], *moves[-1:]}
+
+
 class _Books:
     """Steps of every mechanism by now. A study is priced again only where it was charged since."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope, wholes: Mapping[int, Mechanism]) -> None:
         self._scope = scope
+        self._wholes = wholes
         self._held: dict[str, tuple[str, Mechanism]] = {}
         self._committed = Counter[Mechanism]()
         self._charged = Counter[Mechanism]()
@@ -73,7 +87,7 @@ class _Books:
         """Fold one entry."""
         name = entry.reservation_id or ""
         if entry.kind == "reserve":
-            whole = Mechanism.from_json(body["event"])
+            whole = self._wholes[entry.seq]
             self._held[name] = body["study"], whole.with_steps(1)
             self._committed[whole.with_steps(1)] += whole.steps
         elif entry.kind == "begin":
@@ -111,7 +125,7 @@ class _Books:
 
 
 def _are_bounded(mechanisms: Iterable[Mechanism]) -> bool:
-    return all(renyi.divergences(mechanism.with_steps(1)) for mechanism in mechanisms)
+    return all(map(renyi.divergences, mechanisms))
 
 
 def _epsilon(merged: tuple[Mechanism, ...], scope: Scope) -> float:
@@ -121,6 +135,6 @@ def _epsilon(merged: tuple[Mechanism, ...], scope: Scope) -> float:
     return _by_pld(merged, scope.delta)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
 def _by_pld(merged: tuple[Mechanism, ...], delta: float) -> float:
     return price(merged, delta=delta).epsilon

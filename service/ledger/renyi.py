@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tan_core.mechanism import Mechanism, NeighboringRelation, Sampling
 
@@ -33,17 +34,18 @@ _ROUND_OFF = 1e-11
 Divergences = tuple[float | None, ...]
 
 
-@lru_cache(maxsize=1024)
 def divergences(mechanism: Mechanism) -> Divergences | None:
     """Of one step at :data:`ORDERS`, whatever the number of steps; None for a sampling and relation without a known bound."""
     rate, sigma = mechanism.sampling_rate, mechanism.noise_multiplier
     replaced = mechanism.neighboring_relation is NeighboringRelation.REPLACE_ONE
     if mechanism.sampling is not Sampling.POISSON or (replaced and rate < 1):
         return None
-    return tuple(
-        _divergence(rate, sigma / mechanism.neighboring_relation.sensitivity, order)
-        for order in ORDERS
-    )
+    return _of_step(rate, sigma / mechanism.neighboring_relation.sensitivity)
+
+
+@lru_cache(maxsize=4096)
+def _of_step(rate: float, sigma: float) -> Divergences:
+    return tuple(_divergence(rate, sigma, order) for order in ORDERS)
 
 
 def agree(stored: Sequence[float | None] | None, computed: Divergences | None) -> bool:
@@ -70,8 +72,11 @@ def epsilon(mechanisms: Sequence[Mechanism], *, order: float | None, delta: floa
     """
     if not mechanisms:
         return 0.0
+    spent = np.zeros(len(ORDERS))
+    for mechanism in mechanisms:
+        spent += mechanism.steps * _known(divergences(mechanism))
     places = range(len(ORDERS)) if order is None else [ORDERS.index(order)]
-    return min(_epsilon_at(mechanisms, place, delta) for place in places)
+    return min(_epsilon_at(place, float(spent[place]), delta) for place in places)
 
 
 def wall(budget: float) -> float:
@@ -79,13 +84,16 @@ def wall(budget: float) -> float:
     return max(1.2 * budget, budget + 1)
 
 
-def _epsilon_at(mechanisms: Sequence[Mechanism], place: int, delta: float) -> float:
-    order, spent = ORDERS[place], 0.0
-    for mechanism in mechanisms:
-        known = divergences(mechanism.with_steps(1))
-        one = None if known is None else known[place]
-        spent += math.inf if one is None else mechanism.steps * one
+def _epsilon_at(place: int, spent: float, delta: float) -> float:
+    order = ORDERS[place]
     return max(0.0, spent + math.log1p(-1 / order) - math.log(delta * order) / (order - 1))
+
+
+@lru_cache(maxsize=4096)
+def _known(found: Divergences | None) -> NDArray[np.float64]:
+    """With infinity where none is."""
+    none: Divergences = (None,) * len(ORDERS)
+    return np.array([math.inf if one is None else one for one in found or none])
 
 
 def _divergence(rate: float, sigma: float, order: float) -> float | None:

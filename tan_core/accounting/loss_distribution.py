@@ -4,7 +4,8 @@ It serves planning, where a thousand prices are asked for, and checks every prom
 dp-accounting. One step's loss is put on a grid by connecting the dots (Doroshenko et al. 2022): the mass
 of each cell goes to its two ends in the one proportion that keeps both its probability under P and under
 Q, which makes the new pair dominate the old one. Composition is a power in Fourier space, on a window
-outside of which a Chernoff bound finds next to nothing; what lies above it counts as a certain loss.
+outside of which a Chernoff bound finds next to nothing; what lies above it counts as a certain loss. Many unlike
+steps are composed by twos (:mod:`tan_core.accounting.sums`).
 
 References:
     Doroshenko, Ghazi, Kamath, Kumar and Manurangsi (2022), "Connect the Dots: Tighter Discrete
@@ -25,6 +26,7 @@ from tan_core.accounting.effort import check_effort
 from tan_core.accounting.events import SampledGaussian, loss_variance
 from tan_core.accounting.gaussian import GaussianProfile
 from tan_core.accounting.profile import PrivacyProfile
+from tan_core.accounting.sums import FEW, Counted, Sums, coarsened
 from tan_core.errors import AccountantError
 
 Floats = NDArray[np.float64]
@@ -172,7 +174,9 @@ def _cell(steps: Sequence[SampledGaussian], fraction: float) -> float:
         step.steps * loss_variance(step.sampling_rate, 1 / step.noise_multiplier) for step in steps
     )
     deviation = math.sqrt(variance / sum(step.steps for step in steps))
-    return min(max(fraction * deviation, _FINEST_CELL), _COARSEST_CELL * fraction)
+    coarsest = _COARSEST_CELL * fraction
+    cell = min(max(fraction * deviation, _FINEST_CELL), coarsest)
+    return coarsened(cell, coarsest=coarsest) if len(steps) > FEW else cell
 
 
 @dataclass(frozen=True)
@@ -308,10 +312,85 @@ def _outside(losses: Floats, q: float, sigma: float, *, removed: bool) -> tuple[
     return float(below), float(above)
 
 
+@dataclass(frozen=True)
+class _Part:
+    """A step, as :data:`_sums` has it: its number is counted beside it."""
+
+    sampling_rate: float
+    noise_multiplier: float
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """The sum of some losses: ``probabilities[i]`` at ``(first + i) * cell``, and of a certain loss."""
+
+    first: int
+    probabilities: Floats
+    infinite: float
+
+
 def _compose(
     events: Sequence[SampledGaussian], cell: float, tail: float, *, removed: bool
 ) -> _Composed:
     """The distribution of the sum of all steps' losses, on a window."""
+    if len(events) > FEW:
+        composed = _sum_of_many(events, cell, tail, removed=removed)
+    else:
+        composed = _sum_of_few(events, cell, tail, removed=removed)
+    losses = np.arange(composed.first, composed.first + len(composed.probabilities)) * np.float64(
+        cell
+    )
+    kept = losses >= 0
+    return _Composed(losses[kept], composed.probabilities[kept], composed.infinite)
+
+
+def _sum_of_many(
+    events: Sequence[SampledGaussian], cell: float, tail: float, *, removed: bool
+) -> _Sum:
+    """By twos. Each leaf and branch may lose some of the tail: they share it."""
+    share = tail / 2 ** math.ceil(math.log2(len(events)))
+
+    def leaf(step: Counted[_Part]) -> _Sum:
+        check_effort("the loss distribution")
+        event = SampledGaussian(
+            sampling_rate=step.part.sampling_rate,
+            noise_multiplier=step.part.noise_multiplier,
+            steps=step.count,
+        )
+        return _sum_of_few([event], cell, share, removed=removed)
+
+    counted = [
+        Counted(_Part(event.sampling_rate, event.noise_multiplier), event.steps) for event in events
+    ]
+    return _sums.of(
+        counted,
+        on=(cell, share, removed),
+        leaf=leaf,
+        add=lambda one, other: _added(one, other, share),
+    )
+
+
+_sums: Sums[_Part, _Sum] = Sums(lambda composed: len(composed.probabilities))
+
+
+def _added(one: _Sum, other: _Sum, tail: float) -> _Sum:
+    """Both losses together; what lies above but for ``tail`` is certain, and what lies below is rounded up."""
+    length = len(one.probabilities) + len(other.probabilities) - 1
+    size = scipy.fft.next_fast_len(length, real=True)
+    spectrum = scipy.fft.rfft(one.probabilities, size) * scipy.fft.rfft(other.probabilities, size)
+    probabilities = np.maximum(scipy.fft.irfft(spectrum, n=size)[:length], 0)
+    below = int(np.searchsorted(np.cumsum(probabilities), tail))
+    above = int(np.searchsorted(np.cumsum(probabilities[::-1]), tail))
+    kept = probabilities[below : max(length - above, below + 1)].copy()
+    kept[0] += probabilities[:below].sum()
+    infinite = one.infinite + other.infinite + float(probabilities[below + len(kept) :].sum())
+    return _Sum(one.first + other.first + below, kept, infinite)
+
+
+def _sum_of_few(
+    events: Sequence[SampledGaussian], cell: float, tail: float, *, removed: bool
+) -> _Sum:
+    """In Fourier space at once."""
     steps = [_discretise(event, cell, tail, removed=removed) for event in events]
     low, high = _window(steps, cell, tail)
     size = scipy.fft.next_fast_len(max(high - low, 2), real=True)
@@ -325,10 +404,8 @@ def _compose(
         centre += step.count * (step.first + mean)
     composed = scipy.fft.irfft(np.exp(spectrum), n=size)
     composed = np.maximum(np.roll(composed, -((low - centre) % size)), 0)
-    losses = np.arange(low, low + size) * np.float64(cell)
-    kept = losses >= 0
     infinite = sum(step.count * step.infinite for step in steps) + tail
-    return _Composed(losses[kept], composed[kept], infinite)
+    return _Sum(low, composed, infinite)
 
 
 def _folded(probabilities: Floats, centre: int, size: int) -> Floats:

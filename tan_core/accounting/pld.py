@@ -16,12 +16,13 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from tan_core.accounting.effort import check_effort
 from tan_core.accounting.events import loss_variance, pld_event, relation_of
+from tan_core.accounting.sums import FEW, Counted, Sums, coarsened
 from tan_core.errors import AccountantError
 from tan_core.mechanism import Mechanism
 
@@ -33,6 +34,8 @@ CONVERSION = "pld connect-the-dots"
 MIN_NOISE_MULTIPLIER = 1e-3
 ROUND_OFF_PER_STEP = 2.0**-52
 """Of delta: a power of S in Fourier space carries S roundings of its base."""
+_CUT_OFF = 2e-15
+"""Of delta: twice what the library cuts off a sum of two and takes for certain, which depends on their order."""
 
 _GRID_FRACTION = 0.05  # of one step's standard deviation: epsilon is 0.024 % above its limit
 _FINEST_GRID, _COARSEST_GRID = (
@@ -101,8 +104,11 @@ def pld_profile(mechanisms: Sequence[Mechanism]) -> PldProfile:
                 f"pld needs noise_multiplier >= {MIN_NOISE_MULTIPLIER:g}, "
                 f"got {mechanism.noise_multiplier:g}"
             )
-    steps = sum(_load(mechanism).steps for mechanism in mechanisms)
-    return PldProfile(mechanisms, ROUND_OFF_PER_STEP * steps)
+    loads = [_load(mechanism) for mechanism in mechanisms]
+    lost = ROUND_OFF_PER_STEP * sum(load.steps for load in loads)
+    if _are_many(loads):
+        lost += _CUT_OFF * len(loads)
+    return PldProfile(mechanisms, lost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +190,8 @@ def _composed(
 ) -> "PrivacyLossDistribution | None":
     from dp_accounting.pld import privacy_loss_distribution  # see the note in events.py
 
+    if len(events) > FEW:
+        return _sum_of_many(events, grid=grid, relation=relation)
     losses = privacy_loss_distribution.identity(value_discretization_interval=grid)
     for event, count in events.items():
         check_effort("pld")
@@ -192,6 +200,39 @@ def _composed(
             return None
         losses = losses.compose(of_event)
     return losses
+
+
+_Losses: "TypeAlias" = "PrivacyLossDistribution | None"
+
+
+def _sum_of_many(
+    events: "Counter[dp_accounting.DpEvent]",
+    *,
+    grid: float,
+    relation: "dp_accounting.NeighboringRelation",
+) -> "_Losses":
+    """The same, branch by branch: the library adds each two of them, and cuts as much off, as it would in a row."""
+
+    def leaf(event: "Counted[dp_accounting.DpEvent]") -> "_Losses":
+        check_effort("pld")
+        return _of_event(event.part, event.count, grid=grid, relation=relation)
+
+    def add(one: "_Losses", other: "_Losses") -> "_Losses":
+        check_effort("pld")
+        return None if one is None or other is None else one.compose(other)
+
+    counted = [Counted(event, count) for event, count in events.items()]
+    return _sums.of(counted, on=(grid, relation), leaf=leaf, add=add)
+
+
+def _size(losses: "_Losses") -> int:
+    """With what the library has cut off, and holds as well."""
+    if losses is None:
+        return 1
+    return 3 * (losses._pmf_remove.size + losses._pmf_add.size) // 2  # pyright: ignore[reportPrivateUsage]
+
+
+_sums: "Sums[dp_accounting.DpEvent, _Losses]" = Sums(_size)
 
 
 def _of_event(
@@ -292,7 +333,8 @@ def _as_accountant_error() -> Generator[None]:
 def _grids(loads: Sequence["_Load"]) -> list[float]:
     """Distances between two losses: as fine as the sum of all steps asks, as coarse as needed.
 
-    Mostly one; and doubles of it until round-off is negligible, where it may not be.
+    Mostly one; and doubles of it until round-off is negligible, where it may not be. One of few widths where
+    there are many unlike steps: a coarser one, so that epsilon is no less.
     """
     spread, round_off = _spread(loads), _round_off(loads)
     deviation = spread * math.sqrt(sum(load.steps for load in loads))
@@ -303,9 +345,16 @@ def _grids(loads: Sequence["_Load"]) -> list[float]:
             12 * deviation / _MAX_RUN_POINTS,
         )
     ]
+    # Where round-off counts, a coarser grid may be the tighter one.
+    if _are_many(loads) and round_off / grids[0] ** 2 < _NEGLIGIBLE_ROUND_OFF / 10:
+        grids[0] = coarsened(grids[0], coarsest=_COARSEST_GRID)
     while round_off / grids[-1] ** 2 > _NEGLIGIBLE_ROUND_OFF and grids[-1] < _COARSEST_GRID:
         grids.append(2 * grids[-1])
     return grids
+
+
+def _are_many(loads: Sequence["_Load"]) -> bool:
+    return len({(load.sampling_rate, load.shift) for load in loads}) > FEW
 
 
 def _spread(loads: Sequence["_Load"]) -> float:

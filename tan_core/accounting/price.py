@@ -65,7 +65,8 @@ def price(
 
     * ``epsilon`` (or ``delta``) is an upper bound for mechanisms that were fixed in advance; with
       ``Accountant.RDP`` also for ones chosen after seeing earlier outputs.
-    * Non-decreasing in steps, to the accountant's own precision (0.03 % for PLD).
+    * Non-decreasing in steps, to the accountant's own precision (0.03 % for PLD, 0.05 % where more than eight mechanisms
+      are unlike).
     * By PLD: two implementations agree on it to 0.1 %, wherever both can price it.
 
     Args:

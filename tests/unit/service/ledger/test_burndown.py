@@ -1,6 +1,7 @@
 """The budget over time, from a journal alone."""
 
 import json
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -109,3 +110,37 @@ def test_a_study_is_priced_when_it_was_charged_and_not_at_every_point(
     found = burndown.compute(SCOPE, Head(seq=len(entries), hash=""), entries)
     assert len(found.points[-1].by_study) == studies
     assert len(priced) == studies + 2 * len(found.points)
+
+
+@pytest.mark.parametrize("moves", [1, 2, 99, 100, 101, 200, 201, 777])
+def test_points_stay_where_they_are_when_the_budget_moves(moves: int) -> None:
+    """What was priced for a page is priced for the next one too, but for the last point."""
+    before, after = (burndown._shown(range(1, count + 1), 100) for count in (moves, moves + 1))
+    assert {0, moves} <= before
+    assert len(before) <= 101 + 1
+    if moves not in (100, 200):  # where every second one is left out from now on
+        assert before - {moves} <= after
+
+
+def test_what_is_spent_is_summed_mechanism_by_mechanism_at_every_order() -> None:
+    capped = replace(
+        STEP, neighboring_relation=NeighboringRelation.ZERO_OUT, sampling=Sampling.TRUNCATED_POISSON,
+        num_examples=1000, max_batch_size=60, steps=20,
+    )  # fmt: skip
+    runs = [STEP.with_steps(70), OTHER.with_steps(300), replace(OTHER, noise_multiplier=0.3)]
+    for order in (*renyi.ORDERS, None):
+        places = [renyi.ORDERS.index(order)] if order else range(len(renyi.ORDERS))
+        by_hand = []
+        for place in places:
+            spent = 0.0
+            for run in runs:
+                known = renyi.divergences(run)
+                assert known is not None
+                one = known[place]
+                spent += math.inf if one is None else run.steps * one
+            alpha = renyi.ORDERS[place]
+            by_hand.append(
+                max(0.0, spent + math.log1p(-1 / alpha) - math.log(1e-5 * alpha) / (alpha - 1))
+            )
+        assert renyi.epsilon(runs, order=order, delta=1e-5) == min(by_hand)
+    assert renyi.epsilon([*runs, capped], order=None, delta=1e-5) == math.inf
