@@ -22,7 +22,9 @@ from service.datasets import service as datasets
 from service.db.clock import clock
 from service.errors import InvalidInputError, NotFoundError
 from service.ledger import burndown, names, repository, words
-from service.ledger.schemas import Account, Burndown, Entry, Evaluation
+from service.ledger.prices import PAGE_PATIENCE_SECONDS, budgets
+from service.ledger.schemas import Account, Beside, Burndown, Entry, Evaluation, Totals
+from service.ledger.schemas import Scope as LedgerScope
 from service.ledger.service import Ledger, scope_id_of
 from tan_core.accounting import SEARCH_NOTES, SearchAccounting
 from tan_core.mechanism import Accountant
@@ -56,6 +58,16 @@ After = Annotated[
     Query(max_length=200, pattern=r"^[^\x00]*$", description="Only datasets behind this name"),
 ]
 Before = Annotated[int | None, Query(ge=1, le=2**53, description="Only entries of a lower number")]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One of many budgets."""
+
+    scope: LedgerScope
+    beside: Beside
+    totals: Totals | None
+    """None: not priced yet."""
 
 
 @dataclass(frozen=True)
@@ -101,16 +113,24 @@ class Journal:
 async def list_datasets(request: Request, context: ContextDep, after: After = "") -> HTMLResponse:
     """A page of the registered datasets, by name, with what is left of each budget."""
     async with context.database.snapshot() as session:
-        # Each budget is priced: all of a thousand would take minutes.
+        # Each budget is looked at: all of a thousand would take a while.
         found = await dataset_rows.after(session, after, DATASETS_PER_PAGE + 1)
         shown = found[:DATASETS_PER_PAGE]
         items = await datasets.views(session, shown)
-        accounts = [await _account(session, row.scope_id) for row in shown]
+        scope_ids = [row.scope_id for row in shown if row.scope_id is not None]
+        scopes = await repository.scopes(session, scope_ids)
+        beside = {each: await repository.beside(session, each) for each in scope_ids}
+        asked = await budgets(session, scope_ids)
         unaccounted = await queries.unaccounted_searches(session)
+    totals = await request.app.state.metrics.prices.newest(asked, PAGE_PATIENCE_SECONDS)
+    standings = [
+        row.scope_id and Standing(scopes[row.scope_id], beside[row.scope_id], totals.get(row.scope_id))
+        for row in shown
+    ]  # fmt: skip
     return page(
         request,
         "datasets.html",
-        datasets=list(zip(items, accounts, strict=True)),
+        datasets=list(zip(items, standings, strict=True)),
         after=after,
         next_after=shown[-1].name if len(found) > len(shown) else None,
         shares=view.shares,
@@ -150,7 +170,7 @@ async def show_dataset(
         dataset=item,
         test_reads=test_reads,
         account=account,
-        shares=view.shares(account),
+        shares=view.shares(account.scope.epsilon, account),
         chart=chart,
         bounded=evidence.burndown.accountant == Accountant.RDP,
         last=evidence.burndown.points[-1] if evidence.burndown.points else None,
@@ -248,9 +268,3 @@ async def _evidence(session: AsyncSession, scope_id: str) -> Evidence:
         burndown=await burndown.burndown(session, scope_id),
         evaluations=newest(await repository.evaluations(session, scope_id)),
     )
-
-
-async def _account(session: AsyncSession, scope_id: str | None) -> Account | None:
-    if scope_id is None:
-        return None
-    return await Ledger().account(session, scope_id, last_entries=0)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from service.ledger.schemas import Account
+from service.ledger.schemas import Account, Totals
 from service.studies.lifecycle import AWAITS_PROMOTE, TERMINAL, StudyState
 from service.studies.schemas import (
     Progress,
@@ -144,11 +144,10 @@ class Shares:
     reserved: int
 
 
-def shares(account: Account) -> Shares:
+def shares(total: float, stands: Account | Totals) -> Shares:
     """The bar of a budget. A part that exists is never too thin to be seen."""
-    total = account.scope.epsilon
-    charged = _thousandths(account.charged_epsilon, total)
-    committed = max(charged, _thousandths(account.committed_epsilon, total))
+    charged = _thousandths(stands.charged_epsilon, total)
+    committed = max(charged, _thousandths(stands.committed_epsilon, total))
     return Shares(charged=charged, reserved=committed - charged)
 
 

@@ -11,8 +11,8 @@ from prometheus_client.core import (
 )
 from sqlalchemy.pool import QueuePool
 
+from service.ledger.prices import Budget
 from service.ledger.schemas import Totals
-from service.metrics.budgets import Budget
 from service.metrics.counts import Counts
 
 

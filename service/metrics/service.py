@@ -8,7 +8,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
 from service.context import Context
-from service.metrics.budgets import Prices, budgets
+from service.ledger.prices import Prices, budgets
 from service.metrics.counts import count, events_behind
 from service.metrics.families import Reading
 from service.metrics.latency import make_histogram
@@ -22,7 +22,8 @@ class Metrics:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._prices = Prices(context.database)
+        self.prices = Prices(context.database)
+        """Of the pages that show many budgets, too."""
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         self.latency = make_histogram(self._registry)
@@ -49,7 +50,7 @@ class Metrics:
 
     async def close(self) -> None:
         """Stop what still works in the background."""
-        await self._prices.close()
+        await self.prices.close()
 
     async def _read(self) -> Reading:
         seen = self._context.hub.seen()
@@ -64,6 +65,6 @@ class Metrics:
             streams=self._context.hub.num_subscribers,
             events_behind=behind,
             budgets=scopes,
-            totals=await self._prices.of(scopes),
+            totals=await self.prices.of(scopes),
             pool=pool,
         )

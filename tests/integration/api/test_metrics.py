@@ -14,12 +14,13 @@ from service.app import create_app
 from service.context import Context
 from service.db.session import Database
 from service.db.tables import Attempt, OrchestratorPulse, Study
+from service.ledger.prices import Prices, budgets
 from service.ledger.service import Ledger
-from service.metrics.budgets import Prices, budgets
 from service.orchestrator.pulse import Pulse
 from service.settings import Settings
 from service.studies.stream import stream
 from tests.integration.dashboard import seeding
+from tests.support.many import copy_digits
 
 Samples = dict[tuple[str, frozenset], float]
 
@@ -151,6 +152,34 @@ async def test_a_scrape_does_not_wait_for_prices(context, database, monkeypatch)
     assert list(await prices.of(scopes)) == [scopes[0].scope_id]
     monkeypatch.delattr(Ledger, "totals")  # the same journal is not priced again
     assert list(await prices.of(scopes)) == [scopes[0].scope_id]
+    await prices.close()
+
+
+async def test_a_page_waits_for_the_prices_that_it_shows_behind_those_that_another_asked(
+    context, database, database_urls, monkeypatch
+):
+    await seeding.submitted(context)
+    copy_digits(database_urls, ["a", "b"])
+    async with database.session() as session:
+        every = await budgets(session)
+        (one,) = await budgets(session, ["dataset:b"])
+    assert one in every
+    totals, asked = Ledger.totals, list[str]()
+
+    async def slowly(ledger, session, scope_id):
+        await asyncio.sleep(0.05)
+        asked.append(scope_id)
+        return await totals(ledger, session, scope_id)
+
+    monkeypatch.setattr(Ledger, "totals", slowly)
+    prices = Prices(database, patience_seconds=0.01)
+    assert await prices.of([each for each in every if each != one]) == {}
+    assert await prices.newest([one], 0.0) == {}
+    found = await prices.newest([one], 30)
+    assert [(scope_id, each.head.seq) for scope_id, each in found.items()] == [
+        ("dataset:b", one.seq)
+    ]
+    assert sorted(asked) == sorted(each.scope_id for each in every)
     await prices.close()
 
 

@@ -1,5 +1,6 @@
 """The pages of datasets, over the real application, database and ledger."""
 
+import asyncio
 import copy
 import json
 from collections.abc import Callable
@@ -10,6 +11,8 @@ from urllib.parse import urlencode
 
 import httpx
 import pytest
+from fastapi import FastAPI
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from service import text
 from service.context import Context
@@ -18,6 +21,7 @@ from service.dashboard.privacy import LISTED
 from service.dashboard.statement_check import checks_of
 from service.datasets.service import ensure_digits
 from service.db.session import Database
+from service.ledger.schemas import Totals
 from service.ledger.service import Ledger
 from service.publication.keys import signing_key
 from service.publication.signing import sign
@@ -61,6 +65,36 @@ async def test_datasets_are_listed_by_name_page_by_page(
     assert named(last) == ["/ui/datasets/e.f"]
     buttons = {each["href"] for each in last.all("a") if "button" in (each.get("class") or "")}
     assert buttons == {"/ui/register", "/ui/datasets"}
+
+
+async def test_a_budget_that_is_priced_for_long_does_not_hold_up_the_others(
+    app: FastAPI,
+    client: httpx.AsyncClient,
+    context: Context,
+    database_urls: DatabaseUrls,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await seeding.training(context)
+    copy_digits(database_urls, ["a"])
+    account = await answer(client, LEDGER)
+    totals = Ledger.totals
+
+    async def slowly(ledger: Ledger, session: AsyncSession, scope_id: str) -> Totals:
+        if scope_id == "dataset:digits":
+            await asyncio.sleep(60)
+        return await totals(ledger, session, scope_id)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "totals", slowly)
+        patch.setattr(privacy, "PAGE_PATIENCE_SECONDS", 1.0)
+        page = await get(client, "/ui/datasets")
+    assert page.text["datasets"].count("being priced") == 1
+    assert "0.000" in page.text["datasets"]
+    await app.state.metrics.close()
+
+    page = await get(client, "/ui/datasets")
+    assert "being priced" not in page.text["datasets"]
+    assert account["charged_epsilon"] in page.data["datasets"]
 
 
 class TestFigures:

@@ -158,15 +158,15 @@ class TestCandidates:
 
 class TestShares:
     def test_the_parts_of_a_bar_never_exceed_it(self) -> None:
-        parts = view.shares(make_account(charged=9.0, committed=12.0))
+        parts = view.shares(10.0, make_account(charged=9.0, committed=12.0))
 
         assert parts.charged + parts.reserved == 1000
 
     def test_a_tiny_charge_can_be_seen(self) -> None:
-        assert view.shares(make_account(charged=1e-6, committed=1e-6)).charged > 0
+        assert view.shares(10.0, make_account(charged=1e-6, committed=1e-6)).charged > 0
 
     def test_nothing_charged_is_nothing_drawn(self) -> None:
-        assert view.shares(make_account(charged=0.0, committed=0.0)) == view.Shares(0, 0)
+        assert view.shares(10.0, make_account(charged=0.0, committed=0.0)) == view.Shares(0, 0)
 
 
 class TestWhatToDo:
