@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from difflib import get_close_matches
 from typing import Any
 
 MISSING = "-"
@@ -591,6 +592,17 @@ def first_of(names: Sequence[str], at_most: int = 20) -> str:
     """
     rest = len(names) - at_most
     return ", ".join(names[:at_most]) + (f" and {rest:,} more" if rest > 0 else "")
+
+
+def known_names(meant: str, names: Sequence[str], at_most: int = 10) -> str:
+    """What there is, for whoever named what there is not: of many, those most alike come first.
+
+    Example:
+        >>> known_names("mnit", ["cifar", "digits", "mnist"], at_most=1), known_names("mnit", [])
+        ('mnist and 2 more', 'none yet')
+    """
+    alike = get_close_matches(meant, names, n=3) if len(names) > at_most else []
+    return first_of([*alike, *(name for name in names if name not in alike)], at_most) or "none yet"
 
 
 def stated_features(features: Sequence[Any]) -> list[str]:

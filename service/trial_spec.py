@@ -19,6 +19,30 @@ def flattened(specs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     return {path: [each.get(path) for each in flat] for path in paths}
 
 
+def asked(specs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """The same of stored specs, without what stands in them and asks for nothing: see :func:`_without_idle`."""
+    return flattened([_without_idle(spec) for spec in specs])
+
+
+def _without_idle(spec: Mapping[str, Any]) -> Json:
+    """A stored spec without the settings of a search that is none, and without values whose place the space takes.
+
+    Example:
+        >>> _without_idle(
+        ...     {"train": {"steps": 9}, "search": {"accounting": "no_search", "trials": 0}}
+        ... )
+        {'train': {'steps': 9}, 'search': {'accounting': 'no_search'}}
+        >>> _without_idle({"train": {"steps": 9, "momentum": 0.0}, "search": {"space": {"steps": [5]}}})
+        {'train': {'momentum': 0.0}, 'search': {'space': {'steps': [5]}}}
+    """
+    search = spec.get("search", {})
+    if search.get("accounting") == SearchAccounting.NO_SEARCH:
+        return {**spec, "search": {"accounting": search["accounting"]}}
+    taken = {key.removeprefix("train.") for key in search.get("space", {})}
+    train = {key: value for key, value in spec.get("train", {}).items() if key not in taken}
+    return {**spec, "train": train} if taken else dict(spec)
+
+
 def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
     # A dimension of the space is read as one: its low and its high say nothing apart.
     is_dimension = path[:-1] == ("search", "space")

@@ -31,7 +31,7 @@ def compare(
     from service import text
     from service.cli.connect import find_study, open_client
     from service.cli.output import show, show_json
-    from service.trial_spec import differ, flattened, settings_compared
+    from service.trial_spec import asked, differ, settings_compared
 
     with open_client() as client:
         found = [find_study(client, study) for study in studies]
@@ -39,7 +39,7 @@ def compare(
     if len(set(ids)) < len(ids):
         twice = next(id_ for id_ in ids if ids.count(id_) > 1)
         raise InputError(f"study {twice} is named twice")
-    specs = flattened([study["spec"] for study in found])
+    specs = asked([study["spec"] for study in found])
     differing = {key: values for key, values in specs.items() if differ(values)}
     trained = settings_compared(found)
     if as_json:

@@ -31,6 +31,8 @@ Json = dict[str, Any]
 
 SENT_BESIDE = frozenset({"Idempotency-Key"})
 """What goes with a study and is no key of it."""
+OF_DATASETS = frozenset({"dataset", "search.dataset"})
+"""Keys that name a dataset: the service knows what may stand there, and no schema does."""
 MAX_SEARCHED = 1000
 """So many of the newest studies are looked through for the beginning of an id."""
 
@@ -86,6 +88,8 @@ def study_sent(study: Json) -> Generator[None]:
         refusal = readable(error)
         if refusal.exit_code is Exit.OVER_BUDGET:
             refusal.hint = f"tan-cli ledger show {study['dataset']} shows who holds the budget"
+        elif any(fault.path in OF_DATASETS and fault.value for fault in refusal.faults):
+            refusal.hint = "tan-cli dataset list shows what is registered"
         elif any(fault.path not in SENT_BESIDE for fault in refusal.faults):
             refusal.hint = "tan-cli schema explains every key of a study.yaml"
         raise refusal from error

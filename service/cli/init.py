@@ -82,6 +82,7 @@ def init(
     from service.cli.output import show, show_json
     from service.cli.schema import FILE_NAME, HINT, schema_text, write
     from service.cli.template import study_text
+    from service.text import known_names
 
     if path is not None and output is not None:
         raise InputError("give FILE or --output, not both")
@@ -118,7 +119,7 @@ def init(
     if datasets and answers.dataset not in datasets:
         show(
             f"note: no dataset {answers.dataset!r} is registered yet; registered: "
-            f"{', '.join(datasets)}",
+            f"{known_names(answers.dataset, [*datasets])}",
             error=True,
         )
     if as_json:

@@ -25,7 +25,7 @@ from service.private_run.service import curves
 from service.studies import service as studies
 from service.studies.schemas import StudyView
 from service.text import is_balanced, on_one_line
-from service.trial_spec import differ, flattened, settings_compared, stands_for
+from service.trial_spec import asked, differ, settings_compared, stands_for
 from tan_core.wire import TrialState
 
 FEWEST, MOST = 2, 6
@@ -133,7 +133,7 @@ def labels(compared: Sequence[StudyView]) -> list[str]:
 
 def spec_rows(specs: Sequence[Mapping[str, Any]]) -> list[SpecRow]:
     """Every field of the specs by its path, in the order in which a spec has them."""
-    flat = flattened(specs)
+    flat = asked(specs)
     return [SpecRow(path, flat[path]) for path in _in_order(list(flat))]
 
 

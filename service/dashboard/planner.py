@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
 
+from service import text
 from service.access.guard import PrincipalDep, needs
 from service.auth.scopes import Principal, Scope
 from service.context import Context, ContextDep
@@ -151,7 +152,7 @@ async def _question(context: Context, request: Request) -> Question:
     if dataset is not None:
         form = form.model_copy(update={"num_examples": dataset.num_train})
     elif form.dataset is not None:
-        listed = ", ".join(one.name for one in known) or "none yet"
+        listed = text.known_names(form.dataset, [one.name for one in known])
         message = f"no dataset of this name is registered; registered: {listed}"
         problems = [*problems, FieldProblem(path="dataset", message=message, value=form.dataset)]
     return Question(form=form, dataset=dataset, known=known, problems=problems, totals=totals)

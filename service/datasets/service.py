@@ -29,7 +29,7 @@ from service.ledger import repository as ledger
 from service.ledger.registered import registration_of
 from service.ledger.schemas import AdmissionRule, Scope
 from service.ledger.service import Ledger
-from service.text import counted
+from service.text import counted, known_names
 from tan_core.data import DatasetFacts, Storage, inspect
 from tan_core.data.facts import FAR
 from tan_core.data.storage import LOCAL
@@ -165,7 +165,7 @@ async def find(session: AsyncSession, name: str) -> Dataset:
     """The dataset of this name."""
     dataset = await repository.find(session, name)
     if dataset is None:
-        known = ", ".join(await repository.names(session)) or "none yet"
+        known = known_names(name, await repository.names(session))
         raise NotFoundError(f"there is no dataset {name!r}; registered: {known}")
     return dataset
 

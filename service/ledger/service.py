@@ -544,7 +544,7 @@ async def scope_id_of(session: AsyncSession, dataset: str) -> str:
     """
     found = None if "\x00" in dataset else await session.get(Dataset, dataset)
     if found is None:
-        known = ", ".join(await repository.datasets(session)) or "none yet"
+        known = text.known_names(dataset, await repository.datasets(session))
         raise NotFoundError(f"there is no dataset {dataset!r}; with a budget: {known}")
     if found.scope_id is None:
         raise NotFoundError(f"dataset {dataset!r} is public: it has no budget and no ledger")

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 
+from service import text
 from service.datasets.schemas import NOT_CHARGED_HERE, SUPPORTED_MODES
 from service.datasets.service import Protection
 from service.db.tables import Dataset
@@ -29,7 +30,7 @@ def is_by_class(spec: StudySpec, dataset: Dataset) -> bool:
 
 def unknown_dataset(path: str, name: str, known: Sequence[str]) -> FieldProblem:
     """The fault of a name that is not registered."""
-    listed = ", ".join(known) or "none yet: tan-cli dataset add"
+    listed = text.known_names(name, known) if known else "none yet: tan-cli dataset add"
     return FieldProblem(
         path=path,
         message=f"no dataset of this name is registered; registered: {listed}",

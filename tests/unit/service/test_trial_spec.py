@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from service.trial_spec import flattened, repeated, settings, settings_compared
+from service.trial_spec import asked, flattened, repeated, settings, settings_compared
 from tan_core.spec import StudySpec
 from tests.integration.dashboard.seeding import DIGITS
 
@@ -28,6 +28,18 @@ def test_a_dimension_is_one_value_and_a_missing_key_is_none() -> None:
         "a": [{}, None, None],
         "search.space": [None, {}, None],
     }
+
+
+def test_what_is_asked_is_without_what_asks_for_nothing() -> None:
+    """A searched rate has its place in the space, and who searches nothing has no trials, not none of them."""
+    searched, given = copy.deepcopy(SPEC), copy.deepcopy(SPEC)
+    given["search"] |= {"accounting": "no_search", "trials": 0, "space": {}}
+    rows = asked([searched, given])
+    assert rows["search.accounting"] == ["declared_unaccounted", "no_search"]
+    assert rows["search.trials"] == [12, None]
+    assert "search.space" not in rows
+    assert rows["train.learning_rate"] == [None, SPEC["train"]["learning_rate"]]
+    assert rows["train.batch_size"] == [256, 256]
 
 
 def test_a_parameter_goes_where_the_trial_had_it() -> None:

@@ -53,8 +53,10 @@ def test_a_value_is_told_once() -> None:
 
 
 class TestStudySent:
-    def refusal(self, study: dict[str, Any], *paths: str, **fields: Any) -> CliError:
-        errors = [FieldProblem(path=path, message="no") for path in paths]
+    def refusal(
+        self, study: dict[str, Any], *paths: str, value: Any = None, **fields: Any
+    ) -> CliError:
+        errors = [FieldProblem(path=path, message="no", value=value) for path in paths]
         problem = Problem(title="No", detail="no", errors=errors, **fields)
         with pytest.raises(CliError) as caught, study_sent(study):
             raise ProblemError(problem)
@@ -67,6 +69,11 @@ class TestStudySent:
     def test_a_fault_in_a_study_names_where_its_keys_are_explained(self, path: str) -> None:
         error = self.refusal({}, path, status=422)
         assert (error.exit_code, "tan-cli schema" in (error.hint or "")) == (Exit.BAD_INPUT, True)
+
+    @pytest.mark.parametrize("path", ["dataset", "search.dataset"])
+    def test_what_is_wrong_with_a_named_dataset_no_schema_explains(self, path: str) -> None:
+        error = self.refusal({}, path, status=422, value="typo")
+        assert error.hint == "tan-cli dataset list shows what is registered"
 
     def test_what_is_sent_beside_it_is_no_key_of_a_study(self) -> None:
         assert self.refusal({}, "Idempotency-Key", status=422).hint is None
