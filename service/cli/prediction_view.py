@@ -67,8 +67,14 @@ def calibration(document: Json, *, is_filtered: bool = False) -> RenderableType:
             text.deviation(item["error"]),
             "yes" if item["inside"] else "no",
         )
+    rest = document["studies"] - len(items)
     return Group(
         made,
+        *(
+            [Text(f"the newest {len(items)} of {document['studies']:,}; --limit shows more")]
+            if rest
+            else []
+        ),
         Text(_coverage(document)),
         Text("ε as stated; `tan-cli statement STUDY` has its δ, its accountant and its search"),
     )

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 HASH_LENGTH = 12
+MOST_RESERVATIONS = 50
+"""That are shown, as many as entries; ``--json`` has all."""
 
 
 def ledger(account: Json, dataset: Json) -> RenderableType:
@@ -192,11 +194,17 @@ def _reservations(reservations: Sequence[Json]) -> RenderableType:
     if not reservations:
         return Text("nothing was ever reserved")
     columns = ("reserved", "charged", "released")
+    newest = reservations[-MOST_RESERVATIONS:]
+    which = (
+        ""
+        if len(newest) == len(reservations)
+        else f" the newest {len(newest)} of {len(reservations):,},"
+    )
     made = table(
-        "Reservations, in steps", "study or release", "state", *columns, "entry", right=columns, prose=("study or release",),
+        f"Reservations,{which} in steps", "study or release", "state", *columns, "entry", right=columns, prose=("study or release",),
     )  # fmt: skip
     parts = _parts(reservations)
-    for one in reservations:
+    for one in newest:
         made.add_row(
             _whose(one, parts),
             one["state"],

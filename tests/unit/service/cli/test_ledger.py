@@ -198,6 +198,16 @@ def test_a_field_of_a_release_is_told_by_its_option(cli: Cli, answers: dict) -> 
     assert "--sampling-rate: --sampling-rate is odd" in done.err
 
 
+def test_of_hundreds_of_reservations_the_newest_are_shown(cli: Cli, answers: dict) -> None:
+    (one, *_) = ACCOUNT["reservations"]
+    held = [{**one, "reservation_id": f"s-{n}", "study_id": f"s-{n}"} for n in range(120)]
+    answers[f"GET {LEDGER}"] = (200, {**ACCOUNT, "reservations": held})
+    shown = cli("ledger", "digits").out
+    assert "Reservations, the newest 50 of 120, in steps" in shown
+    assert " s-119 " in shown
+    assert " s-69 " not in shown
+
+
 def test_a_release_outside_is_told_from_studies_by_its_reason(cli: Cli, answers: dict) -> None:
     outside = {
         "reservation_id": "outside-1", "study_id": "outside-1", "reason": "ages [b]x[/b]",

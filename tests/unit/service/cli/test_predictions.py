@@ -97,6 +97,7 @@ class TestCalibration:
             assert f" {cell}" in row
         assert any("`tan-cli statement STUDY` has its δ" in line for line in lines)
         assert "held in 17 of 20 (90 % meant), mean error 0.4 points" in lines
+        assert "the newest 1 of 20; --limit shows more" in lines
 
     def test_without_a_study_it_says_what_adds_one(self, cli: Cli, server: RecordedServer) -> None:
         server.calibration |= {
