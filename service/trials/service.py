@@ -53,8 +53,9 @@ async def interrupt_running(
 
 def view(trial: Trial) -> TrialView:
     """The row as the API shows it."""
+    # Fields as they are: to write long curves down and to read them again takes longer than all else.
     return TrialView(
-        **trial_record(trial).model_dump(),
+        **dict(trial_record(trial)),
         attempt=trial.attempt,
         started_at=trial.started_at,
         updated_at=trial.updated_at,

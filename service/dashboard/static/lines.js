@@ -59,7 +59,7 @@ function draw(host) {
   const plot = new uPlot(
     {
       ...size(host),
-      padding: [8, 12, 0, 0],
+      padding: [8, 20, 0, 0], // half of "10,000" below the last line of the grid
       scales: { x: { time: false } },
       legend: { live: true, markers: { dash: (plot, index) => (plot.series[index].dash ? "dashed" : "solid") } },
       cursor: { points: { size: 7 }, focus: { prox: NEAR } },
