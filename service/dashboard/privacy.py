@@ -35,7 +35,7 @@ KINDS: tuple[str, ...] = get_args(Entry.model_fields["kind"].annotation)
 STEPS = ("begin", "end")
 """Nearly all of a journal, one of each for every checkpoint: shown where they are asked for."""
 SHOWN_KINDS = tuple(kind for kind in KINDS if kind not in STEPS)
-LISTED = 100
+LISTED = 50
 """Rows of each table; what is beyond is in the API and in the export."""
 UNACCOUNTED_NOTE = SEARCH_NOTES[SearchAccounting.DECLARED_UNACCOUNTED]
 
@@ -161,7 +161,7 @@ async def show_dataset(
         held = evidence.account.reservations
         studies_of = {each.reservation_id: each.study_id for each in held if not each.is_outside}
         holders = await queries.holders(session, list(studies_of.values()), tenant=principal.sees)
-        stated = await statements_of(session, name, tenant=principal.sees, limit=LISTED)
+        stated = await statements_of(session, name, tenant=principal.sees, limit=LISTED + 1)
     account = evidence.account
     chart = burndown_chart(evidence.burndown, account)
     return page(
@@ -185,7 +185,8 @@ async def show_dataset(
         },
         parts=names.parts((each.study_id, each.reservation_id) for each in held),
         holders=holders,
-        stated=stated,
+        stated=stated[:LISTED],
+        has_more_stated=len(stated) > LISTED,
         notes=SEARCH_NOTES,
         unaccounted=account.unaccounted_searches,
         note=UNACCOUNTED_NOTE,

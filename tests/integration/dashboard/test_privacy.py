@@ -238,6 +238,19 @@ class TestFigures:
 
 
 class TestMuchData:
+    async def test_of_many_statements_the_newest_are_listed_and_the_rest_is_told(
+        self, client: httpx.AsyncClient, context: Context, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first = await seeding.completed(context)
+        await seeding.copies(context, first, 2)
+        for listed, is_told in ((3, False), (2, True)):
+            monkeypatch.setattr(privacy, "LISTED", listed)
+            page = await get(client, "/ui/datasets/digits")
+            assert ("Listed are the newest 2" in page.text["statements"]) is is_told
+        (rest,) = [a["href"] for a in page.all("a") if "state=completed" in a.get("href", "")]
+        studies = (await get(client, rest)).all("a")
+        assert len([a for a in studies if a.get("href", "").startswith("/ui/studies/s")]) >= 3
+
     @pytest.mark.slow
     async def test_the_newest_reservations_are_listed_and_all_are_counted(
         self, client: httpx.AsyncClient, context: Context
