@@ -79,7 +79,7 @@ def _narrow_studies(items: Sequence[Json]) -> FittingTable:
     """What matters most of each, a line long; a star stands for the words below."""
     made = table(
         None, "id", "name", "state", "test", "ε at δ", right=("test", "ε at δ"),
-        notes=[line.replace("declared_unaccounted", "*") for line in _legend(items)],
+        notes=[line.replace("declared_unaccounted", "*") for line in _legend(items) if line != BEST_TRIALS],
     )  # fmt: skip
     for item in items:
         star = "*" if UNACCOUNTED in item["search_note"] else ""

@@ -3,9 +3,11 @@
 import csv
 import io
 
+from service.cli import views
 from service.study_table import COLUMNS
 from tests.unit.service.cli.conftest import Cli
 from tests.unit.service.cli.recorded import SUMMARY, RecordedServer
+from tests.unit.service.cli.test_widths import lines
 
 
 def test_csv_has_a_line_for_each_study_and_asks_for_all(cli: Cli, server: RecordedServer) -> None:
@@ -117,3 +119,11 @@ def test_balanced_accuracies_are_said_to_be(cli: Cli, server: RecordedServer) ->
     assert "balanced" not in shown(
         cli, server, balanced | {"best_accuracy": None, "test_accuracy": None}
     )
+
+
+def test_a_column_that_found_no_room_is_not_explained() -> None:
+    words = "best trial: validation accuracy of a simulation"
+    told = {width: " ".join(lines(views.studies([SUMMARY]), width)) for width in (200, 80)}
+    assert words in told[200]
+    assert words not in told[80]
+    assert "*: search on private data NOT accounted" in told[80]
