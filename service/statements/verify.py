@@ -42,6 +42,7 @@ MAX_STEPS = 10_000_000
 MAX_CURVE = 10
 """Points of a curve: a statement has three, and each is priced again."""
 
+_FEW_EVENTS = 8  # up to which the finest step sets the grid
 _GRID_FRACTION = 0.04
 _MAX_SIZE = 10**12  # examples
 _MAX_POINTS = 2**25  # that the library may look at; the ones who issue statements stop at a quarter
@@ -498,6 +499,7 @@ def _relation(name: str) -> dp_accounting.NeighboringRelation:
 def _grids(events: Sequence[_Event], relation: dp_accounting.NeighboringRelation) -> list[float]:
     """Fine against one step's loss, coarse enough to compose within seconds. Rounds up on any grid.
 
+    Of many events the losses of their steps count as they add up: the least of hundreds is a small part of the sum.
     Where so many steps add up what round-off leaves in a step of cells this narrow, wider ones as well.
     """
     moved = 2.0 if relation is dp_accounting.NeighboringRelation.REPLACE_ONE else 1.0
@@ -516,6 +518,8 @@ def _grids(events: Sequence[_Event], relation: dp_accounting.NeighboringRelation
         # A sum's tails are cut by tilts of at least one over the length of what is summed.
         points += event.steps * deviation**2 / length
         round_off += event.steps * length * 2.0**-54
+    if len(events) > _FEW_EVENTS:
+        finest = max(finest, math.sqrt(variance / sum(event.steps for event in events)))
     narrowest = max(
         min(max(_GRID_FRACTION * finest, 2.0**-40), 2e-3),
         span / 2**19,

@@ -595,6 +595,25 @@ class TestEpsilonOfEvents:
                 neighboring_relation="add_or_remove_one",
             )
 
+    def test_many_events_are_composed_on_a_grid_of_their_sum(self, monkeypatch):
+        """The least of hundreds made it so fine that 200 took a minute."""
+        runs = [
+            Mechanism(
+                sampling_rate=rate, noise_multiplier=noise, clip_norm=1.0, steps=20 + 10 * number
+            )
+            for number, (rate, noise) in enumerate(
+                (rate, noise) for rate in (0.002, 0.02, 0.1) for noise in (2.0, 3.0, 5.0, 9.0)
+            )
+        ]
+        events = [run.to_json() for run in runs]
+        asked = {"delta": 1e-5, "neighboring_relation": "add_or_remove_one"}
+        found = verify.recompute(events, **asked)
+        monkeypatch.setattr(verify, "_FEW_EVENTS", len(events))
+        fine = verify.recompute(events, **asked)
+        assert found.grid > 10 * fine.grid
+        assert fine.epsilon <= found.epsilon <= 1.0005 * fine.epsilon
+        assert found.epsilon == pytest.approx(price(runs, delta=1e-5).epsilon, rel=5e-4)
+
     @pytest.mark.parametrize("steps", [10_000_001, 10**9, 10**400])
     def test_more_steps_than_anyone_is_granted_are_refused_unpriced(self, steps, monkeypatch):
         monkeypatch.setattr(verify, "_grids", lambda *_: pytest.fail("priced"))
