@@ -25,19 +25,18 @@ def asked(specs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 
 def _without_idle(spec: Mapping[str, Any]) -> Json:
-    """A stored spec without the settings of a search that is none, and without values whose place the space takes.
+    """A stored spec without the trials and the space of a search that is none, and without values whose place the space takes.
 
     Example:
-        >>> _without_idle(
-        ...     {"train": {"steps": 9}, "search": {"accounting": "no_search", "trials": 0}}
-        ... )
-        {'train': {'steps': 9}, 'search': {'accounting': 'no_search'}}
+        >>> _without_idle({"search": {"accounting": "no_search", "trials": 0, "rungs": "auto"}})
+        {'search': {'accounting': 'no_search', 'rungs': 'auto'}}
         >>> _without_idle({"train": {"steps": 9, "momentum": 0.0}, "search": {"space": {"steps": [5]}}})
         {'train': {'momentum': 0.0}, 'search': {'space': {'steps': [5]}}}
     """
     search = spec.get("search", {})
     if search.get("accounting") == SearchAccounting.NO_SEARCH:
-        return {**spec, "search": {"accounting": search["accounting"]}}
+        kept = {key: value for key, value in search.items() if key not in ("trials", "space")}
+        return {**spec, "search": kept}
     taken = {key.removeprefix("train.") for key in search.get("space", {})}
     train = {key: value for key, value in spec.get("train", {}).items() if key not in taken}
     return {**spec, "train": train} if taken else dict(spec)

@@ -37,6 +37,7 @@ def test_what_is_asked_is_without_what_asks_for_nothing() -> None:
     rows = asked([searched, given])
     assert rows["search.accounting"] == ["declared_unaccounted", "no_search"]
     assert rows["search.trials"] == [12, None]
+    assert rows["search.sampler"] == ["tpe", "tpe"]
     assert "search.space" not in rows
     assert rows["train.learning_rate"] == [None, SPEC["train"]["learning_rate"]]
     assert rows["train.batch_size"] == [256, 256]
