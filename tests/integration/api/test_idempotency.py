@@ -11,7 +11,7 @@ from sqlalchemy import text
 from tests.fixtures.api import make_spec
 
 KEY = {"Idempotency-Key": "k1"}
-TABLE = "a,label\n" + "".join(f"0.{row},{row % 2}\n" for row in range(60))
+TABLE = "a,label\n" + "".join(f"0.{row:02},{row % 2}\n" for row in range(60))
 
 
 async def count(database, table: str) -> int:
