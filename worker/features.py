@@ -122,7 +122,8 @@ def keep_features(
 ) -> None:
     """Compute the features of a private run that are kept nowhere yet; its ranks would one after the other.
 
-    Does nothing where they are not to be kept.
+    Also those of one rank: it would hold what it was lent, and the file's lock may be held by a driver whose tasks wait
+    for just that. Does nothing where they are not to be kept.
 
     Raises:
         UnwantedError: nobody waits for them any more.
@@ -132,7 +133,7 @@ def keep_features(
     # Ranks on processors have all cores of their nodes, however few they are.
     limit = ranks.number if ranks.use_gpu else None
     sharing = Sharing(each, limit, settings, is_unwanted)
-    if settings.cache_dir is None or sharing.at_once == 1:
+    if settings.cache_dir is None:
         return
     extractor = extractor_for(assignment, checkpoint_of(assignment, settings))
     if extractor is None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tan_core.mechanism import Mechanism
-from tan_core.wire import DatasetRef, SearchAssignment
+from tan_core.wire import DatasetRef, PrivateAssignment, SearchAssignment
 
 DIGITS = DatasetRef(
     name="digits",
@@ -38,6 +38,31 @@ def search_assignment(
             "max_examples": 0,
             "dataset": dataset,
             "trials": [],
+            **changes,
+        }
+    )
+
+
+def private_assignment(dataset: DatasetRef, **changes: Any) -> PrivateAssignment:
+    """A first attempt on the dataset by one rank; changes replace fields of the assignment."""
+    mechanism = Mechanism(sampling_rate=0.2, noise_multiplier=1.0, clip_norm=1.0, steps=2)
+    return PrivateAssignment.model_validate(
+        {
+            "run_id": "s-private",
+            "study_id": "s",
+            "study_name": dataset.name,
+            "attempt": 1,
+            "fence": 1,
+            "mechanism": {"event": mechanism.to_json()},
+            "num_examples": dataset.num_train,
+            "model": {"name": "linear"},
+            "trainer": {},
+            "workers": 1,
+            "microbatch_size": 256,
+            "segment_steps": 2,
+            "dataset": dataset,
+            "checkpoint": None,
+            "storage_path": "/nowhere",
             **changes,
         }
     )

@@ -1,18 +1,22 @@
 """How far features are, as the log says it, and who ends their computation."""
 
 import logging
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import pytest
 from torch import Tensor
 
-from tan_core.data import inspect
+from tan_core.data import has_features, inspect
+from tan_core.data.part import ROLES
 from tan_core.engine.features import features_of, load_inputs
 from tan_core.models.extractor import Extractor
+from tests.support.assignments import private_assignment
 from tests.support.datasets import dataset_ref
 from worker import features
-from worker.features import Sharing, Told, UnwantedError
+from worker.features import Sharing, Told, UnwantedError, keep_features
+from worker.resources import Ranks
 from worker.settings import WorkerSettings
 
 SETTINGS = WorkerSettings(api_url="http://x", run_id="r", fence=1, run_token="t")
@@ -88,6 +92,31 @@ def test_tasks_are_as_large_as_the_pace_behind_the_first_call_says(
 
     assert [len(block) for block in alone] == [8, 8]
     assert shared == [(range(16, 900), 5 * 8)]  # five seconds of eight records each
+
+
+def test_a_rank_finds_its_features_and_waits_for_nobody_also_where_it_is_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is lent a core and waits for a file would wait for ever for one whose tasks wait for that core."""
+    monkeypatch.setattr(features.ray, "cluster_resources", lambda: {"CPU": 1.0})
+    extractor = Flat()
+    monkeypatch.setattr(features, "extractor_for", lambda *_: extractor)
+    ref = dataset_ref(inspect(None, source="digits"))
+    assignment = private_assignment(ref, model={"name": "scatter-linear"})
+    settings = WorkerSettings.model_validate(
+        {"api_url": "http://x", "run_id": "r", "fence": 1, "run_token": "t", "cache_dir": tmp_path}
+    )
+
+    keep_features(
+        assignment,
+        settings,
+        Ranks(1, use_gpu=False),
+        is_unwanted=lambda: False,
+        note=lambda made: None,
+    )
+
+    kept = [has_features(ref, role, fingerprint="flat", cache_dir=tmp_path) for role in ROLES]
+    assert dict(zip(ROLES, kept, strict=True)) == {"train": True, "validation": False, "test": True}
 
 
 @pytest.mark.parametrize("rows", [range(0), range(5), range(3, 20), range(8, 16)])
