@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from copy import deepcopy
 from functools import partial
 from typing import Any, Final
 
@@ -271,4 +272,12 @@ def _features(
         blocks = features_of(extractor.to(device), records, rows, device=device)
         return np.concatenate([*blocks]), None
     except Exception as error:  # noqa: BLE001 the driver raises it
-        return None, error
+        return None, _sent(error)
+
+
+def _sent(error: Exception) -> Exception:
+    """The error, or what it says, where it would not arrive: those of a model of a user's own may hold or want anything."""
+    try:
+        return deepcopy(error)
+    except Exception:  # noqa: BLE001 whatever its class raises
+        return RuntimeError(f"{type(error).__name__}: {error}")

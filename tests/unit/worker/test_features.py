@@ -1,6 +1,8 @@
 """How far features are, as the log says it, and who ends their computation."""
 
 import logging
+import pickle
+import threading
 from pathlib import Path
 from typing import ClassVar
 
@@ -11,11 +13,13 @@ from torch import Tensor
 from tan_core.data import has_features, inspect
 from tan_core.data.part import ROLES
 from tan_core.engine.features import features_of, load_inputs
+from tan_core.errors import DatasetError
 from tan_core.models.extractor import Extractor
 from tests.support.assignments import private_assignment
 from tests.support.datasets import dataset_ref
 from worker import features
 from worker.features import Sharing, Told, UnwantedError, keep_features
+from worker.reasons import reason_of
 from worker.resources import Ranks
 from worker.settings import WorkerSettings
 
@@ -117,6 +121,38 @@ def test_a_rank_finds_its_features_and_waits_for_nobody_also_where_it_is_alone(
 
     kept = [has_features(ref, role, fingerprint="flat", cache_dir=tmp_path) for role in ROLES]
     assert dict(zip(ROLES, kept, strict=True)) == {"train": True, "validation": False, "test": True}
+
+
+class OddError(Exception):
+    def __init__(self, wanted: int, found: int) -> None:
+        super().__init__(f"wanted {wanted}, found {found}")
+
+
+class HoldingError(Exception):
+    def __init__(self) -> None:
+        super().__init__("held")
+        self.lock = threading.Lock()
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (DatasetError("no such file", field="path"), "DatasetError: no such file"),
+        (OddError(2, 1), "RuntimeError: OddError: wanted 2, found 1"),
+        (HoldingError(), "RuntimeError: HoldingError: held"),
+    ],
+)
+def test_what_a_task_fails_with_is_what_is_told(error: Exception, told: str) -> None:
+    """Whatever of it can be sent to another process."""
+
+    class Failing(Flat):
+        def forward(self, images: Tensor) -> Tensor:
+            raise error
+
+    block, sent = features._features(Failing(), np.zeros((9, 3), np.float32), range(9))
+
+    assert block is None
+    assert reason_of(pickle.loads(pickle.dumps(sent))) == told
 
 
 @pytest.mark.parametrize("rows", [range(0), range(5), range(3, 20), range(8, 16)])
