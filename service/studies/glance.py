@@ -3,6 +3,7 @@
 Five queries through the session cost the API four times the processor time of one.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -196,5 +197,7 @@ def _features(run: RunStanding | None) -> FeaturesProgress | None:
     made = FeaturesMade.model_validate(run.features) if run and run.features else None
     if run is None or made is None or run.state != "active" or made.done >= made.number:
         return None
-    left = (made.number - made.done) / made.per_second if made.per_second else None
-    return FeaturesProgress(done=made.done, number=made.number, seconds_left=left)
+    left = (made.number - made.done) / made.per_second if made.per_second else math.inf
+    return FeaturesProgress(
+        done=made.done, number=made.number, seconds_left=left if math.isfinite(left) else None
+    )

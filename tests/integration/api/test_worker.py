@@ -412,6 +412,26 @@ class TestHeartbeat:
         assert study["run"]["step"] == 30
         assert study["progress"]["steps"] == 100
 
+    @pytest.mark.parametrize(
+        "made",
+        [
+            {"done": 7, "number": 3, "per_second": 1.0},
+            {"done": 0, "number": 2**53, "per_second": 5e-324},
+            {"done": 0, "number": 0, "per_second": 1e15},
+        ],
+    )
+    async def test_odd_figures_of_features_do_no_harm(
+        self, client, settings, private, study_id, made
+    ):
+        answer = await Driver(client, settings, private).call("POST", "/heartbeat", features=made)
+        assert answer.status_code == 200, answer.text
+        shown = await client.get(f"/studies/{study_id}")
+        assert shown.json()["progress"]["features"] in (
+            None,
+            {"done": 0, "number": 2**53, "seconds_left": None},
+        )
+        assert (await client.get(f"/ui/studies/{study_id}")).status_code == 200
+
     async def test_it_is_seen_how_far_features_are_while_they_are_computed(
         self, client, settings, database, search, study_id
     ):
