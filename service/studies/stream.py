@@ -41,7 +41,7 @@ async def stream(
     """Every event numbered above ``after``, each once and in order, as it is committed.
 
     It ends with the token of its reader. Where some of them have been forgotten (service/retention.py), a ``reset`` event stands for those:
-    what was built from earlier events is to be read anew.
+    what was built from earlier events is to be read anew. So does one where ``after`` is beyond the last, as after a restore.
     """
     async with context.hub.subscribe(study_id) as wake:
         last_sent = time.monotonic()
@@ -98,7 +98,8 @@ async def _read(database: Database, study_id: str, after: int) -> _Batch:
     events = [repository.event_data(event) for event in found]
     if study is not None:
         first = found[0].seq if found else study.event_seq + 1
-        if first > after + 1:  # numbers have no gaps: what is missing was there
+        # Numbers have no gaps: what is missing was there. And what is not there yet was, in a database of before a restore.
+        if first > after + 1 or after > study.event_seq:
             events.insert(0, _reset(study, seq=first - 1))
     return _Batch(
         chunks=[(event["seq"], _encode(event)) for event in events],
@@ -107,7 +108,7 @@ async def _read(database: Database, study_id: str, after: int) -> _Batch:
 
 
 def _reset(study: Study, *, seq: int) -> dict[str, Any]:
-    """In the place of forgotten events, with the number of the last one."""
+    """In the place of forgotten events, or of those that a restored database has not, with the number of the last one."""
     at = study.finished_at or study.created_at
     return {
         "seq": seq,

@@ -92,3 +92,19 @@ async def test_the_header_is_where_a_client_goes_on(client, database, submitted)
     assert (await client.get(path, headers={"Last-Event-ID": "3"})).status_code == 204
     for odd in ("x", "-1", "1.5", "9" * 16):
         assert (await client.get(path, headers={"Last-Event-ID": odd})).status_code == 422
+
+
+async def test_who_has_seen_more_than_there_is_is_told_to_read_anew(
+    context, client, submitted
+) -> None:
+    """After a restore numbers begin again, and events below the last one that was seen are others."""
+    async with contextlib.aclosing(stream(context, submitted, 500)) as chunks:
+        told = await asyncio.wait_for(anext(chunks), timeout=2)
+        async with context.database.session() as session:
+            await set_state(session, await session.get(Study, submitted), "failed")
+        rest = [chunk async for chunk in chunks]
+    assert b"event: reset" in told
+    assert b"id: 1\n" in told
+    assert [b"id: 2\n" in chunk for chunk in rest] == [True]
+    again = await client.get(f"/studies/{submitted}/events", headers={"Last-Event-ID": "500"})
+    assert [line for line in again.text.splitlines() if line.startswith("id: ")] == ["id: 2"]
