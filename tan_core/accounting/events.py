@@ -98,20 +98,24 @@ def in_whole_batches(mechanism: Mechanism) -> Mechanism:
     )
 
 
-def loss_variance(sampling_rate: float, shift: float) -> float:
+def loss_variance(sampling_rate: float, shift: float, *, is_replaced: bool = False) -> float:
     r"""A bound on the variance of one step's privacy loss, close for small steps: it sets the grids.
 
     The smaller of :math:`q^2 (e^{\mu^2} - 1)` and :math:`q (\mu^4/4 + \mu^2)`; exactly :math:`\mu^2`
-    without sampling.
+    without sampling. Of a unit that is replaced, whose two values lie to either side of what there is
+    without it, :math:`4 q^2 \sinh(\mu^2/4)` in the place of the first.
 
     Args:
         sampling_rate: :math:`q` in (0, 1].
         shift: :math:`\mu`, how far one unit moves the mean, in noise deviations.
+        is_replaced: whether neighbours differ in what one unit is, and not in whether it is there.
     """
     if sampling_rate == 1:
         return shift**2
+    squared = min(shift**2, 700)
+    apart = 4 * math.sinh(squared / 4) if is_replaced else math.expm1(squared)
     second_moment = sampling_rate * (shift**4 / 4 + shift**2)
-    return min(sampling_rate**2 * math.expm1(min(shift**2, 700)), second_moment)
+    return min(sampling_rate**2 * apart, second_moment)
 
 
 def shared_relation(mechanisms: Sequence[Mechanism]) -> NeighboringRelation:

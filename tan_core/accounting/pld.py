@@ -24,7 +24,7 @@ from tan_core.accounting.effort import check_effort
 from tan_core.accounting.events import loss_variance, pld_event, relation_of
 from tan_core.accounting.sums import FEW, Counted, Sums, coarsened
 from tan_core.errors import AccountantError
-from tan_core.mechanism import Mechanism
+from tan_core.mechanism import Mechanism, NeighboringRelation
 
 if TYPE_CHECKING:
     import dp_accounting
@@ -375,11 +375,12 @@ class _Load:
     sampling_rate: float
     shift: float
     steps: int
+    is_replaced: bool
 
     @property
     def variance(self) -> float:
         """A bound on the variance of a step's loss; its value without sampling, and in small steps."""
-        return loss_variance(self.sampling_rate, self.shift)
+        return loss_variance(self.sampling_rate, self.shift, is_replaced=self.is_replaced)
 
     @property
     def loss_range(self) -> float:
@@ -394,7 +395,9 @@ def _load(mechanism: Mechanism) -> _Load:
     from dp_accounting import GaussianDpEvent
 
     event, count = pld_event(mechanism)
-    moved = mechanism.neighboring_relation.sensitivity
+    relation = mechanism.neighboring_relation
+    shift = relation.sensitivity / mechanism.noise_multiplier
+    is_replaced = relation is NeighboringRelation.REPLACE_ONE
     if isinstance(event, GaussianDpEvent):  # composed in one, as one larger shift
-        return _Load(1.0, moved * math.sqrt(count) / mechanism.noise_multiplier, 1)
-    return _Load(mechanism.sampling_rate, moved / mechanism.noise_multiplier, count)
+        return _Load(1.0, math.sqrt(count) * shift, 1, is_replaced)
+    return _Load(mechanism.sampling_rate, shift, count, is_replaced)

@@ -159,6 +159,18 @@ class TestPrice:
 
         assert pld(run) == pytest.approx(17.9, abs=0.05)
 
+    @pytest.mark.parametrize(("q", "sigma", "steps"), [(5e-4, 0.7, 5000), (2e-3, 1.0, 5000)])
+    def test_cells_are_as_narrow_where_a_unit_is_replaced(
+        self, q: float, sigma: float, steps: int
+    ) -> None:
+        """A statement computes it again on cells of its own, and is not made where the two differ by more."""
+        run = run_of(q, sigma, steps, NeighboringRelation.REPLACE_ONE)
+        event, count = pld_event(run)
+        fine = PLDAccountant(relation_of([run]), value_discretization_interval=5e-5)
+        limit = fine.compose(event, count).get_epsilon(1e-6)
+
+        assert limit * (1 - 1e-6) <= pld(run, delta=1e-6) <= limit * (1 + 5e-4)
+
     @pytest.mark.slow
     def test_zeroing_out_costs_what_removing_costs(self) -> None:
         """The same two distributions tell the neighbours apart."""
