@@ -119,15 +119,25 @@ class RayHead:
     def is_ready(self) -> bool:
         """Whether the Jobs API answers with our token."""
         try:
-            response = httpx.get(
-                f"{self.address}/api/jobs/",
-                headers={"Authorization": f"Bearer {self.token_path.read_text().strip()}"},
-                timeout=5,
-                trust_env=False,  # a proxy of the environment would have the token, and no Ray
-            )
+            return self._ask("/api/jobs/").status_code == HTTPStatus.OK
         except (httpx.HTTPError, OSError):
             return False
-        return response.status_code == HTTPStatus.OK
+
+    def has_node(self) -> bool | None:
+        """Whether it counts a node that lives; None: it does not say."""
+        try:
+            said = self._ask("/api/v0/nodes").json()
+            return any(node["state"] == "ALIVE" for node in said["data"]["result"]["result"])
+        except (httpx.HTTPError, OSError, LookupError, TypeError, ValueError):
+            return None
+
+    def _ask(self, path: str) -> httpx.Response:
+        return httpx.get(
+            f"{self.address}{path}",
+            headers={"Authorization": f"Bearer {self.token_path.read_text().strip()}"},
+            timeout=5,
+            trust_env=False,  # a proxy of the environment would have the token, and no Ray
+        )
 
     def _ensure_token(self) -> None:
         if not self.token_path.exists():

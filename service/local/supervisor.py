@@ -1,7 +1,7 @@
 """Starts, watches and stops everything that one machine needs.
 
 PostgreSQL, then Ray beside it, the API, the orchestrator. A child that dies is started again, and so is an API
-that lives and answers nothing, and an orchestrator that lives and does nothing; what was running goes on from the database. When the supervisor itself is killed, its children end with it,
+that lives and answers nothing, a Ray head whose node is gone, and an orchestrator that lives and does nothing; what was running goes on from the database. When the supervisor itself is killed, its children end with it,
 but for PostgreSQL, which is found again by the next start and stopped with that one.
 """
 
@@ -33,7 +33,7 @@ from service.db.session import Database
 from service.health.schemas import Readiness
 from service.local.ray_head import RayHead
 from service.local.short_logs import keep_short
-from service.local.watch import AnswerWatch, PulseWatch, Watch
+from service.local.watch import AnswerWatch, NodeWatch, PulseWatch, Watch
 from service.settings import Settings, bare_environment, own_settings
 from service.trouble import Trouble
 
@@ -261,7 +261,8 @@ class Supervisor:
             return None
         self._say("starting Ray")
         head = RayHead(self._home, cpus=self._settings.cpus)
-        return head, self._add("ray", head.command, head.environment())
+        watch = NodeWatch(head.has_node)
+        return head, self._add("ray", head.command, head.environment(), watch=watch)
 
     def _ray_environment(self, ray: tuple[RayHead, Child] | None) -> dict[str, str]:
         """Where the orchestrator finds Ray, once it answers."""

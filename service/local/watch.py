@@ -1,11 +1,12 @@
 """Whether a process still works: one that hangs lives, and no exit tells of it.
 
-An API process is asked, and an orchestrator touches a file as long as it goes round.
+An API process is asked, and so is a Ray head; an orchestrator touches a file as long as it goes round.
 """
 
 import socket
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -139,3 +140,43 @@ class AnswerWatch:
                 else:
                     self._misses, self._most = 0, MISSES
                 self._is_over.wait(start + self._period - time.monotonic())
+
+
+class NodeWatch:
+    """Asks a Ray head again and again, in a thread, whether it has a node that lives.
+
+    A node ends with one of its agents, and ``ray start --block`` takes that for a stop and lives on. A head that does not answer is
+    left alone, and so is one that has had no node yet.
+
+    Args:
+        has_node: asks it; None: there is no answer.
+        silence_seconds: without a node, after which the head is of no use.
+    """
+
+    missing = "no node that lives"
+
+    def __init__(self, has_node: Callable[[], bool | None], silence_seconds: float = 30.0) -> None:
+        self.silence_seconds = silence_seconds
+        self._has_node = has_node
+        self._is_over = threading.Event()
+        self.begin()
+        threading.Thread(target=self._ask, name="watch", daemon=True).start()
+
+    @property
+    def is_hung(self) -> bool:
+        """Whether the head said for long enough that the node which it had is gone."""
+        return self._misses >= MISSES
+
+    def begin(self) -> None:
+        """A head begins: it has no node yet."""
+        self._misses, self._has_had_one = 0, False
+
+    def close(self) -> None:
+        """Ask no longer."""
+        self._is_over.set()
+
+    def _ask(self) -> None:
+        while not self._is_over.wait(self.silence_seconds / MISSES):
+            found = self._has_node()
+            self._has_had_one = self._has_had_one or found is True
+            self._misses = self._misses + 1 if found is False and self._has_had_one else 0

@@ -3,7 +3,9 @@
 import stat
 import tempfile
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from service.local.ray_head import KEPT_SESSIONS, RayHead
@@ -65,3 +67,28 @@ def test_a_folder_that_is_a_link_is_refused(head: RayHead, tmp_path: Path) -> No
 
     with pytest.raises(PermissionError, match="belongs to somebody else"):
         head.command()
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ({"data": {"result": {"result": [{"state": "DEAD"}, {"state": "ALIVE"}]}}}, True),
+        ({"data": {"result": {"result": [{"state": "DEAD"}]}}}, False),
+        ({"result": False, "data": None}, None),
+        (None, None),
+    ],
+)
+def test_it_says_whether_it_has_a_node(
+    head: RayHead, monkeypatch: pytest.MonkeyPatch, answer: Any, told: bool | None
+) -> None:
+    def get(url: str, **_: Any) -> httpx.Response:
+        if answer is None:
+            raise httpx.ConnectError("refused")
+        assert url == f"{head.address}/api/v0/nodes"
+        return httpx.Response(200, json=answer)
+
+    head.home.mkdir()
+    head.environment()
+    monkeypatch.setattr(httpx, "get", get)
+
+    assert head.has_node() is told

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from service.local import watch as watched
-from service.local.watch import MISSES, AnswerWatch, PulseWatch
+from service.local.watch import MISSES, AnswerWatch, NodeWatch, PulseWatch
 
 SILENCE_SECONDS = 0.6
 
@@ -142,3 +142,28 @@ def test_a_process_that_has_touched_nothing_yet_is_given_longer(
     pulse.watch.begin()
     assert not pulse.is_hung_after(179)
     assert pulse.is_hung_after(1)
+
+
+def test_a_head_hangs_once_it_says_that_the_node_which_it_had_is_gone() -> None:
+    said: list[bool | None] = [False]
+    asked = [0]
+
+    def has_node() -> bool | None:
+        asked[0] += 1
+        return said[0]
+
+    def is_hung_after(answer: bool | None) -> bool:
+        said[0], asked[0] = answer, 0
+        soon(lambda: asked[0] > 2 * MISSES)
+        return watch.is_hung
+
+    watch = NodeWatch(has_node, silence_seconds=0.1)
+    try:
+        # Before it has one; while it has; where it does not answer; and then without it.
+        answers: list[bool | None] = [False, True, None, False]
+        assert [is_hung_after(answer) for answer in answers] == [False, False, False, True]
+
+        watch.begin()
+        assert not is_hung_after(False)
+    finally:
+        watch.close()
