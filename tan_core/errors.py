@@ -5,6 +5,7 @@ TanError
 ├── UnreachableTargetError    no mechanism of the asked shape meets the (epsilon, delta) target
 ├── UnsupportedEventError     an accountant cannot price this event; it names the event
 ├── AccountantError           an accountant failed, ran out of time or memory, or two of them differ
+│   ├── NoFiniteError         its bound is infinite
 │   └── TooHardError          it was stopped: the question takes more time than it was given
 ├── AuditError                an example was not clipped by the norm of its own gradient
 ├── UnaccountedError          someone asked a simulation for a privacy guarantee
@@ -47,6 +48,10 @@ class AccountantError(TanError, RuntimeError):
         """Where the library that computes it raised: errors of arithmetic begin with a number."""
         reason = error.args[-1] if error.args else type(error).__name__
         return cls(f"{accountant} failed: {reason}")
+
+
+class NoFiniteError(AccountantError):
+    """An accountant has no bound but infinity: there is too little noise for it."""
 
 
 class TooHardError(AccountantError):

@@ -21,7 +21,7 @@ from tan_core.accounting.loss_distribution import (
 )
 from tan_core.accounting.price import MAX_EPSILON, MIN_DELTA, price
 from tan_core.accounting.trial_count import last_holding
-from tan_core.errors import AccountantError, UnreachableTargetError
+from tan_core.errors import AccountantError, NoFiniteError, UnreachableTargetError
 from tan_core.mechanism import (
     MAX_STEPS,
     Accountant,
@@ -381,7 +381,10 @@ def _limit_inverse_rate(probe: Mechanism, target: _Target) -> float:
 
 
 def _exact(mechanism: Mechanism, target: _Target) -> float:
-    return price([mechanism], delta=target.delta, accountant=target.accountant).epsilon
+    try:
+        return price([mechanism], delta=target.delta, accountant=target.accountant).epsilon
+    except NoFiniteError:  # a search may look far below the noise that it comes to
+        return math.inf
 
 
 def _whole(mechanism: Mechanism) -> Mechanism:

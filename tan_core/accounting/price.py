@@ -13,7 +13,7 @@ from tan_core.accounting.effort import check_effort
 from tan_core.accounting.events import shared_relation
 from tan_core.accounting.profile import PrivacyProfile
 from tan_core.accounting.rdp import Conversion
-from tan_core.errors import AccountantError, ParameterError
+from tan_core.errors import AccountantError, NoFiniteError, ParameterError
 from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 
 MIN_DELTA = 1e-10
@@ -145,7 +145,8 @@ def _price(asked: _Asked) -> Price:
     answer = _answer(asked)
     what = "epsilon" if asked.epsilon is None else "delta"
     if not math.isfinite(answer) or answer < 0:
-        raise AccountantError(f"{asked.accountant.value} found no finite {what}, got {answer!r}")
+        kind = NoFiniteError if answer == math.inf else AccountantError
+        raise kind(f"{asked.accountant.value} found no finite {what}, got {answer!r}")
     epsilon = answer if asked.epsilon is None else asked.epsilon
     delta = answer if asked.delta is None else asked.delta
     if asked.accountant is Accountant.PLD and MIN_DELTA <= delta < 1:

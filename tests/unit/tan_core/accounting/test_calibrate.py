@@ -380,3 +380,13 @@ class TestPublishedPairs:
         )
 
         assert found == pytest.approx(expected, rel=1e-3)
+
+
+def test_noise_is_found_where_a_search_looks_at_so_little_that_it_has_no_price() -> None:
+    """Under replace_one it begins far away."""
+    asked = {"sampling_rate": 5e-4, "steps": 2000, "neighboring_relation": "replace_one"}
+
+    sigma = calibrate_noise_multiplier(**asked, epsilon=3.0, delta=1e-6)
+
+    run = Mechanism(**asked, noise_multiplier=sigma, clip_norm=1.0)
+    assert 3.0 * (1 - 1e-3) <= price([run], delta=1e-6).epsilon <= 3.0
