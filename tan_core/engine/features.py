@@ -12,6 +12,7 @@ from tan_core.data import Progressed, Records, Split, Storage, load_features, lo
 from tan_core.data.part import Role
 from tan_core.data.storage import LOCAL
 from tan_core.engine.inputs import as_floats, as_tensor
+from tan_core.errors import ModelError
 from tan_core.models.extractor import Extractor
 from tan_core.wire import DatasetRef
 
@@ -40,11 +41,18 @@ def features_of(
         records: [N, ...], as a split has them.
         rows: of which, one after the other.
         device: where to compute.
+
+    Raises:
+        ModelError: an extractor makes features of more or fewer records than it gets.
     """
     for start in rows[:: extractor.records_at_once]:
         block = records[start : min(start + extractor.records_at_once, rows.stop)]
         with torch.inference_mode():
             features = extractor(as_floats(as_tensor(block).to(device), torch.float32))
+        if len(features) != len(
+            block
+        ):  # each label would stand beside the features of another record
+            raise ModelError(f"features of {len(features)} records were made of {len(block)}")
         yield features.clamp(-_LARGEST, _LARGEST).to("cpu", torch.float16).numpy()
 
 

@@ -12,6 +12,7 @@ from tan_core import data
 from tan_core.engine import SeededRandomness, Trainer, checkpoint
 from tan_core.engine.features import load_inputs
 from tan_core.engine.inputs import as_floats, as_tensor
+from tan_core.errors import ModelError
 from tan_core.execution import PrivateRun, Simulation
 from tan_core.mechanism import Mechanism
 from tan_core.models import build, build_head, extractor_of
@@ -129,6 +130,20 @@ def test_features_that_are_too_large_become_the_largest_there_are(digits: Datase
     assert np.isfinite(features).all()
     assert (features == 65504).any()
     assert (features == -65504).any()
+
+
+class Joining(Extractor):
+    """Makes one of every two images, where there are more than two."""
+
+    fingerprint = "joining"
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return images.flatten(1)[:: 2 if len(images) > 2 else 1]
+
+
+def test_features_of_fewer_records_than_were_read_are_refused(digits: DatasetRef) -> None:
+    with pytest.raises(ModelError, match="features of 4 records were made of 8"):
+        load_inputs(digits, "test", Joining())
 
 
 def test_a_model_without_an_extractor_reads_the_records(digits: DatasetRef) -> None:
