@@ -166,6 +166,7 @@ def _load(
         storage=settings.storage,
         compute=sharing,
         progressed=Told(f"features of {role}", sharing.beat, note),
+        waiting=sharing.beat,
     )
 
 

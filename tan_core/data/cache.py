@@ -28,8 +28,12 @@ Arrays = tuple[NDArray[Any], Labels]
 Made = tuple[Callable[[int], Iterable[NDArray[Any]]], Labels]
 """Inputs from a row on, in blocks of rows, of one dtype and one shape of a row; and the label of every row."""
 
+Waiting = Callable[[], None]
+"""Called now and then while another process is at work; what it raises ends the wait."""
+
 _NOTED_EVERY_SECONDS: Final = 30.0
 """What a machine that crashes has to make again, at most."""
+_LOOK_EVERY_SECONDS: Final = 0.5
 
 
 def cache_file(cache_dir: Path, ref: DatasetRef, split: Role, *made_by: str) -> Path:
@@ -60,7 +64,7 @@ def cache_file(cache_dir: Path, ref: DatasetRef, split: Role, *made_by: str) -> 
     return cache_dir / f"{hashlib.sha256(json.dumps(what).encode()).hexdigest()[:32]}.npy"
 
 
-def cached(file: Path, make: Callable[[], Made]) -> Arrays:
+def cached(file: Path, make: Callable[[], Made], *, waiting: Waiting = lambda: None) -> Arrays:
     """The arrays of a file, which ``make`` provides where it is missing.
 
     Of several processes one makes it and the others wait. A file appears whole or not at all; where who
@@ -73,7 +77,7 @@ def cached(file: Path, make: Callable[[], Made]) -> Arrays:
     if not file.is_file():
         try:
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with _locked(file.with_suffix(".lock")):
+            with _locked(file.with_suffix(".lock"), waiting):
                 if not file.is_file():
                     blocks_from, labels = make()
                     # Labels first: where the inputs are, the labels are too.
@@ -196,8 +200,14 @@ def _owners_file(file: Path) -> BinaryIO:
 
 
 @contextmanager
-def _locked(file: Path) -> Generator[None]:
+def _locked(file: Path, waiting: Waiting) -> Generator[None]:
     """Held by one process at a time; the system releases it when the process ends, however it does."""
     with _owners_file(file) as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
+        while True:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                waiting()
+                time.sleep(_LOOK_EVERY_SECONDS)
         yield

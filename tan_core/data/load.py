@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tan_core.data import records
-from tan_core.data.cache import Made, cache_file, cached, stacked
+from tan_core.data.cache import Made, Waiting, cache_file, cached, stacked
 from tan_core.data.images import ImageInputs
 from tan_core.data.part import ROLES, Labels, Members, Parts, Role
 from tan_core.data.records import Records
@@ -94,6 +94,7 @@ def load_features(
     cache_dir: Path | None = None,
     storage: Storage = LOCAL,
     progressed: Progressed | None = None,
+    waiting: Waiting = lambda: None,
 ) -> Split:
     """One split of a registered dataset as features, in stored order, computed once where kept.
 
@@ -108,6 +109,7 @@ def load_features(
             compute every time.
         storage: as in :func:`load_split`.
         progressed: told after each block; whatever it raises ends the work.
+        waiting: called now and then while another process computes them; whatever it raises ends the wait.
 
     Raises:
         DatasetError: the data cannot be read or the features cannot be kept.
@@ -128,7 +130,8 @@ def load_features(
         blocks_from, labels = make()
         inputs = stacked(blocks_from(0), num_rows=len(labels))
     else:
-        inputs, labels = cached(cache_file(cache_dir, ref, split, fingerprint), make)
+        file = cache_file(cache_dir, ref, split, fingerprint)
+        inputs, labels = cached(file, make, waiting=waiting)
     return _with_members(Split(inputs=inputs, labels=labels), ref, split, storage)
 
 

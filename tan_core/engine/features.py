@@ -66,6 +66,7 @@ def load_inputs(
     device: str | torch.device = "cpu",
     compute: Compute | None = None,
     progressed: Progressed | None = None,
+    waiting: Callable[[], None] = lambda: None,
 ) -> Split:
     """One split of a registered dataset, as the head behind ``extractor`` reads it.
 
@@ -79,6 +80,7 @@ def load_inputs(
         device: where to compute; the extractor is there.
         compute: who computes; None: this process, by :func:`features_of`.
         progressed: told how many features are made of how many; what it raises ends the work.
+        waiting: called now and then while another process computes them; what it raises ends the wait.
 
     Raises:
         DatasetError: the data cannot be read or the features cannot be kept.
@@ -93,4 +95,5 @@ def load_inputs(
         cache_dir=cache_dir,
         storage=storage,
         progressed=progressed,
+        waiting=waiting,
     )

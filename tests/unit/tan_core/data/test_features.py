@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -100,6 +101,36 @@ def test_of_many_readers_at_once_one_computes(digits: DatasetRef, tmp_path: Path
 
     assert extract.num_records == digits.num_test
     assert all(np.array_equal(each.inputs, found[0].inputs) for each in found)
+
+
+def test_who_waits_for_another_may_give_up(digits: DatasetRef, tmp_path: Path) -> None:
+    begun, asked = Event(), []
+
+    class Slow(Extract):
+        def of(self, records: NDArray[Any]) -> NDArray[Any]:
+            begun.set()
+            while not asked:
+                time.sleep(0.01)
+            return super().of(records)
+
+    def give_up() -> None:
+        asked.append(1)
+        raise RuntimeError("no longer")
+
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(features, digits, Slow(), tmp_path)
+        assert begun.wait(60)
+        with pytest.raises(RuntimeError, match="no longer"):
+            load_features(
+                digits,
+                "test",
+                fingerprint="means",
+                extract=Extract(),
+                cache_dir=tmp_path,
+                waiting=give_up,
+            )
+
+    assert len(first.result().inputs) == digits.num_test
 
 
 def test_work_that_was_cut_short_is_gone_on_with_and_leaves_nothing_behind(
