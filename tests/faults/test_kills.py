@@ -101,6 +101,20 @@ class TestPrivateRun:
         assert study["run"]["step"] == min(STEPS, STEPS + SLACK - cut_off)
 
 
+class TestNode:
+    def test_a_node_that_ends_with_its_agent_is_started_again(self, service: LiveService) -> None:
+        """``ray start --block`` lives on, without a node to run anything on."""
+        study_id = service.submit(training("kill-agent"))
+        service.wait(study_id, has_run(1, 20))
+        head = service.processes("ray", "start", "--head")
+        service.kill("ray::", "RuntimeEnvAgent")
+        assert not psutil.wait_procs(head, timeout=120)[1], "nobody replaces a head without a node"
+
+        study = service.complete(study_id)
+        assert_nothing_was_lost(service, study, finished_before=[])
+        assert study["run"]["attempt"] == 2
+
+
 @pytest.mark.crash
 class TestEverything:
     def test_a_killed_supervisor_leaves_a_study_that_completes_after_a_restart(
