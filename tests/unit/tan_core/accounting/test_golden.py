@@ -1,6 +1,7 @@
 """Every accountant against the golden table: published settings, other implementations, oracles."""
 
 import csv
+import re
 from fractions import Fraction
 from pathlib import Path
 
@@ -10,12 +11,16 @@ from tan_core.accounting import Conversion, price
 from tan_core.accounting.events import sampled_gaussian
 from tan_core.accounting.loss_distribution import loss_profile
 from tan_core.accounting.pld import pld_excess
-from tan_core.mechanism import Accountant, Mechanism
+from tan_core.mechanism import Accountant, Mechanism, NeighboringRelation
 from tan_core.tan import epsilon_tan, eta_of
 
 TABLE = Path(__file__).parents[3] / "golden" / "accountants.csv"
 with TABLE.open(newline="") as _file:
     ALL_ROWS = list(csv.DictReader(_file))
+
+
+with TABLE.with_name("compositions.csv").open(newline="") as _file:
+    COMPOSITIONS = list(csv.DictReader(_file))
 
 
 def rows_with(column: str) -> pytest.MarkDecorator:
@@ -109,3 +114,22 @@ class TestGoldenTable:
         assert eta == pytest.approx(float(row["signal_to_noise"]), abs=0.0005)
         found = epsilon_tan(signal_to_noise=eta, delta=float(row["delta"]))
         assert found == pytest.approx(float(row["epsilon_tan"]), abs=0.001)
+
+
+@pytest.mark.parametrize("row", COMPOSITIONS, ids=[row["id"] for row in COMPOSITIONS])
+def test_unlike_steps_and_replaced_units_cost_what_an_oracle_says(row: dict[str, str]) -> None:
+    """An upper bound, and above it by the width of its cells alone."""
+    runs = [
+        Mechanism(
+            sampling_rate=float(rate),
+            noise_multiplier=float(sigma),
+            clip_norm=1.0,
+            steps=int(count),
+            neighboring_relation=NeighboringRelation(row["relation"]),
+        )
+        for count, rate, sigma in (re.split("[x@]", part) for part in row["parts"].split())
+    ]
+
+    found = price(runs, delta=float(row["delta"])).epsilon
+
+    assert float(row["low"]) <= found <= float(row["high"]) * (1 + 5e-4)
