@@ -125,8 +125,8 @@ def _train(
     if team.is_first_of_node:
         verify(assignment.dataset, storage=settings.storage)
     # Before a step is charged: a split that cannot be read, or features of it that do not fit, cost no
-    # epsilon. Both are scored after the last step and not before. They come before the training split,
-    # of which another rank computes the features meanwhile where ranks share a cache.
+    # epsilon. Both are scored after the last step and not before. Features that are kept are there by now, unless
+    # this node has a cache of its own.
     told = partial(Told, note=leader.note_features) if leader is not None else Told
     test = inputs("test", progressed=told("features of test")) if leader is not None else None
     validation = inputs("validation") if leader is not None and assignment.baseline else None

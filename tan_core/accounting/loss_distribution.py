@@ -15,7 +15,7 @@ References:
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -313,14 +313,6 @@ def _outside(losses: Floats, q: float, sigma: float, *, removed: bool) -> tuple[
 
 
 @dataclass(frozen=True)
-class _Part:
-    """A step, as :data:`_sums` has it: its number is counted beside it."""
-
-    sampling_rate: float
-    noise_multiplier: float
-
-
-@dataclass(frozen=True)
 class _Sum:
     """The sum of some losses: ``probabilities[i]`` at ``(first + i) * cell``, and of a certain loss."""
 
@@ -350,18 +342,12 @@ def _sum_of_many(
     """By twos. Each leaf and branch may lose some of the tail: they share it."""
     share = tail / 2 ** math.ceil(math.log2(len(events)))
 
-    def leaf(step: Counted[_Part]) -> _Sum:
+    def leaf(step: Counted[SampledGaussian]) -> _Sum:
         check_effort("the loss distribution")
-        event = SampledGaussian(
-            sampling_rate=step.part.sampling_rate,
-            noise_multiplier=step.part.noise_multiplier,
-            steps=step.count,
-        )
+        event = replace(step.part, steps=step.count)
         return _sum_of_few([event], cell, share, removed=removed)
 
-    counted = [
-        Counted(_Part(event.sampling_rate, event.noise_multiplier), event.steps) for event in events
-    ]
+    counted = [Counted(replace(event, steps=1), event.steps) for event in events]
     return _sums.of(
         counted,
         on=(cell, share, removed),
@@ -370,7 +356,7 @@ def _sum_of_many(
     )
 
 
-_sums: Sums[_Part, _Sum] = Sums(lambda composed: len(composed.probabilities))
+_sums: Sums[SampledGaussian, _Sum] = Sums(lambda composed: len(composed.probabilities))
 
 
 def _added(one: _Sum, other: _Sum, tail: float) -> _Sum:

@@ -20,7 +20,6 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
-import pyarrow.parquet as pa_parquet
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
@@ -250,10 +249,8 @@ def _read(
 
 
 def _schema(file: Path) -> pa.Schema:
-    try:
-        return pa_parquet.read_schema(file)
-    except (pa.ArrowException, OSError) as error:
-        raise DatasetError(f"{file}: not a readable Parquet file: {error}", field="path") from error
+    with parquet_images.opened(file) as stored:
+        return stored.schema_arrow
 
 
 def _read_beside_images(file: Path) -> pa.Table:
@@ -268,19 +265,14 @@ def _read_beside_images(file: Path) -> pa.Table:
 
 def _read_parquet(file: Path, *, without: str | None = None) -> pa.Table:
     """The whole table, some rows at a time: a value that is stored once may be repeated for ever."""
-    try:
-        with pa_parquet.ParquetFile(file) as stored:
-            num_bytes, batches = 0, list[pa.RecordBatch]()
-            schema = pa.schema(field for field in stored.schema_arrow if field.name != without)
-            for batch in stored.iter_batches(
-                _ROWS_AT_ONCE, columns=schema.names, use_threads=False
-            ):
-                num_bytes += batch.nbytes
-                check_growth(num_bytes, stored=file.stat().st_size, where=file)
-                batches.append(batch)
-            return pa.Table.from_batches(batches, schema=schema)
-    except (pa.ArrowException, OSError) as error:
-        raise DatasetError(f"{file}: not a readable Parquet file: {error}", field="path") from error
+    with parquet_images.opened(file) as stored:
+        num_bytes, batches = 0, list[pa.RecordBatch]()
+        schema = pa.schema(field for field in stored.schema_arrow if field.name != without)
+        for batch in stored.iter_batches(_ROWS_AT_ONCE, columns=schema.names, use_threads=False):
+            num_bytes += batch.nbytes
+            check_growth(num_bytes, stored=file.stat().st_size, where=file)
+            batches.append(batch)
+        return pa.Table.from_batches(batches, schema=schema)
 
 
 def _read_csv(file: Path, as_text: Iterable[str]) -> pa.Table:

@@ -47,7 +47,7 @@ class ParquetImages:
         """The column of images, some rows at a time, and the number of the first of them."""
         start = 0
         for file in self.files:
-            with _opened(file) as stored:
+            with opened(file) as stored:
                 name = _image_column(stored)
                 if name is None:
                     raise DatasetError(f"{file}: no image column", field="path")
@@ -78,13 +78,13 @@ class ParquetImages:
 
 def image_column(file: Path) -> str | None:
     """The first column that begins with an encoded image, binary or a struct with a binary ``bytes``; where none does, the first of such kinds."""
-    with _opened(file) as stored:
+    with opened(file) as stored:
         return _image_column(stored)
 
 
 def has_images(file: Path) -> bool:
     """Whether a file is of images. Bytes that stand in no struct may be anything, such as keys: the first of them tells."""
-    with _opened(file) as stored:
+    with opened(file) as stored:
         name = _image_column(stored)
         if name is None:
             return False
@@ -93,7 +93,12 @@ def has_images(file: Path) -> bool:
 
 
 @contextmanager
-def _opened(file: Path) -> Generator[pa_parquet.ParquetFile]:
+def opened(file: Path) -> Generator[pa_parquet.ParquetFile]:
+    """The file, to be read in the ``with`` block.
+
+    Raises:
+        DatasetError: it cannot be read, as a whole or in the block.
+    """
     try:
         with pa_parquet.ParquetFile(file) as stored:
             yield stored

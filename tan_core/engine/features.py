@@ -49,9 +49,8 @@ def features_of(
         block = records[start : min(start + extractor.records_at_once, rows.stop)]
         with torch.inference_mode():
             features = extractor(as_floats(as_tensor(block).to(device), torch.float32))
-        if len(features) != len(
-            block
-        ):  # each label would stand beside the features of another record
+        # Else labels would stand beside the features of other records.
+        if len(features) != len(block):
             raise ModelError(f"features of {len(features)} records were made of {len(block)}")
         yield features.clamp(-_LARGEST, _LARGEST).to("cpu", torch.float16).numpy()
 

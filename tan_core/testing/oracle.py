@@ -21,9 +21,8 @@ def example_gradients(
     """
     parameters = [p for p in model.parameters() if p.requires_grad]
     views_BK = inputs.unflatten(0, (len(labels), views))
-    if (
-        views == 1
-    ):  # twice, for the mean is the same: alone, a view has another way back through some norms of torch 2.13
+    # Twice, for the mean is the same: alone, a view has another way back through some norms of torch 2.13.
+    if views == 1:
         views_BK = views_BK.repeat_interleave(2, 1)
     rows = [
         torch.cat(
