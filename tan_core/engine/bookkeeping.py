@@ -45,6 +45,8 @@ from tan_core.spec.train import Precision
 
 _NEVER_ALONE = (nn.InstanceNorm2d, nn.InstanceNorm3d)
 """On their way back torch 2.13 takes one layout in memory for another where a batch is of one view."""
+_KNOWN_CODE = ("torch.nn.", "tan_core.")
+"""Whose layers call none of torch's functional norms; those of others may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ class Books:
         self._shapes = {name: p.shape for name, p in trainable.items()}
         self._is_channels_last = _can_be_channels_last(model)
         self._record: _Record | None = None
-        self._runs_in_pairs = any(isinstance(layer, _NEVER_ALONE) for layer in model.modules())
+        self._runs_in_pairs = any(map(_may_be_another_alone, model.modules()))
         self._may_be_in_place: list[Any] = [
             layer for layer in model.modules() if hasattr(layer, "inplace")
         ]
@@ -129,7 +131,7 @@ class Books:
 
     @property
     def runs_in_pairs(self) -> bool:
-        """Whether a view may not run alone: there is a layer whose way back would then be another one."""
+        """Whether a view may not run alone: there is a layer whose way back would then be another one, or might be."""
         return self._runs_in_pairs
 
     @property
@@ -510,6 +512,10 @@ def _summed(unit: Unit, sums: list[ChannelSums], num_views: int, views: int) -> 
         _check_views(unit, scale_VC, num_views)
     assert isinstance(unit.layer, nn.GroupNorm)  # noqa: S101 no other layer does
     return of_channel_sums(unit.layer, runs, views)
+
+
+def _may_be_another_alone(layer: nn.Module) -> bool:
+    return isinstance(layer, _NEVER_ALONE) or not type(layer).__module__.startswith(_KNOWN_CODE)
 
 
 def _of_bias(unit: Unit, gradients: Sequence[Tensor], num_views: int, views: int) -> LayerGradients:

@@ -1,12 +1,13 @@
 """Books against one backward pass per example: any layer, shared, frozen, nested, run again."""
 
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from tan_core import models
@@ -343,13 +344,48 @@ def as_sequence(m, images):
     return m.head((sequence + m.mixed(sequence.mean(1, keepdim=True))).mean(1))
 
 
+class CalledNorm(nn.Module):
+    """A norm that is no layer of torch's."""
+
+    def __init__(self, channels: int, call: Callable[..., Tensor], *, is_trained: bool) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(channels))
+        self.register_buffer("variance", torch.ones(channels))
+        self.scale = nn.Parameter(torch.linspace(0.5, 1.5, channels)) if is_trained else None
+        self.call = call
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.call(x, self.mean, self.variance, self.scale)
+
+
+def instance_norm(x: Tensor, _mean: Tensor, _variance: Tensor, scale: Tensor | None) -> Tensor:
+    return functional.instance_norm(x, weight=scale)
+
+
 class TestAlone:
     """A batch is of one view now and then. On the way back through torch's norms its layout is taken for another."""
 
     @pytest.mark.parametrize(
         "norm",
-        [frozen_batch_norm(8), nn.InstanceNorm2d(8, affine=True), nn.InstanceNorm2d(8)],
-        ids=["frozen", "instance", "instance-untrained"],
+        [
+            frozen_batch_norm(8),
+            nn.InstanceNorm2d(8, affine=True),
+            nn.InstanceNorm2d(8),
+            *(
+                CalledNorm(8, call, is_trained=is_trained)
+                for call in (functional.batch_norm, instance_norm)
+                for is_trained in (True, False)
+            ),
+        ],
+        ids=[
+            "frozen",
+            "instance",
+            "instance-untrained",
+            "called-batch",
+            "called-batch-untrained",
+            "called-instance",
+            "called-instance-untrained",
+        ],
     )
     @pytest.mark.parametrize("is_trained_whole", [True, False])
     @pytest.mark.parametrize("channels", [1, 3])
