@@ -139,6 +139,8 @@ class Settings(BaseSettings):
     tick_seconds: float = Field(default=0.5, gt=0)
     pulse_file: Annotated[Path | None, BeforeValidator(_none_if_empty)] = None
     """File that the orchestrator touches as long as it goes round: for a probe. Unset: none."""
+    cache_retention_days: float = Field(default=30, gt=0)
+    """Features below ``storage`` that no run has read for longer are deleted when a run begins."""
     event_retention_days: float | None = Field(default=None, gt=0)
     """Events of studies that have been over for longer are forgotten. Unset: they are kept."""
     webhook_retention_days: float = Field(default=90, ge=2)
@@ -211,6 +213,7 @@ class Settings(BaseSettings):
         """The environment by which drivers, and what they start on any node, are told of settings."""
         told: dict[str, object] = {
             "TAN_CACHE_DIR": self.storage_path / "cache",
+            "TAN_CACHE_RETENTION_DAYS": self.cache_retention_days,
             "TAN_NODE_CACHE_DIR": self.node_cache_dir,
             "TAN_NODE_CACHE_GB": self.node_cache_gb,
             "TAN_ALLOWED_DATA_URLS": ",".join(self.allowed_data_urls),

@@ -84,6 +84,7 @@ def drive(
                 signal.signal(signal.SIGINT, lambda *_: heartbeats.cancel())
                 driver = Driver(settings=settings, control=control, heartbeats=heartbeats)
                 log.info("a %s run of study %s begins", assignment.kind, assignment.study_id)
+                _forget_features(settings)
                 outcome = _attempt(assignment, work, driver)
                 heartbeats.expect_end()
                 is_told = outcome.outcome == "cancelled" and heartbeats.paused.is_set()
@@ -102,6 +103,22 @@ def drive(
         log.error("%s", error)
         return EXIT_FAILED
     return EXIT_FAILED if outcome.outcome == "failed" else EXIT_DONE
+
+
+def _forget_features(settings: WorkerSettings) -> None:
+    """Delete the features that no run has read for long: before others need their room."""
+    if settings.cache_dir is None:
+        return
+    # Here, because it brings pyarrow: by now the lease is being kept.
+    from tan_core.data import forget_unread
+
+    try:
+        freed = forget_unread(settings.cache_dir, days=settings.cache_retention_days)
+    except OSError as error:
+        log.warning("features that nobody reads any more stay: %s", error)
+        return
+    if freed:
+        log.info("features of %s bytes, which nobody read for long, were deleted", f"{freed:,}")
 
 
 def _attempt(

@@ -8,6 +8,7 @@ and where this machine keeps what does not fit into memory.
 What one guarantee is for is a record, or a user: whoever a column names as the owner of records.
 """
 
+from tan_core.data.cache import forget_unread
 from tan_core.data.columns import read_features
 from tan_core.data.facts import DatasetFacts, inspect
 from tan_core.data.load import Extract, Progressed, Split, has_features, load_features, load_split
@@ -25,6 +26,7 @@ __all__ = [
     "Storage",
     "Store",
     "class_names",
+    "forget_unread",
     "has_features",
     "inspect",
     "load_features",

@@ -34,6 +34,8 @@ Waiting = Callable[[], None]
 _NOTED_EVERY_SECONDS: Final = 30.0
 """What a machine that crashes has to make again, at most."""
 _LOOK_EVERY_SECONDS: Final = 0.5
+_DAY: Final = 86_400.0
+_SHARED, _ALONE = fcntl.LOCK_SH, fcntl.LOCK_EX
 
 
 def cache_file(cache_dir: Path, ref: DatasetRef, split: Role, *made_by: str) -> Path:
@@ -74,20 +76,54 @@ def cached(file: Path, make: Callable[[], Made], *, waiting: Waiting = lambda: N
     Raises:
         DatasetError: the folder cannot be written or locked, or what it keeps is damaged.
     """
-    if not file.is_file():
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with _locked(file.with_suffix(".lock"), waiting):
+    lock = file.with_suffix(".lock")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        while True:
+            with _locked(lock, _SHARED, waiting):
+                if file.is_file():
+                    return _read(file)
+            with _locked(lock, _ALONE, waiting):
                 if not file.is_file():
-                    blocks_from, labels = make()
-                    # Labels first: where the inputs are, the labels are too.
-                    with _Draft(_labels_file(file), len(labels)) as draft:
-                        draft.add(labels[draft.num_done :])
-                    with _Draft(file, len(labels)) as draft:
-                        for block in blocks_from(draft.num_done):
-                            draft.add(block)
-        except OSError as error:
-            raise DatasetError(f"{file}: cannot be kept: {error}", field="cache_dir") from error
+                    _make(file, make)
+    except OSError as error:
+        raise DatasetError(f"{file}: cannot be kept: {error}", field="cache_dir") from error
+
+
+def forget_unread(cache_dir: Path, *, days: float) -> int:
+    """Delete what nobody has read, nor made a part of, for so many days; how many bytes that were.
+
+    What another process is at work on stays. Whoever has read something goes on reading it.
+
+    Raises:
+        OSError: the folder cannot be read, or something in it cannot be deleted.
+    """
+    oldest, freed = time.time() - days * _DAY, 0
+    for lock in cache_dir.glob("*.lock"):
+        with suppress(BlockingIOError), _locked(lock, _ALONE, _give_up):
+            # Inputs first: where they are, the labels are too.
+            files = sorted({*cache_dir.glob(f"{lock.stem}.*")} - {lock}, key=_is_of_labels)
+            stats = [file.stat() for file in (*files, lock)]
+            if max(each.st_mtime for each in stats) >= oldest:
+                continue
+            for file in (*files, lock):
+                file.unlink()
+            freed += sum(each.st_size for each in stats)
+    return freed
+
+
+def _make(file: Path, make: Callable[[], Made]) -> None:
+    blocks_from, labels = make()
+    # Labels first: where the inputs are, the labels are too.
+    with _Draft(_labels_file(file), len(labels)) as draft:
+        draft.add(labels[draft.num_done :])
+    with _Draft(file, len(labels)) as draft:
+        for block in blocks_from(draft.num_done):
+            draft.add(block)
+
+
+def _read(file: Path) -> Arrays:
+    os.utime(file)  # not every disk notes when it is read
     try:
         # As a plain array: Ray would copy a memmap for every process that reads it.
         inputs = np.asarray(np.load(file, mmap_mode="c", allow_pickle=False))
@@ -113,6 +149,10 @@ def stacked(blocks: Iterable[NDArray[Any]], *, num_rows: int) -> NDArray[Any]:
 
 def _labels_file(file: Path) -> Path:
     return file.with_suffix(".labels.npy")
+
+
+def _is_of_labels(file: Path) -> bool:
+    return ".labels" in file.suffixes
 
 
 class _Draft:
@@ -200,14 +240,33 @@ def _owners_file(file: Path) -> BinaryIO:
 
 
 @contextmanager
-def _locked(file: Path, waiting: Waiting) -> Generator[None]:
-    """Held by one process at a time; the system releases it when the process ends, however it does."""
-    with _owners_file(file) as stream:
-        while True:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
+def _locked(file: Path, how: int, waiting: Waiting) -> Generator[None]:
+    """Until the block ends; the system releases it too when the process ends, however it does."""
+    while True:
+        with _owners_file(file) as stream:
+            while not _is_had(stream, how):
                 waiting()
                 time.sleep(_LOOK_EVERY_SECONDS)
-        yield
+            # Perhaps it was deleted meanwhile, and is another process's by now.
+            if _is_at(file, stream):
+                yield
+                return
+
+
+def _is_had(stream: BinaryIO, how: int) -> bool:
+    try:
+        fcntl.flock(stream, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_at(file: Path, stream: BinaryIO) -> bool:
+    try:
+        return os.path.samestat(file.stat(), os.fstat(stream.fileno()))
+    except FileNotFoundError:
+        return False
+
+
+def _give_up() -> None:
+    raise BlockingIOError

@@ -1,5 +1,8 @@
 """The last check before code from elsewhere is imported."""
 
+import os
+import time
+from pathlib import Path
 from typing import Any, cast
 from unittest.mock import MagicMock
 
@@ -135,10 +138,10 @@ def test_a_cluster_of_another_ray_is_told_in_one_line_that_counts_as_no_failure(
     assert any(words in str(outcome.reason) for words in OTHER_VERSION)
 
 
-@pytest.mark.parametrize("is_stored", [True, False])
-def test_nothing_is_tidied_before_the_control_plane_has_stored_the_end(
-    is_stored: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def driven(
+    monkeypatch: pytest.MonkeyPatch, *, is_stored: bool = True, **environment: str
+) -> tuple[list[str], int]:
+    """What a whole driver told, of an attempt without work, and its exit code."""
     told: list[str] = []
 
     class Control:
@@ -158,6 +161,7 @@ def test_nothing_is_tidied_before_the_control_plane_has_stored_the_end(
         "RUN_ID": "s",
         "FENCE": "1",
         "RUN_TOKEN": "t",
+        **environment,
     }.items():
         monkeypatch.setenv(f"TAN_{name}", value)
     monkeypatch.setattr(driver, "ControlPlane", lambda _: Control())
@@ -169,5 +173,40 @@ def test_nothing_is_tidied_before_the_control_plane_has_stored_the_end(
         lambda *_: Outcome(outcome="succeeded"),
         tidy=lambda _, outcome: told.append(f"tidied, {outcome.outcome}"),
     )
+    return told, code
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_nothing_is_tidied_before_the_control_plane_has_stored_the_end(
+    is_stored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, code = driven(monkeypatch, is_stored=is_stored)
+
     assert told == ["succeeded", *(["tidied, succeeded"] if is_stored else [])]
     assert code == (EXIT_DONE if is_stored else EXIT_FAILED)
+
+
+@pytest.mark.parametrize(("days", "is_there"), [(29, True), (31, False)])
+def test_features_that_nobody_reads_any_more_go_when_a_run_begins(
+    days: int, is_there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [tmp_path / f"abc{suffix}" for suffix in (".lock", ".npy", ".labels.npy")]
+    for file in files:
+        file.touch()
+        os.utime(file, (time.time() - days * 86_400,) * 2)
+
+    _, code = driven(monkeypatch, CACHE_DIR=str(tmp_path))
+
+    assert code == EXIT_DONE
+    assert all(file.exists() for file in files) == is_there
+
+
+def test_a_folder_that_lets_nothing_be_deleted_ends_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "abc.lock").mkdir()
+
+    assert driven(monkeypatch, CACHE_DIR=str(tmp_path)) == (
+        ["succeeded", "tidied, succeeded"],
+        EXIT_DONE,
+    )

@@ -1,5 +1,7 @@
 """Features of a split: computed once, in stored order, whole or not at all."""
 
+import fcntl
+import os
 import signal
 import subprocess
 import sys
@@ -249,6 +251,112 @@ def test_inputs_are_never_there_without_their_labels(
             features(digits, Extract(), tmp_path)
 
     assert len(features(digits, Extract(), tmp_path).labels) == digits.num_test
+
+
+def grow_old(cache_dir: Path, *, days: float) -> None:
+    then = time.time() - days * 86_400
+    for file in cache_dir.iterdir():
+        os.utime(file, (then, then))
+
+
+class TestForgetting:
+    def test_what_was_read_within_the_days_stays(self, digits: DatasetRef, tmp_path: Path) -> None:
+        extract = Extract()
+        features(digits, extract, tmp_path, "test", "read")
+        features(digits, extract, tmp_path, "test", "left")
+        grow_old(tmp_path, days=31)
+        features(digits, Extract(), tmp_path, "test", "read")
+        size = sum(file.stat().st_size for file in tmp_path.iterdir())
+
+        freed = data.forget_unread(tmp_path, days=30)
+
+        assert freed == size / 2
+        again = Extract()
+        features(digits, again, tmp_path, "test", "read")
+        assert again.num_records == 0
+        features(digits, again, tmp_path, "test", "left")
+        assert again.num_records == digits.num_test
+
+    def test_a_draft_goes_once_nobody_goes_on_with_it(
+        self, digits: DatasetRef, tmp_path: Path
+    ) -> None:
+        with pytest.raises(RuntimeError, match="no more"):
+            features(digits, Extract(fails_after=100), tmp_path)
+        grow_old(tmp_path, days=29)
+        assert data.forget_unread(tmp_path, days=30) == 0
+        grow_old(tmp_path, days=31)
+
+        assert data.forget_unread(tmp_path, days=30) > 0
+
+        assert not [*tmp_path.iterdir()]
+
+    def test_other_folders_and_files_stay(self, tmp_path: Path) -> None:
+        (tmp_path / "node").mkdir()
+        (tmp_path / "notes.npy").touch()
+        grow_old(tmp_path, days=400)
+
+        assert data.forget_unread(tmp_path, days=30) == 0
+
+        assert {file.name for file in tmp_path.iterdir()} == {"node", "notes.npy"}
+
+    def test_there_need_be_no_folder(self, tmp_path: Path) -> None:
+        assert data.forget_unread(tmp_path / "none", days=30) == 0
+
+    def test_whoever_reads_them_goes_on_reading(self, digits: DatasetRef, tmp_path: Path) -> None:
+        found = features(digits, Extract(), tmp_path)
+        grow_old(tmp_path, days=31)
+
+        data.forget_unread(tmp_path, days=30)
+
+        assert np.array_equal(found.inputs, features(digits, Extract(), None).inputs)
+
+    def test_what_is_being_made_stays(self, digits: DatasetRef, tmp_path: Path) -> None:
+        begun, told = Event(), Event()
+
+        class Slow(Extract):
+            def of(self, records: NDArray[Any]) -> NDArray[Any]:
+                begun.set()
+                assert told.wait(60)
+                return super().of(records)
+
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(features, digits, Slow(), tmp_path)
+            assert begun.wait(60)
+            grow_old(tmp_path, days=31)
+            freed = data.forget_unread(tmp_path, days=30)
+            told.set()
+
+        assert freed == 0
+        assert len(first.result().inputs) == digits.num_test
+
+    def test_who_waits_for_a_lock_that_is_deleted_makes_another(
+        self, digits: DatasetRef, tmp_path: Path
+    ) -> None:
+        """Else it would hold a file that nobody finds, and two would make the same."""
+        features(digits, Extract(), tmp_path)
+        (lock,) = tmp_path.glob("*.lock")
+        waits = Event()
+
+        def wait_for_them() -> Split:
+            return load_features(
+                digits,
+                "test",
+                fingerprint="means",
+                extract=Extract(),
+                cache_dir=tmp_path,
+                waiting=waits.set,
+            )
+
+        with ThreadPoolExecutor(1) as pool, lock.open("r+b") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            waiter = pool.submit(wait_for_them)
+            assert waits.wait(60)
+            for file in [*tmp_path.iterdir()]:
+                file.unlink()
+            fcntl.flock(held, fcntl.LOCK_UN)
+
+            assert len(waiter.result().inputs) == digits.num_test
+        assert lock.is_file()
 
 
 def test_they_may_lie_in_memory_in_any_order_of_axes(digits: DatasetRef, tmp_path: Path) -> None:
