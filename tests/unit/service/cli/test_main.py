@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tan_core.spec.yaml import parse_yaml
 from tests.unit.service.cli.conftest import Cli
 from tests.unit.service.cli.recorded import PLAN, STUDY, RecordedServer, budget_fit
 
+ROOT = Path(__file__).parents[4]
 ID = STUDY["id"]
 NOTE = "search on private data NOT accounted"
 
@@ -615,3 +617,34 @@ def row(output: str, name: str) -> tuple[str, float]:
     """A table's row: its first two cells."""
     cells = next(line for line in output.splitlines() if line.split()[:1] == [name]).split()
     return cells[0], float(cells[1])
+
+
+def begun(before: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """How the script that is installed ends, where ``before`` runs first."""
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    module, function = scripts["tan-cli"].split(":")
+    code = f"import sys; {before}; from {module} import {function}; sys.exit({function}())"
+    return subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=60
+    )
+
+
+class TestEntry:
+    def test_it_runs_the_commands(self) -> None:
+        done = begun("pass", "--version")
+
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith("tan-cli ")
+
+    def test_with_the_library_alone_it_says_what_to_install(self) -> None:
+        done = begun("sys.modules['typer'] = None", "--version")
+
+        assert done.returncode == 1
+        assert done.stderr.startswith("tan-cli needs typer, which is not installed here.")
+        assert "pip install '.[service]'" in done.stderr
+        assert "Traceback" not in done.stderr
+
+    def test_a_part_of_its_own_that_is_missing_is_no_matter_of_installing(self) -> None:
+        done = begun("sys.modules['service.cli.calibration'] = None", "--version")
+
+        assert "Traceback" in done.stderr
