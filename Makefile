@@ -24,7 +24,7 @@ COMPILE = uv pip compile pyproject.toml --quiet --python-version 3.11 --universa
 	--no-header --no-emit-index-url --no-emit-find-links $(addprefix --no-emit-package ,$(CUDA_PACKAGES))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-heavy test-crashes test-faults test-long test-gpu test-kernels test-accuracy test-all fuzz mutants faults-privacy screenshots bench results lint fmt types arch lock clean
+.PHONY: help setup demo test test-slow test-heavy test-crashes test-faults test-long test-images test-gpu test-kernels test-accuracy test-all fuzz mutants faults-privacy screenshots bench results lint fmt types arch lock clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -68,6 +68,14 @@ faults-privacy: setup  ## Seed faults into private runs: the self-test must find
 
 screenshots: setup  ## Take the pictures of docs/guide.md from a service that runs real studies
 	$(BIN)/python -m tests.screenshots
+
+test-images: setup  ## Build both images with buildah and start docker-compose.yml in them, as root (BUILD="--build-arg PYTHON_IMAGE=...")
+	@set -e; roots=$$(mktemp -d); trap 'rm -r "$$roots"; buildah rm test-service test-worker >/dev/null' EXIT; \
+	for each in service worker; do \
+		buildah build --isolation chroot --layers $(BUILD) --file deploy/Dockerfile --target $$each --tag localhost/tan-search-$$each:test .; \
+		ln -s "$$(buildah mount "$$(buildah from --name test-$$each localhost/tan-search-$$each:test)")" "$$roots/$$each"; \
+	done; \
+	TAN_TEST_IMAGES="$$roots" $(PYTEST) -m long tests/e2e/test_topology.py
 
 test-gpu: setup  ## The engine on an NVIDIA GPU
 	$(PYTEST) -m gpu tests/gpu

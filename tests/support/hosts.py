@@ -5,6 +5,10 @@ mounts: an overlay over this machine's root, where ``/opt/tan`` is this virtual 
 volumes, secrets and environment. What an image would bring along is emulated: the entry point of
 PostgreSQL's. Limits and dropped capabilities are not.
 
+With ``TAN_TEST_IMAGES=FOLDER`` the hosts are those of the images that ``deploy/Dockerfile`` makes: an overlay over ``FOLDER/service``
+and ``FOLDER/worker``, which hold (or lead to) their file systems, such as ``buildah mount`` shows them. Then commands run
+as the image's user, without capabilities, and file systems are as read-only as the file asks for.
+
 Needs root, ``ip``, ``unshare``, ``nsenter`` and overlay mounts: :func:`why_not` says what is missing.
 """
 
@@ -16,7 +20,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,6 +32,10 @@ from service.db.embedded import find_installation
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "docker-compose.yml"
 TOOLS = ("ip", "unshare", "nsenter", "setpriv", "mount")
+IMAGES = os.environ.get("TAN_TEST_IMAGES")
+AS_USER = (
+    "setpriv", "--reuid=tan", "--regid=tan", "--init-groups", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"
+)  # fmt: skip
 ENTER = ("setpriv", "--pdeathsig", "KILL", "ip", "netns", "exec")
 """A host does not outlive the tests, however these end."""
 UNSHARE = ("unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child")
@@ -98,6 +106,12 @@ class Host:
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
+    def image(self) -> Path | None:
+        """The file system of its image; None: this machine's."""
+        found = re.match(r"tan-search-(\w+):", self.spec["image"])
+        return Path(IMAGES) / found[1] if IMAGES and found else None
+
+    @property
     def is_running(self) -> bool:
         """Whether its first process lives."""
         return self.process is not None and self.process.poll() is None
@@ -105,7 +119,7 @@ class Host:
     def run(self, *command: str, timeout: float = 30) -> subprocess.CompletedProcess[str]:
         """A command inside, as ``docker compose exec``."""
         return subprocess.run(
-            [*self._inside(), "env", "-i", *self.variables(), *command],
+            [*self._inside(), *self.entered(command)],
             capture_output=True,
             text=True,
             timeout=timeout,
@@ -118,14 +132,21 @@ class Host:
             return self.is_running and self.run(*test[1:], timeout=30).returncode == 0
         return False
 
-    def variables(self) -> list[str]:
-        """The environment, as arguments of ``env``."""
+    def entered(self, command: Sequence[str]) -> list[str]:
+        """A command with the environment and the user of its image."""
+        bin_, home = (
+            (":/usr/local/bin", "/home/tan")
+            if self.image
+            else (f":{find_installation().bin}", "/root")
+        )
         own = {
-            "PATH": f"/opt/tan/bin:{find_installation().bin}:/usr/sbin:/usr/bin:/sbin:/bin",
-            "HOME": "/root",
+            "PATH": f"/opt/tan/bin{bin_}:/usr/sbin:/usr/bin:/sbin:/bin",
+            "HOME": home,
             "LANG": "C.UTF-8",
         }
-        return [f"{key}={value}" for key, value in (own | self.spec.get("environment", {})).items()]
+        variables = own | self.spec.get("environment", {})
+        environment = [f"{key}={value}" for key, value in variables.items()]
+        return ["env", "-i", *environment, *(AS_USER if self.image else ()), *command]
 
     def kill(self) -> None:
         """Every process in it, at once."""
@@ -329,16 +350,13 @@ class Topology:
             f"hostname {host.name}",
             f"mount -t tmpfs tmpfs {scratch}",
             f"mkdir {scratch}/u {scratch}/w {root}",
-            f"mount -t overlay overlay -o lowerdir=/,upperdir={scratch}/u,workdir={scratch}/w {root}",
+            f"mount -t overlay overlay -o lowerdir={host.image or '/'},upperdir={scratch}/u,workdir={scratch}/w {root}",
             f"mount -t proc proc {root}/proc",
             f"mount --rbind /dev {root}/dev",
-            f"mount -t tmpfs tmpfs {root}/dev/shm",
+            f"mount -t tmpfs -o mode=1777 tmpfs {root}/dev/shm",
             f"mount -t tmpfs -o mode=1777 tmpfs {root}/tmp",
-            # These sources and their environment, which may lie below /tmp themselves.
-            f"mkdir -p {root}{ROOT} && mount --rbind {ROOT} {root}{ROOT}",
-            f"mkdir -p {root}{sys.prefix} && mount --rbind {sys.prefix} {root}{sys.prefix}",
             f"mount -t tmpfs tmpfs {root}/run",
-            f"rm -rf {root}/opt/tan && ln -s {sys.prefix} {root}/opt/tan",
+            *([] if host.image else self._own_sources(root)),
             f"cat > {root}/etc/hosts <<'HOSTS'\n{self._names(host)}HOSTS",
             f"mkdir -p {root}/run/secrets",
         ]
@@ -347,11 +365,14 @@ class Topology:
             for secret in host.spec.get("secrets", [])
         ]
         for volume in host.spec.get("volumes", []):
-            source, target = volume.split(":")[:2]
-            lines.append(self._mounted(source, f"{root}{target}"))
+            source, target, *mode = volume.split(":")
+            target = f"{root}{target}"
+            lines.append(self._mounted(source, target, is_image=host.image is not None))
+            lines += [f"mount -o remount,bind,ro {target}"] if mode == ["ro"] else []
         command = ["sh", "-c", POSTGRES_ENTRY_POINT]
-        command = host.spec.get("command", command)
-        inside = shlex.join(["env", "-i", *host.variables(), *command])
+        inside = shlex.join(host.entered(host.spec.get("command", command)))
+        if host.image and host.spec.get("read_only"):
+            lines.append(f"mount -o remount,ro {root}")
         lines += [
             f"chroot {root} sh -c {shlex.quote(f'cd / && exec {inside}')} & child=$!",
             "trap 'kill -TERM $child' TERM",
@@ -359,14 +380,26 @@ class Topology:
         ]
         return "\n".join(lines)
 
-    def _mounted(self, source: str, target: str) -> str:
+    @staticmethod
+    def _own_sources(root: Path) -> list[str]:
+        """These sources and their environment, which may lie below /tmp themselves."""
+        return [
+            f"mkdir -p {root}{ROOT} && mount --rbind {ROOT} {root}{ROOT}",
+            f"mkdir -p {root}{sys.prefix} && mount --rbind {sys.prefix} {root}{sys.prefix}",
+            f"rm -rf {root}/opt/tan && ln -s {sys.prefix} {root}/opt/tan",
+        ]
+
+    def _mounted(self, source: str, target: str, *, is_image: bool) -> str:
         path = Path(source)
         if not source.startswith((".", "/")):
             path = self.folder / "volumes" / source
             path.mkdir(parents=True, exist_ok=True)
         path = path if path.is_absolute() else ROOT / path
         if path.is_dir():
-            return f"mkdir -p {target} && mount --bind {path} {target}"
+            # A volume takes owner and mode from the folder that it covers first.
+            taken = f'[ ! -d {target} ] || [ -n "$(ls -A {path})" ] || {{ chown --reference={target} {path}; chmod --reference={target} {path}; }}'
+            lines = [taken] if is_image and not source.startswith((".", "/")) else []
+            return "\n".join([*lines, f"mkdir -p {target} && mount --bind {path} {target}"])
         return f"mkdir -p {Path(target).parent} && touch {target} && mount --bind {path} {target}"
 
 
