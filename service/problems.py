@@ -19,6 +19,7 @@ from starlette.routing import compile_path
 
 from service.db.session import is_locked, is_read_only
 from service.errors import Problem, ServiceError
+from service.prefix import base_of
 from tan_core.errors import AccountantError, ParameterError, TanError, UnsupportedEventError
 from tan_core.spec import FieldProblem
 from tan_core.spec.problems import problems_of
@@ -221,10 +222,11 @@ async def _http_error(request: Request, error: Exception) -> JSONResponse:
 def _allowed_methods(request: Request) -> str:
     """Every method that some route has at this path; the router names those of the first only."""
     app: FastAPI = request.app
+    asked = request.url.path.removeprefix(base_of(request))
     methods = {
         method.upper()
         for path, operations in app.openapi()["paths"].items()
-        if compile_path(path)[0].match(request.url.path)
+        if compile_path(path)[0].match(asked)
         for method in operations
     }
     return ", ".join(sorted(methods))

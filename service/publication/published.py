@@ -25,6 +25,7 @@ from service.db.session import Database
 from service.errors import ServiceError
 from service.ledger import repository as ledger
 from service.ledger.schemas import Head
+from service.prefix import base_of
 from service.publication.keys import public_keys, signing_key
 from service.publication.signing import is_signed, sign
 
@@ -162,7 +163,7 @@ async def refuse_restored(request: Request) -> None:
     Raises:
         RestoredBackupError: the database is behind what left.
     """
-    path = request.url.path
+    path = request.url.path.removeprefix(base_of(request))
     if path.startswith(OPEN_TO_A_RESTORED) or (
         path.startswith("/datasets")
         and (request.method == "GET" or path.endswith("/restored-backup"))

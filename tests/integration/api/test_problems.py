@@ -4,11 +4,13 @@ import asyncio
 import json
 from typing import Any
 
+import httpx
 import psycopg
 from psycopg import sql
 from pydantic import SecretStr
 from sqlalchemy import text
 
+from service.app import create_app
 from service.db.session import Database
 from tests.fixtures.api import make_settings, make_spec, open_client
 from tests.fixtures.postgres import DatabaseUrls
@@ -67,6 +69,13 @@ async def test_the_methods_of_a_path_are_all_named(client) -> None:
     assert response.headers["allow"] == "GET, POST"
     response = await client.delete(f"/studies/{NAME}")
     assert response.headers["allow"] == "GET, PATCH"
+
+
+async def test_they_are_named_below_the_prefix_of_a_proxy_too(settings, database) -> None:
+    transport = httpx.ASGITransport(create_app(settings, database), root_path="/tan")
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        response = await client.delete("/tan/studies")
+    assert response.headers["allow"] == "GET, POST"
 
 
 async def test_a_conflict(client, database) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from service.app import create_app
 from service.db.session import Database
 from service.ledger.notes import RESTORED_NOTE
 from service.ledger.schemas import Head
@@ -136,6 +137,23 @@ async def test_a_rewritten_journal_stays_refused_however_long_it_is_and_whatever
         assert (await served.get("/readyz")).json()["restored_backup"]
         assert (await served.get(f"{LEDGER}/export")).json()["head"]["seq"] == 4
         assert (await served.get("/readyz")).json()["restored_backup"]
+
+
+async def test_below_the_prefix_of_a_proxy_it_is_ready_and_can_be_accepted_all_the_same(
+    client: httpx.AsyncClient, settings: Settings, database: Database, copied: Copy
+) -> None:
+    restored = await copied()
+    await reserve(database, "after")
+    await client.get(f"{LEDGER}/export")
+    app = create_app(settings, restored)
+    transport = httpx.ASGITransport(app, root_path="/tan")
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost/tan") as served:
+        assert (await served.get("/studies")).status_code == 503
+        for path in ("/healthz", "/readyz", "/keys", LEDGER):
+            assert (await served.get(path)).status_code == 200, path
+        answer = await served.post(f"{LEDGER}/restored-backup", json={"reason": "dpo: disk lost"})
+        assert answer.status_code == 200
+        assert (await served.get("/studies")).status_code == 200
 
 
 async def test_a_private_run_marks_its_ledger_when_it_starts_is_charged_and_has_succeeded(
