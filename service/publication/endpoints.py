@@ -50,7 +50,11 @@ async def rotate_key(context: ContextDep) -> PublicKey:
     },
 )
 async def export_ledger(name: str, request: Request, context: ContextDep) -> JSONResponse:
-    """The whole ledger, signed. Its head is published: no older database is served any more."""
+    """The whole ledger, signed. Its head is published: no older database is served any more.
+
+    Not of a restored one that nobody has accepted yet: nothing in it would say what it lacks.
+    """
+    await request.app.state.published.check(context.database, believe=False)
     async with context.database.snapshot() as session:
         scope_id = await scope_id_of(session, name)
         document = await export.document(session, scope_id, name)

@@ -122,7 +122,7 @@ async def expect_the_note_beside_every_epsilon(client: httpx.AsyncClient) -> Non
         assert RESTORED_NOTE in (await client.get(page)).text
 
 
-async def test_a_rewritten_journal_stays_refused_however_long_it_is_and_whatever_is_exported_of_it(
+async def test_a_rewritten_journal_stays_refused_however_long_it_is_and_is_not_exported(
     client: httpx.AsyncClient,
     settings: Settings,
     database: Database,
@@ -135,7 +135,14 @@ async def test_a_rewritten_journal_stays_refused_however_long_it_is_and_whatever
         await reserve(rewritten, f"false-{number}")
     async with open_client(settings, rewritten) as served:
         assert (await served.get("/readyz")).json()["restored_backup"]
-        assert (await served.get(f"{LEDGER}/export")).json()["head"]["seq"] == 4
+        assert (await served.get(LEDGER)).json()["head"]["seq"] == 4
+        exported = await served.get(
+            f"{LEDGER}/export"
+        )  # signed, it would say that none was restored
+        assert (exported.status_code, exported.json()["type"]) == (
+            503,
+            "/problems/restored-backup",
+        )
         assert (await served.get("/readyz")).json()["restored_backup"]
 
 
