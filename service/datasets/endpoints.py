@@ -49,6 +49,8 @@ async def register_dataset(
     """Register a dataset with its whole budget. No file can be registered twice."""
     body = await read_mapping(request)
     registration = validate(DatasetRegistration, body)
+    opens = None if registration.public else service.scope_of(registration.name)
+    await request.app.state.published.check(context.database, opens=opens)
     keyed = Keyed.of(idempotency_key, principal, "register_dataset", body)
     if dry_run:
         note_targets(request, f"{registration.name}/dry run")

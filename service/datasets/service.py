@@ -185,6 +185,11 @@ async def set_approval(session: AsyncSession, name: str, rule: ApprovalRule) -> 
     return dataset
 
 
+def scope_of(name: str) -> str:
+    """The scope that a private dataset's budget hangs on."""
+    return f"dataset:{name}"
+
+
 def unit_word(unit: str) -> str:
     """What one guarantee is for, in a word, whatever the column is called."""
     return RECORD if unit == RECORD else "user"
@@ -386,7 +391,7 @@ def _row(registration: DatasetRegistration, facts: DatasetFacts) -> Dataset:
         allowed_modes=[mode.value for mode in registration.allowed_modes()],
         waiver=registration.waiver,
         approval=registration.approval,
-        scope_id=f"dataset:{registration.name}" if private else None,
+        scope_id=scope_of(registration.name) if private else None,
     )
 
 

@@ -105,12 +105,16 @@ class Published:
             self._write({**self.marks(), scope_id: mark})
         self._good_until = 0.0
 
-    async def check(self, database: Database, *, believe: bool = True) -> None:
+    async def check(
+        self, database: Database, *, believe: bool = True, opens: str | None = None
+    ) -> None:
         """Compare the journals with what left.
 
         Args:
             database: the service's.
             believe: whether a good answer of a moment ago is good enough.
+            opens: the ledger that is about to be opened. It may be the one that the database never had: of what was registered
+                after the backup there is no ledger that could be accepted until then.
 
         Raises:
             RestoredBackupError: an entry that left is not in its journal.
@@ -121,6 +125,8 @@ class Published:
         async with database.reading() as session:
             missing = await ledger.first_missing(session, marks)
         if missing is not None:
+            if not missing.is_known and missing.scope_id == opens:
+                return
             mark = marks[missing.scope_id]
             raise RestoredBackupError(
                 _restored(missing.scope_id, mark)
@@ -160,13 +166,15 @@ async def holds(session: AsyncSession, scope_id: str, mark: Head) -> bool:
 async def refuse_restored(request: Request) -> None:
     """Dependency of every route: on a restored database only looking and accepting go on.
 
+    What registers a dataset compares by itself, when it knows the name.
+
     Raises:
         RestoredBackupError: the database is behind what left.
     """
     path = request.url.path.removeprefix(base_of(request))
     if path.startswith(OPEN_TO_A_RESTORED) or (
         path.startswith("/datasets")
-        and (request.method == "GET" or path.endswith("/restored-backup"))
+        and (request.method == "GET" or path == "/datasets" or path.endswith("/restored-backup"))
     ):
         return
     published: Published = request.app.state.published
@@ -185,11 +193,12 @@ def _restored(scope_id: str, mark: Head) -> str:
 
 
 def _foreign(scope_id: str, mark: Head, path: Path) -> str:
+    name = scope_id.removeprefix("dataset:")
     return (
         f"the database knows no ledger {scope_id}, of which {path} says that entry {mark.seq} stood when a "
         "statement, an export, a model or a private run last left: it is not the database of this TAN_HOME, or "
         "a new one in its place. So nothing is served. Set TAN_DATABASE_URL to the database that is meant, or "
         "put its newest backup back with `tan-cli db restore`; a new database goes with another TAN_HOME. "
-        f"Who moves {path} away goes on here, and gives every budget anew: what was spent of it before is "
-        "then in no sum"
+        f"If no backup has it, register {name} again (`tan-cli dataset add`): what was spent of it before stays in "
+        "no sum, and its ledger will say so for ever, once it is accepted by name as the next message tells"
     )

@@ -257,9 +257,22 @@ async def test_a_new_database_beside_what_left_is_told_of_with_a_way_out(
             assert "the database knows no ledger dataset:digits" in problem["detail"]
             assert "TAN_DATABASE_URL" in problem["detail"]
             assert "--accept-restored-backup" not in problem["detail"]  # there is nothing to accept
+            assert "register digits again" in problem["detail"]
+            accepted = {"json": {"reason": "dpo: disk lost"}}
+            assert (await served.post(f"{LEDGER}/restored-backup", **accepted)).status_code == 404
 
-            (settings.home_path / FILE).rename(settings.home_path / "left-before")
+            digits = {"name": "digits", "source": "digits"}
+            budget = {"epsilon": 10.0, "delta": 1e-5}
+            for other in ({**digits, "name": "other", **budget}, {**digits, "public": True}):
+                refused = await served.post("/datasets", json=other)
+                assert (refused.status_code, refused.json()) == (503, problem)
+            again = await served.post("/datasets", json={**digits, **budget})
+            assert again.status_code == 201
+            problem = (await served.get("/studies")).json()
+            assert "tan-cli ledger verify digits --accept-restored-backup" in problem["detail"]
+            assert (await served.post(f"{LEDGER}/restored-backup", **accepted)).status_code == 200
             assert (await served.get("/studies")).status_code == 200
+            await expect_the_note_beside_every_epsilon(served)
         await empty.close()
 
 
