@@ -1,17 +1,18 @@
 r"""Whether a budget would hold a study, for whoever only plans it: what admission compares, and what would fit instead.
 
 What would fit is an estimate. Near a central limit a composition is that of one Gaussian mechanism, whose :math:`\mu^2` are
-added up; what the accountant says of the ledger with and without the study fixes how much of it the study takes.
+added up; what the accountant says of the ledger with and without the study fixes how much of it the study takes. A filter adds up
+divergences at one order, which grow as :math:`\mu^2` does.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from service.ledger import admission
+from service.ledger import admission, renyi
 from service.ledger.admission import Limit, Request
 from service.ledger.errors import BudgetExceededError
-from service.ledger.schemas import BudgetFit, Head, LimitFit, Reservation
+from service.ledger.schemas import BudgetFit, Head, LimitFit, Reservation, Scope
 from tan_core.accounting.gaussian import gdp_epsilon, gdp_mu
 from tan_core.errors import AccountantError
 from tan_core.mechanism import Accountant, Mechanism
@@ -66,7 +67,7 @@ def budget_fit(foreseen: Foreseen, wanted: Wanted) -> BudgetFit:
     if refusal is not None:
         found["refusal"] = str(refusal)
         found["missing_epsilon"] = refusal.composed - refusal.total
-        found |= _instead(standings, wanted, scope.delta)
+        found |= _instead(standings, wanted, scope)
     return known.model_copy(update=found)
 
 
@@ -107,9 +108,9 @@ def _refusal(
     return None
 
 
-def _instead(standings: Sequence[LimitFit], wanted: Wanted, delta: float) -> dict[str, object]:
+def _instead(standings: Sequence[LimitFit], wanted: Wanted, scope: Scope) -> dict[str, object]:
     """About what would fit in the place of the study."""
-    share = min(_share(each, delta) for each in standings)
+    share = min(_share(each, scope) for each in standings)
     if not 0 < share < 1:
         return {}
     if wanted.epsilon is None:
@@ -120,18 +121,23 @@ def _instead(standings: Sequence[LimitFit], wanted: Wanted, delta: float) -> dic
     return {"fitting_epsilon": epsilon} if epsilon > 0 else {}
 
 
-def _share(standing: LimitFit, delta: float) -> float:
+def _share(standing: LimitFit, scope: Scope) -> float:
     """Of what the study takes of this limit, the part that there is room for; above 1 where it fits."""
     committed, composed, total = (
-        _squared_mu(value, delta)
+        _added_up(value, scope)
         for value in (standing.committed_epsilon, standing.composed_epsilon, standing.epsilon)
     )
     taken = composed - committed
     return (total - committed) / taken if taken > 0 else 0.0
 
 
-def _squared_mu(epsilon: float, delta: float) -> float:
-    return gdp_mu(epsilon=epsilon, delta=delta) ** 2 if epsilon > 0 else 0.0
+def _added_up(epsilon: float, scope: Scope) -> float:
+    """What an epsilon stands for, of the kind that composition adds up; below 0 where a filter admits nothing to it."""
+    if epsilon <= 0:
+        return 0.0
+    if scope.filter_order is not None:
+        return epsilon - renyi.least(scope.filter_order, scope.delta)
+    return gdp_mu(epsilon=epsilon, delta=scope.delta) ** 2
 
 
 def _rounded_down(value: float) -> float:

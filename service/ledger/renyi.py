@@ -79,6 +79,11 @@ def epsilon(mechanisms: Sequence[Mechanism], *, order: float | None, delta: floa
     return min(_epsilon_at(place, float(spent[place]), delta) for place in places)
 
 
+def least(order: float, delta: float) -> float:
+    """The epsilon at one order of what diverges by next to nothing: under a filter no smaller limit admits anything."""
+    return max(0.0, math.log1p(-1 / order) - math.log(delta * order) / (order - 1))
+
+
 def wall(budget: float) -> float:
     """The epsilon that no client of a ``pld`` scope gets beyond, whatever it says it priced."""
     return max(1.2 * budget, budget + 1)

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from service import text
 from service.db.tables import Dataset, Study
 from service.errors import NotFoundError
-from service.ledger import admission, journal, repository
+from service.ledger import admission, journal, renyi, repository
 from service.ledger.admission import Limit, Request, check_dimensions, limits, merge
 from service.ledger.errors import (
     BudgetExceededError,
@@ -158,6 +158,13 @@ class Ledger:
                 f"epsilon {text.epsilon(committed)} is committed already, above the cap of {cap.epsilon:g}: it stays, "
                 "and nothing more is admitted"
             )
+        if scope.filter_order is not None:
+            least = renyi.least(scope.filter_order, scope.delta)
+            if 0 < cap.epsilon <= least:
+                warnings.append(
+                    f"nothing is admitted: the filter of this budget adds up at order {scope.filter_order:g}, where even what costs next to "
+                    f"nothing is epsilon {text.epsilon(least)}; a cap has to be above that"
+                )
         if cap.tenant not in (ALL_TENANTS, LOCAL_TENANT) and not await repository.is_known_tenant(
             session, cap.tenant
         ):

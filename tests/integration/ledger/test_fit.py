@@ -148,6 +148,45 @@ async def test_a_rényi_filter_is_foreseen_by_its_own_rule(
     assert answers == {True, False}
 
 
+@pytest.mark.parametrize("cap", [0.5, 0.62, 0.8])
+async def test_what_would_fit_a_filter_is_told_by_what_it_adds_up(
+    database: Database, ledger: Ledger, mechanism: Mechanism, cap: float
+) -> None:
+    """At its one order what costs next to nothing is far from epsilon 0, so that a small cap admits nothing at all."""
+    async with database.session() as session:
+        await ledger.open_scope(
+            session, scope_id="filtered", unit="record", epsilon=1.0, delta=DELTA, actor="test",
+            neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE,
+            admission=AdmissionRule.RENYI_FILTER,
+        )  # fmt: skip
+        limit = await ledger.set_cap(
+            session, "filtered", tenant="narrow", epsilon=cap, actor="test"
+        )
+        told = await ledger.what_meets(session, "filtered", limit)
+    fitting = [
+        steps
+        for steps in range(1, 401)
+        if (
+            await _foresee(
+                database, ledger, "filtered", mechanism.with_steps(steps), tenant="narrow"
+            )
+        ).fits
+    ]
+    asked = mechanism.with_steps(400)
+    found = await _foresee(database, ledger, "filtered", asked, tenant="narrow")
+    target = price([asked], delta=DELTA).epsilon
+    aimed = await _foresee(database, ledger, "filtered", asked, tenant="narrow", target=target)
+
+    warned = any(each.startswith("nothing is admitted") for each in told.warnings)
+    assert warned is not bool(fitting)
+    if not fitting:
+        assert (found.fitting_steps, aimed.fitting_epsilon) == (None, None)
+        return
+    assert found.fitting_steps == pytest.approx(fitting[-1], rel=0.1, abs=1)
+    best = price([mechanism.with_steps(fitting[-1])], delta=DELTA).epsilon
+    assert aimed.fitting_epsilon == pytest.approx(best, rel=0.15)
+
+
 async def test_what_takes_too_long_to_price_is_said_and_not_guessed(
     database: Database, ledger: Ledger, scope: str, mechanism: Mechanism
 ) -> None:
