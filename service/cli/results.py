@@ -147,12 +147,14 @@ def _show(document: Json, found: "list[Check]", *, as_json: bool, verify: bool) 
         ]
         show_json({**document, "checks": verdict} if verify else document)
         return
+    from rich.errors import NotRenderableError
+
     from service.cli import privacy_view
     from service.statements.verify import MALFORMED
 
     try:
         show(privacy_view.statement(printable(document)))
-    except MALFORMED as error:
+    except (*MALFORMED, NotRenderableError) as error:
         # What cannot be read can still be verified, and then says itself what is wrong with it.
         if not verify:
             raise CliError(f"this is no privacy statement that I can read: {error!r}") from error

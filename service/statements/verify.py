@@ -229,7 +229,7 @@ def _check_epsilon(statement: Mapping[str, Any]) -> list[Check]:
 
 
 def _told(epsilon: float) -> float:
-    return round_up(epsilon, 6)
+    return epsilon if math.isnan(epsilon) else round_up(epsilon, 6)
 
 
 def _check_voices(statement: Mapping[str, Any], recomputed: float) -> list[Check]:

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -276,6 +277,9 @@ class TestStatement:
         "changes",
         [
             {"privacy": {**DOCUMENT["privacy"], "epsilon": 10**400}},
+            {"privacy": {**DOCUMENT["privacy"], "epsilon": math.nan}},
+            {"privacy": {**DOCUMENT["privacy"], "epsilon": "nan"}},
+            {"search": {**DOCUMENT["search"], "waiver": [[]]}},
             {"study": {"id": "s", "name": "half \ud800"}},
             {"search": {**DOCUMENT["search"], "note": "\x1b[2J\ud800"}},
             {"signature": {"key_id": "\ud800"}},
@@ -283,7 +287,18 @@ class TestStatement:
             {"privacy": {**DOCUMENT["privacy"], "epsilon_by_accountant": {"\ud800": 1.0}}},
             {"pretraining": {"data": "\x1b[2J\ud800", "note": None}},
         ],
-        ids=["huge", "surrogate", "escape", "signature", "events", "accountant", "pretraining"],
+        ids=[
+            "huge",
+            "nan",
+            "nan in words",
+            "waiver",
+            "surrogate",
+            "escape",
+            "signature",
+            "events",
+            "accountant",
+            "pretraining",
+        ],
     )
     def test_what_no_service_wrote_is_bad_and_no_crash(
         self, cli: Cli, tmp_path: Path, changes: dict[str, Any]

@@ -562,6 +562,24 @@ class TestVerifyStatement:
         del statement[gone]
         assert bad_checks(sign(statement, key)) != []
 
+    @pytest.mark.parametrize(
+        ("place", "name"),
+        [
+            (("privacy", "epsilon"), "epsilon"),
+            (("privacy", "epsilon_by_accountant", "pld"), "accountants"),
+            (("privacy", "computed_again", "epsilon"), "accountants"),
+            (("search", "epsilon"), "epsilon of the search"),
+        ],
+    )
+    def test_a_figure_that_is_no_number_is_a_bad_check_not_a_crash(self, charged, place, name):
+        statement = body(charged)
+        *path, last = place
+        part = statement
+        for each in path:
+            part = part[each]
+        part[last] = math.nan
+        assert {name, "signature"} <= set(bad_checks(statement))
+
     def test_an_event_that_names_code_is_refused(self, document, key):
         statement = body(document)
         statement["events"][0] |= {"kind": "os.system"}
