@@ -329,8 +329,9 @@ class OutsideReleaseRequest(Frozen):
     is released (its L2 norm): of a histogram over users with up to 16 records each, 16, or what contributions are cut to."""
     steps: Annotated[int, Field(ge=1, le=MAX_STEPS)] = 1
     """How often it runs: of DP-SGD its steps."""
-    sampling_rate: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Of each unit in each step; 1: all of them, as in a histogram or a sum."""
+    sampling_rate: Annotated[float, Field(ge=1e-12, le=1)] = 1.0
+    """Of each unit in each step; 1: all of them, as in a histogram or a sum. The least is one of more units than there are:
+    what is rarer by far is no float in a divergence."""
     sampling: Literal["poisson", "unamplified"] = "poisson"
     """``poisson``: each unit by itself, with that probability. ``unamplified``: any other order, shuffled epochs too."""
     reason: Annotated[

@@ -228,6 +228,7 @@ class TestRefusal:
             ({"steps": 0}, "steps"),
             ({"steps": 10**9, "sampling_rate": 0.5, "noise_multiplier": 1.0}, "steps"),
             ({"sampling_rate": 1.5}, "sampling_rate"),
+            ({"sampling_rate": 1e-300}, "sampling_rate"),
             ({"sampling": "unamplified"}, "sampling"),
             ({"sampling": "shuffled"}, "sampling"),
             ({"epsilon": 1.0}, "epsilon"),
