@@ -17,15 +17,18 @@ from service.publication.schemas import ALGORITHM
 def sign(statement: Mapping[str, Any], key: Ed25519PrivateKey) -> dict[str, Any]:
     """The statement with one more key, ``signature``: over all the others, and how to check it."""
     public = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+    value = base64.b64encode(key.sign(rfc8785.dumps(dict(statement)))).decode()
+    return {**statement, "signature": _described(public, value)}
+
+
+def _described(public: bytes, value: str) -> dict[str, str]:
+    """A signature and how to check it."""
     return {
-        **statement,
-        "signature": {
-            "algorithm": ALGORITHM,
-            "canonicalization": "RFC 8785",
-            "key_id": key_id(public),
-            "public_key": base64.b64encode(public).decode(),
-            "value": base64.b64encode(key.sign(rfc8785.dumps(dict(statement)))).decode(),
-        },
+        "algorithm": ALGORITHM,
+        "canonicalization": "RFC 8785",
+        "key_id": key_id(public),
+        "public_key": base64.b64encode(public).decode(),
+        "value": value,
     }
 
 
@@ -51,11 +54,11 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def is_signed(document: Mapping[str, Any]) -> bool:
-    """Whether the signature is by the public key that stands beside it."""
+    """Whether the signature is by the public key that stands beside it, and nothing else stands there: it is not over itself."""
     try:
         signature = document["signature"]
         public = base64.b64decode(signature["public_key"], validate=True)
-        if signature["algorithm"] != ALGORITHM or signature["key_id"] != key_id(public):
+        if signature != _described(public, signature["value"]):
             return False
         Ed25519PublicKey.from_public_bytes(public).verify(
             base64.b64decode(signature["value"], validate=True),

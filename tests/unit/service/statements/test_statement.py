@@ -485,6 +485,14 @@ class TestVerifyStatement:
         edited["study"]["name"] = "another"
         assert bad_checks(edited) == ["signature"]
 
+    @pytest.mark.parametrize(
+        "more", [{"epsilon": 0.1}, {"canonicalization": "none"}, {"algorithm": "none"}], ids=str
+    )
+    def test_what_is_written_beside_the_signature_is_not_signed(self, document, more):
+        edited = copy.deepcopy(document)
+        edited["signature"] |= more
+        assert bad_checks(edited) == ["signature"]
+
     def test_a_flattered_epsilon_is_found_even_when_it_is_signed(self, document, key):
         statement = body(document)
         statement["privacy"]["epsilon"] *= 0.99
