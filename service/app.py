@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import resource
 import signal
 import socket
 import sys
@@ -65,6 +66,8 @@ from tan_core import log_records
 GRACEFUL_SECONDS = 10
 KEEP_ALIVE_SECONDS = 75
 """Longer than drivers pause between two heartbeats, and than proxies keep a connection that is idle."""
+DESCRIPTORS = 65_536
+"""Files that are open at once, where the system lets as many be: thousands of pages that watch."""
 DESCRIPTION = """\
 Hyper-parameter search and private training at constant TAN, with a ledger that cannot be overspent.
 
@@ -205,6 +208,7 @@ def main() -> int:
         logging.getLogger(__name__).error("%s", error)
         return 2
     context: Context = app.state.context
+    _take_descriptors()
     config = uvicorn.Config(
         app,
         host=settings.host,
@@ -225,6 +229,15 @@ def main() -> int:
     Server(config, context.hub).run(sockets=inherited or None)
     end_telemetry()
     return 0
+
+
+def _take_descriptors() -> None:
+    """Every page that is open holds a connection, and a shell lends no more than 1,024 files."""
+    lent, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if most == resource.RLIM_INFINITY else min(most, DESCRIPTORS)
+    if lent != resource.RLIM_INFINITY and lent < wanted:
+        with contextlib.suppress(ValueError, OSError):  # some systems have less than they say
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def _open(settings: Settings) -> Database:

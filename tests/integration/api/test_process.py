@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import httpx
 import pytest
@@ -29,7 +30,7 @@ async def digits(database) -> None:
 def process(tmp_path, digits, database_urls) -> Iterator[tuple[subprocess.Popen, str]]:
     port = free_port()
     process = subprocess.Popen(
-        [sys.executable, "-m", "service.app"],
+        ["sh", "-c", 'ulimit -S -n 200 && exec "$0" -m service.app', sys.executable],
         env=environment(tmp_path, TAN_DATABASE_URL=database_urls.app, TAN_PORT=str(port)),
     )
     url = f"http://127.0.0.1:{port}"
@@ -65,3 +66,17 @@ def test_it_ends_in_time_although_someone_follows_a_study(process):
         "".join(chunks)  # ends cleanly: no error is raised
 
     assert api.wait(timeout=15) == 0
+
+
+@pytest.mark.slow
+def test_more_pages_may_watch_than_a_shell_lends_files(process):
+    """Macs lend 256, Linux 1,024; each page that is open holds one."""
+    _api, url = process
+    study = httpx.post(f"{url}/studies", json=make_spec(), timeout=60).json()
+    limits = httpx.Limits(max_connections=None)
+    with httpx.Client(limits=limits, timeout=30) as client, ExitStack() as pages:
+        for _ in range(300):
+            page = pages.enter_context(client.stream("GET", f"{url}/studies/{study['id']}/events"))
+            assert page.status_code == 200
+
+        assert client.get(f"{url}/studies/{study['id']}").json()["state"] == "queued"
