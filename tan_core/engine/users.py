@@ -4,6 +4,7 @@
 import torch
 from torch import Tensor
 
+from tan_core.data.part import AS_NUMBERS
 from tan_core.errors import ParameterError
 
 
@@ -22,10 +23,15 @@ class Users:
             raise ParameterError(
                 "users must be a number from 0 for each record, one record at least", field="users"
             )
+        known = users_N.unique()
+        # Before anything is as long as the largest number, which may be an account's.
+        missing = (known != torch.arange(len(known))).nonzero()
+        if len(missing):
+            raise ParameterError(
+                f"user {int(missing[0])} has no record, of users up to {int(known[-1])}; accepted: {AS_NUMBERS}",
+                field="users",
+            )
         self._counts = torch.bincount(users_N)
-        if not bool(self._counts.all()):
-            missing = int((self._counts == 0).nonzero()[0])
-            raise ParameterError(f"user {missing} has no record", field="users")
         self._by_user = users_N.argsort(stable=True)
         self._first = self._counts.cumsum(0) - self._counts
 

@@ -117,6 +117,14 @@ class TestUsers:
         with pytest.raises(ParameterError, match="user 1 has no record"):
             Users(torch.tensor([0, 2, 2]))
 
+    def test_so_it_does_where_users_are_numbered_by_something_else(self) -> None:
+        """Nothing is as long as the largest number: there is no memory for that."""
+        with pytest.raises(
+            ParameterError,
+            match=r"user 2 has no record, of users up to 10{12}; accepted: integers from 0",
+        ):
+            Users(torch.tensor([10**12, 1, 0]))
+
     @pytest.mark.parametrize("users", [[], [-1, 0]])
     def test_it_refuses_what_are_no_numbers_from_zero(self, users: list[int]) -> None:
         with pytest.raises(ParameterError, match="a number from 0 for each record"):
