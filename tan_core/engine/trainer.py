@@ -49,6 +49,7 @@ from tan_core.engine.trainer_checks import (
     check_data,
     check_kinds,
     check_privacy,
+    check_state,
     check_weights,
     device_of,
 )
@@ -405,9 +406,10 @@ class Trainer:
                 f"the checkpoint holds {sorted(state.tensors)}, expected {sorted(tensors)}",
                 field="tensors",
             )
+        check_state(state.tensors, state.meta, like=tensors, steps=self._mechanism.steps)
         for name, tensor in tensors.items():
             tensor.copy_(state.tensors[name])
-        self._steps_done = int(state.meta["step"])
+        self._steps_done = state.meta["step"]
         if self._trace is not None:
             self._trace.load_state(state.meta.get("updates", []))  # an older one has none
 

@@ -1,11 +1,12 @@
 """What a trainer refuses: arguments of another kind, and those that do not fit each other."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from tan_core import _validate
 from tan_core.engine.inputs import ByIndex, as_indices
 from tan_core.engine.probe import fed, logits
 from tan_core.engine.randomness import Randomness, SeededRandomness
@@ -137,6 +138,28 @@ def check_classes(
             "class_shares need records as units: a user's gradient is clipped once, and its records may be of several classes",
             field="class_shares",
         )
+
+
+def check_state(
+    tensors: Mapping[str, object],
+    meta: Mapping[str, object],
+    *,
+    like: Mapping[str, Tensor],
+    steps: int,
+) -> None:
+    """Refuse what a trainer cannot go on from, before any of it is taken over: torch would stretch a single number to a vector."""
+    for name, own in like.items():
+        found, expected = tensors[name], f"{own.dtype} of shape {list(own.shape)}"
+        if not isinstance(found, Tensor):
+            got = type(found).__name__
+        elif found.shape == own.shape and found.dtype == own.dtype:
+            continue
+        else:
+            got = f"{found.dtype} of shape {list(found.shape)}"
+        raise ParameterError(f"the checkpoint's {name} is {got}, expected {expected}", field=name)
+    step = meta.get("step")
+    _validate.natural_number(step=step)
+    _validate.in_range(0, steps, step=step)  # pyright: ignore[reportArgumentType] it is one
 
 
 def check_weights(weights: object, vector: Tensor) -> None:

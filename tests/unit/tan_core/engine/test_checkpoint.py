@@ -155,6 +155,42 @@ class TestLoadState:
         with pytest.raises(ParameterError, match=r"holds \[\], expected \['parameters'\]"):
             make_trainer().load_state(TrainerState(tensors={}, meta=state.meta))
 
+    @pytest.mark.parametrize(
+        ("parameters", "got"),
+        [
+            (torch.zeros(1), r"torch\.float32 of shape \[1\]"),
+            (torch.zeros(2), r"torch\.float32 of shape \[2\]"),
+            (None, r"torch\.float64 of shape \[\d+\]"),
+            ([0.0], "list"),
+        ],
+        ids=["one number", "too short", "another type", "no tensor"],
+    )
+    def test_so_are_tensors_of_another_kind_and_nothing_is_taken_over(
+        self, parameters, got: str
+    ) -> None:
+        """One number would have been stretched to all of the parameters."""
+        trainer = make_trainer()
+        before, state = vector(trainer).clone(), trainer.state()
+        if parameters is None:
+            parameters = state.tensors["parameters"].double()
+        other = TrainerState(tensors={"parameters": parameters}, meta=state.meta)
+
+        with pytest.raises(ParameterError, match=f"the checkpoint's parameters is {got}") as error:
+            trainer.load_state(other)
+
+        assert error.value.field == "parameters"
+        assert torch.equal(vector(trainer), before)
+
+    @pytest.mark.parametrize("step", [None, -1, 1.5, "2", 10**6])
+    def test_so_is_a_step_that_the_run_does_not_have(self, step) -> None:
+        state = make_trainer().state()
+        other = TrainerState(tensors=state.tensors, meta=state.meta | {"step": step})
+
+        with pytest.raises(ParameterError, match="step must be") as error:
+            make_trainer().load_state(other)
+
+        assert error.value.field == "step"
+
     def test_a_state_is_a_copy(self) -> None:
         trainer = make_trainer()
         before = vector(trainer).clone()
