@@ -53,6 +53,12 @@ def check_model(model: nn.Module) -> None:
             raise ModelError(
                 f"parameter {name!r} has no shape yet: run the model once", field="model"
             )
+        if parameter.is_meta:
+            raise ModelError(
+                f"parameter {name!r} is on the device meta, where it has a shape and no values: give it some first, as "
+                "by model.to_empty(device='cpu') and load_state_dict",
+                field="model",
+            )
         if parameter.requires_grad and parameter.dtype not in (torch.float32, torch.float64):
             raise ModelError(
                 f"parameter {name!r} is {parameter.dtype}: norms and sums need float32 or float64",

@@ -47,6 +47,10 @@ REFUSED = {
         "'1' is Linear: spectral normalisation keeps a state",
     ),
     "lazy": (nn.LazyLinear(4), r"'1\.weight' has no shape yet"),
+    "meta": (
+        nn.Linear(4, 4, device="meta"),
+        r"'1\.weight' is on the device meta, .* no values: give it some",
+    ),
 }
 
 
