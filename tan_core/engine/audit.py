@@ -181,8 +181,10 @@ def differences(
 
 
 def _clipped(norm: Tensor, clip_norm: float, rule: ClippingRule) -> float:
-    """What is left of a norm; nothing of one that is not finite."""
-    return float(norm * rule(norm[None], clip_norm)[0]) if norm.isfinite() else 0.0
+    """What is left of a norm; nothing of one that is not finite, or so long that its weight is below the normal numbers."""
+    weight = rule(norm[None], clip_norm)[0]
+    is_kept = norm.isfinite() and weight >= torch.finfo(norm.dtype).tiny
+    return float(norm * weight) if is_kept else 0.0
 
 
 def _norm(books: Books, inputs_K: Tensor, labels_K: Tensor, shares: Tensor | None) -> Tensor:

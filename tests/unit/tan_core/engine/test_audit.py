@@ -198,6 +198,18 @@ class TestAudit:
 
         audit(*given, **settings)
 
+    def test_so_does_one_of_so_long_a_gradient_that_nothing_of_it_is_left(self) -> None:
+        """Its norm is a number, and the weight that would shorten it no normal one any more."""
+        model = nn.Linear(4, 2)
+        for parameter in model.parameters():
+            nn.init.zeros_(parameter)
+        inputs, labels = torch.full((1, 4), 1e38), torch.tensor([0])
+        kept = clipped_sum(model, inputs, labels, clip_norm=1.0)
+
+        assert kept.norms.isfinite().all()
+        assert not kept.sum.any()
+        assert differences(model, inputs, labels, kept.norms, clip_norm=1.0) == [0.0]
+
     def test_an_example_that_only_others_spoil_is_caught(self) -> None:
         """One example that is not a number must not take another out of the sum."""
         inputs, labels = make_batch((4,), views=1)
