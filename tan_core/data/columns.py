@@ -11,7 +11,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -203,16 +203,7 @@ def _read(
     by_role = files_by_role(path, suffix=suffix)
     for role, files in sorted(by_role.items(), key=lambda each: each[0] != "train"):
         where = f"{path} ({role})"
-        tables = [read(file) for file in files]
-        try:
-            table = pa.concat_tables(tables)
-        except pa.ArrowInvalid as error:
-            raise DatasetError(
-                f"{where}: the files differ in columns: {error}", field="path"
-            ) from error
-        twice = [name for name, count in Counter(table.column_names).items() if count > 1]
-        if twice:
-            raise DatasetError(f"{where}: more than one column {twice[0]!r}", field="path")
+        table = _joined({file: read(file) for file in files}, where=where)
         if table.num_rows == 0:
             raise DatasetError(f"{where}: no records", field="path")
         labels = _labels(table, columns, where=where)
@@ -246,6 +237,39 @@ def _read(
             field="unit",
         )
     return parts
+
+
+def _joined(tables: Mapping[Path, pa.Table], *, where: str) -> pa.Table:
+    """The files of a part, one after the other, with the columns of the first one in its order.
+
+    CSV tells no types: a column that is whole in one file, or empty, may have decimals in the next, as in one file of both.
+    """
+    first, *_ = tables.values()
+    for file, table in tables.items():
+        twice = [name for name, count in Counter(table.column_names).items() if count > 1]
+        if twice:
+            raise DatasetError(f"{where}: more than one column {twice[0]!r}", field="path")
+        unlike = sorted({*first.column_names} ^ {*table.column_names})
+        if unlike:
+            raise DatasetError(
+                f"{where}: the files differ in columns: {file.name} has {table.column_names}, and "
+                f"{unlike[0]!r} is not in all of them",
+                field="path",
+            )
+    told = "permissive" if all(file.suffix.lower() == ".csv" for file in tables) else "default"
+    for name in first.column_names:
+        kinds = {str(table.schema.field(name).type): file for file, table in tables.items()}
+        schemas = [pa.schema([table.schema.field(name)]) for table in tables.values()]
+        try:
+            pa.unify_schemas(schemas, promote_options=told)
+        except pa.ArrowException as error:
+            (one, of_one), (other, of_other), *_ = kinds.items()
+            raise DatasetError(
+                f"{where}: the files differ in columns: {name!r} is {one} in {of_one.name}, {other} in {of_other.name}; "
+                "accepted: one type",
+                field="path",
+            ) from error
+    return pa.concat_tables(tables.values(), promote_options=told)
 
 
 def _schema(file: Path) -> pa.Schema:

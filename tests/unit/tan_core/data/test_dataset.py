@@ -624,6 +624,52 @@ class TestTable:
         for part in ("train", "validation", "test"):
             assert set(map(tuple, data.load_split(ref, part).inputs.tolist())) == {(0.25, -0.5)}
 
+    def test_the_files_of_a_part_may_write_a_column_in_unlike_ways(self, tmp_path: Path) -> None:
+        """CSV tells no types: whether numbers are whole, or there at all, is of the rows of a file."""
+        whole = {"a": [1] * 40, "b": [-2] * 40, "name": [None] * 40, "label": [0, 1] * 20}
+        other = {"label": [0, 1] * 20, "a": [1.0] * 39 + [0.5], "b": [-2] * 40, "name": ["x"] * 40}
+        for name, columns in (("train-0", whole), ("train-1", other), ("test", whole)):
+            pa_csv.write_csv(pa.table(columns), tmp_path / f"{name}.csv")
+
+        facts = data.inspect(str(tmp_path))
+        ref = make_ref(facts, tmp_path)
+        splits = [data.load_split(ref, part) for part in ("train", "validation")]
+
+        assert (facts.num_train + facts.num_validation, facts.unread_columns) == (80, ("name",))
+        read = sorted(map(tuple, np.concatenate([each.inputs for each in splits]).tolist()))
+        assert read == [(0.5, -2.0), *[(1.0, -2.0)] * 79]
+
+    @pytest.mark.parametrize(
+        ("second", "message"),
+        [
+            ("a,label\n1,0\n", r"1\.csv has \['a', 'label'\], and 'b' is not in all of them"),
+            ("a,b,c,label\n1,2,3,0\n", "'c' is not in all of them"),
+            ("a,b,label\n1,x,0\n", r"'b' is int64 in train-0\.csv, string in train-1\.csv"),
+            ("a,b,b,label\n1,2,3,0\n", "more than one column 'b'"),
+        ],
+    )
+    def test_of_files_that_differ_the_column_is_named(
+        self, tmp_path: Path, second: str, message: str
+    ) -> None:
+        (tmp_path / "train-0.csv").write_text("a,b,label\n1,2,0\n3,4,1\n")
+        (tmp_path / "train-1.csv").write_text(second)
+
+        with pytest.raises(DatasetError, match=message) as error:
+            data.inspect(str(tmp_path))
+
+        assert error.value.field == "path"
+
+    def test_bytes_of_one_file_beside_numbers_of_the_next_are_refused(self, tmp_path: Path) -> None:
+        """Parquet tells types, and only bytes are mapped to [-1, 1]."""
+        for number, kind in enumerate((pa.uint8(), pa.int64())):
+            table = pa.table({"a": pa.array([200] * 40, kind), "label": [0, 1] * 20})
+            pq.write_table(table, tmp_path / f"train-{number}.parquet")
+
+        with pytest.raises(
+            DatasetError, match=r"'a' is uint8 in train-0\.parquet, int64 in train-1"
+        ):
+            data.inspect(str(tmp_path))
+
     @pytest.mark.parametrize(
         ("test", "message"),
         [
