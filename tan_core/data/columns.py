@@ -559,7 +559,9 @@ def _kind(column: pa.ChunkedArray) -> pa.DataType:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return (
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    )
 
 
 def _has_names(kind: pa.DataType) -> bool:

@@ -44,7 +44,7 @@ class ParquetImages:
             yield from self._images(column.take(pa.array(wanted - start)), wanted)
 
     def _columns(self) -> Iterator[tuple[int, pa.Array]]:
-        """The column of images, some rows at a time, and the number of the first of them."""
+        """The encoded images, some rows at a time, and the number of the first of them."""
         start = 0
         for file in self.files:
             with opened(file) as stored:
@@ -55,7 +55,7 @@ class ParquetImages:
                 for batch in self._batches(stored, name):
                     num_bytes += batch.nbytes
                     check_growth(num_bytes, stored=file.stat().st_size, where=file)
-                    yield start, batch.column(0)
+                    yield start, _encoded(batch.column(0))
                     start += len(batch)
 
     def _batches(self, stored: pa_parquet.ParquetFile, name: str) -> Iterator[pa.RecordBatch]:
@@ -66,8 +66,7 @@ class ParquetImages:
             )
 
     def _images(self, column: pa.Array, rows: NDArray[np.intp]) -> Iterator[bytes]:
-        values = column.field("bytes") if pa.types.is_struct(column.type) else column
-        for row, value in zip(rows, values, strict=True):
+        for row, value in zip(rows, column, strict=True):
             image = value.as_py()
             if image is None:
                 raise DatasetError(
@@ -117,10 +116,14 @@ def _begins_with_image(stored: pa_parquet.ParquetFile, name: str) -> bool:
     first = next(stored.iter_batches(1, columns=[name], use_threads=False), None)
     if first is None or len(first) == 0:
         return True  # that there are no records is said by whoever reads them
-    column = first.column(0)
-    values = column.field("bytes") if pa.types.is_struct(column.type) else column
-    image = values[0].as_py()
+    image = _encoded(first.column(0))[0].as_py()
     return image is not None and begins_as_image(image)
+
+
+def _encoded(column: pa.Array) -> pa.Array:
+    """What a column of images holds, or its structs; pyarrow takes no rows out of views."""
+    values = column.field("bytes") if pa.types.is_struct(column.type) else column
+    return values.cast(pa.large_binary()) if pa.types.is_binary_view(values.type) else values
 
 
 def _holds_bytes(kind: pa.DataType) -> bool:
@@ -131,4 +134,6 @@ def _holds_bytes(kind: pa.DataType) -> bool:
 
 
 def _is_binary(kind: pa.DataType) -> bool:
-    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    return (
+        pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
+    )

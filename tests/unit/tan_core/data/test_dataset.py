@@ -209,6 +209,25 @@ class TestParquetImages:
         with pytest.raises(DatasetError, match=r"record 0.*pixels"):
             data.inspect(str(tmp_path / "a.parquet"))
 
+    @pytest.mark.parametrize("kind", [pa.large_binary(), pa.binary_view()], ids=str)
+    @pytest.mark.parametrize("is_struct", [True, False])
+    def test_bytes_may_be_of_any_kind(self, tmp_path: Path, kind, is_struct: bool) -> None:
+        pixels, labels = grey_images(40), [0, 1] * 20
+        write_images(tmp_path / "usual" / "train.parquet", pixels, labels)
+        encoded = pa.array([png(image) for image in pixels], kind)
+        images = pa.StructArray.from_arrays([encoded], names=["bytes"]) if is_struct else encoded
+        (tmp_path / "other").mkdir()
+        pq.write_table(
+            pa.table({"image": images, "label": labels}), tmp_path / "other" / "train.parquet"
+        )
+
+        usual, other = (
+            data.load_split(make_ref(data.inspect(str(folder)), folder), "train").inputs
+            for folder in (tmp_path / "usual", tmp_path / "other")
+        )
+
+        assert np.array_equal(usual, other)
+
     def test_bytes_that_are_no_image_are_refused_with_the_record(self, tmp_path: Path) -> None:
         table = {"image": [{"bytes": b"nonsense", "path": ""}], "label": [0]}
         pq.write_table(pa.table(table), tmp_path / "a.parquet")
@@ -669,6 +688,21 @@ class TestTable:
             DatasetError, match=r"'a' is uint8 in train-0\.parquet, int64 in train-1"
         ):
             data.inspect(str(tmp_path))
+
+    def test_text_in_views_is_text(self, tmp_path: Path) -> None:
+        words = {"owner": [f"u{row % 20}" for row in range(60)], "label": ["no", "yes"] * 30}
+        columns = {name: pa.array(held, pa.string_view()) for name, held in words.items()}
+        pq.write_table(pa.table({"a": np.arange(60) / 60, **columns}), tmp_path / "a.parquet")
+
+        facts = data.inspect(
+            str(tmp_path / "a.parquet"),
+            classes=["no", "yes"],
+            unit="owner",
+            features=["a"],
+        )
+
+        assert (facts.num_classes, facts.shape) == (2, (1,))
+        assert facts.num_train < facts.num_train_records
 
     @pytest.mark.parametrize(
         ("test", "message"),
