@@ -70,8 +70,8 @@ class PrivateRandomness:
       same noise on two gradients would reveal their difference.
     * The key shows up in no representation of the object.
 
-    NOTE: the noise is a rounded float32 normal. Attacks on the low bits of floating-point noise
-    (Mironov 2012) are outside this guarantee.
+    NOTE: the noise is a normal rounded to the type of the sum, float32 or float64. Attacks on the low bits of
+    floating-point noise (Mironov 2012) are outside this guarantee.
 
     Args:
         key: 32 bytes from the operating system, one per run; never stored or logged.
@@ -116,13 +116,14 @@ class PrivateRandomness:
     def add_noise(
         self, step: int, total_P: Tensor, deviation: float, *, share: int = 0, shares: int = 1
     ) -> None:
-        """Add a share of the step's :meth:`noise`, times ``deviation``; its stream is opened once."""
+        """Add a share of the step's :meth:`noise` in the type of the sum, times ``deviation``; its stream is opened once."""
         num_pairs = (total_P.numel() + 1) // 2
         # Both numbers of a pair belong to one share.
         part = _part_of(num_pairs, share, shares)
         stream = self._opened("noise", step)
         words = [_read(stream, part.start + half, len(part)) for half in (0, num_pairs)]
-        noise = _box_muller(_signed(np.concatenate(words))).to(total_P)
+        # With fewer digits than the sum it would lie on a grid that shows, less each sum that may have been, which one was.
+        noise = _box_muller(_signed(np.concatenate(words)), total_P.dtype).to(total_P.device)
         for half, of_half in zip((0, num_pairs), noise.split(len(part) or 1), strict=False):
             piece = total_P[
                 half + part.start : half + part.stop

@@ -150,6 +150,15 @@ class TestPrivateRandomness:
             with pytest.raises(ParameterError, match="must not be drawn again"):
                 randomness.mask(step, num_examples=1, sampling_rate=0.5)
 
+    def test_a_sum_in_float64_gets_noise_of_as_many_digits(self) -> None:
+        """Of 24 bits on 53, what is left of a noisy sum without the right one is in float32, and without any other it is not."""
+        total = torch.zeros(501, dtype=torch.float64)
+
+        PrivateRandomness(KEY, 1).add_noise(0, total, 1.0)
+
+        assert torch.equal(total, PrivateRandomness(KEY, 1).noise(0, 501, dtype=torch.float64))
+        assert float((total == total.float()).double().mean()) < 0.01
+
     def test_the_mask_tells_nothing_about_the_noise(self) -> None:
         randomness = PrivateRandomness(KEY, 1)
 
