@@ -5,6 +5,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from tan_core.errors import ParameterError
+
 
 class FlatParameters:
     """One contiguous vector; the model's trainable parameters become views into it.
@@ -21,6 +23,22 @@ class FlatParameters:
         self.vector = torch.cat([p.detach().reshape(-1) for _, p in named])
         for (_, parameter), view in zip(named, self.views(self.vector).values(), strict=True):
             parameter.data = view
+        self._places = {name: parameter.data_ptr() for name, parameter in named}
+
+    def check(self, model: nn.Module) -> None:
+        """Refuse a model that has other parameters by now: it would be read with weights that nothing trains.
+
+        Raises:
+            ParameterError: one is no view of the vector any more; the message names it.
+        """
+        own = {name: parameter.data_ptr() for name, parameter in model.named_parameters()}
+        for name, place in self._places.items():
+            if own.get(name) != place:
+                raise ParameterError(
+                    f"parameter {name!r} of the model is no longer the one that is trained: the model was moved, converted or "
+                    "given another one after its trainer was made; do so before, and load values without assign=True",
+                    field="model",
+                )
 
     def views(self, vector: Tensor) -> Mapping[str, Tensor]:
         """``vector`` cut into the parameters' shapes, by name."""

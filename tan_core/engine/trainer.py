@@ -110,8 +110,9 @@ class Trainer:
             :func:`~tan_core.engine.independence.check_independence` and
             :func:`~tan_core.engine.coverage.check_coverage` (in a simulation, once for an
             :func:`~tan_core.engine.verdicts.architecture`); its parameters become views of one vector
-            and always hold the current (not the averaged) weights. What is frozen may be in another type,
-            such as bfloat16, and takes its inputs in it from the model's forward.
+            and always hold the current (not the averaged) weights, so it is converted and laid out before and not
+            after. What is frozen may be in another type, such as bfloat16, and takes its inputs in it from the
+            model's forward.
         execution: what is executed; its mechanism is the one that is priced.
         config: optimiser, averaging, augmentation, and the precision of the passes through the model; the
             weights and all that is made of gradients are float32 in both. Its ``clip_norm`` must be the
@@ -235,11 +236,16 @@ class Trainer:
 
     @torch.no_grad()
     def step(self) -> StepStats:
-        """Take one step on the global draw; an empty draw is a step of noise only."""
+        """Take one step on the global draw; an empty draw is a step of noise only.
+
+        Raises:
+            ParameterError: all steps are taken, or the model has other parameters than when the trainer was made.
+        """
         if self._steps_done >= self._mechanism.steps:
             raise ParameterError(
                 f"the mechanism has {self._mechanism.steps} steps and all are taken", field="steps"
             )
+        self._flat.check(self._model)  # before anything is drawn
         noisy_sum, stats = self._noisy_sum(self._draw())
         divisor = self._mechanism.clip_norm * self._execution.expected_batch_size
         gradient = noisy_sum.div_(divisor)
@@ -268,7 +274,8 @@ class Trainer:
             weights: [P], as :attr:`released`; the model is left with its own.
 
         Raises:
-            ParameterError: the split is empty, or an argument does not fit the others or the model.
+            ParameterError: the split is empty, an argument does not fit the others or the model, or the model has
+                other parameters than when the trainer was made.
         """
         return int(self.hits(inputs, labels, weights=weights).sum()) / len(labels)
 
@@ -281,6 +288,7 @@ class Trainer:
         hits: list[Tensor] = []
         used = self.released if weights is None else weights
         check_weights(used, self._flat.vector)
+        self._flat.check(self._model)
         classifier = linear_classifier(self._model)
         rows = torch.arange(len(labels))
         with torch.inference_mode(), self._in_place(used), self._books.closed():

@@ -1,6 +1,7 @@
 """The step: what is divided by what, who adds noise, what may not change the update."""
 
 import re
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -710,6 +711,49 @@ class TestModelAndInputs:
 
         with pytest.raises(RuntimeError, match=r"^out of memory$"):
             trainer.evaluate(*tiny_images())
+
+
+CHANGES = {
+    "laid out": lambda model: model.to(memory_format=torch.channels_last),
+    "converted": lambda model: model.double(),
+    "assigned": lambda model: model.load_state_dict(deepcopy(model).state_dict(), assign=True),
+    "replaced": lambda model: setattr(model[0], "weight", nn.Parameter(model[0].weight.clone())),
+}
+
+
+class TestModelAfterwards:
+    def model(self) -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Conv2d(SHAPE[0], 3, 3), nn.Flatten(), nn.LazyLinear(3))
+
+    def trainer(self, model: nn.Module) -> Trainer:
+        with torch.no_grad():
+            model(torch.zeros(1, *SHAPE))
+        return make_trainer(model=model)
+
+    @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+    def test_one_that_is_given_other_parameters_is_refused(self, change) -> None:
+        """Its gradients were those of weights that stood still, and so was its accuracy."""
+        model = self.model()
+        trainer = run(self.trainer(model), 1)
+        with torch.no_grad():
+            change(model)
+
+        for ask in (trainer.step, lambda: trainer.evaluate(*tiny_images())):
+            with pytest.raises(ParameterError, match=r"'0\.\w+' of the model is no longer the one"):
+                ask()
+        assert trainer.steps_done == 1
+
+    def test_other_values_in_the_same_place_are_accepted(self) -> None:
+        model, other = self.model(), self.model()
+        trainer = self.trainer(model)
+        self.trainer(other)
+        model.load_state_dict(other.state_dict())
+        model.eval()
+
+        assert run(trainer, 2).steps_done == 2
+        own = torch.cat([each.detach().flatten() for each in model.parameters()])
+        assert torch.equal(own, vector(trainer))
 
 
 class TestDigits:
