@@ -73,11 +73,12 @@ def cap_caution(mechanism: Mechanism, *, delta: float) -> list[str]:
     if mechanism.num_examples is None or mechanism.max_batch_size is None:
         return []
     whole = replace(mechanism, sampling=Sampling.POISSON, num_examples=None, max_batch_size=None)
-    ratio = price([mechanism], delta=delta).epsilon / price([whole], delta=delta).epsilon
-    if ratio <= _WORTH_A_WORD:
+    capped, of_whole = (price([each], delta=delta).epsilon for each in (mechanism, whole))
+    if capped <= _WORTH_A_WORD * of_whole:
         return []
+    told = f"{capped / of_whole:.3g} times that" if of_whole > 0 else f"{capped:.3g}, and not 0 as"
     enough = free_cap(mechanism.sampling_rate * mechanism.num_examples, mechanism.num_examples)
     return [
-        f"{_FIELD} = {mechanism.max_batch_size} cuts batches so often that epsilon is {ratio:.3g} "
-        f"times that of whole batches; from {enough} on it costs nothing"
+        f"{_FIELD} = {mechanism.max_batch_size} cuts batches so often that epsilon is {told} "
+        f"of whole batches; from {enough} on it costs nothing"
     ]

@@ -1,6 +1,7 @@
 """Batches with a cap: planned, priced and carried to the run, or refused by name."""
 
 import doctest
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -19,7 +20,7 @@ from tan_core.planner import (
     simulation,
 )
 from tan_core.planner import privacy as privacy_section
-from tan_core.planner.cap import free_cap, with_cap
+from tan_core.planner.cap import cap_caution, free_cap, with_cap
 from tan_core.spec import StudySpec
 
 N = 50_000
@@ -89,6 +90,26 @@ class TestPlan:
         assert "max_batch_size" not in warned(free)
         assert "max_batch_size = 4096 cuts batches" in warned(dear)
         assert "from 4464 on it costs nothing" in warned(dear)
+
+    def test_where_whole_batches_cost_nothing_a_cap_is_free_or_says_what_it_costs(self) -> None:
+        """At a delta above what the run could ever tell there is no epsilon to divide by."""
+        small = Mechanism(
+            sampling_rate=0.002,
+            noise_multiplier=2.0,
+            clip_norm=1.0,
+            steps=100,
+            sampling=Sampling.TRUNCATED_POISSON,
+            neighboring_relation=NeighboringRelation.ZERO_OUT,
+            num_examples=1000,
+            max_batch_size=2,
+        )
+        dear = replace(small, sampling_rate=0.5, noise_multiplier=1.0, steps=1, max_batch_size=400)
+
+        assert cap_caution(small, delta=0.01) == []
+        (caution,) = cap_caution(dear, delta=0.2)
+        assert (
+            "so often that epsilon is 1.07, and not 0 as of whole batches; from 595 on" in caution
+        )
 
     def test_one_voice_alone_speaks_and_the_others_say_why_not(self) -> None:
         planned = plan(batch_size=4096, steps=500, max_batch_size=4500)
