@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from service.datasets.service import DIGITS
-from tests.support.hosts import Topology, why_not
+from tests.support.hosts import IMAGES, Topology, why_not
 from tests.support.live import StudyApi, digits_study
 
 pytestmark = [
@@ -103,6 +103,20 @@ def test_no_host_of_ray_reaches_the_database_or_holds_a_password(
     assert "Network is unreachable" in tried.stderr
     assert topology["api"].run("python", "-c", connect).returncode == 0
     assert topology[host].run("ls", "/run/secrets").stdout.split() == ["ray_token"]
+
+
+@pytest.mark.skipif(
+    IMAGES is None, reason="needs TAN_TEST_IMAGES: a shell's own path is the image's"
+)
+@pytest.mark.parametrize(("host", "program"), [("ray-head", "ray"), ("api", "tan-cli")])
+@pytest.mark.parametrize("how", ["-c", "-lc"])
+def test_any_shell_finds_the_programs(
+    deployed: Deployed, host: str, program: str, how: str
+) -> None:
+    """As KubeRay starts Ray, and as people look around."""
+    done = deployed.topology[host].run("bash", how, f"{program} --version")
+
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_caller_without_the_token_gets_nothing(deployed: Deployed) -> None:
