@@ -41,6 +41,7 @@ from tan_core.engine.passes import as_read, check_precision, passes, widened
 from tan_core.engine.units import Unit, units_of
 from tan_core.engine.ways import Way, channels_last
 from tan_core.errors import ParameterError
+from tan_core.models.changed import is_changed
 from tan_core.spec.train import Precision
 
 _NEVER_ALONE = (nn.InstanceNorm2d, nn.InstanceNorm3d)
@@ -515,7 +516,11 @@ def _summed(unit: Unit, sums: list[ChannelSums], num_views: int, views: int) -> 
 
 
 def _may_be_another_alone(layer: nn.Module) -> bool:
-    return isinstance(layer, _NEVER_ALONE) or not type(layer).__module__.startswith(_KNOWN_CODE)
+    if isinstance(layer, _NEVER_ALONE) or is_changed(layer):
+        return True
+    # Of all that it inherits: torch makes the class of a parametrised layer, out of that of another's code.
+    kinds = [kind for kind in type(layer).__mro__ if issubclass(kind, nn.Module)]
+    return not all(kind.__module__.startswith(_KNOWN_CODE) for kind in kinds)
 
 
 def _of_bias(unit: Unit, gradients: Sequence[Tensor], num_views: int, views: int) -> LayerGradients:

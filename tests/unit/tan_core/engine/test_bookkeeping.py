@@ -413,6 +413,55 @@ class TestAlone:
         torch.testing.assert_close(both.norms, defined, rtol=1e-4, atol=1e-6)
 
 
+class Places(nn.Module):
+    """A layer of a user's whose own code calls a norm, with a weight that torch may parametrise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 8, 4, 4)
+        self.weight = nn.Parameter(torch.linspace(0.5, 1.5, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = functional.instance_norm(self.convolution(x), weight=self.weight)
+        return found.flatten(2).transpose(1, 2).tanh().mean(1)
+
+
+def hooked(layer: nn.Module) -> nn.Module:
+    layer.register_forward_hook(lambda _layer, _inputs, output: functional.instance_norm(output))
+    return layer
+
+
+class TestCodeOfOthers:
+    """However it is hidden behind classes of torch's."""
+
+    def test_a_parametrised_layer_never_runs_alone(self) -> None:
+        torch.manual_seed(0)
+        places = nn.utils.parametrizations.weight_norm(Places(), dim=None)
+        model = nn.Sequential(nn.Conv2d(3, 3, 1), places, nn.Linear(8, 3))
+        inputs, labels = make_batch(3, 8, 8, examples=2)
+        inputs = inputs.float()
+
+        both = clipped_sum(model, inputs, labels, clip_norm=0.1)
+
+        alone = [
+            clipped_sum(model, inputs[[at]], labels[[at]], clip_norm=0.1).sum for at in range(2)
+        ]
+        torch.testing.assert_close(both.sum, alone[0] + alone[1], rtol=1e-4, atol=1e-6)
+
+    def test_nor_does_one_with_a_hook_or_another_forward(self) -> None:
+        replaced = nn.ReLU()
+        replaced.forward = functional.instance_norm
+        for layer in (hooked(nn.Conv2d(3, 8, 4, 4)), replaced):
+            model = nn.Sequential(layer, nn.Flatten(), nn.LazyLinear(3))
+            model(torch.zeros(1, 3, 8, 8))
+            assert bookkeeping.Books(model).runs_in_pairs
+
+    def test_layers_of_torch_run_as_they_are_given(self) -> None:
+        layer = nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 8, 4, 4))
+        for each in (layer, nn.Conv2d(3, 8, 4, 4)):
+            assert not bookkeeping.Books(nn.Sequential(each, nn.Flatten())).runs_in_pairs
+
+
 class TestAnyLayer:
     @settings(max_examples=60, deadline=None, derandomize=True)
     @given(
