@@ -139,7 +139,7 @@ class Settings(BaseSettings):
     tick_seconds: float = Field(default=0.5, gt=0)
     pulse_file: Annotated[Path | None, BeforeValidator(_none_if_empty)] = None
     """File that the orchestrator touches as long as it goes round: for a probe. Unset: none."""
-    cache_retention_days: float = Field(default=30, gt=0)
+    cache_retention_days: float = Field(default=30, ge=1)
     """Features below ``storage`` that no run has read for longer are deleted when a run begins."""
     event_retention_days: float | None = Field(default=None, gt=0)
     """Events of studies that have been over for longer are forgotten. Unset: they are kept."""

@@ -30,7 +30,7 @@ class WorkerSettings(BaseSettings):
     """Good for this attempt of this run only."""
     cache_dir: Path | None = None
     """Where features of frozen extractors are kept, as private as the data. Unset: nowhere."""
-    cache_retention_days: float = Field(default=30, gt=0)
+    cache_retention_days: float = Field(default=30, ge=1)
     """What nobody has read there for longer is deleted when a driver begins."""
     node_cache_dir: Path | None = None
     """On each node's own disk, for datasets that are fetched or do not fit into memory. Unset: below

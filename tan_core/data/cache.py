@@ -4,6 +4,7 @@ They hold the records, or what was made of them: storage as private as the datas
 by their owner only.
 """
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -91,25 +92,37 @@ def cached(file: Path, make: Callable[[], Made], *, waiting: Waiting = lambda: N
 
 
 def forget_unread(cache_dir: Path, *, days: float) -> int:
-    """Delete what nobody has read, nor made a part of, for so many days; how many bytes that were.
+    """Delete what nobody has begun to read, nor made a part of, for so many days; how many bytes that were.
 
-    What another process is at work on stays. Whoever has read something goes on reading it.
+    What another process is at work on stays. Whoever has read something goes on reading it, on a disk of this machine.
 
     Raises:
-        OSError: the folder cannot be read, or something in it cannot be deleted.
+        OSError: the folder cannot be read, or something in it cannot be deleted; all else is.
     """
     oldest, freed = time.time() - days * _DAY, 0
+    failed: OSError | None = None
     for lock in cache_dir.glob("*.lock"):
-        with suppress(BlockingIOError), _locked(lock, _ALONE, _give_up):
-            # Inputs first: where they are, the labels are too.
-            files = sorted({*cache_dir.glob(f"{lock.stem}.*")} - {lock}, key=_is_of_labels)
-            stats = [file.stat() for file in (*files, lock)]
-            if max(each.st_mtime for each in stats) >= oldest:
-                continue
-            for file in (*files, lock):
-                file.unlink()
-            freed += sum(each.st_size for each in stats)
+        try:
+            with _locked(lock, _ALONE, _give_up):
+                freed += _forget(lock, oldest)
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            failed = error
+    if failed is not None:
+        raise failed
     return freed
+
+
+def _forget(lock: Path, oldest: float) -> int:
+    # Inputs first: where they are, the labels are too.
+    files = sorted({*lock.parent.glob(f"{lock.stem}.*")} - {lock}, key=_is_of_labels)
+    stats = [file.stat() for file in (*files, lock)]
+    if max(each.st_mtime for each in stats) >= oldest:
+        return 0
+    for file in (*files, lock):
+        file.unlink()
+    return sum(each.st_size for each in stats)
 
 
 def _make(file: Path, make: Callable[[], Made]) -> None:
@@ -247,25 +260,33 @@ def _locked(file: Path, how: int, waiting: Waiting) -> Generator[None]:
             while not _is_had(stream, how):
                 waiting()
                 time.sleep(_LOOK_EVERY_SECONDS)
-            # Perhaps it was deleted meanwhile, and is another process's by now.
-            if _is_at(file, stream):
+            if not _is_gone(file, stream):
                 yield
                 return
 
 
 def _is_had(stream: BinaryIO, how: int) -> bool:
+    """Whether the lock is held, or there is none to wait for any more."""
     try:
         fcntl.flock(stream, how | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        if error.errno != errno.ESTALE:
+            raise
     return True
 
 
-def _is_at(file: Path, stream: BinaryIO) -> bool:
+def _is_gone(file: Path, stream: BinaryIO) -> bool:
+    """Whether it was deleted meanwhile, and may be another process's by now."""
     try:
-        return os.path.samestat(file.stat(), os.fstat(stream.fileno()))
-    except FileNotFoundError:
-        return False
+        held = os.fstat(stream.fileno())
+        return held.st_nlink == 0 or not os.path.samestat(file.stat(), held)
+    except OSError as error:
+        # A shared disk says ESTALE of what another machine has deleted.
+        if error.errno not in (errno.ENOENT, errno.ESTALE):
+            raise
+        return True
 
 
 def _give_up() -> None:

@@ -1,5 +1,6 @@
 """Features of a split: computed once, in stored order, whole or not at all."""
 
+import errno
 import fcntl
 import os
 import signal
@@ -298,6 +299,48 @@ class TestForgetting:
         assert data.forget_unread(tmp_path, days=30) == 0
 
         assert {file.name for file in tmp_path.iterdir()} == {"node", "notes.npy"}
+
+    def test_what_cannot_be_deleted_keeps_nothing_else(
+        self, digits: DatasetRef, tmp_path: Path
+    ) -> None:
+        features(digits, Extract(), tmp_path)
+        for name in ("0.lock", "z.lock"):
+            (tmp_path / name).mkdir()
+        grow_old(tmp_path, days=31)
+
+        with pytest.raises(IsADirectoryError):
+            data.forget_unread(tmp_path, days=30)
+
+        assert {file.name for file in tmp_path.iterdir()} == {"0.lock", "z.lock"}
+
+    def test_a_lock_that_another_machine_deleted_is_let_go(
+        self, digits: DatasetRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As a shared disk says it, to whoever waits for the lock."""
+        flock, stale = fcntl.flock, []
+
+        def of_a_shared_disk(stream: Any, how: int) -> None:
+            if not stale:
+                stale.append(1)
+                raise OSError(errno.ESTALE, "stale file handle")
+            flock(stream, how)
+
+        features(digits, Extract(), tmp_path)
+        (lock,) = tmp_path.glob("*.lock")
+        stat, seen = os.fstat, []
+
+        def deleted(number: int) -> os.stat_result:
+            if len(stale) == 1 and not seen:
+                seen.append(1)
+                raise OSError(errno.ESTALE, "stale file handle")
+            return stat(number)
+
+        monkeypatch.setattr(fcntl, "flock", of_a_shared_disk)
+        monkeypatch.setattr(os, "fstat", deleted)
+        extract = Extract()
+
+        assert len(features(digits, extract, tmp_path).inputs) == digits.num_test
+        assert (extract.num_records, lock.is_file(), seen) == (0, True, [1])
 
     def test_there_need_be_no_folder(self, tmp_path: Path) -> None:
         assert data.forget_unread(tmp_path / "none", days=30) == 0
