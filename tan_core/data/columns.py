@@ -248,7 +248,9 @@ def _joined(tables: Mapping[Path, pa.Table], *, where: str) -> pa.Table:
     for file, table in tables.items():
         twice = [name for name, count in Counter(table.column_names).items() if count > 1]
         if twice:
-            raise DatasetError(f"{where}: more than one column {twice[0]!r}", field="path")
+            raise DatasetError(
+                f"{where}: more than one column {twice[0]!r} in {file.name}", field="path"
+            )
         unlike = sorted({*first.column_names} ^ {*table.column_names})
         if unlike:
             raise DatasetError(
@@ -256,20 +258,22 @@ def _joined(tables: Mapping[Path, pa.Table], *, where: str) -> pa.Table:
                 f"{unlike[0]!r} is not in all of them",
                 field="path",
             )
-    told = "permissive" if all(file.suffix.lower() == ".csv" for file in tables) else "default"
+    are_csv = all(file.suffix.lower() == ".csv" for file in tables)
+    columns: dict[str, pa.ChunkedArray] = {}
     for name in first.column_names:
-        kinds = {str(table.schema.field(name).type): file for file, table in tables.items()}
-        schemas = [pa.schema([table.schema.field(name)]) for table in tables.values()]
+        each = [table.select([name]) for table in tables.values()]
         try:
-            pa.unify_schemas(schemas, promote_options=told)
+            joined = pa.concat_tables(each, promote_options="permissive" if are_csv else "default")
         except pa.ArrowException as error:
-            (one, of_one), (other, of_other), *_ = kinds.items()
+            kinds = {str(table.schema.field(name).type): file for file, table in tables.items()}
+            found = ", ".join(f"{kind} in {file.name}" for kind, file in kinds.items())
             raise DatasetError(
-                f"{where}: the files differ in columns: {name!r} is {one} in {of_one.name}, {other} in {of_other.name}; "
-                "accepted: one type",
+                f"{where}: the files differ in columns: {name!r} is {found}; accepted: "
+                f"{'numbers, or one type' if are_csv else 'one type'} ({error})",
                 field="path",
             ) from error
-    return pa.concat_tables(tables.values(), promote_options=told)
+        columns[name] = joined.column(0)
+    return pa.table(columns)
 
 
 def _schema(file: Path) -> pa.Schema:

@@ -664,19 +664,34 @@ class TestTable:
             ("a,label\n1,0\n", r"1\.csv has \['a', 'label'\], and 'b' is not in all of them"),
             ("a,b,c,label\n1,2,3,0\n", "'c' is not in all of them"),
             ("a,b,label\n1,x,0\n", r"'b' is int64 in train-0\.csv, string in train-1\.csv"),
-            ("a,b,b,label\n1,2,3,0\n", "more than one column 'b'"),
+            ("a,b,b,label\n1,2,3,0\n", r"more than one column 'b' in train-1\.csv"),
+            (
+                "a,b,label\n1,0.5,0\n",
+                r"'b' is int64 in train-0\.csv, double in train-1\.csv; accepted: numbers, or one type \(",
+            ),
         ],
     )
     def test_of_files_that_differ_the_column_is_named(
         self, tmp_path: Path, second: str, message: str
     ) -> None:
-        (tmp_path / "train-0.csv").write_text("a,b,label\n1,2,0\n3,4,1\n")
+        # A number that decimals have no room for.
+        (tmp_path / "train-0.csv").write_text("a,b,label\n1,9007199254740993,0\n3,4,1\n")
         (tmp_path / "train-1.csv").write_text(second)
 
         with pytest.raises(DatasetError, match=message) as error:
             data.inspect(str(tmp_path))
 
         assert error.value.field == "path"
+
+    def test_all_types_that_a_column_has_are_named(self, tmp_path: Path) -> None:
+        """Of three files the first two may well fit each other."""
+        for number, cell in enumerate(("1", "0.5", "x")):
+            (tmp_path / f"train-{number}.csv").write_text(f"a,label\n{cell},0\n{cell},1\n")
+
+        with pytest.raises(
+            DatasetError, match=r"int64 in .*, double in .*, string in train-2\.csv"
+        ):
+            data.inspect(str(tmp_path))
 
     def test_bytes_of_one_file_beside_numbers_of_the_next_are_refused(self, tmp_path: Path) -> None:
         """Parquet tells types, and only bytes are mapped to [-1, 1]."""
