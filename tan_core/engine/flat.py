@@ -29,14 +29,14 @@ class FlatParameters:
         """Refuse a model that has other parameters by now: it would be read with weights that nothing trains.
 
         Raises:
-            ParameterError: one is no view of the vector any more; the message names it.
+            ParameterError: one is no view of the vector any more, or would be trained and is none; the message names it.
         """
-        own = {name: parameter.data_ptr() for name, parameter in model.named_parameters()}
-        for name, place in self._places.items():
-            if own.get(name) != place:
+        own = {name: p.data_ptr() for name, p in model.named_parameters() if p.requires_grad}
+        for name in {**self._places, **own}:
+            if own.get(name) != self._places.get(name):
                 raise ParameterError(
-                    f"parameter {name!r} of the model is no longer the one that is trained: the model was moved, converted or "
-                    "given another one after its trainer was made; do so before, and load values without assign=True",
+                    f"parameter {name!r} of the model is no longer what it was when its trainer was made: the model was moved, converted, "
+                    "frozen in part or given another one since; do so before, and load values without assign=True",
                     field="model",
                 )
 

@@ -8,11 +8,14 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
+from tan_core.errors import ParameterError
 from tan_core.wire import UpdatePoint
 
 MAX_POINTS: Final = 200
+_POINTS = TypeAdapter(list[UpdatePoint])
 
 
 class Trace:
@@ -58,8 +61,18 @@ class Trace:
         return [point.model_dump(mode="json") for point in self._points]
 
     def load_state(self, points: Sequence[dict[str, Any]]) -> None:
-        """Go on after these."""
-        self._points = [UpdatePoint.model_validate(point) for point in points]
+        """Go on after these.
+
+        Raises:
+            ParameterError: they are none.
+        """
+        try:
+            self._points = _POINTS.validate_python(points)
+        except ValidationError as error:
+            what = error.errors()[0]
+            raise ParameterError(
+                f"the checkpoint's updates are none: {what['loc']}: {what['msg']}", field="updates"
+            ) from error
 
 
 def _norm(vector: Tensor) -> float | None:

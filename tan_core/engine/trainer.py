@@ -415,11 +415,11 @@ class Trainer:
                 field="tensors",
             )
         check_state(state.tensors, state.meta, like=tensors, steps=self._mechanism.steps)
+        if self._trace is not None:
+            self._trace.load_state(state.meta.get("updates", []))  # an older one has none
         for name, tensor in tensors.items():
             tensor.copy_(state.tensors[name])
         self._steps_done = state.meta["step"]
-        if self._trace is not None:
-            self._trace.load_state(state.meta.get("updates", []))  # an older one has none
 
     def _draw(self) -> NDArray[np.int64]:
         """Rising indices of the step's batch over the whole data; the same on every rank."""

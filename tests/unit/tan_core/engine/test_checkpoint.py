@@ -191,6 +191,18 @@ class TestLoadState:
 
         assert error.value.field == "step"
 
+    @pytest.mark.parametrize("updates", [[{"step": "x"}], 3, [None]])
+    def test_so_are_updates_that_are_none_and_nothing_is_taken_over(self, updates) -> None:
+        trainer = make_trainer()
+        before, state = vector(trainer).clone(), run(make_trainer(), 1).state()
+        other = TrainerState(tensors=state.tensors, meta=state.meta | {"updates": updates})
+
+        with pytest.raises(ParameterError, match="the checkpoint's updates are none") as error:
+            trainer.load_state(other)
+
+        assert (error.value.field, trainer.steps_done) == ("updates", 0)
+        assert torch.equal(vector(trainer), before)
+
     def test_a_state_is_a_copy(self) -> None:
         trainer = make_trainer()
         before = vector(trainer).clone()

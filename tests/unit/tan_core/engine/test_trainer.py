@@ -717,6 +717,7 @@ CHANGES = {
     "laid out": lambda model: model.to(memory_format=torch.channels_last),
     "converted": lambda model: model.double(),
     "assigned": lambda model: model.load_state_dict(deepcopy(model).state_dict(), assign=True),
+    "frozen": lambda model: model[0].requires_grad_(False),
     "replaced": lambda model: setattr(model[0], "weight", nn.Parameter(model[0].weight.clone())),
 }
 
@@ -740,9 +741,24 @@ class TestModelAfterwards:
             change(model)
 
         for ask in (trainer.step, lambda: trainer.evaluate(*tiny_images())):
-            with pytest.raises(ParameterError, match=r"'0\.\w+' of the model is no longer the one"):
+            with pytest.raises(ParameterError, match=r"'0\.\w+' of the model is no longer what"):
                 ask()
         assert trainer.steps_done == 1
+
+    @pytest.mark.parametrize("change", ["untied", "unfrozen"])
+    def test_so_is_one_with_a_parameter_more(self, change: str) -> None:
+        """It would never be trained, though whoever reads the model takes it for trained."""
+        model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 3))
+        model[2].weight = model[1].weight
+        model[3].bias.requires_grad_(False)
+        trainer = run(make_trainer(model=model), 1)
+        if change == "untied":
+            model[2].weight = nn.Parameter(model[1].weight.detach().clone())
+        else:
+            model[3].bias.requires_grad_(True)
+
+        with pytest.raises(ParameterError, match=r"'[23]\.\w+' of the model is no longer what"):
+            trainer.step()
 
     def test_other_values_in_the_same_place_are_accepted(self) -> None:
         model, other = self.model(), self.model()
