@@ -66,8 +66,8 @@ from tan_core import log_records
 GRACEFUL_SECONDS = 10
 KEEP_ALIVE_SECONDS = 75
 """Longer than drivers pause between two heartbeats, and than proxies keep a connection that is idle."""
-DESCRIPTORS = 65_536
-"""Files that are open at once, where the system lets as many be: thousands of pages that watch."""
+DESCRIPTORS = (65_536, 10_240)
+"""Files that are open at once, for thousands of pages that watch; Macs refuse the first, whatever they say is allowed."""
 DESCRIPTION = """\
 Hyper-parameter search and private training at constant TAN, with a ledger that cannot be overspent.
 
@@ -234,10 +234,13 @@ def main() -> int:
 def _take_descriptors() -> None:
     """Every page that is open holds a connection, and a shell lends no more than 1,024 files."""
     lent, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = DESCRIPTORS if most == resource.RLIM_INFINITY else min(most, DESCRIPTORS)
-    if lent != resource.RLIM_INFINITY and lent < wanted:
-        with contextlib.suppress(ValueError, OSError):  # some systems have less than they say
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+    for wanted in DESCRIPTORS:
+        allowed = wanted if most == resource.RLIM_INFINITY else min(most, wanted)
+        if lent == resource.RLIM_INFINITY or lent >= allowed:
+            return
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
+            return
 
 
 def _open(settings: Settings) -> Database:

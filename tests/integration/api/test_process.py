@@ -1,6 +1,7 @@
 """``python -m service.app`` as a process of its own."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -72,6 +73,8 @@ def test_it_ends_in_time_although_someone_follows_a_study(process):
 def test_more_pages_may_watch_than_a_shell_lends_files(process):
     """Macs lend 256, Linux 1,024; each page that is open holds one."""
     _api, url = process
+    lent, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(lent, 1024), most))  # of the reader itself
     study = httpx.post(f"{url}/studies", json=make_spec(), timeout=60).json()
     limits = httpx.Limits(max_connections=None)
     with httpx.Client(limits=limits, timeout=30) as client, ExitStack() as pages:
