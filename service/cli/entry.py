@@ -8,7 +8,7 @@ def main() -> None:
     try:
         from service.cli.main import main as run
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] in ("service", "tan_core"):
+        if error.name is None or error.name.split(".")[0] in ("service", "tan_core", "worker"):
             raise
         sys.exit(
             f"tan-cli needs {error.name}, which is not installed here. It comes with the extra `service`: "

@@ -81,7 +81,7 @@ def epsilon(mechanisms: Sequence[Mechanism], *, order: float | None, delta: floa
 
 def least(order: float, delta: float) -> float:
     """The epsilon at one order of what diverges by next to nothing: under a filter no smaller limit admits anything."""
-    return max(0.0, math.log1p(-1 / order) - math.log(delta * order) / (order - 1))
+    return _epsilon_at(ORDERS.index(order), 0.0, delta)
 
 
 def wall(budget: float) -> float:

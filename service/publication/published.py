@@ -181,8 +181,12 @@ async def refuse_restored(request: Request) -> None:
     await published.check(request.app.state.context.database)
 
 
+def _dataset_of(scope_id: str) -> str:
+    return scope_id.removeprefix("dataset:")
+
+
 def _restored(scope_id: str, mark: Head) -> str:
-    name = scope_id.removeprefix("dataset:")
+    name = _dataset_of(scope_id)
     return (
         f"the ledger of {scope_id} has no entry {mark.seq} of hash {mark.hash[:16]}, which stood "
         "when a statement, an export, a model or a private run last left: an old backup was restored, or the journal was rewritten. What was "
@@ -193,7 +197,7 @@ def _restored(scope_id: str, mark: Head) -> str:
 
 
 def _foreign(scope_id: str, mark: Head, path: Path) -> str:
-    name = scope_id.removeprefix("dataset:")
+    name = _dataset_of(scope_id)
     return (
         f"the database knows no ledger {scope_id}, of which {path} says that entry {mark.seq} stood when a "
         "statement, an export, a model or a private run last left: it is not the database of this TAN_HOME, or "

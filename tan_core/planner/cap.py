@@ -76,7 +76,7 @@ def cap_caution(mechanism: Mechanism, *, delta: float) -> list[str]:
     capped, of_whole = (price([each], delta=delta).epsilon for each in (mechanism, whole))
     if capped <= _WORTH_A_WORD * of_whole:
         return []
-    told = f"{capped / of_whole:.3g} times that" if of_whole > 0 else f"{capped:.3g}, and not 0 as"
+    told = f"{capped / of_whole:.3g} times that" if of_whole > 0 else f"{capped:.3g}, where it is 0"
     enough = free_cap(mechanism.sampling_rate * mechanism.num_examples, mechanism.num_examples)
     return [
         f"{_FIELD} = {mechanism.max_batch_size} cuts batches so often that epsilon is {told} "

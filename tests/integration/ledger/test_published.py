@@ -136,9 +136,8 @@ async def test_a_rewritten_journal_stays_refused_however_long_it_is_and_is_not_e
     async with open_client(settings, rewritten) as served:
         assert (await served.get("/readyz")).json()["restored_backup"]
         assert (await served.get(LEDGER)).json()["head"]["seq"] == 4
-        exported = await served.get(
-            f"{LEDGER}/export"
-        )  # signed, it would say that none was restored
+        # Signed, it would say that none was restored.
+        exported = await served.get(f"{LEDGER}/export")
         assert (exported.status_code, exported.json()["type"]) == (
             503,
             "/problems/restored-backup",

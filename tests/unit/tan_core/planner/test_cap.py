@@ -108,7 +108,7 @@ class TestPlan:
         assert cap_caution(small, delta=0.01) == []
         (caution,) = cap_caution(dear, delta=0.2)
         assert (
-            "so often that epsilon is 1.07, and not 0 as of whole batches; from 595 on" in caution
+            "so often that epsilon is 1.07, where it is 0 of whole batches; from 595 on" in caution
         )
 
     def test_one_voice_alone_speaks_and_the_others_say_why_not(self) -> None:
