@@ -32,13 +32,14 @@ class FlatParameters:
             ParameterError: one is no view of the vector any more, or would be trained and is none; the message names it.
         """
         own = {name: p.data_ptr() for name, p in model.named_parameters() if p.requires_grad}
-        for name in {**self._places, **own}:
-            if own.get(name) != self._places.get(name):
-                raise ParameterError(
-                    f"parameter {name!r} of the model is no longer what it was when its trainer was made: the model was moved, converted, "
-                    "frozen in part or given another one since; do so before, and load values without assign=True",
-                    field="model",
-                )
+        if own != self._places:
+            places = self._places
+            name = next(each for each in {**places, **own} if own.get(each) != places.get(each))
+            raise ParameterError(
+                f"parameter {name!r} of the model is no longer what it was when its trainer was made: the model was moved, converted, "
+                "frozen in part or given another one since; do so before, and load values without assign=True",
+                field="model",
+            )
 
     def views(self, vector: Tensor) -> Mapping[str, Tensor]:
         """``vector`` cut into the parameters' shapes, by name."""

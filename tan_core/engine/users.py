@@ -23,7 +23,7 @@ class Users:
             raise ParameterError(
                 "users must be a number from 0 for each record, one record at least", field="users"
             )
-        known = users_N.unique()
+        known, self._counts = users_N.unique(return_counts=True)
         # Before anything is as long as the largest number, which may be an account's.
         missing = (known != torch.arange(len(known))).nonzero()
         if len(missing):
@@ -31,7 +31,6 @@ class Users:
                 f"user {int(missing[0])} has no record, of users up to {int(known[-1])}; accepted: {AS_NUMBERS}",
                 field="users",
             )
-        self._counts = torch.bincount(users_N)
         self._by_user = users_N.argsort(stable=True)
         self._first = self._counts.cumsum(0) - self._counts
 
