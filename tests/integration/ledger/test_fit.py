@@ -1,6 +1,7 @@
 """A plan is told whether the budget would admit it, and admission says the same."""
 
 import pytest
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.session import Database
 from service.ledger.fit import Wanted, budget_fit
@@ -128,15 +129,19 @@ async def test_about_what_would_fit_is_near_the_most_that_does(
     assert by_epsilon == pytest.approx(best, rel=0.15)
 
 
+async def _open_filtered(ledger: Ledger, session: AsyncSession) -> None:
+    await ledger.open_scope(
+        session, scope_id="filtered", unit="record", epsilon=1.0, delta=DELTA, actor="test",
+        neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE,
+        admission=AdmissionRule.RENYI_FILTER,
+    )  # fmt: skip
+
+
 async def test_a_rényi_filter_is_foreseen_by_its_own_rule(
     database: Database, ledger: Ledger, mechanism: Mechanism
 ) -> None:
     async with database.session() as session:
-        await ledger.open_scope(
-            session, scope_id="filtered", unit="record", epsilon=1.0, delta=DELTA, actor="test",
-            neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE,
-            admission=AdmissionRule.RENYI_FILTER,
-        )  # fmt: skip
+        await _open_filtered(ledger, session)
     answers: set[bool | None] = set()
     for steps in (40, 80, 120, 200, 400):
         asked = mechanism.with_steps(steps)
@@ -154,11 +159,7 @@ async def test_what_would_fit_a_filter_is_told_by_what_it_adds_up(
 ) -> None:
     """At its one order what costs next to nothing is far from epsilon 0, so that a small cap admits nothing at all."""
     async with database.session() as session:
-        await ledger.open_scope(
-            session, scope_id="filtered", unit="record", epsilon=1.0, delta=DELTA, actor="test",
-            neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE,
-            admission=AdmissionRule.RENYI_FILTER,
-        )  # fmt: skip
+        await _open_filtered(ledger, session)
         limit = await ledger.set_cap(
             session, "filtered", tenant="narrow", epsilon=cap, actor="test"
         )

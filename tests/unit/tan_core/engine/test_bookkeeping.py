@@ -362,6 +362,20 @@ def instance_norm(x: Tensor, _mean: Tensor, _variance: Tensor, scale: Tensor | N
     return functional.instance_norm(x, weight=scale)
 
 
+def assert_alone_as_among_others(model: nn.Module, *, channels: int) -> None:
+    """Else leaving out the other one of two moves the sum by more than the clipping norm."""
+    inputs, labels = make_batch(channels, 8, 8, examples=2)
+    inputs = inputs.float()
+
+    both = clipped_sum(model, inputs, labels, clip_norm=0.1)
+
+    alone = [clipped_sum(model, inputs[[at]], labels[[at]], clip_norm=0.1).sum for at in range(2)]
+    torch.testing.assert_close(both.sum, alone[0] + alone[1], rtol=1e-4, atol=1e-6)
+    assert max(differences(model, inputs, labels, both.norms, clip_norm=0.1)) < 1e-3
+    defined = example_gradients(model, inputs, labels).norm(dim=1)
+    torch.testing.assert_close(both.norms, defined, rtol=1e-4, atol=1e-6)
+
+
 class TestAlone:
     """A batch is of one view now and then. On the way back through torch's norms its layout is taken for another."""
 
@@ -392,25 +406,14 @@ class TestAlone:
     def test_an_example_adds_what_it_adds_among_others(
         self, norm: nn.Module, is_trained_whole: bool, channels: int
     ) -> None:
-        """Else leaving out the other one of two moves the sum by more than the clipping norm."""
         torch.manual_seed(0)
         network = Wired(
             as_sequence, patches=nn.Conv2d(3, 8, 4, 4), norm=copy.deepcopy(norm), mixed=nn.Linear(8, 8), head=nn.Linear(8, 3)
         )  # fmt: skip
         network.patches.bias.requires_grad_(is_trained_whole)
         model = with_input(ModelInput(mean=[0.5] * 3, std=[0.5] * 3), network)
-        inputs, labels = make_batch(channels, 8, 8, examples=2)
-        inputs = inputs.float()
 
-        both = clipped_sum(model, inputs, labels, clip_norm=0.1)
-
-        alone = [
-            clipped_sum(model, inputs[[at]], labels[[at]], clip_norm=0.1).sum for at in range(2)
-        ]
-        torch.testing.assert_close(both.sum, alone[0] + alone[1], rtol=1e-4, atol=1e-6)
-        assert max(differences(model, inputs, labels, both.norms, clip_norm=0.1)) < 1e-3
-        defined = example_gradients(model, inputs, labels).norm(dim=1)
-        torch.testing.assert_close(both.norms, defined, rtol=1e-4, atol=1e-6)
+        assert_alone_as_among_others(model, channels=channels)
 
 
 class Places(nn.Module):
@@ -438,15 +441,8 @@ class TestCodeOfOthers:
         torch.manual_seed(0)
         places = nn.utils.parametrizations.weight_norm(Places(), dim=None)
         model = nn.Sequential(nn.Conv2d(3, 3, 1), places, nn.Linear(8, 3))
-        inputs, labels = make_batch(3, 8, 8, examples=2)
-        inputs = inputs.float()
 
-        both = clipped_sum(model, inputs, labels, clip_norm=0.1)
-
-        alone = [
-            clipped_sum(model, inputs[[at]], labels[[at]], clip_norm=0.1).sum for at in range(2)
-        ]
-        torch.testing.assert_close(both.sum, alone[0] + alone[1], rtol=1e-4, atol=1e-6)
+        assert_alone_as_among_others(model, channels=3)
 
     def test_nor_does_one_with_a_hook_or_another_forward(self) -> None:
         replaced = nn.ReLU()
@@ -455,6 +451,12 @@ class TestCodeOfOthers:
             model = nn.Sequential(layer, nn.Flatten(), nn.LazyLinear(3))
             model(torch.zeros(1, 3, 8, 8))
             assert bookkeeping.Books(model).runs_in_pairs
+
+    @pytest.mark.parametrize("norm", [nn.InstanceNorm2d(8), nn.InstanceNorm3d(8, affine=True)])
+    def test_nor_does_a_network_of_torch_alone_whose_layers_call_them(
+        self, norm: nn.Module
+    ) -> None:
+        assert bookkeeping.Books(nn.Sequential(nn.Linear(2, 8), norm)).runs_in_pairs
 
     def test_layers_of_torch_run_as_they_are_given(self) -> None:
         layer = nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 8, 4, 4))
