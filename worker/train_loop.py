@@ -24,8 +24,8 @@ from tan_core.data import Split, class_names, verify
 from tan_core.engine import PrivateRandomness, Trainer, checkpoint
 from tan_core.engine.features import load_inputs
 from tan_core.engine.memory import keep_freed_memory
+from tan_core.engine.noisy_sum import AllReduce, Pending
 from tan_core.engine.randomness import KEY_BYTES
-from tan_core.engine.reduction import AllReduce, Pending
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Mechanism
 from tan_core.models import Checkpoint as Weights

@@ -17,20 +17,13 @@ class NoiseAhead:
     def __reduce__(self) -> tuple[type["NoiseAhead"], tuple[()]]:
         return NoiseAhead, ()
 
-    def begin(self, add_noise: Callable[[Tensor], object], like: Tensor) -> None:
-        """Begin to make what ``add_noise`` adds to a vector of zeros, on the CPU, as long as ``like``; in another thread."""
-        zeros = torch.zeros(like.shape, dtype=like.dtype, pin_memory=like.is_cuda)
-        self._begun = self._pool.submit(_added, add_noise, zeros)
+    def begin(self, make: Callable[[], Tensor]) -> None:
+        """Begin to make it, in another thread, without gradients."""
+        self._begun = self._pool.submit(torch.no_grad()(make))
 
-    def add_to(self, total_P: Tensor) -> None:
-        """Add what was begun, once; wait for it where it is not there yet."""
+    def take(self) -> Tensor:
+        """What was begun, once; wait for it where it is not there yet."""
         begun, self._begun = self._begun, None
         if begun is None:
             raise RuntimeError("no noise was begun")
-        total_P.add_(begun.result().to(total_P.device, non_blocking=True))
-
-
-def _added(add_noise: Callable[[Tensor], object], zeros: Tensor) -> Tensor:
-    with torch.no_grad():
-        add_noise(zeros)
-    return zeros
+        return begun.result()

@@ -23,6 +23,8 @@ from tan_core.errors import ParameterError
 Purpose = Literal["mask", "cut", "noise", "augmentation"]
 
 KEY_BYTES: Final = 32
+_PAIRS_AT_ONCE: Final = 2**16
+"""Of normals, whose words and logarithms are in memory: a few MB, and in a cache."""
 
 
 @runtime_checkable
@@ -70,8 +72,9 @@ class PrivateRandomness:
       same noise on two gradients would reveal their difference.
     * The key shows up in no representation of the object.
 
-    NOTE: the noise is a normal rounded to the type of the sum, float32 or float64. Attacks on the low bits of
-    floating-point noise (Mironov 2012) are outside this guarantee.
+    NOTE: noise is a normal rounded to float64, and is added in it. To each number that a sum rounded to float32 may be,
+    some 2**29 values of it lead, from whatever sum; to one in float64 hardly more than one does, or none, and attacks on
+    such low bits (Mironov 2012) are outside this guarantee.
 
     Args:
         key: 32 bytes from the operating system, one per run; never stored or logged.
@@ -116,19 +119,23 @@ class PrivateRandomness:
     def add_noise(
         self, step: int, total_P: Tensor, deviation: float, *, share: int = 0, shares: int = 1
     ) -> None:
-        """Add a share of the step's :meth:`noise` in the type of the sum, times ``deviation``; its stream is opened once."""
+        """Add a share of the step's :meth:`noise` in float64, times ``deviation``, and round once to the type of the vector.
+
+        Its stream is opened once.
+        """
         num_pairs = (total_P.numel() + 1) // 2
         # Both numbers of a pair belong to one share.
         part = _part_of(num_pairs, share, shares)
         stream = self._opened("noise", step)
-        words = [_read(stream, part.start + half, len(part)) for half in (0, num_pairs)]
-        # With fewer digits than the sum it would lie on a grid that shows, less each sum that may have been, which one was.
-        noise = _box_muller(_signed(np.concatenate(words)), total_P.dtype).to(total_P.device)
-        for half, of_half in zip((0, num_pairs), noise.split(len(part) or 1), strict=False):
-            piece = total_P[
-                half + part.start : half + part.stop
-            ]  # an odd vector ends within a pair
-            piece.add_(of_half[: len(piece)], alpha=deviation)
+        for start in range(part.start, part.stop, _PAIRS_AT_ONCE):
+            stop = min(start + _PAIRS_AT_ONCE, part.stop)
+            words = [_read(stream, start + half, stop - start) for half in (0, num_pairs)]
+            # Noise of no more digits than the vector lies on a grid: less each sum that may have been, a noisy one would
+            # tell by it which one was.
+            noise = _box_muller(_signed(np.concatenate(words)), torch.float64).to(total_P.device)
+            for half, of_half in zip((0, num_pairs), noise.split(stop - start), strict=True):
+                piece = total_P[half + start : half + stop]  # an odd vector ends within a pair
+                piece.add_(of_half[: len(piece)], alpha=deviation)
 
     def augmentation(self, step: int) -> torch.Generator:
         """A generator seeded from the key for the step's augmentations."""

@@ -39,10 +39,10 @@ from tan_core.engine.inputs import (
 )
 from tan_core.engine.linear_classifier import linear_classifier, scores
 from tan_core.engine.noise_ahead import NoiseAhead
+from tan_core.engine.noisy_sum import AllReduce, NoisySum, Pieces
 from tan_core.engine.optimizers import make_optimizer
 from tan_core.engine.randomness import Randomness
 from tan_core.engine.reading import Draw, Reader
-from tan_core.engine.reduction import AllReduce, Pieces, Reduction
 from tan_core.engine.trace import Trace
 from tan_core.engine.trainer_checks import (
     check_classes,
@@ -97,7 +97,7 @@ class Trainer:
 
     * The draw has the mechanism's own ``sampling_rate`` and, where there is one, its cap.
     * Noise of standard deviation ``noise_multiplier * clip_norm`` is added once over all ranks, also
-      to an empty draw.
+      to an empty draw. A private run adds it in float64, last, and rounds the noisy sum to float32 once.
     * The noisy sum is divided by the fixed expected batch size, never by the number drawn.
     * The first step, and one now and then, is audited: an example of it must have been clipped by the
       norm of the gradient that it has alone, by plain autograd (:mod:`~tan_core.engine.audit`).
@@ -128,7 +128,8 @@ class Trainer:
         rank: of this process, in [0, world_size).
         world_size: processes that share every draw.
         all_reduce: sums a tensor over all ranks in place, or begins to and returns what can be waited for;
-            needed when ``world_size`` > 1. It is given pieces of the sum, the same ones on every rank.
+            needed when ``world_size`` > 1. It is given pieces of the sum, the same ones on every rank, in
+            float64 where the run is private.
         device: where the model computes; the data stay where they are.
 
     Raises:
@@ -203,7 +204,11 @@ class Trainer:
         self._ema = self._flat.vector.clone() if config.ema_decay else None
         self._optimizer = make_optimizer(config, self._flat.vector)
         self._noise_ahead = NoiseAhead() if place.type != "cpu" else None
-        self._trace = Trace(self._mechanism.steps) if isinstance(execution, PrivateRun) else None
+        is_private = isinstance(execution, PrivateRun)
+        # The last bits that a noisy sum is told in must come from the noise alone.
+        self._noise_type = torch.float64 if is_private else self._flat.vector.dtype
+        self._told_type = torch.float32 if is_private else self._flat.vector.dtype
+        self._trace = Trace(self._mechanism.steps) if is_private else None
         self.progressed: Callable[[], None] = _nobody
         """Called after each microbatch of a step, and each piece of an evaluation: a sign of life."""
         self._steps_done = 0
@@ -439,13 +444,12 @@ class Trainer:
             torch.from_numpy(drawn), lambda: self._randomness.augmentation(self._steps_done)
         )
         if self._noise_ahead is not None:
-            of_step = partial(self._add_own_noise, self._steps_done)
-            self._noise_ahead.begin(of_step, self._flat.vector)
+            self._noise_ahead.begin(partial(self._noise, self._steps_done))
         share = torch.from_numpy(drawn[self._rank :: self._world_size]).contiguous()
         losses: list[Tensor] = []
         norms: list[Tensor] = []
         total_P: Tensor | None = None
-        reduction: Reduction | None = None
+        noisy: NoisySum | None = None
         is_audited = self._steps_done >= self._next_audit
         sends_early = self._all_reduce is not None and not is_audited
         pieces = list(self._reader.pieces(share))
@@ -455,7 +459,8 @@ class Trainer:
                 self._reader.expect(pieces[following])
             if sends_early and following == len(pieces):
                 # What the last piece makes final is sent at once, so the noise is there before.
-                total_P, reduction = self._with_noise(total_P)
+                total_P = self._whole(total_P)
+                noisy = self._with_noise(total_P)
             part = clipped_sum(
                 self._books,
                 shown.inputs,
@@ -467,7 +472,7 @@ class Trainer:
                 rule=clipping_rule(self._config),
                 weights=None if self._class_weights is None else self._class_weights[shown.labels],
                 onto=total_P,
-                final=None if reduction is None else reduction.ready,
+                final=None if noisy is None else noisy.ready,
             )
             total_P = part.sum
             losses.append(part.losses)
@@ -475,19 +480,15 @@ class Trainer:
             self.progressed()
         if norms and is_audited:
             self._audit(torch.cat(pieces), draw, torch.cat(norms))
-        if total_P is None or reduction is None:
-            total_P, reduction = self._with_noise(total_P)
-        if reduction is not None:
-            reduction.finish()
+        total_P = self._whole(total_P)
+        noisy = noisy or self._with_noise(total_P)
+        if noisy is not None:
+            noisy.finish()
         return total_P, self._stats(len(drawn), losses, norms)
 
-    def _with_noise(self, total_P: Tensor | None) -> tuple[Tensor, Reduction | None]:
-        """What is summed so far with this rank's share of the noise, and the sum over the ranks, where there are more."""
-        total_P = torch.zeros_like(self._flat.vector) if total_P is None else total_P
-        self._add_noise(total_P)
-        if self._all_reduce is None:
-            return total_P, None
-        return total_P, Reduction(total_P, self._pieces, self._all_reduce)
+    def _whole(self, total_P: Tensor | None) -> Tensor:
+        """What is summed so far; zeros where nothing is."""
+        return torch.zeros_like(self._flat.vector) if total_P is None else total_P
 
     def _audit(self, share: Tensor, draw: Draw, norms: Tensor) -> None:
         """A second opinion on one unit of this rank's share, before anything is made of the sum."""
@@ -525,14 +526,31 @@ class Trainer:
             clipped_fraction=clipped_fraction,
         )
 
-    def _add_noise(self, total_P: Tensor) -> None:
-        """This rank's share of it: with the others', once to every parameter."""
-        if self._noise_ahead is None:
+    def _with_noise(self, total_P: Tensor) -> NoisySum | None:
+        """The noisy sum of all ranks, to be finished; None where it is all there at once."""
+        if self._noise_ahead is None and self._all_reduce is None:
             self._add_own_noise(self._steps_done, total_P)
-        else:
-            self._noise_ahead.add_to(total_P)
+            total_P.copy_(total_P.to(self._told_type))
+            return None
+        ahead = self._noise_ahead
+        noise_P = self._noise(self._steps_done) if ahead is None else ahead.take()
+        return NoisySum(
+            total_P,
+            noise_P.to(total_P.device, non_blocking=True),
+            self._pieces,
+            self._all_reduce,
+            rounded_to=self._told_type,
+        )
+
+    def _noise(self, step: int) -> Tensor:
+        """[P], on the CPU: this rank's share of a step's noise, and zeros."""
+        vector = self._flat.vector
+        noise_P = torch.zeros(vector.shape, dtype=self._noise_type, pin_memory=vector.is_cuda)
+        self._add_own_noise(step, noise_P)
+        return noise_P
 
     def _add_own_noise(self, step: int, total_P: Tensor) -> None:
+        """This rank's share of it: with the others', once to every parameter."""
         deviation = self._mechanism.noise_multiplier * self._mechanism.clip_norm
         share, shares = self._rank, self._world_size
         self._randomness.add_noise(step, total_P, deviation, share=share, shares=shares)

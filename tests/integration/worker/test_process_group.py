@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from tan_core.engine import trainer as trainer_module
-from tan_core.engine.reduction import Pieces
+from tan_core.engine.noisy_sum import Pieces
 from tests.unit.tan_core.engine.support import make_run, make_trainer, run, vector
 
 STEPS = 6

@@ -9,52 +9,56 @@ from tan_core.engine.noise_ahead import NoiseAhead
 from tests.unit.tan_core.engine.support import make_trainer, run, run_ranks
 
 
-def test_what_is_added_is_what_was_begun() -> None:
-    ahead, total = NoiseAhead(), torch.ones(5)
-    ahead.begin(lambda zeros: zeros.add_(torch.arange(5)), total)
-    ahead.add_to(total)
-    assert total.tolist() == [1, 2, 3, 4, 5]
+def test_what_is_taken_is_what_was_begun() -> None:
+    ahead = NoiseAhead()
+    ahead.begin(lambda: torch.arange(5))
+    assert ahead.take().tolist() == [0, 1, 2, 3, 4]
 
 
 def test_it_is_made_beside_the_caller_and_waited_for() -> None:
     may_go, threads = threading.Event(), []
 
-    def add_noise(zeros: torch.Tensor) -> None:
+    def make() -> torch.Tensor:
         may_go.wait(10)
         threads.append(threading.current_thread())
-        zeros.add_(2)
+        return torch.full((3,), 2)
 
-    ahead, total = NoiseAhead(), torch.zeros(3)
-    ahead.begin(add_noise, total)
+    ahead = NoiseAhead()
+    ahead.begin(make)
     may_go.set()
-    ahead.add_to(total)
-    assert total.tolist() == [2, 2, 2]
+    assert ahead.take().tolist() == [2, 2, 2]
     assert threads[0] is not threading.current_thread()
 
 
-def test_no_noise_is_added_twice() -> None:
-    ahead, total = NoiseAhead(), torch.zeros(3)
-    ahead.begin(lambda zeros: zeros.add_(1), total)
-    ahead.add_to(total)
+def test_it_needs_no_gradients() -> None:
+    ahead = NoiseAhead()
+    ahead.begin(lambda: torch.ones(3, requires_grad=True) * 2)
+    assert not ahead.take().requires_grad
+
+
+def test_no_noise_is_taken_twice() -> None:
+    ahead = NoiseAhead()
+    ahead.begin(lambda: torch.ones(3))
+    ahead.take()
     with pytest.raises(RuntimeError, match="no noise was begun"):
-        ahead.add_to(total)
+        ahead.take()
 
 
-def test_what_fails_fails_where_it_is_added() -> None:
-    def add_noise(_: torch.Tensor) -> None:
+def test_what_fails_fails_where_it_is_taken() -> None:
+    def make() -> torch.Tensor:
         raise ValueError("drawn already")
 
     ahead = NoiseAhead()
-    ahead.begin(add_noise, torch.zeros(3))
+    ahead.begin(make)
     with pytest.raises(ValueError, match="drawn already"):
-        ahead.add_to(torch.zeros(3))
+        ahead.take()
 
 
 def test_a_copy_has_begun_nothing() -> None:
     ahead = NoiseAhead()
-    ahead.begin(lambda zeros: zeros.add_(1), torch.zeros(3))
+    ahead.begin(lambda: torch.ones(3))
     with pytest.raises(RuntimeError, match="no noise was begun"):
-        pickle.loads(pickle.dumps(ahead)).add_to(torch.zeros(3))
+        pickle.loads(pickle.dumps(ahead)).take()
 
 
 class TestTrainer:

@@ -1,4 +1,4 @@
-"""The sum over the ranks by pieces: the same ones in the same order, each once it is final and not before."""
+"""The noisy sum over the ranks by pieces: the same ones in the same order, each once it is final and not before, noise last."""
 
 from functools import partial
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tan_core.engine import trainer as trainer_module
 from tan_core.engine.bookkeeping import Books
-from tan_core.engine.reduction import Pieces, Reduction
+from tan_core.engine.noisy_sum import AllReduce, NoisySum, Pieces
 from tan_core.testing.tiny import tiny_images
 from tests.unit.tan_core.engine.support import (
     make_run,
@@ -26,6 +26,13 @@ SIZES = st.lists(st.integers(0, 50), min_size=1, max_size=12).filter(any)
 
 def named(sizes: list[int]) -> list[tuple[str, int]]:
     return [(f"p{at}", size) for at, size in enumerate(sizes)]
+
+
+def noisy_sum(
+    total: torch.Tensor, pieces: Pieces, link: AllReduce | None, noise: torch.Tensor | None = None
+) -> NoisySum:
+    noise = torch.zeros(len(total), dtype=torch.float64) if noise is None else noise
+    return NoisySum(total, noise, pieces, link, rounded_to=torch.float32)
 
 
 class Link:
@@ -67,7 +74,7 @@ class TestPieces:
             assert length >= at_least or number == len(lengths) - 1
 
 
-class TestReduction:
+class TestNoisySum:
     @given(data=st.data(), sizes=SIZES, at_least=st.integers(1, 60))
     def test_pieces_leave_in_order_and_only_when_all_of_them_is_there(
         self, data: st.DataObject, sizes: list[int], at_least: int
@@ -77,28 +84,28 @@ class TestReduction:
         views = dict(zip(dict(named(sizes)), total.split(sizes), strict=True))
         order = data.draw(st.permutations(sorted(views)))
         told = order[: data.draw(st.integers(0, len(order)))]
-        reduction = Reduction(total, pieces, link)
+        noisy = noisy_sum(total, pieces, link)
 
         for name in told:
             views[name].fill_(1.0)
-            reduction.ready(name)
+            noisy.ready(name)
             assert all(piece.all() for piece in link.sent)
         early = len(link.sent)
         complete = [all(name in told for name in pieces.of if pieces.of[name] == at) for at in range(len(pieces.bounds))]  # fmt: skip
         assert early == (complete.index(False) if False in complete else len(complete))
         assert link.waited == 0
-        reduction.finish()
+        noisy.finish()
 
         assert [len(piece) for piece in link.sent] == [b.stop - b.start for b in pieces.bounds]
         assert link.waited == len(pieces.bounds)
         assert torch.cat(link.sent).mul(2).equal(total)
 
     def test_what_is_final_twice_was_sent_too_early(self) -> None:
-        reduction = Reduction(torch.ones(3), Pieces(named([3])), Link())
-        reduction.ready("p0")
+        noisy = noisy_sum(torch.ones(3), Pieces(named([3])), Link())
+        noisy.ready("p0")
 
         with pytest.raises(RuntimeError, match="'p0' was final before"):
-            reduction.ready("p0")
+            noisy.ready("p0")
 
     def test_a_sum_that_is_there_at_once_need_not_be_waited_for(self) -> None:
         total = torch.ones(3)
@@ -106,11 +113,28 @@ class TestReduction:
         def doubled(piece: torch.Tensor) -> None:
             piece.mul_(2)
 
-        reduction = Reduction(total, Pieces(named([3])), doubled)
+        noisy = noisy_sum(total, Pieces(named([3])), doubled)
 
-        reduction.finish()
+        noisy.finish()
 
         assert total.equal(torch.full((3,), 2.0))
+
+    @given(sizes=SIZES, at_least=st.integers(1, 60), is_alone=st.booleans())
+    def test_noise_is_added_with_all_its_digits_and_the_whole_is_rounded_once(
+        self, sizes: list[int], at_least: int, is_alone: bool
+    ) -> None:
+        """Of a bit that float32 does not hold the noise has a third, and other ranks' parts the rest."""
+        size, third = sum(sizes), 2.0**-24 / 3 * 1.01
+        total, noise = torch.ones(size), torch.full((size,), third, dtype=torch.float64)
+
+        def with_others(piece: torch.Tensor) -> None:
+            piece.add_(2 * third)
+
+        link = None if is_alone else with_others
+
+        noisy_sum(total, Pieces(named(sizes), at_least), link, noise).finish()
+
+        assert total.equal(torch.full((size,), 1.0 if is_alone else 1 + 2.0**-23))
 
 
 @pytest.fixture

@@ -1,18 +1,22 @@
-"""The sum over the ranks, a piece at a time: what is final is on its way while the rest is made.
+"""The clipped sum and its noise, over the ranks, a piece at a time: what is final is on its way while the rest is made.
 
 Layer after layer the last microbatch of a step makes the clipped sum final. So the sum is cut into pieces of
-whole parameters, in the model's own order, and each is sent as soon as all of it is there. All ranks send the
-same pieces in the same order, those that drew nothing too.
+whole parameters, in the model's own order, and each is added to its noise and sent as soon as all of it is there. All
+ranks send the same pieces in the same order, those that drew nothing too.
+
+Noise comes last and in more digits than it is told in: the noisy sum is rounded once, when it is whole. A sum
+that goes on after its noise was rounded would tell by its last bits which numbers it was made of.
 """
 
 # Shape legend: P = parameters, flattened.
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 PIECE = 2**18
-"""Numbers, at least; 1 MB. Less would be latency, more would end after the work that it could run beside."""
+"""Numbers, at least; 2 MB in float64. Less would be latency, more would end after the work that it could run beside."""
 
 
 class Pending(Protocol):
@@ -56,17 +60,28 @@ class Pieces:
             self.bounds.append(slice(start, end))
 
 
-class Reduction:
-    """One sum over the ranks.
+class NoisySum:
+    """One clipped sum with its noise, over the ranks where there are more.
 
     Args:
-        total_P: this rank's part, and when all is finished the sum. What is sent must no longer change.
-        pieces: of it; the same on all ranks.
-        all_reduce: how a piece is summed.
+        total_P: this rank's part; when all is finished the noisy sum. What is sent must no longer change.
+        noise_P: this rank's part of the noise; it is written to. Its type is the one that sums are made in.
+        pieces: of both; the same on all ranks.
+        all_reduce: how a piece is summed; None: this rank is alone.
+        rounded_to: what the noisy sum is rounded to, once.
     """
 
-    def __init__(self, total_P: Tensor, pieces: Pieces, all_reduce: AllReduce) -> None:
-        self._total_P, self._pieces, self._all_reduce = total_P, pieces, all_reduce
+    def __init__(
+        self,
+        total_P: Tensor,
+        noise_P: Tensor,
+        pieces: Pieces,
+        all_reduce: AllReduce | None,
+        *,
+        rounded_to: torch.dtype,
+    ) -> None:
+        self._total_P, self._noisy_P, self._pieces = total_P, noise_P, pieces
+        self._all_reduce, self._rounded_to = all_reduce, rounded_to
         self._missing = list(pieces.counts)
         self._pending: list[Pending] = []
         self._num_sent = 0
@@ -87,14 +102,17 @@ class Reduction:
             self._send()
 
     def finish(self) -> None:
-        """Send what is left and wait for all."""
+        """Send what is left, wait for all and round it."""
         while self._num_sent < len(self._missing):
             self._send()
         for pending in self._pending:
             pending.wait()
+        self._total_P.copy_(self._noisy_P.to(self._rounded_to))
 
     def _send(self) -> None:
-        found = self._all_reduce(self._total_P[self._pieces.bounds[self._num_sent]])
+        bound = self._pieces.bounds[self._num_sent]
         self._num_sent += 1
+        piece = self._noisy_P[bound].add_(self._total_P[bound])
+        found = None if self._all_reduce is None else self._all_reduce(piece)
         if found is not None:
             self._pending.append(found)
