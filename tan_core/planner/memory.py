@@ -8,10 +8,10 @@ _FLOAT_BYTES = 4
 
 
 def memory_bytes(model: ModelCost, spec: StudySpec) -> int | None:
-    """Bytes of float32 that training holds at its peak, by count and not by measurement.
+    """Bytes that training holds at its peak, by count and not by measurement; float32 but for the noise.
 
     Counted: the weights; the clipped sum, the sum of one microbatch and the noise, each as long as what is
-    trained; the averaged weights and the optimiser's moments where the study may use them; for each
+    trained, the noise in float64; the averaged weights and the optimiser's moments where the study may use them; for each
     view of a microbatch what all layers put out, once as a value and once as a gradient, and one
     gradient of what is trained. Not counted: the data, temporary buffers, and what the libraries
     themselves occupy. Every layer is counted as one that gradients go back through, also where a study trains its
@@ -27,7 +27,7 @@ def memory_bytes(model: ModelCost, spec: StudySpec) -> int | None:
     if model.activation_floats_per_example is None:
         return None
     trained = model.num_parameters if model.num_trained is None else model.num_trained
-    vectors = 3 + _may_average(spec) + _num_moments(spec)
+    vectors = 4 + _may_average(spec) + _num_moments(spec)
     of_a_view = 2 * model.activation_floats_per_example + trained
     floats = model.num_parameters + vectors * trained + spec.train.microbatch_size * of_a_view
     return _FLOAT_BYTES * floats

@@ -126,6 +126,16 @@ FAULTS = (
         checks=("noise",),
     ),
     Fault(
+        "noise of as few digits as the sum", "noise.low_bits.one_rank",
+        (Edit("tan_core.engine.randomness", "PrivateRandomness.add_noise", "torch.float64", "torch.float32"),),
+        checks=("noise.low_bits",),
+    ),
+    Fault(
+        "ranks add up in as few digits as is told", "noise.low_bits.two_ranks",
+        (Edit(TRAINER, "Trainer._noise", "self._noise_type", "torch.float32"),),
+        checks=("noise.low_bits",),
+    ),
+    Fault(
         "every rank adds the whole batch", "mechanism.contribution",
         (Edit(TRAINER, "Trainer._noisy_sum", "drawn[self._rank :: self._world_size]", "drawn"),),
         checks=("mechanism",),

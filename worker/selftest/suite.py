@@ -12,7 +12,7 @@ from worker.selftest.attempts import fresh_draws
 from worker.selftest.canaries import canary_shift, one_run_audit
 from worker.selftest.finding import Finding, broken
 from worker.selftest.mechanism import executed_as_priced
-from worker.selftest.noise import noise_of_empty_draws
+from worker.selftest.noise import digits_of_noise, noise_of_empty_draws
 from worker.selftest.rig import Lab
 from worker.selftest.sampler import capped_draws, poisson_draws
 from worker.selftest.sensitivity import (
@@ -43,6 +43,7 @@ def checks(*, quick: bool) -> dict[str, Check]:
         "sensitivity.non_finite": non_finite_record,
         "sensitivity.mixing": mixing_models,
         "noise": noise_of_empty_draws,
+        "noise.low_bits": digits_of_noise,
         "mechanism": executed_as_priced,
         "attempts": fresh_draws,
         "canaries": canary_shift,

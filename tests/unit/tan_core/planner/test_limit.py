@@ -112,7 +112,7 @@ class TestSeconds:
         model = ModelCost(num_parameters=1000, activation_floats_per_example=10)
 
         assert planned(study()).cost.memory_bytes is None
-        assert planned(study(), model=model).cost.memory_bytes == 4 * (4000 + 256 * 1020)
+        assert planned(study(), model=model).cost.memory_bytes == 4 * (5000 + 256 * 1020)
 
 
 class TestLimit:

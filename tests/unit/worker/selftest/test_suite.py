@@ -11,7 +11,14 @@ from worker.selftest.__main__ import main
 from worker.selftest.finding import FALSE_ALARM
 from worker.selftest.sensitivity import models
 
-QUICK = ("noise", "sensitivity.views", "sensitivity.bfloat16", "sensitivity.mixing", "attempts")
+QUICK = (
+    "noise",
+    "noise.low_bits",
+    "sensitivity.views",
+    "sensitivity.bfloat16",
+    "sensitivity.mixing",
+    "attempts",
+)
 """Checks of a second and less."""
 
 
