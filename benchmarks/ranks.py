@@ -89,7 +89,7 @@ def serve(connection: Connection, own: "Team", rank: int, port: int) -> None:
             trainers.clear()
             load = [*LOADS, *FIXED][index]
             trainers[index] = trainer_of(load, rank, own.ranks, waits=own.waits)
-        whole = torch.zeros_like(trainers[index].released)
+        whole = torch.zeros_like(trainers[index].released, dtype=torch.float64)
         for _ in range(number):
             if sums_only:
                 dist.all_reduce(whole)
