@@ -1,7 +1,8 @@
 """What a driver says to the control plane, and how it goes on saying it while that is away.
 
 Every request is idempotent, so each one is repeated with growing pauses until it is answered or its
-deadline has passed. Two answers end an attempt: 409, because a newer attempt lives, and 401.
+deadline has passed. Two answers end an attempt: 409, because a newer attempt lives, and 401. A success
+that says anything else than was asked for is no answer: a proxy that shows a page for people has stored nothing.
 """
 
 import logging
@@ -10,11 +11,12 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Literal, NoReturn, Self
+from typing import Any, Literal, NoReturn, Self, TypeVar
 
 import httpx
 from pydantic import BaseModel, TypeAdapter
@@ -51,6 +53,9 @@ LONGEST_PAUSE_SECONDS = 60.0
 UNEVEN = 4.0
 """A step may take so many times as long as the ones before it, and they still tell its speed."""
 _WORTH_REPEATING = frozenset({408, 425, 429})
+_OBJECT = TypeAdapter(dict[str, Any])
+
+TAnswer = TypeVar("TAnswer")
 
 
 class ControlPlaneError(TanError):
@@ -131,16 +136,14 @@ class ControlPlane:
         Raises:
             VersionError: it is in messages of another version, of which some may not be understood.
         """
-        response = self._request("GET", "", params={"fence": self._fence})
-        theirs = response.json().get("wire_version")
+        content = self._request("GET", "", read=_object, params={"fence": self._fence})
+        theirs = _OBJECT.validate_json(content).get("wire_version")
         if theirs != WIRE_VERSION:
             raise VersionError(
                 f"this worker speaks version {WIRE_VERSION} of the messages and the control plane version "
                 f"{theirs}: install the same tan-search on both"
             )
-        return TypeAdapter[SearchAssignment | PrivateAssignment](Assignment).validate_json(
-            response.content
-        )
+        return TypeAdapter[SearchAssignment | PrivateAssignment](Assignment).validate_json(content)
 
     def heartbeat(
         self,
@@ -153,14 +156,14 @@ class ControlPlane:
         body = Heartbeat(
             fence=self._fence, step=step, steps_per_second=steps_per_second, features=features
         )
-        response = self._request("POST", "/heartbeat", body, patience=ONE_TRY)
-        self.heartbeat_pause = _seconds(response.headers.get(HEARTBEAT_PAUSE, ""))
-        return HeartbeatReply.model_validate_json(response.content)
+        reply, pause = self._request("POST", "/heartbeat", body, read=_reply, patience=ONE_TRY)
+        self.heartbeat_pause = pause
+        return reply
 
     def report_trial(self, trial: TrialRecord) -> None:
         """Store the present state of a trial."""
         body = TrialReport(fence=self._fence, trial=trial)
-        self._request("PUT", f"/trials/{trial.number}", body)
+        self._request("PUT", f"/trials/{trial.number}", body, read=_nothing)
 
     def request_segment(self, *, start_step: int, num_steps: int) -> SegmentGrant:
         """Charge the next steps. Returns only after the charge is committed."""
@@ -170,12 +173,12 @@ class ControlPlane:
             num_steps=num_steps,
             request_id=uuid.uuid4().hex,
         )
-        return SegmentGrant.model_validate_json(self._request("POST", "/segments", body).content)
+        return self._request("POST", "/segments", body, read=_grant)
 
     def end_segment(self, segment: int, checkpoint: Checkpoint) -> None:
         """Say that a segment's steps are done and where its checkpoint is."""
         body = SegmentEnd(fence=self._fence, checkpoint=checkpoint)
-        self._request("POST", f"/segments/{segment}/end", body)
+        self._request("POST", f"/segments/{segment}/end", body, read=_nothing)
 
     def finish(
         self,
@@ -189,7 +192,7 @@ class ControlPlane:
         body = Finish(
             fence=self._fence, outcome=outcome, reason=reason, retryable=retryable, result=result
         )
-        self._request("POST", "/finish", body)
+        self._request("POST", "/finish", body, read=_nothing)
 
     def _request(
         self,
@@ -197,9 +200,11 @@ class ControlPlane:
         path: str,
         body: BaseModel | None = None,
         *,
+        read: Callable[[httpx.Response], TAnswer],
         params: dict[str, Any] | None = None,
         patience: Patience | None = None,
-    ) -> httpx.Response:
+    ) -> TAnswer:
+        """What ``read`` makes of the answer; where that is a ValueError, there was none."""
         patience = patience or self._patience
         content = body.model_dump_json() if body is not None else None
         headers = {"Content-Type": "application/json"} if body is not None else None
@@ -211,14 +216,17 @@ class ControlPlane:
                 response = self._http.request(
                     method, self._root + path, content=content, params=params, headers=headers
                 )
-            except httpx.TransportError as error:
+            except httpx.RequestError as error:
                 trouble = f"{type(error).__name__}: {error}"
             else:
                 if response.is_success:
-                    return response
-                if response.status_code < 500 and response.status_code not in _WORTH_REPEATING:
+                    with suppress(ValueError):
+                        return read(response)
+                    trouble = "what answers is not the control plane"
+                elif response.status_code < 500 and response.status_code not in _WORTH_REPEATING:
                     raise _refusal(response)
-                trouble = f"HTTP {response.status_code}"
+                else:
+                    trouble = f"HTTP {response.status_code}"
             pause = patience.pause(tries)
             if time.monotonic() + pause > deadline:
                 raise UnreachableError(
@@ -229,6 +237,26 @@ class ControlPlane:
                 log.warning("%s does not answer (%s); trying again", self._http.base_url, trouble)
             self._waiting()
             time.sleep(pause)
+
+
+def _object(response: httpx.Response) -> bytes:
+    _OBJECT.validate_json(response.content)
+    return response.content
+
+
+def _reply(response: httpx.Response) -> tuple[HeartbeatReply, float]:
+    reply = HeartbeatReply.model_validate_json(response.content)
+    return reply, _seconds(response.headers.get(HEARTBEAT_PAUSE, ""))
+
+
+def _grant(response: httpx.Response) -> SegmentGrant:
+    return SegmentGrant.model_validate_json(response.content)
+
+
+def _nothing(response: httpx.Response) -> None:
+    """A report is answered with its status alone: 204."""
+    if response.content:
+        raise ValueError("a report has no answer but that it was stored")
 
 
 def _refusal(response: httpx.Response) -> ControlPlaneError:

@@ -1,5 +1,6 @@
 """The client of the control plane against a real HTTP server on this machine."""
 
+import gzip
 import json
 import subprocess
 import sys
@@ -41,13 +42,14 @@ IMPATIENT = Patience(deadline_seconds=5.0, first_pause_seconds=0.01, longest_pau
 
 
 class Plane(ThreadingHTTPServer):
-    """Answers from a script: status codes to give first, then 200 with ``reply``."""
+    """Answers from a script: status codes to give first, then ``pages`` with 200, then 200 with ``reply``, or 204."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.statuses: list[int] = []
+        self.pages: list[bytes] = []
         self.reply: object = {}
         self.headers: dict[str, str] = {}
         self.seen: list[tuple[str, str, dict[str, object] | None]] = []
@@ -70,6 +72,10 @@ class Handler(BaseHTTPRequestHandler):
         status = self.server.statuses.pop(0) if self.server.statuses else 200
         said = self.server.reply if status == 200 else {"title": "no", "detail": "attempt 2 lives"}
         content = json.dumps(said).encode()
+        if status == 200 and self.server.pages:
+            content = self.server.pages.pop(0)
+        elif status == 200 and (self.command == "PUT" or self.path.endswith(("/end", "/finish"))):
+            status, content = 204, b""
         self.send_response(status)
         for name, value in self.server.headers.items():
             self.send_header(name, value)
@@ -209,6 +215,53 @@ def test_a_control_plane_that_does_not_answer_is_named_at_the_first_try(
     assert caplog.messages == [f"{plane.url} does not answer (HTTP 500); trying again"]
 
 
+@pytest.mark.parametrize("page", [b"<html>Back in a moment.</html>", b"[]", b'{"ok": true}'])
+def test_a_page_in_the_place_of_an_answer_is_none(
+    plane: Plane, control: ControlPlane, page: bytes
+) -> None:
+    """A report that nobody has stored would be taken for one that was, and the checkpoint before it deleted."""
+    plane.reply = {"segment": 7, "num_steps": 20}
+    requests: list[Callable[[], object]] = [
+        lambda: control.report_trial(trial(0)),
+        lambda: control.request_segment(start_step=0, num_steps=20),
+        lambda: control.end_segment(1, Checkpoint(step=5, path="/x", sha256="0" * 64)),
+        lambda: control.finish("succeeded"),
+    ]
+    for request in requests:
+        plane.seen.clear()
+        plane.pages = [page, page]
+        request()
+        assert len(plane.seen) == 3
+
+
+def test_a_page_that_stays_is_told_of(plane: Plane) -> None:
+    plane.pages = [b"<html>Back in a moment.</html>"] * 1000
+    patience = Patience(deadline_seconds=0.2, first_pause_seconds=0.02, longest_pause_seconds=0.1)
+    client = ControlPlane(settings(plane.url), patience=patience)
+    with pytest.raises(
+        UnreachableError, match="the last one: what answers is not the control plane"
+    ):
+        client.assignment()
+    client.close()
+
+
+def test_heartbeats_outlive_a_page_in_the_place_of_an_answer(
+    plane: Plane, control: ControlPlane
+) -> None:
+    plane.reply = {"desired": "cancel"}
+    plane.pages = [b"<html>Back in a moment.</html>", b"null", b'{"desired": "nothing"}']
+    with Heartbeats(control, interval_seconds=0.02) as heartbeats:
+        assert heartbeats.cancelled.wait(5.0)
+
+
+def test_an_answer_that_cannot_be_decoded_is_none(plane: Plane, control: ControlPlane) -> None:
+    plane.headers = {"Content-Encoding": "gzip"}
+    plane.reply = {"segment": 7, "num_steps": 20}
+    plane.pages = [b"no gzip", gzip.compress(b'{"segment": 7, "num_steps": 20}')]
+    assert control.request_segment(start_step=0, num_steps=20).segment == 7
+    assert len(plane.seen) == 2
+
+
 def test_a_retried_segment_request_keeps_its_request_id(
     plane: Plane, control: ControlPlane
 ) -> None:
@@ -261,7 +314,7 @@ def test_a_control_plane_that_comes_back_gets_the_report() -> None:
     again = Plane.__new__(Plane)
     ThreadingHTTPServer.__init__(again, ("127.0.0.1", port), Handler)
     again.statuses, again.reply, again.seen, again.tokens = [], {}, [], set()
-    again.headers = {}
+    again.pages, again.headers = [], {}
     server = threading.Thread(target=again.serve_forever, daemon=True)
     server.start()
     sender.join(timeout=5)
