@@ -3,6 +3,7 @@
 import re
 
 from tan_core.errors import DatasetError
+from tan_core.wire import clean_reason
 
 _LONGEST = 500
 
@@ -46,7 +47,8 @@ def reason_of(error: BaseException | str) -> str:
     for pattern, found in _OUT_OF_MEMORY:
         if match := pattern.search(text):
             return match.expand(found) + _LESS_MEMORY
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # Of any text: a report that holds what cannot be stored could not even be sent.
+    lines = [line for each in text.splitlines() if (line := clean_reason(each).strip())]
     return lines[-1][:_LONGEST] if lines else type(error).__name__
 
 

@@ -375,7 +375,7 @@ class TrialReporter:
     def __init__(self, control: ControlPlane) -> None:
         self._control = control
         self._queue: SimpleQueue[TrialRecord | None] = SimpleQueue()
-        self._failure: ControlPlaneError | None = None
+        self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._send, name="trial-reports", daemon=True)
 
     def put(self, trial: TrialRecord) -> None:
@@ -406,6 +406,6 @@ class TrialReporter:
                 self._control.report_trial(trial)
             except FencedError as error:
                 leave(error)
-            except ControlPlaneError as error:
+            except Exception as error:  # noqa: BLE001 - whatever it was, nothing after it is sent
                 self._failure = error
                 return

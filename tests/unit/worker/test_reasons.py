@@ -86,3 +86,9 @@ class TestAnyOther:
 
         assert 0 < len(reason) <= 500
         assert len(reason.splitlines()) == 1
+
+    def test_is_what_can_be_stored_and_sent(self) -> None:
+        """Of a file whose name is no UTF-8, say."""
+        error = ValueError("b\udce9.png\x00: no image\n\x07")
+
+        assert reason_of(error) == "ValueError: b.png: no image"

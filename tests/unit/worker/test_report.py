@@ -446,6 +446,14 @@ def test_a_refused_trial_report_surfaces_at_the_end(plane: Plane, control: Contr
         reporter.put(trial(0))
 
 
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_trial_report_that_cannot_be_sent_surfaces(plane: Plane, control: ControlPlane) -> None:
+    """Nobody is to take a search for one whose trials are all stored where they are not."""
+    broken = trial(0).model_copy(update={"reason": "\udcff"})
+    with pytest.raises(ValueError, match="surrogates"), TrialReporter(control) as reporter:
+        reporter.put(broken)
+
+
 def _key(body: dict[str, object] | None) -> tuple[object, object]:
     assert body is not None
     record = body["trial"]
