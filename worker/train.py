@@ -23,7 +23,7 @@ from worker.alive import Pulses
 from worker.driver import Driver, Outcome, connect, drive
 from worker.reasons import is_of_other_data, reason_of
 from worker.report import EXIT_FAILED, ControlPlaneError, Heartbeats
-from worker.resources import of_ranks, told
+from worker.resources import Ranks, of_ranks, told
 from worker.settings import quieten_ray
 
 # As a program it has another __name__, of which only warnings are told.
@@ -48,34 +48,39 @@ def train(assignment: PrivateAssignment, driver: Driver) -> Outcome:
 
     connect(assignment.run_id)
     heartbeats = driver.heartbeats
-    ranks = of_ranks(ray.cluster_resources(), assignment.workers, driver.settings)
-    log.info("%d of %d ranks, each with %s", ranks.number, assignment.workers, told(ranks.each))
-    trainer = TorchTrainer(
-        train_loop,
-        train_loop_config={"assignment": assignment, "settings": driver.settings},
-        torch_config=TorchConfig(
-            backend="nccl" if ranks.use_gpu else "gloo",
-            # Whoever waits for a rank that hangs is not to be the first who says so.
-            timeout_s=round(
-                max(PROCESS_GROUP_TIMEOUT_SECONDS, 2 * driver.settings.progress_timeout_seconds)
-            ),
-        ),
-        scaling_config=ScalingConfig(
-            num_workers=ranks.number, use_gpu=ranks.use_gpu, resources_per_worker=ranks.each
-        ),
-        run_config=RunConfig(
-            name=f"{assignment.run_id}-a{assignment.attempt}",
-            storage_path=f"{assignment.storage_path}/ray",
-            failure_config=FailureConfig(max_failures=0),
-        ),
-    )
+
+    def ranks_now() -> Ranks:
+        return of_ranks(ray.cluster_resources(), assignment.workers, driver.settings)
+
     try:
         keep_features(
             assignment,
             driver.settings,
-            ranks,
+            ranks_now(),
             is_unwanted=heartbeats.is_to_stop,
             note=heartbeats.note_features,
+        )
+        # Features take hours, in which nodes come and go: for one that is gone Ray Train would wait for ever.
+        ranks = ranks_now()
+        log.info("%d of %d ranks, each with %s", ranks.number, assignment.workers, told(ranks.each))
+        trainer = TorchTrainer(
+            train_loop,
+            train_loop_config={"assignment": assignment, "settings": driver.settings},
+            torch_config=TorchConfig(
+                backend="nccl" if ranks.use_gpu else "gloo",
+                # Whoever waits for a rank that hangs is not to be the first who says so.
+                timeout_s=round(
+                    max(PROCESS_GROUP_TIMEOUT_SECONDS, 2 * driver.settings.progress_timeout_seconds)
+                ),
+            ),
+            scaling_config=ScalingConfig(
+                num_workers=ranks.number, use_gpu=ranks.use_gpu, resources_per_worker=ranks.each
+            ),
+            run_config=RunConfig(
+                name=f"{assignment.run_id}-a{assignment.attempt}",
+                storage_path=f"{assignment.storage_path}/ray",
+                failure_config=FailureConfig(max_failures=0),
+            ),
         )
         with _interrupted_when_cancelled(heartbeats), _ended_when_hung(assignment, driver):
             ended = trainer.fit().return_value

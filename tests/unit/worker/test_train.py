@@ -10,12 +10,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from tan_core.data import inspect, verify
 from tan_core.errors import AuditError, DatasetError, ModelError, ParameterError, PretrainedError
 from tan_core.wire import DatasetRef, PrivateResult, TrialWeights
+from tests.support.assignments import DIGITS, private_assignment
 from worker import train
 from worker.driver import Driver, Outcome
+from worker.report import ControlPlane, Heartbeats
+from worker.settings import WorkerSettings
 from worker.train import is_final
 
 
@@ -100,6 +104,39 @@ class TestIsFinal:
     )
     def test_anything_else_may_be_tried_again(self, error: Exception) -> None:
         assert not is_final(error)
+
+
+class TestRanks:
+    def test_are_those_that_fit_when_the_features_are_there(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Which takes hours: for a rank whose node went meanwhile Ray Train would wait for ever."""
+        gpus, given = [4], list[Any]()
+        monkeypatch.setattr(train, "connect", lambda _: None)
+        monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 8.0, "GPU": float(gpus[0])})
+        monkeypatch.setattr(
+            "worker.features.keep_features", lambda *_, **__: gpus.append(gpus.pop() - 1)
+        )
+
+        def trainer(*_: Any, scaling_config: Any, **__: Any) -> Any:
+            given.append(scaling_config)
+            ended = SimpleNamespace(return_value=Outcome(outcome="cancelled"))
+            return SimpleNamespace(fit=lambda: ended)
+
+        monkeypatch.setattr("ray.train.torch.TorchTrainer", trainer)
+        settings = WorkerSettings(
+            api_url="http://tan",
+            run_id="r1",
+            fence=1,
+            run_token=SecretStr("secret"),
+            progress_timeout_seconds=0,
+        )
+        heartbeats = Heartbeats(ControlPlane(settings))
+        driver: Any = SimpleNamespace(settings=settings, heartbeats=heartbeats)
+
+        train.train(private_assignment(DIGITS, workers=4), driver)
+
+        assert [each.num_workers for each in given] == [3]
 
 
 class Looks:
