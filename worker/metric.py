@@ -43,16 +43,20 @@ def drawn_like(labels: Tensor, metric: Metric) -> float:
 
 
 def some_of(labels: Tensor, metric: Metric, *, at_most: int) -> Tensor | slice:
-    """Which records stand for a split: the first ones, or, where classes count alike, the first ones of each class.
+    """Which records stand for a split: some drawn of all, or, where classes count alike, the first ones of each class.
 
-    Else a rare class could have none of them, and a model that never names it would be the best.
+    The same ones at each call. The first ones of all would be of one class where records are stored by class, as those of class
+    folders are, and of no rare one: a model that names no other class would be the best.
 
     Example:
         >>> some_of(torch.tensor([0, 0, 0, 0, 1, 1]), Metric.BALANCED_ACCURACY, at_most=4)
         tensor([0, 4, 1, 5])
     """
-    if metric is Metric.ACCURACY or len(labels) <= at_most:
+    if len(labels) <= at_most:
         return slice(at_most)
+    if metric is Metric.ACCURACY:
+        drawn = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+        return drawn[:at_most].sort().values
     by_class, of_each = labels.argsort(stable=True), torch.bincount(labels)
     ranks = torch.empty_like(by_class)
     ranks[by_class] = torch.arange(len(labels)) - (of_each.cumsum(0) - of_each)[labels[by_class]]

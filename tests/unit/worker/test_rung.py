@@ -113,14 +113,29 @@ def test_what_stands_for_a_split_has_the_same_of_each_class() -> None:
 
     assert torch.bincount(labels[at]).tolist() == [255, 2, 255]
     assert len(at.unique()) == 512
-    assert some_of(labels, Metric.ACCURACY, at_most=512) == slice(512)
+
+
+def test_what_stands_for_a_split_that_is_stored_by_class_is_of_all_classes() -> None:
+    labels = torch.arange(4000) // 2000
+
+    at = some_of(labels, Metric.ACCURACY, at_most=512)
+
+    assert not isinstance(at, slice)
+    assert len(at.unique()) == 512
+    assert torch.bincount(labels[at]).tolist() == pytest.approx([256, 256], abs=50)
+    assert torch.equal(at, some_of(labels, Metric.ACCURACY, at_most=512))
 
 
 @pytest.mark.parametrize("metric", Metric)
-def test_a_point_on_the_way_is_of_every_class_where_classes_count_alike(
+def test_a_split_that_is_no_larger_stands_for_itself(metric: Metric) -> None:
+    assert some_of(torch.zeros(512, dtype=torch.int64), metric, at_most=512) == slice(512)
+
+
+@pytest.mark.parametrize("metric", Metric)
+def test_a_point_on_the_way_is_of_every_class(
     digits: DatasetRef, data: Data, monkeypatch: pytest.MonkeyPatch, metric: Metric
 ) -> None:
-    """The first records of a split may hold none of a rare class: a model that never names it would be the best."""
+    """The first records of a split may hold none of a class: a model that never names it would be the best."""
     monkeypatch.setattr(Trainer, "hits", lambda _, inputs, labels, weights=None: labels != 3)
     inputs, labels = data.validation
     others, rare = (torch.nonzero(each)[:, 0] for each in (labels != 3, labels == 3))
@@ -133,8 +148,11 @@ def test_a_point_on_the_way_is_of_every_class_where_classes_count_alike(
     score = run_rung(assignment, chosen(assignment, {"learning_rate": 1.0}), 0, late).score
 
     assert [point.accuracy for point in score.curve[:-1]] == [
-        pytest.approx(0.9 if metric is Metric.BALANCED_ACCURACY else 1.0)
+        pytest.approx(0.9)
+        if metric is Metric.BALANCED_ACCURACY
+        else pytest.approx(1 - len(rare) / len(at), abs=0.01)
     ] * (CURVE_POINTS - 1)
+    assert score.curve[0].accuracy < 1
 
 
 def test_a_balanced_score_is_drawn_as_loudly_as_its_rarest_class() -> None:
