@@ -1,5 +1,6 @@
 """Rank 0 of a private run: has segments charged, keeps and reports checkpoints, releases the model."""
 
+import logging
 import platform
 import time
 from collections import deque
@@ -20,6 +21,8 @@ from worker.metric import score_of
 from worker.provenance import commit
 from worker.report import ControlPlane, FencedError, Heartbeats
 from worker.settings import WorkerSettings
+
+log = logging.getLogger(__name__)
 
 _RATE_WINDOW = 32
 _SOFTWARE = ("tan-search", "torch", "ray", "numpy", "cryptography")
@@ -120,13 +123,16 @@ class Leader:
             self.settle()
 
     def _keep(self, written: checkpoint.Draft, segment: int, step: int) -> None:
-        """Report a checkpoint once it is durable, and drop the one before it."""
+        """Report a checkpoint once it is durable, and drop the one before it. One that stays is no reason to end."""
         sha256 = written.keep()
         self._control.end_segment(
             segment, Checkpoint(step=step, path=str(written.path), sha256=sha256)
         )
-        if self._kept is not None:
-            self._kept.unlink(missing_ok=True)
+        try:
+            if self._kept is not None:
+                self._kept.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("a checkpoint that is of no more use is kept: %s", error)
         self._kept = written.path
 
     def release(

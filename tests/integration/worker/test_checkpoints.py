@@ -360,3 +360,23 @@ def test_a_checkpoint_of_another_step_than_was_reported_is_not_gone_on_from(
 
     with pytest.raises(ValueError, match="holds step 50, reported was 40"):
         resume(run.trainer, last.model_copy(update={"step": 40}))
+
+
+def test_an_old_checkpoint_that_cannot_be_deleted_costs_no_step(
+    plane: "ControlPlaneServer", books: "Books", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on storage that an earlier attempt wrote to as another user."""
+    unlink = Path.unlink
+
+    def refuses(path: Path, missing_ok: bool = False) -> None:
+        if path.name == f"step-{SEGMENT}":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refuses)
+
+    assert Run(plane).to_its_end() is False
+
+    assert ended(books) == [10, 20, 30, 40, 50]
+    assert books.charged == 50
+    assert kept(books) == ["step-10", "step-50"]
