@@ -237,7 +237,7 @@ class ConstantTanSearch(OptunaSearch):
         return start
 
     def _known_scores(self, number: int, params: Mapping[str, Any]) -> Sequence[RungScore]:
-        """Of this trial; else of another with its parameters, which the same seed would give once more.
+        """Of this trial; else of another with its parameters, which the same seed would give once more, and which take no time again.
 
         Not so where trials are charged: each has noise of its own, and how many there are is not for scores to decide.
         """
@@ -247,7 +247,8 @@ class ConstantTanSearch(OptunaSearch):
         if self._assignment.charged is not None:
             return ()
         twins = (trial.scores for trial in self._records.values() if trial.params == params)
-        return max(twins, key=len, default=())
+        found = max(twins, key=len, default=())
+        return [score.model_copy(update={"seconds": 0.0}) for score in found]
 
     def _ask(self, trial: OptunaTrial) -> None:
         """The parameters of a new trial; those that it would not read are left out."""

@@ -603,7 +603,23 @@ def test_of_parameters_that_were_simulated_every_score_is_known() -> None:
         suggestion = suggest(searcher, f"t{turn}")
         (twin,) = [one for one in known if one.params == suggestion["params"]]
         assert suggestion["number"] == 2 + turn
-        assert [RungScore.model_validate(one) for one in suggestion["scores"]] == twin.scores
+        found = [RungScore.model_validate(one) for one in suggestion["scores"]]
+        assert found == [one.model_copy(update={"seconds": 0.0}) for one in twin.scores]
+
+
+def test_what_a_trial_takes_over_from_another_took_it_no_time_and_its_own_did() -> None:
+    """budget.gpu_hours sums the seconds of all scores: it would be used up by work that nobody did."""
+    space = {"optimizer": {"choices": ["sgd"]}}
+    done, begun = (
+        TrialRecord(number=n, state=state, params={"optimizer": "sgd"}, scores=[score_of(0, 0.5)])
+        for n, state in enumerate([TrialState.PRUNED, TrialState.INTERRUPTED])
+    )
+    searcher = searching([done, begun], trials=3, space=space)
+
+    again, twin = (suggest(searcher, f"t{n}") for n in range(2))
+
+    assert [one["seconds"] for one in again["scores"]] == [1.0]
+    assert [one["seconds"] for one in twin["scores"]] == [0.0]
 
 
 def test_of_a_charged_search_every_trial_runs_whatever_the_scores() -> None:
