@@ -1,7 +1,7 @@
 """What trials and ranks ask of the Ray cluster: CPUs, GPUs, and how many ranks at once."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from worker.settings import WorkerSettings
@@ -48,8 +48,9 @@ def of_ranks(cluster: Mapping[str, Any], wanted: int, settings: WorkerSettings) 
     gpus = int(cluster.get("GPU", 0))
     if settings.autoscaling:
         return Ranks(wanted, use_gpu=bool(gpus or settings.gpus_per_trial))
-    slots = gpus or int(cluster.get("CPU", 1))
-    return Ranks(max(1, min(wanted, slots)), use_gpu=gpus > 0)
+    ranks = Ranks(wanted, use_gpu=gpus > 0)
+    slots = min(int(cluster.get(name, 1)) for name in ranks.each)
+    return replace(ranks, number=max(1, min(wanted, slots)))
 
 
 def tasks_at_once(

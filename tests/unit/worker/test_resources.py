@@ -36,6 +36,7 @@ def test_a_trial_asks_for_what_is_stated_or_for_a_gpu_where_there_is_one(
         ({"CPU": 2}, {}, Ranks(2, use_gpu=False)),
         ({}, {}, Ranks(1, use_gpu=False)),
         ({"CPU": 8, "GPU": 2}, {}, Ranks(2, use_gpu=True)),
+        ({"CPU": 2, "GPU": 8}, {}, Ranks(2, use_gpu=True)),  # each has a core as well
         ({"CPU": 1}, {"autoscaling": True}, Ranks(4, use_gpu=False)),
         ({"GPU": 1}, {"autoscaling": True}, Ranks(4, use_gpu=True)),
         ({}, {"autoscaling": True, "gpus_per_trial": 0.5}, Ranks(4, use_gpu=True)),
