@@ -3,6 +3,7 @@
 Every request is idempotent, so each one is repeated with growing pauses until it is answered or its
 deadline has passed. Two answers end an attempt: 409, because a newer attempt lives, and 401. A success
 that says anything else than was asked for is no answer: a proxy that shows a page for people has stored nothing.
+Nor is a refusal of such a proxy one, as long as the control plane itself has answered before.
 """
 
 import logging
@@ -114,6 +115,7 @@ class ControlPlane:
         self._fence = settings.fence
         self._patience = patience
         self._waiting = waiting
+        self._has_answered = False
         self.heartbeat_pause = 0.0
         """The least seconds between two heartbeats, as the last answer asked for."""
         # Not httpx's base_url: it would end the assignment's own path in a slash.
@@ -221,9 +223,11 @@ class ControlPlane:
             else:
                 if response.is_success:
                     with suppress(ValueError):
-                        return read(response)
+                        answer = read(response)
+                        self._has_answered = True
+                        return answer
                     trouble = "what answers is not the control plane"
-                elif response.status_code < 500 and response.status_code not in _WORTH_REPEATING:
+                elif self._is_refusal(response):
                     raise _refusal(response)
                 else:
                     trouble = f"HTTP {response.status_code}"
@@ -237,6 +241,20 @@ class ControlPlane:
                 log.warning("%s does not answer (%s); trying again", self._http.base_url, trouble)
             self._waiting()
             time.sleep(pause)
+
+    def _is_refusal(self, response: httpx.Response) -> bool:
+        """Whether repeating cannot change it. What is no JSON is of who stands between, and passes where the way was there before."""
+        if response.status_code >= 500 or response.status_code in _WORTH_REPEATING:
+            return False
+        return not self._has_answered or _is_json(response)
+
+
+def _is_json(response: httpx.Response) -> bool:
+    try:
+        response.json()
+    except ValueError:
+        return False
+    return True
 
 
 def _object(response: httpx.Response) -> bytes:

@@ -42,7 +42,7 @@ IMPATIENT = Patience(deadline_seconds=5.0, first_pause_seconds=0.01, longest_pau
 
 
 class Plane(ThreadingHTTPServer):
-    """Answers from a script: status codes to give first, then ``pages`` with 200, then 200 with ``reply``, or 204."""
+    """Answers from a script: status codes and ``pages`` to give first, then 200 with ``reply``, or 204."""
 
     daemon_threads = True
 
@@ -72,7 +72,7 @@ class Handler(BaseHTTPRequestHandler):
         status = self.server.statuses.pop(0) if self.server.statuses else 200
         said = self.server.reply if status == 200 else {"title": "no", "detail": "attempt 2 lives"}
         content = json.dumps(said).encode()
-        if status == 200 and self.server.pages:
+        if self.server.pages:
             content = self.server.pages.pop(0)
         elif status == 200 and (self.command == "PUT" or self.path.endswith(("/end", "/finish"))):
             status, content = 204, b""
@@ -232,6 +232,30 @@ def test_a_page_in_the_place_of_an_answer_is_none(
         plane.pages = [page, page]
         request()
         assert len(plane.seen) == 3
+
+
+@pytest.mark.parametrize("status", [404, 302, 403])
+def test_a_refusal_of_who_stands_before_a_control_plane_that_has_answered_is_none(
+    plane: Plane, control: ControlPlane, status: int
+) -> None:
+    """As of a proxy that knows no way to it for a moment, while it is installed anew."""
+    plane.reply = {"segment": 7, "num_steps": 20}
+    control.request_segment(start_step=0, num_steps=20)
+
+    plane.statuses, plane.pages = [status, status], [b"404 page not found\n"] * 2
+    assert control.request_segment(start_step=20, num_steps=20).segment == 7
+
+    plane.statuses = [status]
+    with pytest.raises(RefusedError, match="attempt 2 lives"):
+        control.request_segment(start_step=40, num_steps=20)
+
+
+def test_where_nothing_of_a_control_plane_was_ever_heard_a_refusal_says_so_at_once(
+    plane: Plane, control: ControlPlane
+) -> None:
+    plane.statuses, plane.pages = [404], [b"404 page not found\n"]
+    with pytest.raises(RefusedError, match="HTTP 404: 404 page not found"):
+        control.assignment()
 
 
 def test_a_page_that_stays_is_told_of(plane: Plane) -> None:
