@@ -63,7 +63,7 @@ class RayJobs:
         }
         response = await self._request("POST", "/api/jobs/", patience=LONG_PATIENCE, json=body)
         # A duplicate answers 500, not 409: only looking tells whether the job is ours.
-        if response.status_code >= HTTPStatus.BAD_REQUEST:
+        if response.status_code != HTTPStatus.OK or "submission_id" not in _told(response):
             known = await self._details(job.submission_id)
             if known is None or known.get("metadata") != dict(job.metadata):
                 raise LauncherUnavailableError(
@@ -76,8 +76,14 @@ class RayJobs:
         details = await self._details(submission_id)
         if details is None:
             return None
+        try:
+            status = JobStatus(str(details.get("status")).lower())
+        except ValueError as error:
+            raise LauncherUnavailableError(
+                f"what answers at {self._client.base_url} is not Ray: it tells no status of job {submission_id}"
+            ) from error
         return JobInfo(
-            status=JobStatus(str(details["status"]).lower()),
+            status=status,
             exit_code=details.get("driver_exit_code"),
             message=details.get("message"),
         )
@@ -108,13 +114,14 @@ class RayJobs:
 
     async def _details(self, submission_id: str) -> dict[str, Any] | None:
         response = await self._request("GET", f"/api/jobs/{submission_id}")
-        if response.status_code == HTTPStatus.NOT_FOUND:
+        # Ray names the job that it does not know. A proxy that knows no way to Ray says nothing of any.
+        if response.status_code == HTTPStatus.NOT_FOUND and submission_id in response.text:
             return None
         if response.status_code != HTTPStatus.OK:
             raise LauncherUnavailableError(
                 f"Ray answered HTTP {response.status_code} for job {submission_id}"
             )
-        return response.json()
+        return _told(response)
 
     async def _request(
         self,
@@ -150,3 +157,12 @@ class RayJobs:
                 "Ray refused our token: set TAN_RAY_TOKEN_PATH to the cluster's token file"
             )
         return response
+
+
+def _told(response: httpx.Response) -> dict[str, Any]:
+    """The object that an answer holds; nothing where it is another one, of whoever stands between."""
+    try:
+        told = response.json()
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}

@@ -1,4 +1,4 @@
-"""What a cluster costs that does not answer."""
+"""What a cluster costs that does not answer, and who answers in its place."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from service.orchestrator import ray_jobs
-from service.orchestrator.launcher import LauncherUnavailableError
+from service.orchestrator.launcher import Job, JobInfo, JobStatus, LauncherUnavailableError
 from service.orchestrator.ray_jobs import RayJobs
 
 HEAD = "http://ray-head:8265"
@@ -77,7 +77,7 @@ def test_a_log_that_does_not_come_keeps_nobody_from_asking(
         seen.append(request.url.path)
         if request.url.path.endswith("/logs"):
             raise httpx.ReadTimeout("", request=request)
-        return httpx.Response(404)
+        return httpx.Response(404, text="Job run-a1 does not exist")
 
     jobs = cluster(answer)
     asked(jobs, RayJobs.log)
@@ -97,3 +97,38 @@ def test_one_that_refuses_connections_is_asked_each_time(
     asked(cluster(refusing), RayJobs.status, 3)
 
     assert len(seen) == 3
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        httpx.Response(404, text="404 page not found"),
+        httpx.Response(200, text="<html>Sign in</html>"),
+        httpx.Response(200, json=["no job"]),
+        httpx.Response(302, headers={"Location": "/sign-in"}),
+    ],
+    ids=["no-way", "sign-in", "else", "elsewhere"],
+)
+def test_who_answers_in_its_place_knows_nothing_of_jobs(
+    cluster: Callable[[Handler], RayJobs], page: httpx.Response
+) -> None:
+    """A proxy that knows no way to it for a moment does not say that all jobs are lost, nor that one was begun."""
+    jobs = cluster(lambda _: page)
+    asked(jobs, RayJobs.status)
+
+    job = Job(submission_id="run-a0", module="worker.train", environment={}, metadata={})
+    asked(jobs, lambda jobs, _: jobs.submit(job))
+
+
+def test_a_job_that_it_knows_or_does_not_know(cluster: Callable[[Handler], RayJobs]) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("run-a1"):
+            return httpx.Response(200, json={"status": "RUNNING", "metadata": {}})
+        return httpx.Response(404, text="Job run-a2 does not exist")
+
+    jobs = cluster(answer)
+
+    async def both() -> list[JobInfo | None]:
+        return [await jobs.status(name) for name in ("run-a1", "run-a2")]
+
+    assert asyncio.run(both()) == [JobInfo(JobStatus.RUNNING, None, None), None]
