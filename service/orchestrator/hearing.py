@@ -72,9 +72,11 @@ class Hearing:
             )
 
     async def _api_answers(self) -> bool:
+        """Whether it does: a page that a proxy shows in its place lets no heartbeat pass either."""
         try:
-            return (await self._client.get("/healthz")).is_success
-        except httpx.HTTPError:
+            answer = await self._client.get("/healthz")
+            return answer.is_success and isinstance(answer.json(), dict)
+        except (httpx.HTTPError, ValueError):
             return False
 
 

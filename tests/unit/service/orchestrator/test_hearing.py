@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import httpx
 import pytest
 
 from service.orchestrator import hearing as module
@@ -123,3 +124,31 @@ def test_an_api_that_never_answers_is_told_once_with_its_address(
     (said,) = caplog.messages
     assert "nobody answers at http://nowhere:1" in said
     assert "TAN_WORKER_URL" in said
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_heard"),
+    [
+        (httpx.Response(200, json={"status": "ok", "of_a_later_version": 1}), True),
+        (httpx.Response(200, text="<html>Back in a moment.</html>"), False),
+        (httpx.Response(200, json=["ok"]), False),
+        (httpx.Response(503, json={"status": "ok"}), False),
+    ],
+    ids=["api", "page", "else", "trouble"],
+)
+def test_a_page_of_who_stands_before_the_api_is_not_the_api(
+    monkeypatch: pytest.MonkeyPatch, answer: httpx.Response, is_heard: bool
+) -> None:
+    """No heartbeat passes there either: drivers that live would be stopped for their silence."""
+    transport, client = httpx.MockTransport(lambda _: answer), httpx.AsyncClient
+    monkeypatch.setattr(
+        httpx, "AsyncClient", lambda **options: client(transport=transport, **options)
+    )
+
+    async def look() -> bool:
+        hearing = Hearing("http://api")
+        found = await hearing._api_answers()  # pyright: ignore[reportPrivateUsage]
+        await hearing.close()
+        return found
+
+    assert asyncio.run(look()) is is_heard
